@@ -1,0 +1,177 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// process is one store, and what a process does with it one call at a time.
+// Its methods fail the trial when a call as a whole fails.
+type process struct {
+	t     *Trial
+	store dibs.Store
+}
+
+// claims makes one call of Claim.
+func (p *process) claims(claims ...dibs.Claim) []dibs.Answer {
+	p.t.Helper()
+	answers := make([]dibs.Answer, len(claims))
+	p.timed("Claim", func(ctx context.Context) error { return p.store.Claim(ctx, claims, answers) })
+	return answers
+}
+
+// renewals makes one call of Renew.
+func (p *process) renewals(renewals ...dibs.Renewal) []error {
+	p.t.Helper()
+	errs := make([]error, len(renewals))
+	p.timed("Renew", func(ctx context.Context) error { return p.store.Renew(ctx, renewals, errs) })
+	return errs
+}
+
+// settlements makes one call of Settle.
+func (p *process) settlements(settlements ...dibs.Settlement) []error {
+	p.t.Helper()
+	errs := make([]error, len(settlements))
+	p.timed("Settle", func(ctx context.Context) error { return p.store.Settle(ctx, settlements, errs) })
+	return errs
+}
+
+// timed makes a call and notes how long it took, as a call that takes long is
+// as good a reason for a failure as a machine that stands still.
+func (p *process) timed(name string, call func(context.Context) error) {
+	p.t.Helper()
+	start := time.Now()
+	err := call(p.t.Context())
+	p.t.rec.stood(time.Since(start))
+	if err != nil {
+		p.t.Fatalf("%s: the call failed: %v", name, err)
+	}
+}
+
+// claim claims one key.
+func (p *process) claim(c dibs.Claim) dibs.Answer {
+	p.t.Helper()
+	return p.claims(c)[0]
+}
+
+// try claims the lock of one key, with edits to the claim.
+func (p *process) try(k dibs.Key, token dibs.Token, edits ...edit) dibs.Answer {
+	p.t.Helper()
+	return p.claim(lock(k, token, edits...))
+}
+
+// queue is try with a place in the queue.
+func (p *process) queue(k dibs.Key, token dibs.Token, edits ...edit) dibs.Answer {
+	p.t.Helper()
+	c := lock(k, token, edits...)
+	c.Mode = dibs.Queue
+	return p.claim(c)
+}
+
+// reserve reserves a place in the queue.
+func (p *process) reserve(k dibs.Key, token dibs.Token, edits ...edit) dibs.Answer {
+	p.t.Helper()
+	c := lock(k, token, edits...)
+	c.Mode = dibs.Reserve
+	return p.claim(c)
+}
+
+// look asks what a stranger would find.
+func (p *process) look(k dibs.Key, edits ...edit) dibs.Answer {
+	p.t.Helper()
+	c := lock(k, dibs.NewToken(), edits...)
+	c.Mode = dibs.Look
+	return p.claim(c)
+}
+
+// renew renews one lease.
+func (p *process) renew(k dibs.Key, token dibs.Token, ttl time.Duration) error {
+	p.t.Helper()
+	return p.renewals(dibs.Renewal{Key: k, Token: token, TTL: ttl})[0]
+}
+
+// save renews one lease and saves progress with it.
+func (p *process) save(k dibs.Key, token dibs.Token, ttl time.Duration, progress string) error {
+	p.t.Helper()
+	return p.renewals(dibs.Renewal{Key: k, Token: token, TTL: ttl, Progress: []byte(progress)})[0]
+}
+
+// release ends one lease, leaving nothing behind.
+func (p *process) release(k dibs.Key, token dibs.Token) error {
+	p.t.Helper()
+	return p.settlements(dibs.Settlement{Key: k, Token: token, Outcome: dibs.Release})[0]
+}
+
+// keep ends one lease, leaving a record behind for long.
+func (p *process) keep(k dibs.Key, token dibs.Token, data string) error {
+	p.t.Helper()
+	return p.keepFor(k, token, data, long)
+}
+
+// keepFor ends one lease, leaving a record behind.
+func (p *process) keepFor(k dibs.Key, token dibs.Token, data string, retention time.Duration) error {
+	p.t.Helper()
+	return p.settlements(dibs.Settlement{
+		Key: k, Token: token, Outcome: dibs.Keep, Data: []byte(data), Retention: retention,
+	})[0]
+}
+
+// abandon ends one lease as if it had run out.
+func (p *process) abandon(k dibs.Key, token dibs.Token) error {
+	p.t.Helper()
+	return p.settlements(dibs.Settlement{Key: k, Token: token, Outcome: dibs.Abandon})[0]
+}
+
+// inspect returns the store's Inspector; properties that call it need it.
+func (p *process) inspect() dibs.Inspector {
+	p.t.Helper()
+	in, ok := p.store.(dibs.Inspector)
+	if !ok {
+		p.t.Fatal("the store is not an Inspector")
+	}
+	return in
+}
+
+// edit changes a claim that lock has made.
+type edit func(*dibs.Claim)
+
+// lock returns a Try for a lock with one permit and a long lease.
+func lock(k dibs.Key, token dibs.Token, edits ...edit) dibs.Claim {
+	c := dibs.Claim{Key: k, Token: token, Mode: dibs.Try, TTL: long, Place: long, Permits: 1}
+	for _, e := range edits {
+		e(&c)
+	}
+	return c
+}
+
+func ttl(d time.Duration) edit   { return func(c *dibs.Claim) { c.TTL = d } }
+func place(d time.Duration) edit { return func(c *dibs.Claim) { c.Place = d } }
+func permits(n int) edit         { return func(c *dibs.Claim) { c.Permits = n } }
+func asked(what string) edit     { return func(c *dibs.Claim) { c.Fingerprint = printOf(what) } }
+func maxAge(d time.Duration) edit {
+	return func(c *dibs.Claim) { c.MaxAge = d }
+}
+func owner(o dibs.Owner) edit { return func(c *dibs.Claim) { c.Owner = o } }
+
+// answerable accepts every record: the claim of an idempotency key.
+func answerable(c *dibs.Claim) { c.MaxAge = dibs.AnyAge }
+
+// atMostOnce makes the outcome unknown if the lease runs out.
+func atMostOnce(c *dibs.Claim) { c.AtMostOnce = true }
+
+// tokens returns n new tokens.
+func tokens(n int) []dibs.Token {
+	ts := make([]dibs.Token, n)
+	for i := range ts {
+		ts[i] = dibs.NewToken()
+	}
+	return ts
+}
+
+func itoa(n int) string      { return strconv.Itoa(n) }
+func quoted(s string) string { return strconv.Quote(s) }
+func isLost(err error) bool  { return errors.Is(err, dibs.ErrLost) }

@@ -1,0 +1,156 @@
+package storetest
+
+import (
+	"crypto/sha256"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Trial is one try of a property, on a backend of its own. It is the
+// testing.TB that the property reports to.
+type Trial struct {
+	testing.TB
+
+	h       *Harness
+	rec     *recorder
+	backend *Backend
+	shared  dibs.Store // the only store, where there cannot be two
+}
+
+// long is a lease, a place or a retention that no trial outlasts.
+const long = time.Hour
+
+// process opens a store: in a process of its own where the backend can have
+// several, else the one there is.
+func (t *Trial) process() *process {
+	if t.h.lacks(Processes) == "" {
+		return &process{t: t, store: t.backend.Open()}
+	}
+	if t.shared == nil {
+		t.shared = t.backend.Open()
+	}
+	return &process{t: t, store: t.shared}
+}
+
+// skewed opens a store in a process whose clock is off.
+func (t *Trial) skewed(d time.Duration) *process {
+	return &process{t: t, store: t.backend.OpenSkewed(d)}
+}
+
+// restart stops and starts the backend, and opens a store on it.
+func (t *Trial) restart() *process {
+	t.backend.Restart()
+	t.shared = nil
+	return t.process()
+}
+
+// wipe makes the backend lose its data, and opens a store on it.
+func (t *Trial) wipe() *process {
+	t.backend.Wipe()
+	t.shared = nil
+	return t.process()
+}
+
+// short is a lease, a place or a retention that a trial outlasts.
+func (t *Trial) short() time.Duration { return t.h.Short }
+
+// outlast lets d pass, and what the backend may be late.
+func (t *Trial) outlast(d time.Duration) { time.Sleep(d + t.h.Late) }
+
+// poll asks until the answer is yes, and fails the trial when that takes
+// longer than a minute: far longer than anything here may take, so that a slow
+// machine is not taken for a broken store.
+func (t *Trial) poll(what string, yes func() bool) {
+	t.Helper()
+	for start := time.Now(); !yes(); time.Sleep(t.h.Short / 20) {
+		if time.Since(start) > time.Minute {
+			t.Fatalf("%s: not after a minute of asking", what)
+		}
+	}
+}
+
+// state fails the trial unless the answer has the state.
+func (t *Trial) state(what string, a dibs.Answer, want dibs.State) {
+	t.Helper()
+	if a.Err != nil {
+		t.Fatalf("%s: failed alone with %q, want %s", what, a.Err, stateName(want))
+	}
+	if a.State != want {
+		t.Fatalf("%s: %s, want %s", what, stateName(a.State), stateName(want))
+	}
+}
+
+// granted fails the trial unless the answer is the grant of such an attempt.
+func (t *Trial) granted(what string, a dibs.Answer, attempt int) uint64 {
+	t.Helper()
+	t.state(what, a, dibs.Granted)
+	if a.Attempt != attempt {
+		t.Fatalf("%s: granted as attempt %d, want %d", what, a.Attempt, attempt)
+	}
+	if a.Fence == 0 {
+		t.Fatalf("%s: granted with fence 0", what)
+	}
+	return a.Fence
+}
+
+// done fails the trial unless the answer is the record with such data.
+func (t *Trial) done(what string, a dibs.Answer, data string) {
+	t.Helper()
+	t.state(what, a, dibs.Done)
+	if got := string(a.Record.Data); got != data {
+		t.Fatalf("%s: the record is %s, want %s", what, excerpt(got), excerpt(data))
+	}
+	if a.Record.Age < 0 || a.Record.Left <= 0 {
+		t.Fatalf("%s: the record's age is %v and it is kept for %v more", what, a.Record.Age, a.Record.Left)
+	}
+}
+
+// ok fails the trial unless a renewal or settlement was done.
+func (t *Trial) ok(what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%s: %v, want nil", what, err)
+	}
+}
+
+// lost fails the trial unless a renewal or settlement met ErrLost.
+func (t *Trial) lost(what string, err error) {
+	t.Helper()
+	if !errors.Is(err, dibs.ErrLost) {
+		t.Fatalf("%s: %v, want ErrLost", what, err)
+	}
+}
+
+func excerpt(s string) string {
+	const most = 40
+	if len(s) <= most {
+		return quoted(s)
+	}
+	return quoted(s[:most]) + "… (" + itoa(len(s)) + " bytes)"
+}
+
+var stateNames = map[dibs.State]string{
+	dibs.Granted:       "Granted",
+	dibs.Held:          "Held",
+	dibs.Free:          "Free",
+	dibs.Done:          "Done",
+	dibs.Mismatch:      "Mismatch",
+	dibs.PermitsDiffer: "PermitsDiffer",
+	dibs.Unknown:       "Unknown",
+}
+
+func stateName(s dibs.State) string {
+	if name, ok := stateNames[s]; ok {
+		return name
+	}
+	return "State " + itoa(int(s))
+}
+
+// key returns a key of the namespace that most properties use.
+func key(name string) dibs.Key { return dibs.Key{Namespace: "storetest", Name: name} }
+
+// printOf returns the fingerprint of a text.
+func printOf(asked string) dibs.Fingerprint { return sha256.Sum256([]byte(asked)) }
