@@ -77,11 +77,15 @@ const AbandonedMemory = 24 * time.Hour
 
 // Claim asks for a key.
 type Claim struct {
-	Key   Key
-	Token Token
-	Mode  Mode
+	Key  Key
+	Mode Mode
 
-	// TTL is how long the lease lasts without being renewed. At least 1 ms.
+	// Token names the attempt. A zero token is an invalid claim (two callers
+	// that forgot to make one would share the lease), except with Look.
+	Token Token
+
+	// TTL is how long the lease lasts without being renewed. At least 1 ms;
+	// not used with Look and Reserve, which grant nothing.
 	TTL time.Duration
 
 	// Place is how long a place in the queue lasts without being asked for
