@@ -1,0 +1,204 @@
+package dibs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// AcquireOptions are what one call asks for. The zero value, and nil, mean a
+// mutex that is waited for as the Client's Options say.
+type AcquireOptions struct {
+	// TTL of the lease. Default: the client's.
+	TTL time.Duration
+
+	// NoWait returns ErrHeld at once instead of waiting.
+	NoWait bool
+	// Wait is how long to wait before giving up with ErrHeld. Default: the
+	// client's.
+	Wait time.Duration
+
+	// Permits is how many holders the key may have at once; all callers must
+	// agree on it. Default: 1, a mutex.
+	Permits int
+
+	// Fingerprint of what is asked under the key; see Claim.
+	Fingerprint Fingerprint
+	// MaxAge accepts a record up to that age as the answer: Acquire then
+	// returns a *DoneError with it. Default: no record does.
+	MaxAge time.Duration
+	// AtMostOnce refuses to run again when a holder ended without an outcome:
+	// Acquire then returns an *UnknownError until somebody resolves it.
+	AtMostOnce bool
+
+	// Label tells operators what the key is held for. Default: the client's.
+	Label string
+}
+
+// Acquire takes the key, waiting for its turn in the order of arrival. The
+// lease's context derives from ctx. The caller must settle the lease
+// (Release, Complete or Abandon); until then it is renewed.
+//
+// It returns ErrHeld (with NoWait, or when Wait was over), ErrDone (a record
+// answers), ErrMismatch, ErrPermits, ErrUnknown, ErrFull, ErrClosed, ErrStore,
+// or the cause with which ctx ended. In all these cases the key is not held,
+// the place in the queue is given up, and a claim whose outcome could not be
+// learned is undone in the background.
+func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*Lease, error) {
+	claim, err := c.newClaim(key, o)
+	if err != nil {
+		return nil, err
+	}
+	wait := c.options.Wait
+	if o != nil {
+		wait = cmp.Or(o.Wait, wait)
+	}
+	if o != nil && o.NoWait {
+		claim.Mode = Try
+	}
+	return c.acquire(ctx, claim, wait)
+}
+
+// newClaim validates what the caller asks for.
+func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
+	claim := Claim{
+		Key:     Key{Namespace: c.options.Namespace, Name: name},
+		Token:   NewToken(),
+		Mode:    Queue,
+		TTL:     c.options.TTL,
+		Place:   placeNear,
+		Permits: 1,
+		Owner:   c.owner,
+	}
+	if err := claim.Key.Validate(); err != nil {
+		return claim, err
+	}
+	if o == nil {
+		return claim, nil
+	}
+	switch {
+	case o.TTL != 0 && o.TTL < MinTTL:
+		return claim, fmt.Errorf("dibs: AcquireOptions.TTL is %v; it must be at least %v", o.TTL, MinTTL)
+	case o.Wait < 0:
+		return claim, fmt.Errorf("dibs: AcquireOptions.Wait is %v; it must not be negative", o.Wait)
+	case o.Permits < 0 || o.Permits > MaxPermits:
+		return claim, fmt.Errorf("dibs: AcquireOptions.Permits is %d; it must be 1 to %d", o.Permits, MaxPermits)
+	case o.MaxAge < 0:
+		return claim, fmt.Errorf("dibs: AcquireOptions.MaxAge is %v; it must not be negative", o.MaxAge)
+	case o.Permits > 1 && (o.AtMostOnce || o.MaxAge > 0):
+		return claim, errors.New("dibs: AcquireOptions.Permits cannot be more than 1 together with AtMostOnce or MaxAge")
+	}
+	claim.TTL = cmp.Or(o.TTL, claim.TTL)
+	claim.Permits = cmp.Or(o.Permits, 1)
+	claim.Fingerprint = o.Fingerprint
+	claim.MaxAge = o.MaxAge
+	claim.AtMostOnce = o.AtMostOnce
+	claim.Owner.Label = cmp.Or(o.Label, claim.Owner.Label)
+	return claim, nil
+}
+
+// acquire asks once and, unless the claim is a Try, waits for its turn.
+func (c *Client) acquire(ctx context.Context, claim Claim, wait time.Duration) (*Lease, error) {
+	a, sent, err := c.ask(ctx, claim)
+	switch {
+	case err != nil:
+		return nil, err
+	case a.State == Granted:
+		return c.grant(ctx, claim, a, sent)
+	case a.State != Held || !a.Queued:
+		return nil, refusal(claim, a)
+	}
+	return c.await(ctx, claim, a, wait)
+}
+
+// grant makes a lease of a granted claim.
+func (c *Client) grant(ctx context.Context, claim Claim, a Answer, sent time.Time) (*Lease, error) {
+	lease := newLease(ctx, c, claim, a, sent)
+	if lease.overdue() {
+		lease.end(ErrLost)
+		c.undoer.undo(claim)
+		return nil, &StoreError{Op: "claim", Err: errors.New("the answer took longer than the lease lasts")}
+	}
+	if !c.renewer.add(lease) {
+		lease.end(ErrClosed)
+		c.undoer.undo(claim)
+		return nil, ErrClosed
+	}
+	return lease, nil
+}
+
+// A claim that fails is sent again, which is safe because claims are
+// idempotent, as long as no more than askPatience would go by.
+const (
+	askPatience = time.Second
+	askBackoff  = 20 * time.Millisecond
+)
+
+// ask sends one claim and answers with what the store said and when it was
+// sent. On any error the claim is undone: it was not granted, or will not stay
+// granted.
+func (c *Client) ask(ctx context.Context, claim Claim) (Answer, time.Time, error) {
+	if c.closed.Load() {
+		return Answer{}, time.Time{}, ErrClosed
+	}
+	if ctx.Err() != nil {
+		return Answer{}, time.Time{}, context.Cause(ctx)
+	}
+	a, sent, err := c.claims.do(ctx, c.done, claim, c.undoer.orphan)
+	if err == nil {
+		return a, sent, a.Err
+	}
+	first := sent
+	for backoff := askBackoff; c.askAgain(ctx, err) && time.Since(first)+backoff < askPatience; backoff *= 2 {
+		c.sleep(ctx, backoff)
+		if a, sent, err = c.claims.do(ctx, c.done, claim, c.undoer.orphan); err == nil {
+			return a, sent, a.Err
+		}
+	}
+	if claim.Mode != Look {
+		c.undoer.undo(claim)
+	}
+	switch {
+	case c.closed.Load():
+		err = ErrClosed
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	default:
+		err = &StoreError{Op: "claim", Err: err}
+	}
+	return a, sent, err
+}
+
+func (c *Client) askAgain(ctx context.Context, err error) bool {
+	return !errors.Is(err, errGaveUp) && ctx.Err() == nil && !c.closed.Load()
+}
+
+// sleep waits for d, for the end of ctx or for Close.
+func (c *Client) sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-c.done:
+	}
+}
+
+// refusal turns an answer that is not a grant into the error that callers see.
+func refusal(claim Claim, a Answer) error {
+	switch a.State {
+	case Held:
+		return &HeldError{Key: claim.Key, Left: a.Left}
+	case Done:
+		return &DoneError{Key: claim.Key, Record: a.Record}
+	case Mismatch:
+		return ErrMismatch
+	case PermitsDiffer:
+		return &PermitsError{Key: claim.Key, Want: claim.Permits, Have: a.Permits}
+	case Unknown:
+		return &UnknownError{Key: claim.Key, ID: a.ID}
+	}
+	return &StoreError{Op: "claim", Err: fmt.Errorf("the store answered with state %d", a.State)}
+}

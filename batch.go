@@ -1,0 +1,154 @@
+package dibs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// defaultBatch is the most elements that one store call has.
+const defaultBatch = 512
+
+// errGaveUp: the caller stopped waiting for the answer.
+var errGaveUp = errors.New("dibs: gave up waiting for the store's answer")
+
+// A batcher turns single calls into calls on slices without delaying any: a
+// call that finds no batch under way leaves at once, and the calls that arrive
+// while one is under way form the next.
+type batcher[Q, A any] struct {
+	call     func(context.Context, []Q, []A) error
+	timeout  time.Duration
+	direct   bool
+	size     int
+	parallel int
+	singles  sync.Pool // of *single[Q, A]
+
+	mu      sync.Mutex
+	queue   []*ticket[Q, A]
+	running int
+}
+
+// A single is the storage of a direct call.
+type single[Q, A any] struct {
+	q [1]Q
+	a [1]A
+}
+
+// A ticket is one call on its way through a batch.
+type ticket[Q, A any] struct {
+	q    Q
+	a    A
+	sent time.Time
+	err  error
+	done chan struct{}
+
+	// Set under the batcher's lock when nobody waits for the ticket any more;
+	// called with what became of it.
+	orphaned func(q Q, a A, err error)
+}
+
+func newBatcher[Q, A any](b Batching, timeout time.Duration, call func(context.Context, []Q, []A) error) *batcher[Q, A] {
+	return &batcher[Q, A]{
+		call:     call,
+		timeout:  timeout,
+		direct:   b.Direct,
+		size:     cmp.Or(b.Size, defaultBatch),
+		parallel: cmp.Or(b.Parallel, 1),
+	}
+}
+
+// do sends q and returns its answer and the moment just before it was sent.
+// When ctx or stop ends first, it returns errGaveUp; a q that was not sent by
+// then never is, and for one that was, orphaned is called with its answer.
+func (b *batcher[Q, A]) do(ctx context.Context, stop <-chan struct{}, q Q, orphaned func(Q, A, error)) (A, time.Time, error) {
+	if b.direct {
+		return b.alone(ctx, q)
+	}
+	t := &ticket[Q, A]{q: q, done: make(chan struct{})}
+	b.mu.Lock()
+	b.queue = append(b.queue, t)
+	if b.running < b.parallel {
+		b.running++
+		go b.run()
+	}
+	b.mu.Unlock()
+
+	select {
+	case <-t.done:
+		return t.a, t.sent, t.err
+	case <-ctx.Done():
+	case <-stop:
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if i := slices.Index(b.queue, t); i >= 0 {
+		b.queue = slices.Delete(b.queue, i, i+1)
+		return t.a, t.sent, errGaveUp
+	}
+	select {
+	case <-t.done: // it was answered after all
+		return t.a, t.sent, t.err
+	default:
+		t.orphaned = orphaned
+		return t.a, t.sent, errGaveUp
+	}
+}
+
+// alone calls the store on the caller's own goroutine.
+func (b *batcher[Q, A]) alone(ctx context.Context, q Q) (a A, sent time.Time, err error) {
+	s, _ := b.singles.Get().(*single[Q, A])
+	if s == nil {
+		s = new(single[Q, A])
+	}
+	s.q[0] = q
+	sent = time.Now()
+	err = b.call(ctx, s.q[:], s.a[:])
+	a = s.a[0]
+	*s = single[Q, A]{}
+	b.singles.Put(s)
+	return a, sent, err
+}
+
+// run sends batches until nothing is queued.
+func (b *batcher[Q, A]) run() {
+	var qs []Q
+	var as []A
+	for {
+		b.mu.Lock()
+		if len(b.queue) == 0 {
+			b.running--
+			b.mu.Unlock()
+			return
+		}
+		n := min(len(b.queue), b.size)
+		tickets := slices.Clone(b.queue[:n])
+		b.queue = slices.Delete(b.queue, 0, n)
+		b.mu.Unlock()
+
+		qs = qs[:0]
+		for _, t := range tickets {
+			qs = append(qs, t.q)
+		}
+		as = append(as[:0], make([]A, n)...)
+		sent := time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
+		err := b.call(ctx, qs, as)
+		cancel()
+
+		b.mu.Lock()
+		for i, t := range tickets {
+			t.a, t.sent, t.err = as[i], sent, err
+			close(t.done)
+		}
+		b.mu.Unlock()
+		for _, t := range tickets {
+			if t.orphaned != nil {
+				t.orphaned(t.q, t.a, t.err)
+			}
+		}
+		clear(qs) // do not keep what the batch pointed to
+	}
+}

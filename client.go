@@ -1,0 +1,203 @@
+package dibs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Defaults of Options.
+const (
+	DefaultTTL     = 30 * time.Second
+	DefaultTimeout = 5 * time.Second
+	// MinTTL is the shortest lease that a Client takes.
+	MinTTL = 10 * time.Millisecond
+)
+
+// Options are what all calls of a Client have in common. The zero value, and
+// nil, mean the defaults.
+type Options struct {
+	// Namespace keeps this client's keys apart from those of other namespaces
+	// on the same store: 0 to MaxNamespace bytes of printable ASCII without
+	// spaces. Default: the empty namespace.
+	Namespace string
+
+	// TTL is how long a lease outlives a holder that has stopped renewing it.
+	// A live holder renews every third of it. Default: DefaultTTL.
+	TTL time.Duration
+
+	// Wait is how long Do and Acquire wait for their turn before they return
+	// ErrHeld. Default: as long as their context allows.
+	Wait time.Duration
+
+	// Label tells operators what this client's keys are held for. Default:
+	// none.
+	Label string
+
+	// Timeout bounds one call of the store. Default: DefaultTimeout.
+	Timeout time.Duration
+}
+
+func (o *Options) withDefaults() (Options, error) {
+	var r Options
+	if o != nil {
+		r = *o
+	}
+	if err := validateNamespace(r.Namespace); err != nil {
+		return r, fmt.Errorf("dibs: Options.Namespace: %w", err)
+	}
+	r.TTL = cmp.Or(r.TTL, DefaultTTL)
+	r.Timeout = cmp.Or(r.Timeout, DefaultTimeout)
+	switch {
+	case r.TTL < MinTTL:
+		return r, fmt.Errorf("dibs: Options.TTL is %v; it must be at least %v", r.TTL, MinTTL)
+	case r.Wait < 0:
+		return r, fmt.Errorf("dibs: Options.Wait is %v; it must not be negative", r.Wait)
+	case r.Timeout < 0:
+		return r, fmt.Errorf("dibs: Options.Timeout is %v; it must not be negative", r.Timeout)
+	}
+	return r, nil
+}
+
+// Client calls dibs on keys of one namespace of one store. It is safe for
+// concurrent use; a program usually has one. Close it before its store.
+type Client struct {
+	store   Store
+	options Options
+	owner   Owner
+
+	claims  *batcher[Claim, Answer]
+	settles *batcher[Settlement, error]
+	renewer *renewer
+	waiters *waiters
+	undoer  *undoer
+
+	closed  atomic.Bool
+	done    chan struct{} // closed by Close: whoever waits gives up
+	close   sync.Once
+	closing error
+}
+
+// New returns a client of the store. The error names the option that is wrong.
+func New(store Store, o *Options) (*Client, error) {
+	if store == nil {
+		return nil, errors.New("dibs: New was given no store")
+	}
+	options, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	var batching Batching
+	if b, ok := store.(Batcher); ok {
+		batching = b.Batching()
+	}
+	c := &Client{
+		store:   store,
+		options: options,
+		owner:   Owner{Host: hostname(), PID: os.Getpid(), Label: options.Label},
+		done:    make(chan struct{}),
+	}
+	c.claims = newBatcher(batching, options.Timeout, store.Claim)
+	c.settles = newBatcher(batching, options.Timeout, store.Settle)
+	c.renewer = newRenewer(store, batching, options.Timeout)
+	c.undoer = newUndoer(store, batching, options.Timeout)
+	c.waiters = newWaiters(store)
+	return c, nil
+}
+
+// hostname is looked up once; "unknown" where the system does not tell.
+var hostname = sync.OnceValue(func() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return name
+})
+
+// Do waits for its turn on the key and runs fn while it holds it. The context
+// that fn gets ends with cause ErrLost when the lease is lost, and carries the
+// lease (see FromContext). The key is released when fn returns, panics or
+// calls runtime.Goexit.
+//
+// It returns what fn returned; ErrHeld when Options.Wait was over first, the
+// context's cause when it ended first, ErrStore when the store did not answer
+// (in all these cases fn did not run); and ErrLost, joined to what fn returned,
+// when the lease was lost while fn ran, so that the section may not have been
+// alone.
+func (c *Client) Do(ctx context.Context, key string, fn func(context.Context) error) error {
+	return c.run(ctx, key, nil, fn)
+}
+
+// TryDo is Do for those who would rather not wait: it returns ErrHeld at once
+// when the key is held or others wait for it.
+func (c *Client) TryDo(ctx context.Context, key string, fn func(context.Context) error) error {
+	return c.run(ctx, key, &tryOptions, fn)
+}
+
+var tryOptions = AcquireOptions{NoWait: true}
+
+func (c *Client) run(ctx context.Context, key string, o *AcquireOptions, fn func(context.Context) error) (err error) {
+	lease, err := c.Acquire(ctx, key, o)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		// What fn did is done: that its lease could not be given back is the
+		// undoer's to mend and no reason for the caller to run fn again.
+		if lost := lease.Release(); errors.Is(lost, ErrLost) {
+			err = errors.Join(err, lost)
+		}
+	}()
+	return fn(lease.Context())
+}
+
+// Held reports whether somebody holds the key or waits for it, without taking
+// it. What it says may be over by the time it is read. It returns ErrUnknown
+// when an earlier attempt's outcome is unknown.
+func (c *Client) Held(ctx context.Context, key string) (bool, error) {
+	claim, err := c.newClaim(key, nil)
+	if err != nil {
+		return false, err
+	}
+	claim.Mode = Look
+	a, _, err := c.ask(ctx, claim)
+	switch {
+	case err != nil:
+		return false, err
+	case a.State == Held, a.State == PermitsDiffer:
+		return true, nil
+	case a.State == Free:
+		return false, nil
+	}
+	return false, refusal(claim, a)
+}
+
+// closeGrace is how long Close waits for holders to release.
+const closeGrace = 5 * time.Second
+
+// Close ends the client: calls that wait return ErrClosed, the contexts of
+// live leases end with cause ErrClosed, and Close waits up to 5 s for their
+// holders to release them and for what has to be undone. Leases that are still
+// held then are no longer renewed and run out by themselves; the error counts
+// them. The store stays open.
+func (c *Client) Close() error {
+	c.close.Do(func() {
+		c.closed.Store(true)
+		close(c.done)
+		deadline := time.Now().Add(closeGrace)
+		left := c.renewer.stop(deadline)
+		unsettled := c.undoer.flush(deadline)
+		c.waiters.stop()
+		if left > 0 {
+			c.closing = fmt.Errorf("dibs: closed while %d leases were held; they run out within their TTL", left)
+		} else if unsettled > 0 {
+			c.closing = fmt.Errorf("dibs: closed while %d claims could not be undone; they run out within their TTL", unsettled)
+		}
+	})
+	return c.closing
+}

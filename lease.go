@@ -1,0 +1,247 @@
+package dibs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Lease is the right to a key until it is settled or lost. It is renewed in
+// the background. Its methods are safe for concurrent use.
+type Lease struct {
+	client  *Client
+	claim   Claim
+	answer  Answer
+	context leaseContext
+	cancel  context.CancelCauseFunc
+
+	// trusted is until when the holder may believe in the lease, on the
+	// process's monotonic clock: it sent the claim or the last successful
+	// renewal one TTL, less a margin, before.
+	trusted atomic.Int64
+
+	settling sync.Mutex // held while a settlement is under way
+	settled  bool       // under settling: the store has taken it
+
+	// The renewer's, under its lock.
+	due   time.Time // when to look at this lease again
+	place int       // in the renewer's heap; -1 when not in it
+	busy  bool      // a renewal is under way
+}
+
+// epoch is where the process's monotonic time is counted from.
+var epoch = time.Now()
+
+// margin is the part of the TTL that a holder does not rely on: clocks of two
+// machines drift apart, and a context takes a moment to end.
+func margin(ttl time.Duration) time.Duration { return ttl/50 + time.Millisecond }
+
+func newLease(ctx context.Context, c *Client, claim Claim, a Answer, sent time.Time) *Lease {
+	l := &Lease{client: c, claim: claim, answer: a, place: -1}
+	l.context.lease = l
+	l.context.Context, l.cancel = context.WithCancelCause(ctx)
+	l.trust(sent)
+	return l
+}
+
+// Context ends with cause ErrLost when the lease is lost, with cause ErrClosed
+// when the client is closed, when the context given to Acquire ends, and when
+// the lease is settled. It carries the lease; see FromContext.
+func (l *Lease) Context() context.Context { return &l.context }
+
+// Key returns the key that is held.
+func (l *Lease) Key() Key { return l.claim.Key }
+
+// ID is the public name of this attempt, the one that operators see.
+func (l *Lease) ID() string { return l.claim.Token.ID() }
+
+// Fence is the fencing token: it rises with every grant of the key. A resource
+// that remembers the highest fence it saw, and refuses lower ones, is safe from
+// a holder that was paused beyond its lease.
+func (l *Lease) Fence() uint64 { return l.answer.Fence }
+
+// Attempt is 1 plus the number of leases in a row that were abandoned before
+// this one: more than 1 means that the last holder crashed or was cut off, and
+// what it began may be half done.
+func (l *Lease) Attempt() int { return l.answer.Attempt }
+
+// Progress returns what the abandoned holder before this one saved last, or
+// nil.
+func (l *Lease) Progress() []byte { return l.answer.Progress }
+
+// Save keeps progress with the lease, for the next holder in case this one
+// does not settle, and renews it. At most MaxProgress bytes. It returns ErrLost
+// when the lease is lost (nothing is saved then) and ErrStore when the store
+// did not answer.
+func (l *Lease) Save(ctx context.Context, progress []byte) error {
+	if len(progress) > MaxProgress {
+		return fmt.Errorf("dibs: the progress has %d bytes; it may have at most %d", len(progress), MaxProgress)
+	}
+	if err := l.Err(); err != nil {
+		return err
+	}
+	if progress == nil {
+		progress = []byte{}
+	}
+	renewal := Renewal{Key: l.claim.Key, Token: l.claim.Token, TTL: l.claim.TTL, Progress: progress}
+	ctx, cancel := context.WithTimeout(ctx, l.client.options.Timeout)
+	defer cancel()
+	errs := make([]error, 1)
+	sent := time.Now()
+	if err := l.client.store.Renew(ctx, []Renewal{renewal}, errs); err != nil {
+		return &StoreError{Op: "renew", Err: err}
+	}
+	switch err := errs[0]; {
+	case errors.Is(err, ErrLost):
+		l.client.renewer.lose(l)
+		return ErrLost
+	case err != nil:
+		return err
+	}
+	l.trust(sent)
+	return nil
+}
+
+// Release ends the lease and leaves nothing behind. It returns nil also when
+// the lease was settled before, ErrLost when it was lost before it could be
+// released, and ErrStore when the store did not answer: then it is released in
+// the background, or runs out. It does not end with the context of Acquire.
+func (l *Lease) Release() error {
+	ctx, cancel := context.WithTimeout(context.Background(), l.client.options.Timeout)
+	defer cancel()
+	err := l.settle(ctx, Settlement{Outcome: Release})
+	if errors.Is(err, ErrStore) {
+		// Nobody will ask again: the undoer does.
+		l.client.renewer.remove(l)
+		l.end(nil)
+		l.client.undoer.undo(l.claim)
+	}
+	return err
+}
+
+// Complete ends the lease and leaves data behind as the key's record, kept for
+// the retention (at least 1 ms). It returns ErrLost when the lease was lost
+// (nothing is written then), ErrFull when the store has no room, and ErrStore
+// when the store did not answer in ctx's time. After the last two the lease is
+// still held: the caller may call Complete again, or Release.
+func (l *Lease) Complete(ctx context.Context, data []byte, retention time.Duration) error {
+	if retention < time.Millisecond {
+		return fmt.Errorf("dibs: the retention is %v; it must be at least %v", retention, time.Millisecond)
+	}
+	if l.claim.Permits > 1 {
+		return errors.New("dibs: a key with more than one permit cannot have a record")
+	}
+	return l.settle(ctx, Settlement{Outcome: Keep, Data: data, Retention: retention})
+}
+
+// Abandon ends the lease as if its holder had crashed: the next holder is told,
+// and a lease with AtMostOnce leaves an unknown outcome. It returns what Complete
+// returns.
+func (l *Lease) Abandon(ctx context.Context) error {
+	return l.settle(ctx, Settlement{Outcome: Abandon})
+}
+
+// Err is nil while the lease is held and trusted, and otherwise says why it is
+// not: ErrLost, ErrClosed, or the cause with which the context ended.
+func (l *Lease) Err() error {
+	if l.context.Err() != nil {
+		return context.Cause(&l.context)
+	}
+	return nil
+}
+
+// settle ends the lease in the store.
+func (l *Lease) settle(ctx context.Context, s Settlement) error {
+	l.settling.Lock()
+	defer l.settling.Unlock()
+	if l.settled {
+		return nil
+	}
+	s.Key, s.Token = l.claim.Key, l.claim.Token
+	lost := l.lost()
+	if lost {
+		// The holder was told that it is lost, so it stays lost; but what the
+		// store still has of it is given back.
+		l.settled = true
+		l.client.renewer.remove(l)
+		l.end(ErrLost)
+		if l.claim.AtMostOnce {
+			l.client.undoer.abandon(l.claim)
+		} else {
+			l.client.undoer.undo(l.claim)
+		}
+		return ErrLost
+	}
+	err, _, callErr := l.client.settles.do(ctx, nil, s, nil)
+	if callErr != nil {
+		if errors.Is(callErr, errGaveUp) {
+			callErr = context.Cause(ctx)
+		}
+		return &StoreError{Op: "settle", Err: callErr}
+	}
+	if err != nil && !errors.Is(err, ErrLost) {
+		return err
+	}
+	l.settled = true
+	l.client.renewer.remove(l)
+	l.end(err)
+	return err
+}
+
+// lost reports whether the holder may no longer believe in the lease.
+func (l *Lease) lost() bool {
+	return l.overdue() || errors.Is(context.Cause(l.context.Context), ErrLost)
+}
+
+// overdue reports whether the lease's trust window is over.
+func (l *Lease) overdue() bool { return time.Since(epoch) >= time.Duration(l.trusted.Load()) }
+
+// trust extends the trust window: the store confirmed the lease in answer to
+// something sent at that moment.
+func (l *Lease) trust(sent time.Time) {
+	ttl := l.claim.TTL
+	until := int64(sent.Sub(epoch) + ttl - margin(ttl))
+	for {
+		old := l.trusted.Load()
+		if until <= old || l.trusted.CompareAndSwap(old, until) {
+			return
+		}
+	}
+}
+
+// end ends the lease's context; a nil cause is that of a settled lease.
+func (l *Lease) end(cause error) { l.cancel(cause) }
+
+// leaseContext is the context of a lease. It is dead as soon as the trust
+// window is over, also when the process was paused and the timer that should
+// have ended it has not run yet.
+type leaseContext struct {
+	context.Context
+	lease *Lease
+}
+
+func (c *leaseContext) Err() error {
+	if c.lease.overdue() {
+		c.lease.cancel(ErrLost)
+	}
+	return c.Context.Err()
+}
+
+type leaseKey struct{}
+
+func (c *leaseContext) Value(key any) any {
+	if key == (leaseKey{}) {
+		return c.lease
+	}
+	return c.Context.Value(key)
+}
+
+// FromContext returns the innermost lease under which the code that was given
+// ctx runs.
+func FromContext(ctx context.Context) (*Lease, bool) {
+	l, ok := ctx.Value(leaseKey{}).(*Lease)
+	return l, ok
+}

@@ -1,0 +1,240 @@
+package dibs
+
+import (
+	"cmp"
+	"container/heap"
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// renewer keeps the leases of a client alive and ends the contexts of those
+// that are lost. A lease is looked at when it is due: a third of its TTL after
+// it was last confirmed, or when its trust window is over. All leases that are
+// due go into one call, which queues behind nothing else.
+type renewer struct {
+	store   Store
+	size    int
+	timeout time.Duration
+
+	mu      sync.Mutex
+	leases  leaseHeap
+	timer   *time.Timer
+	armed   time.Time // when the timer fires; zero when it is not set
+	closed  bool
+	stopped bool
+	empty   chan struct{} // closed when closed and no lease is left
+	calls   sync.WaitGroup
+}
+
+func newRenewer(store Store, b Batching, timeout time.Duration) *renewer {
+	return &renewer{
+		store:   store,
+		size:    cmp.Or(b.Size, defaultBatch),
+		timeout: timeout,
+		empty:   make(chan struct{}),
+	}
+}
+
+// renewEvery is the part of its TTL after which a lease is renewed.
+func renewEvery(ttl time.Duration) time.Duration { return ttl / 3 }
+
+// retryEvery is how soon a renewal is tried again that failed for a reason that
+// may pass.
+func retryEvery(ttl time.Duration) time.Duration { return max(ttl/15, time.Millisecond) }
+
+// add starts to look after a lease. It reports false when the client is closed.
+func (r *renewer) add(l *Lease) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return false
+	}
+	l.due = epoch.Add(time.Duration(l.trusted.Load())).Add(margin(l.claim.TTL) - l.claim.TTL + renewEvery(l.claim.TTL))
+	heap.Push(&r.leases, l)
+	r.arm(l.due)
+	return true
+}
+
+// remove ends the care for a lease.
+func (r *renewer) remove(l *Lease) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drop(l)
+}
+
+// lose ends a lease's context because the lease is lost.
+func (r *renewer) lose(l *Lease) {
+	r.remove(l)
+	l.end(ErrLost)
+}
+
+func (r *renewer) drop(l *Lease) {
+	if l.place >= 0 {
+		heap.Remove(&r.leases, l.place)
+	}
+	if r.closed && len(r.leases) == 0 && !r.stopped {
+		r.stopped = true
+		close(r.empty)
+	}
+}
+
+// arm makes the timer fire at that moment if it would not before.
+func (r *renewer) arm(at time.Time) {
+	if !r.armed.IsZero() && !at.Before(r.armed) {
+		return
+	}
+	r.armed = at
+	if r.timer == nil {
+		r.timer = time.AfterFunc(time.Until(at), r.look)
+		return
+	}
+	r.timer.Reset(time.Until(at))
+}
+
+// look takes care of all leases that are due.
+func (r *renewer) look() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.armed = time.Time{}
+	now := time.Now()
+	var due []*Lease
+	for len(r.leases) > 0 {
+		l := r.leases[0]
+		// What is due within a moment comes along.
+		if l.due.After(now.Add(retryEvery(l.claim.TTL))) {
+			break
+		}
+		trusted := epoch.Add(time.Duration(l.trusted.Load()))
+		switch {
+		case !now.Before(trusted):
+			r.drop(l)
+			l.end(ErrLost)
+			continue
+		case l.busy:
+			l.due = trusted // its call answers by then, or it is lost
+		case !l.due.Before(trusted):
+			// Due at the end of its trust, which is a moment away.
+		default:
+			l.busy = true
+			l.due = trusted
+			due = append(due, l)
+		}
+		heap.Fix(&r.leases, 0)
+		if l.due.Equal(trusted) && r.leases[0] == l {
+			break // everything else is due later still
+		}
+	}
+	for len(due) > 0 {
+		n := min(len(due), r.size)
+		batch := due[:n:n]
+		due = due[n:]
+		r.calls.Go(func() { r.renew(batch) })
+	}
+	if len(r.leases) > 0 && !r.stopped {
+		r.arm(r.leases[0].due)
+	}
+}
+
+// renew asks the store to renew the leases and notes what it said.
+func (r *renewer) renew(leases []*Lease) {
+	renewals := make([]Renewal, len(leases))
+	patience := r.timeout
+	for i, l := range leases {
+		renewals[i] = Renewal{Key: l.claim.Key, Token: l.claim.Token, TTL: l.claim.TTL}
+		patience = min(patience, renewEvery(l.claim.TTL))
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	errs := make([]error, len(leases))
+	sent := time.Now()
+	callErr := r.store.Renew(ctx, renewals, errs)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, l := range leases {
+		l.busy = false
+		if l.place < 0 {
+			continue // settled meanwhile
+		}
+		switch {
+		case callErr == nil && errs[i] == nil:
+			l.trust(sent)
+			l.due = sent.Add(renewEvery(l.claim.TTL))
+		case callErr == nil && errors.Is(errs[i], ErrLost):
+			r.drop(l)
+			l.end(ErrLost)
+			continue
+		default:
+			trusted := epoch.Add(time.Duration(l.trusted.Load()))
+			l.due = time.Now().Add(retryEvery(l.claim.TTL))
+			if l.due.After(trusted) {
+				l.due = trusted
+			}
+		}
+		heap.Fix(&r.leases, l.place)
+	}
+	if len(r.leases) > 0 && !r.stopped {
+		r.arm(r.leases[0].due)
+	}
+}
+
+// stop ends the contexts of all leases and waits for their holders to settle
+// them, renewing until the deadline. It returns how many were left then.
+func (r *renewer) stop(deadline time.Time) int {
+	r.mu.Lock()
+	r.closed = true
+	held := make([]*Lease, len(r.leases))
+	copy(held, r.leases)
+	if len(held) == 0 && !r.stopped {
+		r.stopped = true
+		close(r.empty)
+	}
+	r.mu.Unlock()
+	for _, l := range held {
+		l.end(ErrClosed)
+	}
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-r.empty:
+	case <-timer.C:
+	}
+	r.mu.Lock()
+	left := len(r.leases)
+	r.stopped = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.mu.Unlock()
+	r.calls.Wait()
+	return left
+}
+
+// leaseHeap orders leases by when they are due.
+type leaseHeap []*Lease
+
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].place, h[j].place = i, j
+}
+
+func (h *leaseHeap) Push(x any) {
+	l := x.(*Lease)
+	l.place = len(*h)
+	*h = append(*h, l)
+}
+
+func (h *leaseHeap) Pop() any {
+	old := *h
+	n := len(old) - 1
+	l := old[n]
+	old[n] = nil
+	l.place = -1
+	*h = old[:n]
+	return l
+}

@@ -1,0 +1,106 @@
+package dibs
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Place is a place in a key's queue, reserved now and redeemed later, perhaps
+// in another process. Whoever knows it can redeem it.
+type Place struct {
+	Key   Key
+	Token Token
+}
+
+// placeVersion is the first field of a place's text.
+const placeVersion = "dibs1"
+
+// MarshalText writes the place in printable ASCII without spaces.
+func (p Place) MarshalText() ([]byte, error) {
+	enc := base64.RawURLEncoding.EncodeToString
+	return []byte(strings.Join([]string{
+		placeVersion, enc(p.Token[:]), enc([]byte(p.Key.Namespace)), enc([]byte(p.Key.Name)),
+	}, ".")), nil
+}
+
+// UnmarshalText reads what MarshalText wrote.
+func (p *Place) UnmarshalText(text []byte) error {
+	parts := strings.Split(string(text), ".")
+	if len(parts) != 4 || parts[0] != placeVersion {
+		return errors.New("dibs: not the text of a place")
+	}
+	var fields [3][]byte
+	for i, part := range parts[1:] {
+		b, err := base64.RawURLEncoding.Strict().DecodeString(part)
+		if err != nil {
+			return fmt.Errorf("dibs: not the text of a place: %w", err)
+		}
+		fields[i] = b
+	}
+	q := Place{Key: Key{Namespace: string(fields[1]), Name: string(fields[2])}}
+	if copy(q.Token[:], fields[0]) != len(q.Token) || len(fields[0]) != len(q.Token) {
+		return errors.New("dibs: not the text of a place: its token has another length")
+	}
+	if err := q.Key.Validate(); err != nil {
+		return err
+	}
+	*p = q
+	return nil
+}
+
+// Reserve takes a place in the key's queue without waiting there. The place
+// stands for that long; until it is redeemed, given up or has run out, nobody
+// behind it is granted. Of the options, Permits and Fingerprint count.
+//
+// It returns ErrMismatch, ErrPermits, ErrUnknown, ErrFull, ErrClosed, ErrStore
+// or the cause with which ctx ended.
+func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, o *AcquireOptions) (Place, error) {
+	claim, err := c.newClaim(key, o)
+	if err != nil {
+		return Place{}, err
+	}
+	if stands < time.Millisecond {
+		return Place{}, fmt.Errorf("dibs: a place cannot be reserved for %v; at least %v", stands, time.Millisecond)
+	}
+	claim.Mode = Reserve
+	claim.Place = stands
+	a, _, err := c.ask(ctx, claim)
+	switch {
+	case err != nil:
+		return Place{}, err
+	case a.State == Held && a.Queued:
+		return Place{Key: claim.Key, Token: claim.Token}, nil
+	}
+	return Place{}, refusal(claim, a)
+}
+
+// Redeem takes the key at a reserved place, waiting for its turn as Acquire
+// does. When it gives up waiting (NoWait, Wait, the end of ctx) the place
+// stands as before, and Redeem can be called again. A place that has run out
+// is none: NoWait finds out whether the key is free all the same, and who
+// waits joins at the end.
+func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease, error) {
+	claim, err := c.newClaim(p.Key.Name, o)
+	if err != nil {
+		return nil, err
+	}
+	claim.Key, claim.Token = p.Key, p.Token
+	_ = claim
+	return nil, errors.New("dibs: not yet")
+}
+
+// GiveUp gives a reserved place back.
+func (c *Client) GiveUp(ctx context.Context, p Place) error {
+	err, _, callErr := c.settles.do(ctx, nil, Settlement{Key: p.Key, Token: p.Token, Outcome: Release}, nil)
+	switch {
+	case callErr != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	case callErr != nil:
+		return &StoreError{Op: "settle", Err: callErr}
+	}
+	return err
+}

@@ -1,0 +1,165 @@
+package dibs
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// How often a waiter asks whether its turn has come, and how long its place
+// stands without being asked for. Wake-ups make the asking rare to matter;
+// they may be lost, so it is never left out. Those far back ask less often.
+const (
+	askNear   = Turn / 2
+	askFar    = 2 * time.Second
+	placeNear = 3 * askNear
+	placeFar  = 3 * askFar
+	farAhead  = 64 // from this many places ahead a waiter is far back
+
+	// Without wake-ups, the next in line asks between these.
+	pollMin = 2 * time.Millisecond
+	pollMax = 50 * time.Millisecond
+)
+
+// waitPatience is how long a waiter with a place puts up with a store that
+// does not answer, from its last answer on.
+const waitPatience = 10 * time.Second
+
+// await asks again and again until the claim is granted, refused or given up.
+// Wake-ups say when asking pays.
+func (c *Client) await(ctx context.Context, claim Claim, a Answer, limit time.Duration) (*Lease, error) {
+	start := time.Now()
+	heard := start
+	var over <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		over = timer.C
+	}
+	woken := c.waiters.enter(claim.Token)
+	defer c.waiters.leave(claim.Token)
+	poll := pollMin
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		var interval time.Duration
+		interval, claim.Place, poll = c.waiters.pace(a, poll)
+		again.Reset(interval)
+		select {
+		case <-woken:
+		case <-again.C:
+		case <-over:
+			return nil, c.giveUp(claim, &HeldError{Key: claim.Key, Left: a.Left, Waited: time.Since(start)})
+		case <-ctx.Done():
+			return nil, c.giveUp(claim, context.Cause(ctx))
+		case <-c.done:
+			return nil, c.giveUp(claim, ErrClosed)
+		}
+		next, sent, err := c.claims.do(ctx, c.done, claim, c.undoer.orphan)
+		switch {
+		case errors.Is(err, errGaveUp):
+			continue // to what ended it
+		case err != nil && time.Since(heard) < waitPatience:
+			a.Left = 0
+			continue
+		case err != nil:
+			return nil, c.giveUp(claim, &StoreError{Op: "claim", Err: err})
+		case next.Err != nil:
+			return nil, c.giveUp(claim, next.Err)
+		case next.State == Granted:
+			return c.grant(ctx, claim, next, sent)
+		case next.State != Held || !next.Queued:
+			return nil, refusal(claim, next)
+		}
+		a, heard = next, sent
+	}
+}
+
+// giveUp leaves the queue and passes the reason on.
+func (c *Client) giveUp(claim Claim, reason error) error {
+	c.undoer.undo(claim)
+	return reason
+}
+
+// waiters knows who waits in this process, by token.
+type waiters struct {
+	notified bool
+	stop     func()
+
+	mu    sync.Mutex
+	woken map[Token]chan struct{}
+	// early holds wake-ups for tokens that have a place but did not enter yet.
+	early map[Token]struct{}
+}
+
+// maxEarly bounds the wake-ups kept for waiters that are about to enter.
+const maxEarly = 1024
+
+func newWaiters(store Store) *waiters {
+	w := &waiters{
+		stop:  func() {},
+		woken: make(map[Token]chan struct{}),
+		early: make(map[Token]struct{}),
+	}
+	if n, ok := store.(Notifier); ok {
+		w.notified = true
+		w.stop = n.Notify(w.wake)
+	}
+	return w
+}
+
+// enter returns the channel on which the token's wake-ups arrive.
+func (w *waiters) enter(t Token) <-chan struct{} {
+	woken := make(chan struct{}, 1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, ok := w.early[t]; ok {
+		delete(w.early, t)
+		woken <- struct{}{}
+	}
+	w.woken[t] = woken
+	return woken
+}
+
+func (w *waiters) leave(t Token) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.woken, t)
+}
+
+// wake is what the store's Notifier calls.
+func (w *waiters) wake(t Token) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	woken, ok := w.woken[t]
+	if !ok {
+		if len(w.early) >= maxEarly {
+			clear(w.early) // hints: whoever loses one asks soon anyway
+		}
+		w.early[t] = struct{}{}
+		return
+	}
+	select {
+	case woken <- struct{}{}:
+	default:
+	}
+}
+
+// pace says when a waiter with this answer should ask again, how long its place
+// should stand, and how long to wait after that where nothing wakes it.
+func (w *waiters) pace(a Answer, poll time.Duration) (interval, place, nextPoll time.Duration) {
+	interval, place = askNear, placeNear
+	if a.Ahead >= farAhead {
+		interval, place = askFar, placeFar
+	}
+	if a.Ahead == 0 && a.Left > 0 {
+		// What stands in the way can run out then.
+		interval = min(interval, max(a.Left+time.Millisecond, pollMin))
+	}
+	if !w.notified && a.Ahead == 0 {
+		interval = min(interval, poll)
+		poll = min(poll+poll/2, pollMax)
+	}
+	return interval, place, poll
+}
