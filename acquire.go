@@ -51,14 +51,30 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	if err != nil {
 		return nil, err
 	}
-	wait := c.options.Wait
-	if o != nil {
-		wait = cmp.Or(o.Wait, wait)
-	}
-	if o != nil && o.NoWait {
+	wait := c.waitOf(o)
+	if wait == noWait {
 		claim.Mode = Try
 	}
-	return c.acquire(ctx, claim, wait)
+	return c.acquire(ctx, bid{Claim: claim}, wait)
+}
+
+// waitOf returns how long the caller wants to wait; 0 is without limit.
+func (c *Client) waitOf(o *AcquireOptions) time.Duration {
+	switch {
+	case o == nil:
+		return c.options.Wait
+	case o.NoWait:
+		return noWait
+	}
+	return cmp.Or(o.Wait, c.options.Wait)
+}
+
+// A bid is a claim and what becomes of it when it is given up.
+type bid struct {
+	Claim
+	// keep leaves the token's place as it is: it was reserved, and the caller
+	// may come back for it.
+	keep bool
 }
 
 // newClaim validates what the caller asks for.
@@ -99,19 +115,22 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 	return claim, nil
 }
 
-// acquire asks once and, unless the claim is a Try, waits for its turn.
-func (c *Client) acquire(ctx context.Context, claim Claim, wait time.Duration) (*Lease, error) {
-	a, sent, err := c.ask(ctx, claim)
+// acquire asks once and, unless the caller will not wait, waits for its turn.
+func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (*Lease, error) {
+	a, sent, err := c.ask(ctx, b)
 	switch {
 	case err != nil:
 		return nil, err
 	case a.State == Granted:
-		return c.grant(ctx, claim, a, sent)
-	case a.State != Held || !a.Queued:
-		return nil, refusal(claim, a)
+		return c.grant(ctx, b.Claim, a, sent)
+	case a.State == Held && a.Queued && wait != noWait:
+		return c.await(ctx, b, a, wait)
 	}
-	return c.await(ctx, claim, a, wait)
+	return nil, refusal(b.Claim, a)
 }
+
+// noWait as the time to wait: not at all.
+const noWait time.Duration = -1
 
 // grant makes a lease of a granted claim.
 func (c *Client) grant(ctx context.Context, claim Claim, a Answer, sent time.Time) (*Lease, error) {
@@ -137,28 +156,27 @@ const (
 )
 
 // ask sends one claim and answers with what the store said and when it was
-// sent. On any error the claim is undone: it was not granted, or will not stay
-// granted.
-func (c *Client) ask(ctx context.Context, claim Claim) (Answer, time.Time, error) {
+// sent. On any error the bid is given up.
+func (c *Client) ask(ctx context.Context, b bid) (Answer, time.Time, error) {
 	if c.closed.Load() {
 		return Answer{}, time.Time{}, ErrClosed
 	}
 	if ctx.Err() != nil {
 		return Answer{}, time.Time{}, context.Cause(ctx)
 	}
-	a, sent, err := c.claims.do(ctx, c.done, claim, c.undoer.orphan)
+	a, sent, err := c.claims.do(ctx, c.done, b.Claim, c.orphan(b))
 	if err == nil {
 		return a, sent, a.Err
 	}
 	first := sent
 	for backoff := askBackoff; c.askAgain(ctx, err) && time.Since(first)+backoff < askPatience; backoff *= 2 {
 		c.sleep(ctx, backoff)
-		if a, sent, err = c.claims.do(ctx, c.done, claim, c.undoer.orphan); err == nil {
+		if a, sent, err = c.claims.do(ctx, c.done, b.Claim, c.orphan(b)); err == nil {
 			return a, sent, a.Err
 		}
 	}
-	if claim.Mode != Look {
-		c.undoer.undo(claim)
+	if !errors.Is(err, errGaveUp) {
+		c.undo(b)
 	}
 	switch {
 	case c.closed.Load():
@@ -169,6 +187,21 @@ func (c *Client) ask(ctx context.Context, claim Claim) (Answer, time.Time, error
 		err = &StoreError{Op: "claim", Err: err}
 	}
 	return a, sent, err
+}
+
+// orphan returns what is to be done with the answer when nobody waits for it.
+func (c *Client) orphan(b bid) func(Claim, Answer, error) {
+	if b.keep {
+		return nil
+	}
+	return c.orphaned
+}
+
+// undo gives a bid up whose outcome is not known.
+func (c *Client) undo(b bid) {
+	if !b.keep {
+		c.undoer.undo(b.Claim)
+	}
 }
 
 func (c *Client) askAgain(ctx context.Context, err error) bool {

@@ -76,6 +76,8 @@ type Client struct {
 	renewer *renewer
 	waiters *waiters
 	undoer  *undoer
+	// orphaned is undoer.orphan, made once.
+	orphaned func(Claim, Answer, error)
 
 	closed  atomic.Bool
 	done    chan struct{} // closed by Close: whoever waits gives up
@@ -106,6 +108,7 @@ func New(store Store, o *Options) (*Client, error) {
 	c.settles = newBatcher(batching, options.Timeout, store.Settle)
 	c.renewer = newRenewer(store, batching, options.Timeout)
 	c.undoer = newUndoer(store, batching, options.Timeout)
+	c.orphaned = c.undoer.orphan
 	c.waiters = newWaiters(store)
 	return c, nil
 }
@@ -165,7 +168,7 @@ func (c *Client) Held(ctx context.Context, key string) (bool, error) {
 		return false, err
 	}
 	claim.Mode = Look
-	a, _, err := c.ask(ctx, claim)
+	a, _, err := c.ask(ctx, bid{Claim: claim, keep: true})
 	switch {
 	case err != nil:
 		return false, err

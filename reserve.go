@@ -68,7 +68,7 @@ func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, 
 	}
 	claim.Mode = Reserve
 	claim.Place = stands
-	a, _, err := c.ask(ctx, claim)
+	a, _, err := c.ask(ctx, bid{Claim: claim})
 	switch {
 	case err != nil:
 		return Place{}, err
@@ -88,9 +88,20 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	if err != nil {
 		return nil, err
 	}
-	claim.Key, claim.Token = p.Key, p.Token
-	_ = claim
-	return nil, errors.New("dibs: not yet")
+	// A Try with a place keeps it and is never granted in its absence, so that
+	// no turn can be missed between two calls.
+	claim.Key, claim.Token, claim.Mode, claim.Place = p.Key, p.Token, Try, 0
+	wait := c.waitOf(o)
+	lease, err := c.acquire(ctx, bid{Claim: claim, keep: true}, wait)
+	if wait == noWait || !errors.Is(err, ErrHeld) {
+		return lease, err
+	}
+	var held *HeldError
+	if errors.As(err, &held) && held.Waited > 0 {
+		return nil, err
+	}
+	claim.Mode, claim.Place = Queue, placeNear
+	return c.acquire(ctx, bid{Claim: claim}, wait)
 }
 
 // GiveUp gives a reserved place back.

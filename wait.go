@@ -26,37 +26,45 @@ const (
 // does not answer, from its last answer on.
 const waitPatience = 10 * time.Second
 
-// await asks again and again until the claim is granted, refused or given up.
+// errWaitOver: the limit of the wait is over.
+var errWaitOver = errors.New("dibs: the wait is over")
+
+// await asks again and again until the bid is granted, refused or given up.
 // Wake-ups say when asking pays.
-func (c *Client) await(ctx context.Context, claim Claim, a Answer, limit time.Duration) (*Lease, error) {
+func (c *Client) await(ctx context.Context, b bid, a Answer, limit time.Duration) (*Lease, error) {
 	start := time.Now()
 	heard := start
-	var over <-chan time.Time
+	waiting := ctx
 	if limit > 0 {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		over = timer.C
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeoutCause(ctx, limit, errWaitOver)
+		defer cancel()
 	}
-	woken := c.waiters.enter(claim.Token)
-	defer c.waiters.leave(claim.Token)
+	woken := c.waiters.enter(b.Token)
+	defer c.waiters.leave(b.Token)
 	poll := pollMin
 	again := time.NewTimer(0)
 	defer again.Stop()
 	for {
-		var interval time.Duration
-		interval, claim.Place, poll = c.waiters.pace(a, poll)
+		var interval, place time.Duration
+		interval, place, poll = c.waiters.pace(a, poll)
+		if b.Mode == Queue {
+			b.Place = place
+		}
 		again.Reset(interval)
 		select {
 		case <-woken:
 		case <-again.C:
-		case <-over:
-			return nil, c.giveUp(claim, &HeldError{Key: claim.Key, Left: a.Left, Waited: time.Since(start)})
-		case <-ctx.Done():
-			return nil, c.giveUp(claim, context.Cause(ctx))
+		case <-waiting.Done():
+			err := context.Cause(waiting)
+			if err == errWaitOver {
+				err = &HeldError{Key: b.Key, Left: a.Left, Waited: time.Since(start)}
+			}
+			return nil, c.giveUp(b, err)
 		case <-c.done:
-			return nil, c.giveUp(claim, ErrClosed)
+			return nil, c.giveUp(b, ErrClosed)
 		}
-		next, sent, err := c.claims.do(ctx, c.done, claim, c.undoer.orphan)
+		next, sent, err := c.claims.do(waiting, c.done, b.Claim, c.orphan(b))
 		switch {
 		case errors.Is(err, errGaveUp):
 			continue // to what ended it
@@ -64,21 +72,27 @@ func (c *Client) await(ctx context.Context, claim Claim, a Answer, limit time.Du
 			a.Left = 0
 			continue
 		case err != nil:
-			return nil, c.giveUp(claim, &StoreError{Op: "claim", Err: err})
+			return nil, c.giveUp(b, &StoreError{Op: "claim", Err: err})
 		case next.Err != nil:
-			return nil, c.giveUp(claim, next.Err)
+			return nil, c.giveUp(b, next.Err)
 		case next.State == Granted:
-			return c.grant(ctx, claim, next, sent)
-		case next.State != Held || !next.Queued:
-			return nil, refusal(claim, next)
+			return c.grant(ctx, b.Claim, next, sent)
+		case next.State != Held:
+			return nil, refusal(b.Claim, next)
+		case !next.Queued:
+			// A reserved place has run out meanwhile: join at the end.
+			b = bid{Claim: b.Claim}
+			b.Mode, b.Place = Queue, placeNear
+			next.Left, next.Ahead = 0, 0
 		}
 		a, heard = next, sent
 	}
 }
 
-// giveUp leaves the queue and passes the reason on.
-func (c *Client) giveUp(claim Claim, reason error) error {
-	c.undoer.undo(claim)
+// giveUp leaves the queue, unless the place was reserved, and passes the reason
+// on.
+func (c *Client) giveUp(b bid, reason error) error {
+	c.undo(b)
 	return reason
 }
 
