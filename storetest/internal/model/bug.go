@@ -1,0 +1,122 @@
+package model
+
+// Bug is a mistake that the model can be told to make.
+type Bug string
+
+// The mistakes. The comment says what code makes them.
+const (
+	None Bug = ""
+
+	// DEL key, without comparing the value with the token.
+	SettleAnyToken Bug = "settle without comparing the token"
+	// A queueing loser that cleans up deletes the lease it never got.
+	LoserFrees Bug = "a loser frees the winner's lock"
+	// fence = now, two grants within a microsecond.
+	FenceReused Bug = "fence not rising"
+	// INCR fence, in the database that loses its data.
+	FenceCounter Bug = "fence from a bare counter"
+	// UPDATE … SET expires WHERE token = ?, without AND expires > now.
+	RenewExpired Bug = "renewal after expiry"
+	// UPDATE … SET record WHERE key = ?.
+	LateRecord Bug = "record overwritten by a late holder"
+	// A late holder settles by token, though its lease has run out unnoticed.
+	SettleExpired Bug = "settlement after expiry"
+	// The free key goes to whoever asks first, not to who has waited longest.
+	Barging Bug = "barging"
+	// New waiters are put before old ones.
+	LastFirst Bug = "last come, first served"
+	// Settle frees the key and grants nobody.
+	NoHandOver Bug = "no hand-over in the step of the settlement"
+	// The waiter's entry is dropped when the key is handed over elsewhere.
+	WaiterForgotten Bug = "a waiter is forgotten"
+	// Nobody publishes.
+	NoWakeUp Bug = "no wake-up"
+	// VARCHAR(255).
+	KeyTruncated Bug = "key truncated"
+	// A case-insensitive collation.
+	KeyFolded Bug = "key folded in case"
+	// PAD SPACE.
+	KeyTrimmed Bug = "trailing spaces ignored"
+	// A C string.
+	KeyEndsAtNUL Bug = "key ends at its first NUL"
+	// namespace + "/" + name.
+	NamespacesMerged Bug = "namespaces merged"
+	// expires = the client's now + TTL.
+	ClientClock Bug = "the client's clock trusted"
+	// SET NX without looking whose value it is.
+	ClaimNotIdempotent Bug = "claim not idempotent"
+	// A claim that is sent again leaves the lease as long as it was.
+	ClaimKeepsTTL Bug = "a claim again does not extend the lease"
+	// No EXPIRE.
+	NeverExpires Bug = "a lease never runs out"
+	// Seconds, rounded down.
+	ExpiresEarly Bug = "a lease runs out early"
+	// The fingerprint is stored and never compared.
+	MismatchIgnored Bug = "fingerprint ignored"
+	// A different request ends the first one's lease.
+	MismatchHarms Bug = "a mismatch ends the first lease"
+	// <= instead of <.
+	PermitsOffByOne Bug = "permits off by one"
+	// Everybody brings a number of permits of their own.
+	PermitsUnagreed Bug = "permits not agreed upon"
+	// Two statements without a transaction: first the release, then the record.
+	TornRecord Bug = "record written after the lease ended"
+	// The record is cut to the size of the column.
+	RecordCut Bug = "record cut to 64 KiB"
+	// No expiry on the record.
+	RecordStays Bug = "a record outlives its retention"
+	// The answer is the record, however old.
+	MaxAgeIgnored Bug = "MaxAge ignored"
+	// A lock's release deletes everything under the key.
+	LockHarmsRecord Bug = "a lock deletes the record"
+	// A second Keep finds no lease and reports a loss.
+	KeepNotIdempotent Bug = "Keep not idempotent"
+	// A granted waiter that is gone keeps the key.
+	OfferNeverLapses Bug = "an offer never lapses"
+	// An offer nobody took counts as an abandoned attempt.
+	OfferAbandons Bug = "a lapsed offer counts as abandoned"
+	// The place of a waiter that is gone stays.
+	PlaceStays Bug = "a dead place is never skipped"
+	// A reserved place is only a number.
+	ReservedIgnored Bug = "a reserved place blocks nobody"
+	// A reserved place is granted like any other.
+	ReservedGranted Bug = "a reserved place is granted unasked"
+	// The flag is ignored.
+	TakeOver Bug = "AtMostOnce treated as takeover"
+	// An expired lease is as good as a settled one.
+	AbandonedUnreported Bug = "abandonment not reported"
+	// The count survives a clean end.
+	AttemptsNotReset Bug = "attempts not reset"
+	// What the last holder saved goes to the next even after a clean end.
+	ProgressLeaks Bug = "progress handed on after a clean end"
+	// It is not kept.
+	ProgressDropped Bug = "progress dropped"
+	// The answer is a pointer into the caller's slice.
+	KeepsSlices Bug = "the caller's slices kept"
+	// A batch is one transaction: one bad element fails them all.
+	BatchFails Bug = "one bad element fails the batch"
+	// INSERT … ON CONFLICT over the batch, one row for each key.
+	BatchMerges Bug = "one answer for each key of a batch"
+	// A look takes a place.
+	LookJoins Bug = "a look joins the queue"
+	// Resolve takes any ID.
+	ResolveAny Bug = "Resolve without comparing the ID"
+	// The sweep deletes what it finds without looking at the time.
+	PruneLive Bug = "Prune removes what is alive"
+	// Evict leaves the queue as it is.
+	EvictStrands Bug = "Evict grants nobody"
+	// A waiter that a record answers stays in the queue.
+	KeepLeavesWaiters Bug = "waiters answered by a record keep their places"
+)
+
+// Bugs lists all mistakes.
+var Bugs = []Bug{
+	SettleAnyToken, LoserFrees, FenceReused, FenceCounter, RenewExpired, LateRecord, SettleExpired,
+	Barging, LastFirst, NoHandOver, WaiterForgotten, NoWakeUp,
+	KeyTruncated, KeyFolded, KeyTrimmed, KeyEndsAtNUL, NamespacesMerged, ClientClock,
+	ClaimNotIdempotent, ClaimKeepsTTL, NeverExpires, ExpiresEarly, MismatchIgnored, MismatchHarms,
+	PermitsOffByOne, PermitsUnagreed, TornRecord, RecordCut, RecordStays, MaxAgeIgnored, LockHarmsRecord,
+	KeepNotIdempotent, OfferNeverLapses, OfferAbandons, PlaceStays, ReservedIgnored, ReservedGranted,
+	TakeOver, AbandonedUnreported, AttemptsNotReset, ProgressLeaks, ProgressDropped, KeepsSlices,
+	BatchFails, BatchMerges, LookJoins, ResolveAny, PruneLive, EvictStrands, KeepLeavesWaiters,
+}

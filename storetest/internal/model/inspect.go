@@ -1,0 +1,181 @@
+package model
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// List implements dibs.Inspector.
+func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
+	return func(yield func(dibs.Entry, error) bool) {
+		if err := ctx.Err(); err != nil {
+			yield(dibs.Entry{}, err)
+			return
+		}
+		for _, e := range s.entries(q) {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// entries collects under the lock, so that the caller may use the store while
+// it reads the list.
+func (s *Store) entries(q dibs.Query) []dibs.Entry {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	now := s.now()
+	var list []dibs.Entry
+	for k, st := range s.b.keys {
+		if q.Namespace != nil && *q.Namespace != k.Namespace || q.Name != "" && q.Name != k.Name {
+			continue
+		}
+		st.advance(now)
+		if e := st.entry(k, q, now); e.Condition != "" && (q.ID == "" || named(e, q.ID)) {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+func named(e dibs.Entry, id string) bool {
+	return e.Record != nil && e.Record.ID == id ||
+		slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == id })
+}
+
+// entry describes the key. Its Condition is "" when there is nothing to tell.
+func (st *state) entry(k dibs.Key, q dibs.Query, now time.Time) dibs.Entry {
+	e := dibs.Entry{Key: k, Waiters: len(st.queue)}
+	if len(st.holders)+len(st.queue) > 0 {
+		e.Permits = st.permits
+	}
+	for _, l := range st.holders {
+		e.Attempts = append(e.Attempts, l.attemptOf(now))
+	}
+	if st.gone != nil {
+		e.Attempts = append(e.Attempts, st.gone.attemptOf(now))
+	}
+	if r := st.record; r != nil {
+		e.Record = &dibs.RecordInfo{
+			ID: r.token.ID(), Bytes: len(r.data), Age: now.Sub(r.written), Left: r.ends.Sub(now),
+		}
+		if q.Data {
+			e.Record.Data = r.data
+		}
+	}
+	switch {
+	case len(st.holders) > 0:
+		e.Condition = dibs.ConditionHeld
+	case st.unknown:
+		e.Condition = dibs.ConditionUnknown
+	case len(st.queue) > 0:
+		e.Condition = dibs.ConditionWaiting
+	case st.record != nil:
+		e.Condition = dibs.ConditionDone
+	case st.gone != nil:
+		e.Condition = dibs.ConditionAbandoned
+	}
+	return e
+}
+
+func (l *lease) attemptOf(now time.Time) dibs.Attempt {
+	return dibs.Attempt{
+		ID: l.token.ID(), Owner: l.owner, Fence: l.fence, Attempt: l.attempt,
+		Since: now.Sub(l.since), Left: l.ends.Sub(now), Offered: l.offered,
+	}
+}
+
+// Evict implements dibs.Inspector.
+func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	now := s.now()
+	st := s.b.state(key, now)
+	ended := len(st.holders)
+	st.holders = slices.DeleteFunc(st.holders, func(l lease) bool { return id == "" || l.token.ID() == id })
+	ended -= len(st.holders)
+	if st.gone != nil && (id == "" || st.gone.token.ID() == id) {
+		ended++
+	}
+	if ended > 0 {
+		st.clean()
+		if s.b.bug != EvictStrands {
+			st.handOver(now)
+		}
+	}
+	return ended, nil
+}
+
+// Forget implements dibs.Inspector.
+func (s *Store) Forget(ctx context.Context, key dibs.Key) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	now := s.now()
+	st := s.b.state(key, now)
+	if st.record == nil && st.gone == nil {
+		return false, nil
+	}
+	st.record = nil
+	st.clean()
+	st.handOver(now)
+	return true, nil
+}
+
+// Resolve implements dibs.Inspector.
+func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	now := s.now()
+	st := s.b.state(key, now)
+	if !st.unknown || id != "" && id != st.gone.token.ID() && s.b.bug != ResolveAny {
+		return false, nil
+	}
+	x := dibs.Settlement{Key: key, Token: st.gone.token, Data: data, Retention: retention}
+	print := st.gone.print
+	st.clean()
+	st.keep(x, print, now)
+	st.handOver(now)
+	return true, nil
+}
+
+// Prune implements dibs.Pruner. Here what has ended is gone already, except
+// for what nobody has asked about since.
+func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	now := s.now()
+	removed := 0
+	for k, st := range s.b.keys {
+		if limit > 0 && removed >= limit {
+			break
+		}
+		if s.b.bug == PruneLive {
+			delete(s.b.keys, k)
+			removed++
+			continue
+		}
+		before := st.record
+		st.advance(now)
+		if before != nil && st.record == nil {
+			removed++
+		}
+	}
+	return removed, nil
+}

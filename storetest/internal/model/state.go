@@ -1,0 +1,214 @@
+package model
+
+import (
+	"slices"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// state is what the backend knows of one key.
+type state struct {
+	b *Backend
+
+	permits int     // what holders and places agreed on
+	holders []lease // also those on offer
+	queue   []place
+
+	abandoned int    // leases in a row that ended without being settled
+	gone      *lease // the last of them, until the next one is taken up
+	unknown   bool   // gone was AtMostOnce
+
+	record *record
+}
+
+// lease is a token's right to the key.
+type lease struct {
+	token      dibs.Token
+	print      dibs.Fingerprint
+	owner      dibs.Owner
+	atMostOnce bool
+	fence      uint64
+	attempt    int
+	since      time.Time
+	ends       time.Time
+	progress   []byte // saved by this holder
+	inherited  []byte // saved by the one that abandoned the key before
+	offered    bool   // to a waiter that has yet to confirm
+}
+
+// place is a token's place in the queue.
+type place struct {
+	claim dibs.Claim
+	store *Store // whom to wake
+	ends  time.Time
+}
+
+// record is what a finished holder left behind.
+type record struct {
+	token   dibs.Token
+	print   dibs.Fingerprint
+	data    []byte
+	written time.Time
+	ends    time.Time
+}
+
+// advance lets everything happen that happened by itself until now, in the
+// order in which it did. What ends at an instant is dead at that instant.
+func (s *state) advance(now time.Time) {
+	for {
+		i, at := s.firstEnd()
+		if i < 0 || at.After(now) {
+			break
+		}
+		if i < len(s.holders) {
+			s.runOut(i)
+		} else {
+			i -= len(s.holders)
+			s.queue = slices.Delete(s.queue, i, i+1)
+		}
+		s.handOver(at)
+	}
+	if s.record != nil && !s.record.ends.After(now) && s.b.bug != RecordStays {
+		s.record = nil
+	}
+}
+
+// firstEnd returns which lease (or, counted on from there, which place) ends
+// first, and when; -1 when there is none.
+func (s *state) firstEnd() (int, time.Time) {
+	first, at := -1, time.Time{}
+	sooner := func(i int, ends time.Time) {
+		if first < 0 || ends.Before(at) {
+			first, at = i, ends
+		}
+	}
+	for i, l := range s.holders {
+		switch {
+		case s.b.bug == NeverExpires && !l.offered:
+		case s.b.bug == OfferNeverLapses && l.offered:
+		default:
+			sooner(i, l.ends)
+		}
+	}
+	for i, p := range s.queue {
+		if s.b.bug != PlaceStays {
+			sooner(len(s.holders)+i, p.ends)
+		}
+	}
+	return first, at
+}
+
+// runOut ends a lease that its holder did not settle.
+func (s *state) runOut(i int) {
+	l := s.holders[i]
+	s.holders = slices.Delete(s.holders, i, i+1)
+	switch {
+	case l.offered && s.b.bug != OfferAbandons:
+		// Its turn is over. Nobody did anything, so nothing was abandoned.
+	case s.b.bug == AbandonedUnreported:
+	default:
+		s.abandoned++
+		s.gone = &l
+		s.unknown = l.atMostOnce && s.b.bug != TakeOver
+	}
+}
+
+// clean forgets what was abandoned, because a holder came to a good end.
+func (s *state) clean() {
+	if s.b.bug != AttemptsNotReset {
+		s.abandoned = 0
+	}
+	if s.b.bug != ProgressLeaks {
+		s.gone = nil
+	}
+	s.unknown = false
+}
+
+// handOver grants the key to the places at the head of the queue, as far as
+// there are permits. A reserved place stops it.
+func (s *state) handOver(now time.Time) {
+	for !s.unknown && len(s.queue) > 0 && len(s.holders) < s.permits {
+		next := s.queue[0]
+		if next.claim.Mode == dibs.Reserve && s.b.bug != ReservedGranted && s.b.bug != ReservedIgnored {
+			return
+		}
+		if next.claim.Mode == dibs.Reserve && s.b.bug == ReservedIgnored {
+			i := slices.IndexFunc(s.queue, func(p place) bool { return p.claim.Mode != dibs.Reserve })
+			if i < 0 {
+				return
+			}
+			next = s.queue[i]
+			s.queue = slices.Delete(s.queue, i, i+1)
+		} else {
+			s.queue = slices.Delete(s.queue, 0, 1)
+		}
+		if s.gone != nil && s.gone.print.Differs(next.claim.Fingerprint) {
+			next.store.wake(next.claim.Token) // to be told of the mismatch
+			continue
+		}
+		if s.b.bug == WaiterForgotten {
+			return
+		}
+		l := s.grant(next.claim, now)
+		l.offered = true
+		l.ends = now.Add(dibs.Turn)
+		next.store.wake(l.token)
+	}
+}
+
+// grant adds a holder.
+func (s *state) grant(c dibs.Claim, now time.Time) *lease {
+	l := lease{
+		token: c.Token, print: c.Fingerprint, owner: c.Owner, atMostOnce: c.AtMostOnce,
+		fence: s.b.nextFence(now), attempt: s.abandoned + 1,
+		since: now, ends: now.Add(s.b.lasting(c.TTL)),
+	}
+	if s.gone != nil && s.b.bug != ProgressDropped {
+		l.inherited = s.gone.progress
+	}
+	s.permits = c.Permits
+	s.holders = append(s.holders, l)
+	return &s.holders[len(s.holders)-1]
+}
+
+// lasting returns how long a lease of that TTL lasts: that long.
+func (b *Backend) lasting(ttl time.Duration) time.Duration {
+	if b.bug == ExpiresEarly {
+		return ttl / 10 * 9
+	}
+	return ttl
+}
+
+// holder returns the token's lease, also one on offer.
+func (s *state) holder(t dibs.Token) *lease {
+	for i := range s.holders {
+		if s.holders[i].token == t {
+			return &s.holders[i]
+		}
+	}
+	return nil
+}
+
+// place returns the token's place in the queue, counted from 0, or -1.
+func (s *state) place(t dibs.Token) int {
+	return slices.IndexFunc(s.queue, func(p place) bool { return p.claim.Token == t })
+}
+
+// leave takes the token out of the queue and reports whether it was there.
+func (s *state) leave(t dibs.Token) bool {
+	i := s.place(t)
+	if i < 0 {
+		return false
+	}
+	s.queue = slices.Delete(s.queue, i, i+1)
+	return true
+}
+
+// clone returns a copy to try things on.
+func (s *state) clone() *state {
+	c := *s
+	c.holders = slices.Clone(s.holders)
+	c.queue = slices.Clone(s.queue)
+	return &c
+}
