@@ -42,7 +42,8 @@ type Store interface {
 	// element failed alone. A record is written only if the token holds the
 	// key, in the same step; when a settlement with a record is sent twice and
 	// the first one's record still stands, the second one is answered nil too.
-	// The next waiter is granted in the same step.
+	// A token that merely waits cannot leave a record: it is answered ErrLost
+	// and keeps its place. The next waiter is granted in the same step.
 	Settle(ctx context.Context, settlements []Settlement, errs []error) error
 }
 
