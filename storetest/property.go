@@ -22,5 +22,12 @@ type Property struct {
 func Properties() []Property {
 	return slices.Concat(
 		claimProperties,
+		expiryProperties,
+		staleProperties,
+		recordProperties,
+		fingerprintProperties,
+		abandonedProperties,
+		unknownProperties,
+		batchProperties,
 	)
 }

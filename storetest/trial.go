@@ -154,3 +154,16 @@ func key(name string) dibs.Key { return dibs.Key{Namespace: "storetest", Name: n
 
 // printOf returns the fingerprint of a text.
 func printOf(asked string) dibs.Fingerprint { return sha256.Sum256([]byte(asked)) }
+
+// alone fails the trial unless an element failed alone, for another reason
+// than a loss.
+func (t *Trial) alone(what string, err error) {
+	t.Helper()
+	if err == nil || errors.Is(err, dibs.ErrLost) {
+		t.Fatalf("%s: %v, want an error that says what is wrong with it", what, err)
+	}
+}
+
+// slow reports whether the machine has stood still during the trial, so that a
+// figure that is too high proves nothing.
+func (t *Trial) slow() bool { return t.rec.stalled() > t.h.Late }

@@ -9,15 +9,15 @@
 // A key lives like this; what happens by itself as time passes is worked out
 // when somebody next asks (see advance).
 //
-//	          Claim                     Settle Release, Keep
-//	   idle ─────────▶ held by a token ─────────────────────▶ idle
-//	    ▲               │   │      ▲                           (or offered to
-//	    │               │   │      │ Claim by that token        the next place)
-//	    │  Settle       │   └── its lease ends, or Settle Abandon
-//	    └───────────────┘                  │
-//	                                       ├─▶ abandoned: the next Claim is
-//	                                       │   granted as attempt n+1
-//	                                       └─▶ with AtMostOnce, unknown: nobody
-//	                                           is granted until Evict, Forget
-//	                                           or Resolve
+//	       Claim                     Settle Release, Keep
+//	idle ─────────▶ held by a token ─────────────────────▶ idle
+//	 ▲               │   │      ▲                           (or offered to
+//	 │               │   │      │ Claim by that token        the next place)
+//	 │  Settle       │   └── its lease ends, or Settle Abandon
+//	 └───────────────┘                  │
+//	                                    ├─▶ abandoned: the next Claim is
+//	                                    │   granted as attempt n+1
+//	                                    └─▶ with AtMostOnce, unknown: nobody
+//	                                        is granted until Evict, Forget
+//	                                        or Resolve
 package model

@@ -1,0 +1,157 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+var abandonedProperties = []Property{
+	{
+		Name: "AbandonmentIsCounted",
+		Why:  "The next holder has to know that the last one did not finish, and how often that happened: to look before it leaps, and to give up on work that kills its worker.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k := key("k")
+			for attempt := range 3 {
+				t.granted("a holder that dies", p.try(k, dibs.NewToken(), ttl(t.short())), attempt+1)
+				t.outlast(t.short())
+			}
+			a := dibs.NewToken()
+			t.granted("one that finishes", q.try(k, a), 4)
+			t.granted("the same, asking again", q.try(k, a), 4)
+			t.ok("its end", q.release(k, a))
+			t.granted("the next", p.try(k, dibs.NewToken()), 1)
+		},
+	},
+	{
+		Name: "CleanEndResetsTheCount",
+		Why:  "Attempts are counted in a row. What was finished, with or without a record, was not abandoned.",
+		Check: func(t *Trial) {
+			p := t.process()
+			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
+				"release": p.release,
+				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
+			} {
+				k, a, b := key(name), dibs.NewToken(), dibs.NewToken()
+				t.granted("the first", p.try(k, a), 1)
+				t.ok("abandon", p.abandon(k, a))
+				t.granted("the second", p.try(k, b), 2)
+				t.ok(name, end(k, b))
+				t.granted("the third", p.try(k, dibs.NewToken()), 1)
+			}
+		},
+	},
+	{
+		Name: "AbandonEndsTheLeaseNow",
+		Why:  "A holder that gives up in the middle says so, instead of letting everybody wait for its lease to run out.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			t.granted("the first", p.try(k, a), 1)
+			t.ok("abandon", p.abandon(k, a))
+			t.lost("renew after it", p.renew(k, a, long))
+			t.lost("keep after it", p.keep(k, a, "late"))
+			t.granted("the second", q.try(k, b), 2)
+			t.lost("abandon again", p.abandon(k, a))
+			t.ok("release by the second", q.release(k, b))
+			t.granted("the third", p.try(k, dibs.NewToken()), 1)
+		},
+	},
+	{
+		Name: "WaiterHearsOfAbandonment",
+		Why:  "A waiter that is granted in its absence needs to know as much as one that asked after the fact.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			t.granted("the first", p.try(k, a), 1)
+			t.state("the waiter", q.queue(k, b), dibs.Held)
+			t.ok("progress", p.save(k, a, long, "half"))
+			t.ok("abandon", p.abandon(k, a))
+			t.state("a stranger, meanwhile", p.try(k, dibs.NewToken()), dibs.Held)
+			for range 2 {
+				answer := q.queue(k, b)
+				if t.granted("the waiter", answer, 2); string(answer.Progress) != "half" {
+					t.Fatalf("the waiter got the progress %q, want %q", answer.Progress, "half")
+				}
+			}
+			t.ok("renew", q.renew(k, b, long))
+		},
+	},
+	{
+		Name: "ProgressIsHandedOn",
+		Why:  "A holder saves how far it came, so that the next one goes on from there. It gets the last one saved, whole, and only from a holder that did not finish.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			first := p.try(k, a, ttl(t.short()))
+			if t.granted("the first", first, 1); len(first.Progress) != 0 {
+				t.Fatalf("the first holder got the progress %q", first.Progress)
+			}
+			half := randomBytes(1 << 10)
+			t.ok("progress", p.save(k, a, long, "a quarter"))
+			t.ok("more progress", p.save(k, a, long, half))
+			t.ok("a renewal without progress", p.renew(k, a, t.short()))
+			t.outlast(t.short())
+			for range 2 {
+				second := q.try(k, b)
+				if t.granted("the second", second, 2); string(second.Progress) != half {
+					t.Fatalf("the second got the progress %s, want %s", excerpt(string(second.Progress)), excerpt(half))
+				}
+			}
+			t.ok("release", q.release(k, b))
+			third := q.try(k, dibs.NewToken())
+			if t.granted("the third", third, 1); len(third.Progress) != 0 {
+				t.Fatalf("after a clean end the third got the progress %s", excerpt(string(third.Progress)))
+			}
+		},
+	},
+	{
+		Name: "ProgressDiesWithACleanEnd",
+		Why:  "What a finished holder saved on its way is over. The next one must not resume from the middle of it.",
+		Check: func(t *Trial) {
+			p := t.process()
+			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
+				"release": p.release,
+				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
+			} {
+				k, a := key(name), dibs.NewToken()
+				t.granted("the first", p.try(k, a), 1)
+				t.ok("progress", p.save(k, a, long, "half"))
+				t.ok(name, end(k, a))
+				next := p.try(k, dibs.NewToken())
+				if t.granted("the next", next, 1); len(next.Progress) != 0 {
+					t.Fatalf("after a %s the next got the progress %q", name, next.Progress)
+				}
+			}
+		},
+	},
+	{
+		Name: "LargeProgress",
+		Why:  "Progress may have up to a mebibyte, and what a store accepts it gives back whole.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a := key("k"), dibs.NewToken()
+			most := randomBytes(dibs.MaxProgress)
+			t.granted("the first", p.try(k, a), 1)
+			t.ok("progress", p.save(k, a, long, most))
+			t.ok("abandon", p.abandon(k, a))
+			next := p.try(k, dibs.NewToken())
+			if t.granted("the next", next, 2); string(next.Progress) != most {
+				t.Fatalf("the next got the progress %s", excerpt(string(next.Progress)))
+			}
+		},
+	},
+	{
+		Name:  "AbandonmentIsRemembered",
+		Why:   "Work that dies once a day must still be seen to have died: the store remembers an abandoned lease for at least dibs.AbandonedMemory.",
+		Needs: []Feature{days},
+		Check: func(t *Trial) {
+			p := t.process()
+			k := key("k")
+			t.granted("the first", p.try(k, dibs.NewToken(), ttl(t.short())), 1)
+			time.Sleep(t.short() + dibs.AbandonedMemory - time.Minute)
+			t.granted("the second", p.try(k, dibs.NewToken()), 2)
+		},
+	},
+}

@@ -1,0 +1,209 @@
+package storetest
+
+import (
+	"strings"
+
+	"github.com/dibs-go/dibs"
+)
+
+var batchProperties = []Property{
+	{
+		Name: "EmptyBatch",
+		Why:  "A call about nothing does nothing and succeeds.",
+		Check: func(t *Trial) {
+			p := t.process()
+			p.claims()
+			p.renewals()
+			p.settlements()
+		},
+	},
+	{
+		Name: "InvalidClaimsFailAlone",
+		Why:  "Callers that know nothing of each other share a batch. One that passes nonsense is told so, with nothing done for it, and the others are answered.",
+		Check: func(t *Trial) {
+			p := t.process()
+			invalid := map[string]edit{
+				"an empty key":              func(c *dibs.Claim) { c.Key.Name = "" },
+				"a key of 513 bytes":        func(c *dibs.Claim) { c.Key.Name = strings.Repeat("k", dibs.MaxKey+1) },
+				"a space in the namespace":  func(c *dibs.Claim) { c.Key.Namespace = "a b" },
+				"a NUL in the namespace":    func(c *dibs.Claim) { c.Key.Namespace = "a\x00" },
+				"a namespace of 65 bytes":   func(c *dibs.Claim) { c.Key.Namespace = strings.Repeat("n", dibs.MaxNamespace+1) },
+				"a zero token":              func(c *dibs.Claim) { c.Token = dibs.Token{} },
+				"TTL 0":                     ttl(0),
+				"a negative TTL":            ttl(-long),
+				"a TTL of a nanosecond":     ttl(1),
+				"permits 0":                 permits(0),
+				"negative permits":          permits(-1),
+				"too many permits":          permits(dibs.MaxPermits + 1),
+				"AtMostOnce with 2 permits": func(c *dibs.Claim) { c.Permits, c.AtMostOnce = 2, true },
+				"an unknown mode":           func(c *dibs.Claim) { c.Mode = dibs.Look + 1 },
+				"a queue without a Place":   func(c *dibs.Claim) { c.Mode, c.Place = dibs.Queue, 0 },
+				"a reserve without a Place": func(c *dibs.Claim) { c.Mode, c.Place = dibs.Reserve, 0 },
+			}
+			for what, wrong := range invalid {
+				k := key(what)
+				answers := p.claims(
+					lock(key("before: "+what), dibs.NewToken()),
+					lock(k, dibs.NewToken(), wrong),
+					lock(key("after: "+what), dibs.NewToken()),
+				)
+				t.granted("the element before", answers[0], 1)
+				t.granted("the element after", answers[2], 1)
+				if answers[1].Err == nil {
+					t.Errorf("%s: %s, want an Err", what, stateName(answers[1].State))
+				}
+				t.granted("the same key, validly, after "+what, p.try(k, dibs.NewToken()), 1)
+			}
+		},
+	},
+	{
+		Name: "InvalidSettlementsFailAlone",
+		Why:  "A settlement that cannot be done as asked is not done by half: the lease stays, and its holder can settle properly.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a := key("k"), dibs.NewToken()
+			t.granted("the claim", p.try(k, a, answerable), 1)
+			t.granted("a neighbour", p.try(key("neighbour"), a, answerable), 1)
+			errs := p.settlements(
+				dibs.Settlement{Key: k, Token: a, Outcome: dibs.Keep, Data: []byte("x")},
+				dibs.Settlement{Key: k, Token: a, Outcome: dibs.Keep, Data: []byte("x"), Retention: 1},
+				dibs.Settlement{Key: k, Token: a, Outcome: dibs.Abandon + 1},
+				dibs.Settlement{Key: key(""), Token: a},
+				dibs.Settlement{Key: key("neighbour"), Token: a},
+			)
+			t.alone("keep without a retention", errs[0])
+			t.alone("keep for a nanosecond", errs[1])
+			t.alone("an unknown outcome", errs[2])
+			t.alone("an empty key", errs[3])
+			t.ok("the neighbour's release", errs[4])
+			t.state("another claim", p.try(k, dibs.NewToken(), answerable), dibs.Held)
+			t.ok("keep, properly", p.keep(k, a, "answer"))
+		},
+	},
+	{
+		Name: "SameKeyInOneBatch",
+		Why:  "A burst of duplicates arrives in one batch. Each element is a claim of its own, and one of them wins.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k := key("k")
+			for _, mode := range []dibs.Mode{dibs.Try, dibs.Queue} {
+				var claims []dibs.Claim
+				for _, token := range tokens(5) {
+					c := lock(k, token, answerable)
+					c.Mode = mode
+					claims = append(claims, c, lock(key("other "+token.ID()), token))
+				}
+				winner := -1
+				places := map[int]bool{}
+				for i, a := range p.claims(claims...) {
+					switch {
+					case i%2 == 1:
+						t.granted("another key between", a, 1)
+					case a.State == dibs.Granted && winner < 0:
+						winner = i
+					default:
+						t.state("a loser", a, dibs.Held)
+						if a.Queued != (mode == dibs.Queue) {
+							t.Fatalf("a loser in mode %d: Queued is %v", mode, a.Queued)
+						}
+						places[i] = true
+					}
+				}
+				if winner < 0 {
+					t.Fatal("nobody was granted")
+				}
+				var ends []dibs.Settlement
+				for i := range places {
+					if mode == dibs.Queue {
+						ends = append(ends, dibs.Settlement{Key: k, Token: claims[i].Token})
+					}
+				}
+				ends = append(ends, dibs.Settlement{Key: k, Token: claims[winner].Token})
+				for _, err := range p.settlements(ends...) {
+					t.ok("settling them all in one batch", err)
+				}
+				t.state("a look after that", p.look(k), dibs.Free)
+			}
+		},
+	},
+	{
+		Name: "SameElementTwiceInOneBatch",
+		Why:  "A claim may be sent again before its first copy was answered, and both meet in one batch.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a := key("k"), dibs.NewToken()
+			answers := p.claims(lock(k, a), lock(k, a))
+			first, second := t.granted("one copy", answers[0], 1), t.granted("the other", answers[1], 1)
+			if first != second {
+				t.Fatalf("two copies of one claim got the fences %d and %d", first, second)
+			}
+			keep := dibs.Settlement{Key: k, Token: a, Outcome: dibs.Keep, Data: []byte("answer"), Retention: long}
+			for _, err := range p.settlements(keep, keep) {
+				t.ok("keep, twice", err)
+			}
+			t.done("a reader", p.look(k, answerable), "answer")
+		},
+	},
+	{
+		Name:  "LargeBatch",
+		Why:   "A busy client sends as much in one call as has gathered. Answer i belongs to element i, however the store sorts and splits them.",
+		Heavy: true,
+		Check: func(t *Trial) {
+			const n = 1000
+			p := t.process()
+			// Every tenth key is held by another token beforehand.
+			claims := make([]dibs.Claim, n)
+			held := make([]dibs.Claim, 0, n/10)
+			for i := range claims {
+				// 7919 is prime: the keys are in no order that a sort would keep.
+				claims[i] = lock(key("k"+itoa(i*7919%n)), dibs.NewToken())
+				if i%10 == 0 {
+					other := claims[i]
+					other.Token = dibs.NewToken()
+					held = append(held, other)
+				}
+			}
+			for _, a := range p.claims(held...) {
+				t.granted("a key held beforehand", a, 1)
+			}
+			renewals := make([]dibs.Renewal, n)
+			settlements := make([]dibs.Settlement, n)
+			for i, a := range p.claims(claims...) {
+				if i%10 == 0 {
+					t.state("element "+itoa(i), a, dibs.Held)
+				} else {
+					t.granted("element "+itoa(i), a, 1)
+				}
+				renewals[i] = dibs.Renewal{Key: claims[i].Key, Token: claims[i].Token, TTL: long}
+				settlements[i] = dibs.Settlement{
+					Key: claims[i].Key, Token: claims[i].Token,
+					Outcome: dibs.Keep, Data: []byte(claims[i].Key.Name), Retention: long,
+				}
+			}
+			for name, errs := range map[string][]error{
+				"renewal":    p.renewals(renewals...),
+				"settlement": p.settlements(settlements...),
+			} {
+				for i, err := range errs {
+					if i%10 == 0 && name == "renewal" {
+						t.lost("renewal "+itoa(i), err)
+					} else if i%10 != 0 && name == "renewal" {
+						t.ok("renewal "+itoa(i), err)
+					} else if (err == nil) == (i%10 == 0) {
+						t.Fatalf("settlement %d: %v", i, err)
+					}
+				}
+			}
+			for i, c := range claims {
+				claims[i] = lock(c.Key, dibs.NewToken(), answerable)
+			}
+			for i, a := range p.claims(claims...) {
+				if i%10 == 0 {
+					t.state("element "+itoa(i), a, dibs.Held)
+				} else {
+					t.done("element "+itoa(i), a, claims[i].Key.Name)
+				}
+			}
+		},
+	},
+}

@@ -1,0 +1,146 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+var expiryProperties = []Property{
+	{
+		Name: "LeaseEndsOnTime",
+		Why:  "A crashed holder's key is free when its lease runs out: not earlier, as what it started may still be running, and not later, as everybody is waiting.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k := key("k")
+			before := time.Now()
+			t.granted("the claim", p.try(k, dibs.NewToken(), ttl(t.short())), 1)
+			t.ends("the lease", before, time.Now(), t.short(), func() bool {
+				a := q.try(k, dibs.NewToken())
+				if a.State == dibs.Held {
+					return false
+				}
+				t.granted("the successor", a, 2)
+				return true
+			})
+		},
+	},
+	{
+		Name: "DeadLeaseStaysDead",
+		Why:  "What has run out is dead even while nobody else has noticed. A lease that comes back to life may be somebody else's by the time its holder hears of it.",
+		Check: func(t *Trial) {
+			p := t.process()
+			for name, revive := range map[string]func(k dibs.Key, a dibs.Token) error{
+				"renew":   func(k dibs.Key, a dibs.Token) error { return p.renew(k, a, long) },
+				"release": p.release,
+				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "late") },
+				"abandon": p.abandon,
+			} {
+				k, a := key(name), dibs.NewToken()
+				t.granted("the claim", p.try(k, a, ttl(t.short())), 1)
+				t.outlast(t.short())
+				t.lost(name+" after the end", revive(k, a))
+				t.granted("the successor", p.try(k, dibs.NewToken(), answerable), 2)
+				t.lost(name+" after the succession", revive(k, a))
+			}
+		},
+	},
+	{
+		Name: "DeadLeaseIsNotClaimedAgain",
+		Why:  "A claim that arrives again after its lease ran out is a new grant: the old fence and the old count would hide that the lease was abandoned in between.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a := key("k"), dibs.NewToken()
+			fence := t.granted("the claim", p.try(k, a, ttl(t.short())), 1)
+			t.outlast(t.short())
+			if again := t.granted("the claim again, after the end", p.try(k, a), 2); again <= fence {
+				t.Fatalf("the second lease's fence %d does not rise above the first one's %d", again, fence)
+			}
+		},
+	},
+	{
+		Name: "RenewExtends",
+		Why:  "A holder that works longer than its TTL renews. A renewal that is confirmed and does nothing lets a second caller in.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a := key("k"), dibs.NewToken()
+			fence := t.granted("the claim", p.try(k, a, ttl(t.short())), 1)
+			t.ok("renew", q.renew(k, a, long))
+			t.outlast(t.short())
+			t.state("another claim after the first lease's end", q.try(k, dibs.NewToken()), dibs.Held)
+			t.ok("renew again", p.renew(k, a, long))
+			if again := t.granted("the holder, asking again", p.try(k, a), 1); again != fence {
+				t.Fatalf("the fence changed from %d to %d while the lease was renewed", fence, again)
+			}
+			t.ok("release", p.release(k, a))
+		},
+	},
+	{
+		Name: "RenewSetsTheEnd",
+		Why:  "A renewed lease lasts TTL from the renewal, also when that is sooner than before: a client that shortens its lease wants the key free soon if it dies.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a := key("k"), dibs.NewToken()
+			t.granted("the claim", p.try(k, a), 1)
+			before := time.Now()
+			t.ok("renew", p.renew(k, a, t.short()))
+			t.ends("the lease", before, time.Now(), t.short(), func() bool {
+				return p.try(k, dibs.NewToken()).State == dibs.Granted
+			})
+		},
+	},
+	{
+		Name: "RenewAnswersEachAlone",
+		Why:  "One call renews all leases of a process. A holder that is told the answer of another one's lease works on without one.",
+		Check: func(t *Trial) {
+			p := t.process()
+			mine, others, free, dead, mine2 := key("mine"), key("others"), key("free"), key("dead"), key("mine2")
+			a, b := dibs.NewToken(), dibs.NewToken()
+			t.granted("a dying lease", p.try(dead, a, ttl(t.short())), 1)
+			t.outlast(t.short())
+			t.granted("mine", p.try(mine, a), 1)
+			t.granted("mine2", p.try(mine2, a), 1)
+			t.granted("the other's", p.try(others, b), 1)
+			errs := p.renewals(
+				dibs.Renewal{Key: mine, Token: a, TTL: long},
+				dibs.Renewal{Key: others, Token: a, TTL: long},
+				dibs.Renewal{Key: free, Token: a, TTL: long},
+				dibs.Renewal{Key: mine, Token: a, TTL: 0},
+				dibs.Renewal{Key: mine, Token: a, TTL: long, Progress: make([]byte, dibs.MaxProgress+1)},
+				dibs.Renewal{Key: key(""), Token: a, TTL: long},
+				dibs.Renewal{Key: dead, Token: a, TTL: long},
+				dibs.Renewal{Key: mine2, Token: a, TTL: long},
+			)
+			t.ok("renewing one's own", errs[0])
+			t.lost("renewing another's", errs[1])
+			t.lost("renewing a key that nobody holds", errs[2])
+			t.alone("renewing for TTL 0", errs[3])
+			t.alone("renewing with too much progress", errs[4])
+			t.alone("renewing the empty key", errs[5])
+			t.lost("renewing what has run out", errs[6])
+			t.ok("renewing one's other own", errs[7])
+			t.ok("the other's lease is unharmed", p.renew(others, b, long))
+		},
+	},
+}
+
+// ends polls what began between before and after, and was to last d, and fails
+// the trial when it is over too early or too late.
+func (t *Trial) ends(what string, before, after time.Time, d time.Duration, over func() bool) {
+	t.Helper()
+	// Stores may keep times in milliseconds.
+	const tick = time.Millisecond
+	for {
+		asked := time.Now()
+		if over() {
+			if lasted := time.Since(before); lasted < d-tick {
+				t.Fatalf("%s was over after %v, it was to last %v", what, lasted, d)
+			}
+			return
+		}
+		if lasted := asked.Sub(after); lasted > d+t.h.Late {
+			t.Fatalf("%s was not over after %v, it was to last %v", what, lasted, d)
+		}
+		time.Sleep(t.h.Short / 20)
+	}
+}

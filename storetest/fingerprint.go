@@ -1,0 +1,105 @@
+package storetest
+
+import "github.com/dibs-go/dibs"
+
+var fingerprintProperties = []Property{
+	{
+		Name: "MismatchWhileRunning",
+		Why:  "A key that is reused for something else while its first use runs is a mistake of the caller's, and waiting would only end in the wrong answer.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a := key("k"), dibs.NewToken()
+			fence := t.granted("the first", p.try(k, a, answerable, asked("this")), 1)
+			for _, mode := range []dibs.Mode{dibs.Try, dibs.Queue, dibs.Look} {
+				c := lock(k, dibs.NewToken(), answerable, asked("that"))
+				c.Mode = mode
+				t.state("another request", q.claim(c), dibs.Mismatch)
+				c.Fingerprint = printOf("this")
+				t.state("the same request", q.claim(c), dibs.Held)
+				if mode == dibs.Queue {
+					t.ok("it gives up", q.release(k, c.Token))
+				}
+			}
+			if again := t.granted("the first, asking again", p.try(k, a, answerable, asked("this")), 1); again != fence {
+				t.Fatalf("the first's fence changed from %d to %d", fence, again)
+			}
+			t.ok("the first's renewal", p.renew(k, a, long))
+			t.ok("the first's record", p.keep(k, a, "answer"))
+			t.done("the same request", q.try(k, dibs.NewToken(), answerable, asked("this")), "answer")
+		},
+	},
+	{
+		Name: "MismatchWhenDone",
+		Why:  "The answer to something else is not the answer. The record stays for those it belongs to.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a := key("k"), dibs.NewToken()
+			t.granted("the first", p.try(k, a, answerable, asked("this")), 1)
+			t.ok("keep", p.keep(k, a, "answer"))
+			t.state("another request", p.try(k, dibs.NewToken(), answerable, asked("that")), dibs.Mismatch)
+			t.state("another request, queueing", p.queue(k, dibs.NewToken(), answerable, asked("that")), dibs.Mismatch)
+			t.done("the same request", p.try(k, dibs.NewToken(), answerable, asked("this")), "answer")
+		},
+	},
+	{
+		Name: "MismatchAfterAbandonment",
+		Why:  "What was started under a key and abandoned may have taken effect. Only the same request may take it up.",
+		Check: func(t *Trial) {
+			p := t.process()
+			for name, end := range map[string]func(dibs.Key, dibs.Token){
+				"settled so": func(k dibs.Key, a dibs.Token) { t.ok("abandon", p.abandon(k, a)) },
+				"run out":    func(dibs.Key, dibs.Token) { t.outlast(t.short()) },
+			} {
+				k, a := key(name), dibs.NewToken()
+				t.granted("the first", p.try(k, a, answerable, asked("this"), ttl(t.short())), 1)
+				end(k, a)
+				t.state("another request", p.try(k, dibs.NewToken(), answerable, asked("that")), dibs.Mismatch)
+				t.granted("the same request", p.try(k, dibs.NewToken(), answerable, asked("this")), 2)
+			}
+		},
+	},
+	{
+		Name: "MismatchWhenUnknown",
+		Why:  "Whose outcome is unknown is known: another request is told that the key is not its own.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a := key("k"), dibs.NewToken()
+			t.granted("the first", p.try(k, a, asked("this"), atMostOnce), 1)
+			t.ok("abandon", p.abandon(k, a))
+			t.state("another request", p.try(k, dibs.NewToken(), asked("that")), dibs.Mismatch)
+			t.state("the same request", p.try(k, dibs.NewToken(), asked("this")), dibs.Unknown)
+		},
+	},
+	{
+		Name: "NoFingerprintNeverDiffers",
+		Why:  "Locks ask nothing. A claim without a fingerprint fits every key, and a key without one fits every claim.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a, b := key("asked"), dibs.NewToken(), dibs.NewToken()
+			t.granted("one that asks something", p.try(k, a, answerable, asked("this")), 1)
+			t.state("one that asks nothing, while it runs", p.try(k, dibs.NewToken(), answerable), dibs.Held)
+			t.ok("keep", p.keep(k, a, "answer"))
+			t.done("one that asks nothing, when it is done", p.try(k, dibs.NewToken(), answerable), "answer")
+
+			k = key("unasked")
+			t.granted("one that asks nothing", p.try(k, b, answerable), 1)
+			t.state("one that asks something, while it runs", p.try(k, dibs.NewToken(), answerable, asked("this")), dibs.Held)
+			t.ok("keep", p.keep(k, b, "answer"))
+			t.done("one that asks something, when it is done", p.try(k, dibs.NewToken(), answerable, asked("this")), "answer")
+		},
+	},
+	{
+		Name: "MismatchTakesNoPlace",
+		Why:  "A request that will never be granted must not stand in the way of those that will.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a, b, wrong := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the first", p.try(k, a, asked("this")), 1)
+			t.state("another request", p.queue(k, wrong, asked("that")), dibs.Mismatch)
+			t.state("the same request", p.queue(k, b, asked("this")), dibs.Held)
+			t.lost("settling the other request", p.release(k, wrong))
+			t.ok("release", p.release(k, a))
+			t.granted("the same request", p.try(k, b, asked("this")), 1)
+		},
+	},
+}

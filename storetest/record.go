@@ -1,0 +1,216 @@
+package storetest
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+var recordProperties = []Property{
+	{
+		Name: "RecordAnswers",
+		Why:  "A finished caller's record answers everybody who asks the same later, from any process, instead of running it again.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a := key("k"), dibs.NewToken()
+			t.granted("the claim", p.try(k, a, answerable), 1)
+			t.ok("keep", p.keep(k, a, "answer"))
+			for _, p := range []*process{p, q} {
+				t.done("try", p.try(k, dibs.NewToken(), answerable), "answer")
+				t.done("queue", p.queue(k, dibs.NewToken(), answerable), "answer")
+				t.done("look", p.look(k, answerable), "answer")
+				t.done("the writer, asking again", p.try(k, a, answerable), "answer")
+			}
+			if r := q.look(k, answerable).Record; r.Age > time.Minute || r.Left > long || r.Left < long-time.Minute {
+				t.Fatalf("the record, kept for %v just now, has the age %v and %v left", long, r.Age, r.Left)
+			}
+			t.lost("renew by the writer", p.renew(k, a, long))
+		},
+	},
+	{
+		Name: "ReleaseLeavesNothing",
+		Why:  "A holder that did nothing worth keeping releases, and the next one runs as if the first had never been.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a := key("k"), dibs.NewToken()
+			t.granted("the claim", p.try(k, a, answerable, asked("this")), 1)
+			t.ok("release", p.release(k, a))
+			t.granted("the next, asking something else", p.try(k, dibs.NewToken(), answerable, asked("that")), 1)
+		},
+	},
+	{
+		Name: "RecordAndLeaseEndInOneStep",
+		Why:  "If the lease ended a moment before the record is there, a duplicate that asks in that moment runs the work a second time.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			for i := range 20 {
+				k, a := key("k"+itoa(i)), dibs.NewToken()
+				t.granted("the claim", p.try(k, a, answerable), 1)
+				stop := make(chan struct{})
+				var running sync.WaitGroup
+				running.Go(func() {
+					for {
+						if d := q.try(k, dibs.NewToken(), answerable); d.State != dibs.Held && d.State != dibs.Done {
+							t.Errorf("a duplicate that asked around the settlement: %s, want Held or Done", stateName(d.State))
+							return
+						}
+						select {
+						case <-stop:
+							return
+						case <-time.After(100 * time.Microsecond):
+						}
+					}
+				})
+				err := p.keep(k, a, "answer")
+				d := p.try(k, dibs.NewToken(), answerable)
+				close(stop)
+				running.Wait()
+				t.ok("keep", err)
+				t.done("a duplicate that asked at once", d, "answer")
+			}
+		},
+	},
+	{
+		Name: "RecordIsReadWhole",
+		Why:  "A stored answer is replayed byte for byte, whatever it is made of. Half an answer is worse than none.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			for _, size := range []int{0, 1, 255, 65535, 64 << 10, 1 << 20} {
+				k, a := key("size "+itoa(size)), dibs.NewToken()
+				data := randomBytes(size)
+				t.granted("the claim", p.try(k, a), 1)
+				t.ok("keep", p.keep(k, a, data))
+				t.done("the record of "+itoa(size)+" bytes", q.look(k, answerable), data)
+			}
+		},
+	},
+	{
+		Name: "KeepTwice",
+		Why:  "A settlement whose reply was lost is sent again. Its sender must not be told that it lost what it has in truth finished.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a := key("k"), dibs.NewToken()
+			t.granted("the claim", p.try(k, a), 1)
+			t.ok("keep", p.keep(k, a, "answer"))
+			t.ok("keep again", p.keep(k, a, "answer"))
+			t.ok("keep again, from another process", q.keep(k, a, "answer"))
+			t.granted("a lock, ignoring the record", q.try(k, dibs.NewToken()), 1)
+			t.ok("keep again, while the record still stands", p.keep(k, a, "answer"))
+			t.done("a reader", p.look(k, answerable), "answer")
+		},
+	},
+	{
+		Name: "RetentionEnds",
+		Why:  "A record answers until its retention ends and not after: earlier, work is repeated; later, keys that may be reused cannot be, and the backend fills up.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a := key("k"), dibs.NewToken()
+			t.granted("the claim", p.try(k, a, asked("this")), 1)
+			before := time.Now()
+			t.ok("keep", p.keepFor(k, a, "answer", t.short()))
+			t.ends("the record", before, time.Now(), t.short(), func() bool {
+				d := q.try(k, dibs.NewToken(), answerable)
+				if d.State == dibs.Done {
+					if d.Record.Left > t.short() {
+						t.Fatalf("the record is kept for %v more, it was to be kept for %v", d.Record.Left, t.short())
+					}
+					return false
+				}
+				t.granted("the next", d, 1)
+				return true
+			})
+		},
+	},
+	{
+		Name: "MaxAgeIsHonoured",
+		Why:  "A caller that accepts answers up to an age gets no older one, and its run replaces the old answer.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			t.granted("the claim", p.try(k, a), 1)
+			t.ok("keep", p.keep(k, a, "old"))
+			t.outlast(t.short())
+			t.done("one that accepts it", p.try(k, dibs.NewToken(), maxAge(long)), "old")
+			t.granted("one that wants a younger one", p.try(k, b, maxAge(t.short()/2)), 1)
+			t.ok("its record", p.keep(k, b, "new"))
+			d := p.try(k, dibs.NewToken(), answerable)
+			t.done("the next", d, "new")
+			if d.Record.Age >= t.short() && !t.slow() {
+				t.Fatalf("the new record's age is %v", d.Record.Age)
+			}
+		},
+	},
+	{
+		Name: "LocksIgnoreRecords",
+		Why:  "A lock and a record may live under one key. The lock's holder neither sees the record nor harms it, and those whom the record answers need not wait for the lock.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a := key("k"), dibs.NewToken()
+			t.granted("the claim", p.try(k, a, asked("this")), 1)
+			t.ok("keep", p.keep(k, a, "answer"))
+			for _, end := range []func(dibs.Key, dibs.Token) error{p.release, p.abandon, p.release} {
+				b := dibs.NewToken()
+				t.state("a lock that asks something else", p.try(k, b, asked("that")), dibs.Granted)
+				t.done("a reader while the lock is held", p.try(k, dibs.NewToken(), answerable), "answer")
+				t.ok("the lock's end", end(k, b))
+				t.done("a reader after the lock's end", p.try(k, dibs.NewToken(), answerable), "answer")
+			}
+		},
+	},
+	{
+		Name: "NothingOfTheCallersIsKept",
+		Why:  "The client reuses its buffers. A store that keeps a pointer into them replays somebody else's answer.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, l, a := key("k"), key("l"), dibs.NewToken()
+			t.granted("the claim", p.try(k, a), 1)
+			x := dibs.Settlement{Key: k, Token: a, Outcome: dibs.Keep, Data: []byte("answer"), Retention: long}
+			t.ok("keep", p.settlements(x)[0])
+			t.granted("the claim of the other", p.try(l, a), 1)
+			r := dibs.Renewal{Key: l, Token: a, TTL: long, Progress: []byte("step 7")}
+			t.ok("renew", p.renewals(r)[0])
+			copy(x.Data, "XXXXXX")
+			copy(r.Progress, "XXXXXX")
+			t.done("a reader", p.look(k, answerable), "answer")
+			t.ok("abandon", p.abandon(l, a))
+			b := p.try(l, dibs.NewToken())
+			if t.granted("the successor", b, 2); string(b.Progress) != "step 7" {
+				t.Fatalf("the progress is %q, want %q", b.Progress, "step 7")
+			}
+		},
+	},
+	{
+		Name:  "StateOutlivesRestart",
+		Why:   "A restart of the backend must not make a second run possible: leases, records, abandonment and unknown outcomes are still there.",
+		Needs: []Feature{Restart},
+		Check: func(t *Trial) {
+			p := t.process()
+			a := dibs.NewToken()
+			t.granted("a lease", p.try(key("held"), a), 1)
+			t.granted("a claim", p.try(key("done"), a, asked("this")), 1)
+			t.ok("its record", p.keep(key("done"), a, "answer"))
+			t.granted("another claim", p.try(key("abandoned"), a), 1)
+			t.ok("its end", p.abandon(key("abandoned"), a))
+			t.granted("a third claim", p.try(key("unknown"), a, atMostOnce), 1)
+			t.ok("its end", p.abandon(key("unknown"), a))
+			p = t.restart()
+			t.state("the held key", p.try(key("held"), dibs.NewToken()), dibs.Held)
+			t.ok("renew", p.renew(key("held"), a, long))
+			t.done("the record", p.look(key("done"), answerable), "answer")
+			t.state("the record, asked for something else", p.look(key("done"), answerable, asked("that")), dibs.Mismatch)
+			t.granted("the abandoned key", p.try(key("abandoned"), dibs.NewToken()), 2)
+			t.state("the unknown key", p.try(key("unknown"), dibs.NewToken()), dibs.Unknown)
+		},
+	},
+}
+
+// randomBytes returns n bytes of everything.
+func randomBytes(n int) string {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(rand.Uint32())
+	}
+	return string(b)
+}

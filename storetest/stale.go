@@ -1,0 +1,78 @@
+package storetest
+
+import "github.com/dibs-go/dibs"
+
+var staleProperties = []Property{
+	{
+		Name: "FormerHolderChangesNothing",
+		Why:  "A caller that lost its lease and does not know it yet will still renew and settle. It must be told, and its successor must not notice.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			t.granted("the first holder", p.try(k, a), 1)
+			t.ok("its release", p.release(k, a))
+			fence := t.granted("the second holder", q.try(k, b), 1)
+			for range 2 {
+				t.lost("renew by the first", p.renew(k, a, long))
+				t.lost("release by the first", p.release(k, a))
+				t.lost("keep by the first", p.keep(k, a, "stale"))
+				t.lost("abandon by the first", p.abandon(k, a))
+			}
+			t.state("a third", p.try(k, dibs.NewToken(), answerable), dibs.Held)
+			if again := t.granted("the second, asking again", q.try(k, b), 1); again != fence {
+				t.Fatalf("the second holder's fence changed from %d to %d", fence, again)
+			}
+			t.ok("release by the second", q.release(k, b))
+			t.granted("a third, after the release", p.try(k, dibs.NewToken(), answerable), 1)
+		},
+	},
+	{
+		Name: "LateHolderWritesNoRecord",
+		Why:  "A holder that was frozen past its lease wakes up and writes its answer. The successor's answer is the one that callers have seen; a second answer under one key is what idempotency keys are to prevent.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			t.granted("the first holder", p.try(k, a, answerable, ttl(t.short())), 1)
+			t.outlast(t.short())
+			t.lost("the first's record before anybody noticed", p.keep(k, a, "late"))
+			t.granted("the second holder", q.try(k, b, answerable), 2)
+			t.lost("the first's record while the second works", p.keep(k, a, "late"))
+			t.state("a third", p.try(k, dibs.NewToken(), answerable), dibs.Held)
+			t.ok("the second's record", q.keep(k, b, "right"))
+			t.lost("the first's record after the second's", p.keep(k, a, "late"))
+			t.done("a third", p.try(k, dibs.NewToken(), answerable), "right")
+		},
+	},
+	{
+		Name: "LoserFreesNothing",
+		Why:  "A caller that did not get the key cleans up after itself. Deleting the key then is the classic bug: the winner works on with its lock gone.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, winner, loser, waiter := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the winner", p.try(k, winner), 1)
+			t.state("the loser", q.try(k, loser), dibs.Held)
+			t.lost("release by the loser", q.release(k, loser))
+			t.lost("release by a stranger", q.release(k, dibs.NewToken()))
+			t.state("a claim after the loser's release", q.try(k, dibs.NewToken()), dibs.Held)
+			t.state("the waiter", q.queue(k, waiter), dibs.Held)
+			t.ok("the waiter gives up", q.release(k, waiter))
+			t.state("a claim after the waiter gave up", q.try(k, dibs.NewToken()), dibs.Held)
+			t.ok("renew by the winner", p.renew(k, winner, long))
+		},
+	},
+	{
+		Name: "WaiterWritesNoRecord",
+		Why:  "Only the holder's answer is the answer. A token that merely waits has run nothing, or has lost the lease under which it did.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, a), 1)
+			t.state("the waiter", p.queue(k, b), dibs.Held)
+			t.lost("keep by the waiter", p.keep(k, b, "mine"))
+			t.state("a reader", p.look(k, answerable), dibs.Held)
+			t.ok("renew by the holder", p.renew(k, a, long))
+			t.ok("release by the holder", p.release(k, a))
+			t.granted("the waiter, whose place stands", p.try(k, b), 1)
+		},
+	},
+}

@@ -1,0 +1,161 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+var unknownProperties = []Property{
+	{
+		Name: "AtMostOnceBecomesUnknown",
+		Why:  "Where running twice is worse than not running, nobody is granted after a crash until somebody has found out what happened.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a := key("k"), dibs.NewToken()
+			t.granted("the claim", p.try(k, a, answerable, atMostOnce, ttl(t.short())), 1)
+			t.outlast(t.short())
+			for _, p := range []*process{p, q, p} {
+				for _, mode := range []dibs.Mode{dibs.Try, dibs.Queue, dibs.Look} {
+					c := lock(k, dibs.NewToken(), answerable)
+					c.Mode = mode
+					t.unknown("a claim after the lease ran out", p.claim(c), a)
+				}
+				t.lost("keep by the late holder", p.keep(k, a, "late"))
+				t.lost("renew by the late holder", p.renew(k, a, long))
+			}
+			t.unknown("the late holder, asking again", p.try(k, a, answerable, atMostOnce), a)
+		},
+	},
+	{
+		Name: "AtMostOnceAbandoned",
+		Why:  "A holder that gives up in the middle leaves its outcome as unknown as one that died, and its waiters are not let in either.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			t.granted("the claim", p.try(k, a, atMostOnce), 1)
+			t.state("the waiter", q.queue(k, b, atMostOnce), dibs.Held)
+			t.ok("abandon", p.abandon(k, a))
+			t.unknown("the waiter", q.queue(k, b, atMostOnce), a)
+			t.unknown("a stranger", p.try(k, dibs.NewToken()), a)
+		},
+	},
+	{
+		Name: "AtMostOnceEndsCleanly",
+		Why:  "AtMostOnce is about leases that run out. One that is settled leaves its record, or nothing.",
+		Check: func(t *Trial) {
+			p := t.process()
+			a := dibs.NewToken()
+			t.granted("one", p.try(key("released"), a, answerable, atMostOnce), 1)
+			t.ok("release", p.release(key("released"), a))
+			t.granted("the next", p.try(key("released"), dibs.NewToken(), answerable, atMostOnce), 1)
+			t.granted("another", p.try(key("kept"), a, answerable, atMostOnce), 1)
+			t.ok("keep", p.keep(key("kept"), a, "answer"))
+			t.done("the next", p.try(key("kept"), dibs.NewToken(), answerable, atMostOnce), "answer")
+		},
+	},
+	{
+		Name:  "UnknownIsForEver",
+		Why:   "Time does not tell what happened. An unknown outcome that is forgotten one day is run twice that day.",
+		Needs: []Feature{days},
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a := key("k"), dibs.NewToken()
+			t.granted("the claim", p.try(k, a, atMostOnce, ttl(t.short())), 1)
+			time.Sleep(10 * 365 * 24 * time.Hour)
+			t.unknown("a claim ten years later", p.try(k, dibs.NewToken()), a)
+		},
+	},
+	{
+		Name:  "EvictAndForgetEndTheUnknown",
+		Why:   "An operator who knows that nothing happened lets the next caller run.",
+		Needs: []Feature{Inspector},
+		Check: func(t *Trial) {
+			p := t.process()
+			for name, end := range map[string]func(dibs.Key, dibs.Token){
+				"evict": func(k dibs.Key, a dibs.Token) {
+					t.count("evict by a wrong ID", 0)(p.inspect().Evict(t.Context(), k, dibs.NewToken().ID()))
+					t.unknown("a claim after that", p.try(k, dibs.NewToken()), a)
+					t.count("evict by the right ID", 1)(p.inspect().Evict(t.Context(), k, a.ID()))
+				},
+				"evict all": func(k dibs.Key, a dibs.Token) {
+					t.count("evict", 1)(p.inspect().Evict(t.Context(), k, ""))
+				},
+				"forget": func(k dibs.Key, a dibs.Token) {
+					t.report("forget", true)(p.inspect().Forget(t.Context(), k))
+				},
+			} {
+				k, a := key(name), dibs.NewToken()
+				t.granted("the claim", p.try(k, a, asked("this"), atMostOnce), 1)
+				t.ok("abandon", p.abandon(k, a))
+				end(k, a)
+				t.granted("the next, asking something else", p.try(k, dibs.NewToken(), asked("that")), 1)
+			}
+		},
+	},
+	{
+		Name:  "ResolveGivesTheRecord",
+		Why:   "An operator who knows what happened writes the answer. An ID names the attempt that was looked into, so that a later one is not resolved by mistake.",
+		Needs: []Feature{Inspector},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			resolve := func(k dibs.Key, id string) (bool, error) {
+				return q.inspect().Resolve(t.Context(), k, id, []byte("by hand"), long)
+			}
+			k, a := key("k"), dibs.NewToken()
+			t.report("resolving a key that is free", false)(resolve(k, ""))
+			t.granted("the claim", p.try(k, a, answerable, asked("this"), atMostOnce), 1)
+			t.report("resolving a key that is held", false)(resolve(k, ""))
+			t.report("resolving a key that is held, by ID", false)(resolve(k, a.ID()))
+			t.ok("abandon", p.abandon(k, a))
+			t.report("resolving another attempt", false)(resolve(k, dibs.NewToken().ID()))
+			t.unknown("a claim after that", p.try(k, dibs.NewToken(), answerable), a)
+			t.report("resolving the attempt", true)(resolve(k, a.ID()))
+			t.done("a claim after that", p.try(k, dibs.NewToken(), answerable, asked("this")), "by hand")
+			t.state("another request", p.try(k, dibs.NewToken(), answerable, asked("that")), dibs.Mismatch)
+			t.report("resolving it again", false)(resolve(k, a.ID()))
+
+			k = key("unnamed")
+			t.granted("the claim", p.try(k, a, answerable, atMostOnce), 1)
+			t.ok("abandon", p.abandon(k, a))
+			t.report("resolving without an ID", true)(resolve(k, ""))
+			t.done("a claim after that", p.try(k, dibs.NewToken(), answerable), "by hand")
+
+			k = key("merely abandoned")
+			t.granted("the claim", p.try(k, a), 1)
+			t.ok("abandon", p.abandon(k, a))
+			t.report("resolving it", false)(resolve(k, ""))
+			t.granted("the next", p.try(k, dibs.NewToken()), 2)
+		},
+	},
+}
+
+// unknown fails the trial unless the answer is that the token's outcome is
+// unknown.
+func (t *Trial) unknown(what string, a dibs.Answer, token dibs.Token) {
+	t.Helper()
+	t.state(what, a, dibs.Unknown)
+	if a.ID != token.ID() {
+		t.Fatalf("%s: the unknown attempt is %q, want %q", what, a.ID, token.ID())
+	}
+}
+
+// count returns a check of a number that a method of an Inspector returns.
+func (t *Trial) count(what string, want int) func(int, error) {
+	return func(got int, err error) {
+		t.Helper()
+		if err != nil || got != want {
+			t.Fatalf("%s: %d, %v, want %d", what, got, err, want)
+		}
+	}
+}
+
+// report returns a check of what a method of an Inspector reports.
+func (t *Trial) report(what string, want bool) func(bool, error) {
+	return func(got bool, err error) {
+		t.Helper()
+		if err != nil || got != want {
+			t.Fatalf("%s: %v, %v, want %v", what, got, err, want)
+		}
+	}
+}
