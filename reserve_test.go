@@ -1,0 +1,172 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+func TestPlacesAreRedeemedInTheOrderTheyWereReserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		enqueuer, worker := newClient(t, s, nil), newClient(t, s, nil)
+		var places []dibs.Place
+		for range 5 {
+			p, err := enqueuer.Reserve(t.Context(), "k", time.Hour, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := p.MarshalText()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var q dibs.Place
+			if err := q.UnmarshalText(text); err != nil || q != p {
+				t.Fatalf("%s came back as %+v, %v", text, q, err)
+			}
+			places = append(places, q)
+		}
+		if err := worker.TryDo(t.Context(), "k", nil); !errors.Is(err, dibs.ErrHeld) {
+			t.Errorf("somebody barged past the places: %v", err)
+		}
+		if _, err := worker.Redeem(t.Context(), places[3], &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
+			t.Errorf("the fourth place came first: %v", err)
+		}
+		var order []int
+		var wg sync.WaitGroup
+		for i := len(places) - 1; i >= 0; i-- { // redeemed in the wrong order
+			wg.Go(func() {
+				lease, err := worker.Redeem(t.Context(), places[i], nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order = append(order, i)
+				time.Sleep(time.Minute)
+				if err := lease.Release(); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		for i, n := range order {
+			if i != n {
+				t.Fatalf("granted in the order %v", order)
+			}
+		}
+		empty(t, s)
+	})
+}
+
+func TestPlaceStandsWhenRedeemingIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		holder, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := c.Reserve(t.Context(), "k", time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{Wait: time.Second}); !errors.Is(err, dibs.ErrHeld) {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Redeem(ctx, p, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			lease, err := c.Acquire(t.Context(), "k", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_ = lease.Release()
+		})
+		synctest.Wait()
+		if err := holder.Release(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		lease, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{NoWait: true})
+		if err != nil {
+			t.Fatalf("the place is gone: %v", err)
+		}
+		_ = lease.Release()
+		wg.Wait()
+		empty(t, s)
+	})
+}
+
+func TestPlaceIsGivenUpOrRunsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		a, err := c.Reserve(t.Context(), "k", time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Reserve(t.Context(), "k", time.Minute, nil); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		if err := c.GiveUp(t.Context(), a); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		if d := time.Since(start); d < time.Minute || d > time.Minute+time.Second {
+			t.Errorf("the waiter entered after %v; the second place stood for a minute", d)
+		}
+		if err := c.GiveUp(t.Context(), a); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("giving up a place twice: %v", err)
+		}
+		lease, err := c.Redeem(t.Context(), a, nil)
+		if err != nil {
+			t.Fatalf("a place that is gone is the end of the queue: %v", err)
+		}
+		_ = lease.Release()
+		empty(t, s)
+	})
+}
+
+func FuzzPlace(f *testing.F) {
+	for _, key := range []dibs.Key{{Name: "k"}, {Namespace: "ns", Name: strings.Repeat("\x00", 512)}} {
+		text, err := dibs.Place{Key: key, Token: dibs.NewToken()}.MarshalText()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Add([]byte("dibs1..."))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var p dibs.Place
+		if p.UnmarshalText(text) != nil {
+			if p != (dibs.Place{}) {
+				t.Errorf("a text that was refused left %+v", p)
+			}
+			return
+		}
+		again, err := p.MarshalText()
+		if err != nil || string(again) != string(text) {
+			t.Errorf("%q was read and written as %q, %v", text, again, err)
+		}
+	})
+}

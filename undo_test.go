@@ -1,0 +1,201 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+func TestClaimWhoseAnswerWasLostIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		lost := false
+		s.set(nil, func(verb string) error {
+			if verb == "claim" && !lost {
+				lost = true
+				return errCut
+			}
+			return nil
+		})
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lease.Attempt() != 1 {
+			t.Errorf("attempt %d", lease.Attempt())
+		}
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+		empty(t, s)
+	})
+}
+
+func TestClaimWhoseOutcomeIsUnknownIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		s.set(nil, func(string) error { return errCut }) // everything happens, no answer arrives
+		start := time.Now()
+		_, err := c.Acquire(t.Context(), "k", nil)
+		if !errors.Is(err, dibs.ErrStore) || !errors.Is(err, errCut) || errors.Is(err, dibs.ErrHeld) {
+			t.Errorf("got %v", err)
+		}
+		if d := time.Since(start); d > 2*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		s.set(nil, nil)
+		time.Sleep(2 * time.Second)
+		empty(t, s)
+	})
+}
+
+func TestClaimIsUndoneWhenItsCallerGoesAway(t *testing.T) {
+	for _, when := range []string{"before it is sent", "while it is under way", "when it was done"} {
+		t.Run(when, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFaulty(newStore(t))
+				c := newClient(t, s, nil)
+				gate := make(chan struct{})
+				hold := func(string) error { <-gate; return nil }
+				ctx, cancel := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				switch when {
+				case "before it is sent":
+					s.set(hold, nil)
+					wg.Go(func() { // the one under way
+						if err := c.TryDo(t.Context(), "other", func(context.Context) error { return nil }); err != nil {
+							t.Error(err)
+						}
+					})
+					synctest.Wait()
+				case "while it is under way":
+					s.set(hold, nil)
+				case "when it was done":
+					s.set(nil, hold)
+				}
+				wg.Go(func() {
+					if _, err := c.Acquire(ctx, "k", nil); !errors.Is(err, context.Canceled) {
+						t.Errorf("got %v", err)
+					}
+				})
+				synctest.Wait()
+				cancel()
+				synctest.Wait()
+				s.set(nil, nil)
+				close(gate)
+				wg.Wait()
+				empty(t, s)
+				if when == "before it is sent" {
+					for _, batch := range s.claims {
+						for _, claim := range batch {
+							if claim.Key.Name == "k" {
+								t.Error("a claim was sent whose caller had gone away")
+							}
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestReleaseThatFailsIsMadeUpFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		err := c.Do(t.Context(), "k", func(context.Context) error {
+			s.set(func(string) error { return errCut }, nil)
+			return nil
+		})
+		if err != nil {
+			t.Errorf("the section succeeded and Do returned %v", err)
+		}
+		s.set(nil, nil)
+		time.Sleep(2 * time.Second)
+		empty(t, s)
+	})
+}
+
+func TestUndoEndsWithTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c, err := dibs.New(s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.set(func(string) error { return errCut }, nil)
+		if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("got %v", err)
+		}
+		if err := c.Close(); err == nil {
+			t.Error("Close said nothing of what it could not undo")
+		}
+		_, _, before := s.counts()
+		time.Sleep(time.Hour)
+		if _, _, after := s.counts(); after != before {
+			t.Errorf("%d settlements were tried after Close", after-before)
+		}
+	})
+}
+
+func TestWaiterOutlivesAStoreThatIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		s.set(func(string) error { return errCut }, nil)
+		time.Sleep(7 * time.Second)
+		s.set(nil, nil)
+		time.Sleep(3 * time.Second)
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		empty(t, s)
+	})
+}
+
+func TestWaiterGivesUpOnAStoreThatStaysAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := c.Do(t.Context(), "k", nil); !errors.Is(err, dibs.ErrStore) {
+				t.Errorf("got %v", err)
+			}
+		})
+		synctest.Wait()
+		start := time.Now()
+		s.set(func(string) error { return errCut }, nil)
+		wg.Wait()
+		if d := time.Since(start); d > 12*time.Second {
+			t.Errorf("it took %v", d)
+		}
+		s.set(nil, nil)
+		_ = lease.Release()
+		time.Sleep(time.Minute)
+		empty(t, s)
+	})
+}
