@@ -1,0 +1,203 @@
+package memstore
+
+import (
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// entry is what a shard knows of one key. It is small, because most entries
+// have nothing but a record, or a holder; the rest is behind pointers.
+type entry struct {
+	next *entry // in the same bucket of the table, or free
+	hash uint64
+	name []byte // the namespace and the name, one after the other
+	ns   int    // how long the namespace is
+
+	permits int      // what holders and places agreed on
+	held    int      // how many leases there are
+	leases  *attempt // those who hold the key, also on offer; linked
+	byToken map[dibs.Token]*attempt
+	soonest instant // no lease runs out before
+
+	lost      *attempt // the last lease that was abandoned, until it is taken up
+	abandoned int      // how many were in a row
+
+	record *record
+	queue  *queue
+
+	due          instant // when the sweep looks at it; see sweep.go
+	slot         int     // where it waits for that; 0 when nowhere
+	later, prior *entry  // others in that slot
+}
+
+// attempt is one token's way: waiting, offered, holding, abandoned. It is the
+// same struct all the way, so that a hand-over moves a pointer.
+type attempt struct {
+	prev, next *attempt // among the leases of its key; next also links the free
+
+	token       dibs.Token
+	fingerprint dibs.Fingerprint
+	owner       dibs.Owner
+	atMostOnce  bool
+
+	until instant // when the place or the lease runs out, or did
+
+	// While it has a place.
+	position int // in queue.places
+	maxAge   time.Duration
+	reserved bool // it is not granted in its absence
+	called   bool // a reserved place that was told that its turn has come
+
+	// From the grant on.
+	fence     uint64
+	number    int // 1 + how many were abandoned in a row before it
+	since     instant
+	offered   bool   // it has yet to confirm
+	progress  []byte // saved by this holder; never written to
+	inherited []byte // saved by the one that abandoned the key before
+}
+
+// record is what a finished holder left behind.
+type record struct {
+	token       dibs.Token
+	fingerprint dibs.Fingerprint
+	data        []byte // never written to: answers share it
+	written     instant
+	until       instant
+}
+
+// is reports whether the entry is that key's.
+func (e *entry) is(k dibs.Key) bool {
+	return len(e.name) == e.ns+len(k.Name) && e.ns == len(k.Namespace) &&
+		string(e.name[:e.ns]) == k.Namespace && string(e.name[e.ns:]) == k.Name
+}
+
+func (e *entry) key() dibs.Key {
+	return dibs.Key{Namespace: string(e.name[:e.ns]), Name: string(e.name[e.ns:])}
+}
+
+// idle reports whether there is nothing to know of the key.
+func (e *entry) idle() bool {
+	return e.held == 0 && e.queue == nil && e.record == nil && e.lost == nil
+}
+
+// agreed reports whether there is somebody to agree with about the permits.
+func (e *entry) agreed() bool { return e.held > 0 || e.queue != nil }
+
+// unknown reports whether the last attempt ended without an outcome although
+// it must not be made again.
+func (e *entry) unknown() bool { return e.lost != nil && e.lost.atMostOnce }
+
+// manyHolders is from how many on they are found by a map.
+const manyHolders = 16
+
+// holder returns the token's lease, also one on offer.
+func (e *entry) holder(t dibs.Token) *attempt {
+	if e.byToken != nil {
+		return e.byToken[t]
+	}
+	for a := e.leases; a != nil; a = a.next {
+		if a.token == t {
+			return a
+		}
+	}
+	return nil
+}
+
+// addLease adds an attempt to the leases.
+func (e *entry) addLease(a *attempt) {
+	if e.leases != nil {
+		e.leases.prev = a
+	}
+	a.prev, a.next = nil, e.leases
+	e.leases = a
+	e.held++
+	if e.held == 1 {
+		e.soonest = a.until
+	} else {
+		e.soonest = min(e.soonest, a.until)
+	}
+	switch {
+	case e.byToken != nil:
+		e.byToken[a.token] = a
+	case e.held > manyHolders:
+		e.byToken = make(map[dibs.Token]*attempt, 2*manyHolders)
+		for a := e.leases; a != nil; a = a.next {
+			e.byToken[a.token] = a
+		}
+	}
+}
+
+// removeLease takes an attempt out of the leases.
+func (e *entry) removeLease(a *attempt) {
+	if a.prev != nil {
+		a.prev.next = a.next
+	} else {
+		e.leases = a.next
+	}
+	if a.next != nil {
+		a.next.prev = a.prev
+	}
+	a.prev, a.next = nil, nil
+	e.held--
+	if e.byToken != nil {
+		delete(e.byToken, a.token)
+		if e.held == 0 {
+			e.byToken = nil
+		}
+	}
+}
+
+// prolong makes a lease last until then.
+func (e *entry) prolong(a *attempt, until instant) {
+	a.until = until
+	if e.held == 1 {
+		e.soonest = until
+	} else {
+		e.soonest = min(e.soonest, until)
+	}
+}
+
+// differs reports whether the claim asks something else than whoever holds,
+// abandoned or finished the key last.
+func (e *entry) differs(c *dibs.Claim) bool {
+	if c.Fingerprint.IsZero() {
+		return false
+	}
+	for a := e.leases; a != nil; a = a.next {
+		if a.fingerprint.Differs(c.Fingerprint) {
+			return true
+		}
+	}
+	if e.lost != nil && e.lost.fingerprint.Differs(c.Fingerprint) {
+		return true
+	}
+	return false
+}
+
+// accepts reports whether a claim with that MaxAge is answered by the record.
+func (r *record) accepts(maxAge time.Duration, now instant) bool {
+	return r != nil && maxAge > 0 && r.written.until(now) <= maxAge
+}
+
+// left returns the time until the first lease or place in the way can run out,
+// for the token with that place, or for one without if it is nil. With many in
+// the way it may be less, never more than what those in front have.
+func (e *entry) left(a *attempt, now instant) time.Duration {
+	first := never
+	if e.held <= manyHolders {
+		for l := e.leases; l != nil; l = l.next {
+			first = min(first, l.until)
+		}
+	} else {
+		first = e.soonest
+	}
+	if e.queue != nil {
+		first = min(first, e.queue.firstEnd(a, now))
+	}
+	if first == never && a != nil {
+		first = a.until // nothing is in its way but its reservation
+	}
+	return now.until(first)
+}

@@ -1,0 +1,164 @@
+package memstore
+
+import (
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// advance lets time pass for a key, up to now: what has run out is dead, and
+// what that frees is handed over. Every look at a key starts with it.
+func (sh *shard) advance(e *entry, now instant) {
+	if e.held > 0 && e.soonest <= now {
+		sh.runOut(e, now)
+	}
+	if r := e.record; r != nil && r.until <= now {
+		sh.dropRecord(e)
+	}
+	if e.lost != nil && e.forgotten() <= now {
+		sh.clean(e)
+	}
+	if e.queue != nil {
+		sh.handOver(e, now)
+	}
+}
+
+// finish is how every step on a key ends: an idle one is forgotten, and for
+// any other it is seen to that somebody looks at it again in time.
+func (sh *shard) finish(e *entry, now instant) {
+	if e.idle() {
+		sh.remove(e)
+		return
+	}
+	sh.schedule(e, now)
+	if e.queue != nil && !e.unknown() {
+		e.queue.arm(e.change(), now)
+	}
+}
+
+// change returns when something happens by itself that those who wait want to
+// know.
+func (e *entry) change() instant {
+	next := never
+	if e.held > 0 {
+		next = e.soonest
+	}
+	if e.held < e.permits {
+		next = min(next, e.queue.first().until) // a reservation is in the way
+	}
+	return next
+}
+
+// runOut ends the leases that have run out.
+func (sh *shard) runOut(e *entry, now instant) {
+	soonest := never
+	for a := e.leases; a != nil; {
+		next := a.next
+		switch {
+		case a.until > now:
+			soonest = min(soonest, a.until)
+		case a.offered:
+			// Its turn is over. Nobody did anything, so nothing was abandoned.
+			e.removeLease(a)
+			sh.drop(a)
+		default:
+			e.removeLease(a)
+			sh.abandon(e, a, a.until)
+		}
+		a = next
+	}
+	e.soonest = soonest
+}
+
+// abandon notes that a lease ended, then, without being settled. It is in no
+// list any more.
+func (sh *shard) abandon(e *entry, a *attempt, then instant) {
+	e.abandoned++
+	a.until = then
+	if n := len(a.inherited); n > 0 {
+		sh.store.take(-n)
+		a.inherited = nil
+	}
+	if last := e.lost; last != nil && last.until > then {
+		sh.drop(a)
+	} else {
+		if last != nil {
+			sh.drop(last)
+		}
+		e.lost = a
+	}
+	if q := e.queue; q != nil && e.unknown() {
+		for _, w := range q.places[q.head:] {
+			if w != nil {
+				sh.wake(w.token)
+			}
+		}
+	}
+}
+
+// clean forgets what was abandoned: somebody came to a good end, or it is long
+// ago.
+func (sh *shard) clean(e *entry) {
+	e.abandoned = 0
+	if e.lost != nil {
+		sh.drop(e.lost)
+		e.lost = nil
+	}
+}
+
+// handOver offers the key to those in front, as far as there are permits. A
+// reserved place stops it. A queue that this empties is gone.
+func (sh *shard) handOver(e *entry, now instant) {
+	q := e.queue
+	if q == nil {
+		return
+	}
+	for q.waiting > 0 {
+		a := q.first()
+		if a.until <= now {
+			q.remove(a)
+			sh.drop(a)
+			continue
+		}
+		if e.unknown() || e.held >= e.permits {
+			return
+		}
+		if a.reserved {
+			if !a.called {
+				a.called = true
+				sh.wake(a.token)
+			}
+			return
+		}
+		q.remove(a)
+		sh.wake(a.token)
+		if e.lost != nil && e.lost.fingerprint.Differs(a.fingerprint) {
+			sh.drop(a) // it asks, and is told of the mismatch
+			continue
+		}
+		sh.grant(e, a, now.after(dibs.Turn), now, time.Now())
+		a.offered = true
+	}
+	sh.dropQueue(e)
+}
+
+// grant makes an attempt that is in no list a holder.
+func (sh *shard) grant(e *entry, a *attempt, until, now instant, t time.Time) {
+	a.fence = sh.store.nextFence(t)
+	a.number = e.abandoned + 1
+	a.since, a.until = now, until
+	if e.lost != nil && e.lost.progress != nil {
+		a.inherited = e.lost.progress
+		sh.store.bytes.Add(int64(len(a.inherited)))
+	}
+	e.addLease(a)
+}
+
+// takeUp is called when a holder knows of its grant: what was abandoned before
+// is now its business.
+func (sh *shard) takeUp(e *entry) {
+	if e.lost != nil {
+		sh.drop(e.lost)
+		e.lost = nil
+	}
+}
