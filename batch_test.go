@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -31,7 +32,7 @@ func TestCallsThatArriveMeanwhileFormTheNextBatch(t *testing.T) {
 			t.Fatalf("%d calls; want the first one to have left", claims)
 		}
 		for i := range 1000 {
-			do(fmt.Sprint(i))
+			do(strconv.Itoa(i))
 		}
 		synctest.Wait()
 		if claims, _, _ := s.counts(); claims != 1 {

@@ -70,6 +70,7 @@ type Client struct {
 	store   Store
 	options Options
 	owner   Owner
+	epoch   time.Time // where the client's monotonic time is counted from
 
 	claims  *batcher[Claim, Answer]
 	settles *batcher[Settlement, error]
@@ -102,6 +103,7 @@ func New(store Store, o *Options) (*Client, error) {
 		store:   store,
 		options: options,
 		owner:   Owner{Host: hostname(), PID: os.Getpid(), Label: options.Label},
+		epoch:   time.Now(),
 		done:    make(chan struct{}),
 	}
 	c.claims = newBatcher(batching, options.Timeout, store.Claim)

@@ -22,7 +22,11 @@ func newStore(t *testing.T) *memstore.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return s
 }
 
@@ -85,33 +89,34 @@ func TestDoRunsAloneAndReleases(t *testing.T) {
 
 func TestDoEndsEveryWay(t *testing.T) {
 	broken := errors.New("broken")
-	tests := map[string]func(c *dibs.Client) error{
-		"returns an error": func(c *dibs.Client) error {
-			err := c.Do(t.Context(), "k", func(context.Context) error { return broken })
+	tests := map[string]func(ctx context.Context, c *dibs.Client) error{
+		"returns an error": func(ctx context.Context, c *dibs.Client) error {
+			err := c.Do(ctx, "k", func(context.Context) error { return broken })
 			if !errors.Is(err, broken) {
-				return fmt.Errorf("Do returned %v", err)
+				return fmt.Errorf("Do returned %w", err)
 			}
 			return nil
 		},
-		"panics": func(c *dibs.Client) (err error) {
+		"panics": func(ctx context.Context, c *dibs.Client) (err error) {
 			defer func() {
 				if recover() != any(broken) {
 					err = errors.New("the panic did not pass")
 				}
 			}()
-			return c.Do(t.Context(), "k", func(context.Context) error { panic(broken) })
+			return c.Do(ctx, "k", func(context.Context) error { panic(broken) })
 		},
-		"calls Goexit": func(c *dibs.Client) error {
+		"calls Goexit": func(ctx context.Context, c *dibs.Client) error {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				_ = c.Do(t.Context(), "k", func(context.Context) error { runtime.Goexit(); return nil })
+				_ = c.Do(ctx, "k", func(context.Context) error { runtime.Goexit(); return nil })
 			}()
 			<-done
 			return nil
 		},
-		"is cancelled inside": func(c *dibs.Client) error {
-			ctx, cancel := context.WithCancel(t.Context())
+		"is cancelled inside": func(ctx context.Context, c *dibs.Client) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
 			return c.Do(ctx, "k", func(ctx context.Context) error {
 				cancel()
 				if ctx.Err() == nil {
@@ -126,7 +131,7 @@ func TestDoEndsEveryWay(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore(t)
 				c := newClient(t, s, nil)
-				if err := run(c); err != nil {
+				if err := run(t.Context(), c); err != nil {
 					t.Error(err)
 				}
 				if err := c.TryDo(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
@@ -299,6 +304,7 @@ func TestPermitsAdmitSoMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
+		var mu sync.Mutex
 		inside, most := 0, 0
 		var wg sync.WaitGroup
 		for range 30 {
@@ -308,10 +314,14 @@ func TestPermitsAdmitSoMany(t *testing.T) {
 					t.Error(err)
 					return
 				}
+				mu.Lock()
 				inside++
 				most = max(most, inside)
+				mu.Unlock()
 				time.Sleep(time.Second)
+				mu.Lock()
 				inside--
+				mu.Unlock()
 				if err := lease.Release(); err != nil {
 					t.Error(err)
 				}

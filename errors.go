@@ -36,7 +36,7 @@ var (
 	ErrClosed = errors.New("dibs: the client is closed")
 )
 
-// ErrStore: the store could not be asked, or its answer did not arrive. What
+// ErrStore says that the store could not be asked, or its answer did not arrive. What
 // was asked for may or may not have happened; what needed undoing is undone in
 // the background. The error is a *StoreError.
 var ErrStore = errors.New("dibs: the store did not answer")

@@ -21,7 +21,7 @@ type Lease struct {
 	// trusted is until when the holder may believe in the lease, on the
 	// process's monotonic clock: it sent the claim or the last successful
 	// renewal one TTL, less a margin, before.
-	trusted atomic.Int64
+	trusted atomic.Int64 // since the client's epoch
 
 	settling sync.Mutex // held while a settlement is under way
 	settled  bool       // under settling: the store has taken it
@@ -31,9 +31,6 @@ type Lease struct {
 	place int       // in the renewer's heap; -1 when not in it
 	busy  bool      // a renewal is under way
 }
-
-// epoch is where the process's monotonic time is counted from.
-var epoch = time.Now()
 
 // margin is the part of the TTL that a holder does not rely on: clocks of two
 // machines drift apart, and a context takes a moment to end.
@@ -197,13 +194,18 @@ func (l *Lease) lost() bool {
 }
 
 // overdue reports whether the lease's trust window is over.
-func (l *Lease) overdue() bool { return time.Since(epoch) >= time.Duration(l.trusted.Load()) }
+func (l *Lease) overdue() bool { return time.Since(l.client.epoch) >= time.Duration(l.trusted.Load()) }
+
+// trustedUntil returns when the trust window is over.
+func (l *Lease) trustedUntil() time.Time {
+	return l.client.epoch.Add(time.Duration(l.trusted.Load()))
+}
 
 // trust extends the trust window: the store confirmed the lease in answer to
 // something sent at that moment.
 func (l *Lease) trust(sent time.Time) {
 	ttl := l.claim.TTL
-	until := int64(sent.Sub(epoch) + ttl - margin(ttl))
+	until := int64(sent.Sub(l.client.epoch) + ttl - margin(ttl))
 	for {
 		old := l.trusted.Load()
 		if until <= old || l.trusted.CompareAndSwap(old, until) {

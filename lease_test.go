@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,7 +22,7 @@ func TestLeaseIsRenewedWhileTheWorkRuns(t *testing.T) {
 		c := newClient(t, s, &dibs.Options{TTL: 30 * time.Second})
 		var leases []*dibs.Lease
 		for i := range 100 {
-			l, err := c.Acquire(t.Context(), fmt.Sprint(i), nil)
+			l, err := c.Acquire(t.Context(), strconv.Itoa(i), nil)
 			if err != nil {
 				t.Fatal(err)
 			}

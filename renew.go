@@ -51,7 +51,7 @@ func (r *renewer) add(l *Lease) bool {
 	if r.closed {
 		return false
 	}
-	l.due = epoch.Add(time.Duration(l.trusted.Load())).Add(margin(l.claim.TTL) - l.claim.TTL + renewEvery(l.claim.TTL))
+	l.due = l.trustedUntil().Add(margin(l.claim.TTL) - l.claim.TTL + renewEvery(l.claim.TTL))
 	heap.Push(&r.leases, l)
 	r.arm(l.due)
 	return true
@@ -106,7 +106,7 @@ func (r *renewer) look() {
 		if l.due.After(now.Add(retryEvery(l.claim.TTL))) {
 			break
 		}
-		trusted := epoch.Add(time.Duration(l.trusted.Load()))
+		trusted := l.trustedUntil()
 		switch {
 		case !now.Before(trusted):
 			r.drop(l)
@@ -167,7 +167,7 @@ func (r *renewer) renew(leases []*Lease) {
 			l.end(ErrLost)
 			continue
 		default:
-			trusted := epoch.Add(time.Duration(l.trusted.Load()))
+			trusted := l.trustedUntil()
 			l.due = time.Now().Add(retryEvery(l.claim.TTL))
 			if l.due.After(trusted) {
 				l.due = trusted

@@ -38,6 +38,7 @@ func TestPlacesAreRedeemedInTheOrderTheyWereReserved(t *testing.T) {
 		if _, err := worker.Redeem(t.Context(), places[3], &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("the fourth place came first: %v", err)
 		}
+		var mu sync.Mutex // should they not exclude each other
 		var order []int
 		var wg sync.WaitGroup
 		for i := len(places) - 1; i >= 0; i-- { // redeemed in the wrong order
@@ -47,7 +48,9 @@ func TestPlacesAreRedeemedInTheOrderTheyWereReserved(t *testing.T) {
 					t.Error(err)
 					return
 				}
+				mu.Lock()
 				order = append(order, i)
+				mu.Unlock()
 				time.Sleep(time.Minute)
 				if err := lease.Release(); err != nil {
 					t.Error(err)

@@ -121,20 +121,20 @@ type State uint8
 
 const (
 	_ State = iota
-	// Granted: the token holds the key.
+	// Granted means that the token holds the key.
 	Granted
-	// Held: others hold the key or stand before this token in its queue.
+	// Held means that others hold the key or stand before this token in its queue.
 	Held
-	// Free: a Look found that Try would be granted.
+	// Free means that a Look found that Try would be granted.
 	Free
-	// Done: a record answers the claim.
+	// Done means that a record answers the claim.
 	Done
-	// Mismatch: the fingerprint differs.
+	// Mismatch means that the fingerprint differs.
 	Mismatch
-	// PermitsDiffer: those who hold the key or wait for it agreed on another
+	// PermitsDiffer means that those who hold the key or wait for it agreed on another
 	// number of permits.
 	PermitsDiffer
-	// Unknown: a lease with AtMostOnce ended without an outcome. Nobody is
+	// Unknown means that a lease with AtMostOnce ended without an outcome. Nobody is
 	// granted until somebody resolves it (see Inspector).
 	Unknown
 )

@@ -9,7 +9,8 @@ import (
 
 // How often a waiter asks whether its turn has come, and how long its place
 // stands without being asked for. Wake-ups make the asking rare to matter;
-// they may be lost, so it is never left out. Those far back ask less often.
+// they may be lost, so it is never left out. Those far back, where wake-ups are to
+// be had, ask less often.
 const (
 	askNear   = Turn / 2
 	askFar    = 2 * time.Second
@@ -17,7 +18,8 @@ const (
 	placeFar  = 3 * askFar
 	farAhead  = 64 // from this many places ahead a waiter is far back
 
-	// Without wake-ups, the next in line asks between these.
+	// Without wake-ups, the next in line asks every so often; the one behind it
+	// half as often, and so on.
 	pollMin = 2 * time.Millisecond
 	pollMax = 50 * time.Millisecond
 )
@@ -164,15 +166,15 @@ func (w *waiters) wake(t Token) {
 // should stand, and how long to wait after that where nothing wakes it.
 func (w *waiters) pace(a Answer, poll time.Duration) (interval, place, nextPoll time.Duration) {
 	interval, place = askNear, placeNear
-	if a.Ahead >= farAhead {
+	if w.notified && a.Ahead >= farAhead {
 		interval, place = askFar, placeFar
 	}
 	if a.Ahead == 0 && a.Left > 0 {
 		// What stands in the way can run out then.
 		interval = min(interval, max(a.Left+time.Millisecond, pollMin))
 	}
-	if !w.notified && a.Ahead == 0 {
-		interval = min(interval, poll)
+	if !w.notified {
+		interval = min(interval, poll*time.Duration(1+min(a.Ahead, farAhead)))
 		poll = min(poll+poll/2, pollMax)
 	}
 	return interval, place, poll

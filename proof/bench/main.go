@@ -1,0 +1,142 @@
+// Command bench measures dibs against raw floors and peers in one run, as
+// ratios, and prints the table of docs/benchmarks.md.
+//
+// What is compared runs in turns, round after round, and the median of the
+// rounds' ratios counts: the machine's speed drifts, but it drifts for both.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// A contest is one line of the table: something of ours beside its floor.
+type contest struct {
+	name  string
+	goal  string
+	run   func(ctx context.Context, c config) (figure, error)
+	group string
+}
+
+// config is what all contests share.
+type config struct {
+	rounds int
+	round  time.Duration // how long one side runs in one round
+	dibs   string        // the built program
+}
+
+// contests, in the order of the table. The goals are those of the project.
+var contests = []contest{
+	{group: "memory", name: "uncontended `Do` on memstore", goal: "≤ 1.5 µs", run: uncontendedDo},
+	{group: "memory", name: "grants among 32 waiters on memstore, max/min", goal: "≤ 1.05", run: fairness},
+	{group: "sqlite", name: "SQLite durable claim+settle, 64 goroutines / one by one", goal: "≥ 8", run: sqliteGroupCommit},
+	{group: "middleware", name: "middleware on memstore: replay / bare handler", goal: "≥ 0.85", run: middlewareReplay},
+	{group: "middleware", name: "middleware on memstore: allocations that a first request adds", goal: "≤ 10", run: middlewareAllocations},
+	{group: "proxy", name: "proxy: first request / tuned `httputil.ReverseProxy`", goal: "≥ 0.9", run: proxyMiss},
+	{group: "proxy", name: "proxy: replay / tuned `httputil.ReverseProxy`", goal: "≥ 3", run: proxyReplay},
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == childArg {
+		return child(ctx, args[1:])
+	}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	var c config
+	only := flags.String("only", "", "run only this `group`: memory, sqlite, middleware or proxy")
+	flags.IntVar(&c.rounds, "rounds", 7, "how many `rounds` each contest has")
+	flags.DurationVar(&c.round, "round", time.Second, "how long each side of a contest runs in a round")
+	flags.StringVar(&c.dibs, "dibs", "../bin/dibs", "the built `program`")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	report := newReport(os.Stdout, c)
+	for _, contest := range contests {
+		if *only != "" && *only != contest.group {
+			continue
+		}
+		f, err := contest.run(ctx, c)
+		if err != nil {
+			return fmt.Errorf("%s: %w", contest.name, err)
+		}
+		report.add(contest, f)
+	}
+	return report.end()
+}
+
+// figure is what a contest measured.
+type figure struct {
+	value  []float64 // a value or ratio a round
+	unit   string    // of value; "" for a ratio
+	detail string    // absolute figures, for orientation
+}
+
+// interleave runs ours and the floor in turns and returns the ratios
+// ours/floor, with the medians of both as the detail.
+func interleave(ctx context.Context, c config, unit string, ours, floor func(context.Context, time.Duration) (float64, error)) (figure, error) {
+	var a, b, ratios []float64
+	for round := range c.rounds + 1 {
+		sides := []func(context.Context, time.Duration) (float64, error){ours, floor}
+		var got [2]float64
+		for i := range sides {
+			side := (i + round) % 2 // who goes first alternates
+			v, err := sides[side](ctx, c.round)
+			if err != nil {
+				return figure{}, err
+			}
+			got[side] = v
+		}
+		if ctx.Err() != nil {
+			return figure{}, errors.New("interrupted")
+		}
+		if round == 0 {
+			continue // warm-up
+		}
+		a, b, ratios = append(a, got[0]), append(b, got[1]), append(ratios, got[0]/got[1])
+	}
+	return figure{
+		value:  ratios,
+		detail: fmt.Sprintf("%s against %s %s", count(median(a)), count(median(b)), unit),
+	}, nil
+}
+
+func median(v []float64) float64 {
+	s := slices.Sorted(slices.Values(v))
+	n := len(s)
+	if n%2 == 1 {
+		return s[n/2]
+	}
+	return (s[n/2-1] + s[n/2]) / 2
+}
+
+// count prints a number with as many digits as mean something.
+func count(v float64) string {
+	switch {
+	case v >= 10000:
+		s := fmt.Sprintf("%.0f", v)
+		var parts []string
+		for len(s) > 3 {
+			parts = append([]string{s[len(s)-3:]}, parts...)
+			s = s[:len(s)-3]
+		}
+		return strings.Join(append([]string{s}, parts...), " ")
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}

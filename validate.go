@@ -1,0 +1,61 @@
+package dibs
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// MinDuration is the shortest TTL, place and retention that a store accepts.
+const MinDuration = time.Millisecond
+
+// Validate returns nil for a claim that a store accepts, and otherwise the
+// error with which every store answers it, naming the field.
+func (c *Claim) Validate() error {
+	switch {
+	case c.Mode > Look:
+		return fmt.Errorf("dibs: Claim.Mode is %d; there is no such mode", c.Mode)
+	case c.Permits < 1 || c.Permits > MaxPermits:
+		return fmt.Errorf("dibs: Claim.Permits is %d; it must be 1 to %d", c.Permits, MaxPermits)
+	case c.AtMostOnce && c.Permits != 1:
+		return errors.New("dibs: Claim.AtMostOnce needs one permit")
+	case c.MaxAge < 0:
+		return fmt.Errorf("dibs: Claim.MaxAge is %v; it must not be negative", c.MaxAge)
+	case c.Place < 0:
+		return fmt.Errorf("dibs: Claim.Place is %v; it must not be negative", c.Place)
+	}
+	if c.Mode != Look && c.Token.IsZero() {
+		return errors.New("dibs: Claim.Token is zero; NewToken makes one")
+	}
+	if (c.Mode == Try || c.Mode == Queue) && c.TTL < MinDuration {
+		return fmt.Errorf("dibs: Claim.TTL is %v; it must be at least %v", c.TTL, MinDuration)
+	}
+	if (c.Mode == Queue || c.Mode == Reserve) && c.Place < MinDuration {
+		return fmt.Errorf("dibs: Claim.Place is %v; it must be at least %v", c.Place, MinDuration)
+	}
+	return c.Key.Validate()
+}
+
+// Validate returns nil for a renewal that a store accepts, and otherwise the
+// error with which every store answers it, naming the field.
+func (r *Renewal) Validate() error {
+	switch {
+	case r.TTL < MinDuration:
+		return fmt.Errorf("dibs: Renewal.TTL is %v; it must be at least %v", r.TTL, MinDuration)
+	case len(r.Progress) > MaxProgress:
+		return fmt.Errorf("dibs: Renewal.Progress has %d bytes; it may have at most %d", len(r.Progress), MaxProgress)
+	}
+	return r.Key.Validate()
+}
+
+// Validate returns nil for a settlement that a store accepts, and otherwise
+// the error with which every store answers it, naming the field.
+func (s *Settlement) Validate() error {
+	switch {
+	case s.Outcome > Abandon:
+		return fmt.Errorf("dibs: Settlement.Outcome is %d; there is no such outcome", s.Outcome)
+	case s.Outcome == Keep && s.Retention < MinDuration:
+		return fmt.Errorf("dibs: Settlement.Retention is %v; it must be at least %v", s.Retention, MinDuration)
+	}
+	return s.Key.Validate()
+}
