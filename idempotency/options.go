@@ -1,0 +1,295 @@
+package idempotency
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Defaults of Options.
+const (
+	DefaultLease          = 30 * time.Second
+	DefaultRetention      = 24 * time.Hour
+	DefaultStoreTimeout   = 4 * time.Second
+	DefaultHandlerLimit   = 5 * time.Minute
+	DefaultMaxBody        = 8 << 20
+	DefaultMaxMemory      = 1 << 20
+	DefaultMaxStored      = 1 << 20
+	DefaultConflictStatus = http.StatusConflict
+	DefaultDocsURL        = "https://github.com/dibs-go/dibs/blob/main/docs/http.md"
+)
+
+// MaxRetention is the longest time for which an answer is kept; a longer one
+// that an application asks for is shortened to it.
+const MaxRetention = 10 * 365 * 24 * time.Hour
+
+// Oversize says what becomes of a key whose answer is too long to be kept.
+type Oversize string
+
+// What an answer longer than Options.MaxStored leaves behind.
+const (
+	// Tombstone leaves a note: a retry is answered 410, and nothing runs twice.
+	Tombstone Oversize = "tombstone"
+	// Rerun leaves nothing: a retry runs again.
+	Rerun Oversize = "rerun"
+)
+
+// Crash says what becomes of a key whose holder ended without an outcome: it
+// crashed, its handler panicked, its origin hung up.
+type Crash string
+
+// What happens to a request whose earlier attempt ended without an outcome.
+const (
+	// TakeOver runs it again: at least once.
+	TakeOver Crash = "takeover"
+	// AtMostOnce answers 409 "outcome unknown" until an operator settles it.
+	AtMostOnce Crash = "at-most-once"
+)
+
+// StoreFailure says what happens while the store cannot be asked.
+type StoreFailure string
+
+// What a guarded request gets while the store does not answer.
+const (
+	// FailClosed answers 503 and runs nothing.
+	FailClosed StoreFailure = "closed"
+	// FailOpen runs the request unguarded, counts it, and marks the answer
+	// with Idempotency-Bypassed.
+	FailOpen StoreFailure = "open"
+)
+
+// Options are the policy of a Middleware. The zero value, and nil, mean the
+// defaults. A program with several policies makes several Middlewares; they
+// may share a client, and those that may see the same key must agree on how it
+// is scoped and fingerprinted.
+type Options struct {
+	// Methods are the methods that are guarded. Safe methods (GET, HEAD,
+	// OPTIONS, TRACE) and CONNECT cannot be. Default: all others.
+	Methods []string
+
+	// RequireKey refuses a request of a guarded method that has no key.
+	RequireKey bool
+	// StrictKey refuses a key that is not a quoted structured-field String.
+	StrictKey bool
+	// IgnoreXKey takes no notice of X-Idempotency-Key.
+	IgnoreXKey bool
+	// Key derives the key from the request and its body, and no header is
+	// looked at; see KeyHeader and KeyJSON. "" means that the request has no
+	// key; an error refuses it with 400. The body need not be read or closed.
+	// Every request of a guarded method then has its body read up to MaxBody.
+	// Default: the Idempotency-Key header.
+	Key func(r *http.Request, body io.ReadSeeker) (string, error)
+
+	// Scope names the principal that a request's key belongs to; "" is the
+	// anonymous one. See ScopeAuthorization, ScopeHeader, ScopeCookie and
+	// ScopeNone. Default: Authorization, else the session cookie, else
+	// anonymous.
+	Scope func(r *http.Request) string
+	// SessionCookie is the name of the cookie that tells principals apart when
+	// there is no Authorization. Not together with Scope. Default: none.
+	SessionCookie string
+	// AnyAuthority lets requests for different hosts share keys.
+	AnyAuthority bool
+
+	// Fingerprint says by what a request under a reused key is recognised.
+	Fingerprint FingerprintOptions
+
+	// MaxBody is how many bytes the body of a guarded request may have; beyond
+	// it is refused with 413. Default: DefaultMaxBody.
+	MaxBody int64
+	// MaxMemory is how many bytes of a body are kept in memory; a longer one
+	// goes to a temporary file. Default: DefaultMaxMemory.
+	MaxMemory int64
+	// TempDir is where those files are made. Default: os.TempDir().
+	TempDir string
+
+	// Lease is how long a key outlives a holder that crashed. Default:
+	// DefaultLease.
+	Lease time.Duration
+	// Retention is how long an answer is kept, unless the application says
+	// otherwise. At least 1 s, at most MaxRetention. Default:
+	// DefaultRetention.
+	Retention time.Duration
+	// Wait is how long a duplicate waits for the one that runs before it is
+	// answered with ConflictStatus. Default: not at all.
+	Wait time.Duration
+	// ConflictStatus answers a duplicate of a request that still runs: a 4xx.
+	// Default: DefaultConflictStatus.
+	ConflictStatus int
+
+	// MaxStored is how many bytes of an answer's body are kept. Default:
+	// DefaultMaxStored.
+	MaxStored int64
+	// OnOversize says what a longer answer leaves behind. Default: Tombstone.
+	OnOversize Oversize
+	// OnCrash says what becomes of a key without an outcome. Default: TakeOver.
+	OnCrash Crash
+
+	// Store5xx keeps answers with a status of 500 and more.
+	Store5xx bool
+	// Keep says which statuses are kept. Not together with Store5xx. Default:
+	// below 500, except 401, 407, 408, 425 and 429.
+	Keep func(status int) bool
+	// KeepSetCookie keeps and replays Set-Cookie.
+	KeepSetCookie bool
+	// NotStored names more response fields that are neither kept nor replayed.
+	NotStored []string
+
+	// OnStoreFailure says what happens while the store does not answer.
+	// Default: FailClosed.
+	OnStoreFailure StoreFailure
+	// StoreTimeout is how long the store is waited for, before the handler runs
+	// and again after it. Default: DefaultStoreTimeout.
+	StoreTimeout time.Duration
+	// HandlerLimit is after how long the context of a handler ends. Default:
+	// DefaultHandlerLimit.
+	HandlerLimit time.Duration
+
+	// DocsURL is the page that problem types link to, without a fragment.
+	// Default: DefaultDocsURL.
+	DocsURL string
+	// Label tells operators what a key is held for. Default: the client's.
+	Label string
+
+	// Observer is called once for every guarded request, when its outcome is
+	// known, on the request's goroutine. It must not block. Default: none.
+	Observer func(Event)
+}
+
+// safeMethods are never guarded.
+var safeMethods = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}
+
+// withDefaults returns a validated copy.
+func (o *Options) withDefaults() (Options, error) {
+	var r Options
+	if o != nil {
+		r = *o
+	}
+	r.Methods = slices.Clone(r.Methods)
+	r.NotStored = slices.Clone(r.NotStored)
+	r.Fingerprint.Fields = slices.Clone(r.Fingerprint.Fields)
+	r.MaxBody = cmp.Or(r.MaxBody, DefaultMaxBody)
+	r.MaxMemory = cmp.Or(r.MaxMemory, DefaultMaxMemory)
+	r.Lease = cmp.Or(r.Lease, DefaultLease)
+	r.Retention = cmp.Or(r.Retention, DefaultRetention)
+	r.ConflictStatus = cmp.Or(r.ConflictStatus, DefaultConflictStatus)
+	r.MaxStored = cmp.Or(r.MaxStored, DefaultMaxStored)
+	r.OnOversize = cmp.Or(r.OnOversize, Tombstone)
+	r.OnCrash = cmp.Or(r.OnCrash, TakeOver)
+	r.OnStoreFailure = cmp.Or(r.OnStoreFailure, FailClosed)
+	r.StoreTimeout = cmp.Or(r.StoreTimeout, DefaultStoreTimeout)
+	r.HandlerLimit = cmp.Or(r.HandlerLimit, DefaultHandlerLimit)
+	r.DocsURL = cmp.Or(r.DocsURL, DefaultDocsURL)
+	if err := r.validate(); err != nil {
+		return r, fmt.Errorf("idempotency: Options.%w", err)
+	}
+	if r.Keep == nil {
+		r.Keep = keepDefault
+		if r.Store5xx {
+			r.Keep = keepServerErrors
+		}
+	}
+	return r, nil
+}
+
+// validate returns an error that begins with the field's name.
+func (o *Options) validate() error {
+	for _, m := range o.Methods {
+		switch {
+		case !isToken(m):
+			return fmt.Errorf("Methods: %q is not a method", m)
+		case m == http.MethodConnect || slices.Contains(safeMethods, m):
+			return fmt.Errorf("Methods: %s cannot be guarded", m)
+		case strings.ToUpper(m) != m:
+			return fmt.Errorf("Methods: %q is not in capitals; methods are case-sensitive", m)
+		}
+	}
+	for _, name := range o.NotStored {
+		if !isToken(name) {
+			return fmt.Errorf("NotStored: %q is not a field name", name)
+		}
+	}
+	if o.SessionCookie != "" && !isToken(o.SessionCookie) {
+		return fmt.Errorf("SessionCookie: %q is not a cookie's name", o.SessionCookie)
+	}
+	if u, err := url.Parse(o.DocsURL); err != nil || u.Fragment != "" || !u.IsAbs() {
+		return fmt.Errorf("DocsURL: %q is not an absolute URL without a fragment", o.DocsURL)
+	}
+	if err := o.Fingerprint.validate(); err != nil {
+		return fmt.Errorf("Fingerprint.%w", err)
+	}
+	switch {
+	case o.Scope != nil && o.SessionCookie != "":
+		return errors.New("SessionCookie has no meaning together with Scope")
+	case o.Keep != nil && o.Store5xx:
+		return errors.New("Store5xx has no meaning together with Keep")
+	case o.MaxBody < 0:
+		return fmt.Errorf("MaxBody is %d; it must not be negative", o.MaxBody)
+	case o.MaxMemory < 0:
+		return fmt.Errorf("MaxMemory is %d; it must not be negative", o.MaxMemory)
+	case o.MaxStored < 0:
+		return fmt.Errorf("MaxStored is %d; it must not be negative", o.MaxStored)
+	case o.Lease < time.Second:
+		return fmt.Errorf("Lease is %v; it must be at least 1s", o.Lease)
+	case o.Retention < time.Second || o.Retention > MaxRetention:
+		return fmt.Errorf("Retention is %v; it must be 1s to %v", o.Retention, MaxRetention)
+	case o.Wait < 0:
+		return fmt.Errorf("Wait is %v; it must not be negative", o.Wait)
+	case o.ConflictStatus < 400 || o.ConflictStatus > 499:
+		return fmt.Errorf("ConflictStatus is %d; it must be 400 to 499", o.ConflictStatus)
+	case o.OnOversize != Tombstone && o.OnOversize != Rerun:
+		return fmt.Errorf("OnOversize is %q; it must be %q or %q", o.OnOversize, Tombstone, Rerun)
+	case o.OnCrash != TakeOver && o.OnCrash != AtMostOnce:
+		return fmt.Errorf("OnCrash is %q; it must be %q or %q", o.OnCrash, TakeOver, AtMostOnce)
+	case o.OnStoreFailure != FailClosed && o.OnStoreFailure != FailOpen:
+		return fmt.Errorf("OnStoreFailure is %q; it must be %q or %q", o.OnStoreFailure, FailClosed, FailOpen)
+	case o.StoreTimeout < time.Millisecond:
+		return fmt.Errorf("StoreTimeout is %v; it must be at least 1ms", o.StoreTimeout)
+	case o.HandlerLimit < time.Millisecond:
+		return fmt.Errorf("HandlerLimit is %v; it must be at least 1ms", o.HandlerLimit)
+	case len(o.Label) > dibs.MaxOwner:
+		return fmt.Errorf("Label has %d bytes; it may have at most %d", len(o.Label), dibs.MaxOwner)
+	}
+	return nil
+}
+
+// keepDefault keeps what another attempt would not change: not the server's
+// failures, and not a refusal that time or other credentials lift.
+func keepDefault(status int) bool {
+	return status < 500 && keepServerErrors(status)
+}
+
+func keepServerErrors(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusProxyAuthRequired, http.StatusRequestTimeout,
+		http.StatusTooEarly, http.StatusTooManyRequests:
+		return false
+	}
+	return true
+}
+
+// isToken reports whether s is a token of RFC 9110: a method's or field's name.
+func isToken(s string) bool {
+	for i := range len(s) {
+		if !tokenChar[s[i]] {
+			return false
+		}
+	}
+	return s != ""
+}
+
+// tokenChar tells the characters of a token.
+var tokenChar = func() (t [256]bool) {
+	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") {
+		t[c] = true
+	}
+	return t
+}()

@@ -1,0 +1,115 @@
+package idempotency
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Problem is a refusal of our own, as a problem document (RFC 9457).
+type Problem struct {
+	// Name is the fragment of the type's address: stable, for programs.
+	Name string
+	// Title says the same to people.
+	Title string
+	// Status of the answer.
+	Status int
+	// Detail says more about this occurrence; no text of the request.
+	Detail string
+	// Instance is a URI that names this occurrence; "" for none.
+	Instance string
+	// RetryAfter, when not 0, says when to try again; sent in whole seconds,
+	// rounded up.
+	RetryAfter time.Duration
+}
+
+// The problems. Each is a section of docs/http.md.
+var (
+	problemKeyRequired = Problem{Name: "key-required", Status: 400, Title: "An Idempotency-Key is required",
+		Detail: "Send the header Idempotency-Key with a value of your own making, such as a UUID, and the same value with each retry."}
+	problemKeyInvalid  = Problem{Name: "key-invalid", Status: 400, Title: "The Idempotency-Key is malformed"}
+	problemBodyBroken  = Problem{Name: "body-unreadable", Status: 400, Title: "The request's body could not be read"}
+	problemMethod      = Problem{Name: "method-refused", Status: 405, Title: "CONNECT is not served here"}
+	problemInProgress  = Problem{Name: "in-progress", Status: 409, Title: "A request with this Idempotency-Key is still running",
+		Detail: "Retry with the same key: once the request has finished, its answer is repeated."}
+	problemUnknown = Problem{Name: "outcome-unknown", Status: 409, Title: "The outcome of an earlier attempt is unknown",
+		Detail: "An earlier attempt with this Idempotency-Key was cut off, and it may or may not have taken effect. It is not run again until an operator has settled it."}
+	problemNotKept = Problem{Name: "answer-not-kept", Status: 410, Title: "The request was served, but its answer was not kept",
+		Detail: "The answer was too long to be kept. The request is not run again under this Idempotency-Key."}
+	problemTooLarge = Problem{Name: "body-too-large", Status: 413, Title: "The request's body is too large",
+		Detail: "Nothing was run."}
+	problemMismatch = Problem{Name: "key-reused", Status: 422, Title: "The Idempotency-Key was used for another request",
+		Detail: "A retry must repeat the request: method, target, Content-Type, Content-Encoding and body. A new request needs a new key."}
+	problemHungUp = Problem{Name: "origin-hung-up", Status: 502, Title: "The origin hung up",
+		Detail: "The request was sent, and the connection ended before an answer came: it may or may not have taken effect."}
+	problemBrokeOff = Problem{Name: "origin-broke-off", Status: 502, Title: "The origin's answer broke off",
+		Detail: "The request was sent, and its answer is incomplete: it may or may not have taken effect."}
+	problemUnreached = Problem{Name: "origin-unreachable", Status: 502, Title: "The origin could not be reached",
+		Detail: "Nothing was run. The request may be sent again with the same Idempotency-Key."}
+	problemUnavailable = Problem{Name: "store-unavailable", Status: 503, Title: "Idempotency-Keys cannot be looked up at the moment",
+		Detail: "Nothing was run. Retry with the same key.", RetryAfter: time.Second}
+	problemLost = Problem{Name: "lease-lost", Status: 503, Title: "The request was taken over",
+		Detail: "This attempt took too long to be trusted, and another one may run in its place. Retry with the same key to get the answer.", RetryAfter: time.Second}
+	problemTimedOut = Problem{Name: "origin-timeout", Status: 504, Title: "The origin did not answer in time",
+		Detail: "The request was sent: it may or may not have taken effect."}
+)
+
+// problemOf returns the answer to a failure of the origin.
+func problemOf(f Failure) Problem {
+	switch f {
+	case Unreached:
+		return problemUnreached
+	case TimedOut:
+		return problemTimedOut
+	case BrokeOff:
+		return problemBrokeOff
+	}
+	return problemHungUp
+}
+
+// FailureProblem returns the problem with which a Failure is answered, for
+// handlers that serve requests without a guard, too.
+func FailureProblem(f Failure) Problem { return problemOf(f) }
+
+// WriteProblem answers with a problem document. docsURL is the page whose
+// section p.Name describes the problem; "" means DefaultDocsURL. A 1xx or 2xx
+// has no problem: the status is 500 unless it is 300 to 599.
+func WriteProblem(w http.ResponseWriter, docsURL string, p Problem) {
+	if p.Status < 300 || p.Status > 599 {
+		p.Status = http.StatusInternalServerError
+	}
+	body, err := json.Marshal(problemDocument{
+		Type:     cmp.Or(docsURL, DefaultDocsURL) + "#" + p.Name,
+		Title:    p.Title,
+		Status:   p.Status,
+		Detail:   p.Detail,
+		Instance: p.Instance,
+	})
+	if err != nil {
+		// Strings and a number always have a JSON form.
+		panic(err)
+	}
+	body = append(body, '\n')
+	h := w.Header()
+	for _, name := range []string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Trailer", "Transfer-Encoding"} {
+		delete(h, name)
+	}
+	h.Set("Content-Type", "application/problem+json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	h.Set("Cache-Control", "no-store")
+	if p.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(int64((p.RetryAfter+time.Second-1)/time.Second), 10))
+	}
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(body) // whoever asked may be gone
+}
+
+type problemDocument struct {
+	Type     string `json:"type"`
+	Title    string `json:"title"`
+	Status   int    `json:"status"`
+	Detail   string `json:"detail,omitempty"`
+	Instance string `json:"instance,omitempty"`
+}
