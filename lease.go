@@ -107,9 +107,8 @@ func (l *Lease) Save(ctx context.Context, progress []byte) error {
 // released, and ErrStore when the store did not answer: then it is released in
 // the background, or runs out. It does not end with the context of Acquire.
 func (l *Lease) Release() error {
-	ctx, cancel := context.WithTimeout(context.Background(), l.client.options.Timeout)
-	defer cancel()
-	err := l.settle(ctx, Settlement{Outcome: Release})
+	// The batcher bounds each call of the store, and with it this one.
+	err := l.settle(context.Background(), Settlement{Outcome: Release})
 	if errors.Is(err, ErrStore) {
 		// Nobody will ask again: the undoer does.
 		l.client.renewer.remove(l)

@@ -29,5 +29,10 @@ func Properties() []Property {
 		abandonedProperties,
 		unknownProperties,
 		batchProperties,
+		lookProperties,
+		permitsProperties,
+		reserveProperties,
+		turnProperties,
+		queueProperties,
 	)
 }
