@@ -1,0 +1,68 @@
+package storetest
+
+import "github.com/dibs-go/dibs"
+
+var lookProperties = []Property{
+	{
+		Name: "LookSaysWhatTryWouldFind",
+		Why:  "Somebody who wants to know without taking gets the same answer as somebody who takes, except that what would be granted is Free.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			a := dibs.NewToken()
+			t.state("a key that nobody has used", q.look(key("fresh")), dibs.Free)
+			t.granted("a holder", p.try(key("held"), a, asked("this")), 1)
+			t.state("a key that is held", q.look(key("held")), dibs.Held)
+			t.state("a key that is held for something else", q.look(key("held"), asked("that")), dibs.Mismatch)
+			t.state("a key that is held with other permits", q.look(key("held"), permits(2)), dibs.PermitsDiffer)
+			t.ok("release", p.release(key("held"), a))
+			t.state("a key that was held", q.look(key("held")), dibs.Free)
+			t.granted("a holder of 2", p.try(key("two"), a, permits(2)), 1)
+			t.state("a key with a permit left", q.look(key("two"), permits(2)), dibs.Free)
+			t.granted("a claim", p.try(key("done"), a), 1)
+			t.ok("keep", p.keep(key("done"), a, "answer"))
+			t.done("a key with a record", q.look(key("done"), answerable), "answer")
+			t.state("its lock", q.look(key("done")), dibs.Free)
+			t.granted("another claim", p.try(key("unknown"), a, atMostOnce), 1)
+			t.ok("abandon", p.abandon(key("unknown"), a))
+			t.unknown("a key whose outcome is unknown", q.look(key("unknown")), a)
+		},
+	},
+	{
+		Name: "LookChangesNothing",
+		Why:  "A monitor that looks every second must not take leases, places or turns, nor use up what the next holder is to be told.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, b, watcher := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			look := func(want dibs.State) {
+				t.Helper()
+				for range 3 {
+					c := lock(k, watcher)
+					c.Mode = dibs.Look
+					if d := q.claim(c); d.State != want || d.Queued {
+						t.Fatalf("a look: %s, Queued %v, want %s without a place", stateName(d.State), d.Queued, stateName(want))
+					}
+				}
+			}
+			look(dibs.Free)
+			t.granted("the holder", p.try(k, a, ttl(t.short())), 1)
+			look(dibs.Held)
+			t.ok("progress", p.save(k, a, t.short(), "half"))
+			t.outlast(t.short())
+			look(dibs.Free)
+			d := p.try(k, a)
+			if t.granted("the successor", d, 2); string(d.Progress) != "half" {
+				t.Fatalf("after some looks the successor got the progress %q, want %q", d.Progress, "half")
+			}
+			look(dibs.Held)
+			t.waits("a waiter", p.queue(k, b), 0)
+			look(dibs.Held)
+			t.lost("settling the watcher", q.release(k, watcher))
+			t.ok("release", p.release(k, a))
+			look(dibs.Held)
+			t.granted("the waiter", p.queue(k, b), 1)
+			t.ok("its release", p.release(k, b))
+			look(dibs.Free)
+			t.granted("the next", p.try(k, dibs.NewToken()), 1)
+		},
+	},
+}

@@ -1,0 +1,340 @@
+package storetest
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+var queueProperties = []Property{
+	{
+		Name: "FirstComeFirstServed",
+		Why:  "Waiters are granted in the order in which they joined, whatever process they wait in. Otherwise somebody waits for ever.",
+		Check: func(t *Trial) {
+			procs := []*process{t.process(), t.process(), t.process()}
+			k, a := key("k"), dibs.NewToken()
+			t.granted("the holder", procs[0].try(k, a), 1)
+			waiters := tokens(7)
+			for i, w := range waiters {
+				t.waits("waiter "+itoa(i)+" joins", procs[i%3].queue(k, w), i)
+			}
+			for i, w := range waiters { // asking again changes nothing
+				t.waits("waiter "+itoa(i)+" asks again", procs[(i+1)%3].queue(k, w), i)
+			}
+			holder := a
+			for i, w := range waiters {
+				t.ok("release", procs[i%3].release(k, holder))
+				for j, later := range waiters[i+1:] {
+					t.waits("waiter "+itoa(i+1+j), procs[j%3].queue(k, later), j)
+				}
+				t.granted("waiter "+itoa(i), procs[i%3].queue(k, w), 1)
+				holder = w
+			}
+			t.ok("the last release", procs[0].release(k, holder))
+			t.state("a look after that", procs[0].look(k), dibs.Free)
+		},
+	},
+	{
+		Name: "NobodyBarges",
+		Why:  "The key belongs to who has waited longest from the moment it is released, also before that waiter has heard of it. One who merely asks at the right time must not get it.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, first, second := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("the first waiter", q.queue(k, first), 0)
+			t.waits("the second waiter", p.queue(k, second), 1)
+			t.ok("release", p.release(k, a))
+			late := dibs.NewToken()
+			t.state("a stranger that tries", p.try(k, dibs.NewToken()), dibs.Held)
+			t.state("a stranger that looks", p.look(k), dibs.Held)
+			t.waits("a stranger that queues", p.queue(k, late), 1)
+			t.waits("the second waiter", p.queue(k, second), 0)
+			t.state("the second waiter, trying", p.try(k, second), dibs.Held)
+			t.granted("the first waiter", q.queue(k, first), 1)
+			t.ok("its release", q.release(k, first))
+			t.granted("the second waiter, trying", p.try(k, second), 1)
+			t.ok("its release", p.release(k, second))
+			t.granted("the stranger that queued", p.queue(k, late), 1)
+		},
+	},
+	{
+		Name: "HandOverInTheSameStep",
+		Why:  "Between the end of a lease and the grant to the next waiter there is no moment in which the key is free, or somebody else takes it.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
+				"release": p.release,
+				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
+				"abandon": p.abandon,
+			} {
+				k, a, b := key(name), dibs.NewToken(), dibs.NewToken()
+				t.granted("the holder", p.try(k, a), 1)
+				t.waits("the waiter", q.queue(k, b), 0)
+				t.ok(name, end(k, a))
+				t.state("a look at once", p.look(k), dibs.Held)
+				t.state("a try at once", q.try(k, dibs.NewToken()), dibs.Held)
+				t.state("the waiter", q.queue(k, b), dibs.Granted)
+				t.ok("the waiter's renewal", q.renew(k, b, long))
+			}
+		},
+	},
+	{
+		Name: "WaiterSucceedsADeadHolder",
+		Why:  "When a holder dies its waiters move up as they do when it releases: in order, with nobody barging, and told that it was abandoned.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, first, second := key("k"), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, dibs.NewToken(), ttl(t.short())), 1)
+			t.waits("the first waiter", q.queue(k, first), 0)
+			t.waits("the second waiter", p.queue(k, second), 1)
+			t.outlast(t.short())
+			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
+			t.waits("the second waiter", p.queue(k, second), 0)
+			t.granted("the first waiter", q.queue(k, first), 2)
+			t.ok("its release", q.release(k, first))
+			t.granted("the second waiter", p.queue(k, second), 1)
+		},
+	},
+	{
+		Name: "DeadPlaceIsSkipped",
+		Why:  "A waiter that died keeps nobody waiting once its place has run out. One that asks again in time keeps its place.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a, dead, alive, last := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("one that will die", p.queue(k, dead, place(t.short())), 0)
+			t.waits("one that will ask again", p.queue(k, alive, place(t.short())), 1)
+			t.waits("one behind", p.queue(k, last), 2)
+			t.waits("the one that asks again", p.queue(k, alive), 1)
+			t.outlast(t.short())
+			t.lost("the dead one's place", p.release(k, dead))
+			t.waits("the one that asked again", p.queue(k, alive), 0)
+			t.ok("release", p.release(k, a))
+			t.state("the one behind", p.try(k, last), dibs.Held)
+			t.granted("the one that asked again", p.queue(k, alive), 1)
+		},
+	},
+	{
+		Name: "DeadPlaceRejoinsAtTheEnd",
+		Why:  "A place that has run out is gone, also when nobody has noticed. Who was away for so long joins anew.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a, away, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("one that goes away", p.queue(k, away, place(t.short())), 0)
+			t.waits("the next", p.queue(k, next), 1)
+			t.outlast(t.short())
+			t.waits("the one that was away", p.queue(k, away), 1)
+			t.ok("release", p.release(k, a))
+			t.state("the one that was away", p.queue(k, away), dibs.Held)
+			t.granted("the next", p.queue(k, next), 1)
+		},
+	},
+	{
+		Name: "PlaceIsGivenUp",
+		Why:  "A waiter that gives up settles its token, and those behind it move up at once.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, ws := key("k"), dibs.NewToken(), tokens(4)
+			t.granted("the holder", p.try(k, a), 1)
+			for i, w := range ws {
+				t.waits("waiter "+itoa(i), p.queue(k, w), i)
+			}
+			t.ok("the first gives up", q.release(k, ws[0]))
+			t.ok("the third gives up", q.release(k, ws[2]))
+			t.lost("the third, giving up again", q.release(k, ws[2]))
+			t.waits("the second", p.queue(k, ws[1]), 0)
+			t.ok("release", p.release(k, a))
+			t.granted("the second", p.queue(k, ws[1]), 1)
+			t.ok("its release", p.release(k, ws[1]))
+			t.granted("the fourth", p.queue(k, ws[3]), 1)
+		},
+	},
+	{
+		Name: "TryKeepsAPlace",
+		Why:  "A token with a place that merely tries neither loses the place nor jumps the queue, and is granted when its turn has come.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("the first waiter", p.queue(k, b), 0)
+			t.waits("the second waiter", p.queue(k, c), 1)
+			for _, d := range []time.Duration{0, long} {
+				t.waits("the first, trying", p.try(k, b, place(d)), 0)
+				t.waits("the second, trying", p.try(k, c, place(d)), 1)
+			}
+			if d := p.try(k, dibs.NewToken()); d.State != dibs.Held || d.Queued {
+				t.Fatalf("a stranger that tries: %s, Queued %v, want Held without a place", stateName(d.State), d.Queued)
+			}
+			t.ok("release", p.release(k, a))
+			t.granted("the first, trying", p.try(k, b), 1)
+			t.ok("its release", p.release(k, b))
+			t.granted("the second, trying", p.try(k, c), 1)
+		},
+	},
+	{
+		Name: "KeepAnswersWaiters",
+		Why:  "Duplicates that wait for the answer are all answered by it at once. They must not be granted one after the other, nor stand in the way of a waiter for the lock.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, dup1, locker, dup2 := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, a, answerable), 1)
+			t.waits("a duplicate", q.queue(k, dup1, answerable), 0)
+			t.waits("a lock", q.queue(k, locker), 1)
+			t.waits("another duplicate", p.queue(k, dup2, answerable), 2)
+			t.ok("keep", p.keep(k, a, "answer"))
+			t.state("a look at the lock", p.look(k), dibs.Held)
+			t.granted("the lock", q.queue(k, locker), 1)
+			t.done("a duplicate", q.queue(k, dup1, answerable), "answer")
+			t.ok("the lock's release", q.release(k, locker))
+			t.state("a look at the lock", p.look(k), dibs.Free)
+			t.done("another duplicate", p.queue(k, dup2, answerable), "answer")
+			t.state("a look at the lock", p.look(k), dibs.Free)
+		},
+	},
+	{
+		Name: "LeftIsSane",
+		Why:  "A waiter that misses its wake-up asks again after Left. If that is zero it spins; if it is too long it oversleeps the end of a dead holder.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			left := func(what string, after time.Time, ends time.Duration, asker dibs.Answer) {
+				t.Helper()
+				t.state(what, asker, dibs.Held)
+				// What is left now is at least what is left of a lease that
+				// began when it was sent for, but for the store's rounding.
+				least := ends - time.Since(after) - 2*time.Millisecond
+				if asker.Left <= 0 || asker.Left > ends || asker.Left < least {
+					t.Fatalf("%s: Left is %v, want between %v and %v", what, asker.Left, least, ends)
+				}
+			}
+			start := time.Now()
+			t.granted("the holder", p.try(k, a), 1)
+			left("a try", start, long, p.try(k, dibs.NewToken()))
+			left("a look", start, long, p.look(k))
+			queued := time.Now()
+			left("a waiter", start, long, p.queue(k, b, place(long/2)))
+			left("a try behind a shorter place", queued, long/2, p.try(k, dibs.NewToken()))
+			renewed := time.Now()
+			t.ok("renew", p.renew(k, a, long/4))
+			left("the waiter, after a renewal", renewed, long/4, p.queue(k, b))
+			offered := time.Now()
+			t.ok("release", p.release(k, a))
+			left("a try while it is offered", offered, dibs.Turn, p.try(k, dibs.NewToken()))
+		},
+	},
+	{
+		Name: "PollingIsEnough",
+		Why:  "Correctness never rests on a notification: waiters that hear of nothing and just ask again now and then all get their turn.",
+		Check: func(t *Trial) {
+			procs := []*process{t.process(), t.process(), t.process()}
+			k := key("k")
+			var running sync.WaitGroup
+			var turns, inside atomic.Int64
+			for i, w := range tokens(12) {
+				p := procs[i%3]
+				running.Go(func() {
+					t.poll("waiter "+itoa(i), func() bool { return p.queue(k, w).State == dibs.Granted })
+					if n := inside.Add(1); n != 1 {
+						t.Errorf("%d holders at once", n)
+					}
+					turns.Add(1)
+					inside.Add(-1)
+					t.ok("release", p.release(k, w))
+				})
+			}
+			running.Wait()
+			if n := turns.Load(); n != 12 {
+				t.Fatalf("%d of 12 waiters had their turn", n)
+			}
+		},
+	},
+	{
+		Name:  "TenThousandWaiters",
+		Why:   "A popular key gathers a long queue. Joining it, and moving up in it, must stay in order and must not cost the square of its length.",
+		Heavy: true,
+		Check: func(t *Trial) {
+			const n, batch, served = 10_000, 500, 50
+			p, q := t.process(), t.process()
+			k, a, ws := key("k"), dibs.NewToken(), tokens(n)
+			t.granted("the holder", p.try(k, a), 1)
+			joined := 0
+			for some := range slices.Chunk(ws, batch) {
+				claims := make([]dibs.Claim, len(some))
+				for i, w := range some {
+					claims[i] = lock(k, w)
+					claims[i].Mode = dibs.Queue
+				}
+				for _, answer := range p.claims(claims...) {
+					if answer.State != dibs.Held || !answer.Queued || answer.Err != nil {
+						t.Fatalf("a waiter that joins: %+v, want Held with a place", answer)
+					}
+				}
+				// The elements of one batch join in any order, those of the
+				// next behind them all.
+				if last := q.queue(k, some[0]); last.Ahead < joined {
+					t.Fatalf("a waiter behind %d others is told that at most %d are ahead", joined, last.Ahead)
+				}
+				joined += batch
+			}
+			// The first batch's order is the store's: find it out by serving.
+			holder := a
+			for range served {
+				t.ok("release", q.release(k, holder))
+				claims := make([]dibs.Claim, batch)
+				for i, w := range ws[:batch] {
+					claims[i] = lock(k, w, place(0))
+				}
+				next := -1
+				for i, answer := range p.claims(claims...) {
+					if answer.State == dibs.Granted && next < 0 {
+						next = i
+					} else if answer.State == dibs.Granted {
+						t.Fatal("two waiters were granted at once")
+					}
+				}
+				if next < 0 {
+					t.Fatal("nobody of the first batch was granted after a release")
+				}
+				holder = ws[next]
+				t.state("one far behind", q.try(k, ws[n-1], place(0)), dibs.Held)
+				// A token that has had its turn has no further claim.
+				ws = slices.Concat(ws[:next], ws[next+1:batch], []dibs.Token{dibs.NewToken()}, ws[batch:])
+			}
+			t.giveUp(p, k, ws, batch)
+			t.ok("the last release", q.release(k, holder))
+			t.state("a look after that", p.look(k), dibs.Free)
+		},
+	},
+}
+
+// giveUp settles the places of tokens, some of which may have none.
+func (t *Trial) giveUp(p *process, k dibs.Key, ws []dibs.Token, batch int) {
+	t.Helper()
+	for some := range slices.Chunk(ws, batch) {
+		settlements := make([]dibs.Settlement, len(some))
+		for i, w := range some {
+			settlements[i] = dibs.Settlement{Key: k, Token: w}
+		}
+		for _, err := range p.settlements(settlements...) {
+			if err != nil && !isLost(err) {
+				t.Fatalf("giving up a place: %v", err)
+			}
+		}
+	}
+}
+
+// waits fails the trial unless the token has a place with that many before it.
+func (t *Trial) waits(what string, a dibs.Answer, ahead int) {
+	t.Helper()
+	t.state(what, a, dibs.Held)
+	if !a.Queued {
+		t.Fatalf("%s: has no place in the queue", what)
+	}
+	if a.Ahead < ahead || ahead == 0 && a.Ahead != 0 {
+		t.Fatalf("%s: told that at most %d places are ahead, there are %d", what, a.Ahead, ahead)
+	}
+}
