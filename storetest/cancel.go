@@ -1,0 +1,93 @@
+package storetest
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// soon is how soon a method returns after its context ended.
+const soon = 5 * time.Second
+
+var cancelProperties = []Property{
+	{
+		Name: "CancelledCallReturns",
+		Why:  "A caller that gives up must not be kept by a backend that is slow or gone. What it asked for may have happened, and its token settles it.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a := key("k"), dibs.NewToken()
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			returns := func(what string, call func()) {
+				t.Helper()
+				start := time.Now()
+				if call(); time.Since(start) > soon {
+					t.Errorf("%s with a cancelled context took %v", what, time.Since(start))
+				}
+			}
+			// Whether the calls fail or not is up to the store.
+			returns("Claim", func() { _ = p.store.Claim(ctx, []dibs.Claim{lock(k, a)}, make([]dibs.Answer, 1)) })
+			t.undone(p, k, a)
+			t.granted("the claim", p.try(k, a), 1)
+			returns("Renew", func() {
+				_ = p.store.Renew(ctx, []dibs.Renewal{{Key: k, Token: a, TTL: long}}, make([]error, 1))
+			})
+			t.ok("renew", p.renew(k, a, long))
+			returns("Settle", func() { _ = p.store.Settle(ctx, []dibs.Settlement{{Key: k, Token: a}}, make([]error, 1)) })
+			t.undone(p, k, a)
+		},
+	},
+	{
+		Name: "CancelledInFlight",
+		Why:  "A claim whose context ends on the way may or may not have taken the key, or a place. Settling its token leaves no orphan behind either way.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			for i := range 40 {
+				k, holder, a := key("k"+itoa(i)), dibs.NewToken(), dibs.NewToken()
+				queued := i%2 == 1
+				c := lock(k, a)
+				if queued {
+					t.granted("the holder", q.try(k, holder), 1)
+					c.Mode = dibs.Queue
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.IntN(2000))*time.Microsecond)
+				answers := make([]dibs.Answer, 1)
+				err := p.store.Claim(ctx, []dibs.Claim{c}, answers)
+				cancel()
+				switch {
+				case err != nil:
+				case queued:
+					t.waits("a claim that was in time", answers[0], 0)
+				default:
+					t.granted("a claim that was in time", answers[0], 1)
+				}
+				if queued {
+					t.settled(p, k, a)
+					t.ok("release", q.release(k, holder))
+				}
+				t.undone(p, k, a)
+			}
+		},
+	},
+}
+
+// settled settles a token that may or may not have a lease or a place.
+func (t *Trial) settled(p *process, k dibs.Key, a dibs.Token) {
+	t.Helper()
+	if err := p.release(k, a); err != nil && !isLost(err) {
+		t.Fatalf("settling an unknown outcome: %v, want nil or ErrLost", err)
+	}
+}
+
+// undone settles an unknown outcome until the key is free. What was on its way
+// when a context ended may arrive after the first settlement, so that is made
+// again, as a client does that has not heard.
+func (t *Trial) undone(p *process, k dibs.Key, a dibs.Token) {
+	t.Helper()
+	t.poll("a free key after an unknown outcome was settled", func() bool {
+		t.settled(p, k, a)
+		return p.look(k).State == dibs.Free
+	})
+}

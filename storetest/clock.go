@@ -1,0 +1,74 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// off is how far the clocks of the skewed processes are off: further than any
+// lease here lasts.
+const off = 3 * time.Hour
+
+var clockProperties = []Property{
+	{
+		Name:  "ClientsClocksDoNotMatter",
+		Why:   "Clocks of hosts differ, jump and are set wrong. If one that is fast could end other hosts' leases, or one that is slow keep its own for ever, nobody would be safe from it.",
+		Needs: []Feature{Skew},
+		Check: func(t *Trial) {
+			fast, slow, right := t.skewed(off), t.skewed(-off), t.process()
+			for _, holder := range []*process{fast, slow, right} {
+				for _, other := range []*process{fast, slow, right} {
+					k, a := key(dibs.NewToken().ID()), dibs.NewToken()
+					t.granted("the holder", holder.try(k, a), 1)
+					d := other.try(k, dibs.NewToken())
+					if t.state("another", d, dibs.Held); d.Left <= 0 || d.Left > long {
+						t.Fatalf("a lease of %v has %v left by another's clock", long, d.Left)
+					}
+					t.ok("renew", holder.renew(k, a, long))
+					t.state("another, after a renewal", other.try(k, dibs.NewToken()), dibs.Held)
+					t.ok("keep", holder.keep(k, a, "answer"))
+					d = other.try(k, dibs.NewToken(), answerable)
+					if t.done("another", d, "answer"); d.Record.Age >= off/2 || d.Record.Left > long {
+						t.Fatalf("a record kept for %v just now is %v old and has %v left by another's clock",
+							long, d.Record.Age, d.Record.Left)
+					}
+				}
+			}
+		},
+	},
+	{
+		Name:  "SkewedLeasesEndOnTime",
+		Why:   "The lease of a process whose clock is off ends when it should by the backend's clock, for whoever asks.",
+		Needs: []Feature{Skew},
+		Check: func(t *Trial) {
+			fast, slow := t.skewed(off), t.skewed(-off)
+			for name, pair := range map[string][2]*process{"fast holder": {fast, slow}, "slow holder": {slow, fast}} {
+				k := key(name)
+				before := time.Now()
+				t.granted("the holder", pair[0].try(k, dibs.NewToken(), ttl(t.short())), 1)
+				t.ends("the lease of a "+name, before, time.Now(), t.short(), func() bool {
+					return pair[1].try(k, dibs.NewToken()).State == dibs.Granted
+				})
+			}
+		},
+	},
+	{
+		Name:  "SkewedWaitersKeepTheirPlaces",
+		Why:   "A waiter whose process has the wrong time is served in order, and has the same second to confirm its turn.",
+		Needs: []Feature{Skew},
+		Check: func(t *Trial) {
+			fast, slow, right := t.skewed(off), t.skewed(-off), t.process()
+			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", right.try(k, a), 1)
+			t.waits("the slow waiter", slow.queue(k, b), 0)
+			t.waits("the fast waiter", fast.queue(k, c), 1)
+			t.ok("release", right.release(k, a))
+			t.state("the fast waiter", fast.queue(k, c), dibs.Held)
+			t.granted("the slow waiter", slow.queue(k, b), 1)
+			t.ok("its release", slow.release(k, b))
+			t.state("a stranger", right.try(k, dibs.NewToken()), dibs.Held)
+			t.granted("the fast waiter", fast.queue(k, c), 1)
+		},
+	},
+}

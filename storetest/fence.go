@@ -1,0 +1,152 @@
+package storetest
+
+import (
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+var fenceProperties = []Property{
+	{
+		Name: "FencesRise",
+		Why:  "A fence tells what a holder wrote from what an earlier one, frozen and now awake, is about to write. It does so only if every grant's fence is above all before it, however the lease before ended.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k := key("k")
+			var last uint64
+			rises := func(what string, a dibs.Answer) {
+				t.Helper()
+				t.state(what, a, dibs.Granted)
+				if a.Fence <= last {
+					t.Fatalf("%s: the fence %d does not rise above the last one, %d", what, a.Fence, last)
+				}
+				last = a.Fence
+			}
+			for range 20 {
+				for i, p := range []*process{p, q} {
+					a := dibs.NewToken()
+					rises("after a release", p.try(k, a))
+					t.ok("release", p.release(k, a))
+					a = dibs.NewToken()
+					rises("after another release", p.try(k, a))
+					if i == 0 {
+						t.ok("abandon", p.abandon(k, a))
+					} else {
+						t.ok("keep", p.keep(k, a, "answer"))
+					}
+				}
+			}
+			rises("after a record", p.try(k, dibs.NewToken(), ttl(t.short())))
+			t.outlast(t.short())
+			a, b := dibs.NewToken(), dibs.NewToken()
+			rises("after a lease ran out", q.try(k, a))
+			t.waits("a waiter", p.queue(k, b), 0)
+			t.ok("release", q.release(k, a))
+			rises("after a hand-over", p.queue(k, b))
+		},
+	},
+	{
+		Name: "FencesRiseForEachPermit",
+		Why:  "Holders that share a key have fences of their own, each above those of the grants before.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k := key("k")
+			var last uint64
+			for range 8 {
+				a := p.try(k, dibs.NewToken(), permits(8))
+				if t.granted("a permit", a, 1); a.Fence <= last {
+					t.Fatalf("the fence %d does not rise above the last one, %d", a.Fence, last)
+				}
+				last = a.Fence
+			}
+		},
+	},
+	{
+		Name: "FencesRiseUnderLoad",
+		Why:  "Fences are given out to many keys by many processes at once, and those of each key rise in the order of its grants.",
+		Check: func(t *Trial) {
+			procs := []*process{t.process(), t.process(), t.process()}
+			keys := []dibs.Key{key("a"), key("b")}
+			var mu sync.Mutex
+			last := map[dibs.Key]uint64{}
+			var running sync.WaitGroup
+			for i := range 6 {
+				p, k := procs[i%3], keys[i%2]
+				running.Go(func() {
+					for range 8 {
+						a := dibs.NewToken()
+						var fence uint64
+						t.poll("a grant", func() bool {
+							d := p.queue(k, a)
+							fence = d.Fence
+							return d.State == dibs.Granted
+						})
+						mu.Lock()
+						if fence <= last[k] {
+							t.Errorf("the fence %d does not rise above the last one, %d", fence, last[k])
+						}
+						last[k] = fence
+						mu.Unlock()
+						t.ok("release", p.release(k, a))
+					}
+				})
+			}
+			running.Wait()
+		},
+	},
+	{
+		Name:  "FencesRiseAfterWipe",
+		Why:   "A backend that loses its data, or is restored from a backup, must not give out again the fences that the world has seen: the newest holder's writes would be refused as stale, and an old one's accepted.",
+		Needs: []Feature{Wipe},
+		Check: func(t *Trial) {
+			p := t.process()
+			last := t.used(p, 50)
+			for range 2 {
+				p = t.wipe()
+				for k, fence := range last {
+					a := p.try(k, dibs.NewToken())
+					if t.granted("a key after the wipe", a, 1); a.Fence <= fence {
+						t.Fatalf("after the wipe the fence %d does not rise above the last one, %d", a.Fence, fence)
+					}
+					last[k] = a.Fence
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		},
+	},
+	{
+		Name:  "FencesRiseAfterRestart",
+		Why:   "A restart is the usual time for an old holder to come back. What it writes must be told from what comes after.",
+		Needs: []Feature{Restart},
+		Check: func(t *Trial) {
+			p := t.process()
+			last := t.used(p, 50)
+			p = t.restart()
+			for k, fence := range last {
+				a := p.try(k, dibs.NewToken())
+				if t.granted("a key after the restart", a, 1); a.Fence <= fence {
+					t.Fatalf("after the restart the fence %d does not rise above the last one, %d", a.Fence, fence)
+				}
+			}
+		},
+	},
+}
+
+// used grants and releases n times on each of some keys and returns the last
+// fence of each. It lets some time pass, so that a fence may be the time of
+// its grant in microseconds.
+func (t *Trial) used(p *process, n int) map[dibs.Key]uint64 {
+	t.Helper()
+	last := map[dibs.Key]uint64{}
+	for i := range 3 {
+		k := key("k" + itoa(i))
+		for range n {
+			a := dibs.NewToken()
+			last[k] = t.granted("a grant", p.try(k, a), 1)
+			t.ok("release", p.release(k, a))
+		}
+	}
+	time.Sleep(10 * time.Millisecond)
+	return last
+}

@@ -1,0 +1,269 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+var inspectProperties = []Property{
+	{
+		Name:  "ListShowsEveryCondition",
+		Why:   "An operator decides by the list what to evict, forget or resolve.",
+		Needs: []Feature{Inspector},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			start := time.Now()
+			host := dibs.Owner{Host: "web-1", PID: 4711, Label: "charge the card"}
+			a, b := dibs.NewToken(), dibs.NewToken()
+			fences := map[string]uint64{}
+			for _, name := range []string{"held", "offered", "done", "abandoned", "unknown", "locked"} {
+				fences[name] = t.granted(name, p.try(key(name), a, owner(host), func(c *dibs.Claim) {
+					c.AtMostOnce = name == "unknown"
+				}), 1)
+			}
+			t.granted("held by two", p.try(key("two"), a, permits(3)), 1)
+			t.granted("held by two", p.try(key("two"), b, permits(3)), 1)
+			t.waits("a waiter for the held", p.queue(key("held"), b), 0)
+			t.waits("another", p.queue(key("held"), dibs.NewToken()), 1)
+			t.waits("a waiter for the offered", p.queue(key("offered"), b, owner(host)), 0)
+			t.waits("reserved", p.reserve(key("waiting"), a, permits(2)), 0)
+			t.ok("keep", p.keep(key("done"), a, "answer"))
+			t.ok("keep", p.keep(key("locked"), a, "answer"))
+			t.granted("locked", p.try(key("locked"), b), 1)
+			t.ok("abandon", p.abandon(key("abandoned"), a))
+			t.ok("abandon", p.abandon(key("unknown"), a))
+			t.ok("release the offered", p.release(key("offered"), a))
+			listed := q.list(dibs.Query{})
+			took := time.Since(start)
+
+			for name, want := range map[string]struct {
+				condition dibs.Condition
+				permits   int
+				ids       []string
+				waiters   int
+				record    string
+			}{
+				"held":      {dibs.ConditionHeld, 1, []string{a.ID()}, 2, ""},
+				"offered":   {dibs.ConditionHeld, 1, []string{b.ID()}, 0, ""},
+				"two":       {dibs.ConditionHeld, 3, []string{a.ID(), b.ID()}, 0, ""},
+				"locked":    {dibs.ConditionHeld, 1, []string{b.ID()}, 0, a.ID()},
+				"waiting":   {dibs.ConditionWaiting, 2, nil, 1, ""},
+				"done":      {dibs.ConditionDone, 0, nil, 0, a.ID()},
+				"abandoned": {dibs.ConditionAbandoned, 0, []string{a.ID()}, 0, ""},
+				"unknown":   {dibs.ConditionUnknown, 0, []string{a.ID()}, 0, ""},
+			} {
+				e, ok := listed[key(name)]
+				if !ok {
+					t.Errorf("%s: not listed", name)
+					continue
+				}
+				if e.Condition != want.condition || e.Permits != want.permits || e.Waiters != want.waiters {
+					t.Errorf("%s: %s with %d permits and %d waiters, want %s with %d and %d",
+						name, e.Condition, e.Permits, e.Waiters, want.condition, want.permits, want.waiters)
+				}
+				got := map[string]dibs.Attempt{}
+				for _, at := range e.Attempts {
+					got[at.ID] = at
+				}
+				if len(e.Attempts) != len(want.ids) {
+					t.Errorf("%s: %d attempts, want %d", name, len(e.Attempts), len(want.ids))
+				}
+				for _, id := range want.ids {
+					at, ok := got[id]
+					if !ok {
+						t.Errorf("%s: the attempt %s is not listed", name, id)
+						continue
+					}
+					t.attempt(name, at, took)
+					if f := fences[name]; id == a.ID() && f != 0 && (at.Fence != f || at.Owner != host) {
+						t.Errorf("%s: fence %d and owner %q, want %d and %q", name, at.Fence, at.Owner, f, host)
+					}
+				}
+				if e.Record == nil {
+					if want.record != "" {
+						t.Errorf("%s: no record is listed", name)
+					}
+					continue
+				}
+				if r := e.Record; r.ID != want.record || r.Bytes != len("answer") || r.Data != nil ||
+					r.Age < 0 || r.Age > took+time.Second || r.Left <= 0 || r.Left > long {
+					t.Errorf("%s: the record is listed as %+v", name, *r)
+				}
+			}
+			if len(listed) != 8 {
+				t.Errorf("%d keys are listed, want 8", len(listed))
+			}
+		},
+	},
+	{
+		Name:  "ListSelects",
+		Why:   "An operator with one key or one ID in hand is shown that one, and records only when asked for.",
+		Needs: []Feature{Inspector},
+		Check: func(t *Trial) {
+			p := t.process()
+			a, b, c := dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			one, two := dibs.Key{Namespace: "one", Name: "k"}, dibs.Key{Namespace: "two", Name: "k"}
+			other := dibs.Key{Namespace: "two", Name: "l"}
+			t.granted("a lease", p.try(one, a), 1)
+			t.granted("a record to be", p.try(two, b), 1)
+			t.ok("keep", p.keep(two, b, "answer"))
+			t.granted("another", p.try(other, c), 1)
+			t.ok("abandon", p.abandon(other, c))
+			for what, q := range map[string]struct {
+				query dibs.Query
+				want  []dibs.Key
+			}{
+				"everything":          {dibs.Query{}, []dibs.Key{one, two, other}},
+				"a namespace":         {dibs.Query{Namespace: &two.Namespace}, []dibs.Key{two, other}},
+				"an empty namespace":  {dibs.Query{Namespace: new(string)}, nil},
+				"a name":              {dibs.Query{Name: "k"}, []dibs.Key{one, two}},
+				"a key":               {dibs.Query{Namespace: &one.Namespace, Name: "k"}, []dibs.Key{one}},
+				"the ID of a lease":   {dibs.Query{ID: a.ID()}, []dibs.Key{one}},
+				"the ID of a record":  {dibs.Query{ID: b.ID()}, []dibs.Key{two}},
+				"an abandoned one":    {dibs.Query{ID: c.ID()}, []dibs.Key{other}},
+				"an ID of nobody's":   {dibs.Query{ID: dibs.NewToken().ID()}, nil},
+				"an ID and namespace": {dibs.Query{ID: a.ID(), Namespace: &two.Namespace}, nil},
+			} {
+				listed := p.list(q.query)
+				for _, k := range q.want {
+					if _, ok := listed[k]; !ok {
+						t.Errorf("a query for %s does not list %v", what, k)
+					}
+				}
+				if len(listed) != len(q.want) {
+					t.Errorf("a query for %s lists %d keys, want %d", what, len(listed), len(q.want))
+				}
+			}
+			e := p.list(dibs.Query{Namespace: &two.Namespace, Name: "k", Data: true})[two]
+			if e.Record == nil || string(e.Record.Data) != "answer" {
+				t.Errorf("a query with Data lists the record %+v", e.Record)
+			}
+			for range p.inspect().List(t.Context(), dibs.Query{}) {
+				break // a reader may stop early
+			}
+			t.state("a claim after that", p.try(one, dibs.NewToken()), dibs.Held)
+		},
+	},
+	{
+		Name:  "EvictEndsLeases",
+		Why:   "An operator ends what is stuck. Its holder hears of it, nothing counts as abandoned, records stay, and waiters move up.",
+		Needs: []Feature{Inspector},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			evict := q.inspect().Evict
+			k, a, b, w := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.count("evicting nobody", 0)(evict(t.Context(), k, ""))
+			t.granted("a record to be", p.try(k, a), 1)
+			t.ok("keep", p.keep(k, a, "answer"))
+			a = dibs.NewToken()
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("a waiter", p.queue(k, w), 0)
+			t.count("evicting a stranger", 0)(evict(t.Context(), k, b.ID()))
+			t.ok("the holder's renewal", p.renew(k, a, long))
+			t.count("evicting the holder", 1)(evict(t.Context(), k, a.ID()))
+			t.lost("the holder's renewal", p.renew(k, a, long))
+			t.lost("the holder's record", p.keep(k, a, "late"))
+			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
+			t.granted("the waiter", p.queue(k, w), 1)
+			t.done("the record", p.look(k, answerable), "answer")
+
+			k = key("two")
+			t.granted("one of two", p.try(k, a, permits(2)), 1)
+			t.granted("two of two", p.try(k, b, permits(2)), 1)
+			t.count("evicting one", 1)(evict(t.Context(), k, a.ID()))
+			t.ok("the other's renewal", p.renew(k, b, long))
+			t.granted("its successor", p.try(k, w, permits(2)), 1)
+			t.count("evicting all", 2)(evict(t.Context(), k, ""))
+			t.lost("the other's renewal", p.renew(k, b, long))
+
+			k = key("abandoned")
+			t.granted("one that abandons", p.try(k, a, asked("this")), 1)
+			t.ok("abandon", p.abandon(k, a))
+			t.count("evicting it", 1)(evict(t.Context(), k, a.ID()))
+			t.granted("the next", p.try(k, dibs.NewToken(), asked("that")), 1)
+		},
+	},
+	{
+		Name:  "ForgetLetsTheNextRun",
+		Why:   "An operator who wants a request to run again deletes what is known of it. Those who run or wait are left alone.",
+		Needs: []Feature{Inspector},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			forget := q.inspect().Forget
+			k, a, b, w := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.report("forgetting nothing", false)(forget(t.Context(), k))
+			t.granted("the claim", p.try(k, a, answerable, asked("this")), 1)
+			t.ok("keep", p.keep(k, a, "answer"))
+			t.report("forgetting the record", true)(forget(t.Context(), k))
+			t.report("forgetting it again", false)(forget(t.Context(), k))
+			t.granted("the next", p.try(k, b, answerable, asked("that")), 1)
+			t.ok("abandon", p.abandon(k, b))
+			t.report("forgetting the abandoned", true)(forget(t.Context(), k))
+			b = dibs.NewToken()
+			t.granted("the next", p.try(k, b, answerable, asked("this")), 1)
+			t.waits("a waiter", p.queue(k, w, answerable), 0)
+			t.report("forgetting a live lease", false)(forget(t.Context(), k))
+			t.ok("its renewal", p.renew(k, b, long))
+			t.ok("its release", p.release(k, b))
+			t.granted("the waiter", p.queue(k, w, answerable), 1)
+		},
+	},
+	{
+		Name:  "NothingIsLeftBehind",
+		Why:   "A lock leaves nothing: a backend that keeps a trace of every key that was ever locked fills up.",
+		Needs: []Feature{Inspector},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			for i := range 20 {
+				k, a, b, c := key("k"+itoa(i)), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				t.granted("the holder", p.try(k, a), 1)
+				t.state("a loser", q.try(k, dibs.NewToken()), dibs.Held)
+				t.state("a look", q.look(k), dibs.Held)
+				t.waits("a waiter", q.queue(k, b), 0)
+				t.waits("a reserved place", q.reserve(k, c), 1)
+				t.ok("release", p.release(k, a))
+				t.granted("the waiter", q.queue(k, b), 1)
+				t.ok("abandon", q.abandon(k, b))
+				t.granted("the reserved place", p.try(k, c), 2)
+				t.ok("release", p.release(k, c))
+				t.state("a look", q.look(k), dibs.Free)
+			}
+			k, a := key("record"), dibs.NewToken()
+			t.granted("the claim", p.try(k, a), 1)
+			t.ok("keep", p.keepFor(k, a, "answer", t.short()))
+			t.waits("a place", p.reserve(key("place"), a, place(t.short())), 0)
+			t.outlast(t.short())
+			for k, e := range q.list(dibs.Query{}) {
+				t.Errorf("%v is still listed: %+v", k, e)
+			}
+		},
+	},
+}
+
+// list returns what the store lists, by key.
+func (p *process) list(q dibs.Query) map[dibs.Key]dibs.Entry {
+	p.t.Helper()
+	listed := map[dibs.Key]dibs.Entry{}
+	for e, err := range p.inspect().List(p.t.Context(), q) {
+		if err != nil {
+			p.t.Fatalf("List: %v", err)
+		}
+		if _, twice := listed[e.Key]; twice {
+			p.t.Fatalf("List: the key %v is listed twice", e.Key)
+		}
+		listed[e.Key] = e
+	}
+	return listed
+}
+
+// attempt checks what is listed of an attempt on the key of that name, made
+// since the trial began.
+func (t *Trial) attempt(name string, at dibs.Attempt, took time.Duration) {
+	t.Helper()
+	over := name == "abandoned" || name == "unknown"
+	if at.Attempt != 1 || at.Fence == 0 || at.Since < 0 || at.Since > took+time.Second ||
+		over != (at.Left <= 0) || at.Left > long || at.Offered != (name == "offered") {
+		t.Errorf("%s: the attempt is listed as %+v", name, at)
+	}
+}
