@@ -1,0 +1,145 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync/atomic"
+)
+
+// passage is one request on its way to the origin, over as many connections as
+// net/http tries. It holds the wall: once something of the request has been
+// written, no other connection carries it.
+type passage struct {
+	cancel  context.CancelCauseFunc
+	lineEnd int    // where the request target begins in the request line
+	strip   string // what to take away from the front of the target
+
+	conn   *conn       // the last connection, if it is one of HTTP/1
+	base   int64       // what had been written to it before
+	got    bool        // there was a connection
+	stale  bool        // the last one had been used before
+	fields atomic.Bool // HTTP/2: a header field was on its way
+}
+
+// errSentBefore ends an attempt to send a request a second time.
+var errSentBefore = errors.New("the request was sent before")
+
+// send is RoundTrip with the wall.
+func (p *passage) send(base *http.Transport, req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancelCause(req.Context())
+	p.cancel = cancel
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:          p.gotConn,
+		WroteHeaderField: p.wroteField,
+	})
+	sent := *req.WithContext(ctx)
+	// net/http must not be able to read the body again.
+	sent.GetBody = nil
+	res, err := base.RoundTrip(&sent)
+	if err != nil {
+		cancel(nil)
+		return nil, err
+	}
+	res.Request = req
+	return res, nil
+}
+
+// gotConn is called with each connection that the request is about to use, on
+// the goroutine that will write to it.
+func (p *passage) gotConn(info httptrace.GotConnInfo) {
+	if p.touched() {
+		p.cancel(errSentBefore)
+		if c, ok := info.Conn.(*conn); ok {
+			c.closed.Store(true)
+		}
+		return
+	}
+	p.got, p.stale = true, info.Reused
+	if c, ok := info.Conn.(*conn); ok {
+		p.conn, p.base = c, c.written.Load()
+		if p.strip != "" {
+			c.cut = &cut{at: p.lineEnd, what: p.strip}
+		}
+		return
+	}
+	p.conn = nil
+}
+
+func (p *passage) wroteField(string, []string) { p.fields.Store(true) }
+
+// touched reports whether anything of the request may have been written.
+func (p *passage) touched() bool {
+	switch {
+	case !p.got:
+		return false
+	case p.conn != nil:
+		return p.conn.written.Load() != p.base
+	}
+	return p.fields.Load()
+}
+
+// untouched reports whether the origin has certainly seen nothing of the
+// request that failed with err, or has promised not to have acted on it.
+func (p *passage) untouched(err error) bool {
+	if !p.touched() {
+		return true
+	}
+	// RFC 9113: streams above the last one that a GOAWAY names, and streams
+	// refused, were not processed. net/http keeps the types to itself.
+	text := err.Error()
+	if p.conn == nil && (strings.Contains(text, "received Server's graceful shutdown GOAWAY") || strings.Contains(text, "REFUSED_STREAM")) {
+		p.stale = true
+		return true
+	}
+	return false
+}
+
+// conn is an HTTP/1 connection to the origin that counts what is written.
+type conn struct {
+	net.Conn
+	written atomic.Int64
+	closed  atomic.Bool // nothing may be written any more
+	cut     *cut        // set before a request is written, taken by the write
+}
+
+// cut takes a part out of what is written next.
+type cut struct {
+	at   int
+	what string
+}
+
+// Write writes to the origin, unless the wall is in the way.
+func (c *conn) Write(p []byte) (int, error) {
+	if c.closed.Load() {
+		return 0, errSentBefore
+	}
+	if c.cut != nil {
+		return c.writeCut(p)
+	}
+	n, err := c.Conn.Write(p)
+	c.written.Add(int64(n))
+	return n, err
+}
+
+// writeCut writes the beginning of a request whose target had to be dressed up
+// for net/http, undressed.
+func (c *conn) writeCut(p []byte) (int, error) {
+	cut := c.cut
+	c.cut = nil
+	end := cut.at + len(cut.what)
+	if len(p) < end || string(p[cut.at:end]) != cut.what {
+		return 0, errors.New("the request line is not as expected")
+	}
+	bare := make([]byte, 0, len(p))
+	bare = append(append(bare, p[:cut.at]...), p[end:]...)
+	n, err := c.Conn.Write(bare)
+	c.written.Add(int64(n))
+	if err != nil {
+		return n, err
+	}
+	return len(p), nil
+}

@@ -1,0 +1,315 @@
+package upstream
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestSeenOnce: whatever the origin does after it has seen a request, also on a
+// connection that was kept alive, it does not see it again.
+func TestSeenOnce(t *testing.T) {
+	tests := []struct {
+		name string
+		turn turn
+		kind Kind // 0: there was an answer
+		cut  bool // the answer's body is cut off
+	}{
+		{name: "closes after reading the request", turn: sayAndLeave(""), kind: HungUp},
+		{name: "resets after reading the request", turn: reset(""), kind: HungUp},
+		{name: "closes inside the status line", turn: sayAndLeave("HTTP/1.1 2"), kind: HungUp},
+		{name: "closes inside the header", turn: sayAndLeave("HTTP/1.1 200 OK\r\nContent-Le"), kind: HungUp},
+		{name: "says 100 and closes", turn: sayAndLeave("HTTP/1.1 100 Continue\r\n\r\n"), kind: HungUp},
+		{name: "says 103 and resets", turn: reset("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"), kind: HungUp},
+		{name: "speaks nonsense", turn: sayAndLeave("220 smtp.example.com ESMTP\r\n"), kind: HungUp},
+		{name: "closes inside a body of known length", turn: sayAndLeave("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nab"), cut: true},
+		{name: "closes before the last chunk", turn: sayAndLeave("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n"), cut: true},
+		{name: "resets inside a chunk", turn: reset("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"), cut: true},
+		{name: "resets inside a body that the end of the connection ends", turn: reset("HTTP/1.1 200 OK\r\n\r\nab"), cut: true},
+	}
+	methods := []struct{ method, body string }{
+		{"POST", ""}, {"POST", "amount=7"}, {"DELETE", ""}, {"PATCH", "{}"}, {"CHARGE", ""},
+	}
+	for _, test := range tests {
+		for _, m := range methods {
+			for _, first := range []bool{true, false} {
+				t.Run(test.name+"/"+m.method+" "+m.body+map[bool]string{true: " on a new connection", false: " on a kept one"}[first], func(t *testing.T) {
+					script := []turn{test.turn}
+					if !first {
+						script = []turn{say(ok), test.turn}
+					}
+					origin := newRude(t, script, []turn{say(ok)})
+					tr := newTransport(t, origin.url, nil)
+					if !first {
+						if status, body, err := roundTrip(tr, request(t, tr, "POST", "warm up")); status != 200 || body != "ok" || err != nil {
+							t.Fatalf("the first request: %d %q %v", status, body, err)
+						}
+					}
+					_, _, err := roundTrip(tr, request(t, tr, m.method, m.body))
+					failed, isOurs := errors.AsType[*Error](err)
+					switch {
+					case test.cut && (err == nil || isOurs):
+						t.Errorf("the body's error is %v", err)
+					case !test.cut && (!isOurs || failed.Kind != test.kind):
+						t.Errorf("the error is %#v; want kind %d", err, test.kind)
+					}
+					waitFor(t, func() bool { return len(origin.requests()) >= len(script) })
+					// A second sight would come over a second connection: give it
+					// the whole time that a further request takes.
+					if status, _, err := roundTrip(tr, request(t, tr, "GET", "")); status != 200 || err != nil {
+						t.Fatalf("the last request: %d %v", status, err)
+					}
+					waitFor(t, func() bool { return len(origin.requests()) >= len(script)+1 })
+					if seen := origin.requests(); len(seen) != len(script)+1 {
+						t.Errorf("the origin saw %d requests: %q", len(seen), seen)
+					}
+				})
+			}
+		}
+	}
+}
+
+// waitFor polls for what happens on the other side of a connection.
+func waitFor(t *testing.T, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(10 * time.Second)
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("waited 10 s in vain")
+		}
+	}
+}
+
+// TestNetHTTPSendsAgain shows the trap that this package is about: without the
+// wall, the same request is seen twice. Should this fail one day, net/http has
+// changed its mind.
+func TestNetHTTPSendsAgain(t *testing.T) {
+	origin := newRude(t, []turn{say(ok), sayAndLeave("")}, []turn{say(ok)})
+	tr := newTransport(t, origin.url, nil)
+	for range 2 {
+		res, err := tr.base.RoundTrip(request(t, tr, "POST", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+	}
+	if seen := origin.requests(); len(seen) != 3 {
+		t.Errorf("the origin saw %d requests; net/http used to make it 3", len(seen))
+	}
+}
+
+// TestHungUpInRequestBody: an origin that leaves in the middle of the request's
+// body has seen the request.
+func TestHungUpInRequestBody(t *testing.T) {
+	body := strings.Repeat("x", 4<<20)
+	origin := newRude(t, []turn{leaveInBody(1000)})
+	tr := newTransport(t, origin.url, nil)
+	_, _, err := roundTrip(tr, request(t, tr, "POST", body))
+	if failed, ok := errors.AsType[*Error](err); !ok || failed.Kind != HungUp {
+		t.Errorf("the error is %v", err)
+	}
+	waitFor(t, func() bool { return len(origin.requests()) == 1 })
+}
+
+// TestEarlyAnswer: an answer that comes before the request's body has ended is
+// the answer.
+func TestEarlyAnswer(t *testing.T) {
+	early := func(c *net.TCPConn, r *bufio.Reader) bool {
+		readHead(r)
+		io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nno!")
+		io.Copy(io.Discard, r)
+		return false
+	}
+	origin := newRude(t, []turn{early})
+	tr := newTransport(t, origin.url, nil)
+	more, sent := io.Pipe()
+	defer sent.Close()
+	req := request(t, tr, "POST", "")
+	req.Body, req.ContentLength = more, -1
+	go sent.Write([]byte("a beginning"))
+	status, body, err := roundTrip(tr, req)
+	if status != 413 || body != "no!" || err != nil {
+		t.Errorf("got %d %q %v", status, body, err)
+	}
+}
+
+// TestUnreached: a request of which the origin cannot have seen a byte.
+func TestUnreached(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := "http://" + l.Addr().String()
+	l.Close()
+	for _, origin := range []string{nobody, "https://" + l.Addr().String(), "h2c://" + l.Addr().String()} {
+		for _, body := range []string{"", "amount=7"} {
+			tr := newTransport(t, origin, nil)
+			_, _, err := roundTrip(tr, request(t, tr, "POST", body))
+			if failed, ok := errors.AsType[*Error](err); !ok || failed.Kind != Unreached {
+				t.Errorf("%s: the error is %v", origin, err)
+			}
+		}
+	}
+}
+
+// mortal is a connection that can die: it then takes no byte any more although
+// it looks alive.
+type mortal struct {
+	net.Conn
+	dead atomic.Bool
+}
+
+func (c *mortal) Write(p []byte) (int, error) {
+	if c.dead.Load() {
+		return 0, errors.New("broken pipe")
+	}
+	return c.Conn.Write(p)
+}
+
+// TestStale: a kept-alive connection that takes no byte any more is replaced,
+// because the origin has seen nothing: no spurious 502 after its restart.
+func TestStale(t *testing.T) {
+	for _, body := range []string{"", "amount=7"} {
+		t.Run("body "+body, func(t *testing.T) {
+			origin := newRude(t, []turn{say(ok), say(ok)})
+			tr := newTransport(t, origin.url, nil)
+			var last *mortal
+			dial := tr.base.DialContext
+			tr.base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := dial(ctx, network, addr)
+				if err != nil {
+					return nil, err
+				}
+				last = &mortal{Conn: c.(*conn).Conn}
+				return &conn{Conn: last}, nil
+			}
+			if status, _, err := roundTrip(tr, request(t, tr, "POST", "x")); status != 200 {
+				t.Fatal(err)
+			}
+			last.dead.Store(true)
+			req := request(t, tr, "POST", body)
+			if body != "" {
+				req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(body)), nil }
+			}
+			status, answer, err := roundTrip(tr, req)
+			if status != 200 || answer != "ok" || err != nil {
+				t.Fatalf("got %d %q %v", status, answer, err)
+			}
+			whole := func(request string) bool { return strings.HasSuffix(request, "\r\n\r\n"+body) }
+			waitFor(t, func() bool { return slices.ContainsFunc(origin.requests(), whole) })
+			waitFor(t, func() bool { return len(origin.requests()) >= 2 })
+			if seen := origin.requests(); len(seen) != 2 {
+				t.Errorf("the origin saw %q", seen)
+			}
+		})
+	}
+}
+
+// TestTimedOut: an origin that has seen the request and does not answer.
+func TestTimedOut(t *testing.T) {
+	origin := newRude(t, []turn{func(c *net.TCPConn, r *bufio.Reader) bool {
+		readAll(r)
+		io.Copy(io.Discard, r) // until the transport leaves
+		return false
+	}})
+	tr := newTransport(t, origin.url, nil)
+	for _, body := range []string{"", "amount=7"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		_, _, err := roundTrip(tr, request(t, tr, "POST", body).WithContext(ctx))
+		cancel()
+		if failed, ok := errors.AsType[*Error](err); !ok || failed.Kind != TimedOut {
+			t.Errorf("the error is %v", err)
+		}
+	}
+	waitFor(t, func() bool { return len(origin.requests()) == 2 })
+}
+
+// TestFraming: a request without a body stays one without a body.
+func TestFraming(t *testing.T) {
+	tests := []struct{ method, body, want, not string }{
+		{"POST", "", "\r\nContent-Length: 0\r\n", "Transfer-Encoding"},
+		{"DELETE", "", "DELETE /charges HTTP/1.1\r\n", "Transfer-Encoding"},
+		{"PUT", "", "\r\nContent-Length: 0\r\n", "Transfer-Encoding"},
+		{"POST", "abc", "\r\nContent-Length: 3\r\n", "Transfer-Encoding"},
+		{"POST", "abc", "\r\nIdempotency-Key: \"k\"\r\n", "Accept-Encoding"},
+	}
+	for _, test := range tests {
+		t.Run(test.method+" "+test.body, func(t *testing.T) {
+			origin := newRude(t, []turn{say(ok)})
+			tr := newTransport(t, origin.url, nil)
+			if status, _, err := roundTrip(tr, request(t, tr, test.method, test.body)); status != 200 {
+				t.Fatal(err)
+			}
+			waitFor(t, func() bool { return len(origin.requests()) >= 1 })
+			seen := origin.requests()
+			if len(seen) != 1 || !strings.Contains(seen[0], test.want) || strings.Contains(seen[0], test.not) {
+				t.Errorf("the origin saw %q; want %q and no %q", seen, test.want, test.not)
+			}
+		})
+	}
+}
+
+// TestHTTP2SeenOnce: over HTTP/2 as well, whatever the origin resets the stream
+// with.
+func TestHTTP2SeenOnce(t *testing.T) {
+	for _, scheme := range []string{"https", "h2c"} {
+		for _, body := range []string{"", "amount=7"} {
+			t.Run(scheme+" "+body, func(t *testing.T) {
+				var seen atomic.Int64
+				origin := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.ProtoMajor != 2 {
+						t.Errorf("the origin was spoken to in %s", r.Proto)
+					}
+					io.Copy(io.Discard, r.Body)
+					if r.Method == "GET" {
+						return
+					}
+					seen.Add(1)
+					panic(http.ErrAbortHandler)
+				}))
+				tr := startHTTP2(t, origin, scheme)
+				if status, _, err := roundTrip(tr, request(t, tr, "GET", "")); status != 200 {
+					t.Fatal(err)
+				}
+				_, _, err := roundTrip(tr, request(t, tr, "POST", body))
+				if failed, ok := errors.AsType[*Error](err); !ok || failed.Kind != HungUp {
+					t.Errorf("the error is %v", err)
+				}
+				if n := seen.Load(); n != 1 {
+					t.Errorf("the origin saw the request %d times", n)
+				}
+			})
+		}
+	}
+}
+
+// startHTTP2 starts an origin that speaks HTTP/2 and returns a transport to it.
+func startHTTP2(t *testing.T, origin *httptest.Server, scheme string) *Transport {
+	t.Helper()
+	t.Cleanup(origin.Close)
+	if scheme == "h2c" {
+		origin.Config.Protocols = new(http.Protocols)
+		origin.Config.Protocols.SetUnencryptedHTTP2(true)
+		origin.Start()
+		return newTransport(t, "h2c://"+origin.Listener.Addr().String(), nil)
+	}
+	origin.EnableHTTP2 = true
+	origin.StartTLS()
+	tls := origin.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	tls.ServerName = "example.com"
+	return newTransport(t, origin.URL, &Options{TLS: tls})
+}
