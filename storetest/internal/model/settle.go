@@ -79,7 +79,7 @@ func (st *state) end(x dibs.Settlement, now time.Time) {
 	l := st.holders[i]
 	switch x.Outcome {
 	case dibs.Abandon:
-		st.runOut(i)
+		st.runOut(i, now)
 	case dibs.Release:
 		st.remove(x.Token)
 		st.gone = &l // for the bug ProgressLeaks
@@ -116,7 +116,7 @@ func (st *state) keep(x dibs.Settlement, print dibs.Fingerprint, now time.Time) 
 	if st.b.bug == KeepLeavesWaiters {
 		return
 	}
-	st.queue = slices.DeleteFunc(st.queue, func(p place) bool {
+	st.queue = slices.DeleteFunc(st.queue, func(p *place) bool {
 		if p.claim.MaxAge == 0 {
 			return false
 		}

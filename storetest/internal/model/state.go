@@ -11,9 +11,10 @@ import (
 type state struct {
 	b *Backend
 
-	permits int     // what holders and places agreed on
-	holders []lease // also those on offer
-	queue   []place
+	permits int       // what holders and places agreed on
+	holders []lease   // also those on offer
+	queue   []*place  // a place is replaced, never changed
+	quiet   time.Time // nothing ends before, as a short cut
 
 	abandoned int    // leases in a row that ended without being settled
 	gone      *lease // the last of them, until the next one is taken up
@@ -56,13 +57,14 @@ type record struct {
 // advance lets everything happen that happened by itself until now, in the
 // order in which it did. What ends at an instant is dead at that instant.
 func (s *state) advance(now time.Time) {
-	for {
+	for !now.Before(s.quiet) {
 		i, at := s.firstEnd()
 		if i < 0 || at.After(now) {
+			s.quiet = at
 			break
 		}
 		if i < len(s.holders) {
-			s.runOut(i)
+			s.runOut(i, at)
 		} else {
 			i -= len(s.holders)
 			s.queue = slices.Delete(s.queue, i, i+1)
@@ -99,8 +101,16 @@ func (s *state) firstEnd() (int, time.Time) {
 	return first, at
 }
 
+// until notes that something will end at a time, and returns that.
+func (s *state) until(ends time.Time) time.Time {
+	if ends.Before(s.quiet) {
+		s.quiet = ends
+	}
+	return ends
+}
+
 // runOut ends a lease that its holder did not settle.
-func (s *state) runOut(i int) {
+func (s *state) runOut(i int, at time.Time) {
 	l := s.holders[i]
 	s.holders = slices.Delete(s.holders, i, i+1)
 	switch {
@@ -109,6 +119,7 @@ func (s *state) runOut(i int) {
 	case s.b.bug == AbandonedUnreported:
 	default:
 		s.abandoned++
+		l.ends = at
 		s.gone = &l
 		s.unknown = l.atMostOnce && s.b.bug != TakeOver
 	}
@@ -134,7 +145,7 @@ func (s *state) handOver(now time.Time) {
 			return
 		}
 		if next.claim.Mode == dibs.Reserve && s.b.bug == ReservedIgnored {
-			i := slices.IndexFunc(s.queue, func(p place) bool { return p.claim.Mode != dibs.Reserve })
+			i := slices.IndexFunc(s.queue, func(p *place) bool { return p.claim.Mode != dibs.Reserve })
 			if i < 0 {
 				return
 			}
@@ -152,7 +163,7 @@ func (s *state) handOver(now time.Time) {
 		}
 		l := s.grant(next.claim, now)
 		l.offered = true
-		l.ends = now.Add(dibs.Turn)
+		l.ends = s.until(now.Add(dibs.Turn))
 		next.store.wake(l.token)
 	}
 }
@@ -162,7 +173,7 @@ func (s *state) grant(c dibs.Claim, now time.Time) *lease {
 	l := lease{
 		token: c.Token, print: c.Fingerprint, owner: c.Owner, atMostOnce: c.AtMostOnce,
 		fence: s.b.nextFence(now), attempt: s.abandoned + 1,
-		since: now, ends: now.Add(s.b.lasting(c.TTL)),
+		since: now, ends: s.until(now.Add(s.b.lasting(c.TTL))),
 	}
 	if s.gone != nil && s.b.bug != ProgressDropped {
 		l.inherited = s.gone.progress
@@ -192,7 +203,7 @@ func (s *state) holder(t dibs.Token) *lease {
 
 // place returns the token's place in the queue, counted from 0, or -1.
 func (s *state) place(t dibs.Token) int {
-	return slices.IndexFunc(s.queue, func(p place) bool { return p.claim.Token == t })
+	return slices.IndexFunc(s.queue, func(p *place) bool { return p.claim.Token == t })
 }
 
 // leave takes the token out of the queue and reports whether it was there.

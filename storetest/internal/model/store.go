@@ -113,7 +113,7 @@ func (s *Store) ask(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 // again answers a token that holds the key already, perhaps without knowing.
 func (s *Store) again(st *state, l *lease, c dibs.Claim, now time.Time) dibs.Answer {
 	if l.offered || s.b.bug != ClaimKeepsTTL {
-		l.ends = now.Add(s.b.lasting(c.TTL))
+		l.ends = st.until(now.Add(s.b.lasting(c.TTL)))
 	}
 	l.print, l.owner, l.atMostOnce = c.Fingerprint, c.Owner, c.AtMostOnce
 	l.offered = false
@@ -146,7 +146,7 @@ func (s *Store) wait(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 			st.holders, free = nil, true
 		}
 	case ReservedIgnored:
-		mine = !slices.ContainsFunc(st.queue[:ahead], func(p place) bool { return p.claim.Mode != dibs.Reserve })
+		mine = !slices.ContainsFunc(st.queue[:ahead], func(p *place) bool { return p.claim.Mode != dibs.Reserve })
 	}
 	if free && mine && c.Mode != dibs.Reserve {
 		st.leave(c.Token)
@@ -159,9 +159,11 @@ func (s *Store) wait(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 	switch {
 	case c.Mode == dibs.Try && (i < 0 || c.Place == 0):
 	case c.Mode == dibs.Try:
-		st.queue[i].ends = now.Add(c.Place)
+		kept := *st.queue[i]
+		kept.ends = st.until(now.Add(c.Place))
+		st.queue[i] = &kept
 	case i < 0:
-		p := place{claim: c, store: s, ends: now.Add(c.Place)}
+		p := &place{claim: c, store: s, ends: st.until(now.Add(c.Place))}
 		if s.b.bug == LastFirst {
 			st.queue = slices.Insert(st.queue, 0, p)
 		} else {
@@ -169,7 +171,7 @@ func (s *Store) wait(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		}
 		i = ahead
 	default:
-		st.queue[i] = place{claim: c, store: s, ends: now.Add(c.Place)}
+		st.queue[i] = &place{claim: c, store: s, ends: st.until(now.Add(c.Place))}
 	}
 	return dibs.Answer{State: dibs.Held, Left: st.left(ahead, now), Ahead: ahead, Queued: i >= 0}
 }
@@ -238,11 +240,12 @@ func (s *Store) renew(r dibs.Renewal) error {
 			}
 		}
 	}
-	l := s.b.state(r.Key, now).holder(r.Token)
+	st := s.b.state(r.Key, now)
+	l := st.holder(r.Token)
 	if l == nil || l.offered {
 		return dibs.ErrLost
 	}
-	l.ends = now.Add(s.b.lasting(r.TTL))
+	l.ends = st.until(now.Add(s.b.lasting(r.TTL)))
 	if r.Progress != nil {
 		l.progress = s.b.copy(r.Progress)
 	}
