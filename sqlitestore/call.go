@@ -1,0 +1,132 @@
+package sqlitestore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// call is one call of a Store's method on its way through the writing goroutine.
+//
+//	queued ──▶ applying ──▶ committing ──▶ finished
+//	  ▲            │             │
+//	  └────────────┴─────────────┘ alone, when a transaction that it shared failed
+//
+// The caller's slices are read while the call is applying, and at no other time;
+// the answers are the call's own. So a caller whose context ends can leave in
+// all phases but that short one.
+type call struct {
+	// One of the four is set.
+	claims      []dibs.Claim
+	renewals    []dibs.Renewal
+	settlements []dibs.Settlement
+	work        func(*transaction) error
+
+	answers []dibs.Answer
+	errs    []error
+	err     error
+
+	since time.Time
+	done  chan struct{} // holds one element when the call is finished
+
+	// Guarded by Store.mu.
+	phase phase
+	left  bool // nobody waits for the call
+	alone bool // the call must not share a transaction
+}
+
+type phase uint8
+
+const (
+	queued phase = iota
+	applying
+	committing
+	finished
+)
+
+var callPool = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
+
+func newCall() *call { return callPool.Get().(*call) }
+
+// recycle gives the call back, with nothing of its caller's in it.
+func (c *call) recycle() {
+	clear(c.answers)
+	clear(c.errs)
+	*c = call{answers: c.answers[:0], errs: c.errs[:0], done: c.done}
+	callPool.Put(c)
+}
+
+// zeroed returns a slice of n zero elements, made of s if it is long enough.
+func zeroed[E any](s []E, n int) []E {
+	s = slices.Grow(s[:0], n)[:n]
+	clear(s)
+	return s
+}
+
+// elements is how much there is to do in the call.
+func (c *call) elements() int {
+	return max(1, len(c.claims)+len(c.renewals)+len(c.settlements))
+}
+
+// bytes is about how much the call writes.
+func (c *call) bytes() int {
+	n := 0
+	for i := range c.settlements {
+		n += len(c.settlements[i].Data)
+	}
+	for i := range c.renewals {
+		n += len(c.renewals[i].Progress)
+	}
+	return n
+}
+
+// enqueue gives the call to the writing goroutine. It reports false when the
+// store is closed.
+func (s *Store) enqueue(c *call) bool {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return false
+	}
+	s.queue = append(s.queue, c)
+	s.mu.Unlock()
+	select {
+	case s.calls <- struct{}{}:
+	default:
+	}
+	return true
+}
+
+// leave is what a caller does when its context has ended: it takes a call that
+// has not begun out of the queue, and turns its back on one that has. Nil means
+// that the call is finished nevertheless.
+func (s *Store) leave(ctx context.Context, c *call) error {
+	s.mu.Lock()
+	if c.phase == applying {
+		if s.applied == nil {
+			s.applied = make(chan struct{})
+		}
+		applied := s.applied
+		s.mu.Unlock()
+		<-applied
+		s.mu.Lock()
+	}
+	defer s.mu.Unlock()
+	switch c.phase {
+	case queued:
+		s.queue = slices.DeleteFunc(s.queue, func(d *call) bool { return d == c })
+		if s.blocked {
+			return &FileError{Path: s.path, Err: fmt.Errorf("%w: %w", ErrLocked, ctx.Err())}
+		}
+		return ctx.Err()
+	case finished:
+		<-c.done
+		return nil
+	}
+	c.left = true
+	return ctx.Err()
+}

@@ -1,0 +1,108 @@
+package sqlitestore
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+)
+
+// What can be wrong with a file. Errors name the file and the cure.
+var (
+	// ErrLocked: another program had the file locked for longer than
+	// Options.LockWait. Nothing was done.
+	ErrLocked = errors.New("it is locked by another program")
+	// ErrForeign: the file is not a store of dibs. It is left as it is.
+	ErrForeign = errors.New("it is not a store of dibs")
+	// ErrNewer: a newer program made the file.
+	ErrNewer = errors.New("a newer version of dibs made it")
+	// ErrDamaged: the file is damaged.
+	ErrDamaged = errors.New("it is damaged")
+	// ErrReadOnly: the file, its folder or its filesystem cannot be written.
+	ErrReadOnly = errors.New("it cannot be written")
+	// ErrDiskFull: there is no space left for the file. Nothing was done, and
+	// the store works again when there is.
+	ErrDiskFull = errors.New("the disk is full")
+	// ErrMoved: the file was deleted, moved or replaced while it was open.
+	ErrMoved = errors.New("it was deleted, moved or replaced while in use")
+	// ErrOtherHost: another host, or another boot of this one, opened the file
+	// while it was in use.
+	ErrOtherHost = errors.New("another host uses it")
+	// ErrClosed: the Store was closed.
+	ErrClosed = errors.New("the store is closed")
+)
+
+// cures says what to do about each fault.
+var cures = map[error]string{
+	ErrLocked:    "end the program that keeps it locked (a shell with an open transaction, a backup) and try again",
+	ErrForeign:   "name another file, or move this one away",
+	ErrNewer:     "use that version, or another file",
+	ErrDamaged:   "stop all programs that use it, then restore it with its -wal file from a backup, or move it away to start empty",
+	ErrReadOnly:  "make the file, its folder and its filesystem writable for this user",
+	ErrDiskFull:  "free some space",
+	ErrMoved:     "restart all programs that use it, so that they open the same file",
+	ErrOtherHost: "a file serves one host; use a database server for several",
+}
+
+// FileError is what is wrong with a store's file.
+type FileError struct {
+	Path string
+	// Err is one of this package's errors, what the system said, or both.
+	Err error
+}
+
+func (e *FileError) Error() string {
+	s := "sqlitestore: " + e.Path + ": " + e.Err.Error()
+	for fault, cure := range cures {
+		if errors.Is(e.Err, fault) {
+			return s + "; " + cure
+		}
+	}
+	return s
+}
+
+// Unwrap returns Err.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// fault names the file in err and says in our words what SQLite said in its.
+func fault(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*FileError](err); ok {
+		return err
+	}
+	if e, ok := errors.AsType[*lite.Error](err); ok {
+		var kind error
+		switch e.Code {
+		case lite.Busy, lite.Locked:
+			kind = ErrLocked
+		case lite.NotADB:
+			kind = ErrForeign
+		case lite.Corrupt:
+			kind = ErrDamaged
+		case lite.ReadOnly, lite.Perm, lite.CantOpen, lite.Auth:
+			kind = ErrReadOnly
+		case lite.Full:
+			kind = ErrDiskFull
+		}
+		if kind != nil {
+			err = fmt.Errorf("%w: %w", kind, err)
+		}
+	}
+	return &FileError{Path: path, Err: err}
+}
+
+// isCode reports whether SQLite said one of the codes.
+func isCode(err error, codes ...lite.Code) bool {
+	e, ok := errors.AsType[*lite.Error](err)
+	if !ok {
+		return false
+	}
+	for _, c := range codes {
+		if e.Code == c {
+			return true
+		}
+	}
+	return false
+}

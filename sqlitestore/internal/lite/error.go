@@ -1,0 +1,44 @@
+package lite
+
+import (
+	"fmt"
+
+	"modernc.org/libc"
+	lib "modernc.org/sqlite/lib"
+)
+
+// Code is a primary result code of SQLite.
+type Code int32
+
+// The codes that a caller acts on.
+const (
+	Busy      Code = lib.SQLITE_BUSY
+	Locked    Code = lib.SQLITE_LOCKED
+	Full      Code = lib.SQLITE_FULL
+	ReadOnly  Code = lib.SQLITE_READONLY
+	CantOpen  Code = lib.SQLITE_CANTOPEN
+	Corrupt   Code = lib.SQLITE_CORRUPT
+	NotADB    Code = lib.SQLITE_NOTADB
+	IOErr     Code = lib.SQLITE_IOERR
+	Perm      Code = lib.SQLITE_PERM
+	Auth      Code = lib.SQLITE_AUTH
+	TooBig    Code = lib.SQLITE_TOOBIG
+	Violation Code = lib.SQLITE_CONSTRAINT
+)
+
+// Error is what SQLite said.
+type Error struct {
+	Code     Code  // primary
+	Extended int32 // with its detail
+	Text     string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s (SQLite code %d)", e.Text, e.Extended) }
+
+func (c *Conn) fail(rc int32) error {
+	text := libc.GoString(lib.Xsqlite3_errstr(c.tls, rc))
+	if c.db != 0 && lib.Xsqlite3_extended_errcode(c.tls, c.db) == rc {
+		text = libc.GoString(lib.Xsqlite3_errmsg(c.tls, c.db))
+	}
+	return &Error{Code: Code(rc & 0xff), Extended: rc, Text: text}
+}

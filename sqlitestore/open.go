@@ -1,0 +1,236 @@
+package sqlitestore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+)
+
+const (
+	// applicationID marks a SQLite file as ours: "dibs".
+	applicationID = 0x64696273
+	// schemaVersion is the version of schema.sql.
+	schemaVersion = 1
+	// checkedSize is up to which size a file is checked for damage when it is
+	// opened; a larger one would take too long, and damage is noticed in use.
+	checkedSize = 4 << 20
+)
+
+// Open opens the store in the file at path, making it if it is not there; its
+// folder must exist. Options may be nil. Any number of processes of one host
+// may have the same file open, and one process may have it open several times.
+//
+// It returns a *FileError when the file cannot be used, and then leaves it as it
+// is: ErrForeign, ErrNewer, ErrDamaged, ErrReadOnly, ErrLocked, ErrDiskFull, or
+// what the system said.
+func Open(path string, o *Options) (*Store, error) { return open(path, o, hostClock) }
+
+func open(path string, o *Options, clock clock) (*Store, error) {
+	opt, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if path == "" || strings.ContainsRune(path, 0) {
+		return nil, fmt.Errorf("sqlitestore: the path %q cannot name a file", path)
+	}
+	// SQLite gives relative names such as ":memory:" a meaning of their own.
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("sqlitestore: %w", err)
+	}
+	s, err := openFile(full, opt, clock)
+	if err != nil {
+		return nil, fault(path, err)
+	}
+	s.path = path
+	go s.write()
+	if opt.PruneEvery > 0 {
+		s.background.Go(s.prunes)
+	}
+	return s, nil
+}
+
+func openFile(path string, opt Options, clock clock) (*Store, error) {
+	if err := inspectPath(path); err != nil {
+		return nil, err
+	}
+	boot, err := clock.boot()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := lite.Open(path, lite.Create)
+	if err != nil {
+		return nil, err
+	}
+	s := newStore(path, opt, clock, boot, conn)
+	deadline := time.Now().Add(opt.LockWait)
+	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
+		err = s.setUp()
+		if !isCode(err, lite.Busy, lite.Locked) || time.Now().After(deadline) {
+			break
+		}
+		time.Sleep(wait/2 + rand.N(wait))
+	}
+	if err == nil {
+		s.file, err = os.Stat(path)
+	}
+	if err == nil {
+		s.st, err = prepare(conn)
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return s, nil
+}
+
+// inspectPath says what is wrong with the path before SQLite sees it. It does
+// not open the file: closing it again would take away the locks that other
+// connections of this process have on it.
+func inspectPath(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return fmt.Errorf("%w: it is a folder", ErrForeign)
+	case err == nil && !info.Mode().IsRegular():
+		return fmt.Errorf("%w: it is not a regular file", ErrForeign)
+	case err == nil:
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	folder := filepath.Dir(path)
+	switch info, err := os.Stat(folder); {
+	case err != nil:
+		return fmt.Errorf("its folder is not there: %w; make it first", err)
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a folder", folder)
+	}
+	return nil
+}
+
+// setUp makes sure that the file is ours and sound, and makes the schema if
+// there is none. It can be repeated when the file was busy, and changes nothing
+// in a file that is not ours.
+func (s *Store) setUp() error {
+	fresh, err := s.identify()
+	if err != nil {
+		return err
+	}
+	if s.conn.ReadOnly() {
+		return ErrReadOnly
+	}
+	pragmas := []string{
+		"PRAGMA journal_mode = WAL",
+		"PRAGMA synchronous = FULL",
+		"PRAGMA wal_autocheckpoint = 1000",
+		"PRAGMA journal_size_limit = 16777216",
+		"PRAGMA cache_size = -16384",
+		"PRAGMA temp_store = MEMORY",
+	}
+	if fresh {
+		// It has to come before the first page is written.
+		pragmas = append([]string{"PRAGMA auto_vacuum = INCREMENTAL"}, pragmas...)
+	}
+	for _, pragma := range pragmas {
+		if err := s.conn.Exec(pragma); err != nil {
+			return err
+		}
+	}
+	if err := s.conn.Exec("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	if err := s.adopt(); err != nil {
+		return errors.Join(err, s.conn.Exec("ROLLBACK"))
+	}
+	if err := s.conn.Exec("COMMIT"); err != nil {
+		if s.conn.InTransaction() {
+			return errors.Join(err, s.conn.Exec("ROLLBACK"))
+		}
+		return err
+	}
+	return nil
+}
+
+// identify reports whether the file is empty, and an error unless it is that or
+// a sound store.
+func (s *Store) identify() (fresh bool, err error) {
+	tables, err := s.conn.Query("SELECT count(*) FROM sqlite_schema")
+	if err != nil {
+		return false, err
+	}
+	id, err := s.conn.Query("PRAGMA application_id")
+	if err != nil {
+		return false, err
+	}
+	if tables == 0 && (id == 0 || id == applicationID) {
+		return true, nil
+	}
+	if id != applicationID {
+		return false, fmt.Errorf("%w: it is a SQLite database of something else", ErrForeign)
+	}
+	version, err := s.conn.Query("SELECT version FROM meta WHERE one = 1")
+	if err != nil {
+		return false, err
+	}
+	if version != schemaVersion {
+		return false, fmt.Errorf("%w: its schema is version %d, and this program knows version %d", ErrNewer, version, schemaVersion)
+	}
+	pages, err := s.conn.Query("PRAGMA page_count")
+	if err != nil || pages*4096 > checkedSize {
+		return false, err
+	}
+	check, err := s.conn.QueryText("PRAGMA quick_check(1)")
+	if err == nil && check != "ok" {
+		err = fmt.Errorf("%w: %s", ErrDamaged, check)
+	}
+	return false, err
+}
+
+// adopt runs in a transaction. It makes the schema if there is none, and ties
+// store time to this boot of the host: after a reboot it goes on from where it
+// was last seen.
+func (s *Store) adopt() error {
+	tables, err := s.conn.Query("SELECT count(*) FROM sqlite_schema")
+	if err != nil {
+		return err
+	}
+	uptime := s.clock.monotonic()
+	if tables == 0 {
+		if err := s.conn.ExecScript(schemaSQL); err != nil {
+			return err
+		}
+		if err := s.conn.Exec(fmt.Sprintf("PRAGMA application_id = %d", applicationID)); err != nil {
+			return err
+		}
+		return s.tie("INSERT INTO meta (one, version, boot, offset, clock, fence, writer) VALUES (1, ?1, ?2, ?3, 0, 0, 0)",
+			-uptime)
+	}
+	boot, err := s.conn.QueryText("SELECT boot FROM meta WHERE one = 1")
+	if err != nil || boot == s.boot {
+		return err
+	}
+	seen, err := s.conn.Query("SELECT clock FROM meta WHERE one = 1")
+	if err != nil {
+		return err
+	}
+	return s.tie("UPDATE meta SET version = ?1, boot = ?2, offset = ?3 WHERE one = 1", seen-uptime)
+}
+
+func (s *Store) tie(sql string, offset int64) error {
+	st, err := s.conn.Prepare(sql)
+	if err != nil {
+		return err
+	}
+	st.BindInt(1, schemaVersion)
+	st.BindString(2, s.boot)
+	st.BindInt(3, offset)
+	_, err = st.Run()
+	return err
+}

@@ -1,0 +1,276 @@
+package sqlitestore
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+const (
+	// pruneRows and pruneBytes bound what one transaction prunes besides the
+	// calls that it runs, so that these hardly notice.
+	pruneRows  = 48
+	pruneBytes = 1 << 20
+	// prunePause is how long pruning leaves the file alone after a step.
+	prunePause = 2 * time.Millisecond
+	// vacuumPages is how many pages are given back to the filesystem in a step.
+	vacuumSQL = "PRAGMA incremental_vacuum(64)"
+	// scanRows is how many rows one transaction looks at.
+	scanRows = 512
+	// spare is how many free pages a file keeps for what comes next.
+	spare = 256
+)
+
+// Prune implements dibs.Pruner. It works in small steps, each in a transaction
+// that it shares with the calls made meanwhile. When all is removed it gives the
+// space back to the filesystem, which it does not count.
+func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
+	p := &pruning{left: limit}
+	if limit <= 0 {
+		p.left = math.MaxInt
+	}
+	for p.left > 0 && !p.done {
+		if err := s.pruneStep(ctx, p); err != nil {
+			return p.removed, err
+		}
+	}
+	return p.removed, nil
+}
+
+// prunes prunes in the background.
+func (s *Store) prunes() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	timer := time.NewTimer(s.opt.PruneEvery)
+	defer timer.Stop()
+	var p pruning
+	for {
+		select {
+		case <-timer.C:
+		case <-s.closing:
+			return
+		}
+		if p.done || p.left == 0 {
+			p = pruning{left: math.MaxInt, forget: p.lastWake}
+		}
+		// What is wrong with the file is told to those who make calls.
+		err := s.pruneStep(ctx, &p)
+		if err != nil || p.done {
+			timer.Reset(s.opt.PruneEvery)
+		} else {
+			timer.Reset(prunePause)
+		}
+	}
+}
+
+// pruning is one walk through the file.
+type pruning struct {
+	left    int // how many more may be removed
+	removed int
+	done    bool
+
+	leases  scan // how far the walk is
+	waiters scan
+	records bool // all done
+
+	forget   int64 // wakes up to this one are old
+	lastWake int64
+}
+
+// scan is where the walk through a table stands.
+type scan struct {
+	k    []byte
+	sub  []byte
+	seq  int64
+	done bool
+}
+
+// pruneStep takes one step. The step is counted only when it is durable.
+func (s *Store) pruneStep(ctx context.Context, p *pruning) error {
+	var next pruning
+	err := s.work(ctx, func(tx *transaction) error {
+		next = *p
+		return tx.prune(&next)
+	})
+	if err == nil {
+		*p = next
+	}
+	return err
+}
+
+func (tx *transaction) prune(p *pruning) error {
+	rows := min(pruneRows, p.left)
+	switch {
+	case !p.records:
+		return tx.pruneRecords(p, rows)
+	case !p.waiters.done:
+		return tx.pruneWaiters(p, rows)
+	case !p.leases.done:
+		return tx.pruneLeases(p, rows)
+	}
+	if err := tx.pruneWakes(p); err != nil {
+		return err
+	}
+	return tx.vacuum(p)
+}
+
+// pruneRecords removes ended records from the table's left edge.
+func (tx *transaction) pruneRecords(p *pruning, rows int) error {
+	st := tx.st.endedRecords
+	st.BindInt(1, (tx.now+1)<<recordShift-1)
+	st.BindInt(2, int64(rows))
+	var ids [pruneRows]int64
+	n, bytes := 0, int64(0)
+	for n < rows && bytes < pruneBytes {
+		row, err := st.Step()
+		if err != nil {
+			st.Reset()
+			return err
+		}
+		if !row {
+			p.records = true
+			break
+		}
+		ids[n] = st.Int(0)
+		bytes += st.Int(1)
+		n++
+	}
+	st.Reset()
+	for _, id := range ids[:n] {
+		tx.st.deleteRecordByID.BindInt(1, id)
+		if _, err := tx.st.deleteRecordByID.Run(); err != nil {
+			return err
+		}
+	}
+	p.took(tx, n)
+	return nil
+}
+
+func (p *pruning) took(tx *transaction, n int) {
+	p.removed += n
+	p.left -= n
+	tx.dirty = tx.dirty || n > 0
+}
+
+// pruneWaiters removes places that have run out.
+func (tx *transaction) pruneWaiters(p *pruning, rows int) error {
+	type row struct {
+		k   []byte
+		seq int64
+	}
+	var dead []row
+	st := tx.st.scanWaiters
+	st.BindBlob(1, p.waiters.k)
+	st.BindInt(2, p.waiters.seq)
+	for range scanRows {
+		ok, err := st.Step()
+		if err != nil {
+			st.Reset()
+			return err
+		}
+		if p.waiters.done = !ok; !ok {
+			break
+		}
+		p.waiters.k, p.waiters.seq = st.Copy(0), st.Int(1)
+		if st.Int(2) <= tx.now {
+			dead = append(dead, row{p.waiters.k, p.waiters.seq})
+		}
+		if len(dead) == rows {
+			break
+		}
+	}
+	st.Reset()
+	for _, d := range dead {
+		tx.k = append(tx.k[:0], d.k...)
+		if err := tx.deleteWaiter(d.seq); err != nil {
+			return err
+		}
+	}
+	p.took(tx, len(dead))
+	return nil
+}
+
+// pruneLeases forgets abandoned leases when their time has come, and writes down
+// which leases ran out.
+func (tx *transaction) pruneLeases(p *pruning, rows int) error {
+	var keys [][]byte
+	st := tx.st.scanLeases
+	st.BindBlob(1, p.leases.k)
+	st.BindBlob(2, p.leases.sub)
+	for range scanRows {
+		ok, err := st.Step()
+		if err != nil {
+			st.Reset()
+			return err
+		}
+		if p.leases.done = !ok; !ok {
+			break
+		}
+		p.leases.k, p.leases.sub = st.Copy(0), st.Copy(1)
+		if state, until := st.Int(2), st.Int(3); state != unknown && until+memory <= tx.now || state == offered && until <= tx.now {
+			keys = append(keys, p.leases.k)
+		}
+		if len(keys) == rows {
+			break
+		}
+	}
+	st.Reset()
+	removed := 0
+	for _, k := range keys {
+		tx.k = append(tx.k[:0], k...)
+		tx.asker = dibs.Token{}
+		ks, err := tx.load()
+		if err != nil {
+			return err
+		}
+		rows := len(ks.ran) + len(ks.live)
+		if ks.hasGone {
+			rows++
+		}
+		if err := tx.tidy(ks); err != nil {
+			return err
+		}
+		if ks.hasGone {
+			rows--
+		}
+		removed += rows - len(ks.live)
+	}
+	p.took(tx, removed)
+	return nil
+}
+
+// pruneWakes deletes the wakes that were there a round ago already. The last one
+// stays, so that the next one's number is higher.
+func (tx *transaction) pruneWakes(p *pruning) error {
+	st := tx.st.lastWake
+	_, err := st.Step()
+	p.lastWake = st.Int(0)
+	st.Reset()
+	if err != nil || p.forget == 0 {
+		return err
+	}
+	tx.st.forgetWakes.BindInt(1, min(p.forget, p.lastWake-1))
+	if _, err := tx.st.forgetWakes.Run(); err != nil {
+		return err
+	}
+	tx.dirty = tx.dirty || tx.s.conn.Changes() > 0
+	p.forget = 0
+	return nil
+}
+
+// vacuum gives free pages back.
+func (tx *transaction) vacuum(p *pruning) error {
+	free, err := tx.s.conn.Query("PRAGMA freelist_count")
+	if err != nil {
+		return err
+	}
+	if free <= spare {
+		p.done = true
+		return nil
+	}
+	tx.dirty = true
+	_, err = tx.s.conn.Query(vacuumSQL)
+	return err
+}

@@ -1,0 +1,182 @@
+package sqlitestore
+
+import (
+	"fmt"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+)
+
+// recordShift makes room for a serial number below a record's end in its id.
+const recordShift = 10
+
+// settle ends one lease, or gives up one place. The error is one of the file.
+func (tx *transaction) settle(x *dibs.Settlement, answer *error) error {
+	if err := x.Validate(); err != nil {
+		*answer = err
+		return nil
+	}
+	if x.Outcome == dibs.Keep && len(x.Data) > tx.s.opt.MaxRecord {
+		*answer = tooLarge(len(x.Data), tx.s.opt.MaxRecord)
+		return nil
+	}
+	tx.use(x.Key, x.Token)
+	if x.Outcome != dibs.Abandon {
+		if done, err := tx.settlePlain(x); done || err != nil {
+			return err
+		}
+	}
+	done, err := tx.settleBusy(x)
+	if !done && err == nil {
+		*answer = dibs.ErrLost
+	}
+	return err
+}
+
+func tooLarge(n, most int) error {
+	return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrFull, n, most)
+}
+
+// settlePlain is the short way of a lease that has left nothing behind and that
+// nobody waits for: one statement, and one for the record.
+func (tx *transaction) settlePlain(x *dibs.Settlement) (bool, error) {
+	st := tx.st.endPlain
+	st.BindBlob(1, tx.k)
+	st.BindBlob(2, x.Token[:])
+	st.BindInt(3, tx.now)
+	row, err := st.Step()
+	if err != nil || !row {
+		st.Reset()
+		return false, err
+	}
+	var f dibs.Fingerprint
+	copy(f[:], st.Bytes(0))
+	_, err = st.Step() // the rest of the statement
+	st.Reset()
+	tx.dirty = true
+	if err == nil && x.Outcome == dibs.Keep {
+		err = tx.saveRecord(x.Token, &f, x.Data, micros(x.Retention))
+	}
+	return true, err
+}
+
+// settleBusy is the long way. It reports false when the token neither holds the
+// key nor waits for it.
+func (tx *transaction) settleBusy(x *dibs.Settlement) (bool, error) {
+	ks, err := tx.load()
+	if err != nil {
+		return false, err
+	}
+	if err := tx.tidy(ks); err != nil {
+		return false, err
+	}
+	own := ks.holder(x.Token)
+	switch {
+	case own == nil && x.Outcome == dibs.Keep:
+		return tx.kept(x.Token)
+	case own == nil:
+		return tx.giveUp(ks, x.Token)
+	case own.state == offered && x.Outcome == dibs.Keep:
+		// It has yet to hear that it was granted, so there is nothing that it
+		// can have done for a record.
+		return false, nil
+	case own.state == offered:
+		err = tx.deleteLease(own)
+		ks.remove(x.Token)
+	case x.Outcome == dibs.Abandon:
+		gone := *own
+		ks.remove(x.Token)
+		err = tx.abandon(ks, gone, tx.now)
+	default:
+		err = tx.end(ks, *own, x)
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, tx.advance(ks)
+}
+
+// end ends a lease cleanly: nothing counts as abandoned any more.
+func (tx *transaction) end(ks *keyState, own lease, x *dibs.Settlement) error {
+	if err := tx.deleteLease(&own); err != nil {
+		return err
+	}
+	ks.remove(own.token)
+	if err := tx.forget(ks); err != nil || x.Outcome != dibs.Keep {
+		return err
+	}
+	return tx.keep(own.token, &own.fingerprint, x.Data, micros(x.Retention))
+}
+
+// keep writes a record, and sends the waiters that it answers to read it.
+func (tx *transaction) keep(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) error {
+	if err := tx.saveRecord(t, f, data, retention); err != nil {
+		return err
+	}
+	var answered []dibs.Token
+	st := tx.st.deleteAnswered
+	st.BindBlob(1, tx.k)
+	for {
+		row, err := st.Step()
+		if err != nil || !row {
+			st.Reset()
+			if err != nil {
+				return err
+			}
+			break
+		}
+		answered = append(answered, dibs.Token(st.Bytes(0)))
+	}
+	for _, t := range answered {
+		if err := tx.wake(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) error {
+	tx.dirty = true
+	st := tx.st.saveRecord
+	for {
+		tx.serial = (tx.serial + 1) & (1<<recordShift - 1)
+		st.BindInt(1, (tx.now+retention)<<recordShift|tx.serial)
+		st.BindBlob(2, tx.k)
+		st.BindBlob(3, t[:])
+		st.BindInt(4, tx.now)
+		bindFingerprint(st, 5, f)
+		st.BindBlob(6, data)
+		_, err := st.Run()
+		if !isCode(err, lite.Violation) {
+			return err
+		}
+		// Another record has the id: one that ends in the same microsecond. When
+		// all that can are taken, this one ends a little later.
+		if tx.serial == 0 {
+			retention++
+		}
+	}
+}
+
+// kept reports whether the key's record is the token's: its settlement arrived
+// before, and only the answer was lost.
+func (tx *transaction) kept(t dibs.Token) (bool, error) {
+	st := tx.st.record
+	st.BindBlob(1, tx.k)
+	defer st.Reset()
+	row, err := st.Step()
+	return row && st.Int(0)>>recordShift > tx.now && dibs.Token(st.Bytes(1)) == t, err
+}
+
+// giveUp takes the token out of the queue.
+func (tx *transaction) giveUp(ks *keyState, t dibs.Token) (bool, error) {
+	seq, until, _, err := tx.findWaiter(t)
+	if err != nil || seq == 0 {
+		return false, err
+	}
+	if err := tx.deleteWaiter(seq); err != nil {
+		return false, err
+	}
+	tx.leaves = append(tx.leaves, t)
+	return until > tx.now, tx.advance(ks)
+}

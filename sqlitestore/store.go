@@ -1,0 +1,161 @@
+package sqlitestore
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+)
+
+// Store is one open file. All its methods may be called concurrently.
+//
+// An error that Claim, Renew or Settle returns is a *FileError or that of the
+// context. ErrLocked, ErrDiskFull, ErrClosed and a context's end before the file
+// could be locked mean that nothing was done; after any other error the outcome
+// is unknown, as the contract has it.
+type Store struct {
+	path  string // as it was given, for messages
+	full  string // absolute
+	opt   Options
+	clock clock
+	boot  string
+	file  os.FileInfo // as it was opened
+	id    int64       // tells the transactions of this Store from others'
+
+	// conn and st belong to the writing goroutine.
+	conn *lite.Conn
+	st   *statements
+	tx   transaction
+
+	mu      sync.Mutex // guards what follows
+	queue   []*call
+	blocked bool // the file is locked by others right now
+	closed  bool
+	applied chan struct{} // closed when the calls under way have been read
+
+	calls   chan struct{} // holds one element when the queue may have calls
+	closing chan struct{}
+	ended   chan struct{} // closed when the writing goroutine is gone
+
+	waiting    waiting
+	background sync.WaitGroup
+}
+
+// What a Store is.
+var (
+	_ dibs.Store     = (*Store)(nil)
+	_ dibs.Notifier  = (*Store)(nil)
+	_ dibs.Inspector = (*Store)(nil)
+	_ dibs.Pruner    = (*Store)(nil)
+	_ dibs.Batcher   = (*Store)(nil)
+)
+
+func newStore(path string, opt Options, clock clock, boot string, conn *lite.Conn) *Store {
+	s := &Store{
+		full:    path,
+		opt:     opt,
+		clock:   clock,
+		boot:    boot,
+		id:      rand.Int64(),
+		conn:    conn,
+		calls:   make(chan struct{}, 1),
+		closing: make(chan struct{}),
+		ended:   make(chan struct{}),
+	}
+	s.waiting.init(s)
+	return s
+}
+
+// Close ends the Store. Calls that have not begun fail with ErrClosed, those
+// under way are finished first. Leases that were held stay held until they run
+// out or are settled through another Store. Closing again does nothing.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	again := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if again {
+		<-s.ended
+		return nil
+	}
+	close(s.closing)
+	<-s.ended
+	s.background.Wait()
+	return fault(s.path, s.conn.Close())
+}
+
+// Batching says that calls are best made at once and from many goroutines: the
+// Store itself puts those that come together into one transaction, whatever
+// their verbs.
+func (s *Store) Batching() dibs.Batching { return dibs.Batching{Direct: true} }
+
+// Claim implements dibs.Store.
+func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	c := newCall()
+	c.claims = claims
+	c.answers = zeroed(c.answers, len(claims))
+	return s.do(ctx, c, func() { copy(answers, c.answers) })
+}
+
+// Renew implements dibs.Store.
+func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	if len(renewals) == 0 {
+		return nil
+	}
+	c := newCall()
+	c.renewals = renewals
+	c.errs = zeroed(c.errs, len(renewals))
+	return s.do(ctx, c, func() { copy(errs, c.errs) })
+}
+
+// Settle implements dibs.Store.
+func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	if len(settlements) == 0 {
+		return nil
+	}
+	c := newCall()
+	c.settlements = settlements
+	c.errs = zeroed(c.errs, len(settlements))
+	return s.do(ctx, c, func() { copy(errs, c.errs) })
+}
+
+// work runs f in a transaction of the writing goroutine, which it shares with
+// the calls that are made meanwhile. After an error f's transaction is undone,
+// and f may run again.
+func (s *Store) work(ctx context.Context, f func(*transaction) error) error {
+	c := newCall()
+	c.work = f
+	return s.do(ctx, c, func() {})
+}
+
+// do has the writing goroutine run a call and waits for it. finish copies the
+// answers out.
+func (s *Store) do(ctx context.Context, c *call, finish func()) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	c.since = time.Now()
+	if !s.enqueue(c) {
+		return &FileError{Path: s.path, Err: ErrClosed}
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		if err := s.leave(ctx, c); err != nil {
+			return err
+		}
+	}
+	err := c.err
+	if err == nil {
+		finish()
+	}
+	c.recycle()
+	return err
+}

@@ -1,0 +1,256 @@
+package sqlitestore
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+)
+
+const (
+	// maxElements and maxBytes bound one transaction, so that nobody waits long
+	// for those that came before.
+	maxElements = 4096
+	maxBytes    = 16 << 20
+
+	// courtesy is how long the writer leaves the file to other processes after
+	// a transaction, when they write too. They have no queue for the lock: who
+	// asks at the right moment gets it, so somebody has to make a moment.
+	courtesy = 150 * time.Microsecond
+
+	// fileCheck is how often the writer looks whether its file is still there.
+	fileCheck = time.Second
+)
+
+// write is the writing goroutine: it takes all the calls that there are, of all
+// verbs, runs them in one transaction, and so pays for one fsync. The calls that
+// arrive meanwhile are the next transaction.
+func (s *Store) write() {
+	defer close(s.ended)
+	for {
+		select {
+		case <-s.calls:
+			for s.turn() {
+			}
+		case <-s.closing:
+			s.finish(s.drain(), &FileError{Path: s.path, Err: ErrClosed})
+			return
+		}
+	}
+}
+
+// turn runs one transaction and reports whether there was anything to do.
+func (s *Store) turn() bool {
+	if !s.lock() {
+		return false
+	}
+	calls := s.take()
+	if len(calls) == 0 {
+		s.rollback()
+		return false
+	}
+	s.run(calls)
+	if s.tx.others {
+		time.Sleep(courtesy)
+	}
+	return true
+}
+
+// lock begins a transaction for the calls in the queue. It reports false when
+// there are none, or none any more.
+func (s *Store) lock() bool {
+	defer s.setBlocked(false)
+	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 3*time.Millisecond) {
+		if s.idle() {
+			return false
+		}
+		_, err := s.st.begin.Run()
+		if err == nil {
+			return true
+		}
+		if !isCode(err, lite.Busy, lite.Locked) {
+			s.finish(s.drain(), fault(s.path, err))
+			return false
+		}
+		s.setBlocked(true)
+		s.finish(s.expired(), fault(s.path, fmt.Errorf("%w: %w after %v", ErrLocked, err, s.opt.LockWait)))
+		select {
+		case <-time.After(wait/2 + rand.N(wait)):
+		case <-s.closing:
+			return false
+		}
+	}
+}
+
+// take takes the calls for one transaction out of the queue, renewals first,
+// because a lease that is not renewed in time is lost.
+func (s *Store) take() []*call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls, elements, bytes := s.tx.calls[:0], 0, 0
+	for i, c := range s.queue {
+		if i > 0 && (c.alone || calls[0].alone) {
+			break
+		}
+		elements += c.elements()
+		bytes += c.bytes()
+		if i > 0 && (elements > maxElements || bytes > maxBytes) {
+			break
+		}
+		c.phase = applying
+		calls = append(calls, c)
+	}
+	s.queue = slices.Delete(s.queue, 0, len(calls))
+	slices.SortStableFunc(calls, func(a, b *call) int { return min(1, len(b.renewals)) - min(1, len(a.renewals)) })
+	s.tx.calls = calls
+	return calls
+}
+
+// run runs calls in the transaction that is open, and answers them.
+func (s *Store) run(calls []*call) {
+	err := s.apply(calls)
+	s.setPhase(calls, committing)
+	if err == nil {
+		err = s.tx.commit()
+	}
+	if err != nil {
+		s.rollback()
+		if len(calls) > 1 {
+			// One of them may be to blame, one that is too large for the disk
+			// for instance. Nothing was done, so each can have its own try.
+			s.requeue(calls)
+			return
+		}
+	}
+	s.finish(calls, fault(s.path, err))
+	if err == nil {
+		s.tx.tell()
+	}
+}
+
+func (s *Store) apply(calls []*call) error {
+	if err := s.tx.begin(s); err != nil {
+		return err
+	}
+	for _, c := range calls {
+		if err := s.tx.apply(c); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rollback undoes the transaction, unless SQLite has done so by itself.
+func (s *Store) rollback() {
+	if s.conn.InTransaction() {
+		// If it fails the next begin does, and says why.
+		_, _ = s.st.rollback.Run()
+	}
+}
+
+// checkFile returns an error when the path does not name the file that is open
+// any more: other processes would then work on another file than this one.
+func (s *Store) checkFile() error {
+	if time.Since(s.tx.checked) < fileCheck {
+		return nil
+	}
+	info, err := os.Stat(s.full)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrMoved, err)
+	}
+	if !os.SameFile(info, s.file) {
+		return ErrMoved
+	}
+	s.tx.checked = time.Now()
+	return nil
+}
+
+func (s *Store) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue) == 0
+}
+
+func (s *Store) setBlocked(blocked bool) {
+	s.mu.Lock()
+	s.blocked = blocked
+	s.mu.Unlock()
+}
+
+// setPhase moves calls on, and lets those go who wait for the end of applying.
+func (s *Store) setPhase(calls []*call, p phase) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range calls {
+		c.phase = p
+	}
+	if s.applied != nil {
+		close(s.applied)
+		s.applied = nil
+	}
+}
+
+// requeue puts calls back to the front of the queue, to be run one by one. Those
+// that nobody waits for are dropped; their outcome is unknown to their callers.
+func (s *Store) requeue(calls []*call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	back := make([]*call, 0, len(calls)+len(s.queue))
+	for _, c := range calls {
+		if !c.left {
+			c.phase, c.alone = queued, true
+			back = append(back, c)
+		}
+	}
+	s.queue = append(back, s.queue...)
+}
+
+// drain takes all calls out of the queue.
+func (s *Store) drain() []*call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	calls := s.queue
+	s.queue = nil
+	return calls
+}
+
+// expired takes the calls out of the queue that have waited for the lock for as
+// long as they may.
+func (s *Store) expired() []*call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var calls []*call
+	s.queue = slices.DeleteFunc(s.queue, func(c *call) bool {
+		late := time.Since(c.since) >= s.opt.LockWait
+		if late {
+			calls = append(calls, c)
+		}
+		return late
+	})
+	return calls
+}
+
+// finish answers calls.
+func (s *Store) finish(calls []*call, err error) {
+	s.mu.Lock()
+	for _, c := range calls {
+		c.phase, c.err = finished, err
+		if !c.left {
+			c.done <- struct{}{}
+		}
+	}
+	s.mu.Unlock()
+}
+
+// errOtherBoot says that the file was opened by another host while it was open
+// here. Boots are compared in every transaction, so neither host does anything
+// after the other has begun.
+func errOtherBoot(theirs string) error {
+	return fmt.Errorf("%w: its boot id is %q", ErrOtherHost, theirs)
+}
+
+var errNoMeta = errors.New("its meta row is gone")
