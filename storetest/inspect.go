@@ -152,19 +152,21 @@ var inspectProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			evict := q.inspect().Evict
-			k, a, b, w := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, b, w, last := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			t.count("evicting nobody", 0)(evict(t.Context(), k, ""))
 			t.granted("a record to be", p.try(k, a), 1)
 			t.ok("keep", p.keep(k, a, "answer"))
 			a = dibs.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
 			t.waits("a waiter", p.queue(k, w), 0)
+			t.waits("another waiter", p.queue(k, last), 1)
 			t.count("evicting a stranger", 0)(evict(t.Context(), k, b.ID()))
 			t.ok("the holder's renewal", p.renew(k, a, long))
 			t.count("evicting the holder", 1)(evict(t.Context(), k, a.ID()))
 			t.lost("the holder's renewal", p.renew(k, a, long))
 			t.lost("the holder's record", p.keep(k, a, "late"))
 			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
+			t.waits("the other waiter, now the next", p.queue(k, last), 0)
 			t.granted("the waiter", p.queue(k, w), 1)
 			t.done("the record", p.look(k, answerable), "answer")
 

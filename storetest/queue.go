@@ -70,11 +70,13 @@ var queueProperties = []Property{
 				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
 				"abandon": p.abandon,
 			} {
-				k, a, b := key(name), dibs.NewToken(), dibs.NewToken()
+				k, a, b, c := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 				t.granted("the holder", p.try(k, a), 1)
 				t.waits("the waiter", q.queue(k, b), 0)
+				t.waits("another waiter", p.queue(k, c), 1)
 				t.ok(name, end(k, a))
 				t.state("a look at once", p.look(k), dibs.Held)
+				t.waits("the other waiter, now the next", p.queue(k, c), 0)
 				t.state("a try at once", q.try(k, dibs.NewToken()), dibs.Held)
 				t.state("the waiter", q.queue(k, b), dibs.Granted)
 				t.ok("the waiter's renewal", q.renew(k, b, long))

@@ -105,6 +105,30 @@ const (
 	PruneLive Bug = "Prune removes what is alive"
 	// Evict leaves the queue as it is.
 	EvictStrands Bug = "Evict grants nobody"
+	// Its holder's lease is deleted as if nothing had been known.
+	EvictAbandons Bug = "Evict counts as abandonment"
+	// DELETE FROM keys WHERE key = ?.
+	ForgetEvicts Bug = "Forget ends live leases"
+	// The answers come in the order of the sorted keys.
+	BatchSorted Bug = "answers in another order than the claims"
+	// A waiter that asks again is inserted again.
+	AskingMovesBack Bug = "asking again loses the place"
+	// ON CONFLICT DO NOTHING.
+	PlaceNotProlonged Bug = "asking again does not prolong the place"
+	// GREATEST(expires, now + TTL).
+	RenewOnlyExtends Bug = "a renewal cannot shorten a lease"
+	// The row is still there, and its token is the same.
+	DeadLeaseReclaimed Bug = "a dead lease claimed again by its token"
+	// A waiter that gives up its turn settles like a holder.
+	TurnCleans Bug = "a turn given up forgets the abandonment"
+	// The number is written once.
+	AgreementStays Bug = "the agreement on permits outlasts the key's use"
+	// Unknown outcomes are swept with the records.
+	UnknownForgotten Bug = "an unknown outcome is forgotten in time"
+	// The sweep takes whatever has run out.
+	AbandonedForgotten Bug = "an abandoned lease is forgotten at once"
+	// The fingerprint is compared last.
+	MismatchJoins Bug = "a mismatch takes a place"
 	// A waiter that a record answers stays in the queue.
 	KeepLeavesWaiters Bug = "waiters answered by a record keep their places"
 )
@@ -119,4 +143,6 @@ var Bugs = []Bug{
 	KeepNotIdempotent, OfferNeverLapses, OfferAbandons, PlaceStays, ReservedIgnored, ReservedGranted,
 	TakeOver, AbandonedUnreported, AttemptsNotReset, ProgressLeaks, ProgressDropped, KeepsSlices,
 	BatchFails, BatchMerges, LookJoins, ResolveAny, PruneLive, EvictStrands, KeepLeavesWaiters,
+	EvictAbandons, ForgetEvicts, BatchSorted, AskingMovesBack, PlaceNotProlonged, RenewOnlyExtends,
+	DeadLeaseReclaimed, TurnCleans, AgreementStays, UnknownForgotten, AbandonedForgotten, MismatchJoins,
 }

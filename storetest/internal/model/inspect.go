@@ -107,6 +107,9 @@ func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (int, error)
 	}
 	if ended > 0 {
 		st.clean()
+		if s.b.bug == EvictAbandons {
+			st.abandoned++
+		}
 		if s.b.bug != EvictStrands {
 			st.handOver(now)
 		}
@@ -123,6 +126,9 @@ func (s *Store) Forget(ctx context.Context, key dibs.Key) (bool, error) {
 	defer s.b.mu.Unlock()
 	now := s.now()
 	st := s.b.state(key, now)
+	if s.b.bug == ForgetEvicts {
+		delete(s.b.keys, key)
+	}
 	if st.record == nil && st.gone == nil {
 		return false, nil
 	}

@@ -39,7 +39,7 @@ func (s *Store) settle(x dibs.Settlement) error {
 	st := s.b.state(x.Key, now)
 	l := st.holder(x.Token)
 	switch {
-	case l != nil && l.offered:
+	case l != nil && l.offered && s.b.bug != TurnCleans:
 		// It gives up a turn that it may not have heard of. What was abandoned
 		// before stays abandoned.
 		st.remove(x.Token)

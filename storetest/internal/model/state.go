@@ -71,6 +71,12 @@ func (s *state) advance(now time.Time) {
 		}
 		s.handOver(at)
 	}
+	switch {
+	case s.gone == nil:
+	case s.b.bug == AbandonedForgotten && now.Sub(s.gone.ends) > time.Hour,
+		s.b.bug == UnknownForgotten && s.unknown && now.Sub(s.gone.ends) > 7*24*time.Hour:
+		s.clean()
+	}
 	if s.record != nil && !s.record.ends.After(now) && s.b.bug != RecordStays {
 		s.record = nil
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -56,7 +57,23 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 		seen[c.Key] = i
 		answers[i] = s.claim(c)
 	}
+	if s.b.bug == BatchSorted {
+		shuffle(claims, answers)
+	}
 	return nil
+}
+
+// shuffle puts the answers in the order of the keys: the bug BatchSorted.
+func shuffle(claims []dibs.Claim, answers []dibs.Answer) {
+	order := make([]int, len(claims))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return strings.Compare(claims[i].Key.Name, claims[j].Key.Name) })
+	was := slices.Clone(answers)
+	for i, j := range order {
+		answers[i] = was[j]
+	}
 }
 
 func (s *Store) claim(c dibs.Claim) dibs.Answer {
@@ -81,7 +98,13 @@ func (s *Store) claim(c dibs.Claim) dibs.Answer {
 // ask answers a claim that is valid.
 func (s *Store) ask(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 	if len(st.holders) == 0 && len(st.queue) == 0 {
-		st.permits = 0 // the agreement ends with those who made it
+		if s.b.bug != AgreementStays {
+			st.permits = 0 // the agreement ends with those who made it
+		}
+	}
+	if g := st.gone; g != nil && g.token == c.Token && s.b.bug == DeadLeaseReclaimed && len(st.holders) == 0 {
+		st.holders = append(st.holders, *g)
+		st.gone, st.unknown, st.abandoned = nil, false, st.abandoned-1
 	}
 	if l := st.holder(c.Token); l != nil && s.b.bug != ClaimNotIdempotent || l != nil && l.offered {
 		return s.again(st, l, c, now)
@@ -94,6 +117,9 @@ func (s *Store) ask(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 			st.holders = nil
 		}
 		st.leave(c.Token)
+		if s.b.bug == MismatchJoins && c.Mode == dibs.Queue {
+			st.queue = append(st.queue, &place{claim: c, store: s, ends: st.until(now.Add(c.Place))})
+		}
 		st.handOver(now)
 		return dibs.Answer{State: dibs.Mismatch}
 	}
@@ -170,6 +196,11 @@ func (s *Store) wait(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 			st.queue = append(st.queue, p)
 		}
 		i = ahead
+	case s.b.bug == AskingMovesBack && c.Mode == dibs.Queue:
+		st.leave(c.Token)
+		st.queue = append(st.queue, &place{claim: c, store: s, ends: st.until(now.Add(c.Place))})
+	case s.b.bug == PlaceNotProlonged:
+		st.queue[i] = &place{claim: c, store: s, ends: st.queue[i].ends}
 	default:
 		st.queue[i] = &place{claim: c, store: s, ends: st.until(now.Add(c.Place))}
 	}
@@ -245,7 +276,9 @@ func (s *Store) renew(r dibs.Renewal) error {
 	if l == nil || l.offered {
 		return dibs.ErrLost
 	}
-	l.ends = st.until(now.Add(s.b.lasting(r.TTL)))
+	if ends := now.Add(s.b.lasting(r.TTL)); s.b.bug != RenewOnlyExtends || ends.After(l.ends) {
+		l.ends = st.until(ends)
+	}
 	if r.Progress != nil {
 		l.progress = s.b.copy(r.Progress)
 	}
