@@ -1,0 +1,217 @@
+// Package stores opens the store that a URL names. It is the one place that
+// knows every backend.
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/sqlitestore"
+)
+
+// Default is the URL of the store when nobody names one.
+const Default = "sqlite:dibs.db"
+
+// openLimit bounds opening a store, and the first question put to it.
+const openLimit = 10 * time.Second
+
+var (
+	// ErrURL: the URL names no store. The error says what is wrong with it.
+	ErrURL = errors.New("not the URL of a store")
+	// ErrUnusable: the store cannot be reached or used. The error says why.
+	ErrUnusable = errors.New("the store cannot be used")
+)
+
+// Store is an open store.
+type Store struct {
+	dibs.Store
+	url   string
+	close func() error
+}
+
+// String returns the URL without credentials.
+func (s *Store) String() string { return s.url }
+
+// Inspector returns the store's listing and forcing side, or an ErrUnusable.
+func (s *Store) Inspector() (dibs.Inspector, error) {
+	i, ok := s.Store.(dibs.Inspector)
+	if !ok {
+		return nil, fmt.Errorf("%w: %s cannot be looked into", ErrUnusable, s.url)
+	}
+	return i, nil
+}
+
+// Close closes the store.
+func (s *Store) Close() error { return s.close() }
+
+// backend opens the stores of one scheme. rest is the URL after the colon.
+type backend struct {
+	scheme string
+	form   string // how its URLs look
+	// lasting stores outlive the process, so that another one can look into them.
+	lasting bool
+	// check refuses what cannot be the rest of a URL.
+	check func(rest string) error
+	// exists returns an error when there is nothing to look into.
+	exists func(rest string) error
+	open   func(rest string) (dibs.Store, func() error, error)
+}
+
+var backends = []backend{
+	{
+		scheme: "memory", form: "memory:",
+		check: func(rest string) error {
+			if rest != "" {
+				return errors.New("a store in memory has no name: write memory:")
+			}
+			return nil
+		},
+		open: func(string) (dibs.Store, func() error, error) {
+			s, err := memstore.New(nil)
+			if err != nil {
+				return nil, nil, err
+			}
+			return s, s.Close, nil
+		},
+	},
+	{
+		scheme: "sqlite", form: "sqlite:PATH", lasting: true,
+		check: func(rest string) error {
+			switch {
+			case rest == "":
+				return errors.New("the path is missing: write sqlite:PATH, as in " + Default)
+			case strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///"):
+				return fmt.Errorf("a file has no host: write sqlite:%[1]s, or sqlite:/%[1]s if it is absolute", rest[2:])
+			case rest == ":memory:":
+				return errors.New("a store in memory is called memory:")
+			}
+			return nil
+		},
+		exists: func(rest string) error {
+			_, err := os.Stat(rest)
+			if errors.Is(err, fs.ErrNotExist) {
+				return fmt.Errorf("there is no file %s", rest)
+			}
+			return err
+		},
+		open: func(rest string) (dibs.Store, func() error, error) {
+			s, err := sqlitestore.Open(rest, nil)
+			if err != nil {
+				return nil, nil, err
+			}
+			return s, s.Close, nil
+		},
+	},
+}
+
+// Forms returns how the URLs of stores look, for help texts.
+func Forms() []string {
+	forms := make([]string, len(backends))
+	for i, b := range backends {
+		forms[i] = b.form
+	}
+	return forms
+}
+
+// Open opens the store that the URL names, making it if need be, and puts a
+// first question to it. It returns an ErrURL or, within 10 s, an ErrUnusable.
+func Open(ctx context.Context, url string) (*Store, error) {
+	b, rest, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, b, rest)
+}
+
+// OpenExisting is Open for those who look into what others left: it makes
+// nothing, and refuses stores that nobody else can have written to.
+func OpenExisting(ctx context.Context, url string) (*Store, error) {
+	b, rest, err := parse(url)
+	if err != nil {
+		return nil, err
+	}
+	if !b.lasting {
+		return nil, fmt.Errorf("%w: %s: lives and ends with one process, there is nothing to look into; name the store with --store or DIBS_STORE", ErrURL, b.scheme)
+	}
+	if err := b.exists(rest); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	return open(ctx, b, rest)
+}
+
+func parse(url string) (*backend, string, error) {
+	scheme, rest, ok := strings.Cut(url, ":")
+	if !ok {
+		return nil, "", fmt.Errorf("%w: %q has no scheme; the known ones are %s", ErrURL, url, strings.Join(Forms(), ", "))
+	}
+	i := slices.IndexFunc(backends, func(b backend) bool { return b.scheme == scheme })
+	if i < 0 {
+		// The rest may hold a password: only the scheme is repeated.
+		return nil, "", fmt.Errorf("%w: the scheme %q is unknown; the known ones are %s", ErrURL, scheme, strings.Join(Forms(), ", "))
+	}
+	if err := backends[i].check(rest); err != nil {
+		return nil, "", fmt.Errorf("%w: %w", ErrURL, err)
+	}
+	return &backends[i], rest, nil
+}
+
+// open runs the backend's open on a goroutine of its own: a file on a network
+// that hangs must not hang the program.
+func open(ctx context.Context, b *backend, rest string) (*Store, error) {
+	ctx, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	type result struct {
+		store *Store
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		s, closeStore, err := b.open(rest)
+		if err != nil {
+			done <- result{err: err}
+			return
+		}
+		store := &Store{Store: s, url: b.scheme + ":" + rest, close: closeStore}
+		if err := store.probe(ctx); err != nil {
+			closeStore()
+			done <- result{err: err}
+			return
+		}
+		done <- result{store: store}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnusable, r.err)
+		}
+		return r.store, nil
+	case <-ctx.Done():
+		go func() {
+			if r := <-done; r.err == nil {
+				r.store.Close()
+			}
+		}()
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return nil, fmt.Errorf("%w: %s:%s did not answer within %v", ErrUnusable, b.scheme, rest, openLimit)
+		}
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, context.Cause(ctx))
+	}
+}
+
+// probe asks the store something.
+func (s *Store) probe(ctx context.Context) error {
+	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: dibs.Look, Permits: 1}}
+	answers := make([]dibs.Answer, 1)
+	if err := s.Claim(ctx, claims, answers); err != nil {
+		return err
+	}
+	return answers[0].Err
+}
