@@ -101,7 +101,7 @@ func (tx *transaction) claimBusy(c *dibs.Claim, a *dibs.Answer) error {
 // answer finds the answers that need neither a lease nor a place: the fingerprint
 // differs, a record answers, or the outcome is unknown.
 func (tx *transaction) answer(ks *keyState, c *dibs.Claim, a *dibs.Answer) (bool, error) {
-	if ks.differs(c.Fingerprint) {
+	if ks.differs(c.Token, c.Fingerprint) {
 		a.State = dibs.Mismatch
 		return true, nil
 	}

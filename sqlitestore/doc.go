@@ -12,19 +12,19 @@
 //
 // What happens by itself as time passes is written down when somebody next asks.
 //
-//	          Claim                        Settle Release, Keep
-//	 free ───────────▶ held ────────────────────────────────────▶ free, or
-//	  │                │  ▲                                       offered to
-//	  │ Claim of       │  │ Claim by that token                   the next
-//	  │ a waiter       │  │                                       place
-//	  ▼                │  │
-//	 queued ─────────▶ offered ── dibs.Turn is over ──▶ offered to the next
-//	  │   its turn     │
-//	  │                │ the lease runs out, or Settle Abandon
-//	  │ its Place      ▼
-//	  ▼ runs out      abandoned: the next is granted as attempt n+1
-//	 gone             unknown (AtMostOnce): nobody is, until Evict, Forget or
-//	                  Resolve
+//	         Claim                        Settle Release, Keep
+//	free ───────────▶ held ────────────────────────────────────▶ free, or
+//	 │                │  ▲                                       offered to
+//	 │ Claim of       │  │ Claim by that token                   the next
+//	 │ a waiter       │  │                                       place
+//	 ▼                │  │
+//	queued ─────────▶ offered ── dibs.Turn is over ──▶ offered to the next
+//	 │   its turn     │
+//	 │                │ the lease runs out, or Settle Abandon
+//	 │ its Place      ▼
+//	 ▼ runs out      abandoned: the next is granted as attempt n+1
+//	gone             unknown (AtMostOnce): nobody is, until Evict, Forget or
+//	                 Resolve
 //
 // # Time
 //

@@ -3,6 +3,8 @@ package sqlitestore
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"syscall"
 
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
@@ -75,6 +77,10 @@ func fault(path string, err error) error {
 	if e, ok := errors.AsType[*lite.Error](err); ok {
 		var kind error
 		switch e.Code {
+		case lite.IOErr:
+			if e.Errno == syscall.ENOSPC || e.Errno == syscall.EDQUOT {
+				kind = ErrDiskFull
+			}
 		case lite.Busy, lite.Locked:
 			kind = ErrLocked
 		case lite.NotADB:
@@ -96,13 +102,5 @@ func fault(path string, err error) error {
 // isCode reports whether SQLite said one of the codes.
 func isCode(err error, codes ...lite.Code) bool {
 	e, ok := errors.AsType[*lite.Error](err)
-	if !ok {
-		return false
-	}
-	for _, c := range codes {
-		if e.Code == c {
-			return true
-		}
-	}
-	return false
+	return ok && slices.Contains(codes, e.Code)
 }

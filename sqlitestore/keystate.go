@@ -207,10 +207,10 @@ func (ks *keyState) permits() int64 {
 }
 
 // differs reports whether the fingerprint is not that of whoever holds the key
-// or abandoned it last, not counting the token's own offer.
-func (ks *keyState) differs(f dibs.Fingerprint) bool {
+// or abandoned it last. The token's own offer does not count.
+func (ks *keyState) differs(t dibs.Token, f dibs.Fingerprint) bool {
 	for i := range ks.live {
-		if ks.live[i].fingerprint.Differs(f) {
+		if ks.live[i].token != t && ks.live[i].fingerprint.Differs(f) {
 			return true
 		}
 	}

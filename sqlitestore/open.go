@@ -126,17 +126,23 @@ func (s *Store) setUp() error {
 	if s.conn.ReadOnly() {
 		return ErrReadOnly
 	}
+	if fresh {
+		// It has to come before the first page is written.
+		if err := s.conn.Exec("PRAGMA auto_vacuum = INCREMENTAL"); err != nil {
+			return err
+		}
+	}
+	if mode, err := s.conn.QueryText("PRAGMA journal_mode = WAL"); err != nil {
+		return err
+	} else if mode != "wal" {
+		return fmt.Errorf("its filesystem does not do what a write-ahead log needs (the journal mode is %q)", mode)
+	}
 	pragmas := []string{
-		"PRAGMA journal_mode = WAL",
 		"PRAGMA synchronous = FULL",
 		"PRAGMA wal_autocheckpoint = 1000",
 		"PRAGMA journal_size_limit = 16777216",
 		"PRAGMA cache_size = -16384",
 		"PRAGMA temp_store = MEMORY",
-	}
-	if fresh {
-		// It has to come before the first page is written.
-		pragmas = append([]string{"PRAGMA auto_vacuum = INCREMENTAL"}, pragmas...)
 	}
 	for _, pragma := range pragmas {
 		if err := s.conn.Exec(pragma); err != nil {

@@ -19,6 +19,9 @@ const (
 	vacuumSQL = "PRAGMA incremental_vacuum(64)"
 	// scanRows is how many rows one transaction looks at.
 	scanRows = 512
+	// scanEvery is how often the tables of leases and of waiters, which are not
+	// in the order in which they end, are walked through in the background.
+	scanEvery = 10 * time.Minute
 	// spare is how many free pages a file keeps for what comes next.
 	spare = 256
 )
@@ -46,6 +49,7 @@ func (s *Store) prunes() {
 	timer := time.NewTimer(s.opt.PruneEvery)
 	defer timer.Stop()
 	var p pruning
+	var scanned time.Time
 	for {
 		select {
 		case <-timer.C:
@@ -54,6 +58,11 @@ func (s *Store) prunes() {
 		}
 		if p.done || p.left == 0 {
 			p = pruning{left: math.MaxInt, forget: p.lastWake}
+			if time.Since(scanned) < scanEvery {
+				p.waiters.done, p.leases.done = true, true
+			} else {
+				scanned = time.Now()
+			}
 		}
 		// What is wrong with the file is told to those who make calls.
 		err := s.pruneStep(ctx, &p)

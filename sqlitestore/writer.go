@@ -77,7 +77,7 @@ func (s *Store) lock() bool {
 			return false
 		}
 		s.setBlocked(true)
-		s.finish(s.expired(), fault(s.path, fmt.Errorf("%w: %w after %v", ErrLocked, err, s.opt.LockWait)))
+		s.finish(s.expired(), &FileError{Path: s.path, Err: fmt.Errorf("%w, for %v now: %w", ErrLocked, s.opt.LockWait, err)})
 		select {
 		case <-time.After(wait/2 + rand.N(wait)):
 		case <-s.closing:
@@ -119,7 +119,7 @@ func (s *Store) run(calls []*call) {
 	}
 	if err != nil {
 		s.rollback()
-		if len(calls) > 1 {
+		if len(calls) > 1 && isCode(err, lite.Full, lite.IOErr, lite.NoMem, lite.TooBig) {
 			// One of them may be to blame, one that is too large for the disk
 			// for instance. Nothing was done, so each can have its own try.
 			s.requeue(calls)

@@ -2,6 +2,7 @@ package lite
 
 import (
 	"fmt"
+	"syscall"
 
 	"modernc.org/libc"
 	lib "modernc.org/sqlite/lib"
@@ -22,14 +23,16 @@ const (
 	IOErr     Code = lib.SQLITE_IOERR
 	Perm      Code = lib.SQLITE_PERM
 	Auth      Code = lib.SQLITE_AUTH
+	NoMem     Code = lib.SQLITE_NOMEM
 	TooBig    Code = lib.SQLITE_TOOBIG
 	Violation Code = lib.SQLITE_CONSTRAINT
 )
 
 // Error is what SQLite said.
 type Error struct {
-	Code     Code  // primary
-	Extended int32 // with its detail
+	Code     Code          // primary
+	Extended int32         // with its detail
+	Errno    syscall.Errno // what the system said last, 0 if that is not known
 	Text     string
 }
 
@@ -40,5 +43,9 @@ func (c *Conn) fail(rc int32) error {
 	if c.db != 0 && lib.Xsqlite3_extended_errcode(c.tls, c.db) == rc {
 		text = libc.GoString(lib.Xsqlite3_errmsg(c.tls, c.db))
 	}
-	return &Error{Code: Code(rc & 0xff), Extended: rc, Text: text}
+	e := &Error{Code: Code(rc & 0xff), Extended: rc, Text: text}
+	if c.db != 0 {
+		e.Errno = syscall.Errno(lib.Xsqlite3_system_errno(c.tls, c.db))
+	}
+	return e
 }

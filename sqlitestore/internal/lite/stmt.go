@@ -20,6 +20,7 @@ type Stmt struct {
 	buf   uintptr // scratch bytes for blobs, made when first needed
 	used  uintptr
 	large []largeBlob
+	noMem bool // a binding found no memory
 }
 
 // largeBlob is a binding that did not fit into the scratch bytes.
@@ -52,13 +53,17 @@ func (s *Stmt) BindString(i int, v string) { s.bind(i, unsafe.StringData(v), len
 
 func (s *Stmt) bind(i int, from *byte, n int) {
 	if s.buf == 0 {
-		s.buf = s.malloc(scratch)
+		if s.buf = s.malloc(scratch); s.buf == 0 {
+			return
+		}
 	}
 	to := s.buf + s.used
 	if uintptr(n) <= scratch-s.used {
 		s.used += uintptr(n)
 	} else {
-		to = s.malloc(n)
+		if to = s.malloc(n); to == 0 {
+			return
+		}
 		s.large = append(s.large, largeBlob{i, to})
 	}
 	if n > 0 {
@@ -70,14 +75,15 @@ func (s *Stmt) bind(i int, from *byte, n int) {
 
 func (s *Stmt) malloc(n int) uintptr {
 	p := libc.Xmalloc(s.c.tls, types.Size_t(n))
-	if p == 0 {
-		panic("lite: out of memory")
-	}
+	s.noMem = s.noMem || p == 0
 	return p
 }
 
 // Step runs the statement to its next row and reports whether there is one.
 func (s *Stmt) Step() (bool, error) {
+	if s.noMem {
+		return false, s.c.fail(lib.SQLITE_NOMEM)
+	}
 	switch rc := lib.Xsqlite3_step(s.c.tls, s.p); rc {
 	case lib.SQLITE_ROW:
 		return true, nil
@@ -99,7 +105,7 @@ func (s *Stmt) Run() (bool, error) {
 func (s *Stmt) Reset() {
 	// It repeats the error that Step has returned already.
 	lib.Xsqlite3_reset(s.c.tls, s.p)
-	s.used = 0
+	s.used, s.noMem = 0, false
 	for _, b := range s.large {
 		s.BindNull(b.param)
 		libc.Xfree(s.c.tls, b.p)

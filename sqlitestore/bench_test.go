@@ -1,0 +1,179 @@
+package sqlitestore
+
+import (
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// BenchmarkClaimSettle measures a durable claim and its durable settlement, each
+// a call of one element, by that many goroutines at once. One goroutine is the
+// floor that group commit is measured against.
+func BenchmarkClaimSettle(b *testing.B) {
+	for _, outcome := range []dibs.Outcome{dibs.Release, dibs.Keep} {
+		for _, n := range []int{1, 64, 512} {
+			name := map[dibs.Outcome]string{dibs.Release: "release", dibs.Keep: "keep"}[outcome]
+			b.Run(fmt.Sprintf("%s/goroutines=%d", name, n), func(b *testing.B) {
+				s := benchStore(b)
+				data := make([]byte, 500)
+				concurrently(b, n, func(i int64) {
+					c := dibs.Claim{
+						Key:   dibs.Key{Namespace: "bench", Name: "key-" + strconv.FormatInt(i, 10)},
+						Token: dibs.NewToken(), TTL: time.Minute, Permits: 1,
+					}
+					x := dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome}
+					if outcome == dibs.Keep {
+						c.MaxAge = dibs.AnyAge
+						x.Data, x.Retention = data, time.Hour
+					}
+					mustGrant(b, s, c)
+					mustSettle(b, s, x)
+				})
+			})
+		}
+	}
+}
+
+// BenchmarkReplay measures claims that a record answers.
+func BenchmarkReplay(b *testing.B) {
+	const keys = 1000
+	for _, n := range []int{1, 64} {
+		b.Run(fmt.Sprintf("goroutines=%d", n), func(b *testing.B) {
+			s := benchStore(b)
+			key := func(i int64) dibs.Key { return dibs.Key{Name: "key-" + strconv.FormatInt(i%keys, 10)} }
+			for i := range int64(keys) {
+				token := dibs.NewToken()
+				mustGrant(b, s, dibs.Claim{Key: key(i), Token: token, TTL: time.Minute, Permits: 1})
+				mustSettle(b, s, dibs.Settlement{
+					Key: key(i), Token: token, Outcome: dibs.Keep, Data: make([]byte, 500), Retention: time.Hour,
+				})
+			}
+			b.ResetTimer()
+			concurrently(b, n, func(i int64) {
+				c := dibs.Claim{Key: key(i), Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, MaxAge: dibs.AnyAge}
+				if a := claimOne(b, s, c); a.State != dibs.Done || len(a.Record.Data) != 500 {
+					b.Errorf("the claim was answered %+v", a)
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkBatch measures calls of many elements, as a client makes them.
+func BenchmarkBatch(b *testing.B) {
+	for _, n := range []int{64, 512} {
+		b.Run(fmt.Sprintf("elements=%d", n), func(b *testing.B) {
+			s := benchStore(b)
+			claims, answers := make([]dibs.Claim, n), make([]dibs.Answer, n)
+			settlements, errs := make([]dibs.Settlement, n), make([]error, n)
+			serial := 0
+			for b.Loop() {
+				for i := range claims {
+					serial++
+					claims[i] = dibs.Claim{
+						Key:   dibs.Key{Name: "key-" + strconv.Itoa(serial)},
+						Token: dibs.NewToken(), TTL: time.Minute, Permits: 1,
+					}
+					settlements[i] = dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token}
+				}
+				clear(answers)
+				if err := s.Claim(b.Context(), claims, answers); err != nil {
+					b.Fatal(err)
+				}
+				if err := s.Settle(b.Context(), settlements, errs); err != nil {
+					b.Fatal(err)
+				}
+				if answers[n-1].State != dibs.Granted || errs[n-1] != nil {
+					b.Fatal(answers[n-1], errs[n-1])
+				}
+			}
+			b.ReportMetric(float64(b.N*n)/b.Elapsed().Seconds(), "pairs/s")
+		})
+	}
+}
+
+// BenchmarkLongQueue measures asking again with 10,000 waiters on one key.
+func BenchmarkLongQueue(b *testing.B) {
+	s := benchStore(b)
+	key := dibs.Key{Name: "popular"}
+	claims := make([]dibs.Claim, 10_001)
+	for i := range claims {
+		claims[i] = dibs.Claim{
+			Key: key, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Hour, Place: time.Hour, Permits: 1,
+		}
+	}
+	if err := s.Claim(b.Context(), claims, make([]dibs.Answer, len(claims))); err != nil {
+		b.Fatal(err)
+	}
+	i := 0
+	for b.Loop() {
+		i++
+		if a := claimOne(b, s, claims[1+i%10_000]); a.State != dibs.Held {
+			b.Fatalf("the claim was answered %+v", a)
+		}
+	}
+}
+
+func benchStore(b *testing.B) *Store {
+	s, err := Open(filepath.Join(b.TempDir(), "dibs.db"), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			b.Error(err)
+		}
+	})
+	return s
+}
+
+// concurrently runs b.N times f in n goroutines.
+func concurrently(b *testing.B, n int, f func(i int64)) {
+	var next atomic.Int64
+	var running sync.WaitGroup
+	for range n {
+		running.Go(func() {
+			for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
+				f(i)
+			}
+		})
+	}
+	running.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "ops/s")
+}
+
+func claimOne(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
+	answers := [1]dibs.Answer{}
+	if err := s.Claim(t.Context(), []dibs.Claim{c}, answers[:]); err != nil {
+		t.Errorf("claim: %v", err)
+	}
+	return answers[0]
+}
+
+func mustGrant(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
+	a := claimOne(t, s, c)
+	if a.State != dibs.Granted {
+		t.Errorf("the claim was answered %+v", a)
+	}
+	return a
+}
+
+func settleOne(t testing.TB, s *Store, x dibs.Settlement) error {
+	errs := [1]error{}
+	if err := s.Settle(t.Context(), []dibs.Settlement{x}, errs[:]); err != nil {
+		t.Errorf("settle: %v", err)
+	}
+	return errs[0]
+}
+
+func mustSettle(t testing.TB, s *Store, x dibs.Settlement) {
+	if err := settleOne(t, s, x); err != nil {
+		t.Errorf("settle: %v", err)
+	}
+}
