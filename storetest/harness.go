@@ -36,6 +36,10 @@ type Harness struct {
 	// Wake is how long a wake-up may take; 2 s when 0.
 	Wake time.Duration
 
+	// Seed makes the random schedules those of an earlier run, which logged it;
+	// 0 makes new ones.
+	Seed uint64
+
 	// Parallel is how many trials may wait at the same time; 12 when 0. It is
 	// not used with Virtual.
 	Parallel int

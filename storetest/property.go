@@ -34,6 +34,7 @@ func Properties() []Property {
 		pruneProperties,
 		inspectProperties,
 		raceProperties,
+		scheduleProperties,
 		cancelProperties,
 		clockProperties,
 		fenceProperties,

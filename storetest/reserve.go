@@ -125,15 +125,17 @@ var reserveProperties = []Property{
 	},
 	{
 		Name: "ReservedPlaceBlocksPermits",
-		Why:  "A key with several permits has one queue too: a reserved place at its head holds back those behind it, although permits are free.",
+		Why:  "A key with several permits has one queue too: a reserved place at its head holds back those behind it, although permits are free, and lets them go in the step in which it is redeemed.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, a, reserved, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, reserved, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			t.granted("a holder", p.try(k, a, permits(3)), 1)
 			t.waits("reserving", p.reserve(k, reserved, permits(3)), 0)
 			t.waits("a waiter", p.queue(k, b, permits(3)), 1)
+			t.waits("another waiter", p.queue(k, c, permits(3)), 2)
 			t.state("a stranger", p.try(k, dibs.NewToken(), permits(3)), dibs.Held)
 			t.granted("the job", p.try(k, reserved, permits(3)), 1)
+			t.waits("the other waiter, now the next", p.queue(k, c, permits(3)), 0)
 			t.granted("the waiter", p.queue(k, b, permits(3)), 1)
 			t.state("a stranger", p.try(k, dibs.NewToken(), permits(3)), dibs.Held)
 		},

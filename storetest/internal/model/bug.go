@@ -127,6 +127,8 @@ const (
 	UnknownForgotten Bug = "an unknown outcome is forgotten in time"
 	// The sweep takes whatever has run out.
 	AbandonedForgotten Bug = "an abandoned lease is forgotten at once"
+	// Only a settlement looks at the queue.
+	RedeemStrands Bug = "redeeming a place grants nobody behind it"
 	// The fingerprint is compared last.
 	MismatchJoins Bug = "a mismatch takes a place"
 	// A waiter that a record answers stays in the queue.
@@ -145,4 +147,5 @@ var Bugs = []Bug{
 	BatchFails, BatchMerges, LookJoins, ResolveAny, PruneLive, EvictStrands, KeepLeavesWaiters,
 	EvictAbandons, ForgetEvicts, BatchSorted, AskingMovesBack, PlaceNotProlonged, RenewOnlyExtends,
 	DeadLeaseReclaimed, TurnCleans, AgreementStays, UnknownForgotten, AbandonedForgotten, MismatchJoins,
+	RedeemStrands,
 }

@@ -176,9 +176,12 @@ func (s *Store) wait(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 	}
 	if free && mine && c.Mode != dibs.Reserve {
 		st.leave(c.Token)
-		l := st.grant(c, now)
+		answer := granted(st.grant(c, now))
 		st.gone = nil
-		return granted(l)
+		if s.b.bug != RedeemStrands {
+			st.handOver(now) // to those whom a reserved place held back
+		}
+		return answer
 	}
 
 	st.permits = c.Permits

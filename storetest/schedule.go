@@ -1,0 +1,279 @@
+package storetest
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/storetest/internal/model"
+)
+
+var scheduleProperties = []Property{
+	{
+		Name:  "RandomSchedules",
+		Why:   "What nobody thought of: some callers in some processes claim, renew and settle a key in random order, and after each step the store must say what the simplest correct store says.",
+		Heavy: true,
+		Check: func(t *Trial) {
+			seed := t.h.Seed
+			if seed == 0 {
+				seed = rand.Uint64()
+			}
+			procs := []*process{t.process(), t.process(), t.process()}
+			// Turns last a second in the model too, by its own clock: a
+			// schedule that takes too long for that is cut short.
+			const schedules, steps, most = 40, 60, dibs.Turn / 2
+			compared := 0
+			for n := range schedules {
+				s := newSchedule(t, procs, seed, n)
+				start := time.Now()
+				for range steps {
+					if time.Since(start) > most {
+						break
+					}
+					s.step(start.Add(most))
+					compared++
+				}
+			}
+			t.Logf("seed %d: %d steps compared", seed, compared)
+		},
+	},
+}
+
+// schedule is a random run of operations on one key, made both on the store
+// and on a model. It keeps to what the contract settles: where two answers are
+// right, the operation is not made.
+type schedule struct {
+	t     *Trial
+	rnd   *rand.Rand
+	procs []*process
+	model *process
+	key   dibs.Key
+	log   []string
+
+	permits int
+	actors  []*actor
+	// fences has the store's fence of each grant, by the model's.
+	fences map[uint64]uint64
+	last   uint64
+}
+
+// actor is one caller with one token at a time. What it asks for it asks for
+// throughout, as a real one does.
+type actor struct {
+	name       string
+	token      dibs.Token
+	maxAge     time.Duration
+	print      dibs.Fingerprint
+	atMostOnce bool
+	reserves   bool // and redeems later
+	redeemed   bool
+	kept       *dibs.Settlement // sent already; may be sent again
+}
+
+func newSchedule(t *Trial, procs []*process, seed uint64, n int) *schedule {
+	s := &schedule{
+		t: t, rnd: rand.New(rand.NewPCG(seed, uint64(n))), procs: procs,
+		model: &process{t: t, store: model.New(model.None).Open(0)},
+		key:   key("schedule " + itoa(n)), permits: 1, fences: map[uint64]uint64{},
+	}
+	s.log = append(s.log, fmt.Sprintf("seed %d, schedule %d", seed, n))
+	flavour := s.rnd.IntN(3)
+	if flavour == 2 {
+		s.permits = 2 + s.rnd.IntN(2)
+	}
+	for i := range 6 {
+		a := &actor{name: string(rune('a' + i)), token: s.token()}
+		switch flavour {
+		case 0: // an idempotency key
+			a.maxAge, a.print = dibs.AnyAge, printOf("this")
+			a.atMostOnce = n%2 == 0
+			if i == 5 {
+				a.print = printOf("that")
+			}
+		case 1: // a lock, with some who look at the record first
+			if i >= 4 {
+				a.maxAge = dibs.AnyAge
+			}
+			a.reserves = i < 2
+		case 2: // a semaphore
+			a.reserves = i < 2
+		}
+		s.actors = append(s.actors, a)
+	}
+	return s
+}
+
+// token returns a token that depends on the seed alone.
+func (s *schedule) token() dibs.Token {
+	var t dibs.Token
+	for i := range t {
+		t[i] = byte(s.rnd.Uint32())
+	}
+	return t
+}
+
+// step makes one random operation and compares the answers.
+func (s *schedule) step(deadline time.Time) {
+	s.t.Helper()
+	a := s.actors[s.rnd.IntN(len(s.actors))]
+	p := s.procs[s.rnd.IntN(len(s.procs))]
+	holds, offered := s.holds(a)
+	waits := s.waits(a)
+	switch op := s.rnd.IntN(10); {
+	case a.kept != nil:
+		s.settle(p, a, *a.kept, deadline)
+		a.kept = nil
+		a.token, a.redeemed = s.token(), false
+	case op < 5:
+		s.claim(p, a, holds, deadline)
+	case op < 7 && !offered:
+		s.renew(p, a, deadline)
+	case op >= 7:
+		x := dibs.Settlement{Key: s.key, Token: a.token}
+		if !offered && !waits {
+			x.Outcome = dibs.Outcome(s.rnd.IntN(3))
+		}
+		if x.Outcome == dibs.Keep {
+			x.Data, x.Retention = []byte("by "+a.token.ID()), long
+		}
+		s.settle(p, a, x, deadline)
+		a.kept = &x
+		if s.rnd.IntN(2) == 0 {
+			a.kept = nil
+			a.token, a.redeemed = s.token(), false
+		}
+	}
+}
+
+// holds reports what the model knows of the actor's lease.
+func (s *schedule) holds(a *actor) (holds, offered bool) {
+	for _, e := range s.model.list(dibs.Query{ID: a.token.ID()}) {
+		for _, at := range e.Attempts {
+			if at.ID == a.token.ID() && at.Left > 0 {
+				return true, at.Offered
+			}
+		}
+	}
+	return false, false
+}
+
+// waits reports whether the model has a place for the actor.
+func (s *schedule) waits(a *actor) bool {
+	c := s.ask(a)
+	c.Mode = dibs.Look
+	return s.model.claim(c).Queued
+}
+
+func (s *schedule) ask(a *actor) dibs.Claim {
+	return dibs.Claim{
+		Key: s.key, Token: a.token, TTL: long, Place: long, Permits: s.permits,
+		Fingerprint: a.print, MaxAge: a.maxAge, AtMostOnce: a.atMostOnce,
+	}
+}
+
+func (s *schedule) claim(p *process, a *actor, holds bool, deadline time.Time) {
+	s.t.Helper()
+	c := s.ask(a)
+	c.Mode = []dibs.Mode{dibs.Try, dibs.Queue, dibs.Queue, dibs.Look}[s.rnd.IntN(4)]
+	switch {
+	case holds && c.Mode == dibs.Look:
+		c.Mode = dibs.Try
+	case a.reserves && !holds && !a.redeemed && s.rnd.IntN(2) == 0:
+		c.Mode = dibs.Reserve
+	case c.Mode == dibs.Queue:
+		a.redeemed = true
+	}
+	want, got := s.model.claim(c), p.claim(c)
+	s.note("%s claims in mode %d: %s, want %s", a.name, c.Mode, describe(got), describe(want))
+	if s.overdue(deadline) {
+		return
+	}
+	ok := got.Err == nil && got.State == want.State
+	switch {
+	case !ok:
+	case got.State == dibs.Granted:
+		ok = s.fence(want.Fence, got.Fence)
+		if s.permits == 1 { // else "in a row" is nobody's order
+			ok = ok && got.Attempt == want.Attempt &&
+				(len(want.Progress) == 0 || bytes.Equal(got.Progress, want.Progress))
+		}
+	case got.State == dibs.Held:
+		ok = got.Queued == want.Queued && got.Ahead >= want.Ahead &&
+			(want.Ahead > 0 || got.Ahead == 0 || !got.Queued) && (got.Left > 0 || c.Mode == dibs.Reserve)
+	case got.State == dibs.Done:
+		ok = bytes.Equal(got.Record.Data, want.Record.Data)
+	default:
+		ok = got.ID == want.ID && got.Permits == want.Permits
+	}
+	s.check(ok)
+}
+
+// fence reports whether a grant's fence is right: always the same for one
+// grant, and for a mutex above all before it.
+func (s *schedule) fence(grant, got uint64) bool {
+	if known, ok := s.fences[grant]; ok {
+		return got == known
+	}
+	for _, other := range s.fences {
+		if other == got {
+			return false
+		}
+	}
+	s.fences[grant] = got
+	rises := got > s.last || s.permits > 1
+	s.last = max(s.last, got)
+	return rises
+}
+
+func (s *schedule) renew(p *process, a *actor, deadline time.Time) {
+	s.t.Helper()
+	r := dibs.Renewal{Key: s.key, Token: a.token, TTL: long}
+	if s.rnd.IntN(2) == 0 {
+		r.Progress = []byte("step " + itoa(s.rnd.IntN(100)))
+	}
+	want, got := s.model.renewals(r)[0], p.renewals(r)[0]
+	s.note("%s renews: %v, want %v", a.name, got, want)
+	if !s.overdue(deadline) {
+		s.check(isLost(got) == isLost(want) && (got == nil) == (want == nil))
+	}
+}
+
+func (s *schedule) settle(p *process, a *actor, x dibs.Settlement, deadline time.Time) {
+	s.t.Helper()
+	want, got := s.model.settlements(x)[0], p.settlements(x)[0]
+	s.note("%s settles with outcome %d: %v, want %v", a.name, x.Outcome, got, want)
+	if !s.overdue(deadline) {
+		s.check(isLost(got) == isLost(want) && (got == nil) == (want == nil))
+	}
+}
+
+// overdue reports whether the last answers came too late to be compared.
+func (s *schedule) overdue(deadline time.Time) bool { return time.Now().After(deadline) }
+
+func (s *schedule) note(format string, args ...any) {
+	s.log = append(s.log, fmt.Sprintf(format, args...))
+}
+
+func (s *schedule) check(ok bool) {
+	s.t.Helper()
+	if !ok {
+		s.t.Fatalf("the last of these answers is wrong (set Harness.Seed to have them again):\n\t%s",
+			strings.Join(s.log, "\n\t"))
+	}
+}
+
+// describe prints of an answer what is compared.
+func describe(a dibs.Answer) string {
+	switch a.State {
+	case dibs.Granted:
+		return fmt.Sprintf("Granted fence %d attempt %d progress %q", a.Fence, a.Attempt, a.Progress)
+	case dibs.Held:
+		return fmt.Sprintf("Held Queued %v Ahead %d", a.Queued, a.Ahead)
+	case dibs.Done:
+		return fmt.Sprintf("Done %q", a.Record.Data)
+	}
+	return fmt.Sprintf("%s ID %q permits %d %v", stateName(a.State), a.ID, a.Permits, a.Err)
+}
