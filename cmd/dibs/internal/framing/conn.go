@@ -26,59 +26,55 @@ func (l Listener) Accept() (net.Conn, error) {
 type Conn struct {
 	net.Conn
 
-	mu      sync.Mutex // guards scanner: a server may read in the background
+	mu      sync.Mutex // a server may read in the background
 	scanner Scanner
+	heard   time.Time // when the last bytes of a body came that has not ended
+	served  int       // requests that reached the handler
 
-	bad   atomic.Int64 // the first ambiguous request; 0: none
-	owing atomic.Bool  // the peer has begun a request and not sent all of it
-	aside atomic.Bool
-	heard atomic.Int64 // when the last bytes came, in UnixNano
-
-	served atomic.Int64 // requests that reached the handler
+	aside atomic.Bool // what follows is not HTTP/1
 }
 
 // Read reads from the connection and scans what it read.
 func (c *Conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 && !c.aside.Load() {
-		c.mu.Lock()
-		c.scanner.Scan(p[:n])
-		bad, owing, aside := c.scanner.bad, c.scanner.Owing(), c.scanner.state == aside
-		c.mu.Unlock()
-		if bad != 0 {
-			c.bad.Store(int64(bad))
-		}
-		if aside {
-			c.aside.Store(true)
-		}
-		c.owing.Store(owing)
-		if owing {
-			c.heard.Store(time.Now().UnixNano())
-		}
+		c.scan(p[:n])
 	}
 	return n, err
+}
+
+func (c *Conn) scan(p []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.scanner.Scan(p)
+	if c.scanner.state == aside && c.scanner.bad == 0 {
+		c.aside.Store(true)
+	}
+	if c.scanner.Owing() {
+		c.heard = time.Now()
+	}
 }
 
 // Admit is called once by the handler of each HTTP/1 request of the
 // connection, in their order. It reports whether the request's framing means
 // one thing only.
 func (c *Conn) Admit() bool {
-	served := c.served.Add(1)
-	bad := c.bad.Load()
-	return bad == 0 || served < bad
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.served++
+	return c.scanner.bad == 0 || c.served < c.scanner.bad
 }
 
 // Aside tells that what follows on the connection is not HTTP/1 requests.
-func (c *Conn) Aside() {
-	c.aside.Store(true)
-	c.owing.Store(false)
-}
+func (c *Conn) Aside() { c.aside.Store(true) }
 
-// Silent returns for how long the peer, in the middle of sending a request,
-// has sent nothing; 0 when it is not in the middle of one.
+// Silent returns for how long the peer has sent nothing of the body that it
+// owes to the request that is being served; 0 when it owes none.
 func (c *Conn) Silent() time.Duration {
-	if !c.owing.Load() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.aside.Load() || !c.scanner.Owing() || c.scanner.requests != c.served {
 		return 0
 	}
-	return time.Since(time.Unix(0, c.heard.Load()))
+	return time.Since(c.heard)
 }

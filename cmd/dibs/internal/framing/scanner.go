@@ -81,14 +81,9 @@ func (s *Scanner) Scan(p []byte) {
 // ambiguously; 0 when there was none so far.
 func (s *Scanner) Bad() int { return s.bad }
 
-// Owing reports whether the peer is in the middle of a request: it has begun
-// one and has not sent all of it.
-func (s *Scanner) Owing() bool {
-	return s.state != aside && (s.state != start || s.size > 0)
-}
-
-// Aside ends the scanning: what follows is not HTTP/1.
-func (s *Scanner) Aside() { s.state = aside }
+// Owing reports whether the peer has sent the header of a request and not all
+// of its body.
+func (s *Scanner) Owing() bool { return body <= s.state && s.state <= trailer }
 
 // keep remembers what is needed of a part of the current line.
 func (s *Scanner) keep(p []byte) {

@@ -1,0 +1,42 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+)
+
+// readyLimit is how long the store may take to answer a readiness check.
+const readyLimit = 3 * time.Second
+
+// adminHandler serves what is not the origin's: /healthz says that the process
+// is alive, /readyz that it takes requests and its store answers.
+func (s *Server) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		say(w, http.StatusOK, "alive")
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if s.life.stopped() {
+			say(w, http.StatusServiceUnavailable, "stopping")
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), readyLimit)
+		defer cancel()
+		if _, err := s.client.Held(ctx, "dibs probe"); err != nil {
+			s.log.Warn("not ready", "error", err)
+			say(w, http.StatusServiceUnavailable, "the store does not answer")
+			return
+		}
+		say(w, http.StatusOK, "ready")
+	})
+	return mux
+}
+
+func say(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text+"\n")
+}

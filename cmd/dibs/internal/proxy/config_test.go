@@ -1,0 +1,173 @@
+package proxy
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// load loads a configuration from a file's text and flags.
+func load(t *testing.T, text string, flags ...string) (*Config, error) {
+	t.Helper()
+	file := ""
+	if text != "" {
+		file = filepath.Join(t.TempDir(), "dibs.yaml")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
+	new(Config).Bind(fs)
+	if err := fs.Parse(flags); err != nil {
+		return nil, err
+	}
+	return Load(file, fs)
+}
+
+// TestLoad: flags come before the file, the file before the defaults, and a
+// route before both.
+func TestLoad(t *testing.T) {
+	c, err := load(t, `
+listen: 127.0.0.1:0
+upstream: http://127.0.0.1:3000
+retention: 48h
+max-body: 2MiB
+max-stored: 1000
+methods: [POST, PATCH]
+routes:
+  - host: api.example.com
+    path: /v1/charges/**
+    methods: POST
+    require-key: true
+    on-crash: at-most-once
+    retention: 72h
+  - path: /v1/uploads/*
+    methods: PUT, PATCH
+    max-body: 64 MiB
+    upstream: http://127.0.0.1:3001
+`, "--lease", "10s", "--max-body", "3MiB", "--scope", "header:X-Tenant")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Listen != "127.0.0.1:0" || c.Retention != 48*time.Hour || c.MaxBody != 3<<20 || c.MaxStored != 1000 ||
+		c.Lease != 10*time.Second || c.Scope != "header:X-Tenant" || !slices.Equal(c.Methods, List{"POST", "PATCH"}) {
+		t.Errorf("the top is %+v", c)
+	}
+	if len(c.Routes) != 2 {
+		t.Fatalf("there are %d routes", len(c.Routes))
+	}
+	first, second := c.Routes[0], c.Routes[1]
+	if first.Host != "api.example.com" || !first.RequireKey || first.OnCrash != "at-most-once" || first.Retention != 72*time.Hour ||
+		first.Lease != 10*time.Second || first.MaxBody != 3<<20 || first.Upstream != "http://127.0.0.1:3000" {
+		t.Errorf("the first route is %+v", first)
+	}
+	if second.RequireKey || second.OnCrash != "takeover" || second.MaxBody != 64<<20 || second.Retention != 48*time.Hour ||
+		second.Upstream != "http://127.0.0.1:3001" || !slices.Equal(second.Methods, List{"PUT", "PATCH"}) {
+		t.Errorf("the second route is %+v", second)
+	}
+}
+
+// TestLoadRefuses: what is wrong is named, with its line where there is one.
+func TestLoadRefuses(t *testing.T) {
+	up := "--upstream=http://x"
+	tests := []struct {
+		text, flag string
+		want       []string
+	}{
+		{flag: "--lease=30s", want: []string{"upstream: it is missing"}},
+		{flag: up + " --lease=500ms", want: []string{"lease", "at least 1s"}},
+		{flag: up + " --lease=soon", want: []string{"lease"}},
+		{flag: up + " --max-body=5MB", want: []string{"max-body", "KiB or MiB"}},
+		{flag: up + " --max-body=-1", want: []string{"max-body"}},
+		{flag: up + " --max-stored=0", want: []string{"max-stored", "at least 1 byte"}},
+		{flag: up + " --max-stored=99999999999999MiB", want: []string{"max-stored"}},
+		{flag: up + " --scope=user", want: []string{"scope", `"user" is none of`}},
+		{flag: up + " --scope=header:", want: []string{"scope", "name is missing"}},
+		{flag: up + " --key=path", want: []string{"key", "header:NAME"}},
+		{flag: up + " --conflict-status=500", want: []string{"conflict-status"}},
+		{flag: up + " --on-oversize=drop", want: []string{"on-oversize", `"drop"`}},
+		{flag: up + " --on-crash=panic", want: []string{"on-crash", `"panic"`}},
+		{flag: up + " --on-store-failure=shut", want: []string{"on-store-failure", `"shut"`}},
+		{flag: up + " --fingerprint=yaml", want: []string{"fingerprint", `"yaml"`}},
+		{flag: up + " --methods=POST,,PUT", want: []string{"methods", "empty element"}},
+		{flag: up + " --wait=-1s", want: []string{"wait"}},
+		{flag: up + " --drain=-1s", want: []string{"drain"}},
+		{flag: up + " --retention=1ms", want: []string{"retention"}},
+		{text: "upstream: http://x\nleese: 3s\n", want: []string{"[2:", "leese"}},
+		{text: "upstream: http://x\nlease: soon\n", want: []string{"[2:", "soon"}},
+		{text: "upstream: http://x\nmax-body: 5MB\n", want: []string{"max-body", "5MB"}},
+		{text: "upstream: http://x\nroutes:\n  - path: /a\n    requirekey: true\n", want: []string{"[4:", "requirekey"}},
+		{text: "upstream: http://x\nroutes:\n  - path: a\n", want: []string{"line 3", "must begin with /"}},
+		{text: "upstream: http://x\nroutes:\n  - path: /a*\n", want: []string{"line 3", "whole segment"}},
+		{text: "upstream: http://x\nroutes:\n\n  - path: /\n    lease: 1ms\n", want: []string{"line 4", "lease"}},
+		{text: "upstream: http://x\nroutes: /a\n", want: []string{"line 2", "sequence"}},
+		{text: "routes:\n  - path: /a\n", want: []string{"line 2", "upstream"}},
+		{text: "upstream: [\n", want: []string{"[1:"}},
+	}
+	for _, test := range tests {
+		t.Run(test.text+test.flag, func(t *testing.T) {
+			_, err := load(t, test.text, strings.Fields(test.flag)...)
+			if err == nil {
+				t.Fatal("nothing was wrong")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("the error is %q; want %q in it", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestPattern(t *testing.T) {
+	tests := []struct {
+		pattern string
+		yes, no []string
+	}{
+		{"", []string{"/", "/a", "", "*"}, nil},
+		{"/", []string{"/"}, []string{"/a", "", "*", "//"}},
+		{"/v1/charges", []string{"/v1/charges"}, []string{"/v1/charges/", "/v1/charge", "/v1", "/V1/charges", "/v1//charges"}},
+		{"/v1/*", []string{"/v1/a", "/v1/a b"}, []string{"/v1/", "/v1", "/v1/a/b"}},
+		{"/v1/*/refund", []string{"/v1/7/refund"}, []string{"/v1/refund", "/v1//refund", "/v1/7/8/refund"}},
+		{"/v1/**", []string{"/v1", "/v1/", "/v1/a", "/v1/a/b/"}, []string{"/v2", "/v10", "/"}},
+		{"/**/pay", []string{"/pay", "/a/pay", "/a//b/pay"}, []string{"/pay/", "/a/payer", "/"}},
+		{"/a/**/b/*", []string{"/a/b/c", "/a/x/y/b/z"}, []string{"/a/b", "/a/b/", "/b/c"}},
+	}
+	for _, test := range tests {
+		p, err := parsePattern(test.pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range test.yes {
+			if !p.match(path) {
+				t.Errorf("%q does not match %q", test.pattern, path)
+			}
+		}
+		for _, path := range test.no {
+			if p.match(path) {
+				t.Errorf("%q matches %q", test.pattern, path)
+			}
+		}
+	}
+	if _, err := parsePattern("/**/a/**"); err == nil {
+		t.Error("two ** are accepted")
+	}
+}
+
+func TestSize(t *testing.T) {
+	for text, want := range map[string]Size{"0": 0, "1": 1, "1KiB": 1024, "8MiB": 8 << 20, "8 MiB": 8 << 20} {
+		var s Size
+		if err := s.Set(text); err != nil || s != want {
+			t.Errorf("%q is %d, %v", text, s, err)
+		}
+		var again Size
+		if err := again.Set(s.String()); err != nil || again != s {
+			t.Errorf("%q comes back as %d, %v", s.String(), again, err)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/framing"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// forwarder sends a request to the origin and its answer back. It stands behind
+// the guard, where one is.
+type forwarder struct {
+	proxy     *httputil.ReverseProxy
+	transport *upstream.Transport
+	forwarded bool
+	docsURL   string
+}
+
+func newForwarder(p *Policy, t *upstream.Transport, errors *log.Logger) *forwarder {
+	f := &forwarder{transport: t, forwarded: p.Forwarded, docsURL: p.DocsURL}
+	f.proxy = &httputil.ReverseProxy{
+		Rewrite:        f.rewrite,
+		ModifyResponse: modifyResponse,
+		ErrorHandler:   f.fail,
+		Transport:      t,
+		BufferPool:     buffers,
+		ErrorLog:       errors,
+	}
+	return f
+}
+
+func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, guarded := dibs.FromContext(r.Context())
+	if guarded {
+		defer brokeOff(r.Context())
+	} else if r.Body != nil && r.Body != http.NoBody {
+		// The origin may answer while it is still being sent the request.
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always does, and says it cannot
+	}
+	f.proxy.ServeHTTP(&answer{ResponseWriter: w, guarded: guarded}, r)
+}
+
+// brokeOff tells the guard that the answer of the origin ended too early, which
+// is what ReverseProxy panics about.
+func brokeOff(ctx context.Context) {
+	if p := recover(); p != nil {
+		if p != http.ErrAbortHandler || !idempotency.Fail(ctx, idempotency.BrokeOff) {
+			panic(p)
+		}
+	}
+}
+
+// Header fields between us and the origin.
+const (
+	fenceHeader    = "Dibs-Fence"
+	replayedHeader = "Idempotent-Replayed"
+	controlHeader  = "Idempotency-Control"
+)
+
+// endToEnd are fields that ReverseProxy takes out, and that the origin gets all
+// the same: a client cannot hide the key from it by naming it in Connection,
+// and what other proxies said of the client is not ours to drop.
+var endToEnd = []string{"Idempotency-Key", "X-Idempotency-Key", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+
+// rewrite makes the request that the origin gets.
+func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
+	f.transport.Direct(r.Out, r.In)
+	h := r.Out.Header
+	for _, name := range endToEnd {
+		if values, ok := r.In.Header[name]; ok {
+			h[name] = values
+		}
+	}
+	for _, name := range []string{fenceHeader, replayedHeader, controlHeader} {
+		delete(h, name) // an outsider's
+	}
+	if lease, ok := dibs.FromContext(r.In.Context()); ok {
+		h[fenceHeader] = []string{strconv.FormatUint(lease.Fence(), 10)}
+	}
+	if f.forwarded {
+		f.setForwarded(r)
+	}
+}
+
+// setForwarded adds the client's address to what proxies before us said.
+func (f *forwarder) setForwarded(r *httputil.ProxyRequest) {
+	h := r.Out.Header
+	if host, _, err := net.SplitHostPort(r.In.RemoteAddr); err == nil {
+		h.Set("X-Forwarded-For", strings.Join(append(slices.Clone(h["X-Forwarded-For"]), host), ", "))
+	}
+	if h.Get("X-Forwarded-Host") == "" {
+		h.Set("X-Forwarded-Host", r.In.Host)
+	}
+	if h.Get("X-Forwarded-Proto") == "" {
+		h.Set("X-Forwarded-Proto", "http")
+	}
+}
+
+// modifyResponse drops what an origin may not say: that the answer is a replay.
+func modifyResponse(res *http.Response) error {
+	delete(res.Header, replayedHeader)
+	return nil
+}
+
+// fail answers for an origin that did not.
+func (f *forwarder) fail(w http.ResponseWriter, r *http.Request, err error) {
+	failure := idempotency.HungUp
+	if e, ok := errors.AsType[*upstream.Error](err); ok {
+		switch e.Kind {
+		case upstream.Unreached:
+			failure = idempotency.Unreached
+		case upstream.TimedOut:
+			failure = idempotency.TimedOut
+		}
+	}
+	if f.proxy.ErrorLog != nil && !errors.Is(err, context.Canceled) {
+		f.proxy.ErrorLog.Print(err)
+	}
+	if !idempotency.Fail(r.Context(), failure) {
+		idempotency.WriteProblem(w, f.docsURL, idempotency.FailureProblem(failure))
+	}
+}
+
+// answer is the origin's answer on its way back.
+type answer struct {
+	http.ResponseWriter
+	guarded bool
+	begun   bool // its final header is there
+	streams bool // what comes is passed on at once
+}
+
+// WriteHeader passes the header on.
+func (a *answer) WriteHeader(status int) {
+	if h := a.Header(); status >= 200 && !a.begun {
+		a.begun = true
+		a.streams = !a.guarded || streams(h)
+		// net/http would guess a type for an answer that has none.
+		if _, ok := h["Content-Type"]; !ok {
+			h["Content-Type"] = nil
+		}
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// FlushError passes on what came so far, if the answer is one that streams. One
+// that does not is stored as a whole before its first byte leaves, even if its
+// length is not known in advance, which is why ReverseProxy flushes it.
+func (a *answer) FlushError() error {
+	if !a.streams {
+		return nil
+	}
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Hijack hands out the connection of a request that became something else.
+func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
+	if own, ok := c.(*framing.Conn); ok {
+		own.Aside()
+	}
+	return c, rw, err
+}
+
+// Unwrap is for http.ResponseController.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// streamed are the media types whose point is that parts arrive one by one.
+var streamed = []string{
+	"text/event-stream", "application/x-ndjson", "application/ndjson", "application/jsonl",
+	"application/json-seq", "application/stream+json", "application/grpc", "multipart/x-mixed-replace",
+}
+
+// streams reports whether an answer is to be passed on piece by piece. Origins
+// say so to other proxies by X-Accel-Buffering as well.
+func streams(h http.Header) bool {
+	if strings.EqualFold(h.Get("X-Accel-Buffering"), "no") {
+		return true
+	}
+	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	media = strings.ToLower(strings.TrimSpace(media))
+	return slices.Contains(streamed, media) || strings.HasPrefix(media, "application/grpc+")
+}
+
+// bufferPool lends the buffers that answers are copied with.
+type bufferPool struct{ sync.Pool }
+
+var buffers = &bufferPool{sync.Pool{New: func() any { return new([32 << 10]byte) }}}
+
+func (p *bufferPool) Get() []byte { return p.Pool.Get().(*[32 << 10]byte)[:] }
+
+func (p *bufferPool) Put(b []byte) { p.Pool.Put((*[32 << 10]byte)(b)) }
