@@ -1,7 +1,10 @@
 package storetest
 
 import (
+	"math"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/dibs-go/dibs"
 )
@@ -73,6 +76,77 @@ var claimProperties = []Property{
 			}
 			t.ok("one release", procs[1].release(k, a))
 			t.granted("the next claim", procs[0].try(k, dibs.NewToken()), 1)
+		},
+	},
+	{
+		Name: "ExtremeDurations",
+		Why:  "The shortest duration that a claim may ask for is a millisecond, and the longest what fits. A sum that overflows ends in the past, where a lease is over before it began.",
+		Check: func(t *Trial) {
+			p := t.process()
+			const shortest, longest = time.Millisecond, time.Duration(math.MaxInt64)
+			a, b := dibs.NewToken(), dibs.NewToken()
+
+			k := key("short")
+			t.granted("a claim for a millisecond", p.try(k, a, ttl(shortest)), 1)
+			t.outlast(t.short())
+			t.granted("the next, for long", p.try(k, b), 2)
+			t.waits("a place for a millisecond", p.queue(k, a, place(shortest)), 0)
+			t.outlast(t.short())
+			t.lost("settling the place", p.release(k, a))
+			t.ok("a renewal for a millisecond", p.renew(k, b, shortest))
+			t.outlast(t.short())
+			c := dibs.NewToken()
+			t.state("the next", p.try(k, c), dibs.Granted)
+			t.ok("a record for a millisecond", p.keepFor(k, c, "answer", shortest))
+			t.outlast(t.short())
+			t.granted("the last", p.try(k, dibs.NewToken(), answerable), 1)
+
+			// A store may refuse what it cannot count, alone and with nothing
+			// done, but it must not accept and then miscount it.
+			k = key("long")
+			if d := p.try(k, a, ttl(longest)); d.Err == nil {
+				t.granted("a claim for ever", d, 1)
+			} else {
+				t.granted("a claim for long", p.try(k, a), 1)
+			}
+			if err := p.renew(k, a, longest); isLost(err) {
+				t.Fatal("the lease is lost by a renewal for ever")
+			}
+			if d := p.queue(k, b, place(longest)); d.Err == nil {
+				t.waits("a place for ever", d, 0)
+			} else {
+				t.waits("a place for long", p.queue(k, b), 0)
+			}
+			d := p.try(k, dibs.NewToken())
+			if t.state("a stranger", d, dibs.Held); d.Left <= 0 {
+				t.Fatalf("a lease for ever has %v left", d.Left)
+			}
+			t.waits("one behind the place", p.queue(k, c), 1)
+			if err := p.keepFor(k, a, "answer", longest); err != nil {
+				t.ok("a record for long", p.keep(k, a, "answer"))
+			}
+			t.done("a reader", p.look(k, answerable), "answer")
+			t.granted("the place", p.queue(k, b), 1)
+		},
+	},
+	{
+		Name: "OwnersAreOnlyRead",
+		Why:  "An owner is text for people, and what people call their jobs must not make a claim fail, or two claims differ.",
+		Check: func(t *Trial) {
+			p := t.process()
+			for i, o := range []dibs.Owner{
+				{},
+				{Host: "web 1", PID: -1, Label: "charge the card"},
+				{Host: "\x00", PID: math.MaxInt, Label: "\x00\xff\xfe '\"\\%\n"},
+				{Host: strings.Repeat("h", 300), PID: 1, Label: strings.Repeat("\u00e9", 300)},
+			} {
+				k, a := key("k"+itoa(i)), dibs.NewToken()
+				fence := t.granted("a claim by "+quoted(o.String()), p.try(k, a, owner(o)), 1)
+				if again := t.granted("the same by nobody", p.try(k, a), 1); again != fence {
+					t.Fatalf("the owner's change changed the fence from %d to %d", fence, again)
+				}
+				t.waits("a place for "+quoted(o.String()), p.queue(k, dibs.NewToken(), owner(o)), 0)
+			}
 		},
 	},
 }

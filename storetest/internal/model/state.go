@@ -83,12 +83,18 @@ func (s *state) advance(now time.Time) {
 }
 
 // firstEnd returns which lease (or, counted on from there, which place) ends
-// first, and when; -1 when there is none.
+// first, and when; -1 when there is none. Of two that end at the same instant
+// the place goes first: it must not be granted what ends with it.
 func (s *state) firstEnd() (int, time.Time) {
 	first, at := -1, time.Time{}
 	sooner := func(i int, ends time.Time) {
 		if first < 0 || ends.Before(at) {
 			first, at = i, ends
+		}
+	}
+	for i, p := range s.queue {
+		if s.b.bug != PlaceStays {
+			sooner(len(s.holders)+i, p.ends)
 		}
 	}
 	for i, l := range s.holders {
@@ -97,11 +103,6 @@ func (s *state) firstEnd() (int, time.Time) {
 		case s.b.bug == OfferNeverLapses && l.offered:
 		default:
 			sooner(i, l.ends)
-		}
-	}
-	for i, p := range s.queue {
-		if s.b.bug != PlaceStays {
-			sooner(len(s.holders)+i, p.ends)
 		}
 	}
 	return first, at
