@@ -33,7 +33,7 @@ func (sh *shard) claim(hash uint64, c *dibs.Claim, a *dibs.Answer, now instant, 
 // ask answers a claim that is more than a look.
 func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t time.Time) {
 	if !e.agreed() {
-		e.permits = c.Permits // the last agreement ended with those who made it
+		e.permits = int32(c.Permits) // the last agreement ended with those who made it
 	}
 	if l := e.holder(c.Token); l != nil {
 		sh.again(e, l, c, a, now)
@@ -132,8 +132,8 @@ func (sh *shard) again(e *entry, l *attempt, c *dibs.Claim, a *dibs.Answer, now 
 func (e *entry) refuses(c *dibs.Claim, a *dibs.Answer, now instant) bool {
 	accepted := e.record.accepts(c.MaxAge, now)
 	switch {
-	case e.agreed() && e.permits != c.Permits:
-		a.State, a.Permits = dibs.PermitsDiffer, e.permits
+	case e.agreed() && int(e.permits) != c.Permits:
+		a.State, a.Permits = dibs.PermitsDiffer, int(e.permits)
 	case e.differs(c) || accepted && e.record.fingerprint.Differs(c.Fingerprint):
 		a.State = dibs.Mismatch
 	case accepted:

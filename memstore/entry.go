@@ -9,32 +9,32 @@ import (
 // entry is what a shard knows of one key. It is small, because most entries
 // have nothing but a record, or a holder; the rest is behind pointers.
 type entry struct {
-	next *entry // in the same bucket of the table, or free
+	next *entry // in the same bucket of the table
 	hash uint64
 	name []byte // the namespace and the name, one after the other
-	ns   int    // how long the namespace is
 
-	permits int      // what holders and places agreed on
-	held    int      // how many leases there are
 	leases  *attempt // those who hold the key, also on offer; linked
 	byToken map[dibs.Token]*attempt
 	soonest instant // no lease runs out before
 
-	lost      *attempt // the last lease that was abandoned, until it is taken up
-	abandoned int      // how many were in a row
-
+	lost   *attempt // the last lease that was abandoned, until it is taken up
 	record *record
 	queue  *queue
 
-	due          instant // when the sweep looks at it; see sweep.go
-	slot         int     // where it waits for that; 0 when nowhere
-	later, prior *entry  // others in that slot
+	due          instant // when the sweep looks at it; see wheel.go
+	later, prior *entry  // others in its slot of the wheel
+
+	permits   int32 // what holders and places agreed on
+	held      int32 // how many leases there are
+	abandoned int32 // how many leases in a row were
+	slot      int16 // 1 + its slot of the wheel; 0 when it is in none
+	ns        uint8 // how much of name is the namespace
 }
 
 // attempt is one token's way: waiting, offered, holding, abandoned. It is the
 // same struct all the way, so that a hand-over moves a pointer.
 type attempt struct {
-	prev, next *attempt // among the leases of its key; next also links the free
+	prev, next *attempt // among the leases of its key
 
 	token       dibs.Token
 	fingerprint dibs.Fingerprint
@@ -69,7 +69,7 @@ type record struct {
 
 // is reports whether the entry is that key's.
 func (e *entry) is(k dibs.Key) bool {
-	return len(e.name) == e.ns+len(k.Name) && e.ns == len(k.Namespace) &&
+	return len(e.name) == len(k.Namespace)+len(k.Name) && int(e.ns) == len(k.Namespace) &&
 		string(e.name[:e.ns]) == k.Namespace && string(e.name[e.ns:]) == k.Name
 }
 

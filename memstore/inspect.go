@@ -105,7 +105,7 @@ func (e *entry) describe(q *dibs.Query, now instant) (dibs.Entry, bool) {
 		return d, false
 	}
 	if e.agreed() {
-		d.Permits = e.permits
+		d.Permits = int(e.permits)
 	}
 	if e.queue != nil {
 		d.Waiters = e.queue.living(now)

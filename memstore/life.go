@@ -145,7 +145,7 @@ func (sh *shard) handOver(e *entry, now instant) {
 // grant makes an attempt that is in no list a holder.
 func (sh *shard) grant(e *entry, a *attempt, until, now instant, t time.Time) {
 	a.fence = sh.store.nextFence(t)
-	a.number = e.abandoned + 1
+	a.number = int(e.abandoned) + 1
 	a.since, a.until = now, until
 	if e.lost != nil && e.lost.progress != nil {
 		a.inherited = e.lost.progress

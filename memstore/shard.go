@@ -7,7 +7,7 @@ import (
 )
 
 // shard is a part of the keys under one lock: a hash table whose buckets are
-// lists of entries, a wheel that says when to look at which (see sweep.go),
+// lists of entries, a wheel that says when to look at which,
 // and what was used and can be used again.
 type shard struct {
 	mu    sync.Mutex
@@ -83,7 +83,7 @@ func (sh *shard) add(hash uint64, k dibs.Key) *entry {
 	}
 	e.hash = hash
 	e.name = append(append(e.name[:0], k.Namespace...), k.Name...)
-	e.ns = len(k.Namespace)
+	e.ns = uint8(len(k.Namespace))
 	b := &sh.buckets[hash>>sh.shift]
 	e.next, *b = *b, e
 	sh.count++
@@ -189,7 +189,7 @@ type free[T any] struct {
 }
 
 // maxFree bounds a list: it is for the steady state, not for a peak.
-const maxFree = 64
+const maxFree = 32
 
 func (f *free[T]) get() *T {
 	n := len(f.list) - 1

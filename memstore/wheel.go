@@ -46,7 +46,7 @@ func (w *wheel) init() { w.next = never }
 func (w *wheel) put(e *entry, due instant) {
 	// What is overdue already goes where the next pass begins.
 	slot := slotOf(max(tickOf(due), w.tick))
-	e.due, e.slot = due, slot+1
+	e.due, e.slot = due, int16(slot)+1
 	e.prior, e.later = nil, w.slots[slot]
 	if e.later != nil {
 		e.later.prior = e
@@ -65,7 +65,7 @@ func (w *wheel) remove(e *entry) {
 	if w.cursor == e {
 		w.cursor = e.later
 	}
-	slot := e.slot - 1
+	slot := int(e.slot) - 1
 	if e.prior != nil {
 		e.prior.later = e.later
 	} else if w.slots[slot] = e.later; e.later == nil {

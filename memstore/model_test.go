@@ -1,0 +1,297 @@
+package memstore_test
+
+import (
+	"slices"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// model is one key of the simplest store there could be: plain slices, looked
+// through each time. Permits of a key never vary here, and a fence is not
+// predicted but must rise.
+type model struct {
+	permits   int
+	leases    []mlease
+	queue     []mplace
+	gone      *mlease
+	abandoned int
+	record    *mrecord
+}
+
+type mlease struct {
+	c        dibs.Claim
+	attempt  int
+	ends     time.Time
+	offered  bool
+	progress []byte
+	heritage []byte
+}
+
+type mplace struct {
+	c    dibs.Claim
+	ends time.Time
+}
+
+type mrecord struct {
+	by            dibs.Claim
+	data          string
+	written, ends time.Time
+}
+
+// pass lets time pass up to now, one event after the other.
+func (m *model) pass(now time.Time) {
+	for {
+		at := now.Add(1)
+		for _, l := range m.leases {
+			if l.ends.Before(at) {
+				at = l.ends
+			}
+		}
+		for _, p := range m.queue {
+			if p.ends.Before(at) {
+				at = p.ends
+			}
+		}
+		if at.After(now) {
+			break
+		}
+		m.queue = slices.DeleteFunc(m.queue, func(p mplace) bool { return !p.ends.After(at) })
+		for i := 0; i < len(m.leases); i++ {
+			if l := m.leases[i]; !l.ends.After(at) {
+				m.leases = slices.Delete(m.leases, i, i+1)
+				i--
+				if !l.offered {
+					m.abandon(l)
+				}
+			}
+		}
+		m.offer(at)
+	}
+	if m.record != nil && !m.record.ends.After(now) {
+		m.record = nil
+	}
+	if m.gone != nil && !m.unknown() && !m.gone.ends.Add(dibs.AbandonedMemory).After(now) {
+		m.clean()
+	}
+}
+
+func (m *model) abandon(l mlease) {
+	m.abandoned++
+	m.gone = &l
+}
+
+func (m *model) clean()        { m.abandoned, m.gone = 0, nil }
+func (m *model) unknown() bool { return m.gone != nil && m.gone.c.AtMostOnce }
+
+func (m *model) offer(at time.Time) {
+	for !m.unknown() && len(m.leases) < m.permits && len(m.queue) > 0 {
+		p := m.queue[0]
+		if p.c.Mode == dibs.Reserve {
+			return
+		}
+		m.queue = m.queue[1:]
+		if m.gone != nil && m.gone.c.Fingerprint.Differs(p.c.Fingerprint) {
+			continue
+		}
+		p.c.TTL = dibs.Turn
+		m.grant(p.c, at)
+		m.leases[len(m.leases)-1].offered = true
+	}
+}
+
+func (m *model) grant(c dibs.Claim, at time.Time) {
+	l := mlease{c: c, attempt: m.abandoned + 1, ends: at.Add(c.TTL)}
+	if m.gone != nil {
+		l.heritage = m.gone.progress
+	}
+	m.leases = append(m.leases, l)
+}
+
+func (m *model) lease(t dibs.Token) *mlease {
+	for i := range m.leases {
+		if m.leases[i].c.Token == t {
+			return &m.leases[i]
+		}
+	}
+	return nil
+}
+
+func (m *model) place(t dibs.Token) int {
+	return slices.IndexFunc(m.queue, func(p mplace) bool { return p.c.Token == t })
+}
+
+func (m *model) leave(t dibs.Token, now time.Time) bool {
+	i := m.place(t)
+	if i >= 0 {
+		m.queue = slices.Delete(m.queue, i, i+1)
+		m.offer(now)
+	}
+	return i >= 0
+}
+
+// claim returns what the store should answer, except for Fence and Left.
+func (m *model) claim(c dibs.Claim, now time.Time) dibs.Answer {
+	m.pass(now)
+	if c.Mode == dibs.Look {
+		try := *m
+		try.leases, try.queue = slices.Clone(m.leases), slices.Clone(m.queue)
+		c.Mode = dibs.Try
+		a := try.claim(c, now)
+		if a.State == dibs.Granted {
+			a = dibs.Answer{State: dibs.Free}
+		}
+		return a
+	}
+	if l := m.lease(c.Token); l != nil {
+		return m.again(l, c, now)
+	}
+	accepted := m.record != nil && c.MaxAge > 0 && now.Sub(m.record.written) <= c.MaxAge
+	differs := accepted && m.record.by.Fingerprint.Differs(c.Fingerprint) ||
+		m.gone != nil && m.gone.c.Fingerprint.Differs(c.Fingerprint) ||
+		slices.ContainsFunc(m.leases, func(l mlease) bool { return l.c.Fingerprint.Differs(c.Fingerprint) })
+	switch {
+	case differs:
+		m.leave(c.Token, now)
+		return dibs.Answer{State: dibs.Mismatch}
+	case accepted:
+		m.leave(c.Token, now)
+		return dibs.Answer{State: dibs.Done, Record: dibs.Record{
+			Data: []byte(m.record.data), Age: now.Sub(m.record.written), Left: m.record.ends.Sub(now),
+		}}
+	case m.unknown():
+		return dibs.Answer{State: dibs.Unknown, ID: m.gone.c.Token.ID()}
+	}
+	return m.wait(c, now)
+}
+
+func (m *model) again(l *mlease, c dibs.Claim, now time.Time) dibs.Answer {
+	switch {
+	case c.Mode != dibs.Reserve:
+		l.ends = now.Add(c.TTL)
+		if l.offered {
+			l.c, l.offered = c, false
+			m.gone = nil
+		}
+	case l.offered:
+		m.leases = slices.DeleteFunc(m.leases, func(l mlease) bool { return l.c.Token == c.Token })
+		m.queue = slices.Insert(m.queue, 0, mplace{c, now.Add(c.Place)})
+		return dibs.Answer{State: dibs.Held, Queued: true}
+	}
+	return dibs.Answer{State: dibs.Granted, Attempt: l.attempt, Progress: l.heritage}
+}
+
+func (m *model) wait(c dibs.Claim, now time.Time) dibs.Answer {
+	i := m.place(c.Token)
+	ahead := i
+	if i < 0 {
+		ahead = len(m.queue)
+	}
+	if c.Mode != dibs.Reserve && ahead == 0 && len(m.leases) < m.permits {
+		m.queue = m.queue[i+1:]
+		m.grant(c, now)
+		m.gone = nil
+		l := m.leases[len(m.leases)-1]
+		m.offer(now)
+		return dibs.Answer{State: dibs.Granted, Attempt: l.attempt, Progress: l.heritage}
+	}
+	switch {
+	case i < 0 && c.Mode == dibs.Try:
+		return dibs.Answer{State: dibs.Held, Ahead: ahead}
+	case i < 0:
+		m.queue = append(m.queue, mplace{c, now.Add(c.Place)})
+	case c.Mode == dibs.Try && c.Place > 0:
+		m.queue[i].ends = now.Add(c.Place)
+	case c.Mode != dibs.Try:
+		m.queue[i] = mplace{c, now.Add(c.Place)}
+	}
+	return dibs.Answer{State: dibs.Held, Ahead: ahead, Queued: true}
+}
+
+func (m *model) renew(r dibs.Renewal, now time.Time) error {
+	m.pass(now)
+	l := m.lease(r.Token)
+	if l == nil || l.offered {
+		return dibs.ErrLost
+	}
+	l.ends = now.Add(r.TTL)
+	if r.Progress != nil {
+		l.progress = r.Progress
+	}
+	return nil
+}
+
+func (m *model) settle(x dibs.Settlement, now time.Time) error {
+	m.pass(now)
+	l := m.lease(x.Token)
+	if x.Outcome == dibs.Keep && (l == nil || l.offered) {
+		if m.record != nil && m.record.by.Token == x.Token {
+			return nil
+		}
+		return dibs.ErrLost
+	}
+	if l == nil {
+		if !m.leave(x.Token, now) {
+			return dibs.ErrLost
+		}
+		return nil
+	}
+	ended := *l
+	m.leases = slices.DeleteFunc(m.leases, func(l mlease) bool { return l.c.Token == x.Token })
+	switch {
+	case ended.offered:
+	case x.Outcome == dibs.Abandon:
+		ended.ends = now
+		m.abandon(ended)
+	default:
+		m.clean()
+	}
+	if x.Outcome == dibs.Keep {
+		m.keep(ended.c, x.Data, x.Retention, now)
+	}
+	m.offer(now)
+	return nil
+}
+
+func (m *model) keep(by dibs.Claim, data []byte, retention time.Duration, now time.Time) {
+	m.record = &mrecord{by, string(data), now, now.Add(retention)}
+	m.queue = slices.DeleteFunc(m.queue, func(p mplace) bool { return p.c.MaxAge > 0 })
+}
+
+func (m *model) evict(id string, now time.Time) int {
+	m.pass(now)
+	n := len(m.leases)
+	m.leases = slices.DeleteFunc(m.leases, func(l mlease) bool { return id == "" || l.c.Token.ID() == id })
+	n -= len(m.leases)
+	if m.gone != nil && (id == "" || m.gone.c.Token.ID() == id) {
+		n++
+	}
+	if n > 0 {
+		m.clean()
+		m.offer(now)
+	}
+	return n
+}
+
+func (m *model) forget(now time.Time) bool {
+	m.pass(now)
+	if m.record == nil && m.gone == nil {
+		return false
+	}
+	m.record = nil
+	m.clean()
+	m.offer(now)
+	return true
+}
+
+func (m *model) resolve(id string, data []byte, retention time.Duration, now time.Time) bool {
+	m.pass(now)
+	if !m.unknown() || id != "" && id != m.gone.c.Token.ID() {
+		return false
+	}
+	by := m.gone.c
+	m.clean()
+	m.keep(by, data, retention, now)
+	m.offer(now)
+	return true
+}
