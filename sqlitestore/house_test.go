@@ -1,0 +1,20 @@
+package sqlitestore
+
+import (
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/house"
+)
+
+// The map of this module: the core, and the one client that it is about.
+func TestHouse(t *testing.T) {
+	lite := house.Root + "/sqlitestore/internal/lite"
+	house.Check(t, []house.Room{
+		{
+			Dir:     ".",
+			Imports: []string{house.Root, lite, "golang.org/x/sys/unix"},
+			Tests:   []string{house.Root + "/storetest", house.Root + "/internal/house"},
+		},
+		{Dir: "internal/lite", Imports: []string{"modernc.org/sqlite/lib", "modernc.org/libc/..."}},
+	})
+}

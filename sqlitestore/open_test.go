@@ -1,0 +1,283 @@
+package sqlitestore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+)
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func write(t testing.TB, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sqlite runs statements on a file as some other program would.
+func sqlite(t testing.TB, path string, statements ...string) *lite.Conn {
+	t.Helper()
+	conn, err := lite.Open(path, lite.Create)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	for _, sql := range statements {
+		if err := conn.Exec(sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	return conn
+}
+
+// What is not a sound store is refused with a reason, and left as it is.
+func TestOpenRefuses(t *testing.T) {
+	store := func(t *testing.T, path string) []byte {
+		s, err := Open(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustGrant(t, s, lock("k"))
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	for _, test := range []struct {
+		name string
+		make func(t *testing.T, path string)
+		want error
+	}{
+		{"a text file", func(t *testing.T, path string) {
+			write(t, path, []byte("dear diary, this is not a database\n"))
+		}, ErrForeign},
+		{"a long text file", func(t *testing.T, path string) {
+			write(t, path, bytes.Repeat([]byte("all work and no play\n"), 10_000))
+		}, ErrForeign},
+		{"another program's database", func(t *testing.T, path string) {
+			if err := sqlite(t, path, "CREATE TABLE meta (one, version)", "INSERT INTO meta VALUES (1, 1)").Close(); err != nil {
+				t.Fatal(err)
+			}
+		}, ErrForeign},
+		{"another program's empty database", func(t *testing.T, path string) {
+			if err := sqlite(t, path, "PRAGMA application_id = 77").Close(); err != nil {
+				t.Fatal(err)
+			}
+		}, ErrForeign},
+		{"a newer schema", func(t *testing.T, path string) {
+			store(t, path)
+			if err := sqlite(t, path, "UPDATE meta SET version = 2").Close(); err != nil {
+				t.Fatal(err)
+			}
+		}, ErrNewer},
+		{"a damaged schema", func(t *testing.T, path string) {
+			data := store(t, path)
+			copy(data[100:], bytes.Repeat([]byte{0xa5}, 3000))
+			write(t, path, data)
+		}, ErrDamaged},
+		{"a damaged table", func(t *testing.T, path string) {
+			data := store(t, path)
+			for at := 4096; at < len(data); at += 4096 {
+				copy(data[at:], bytes.Repeat([]byte{0xa5}, 64))
+			}
+			write(t, path, data)
+		}, ErrDamaged},
+		{"a file cut short", func(t *testing.T, path string) {
+			data := store(t, path)
+			write(t, path, data[:2*4096])
+		}, ErrDamaged},
+		{"a folder", func(t *testing.T, path string) {
+			if err := os.Mkdir(path, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}, ErrForeign},
+		{"a device", func(t *testing.T, path string) {
+			if err := os.Symlink(os.DevNull, path); err != nil {
+				t.Fatal(err)
+			}
+		}, ErrForeign},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			path := testFile(t)
+			test.make(t, path)
+			before, _ := os.ReadFile(path)
+			start := time.Now()
+			s, err := Open(path, nil)
+			if err == nil {
+				_ = s.Close()
+				t.Fatal("it was opened")
+			}
+			if took := time.Since(start); took > 3*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if !errors.Is(err, test.want) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), cures[test.want]) {
+				t.Errorf("the error is %q; it should name the file and %q with its cure", err, test.want)
+			}
+			if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
+				t.Error("the file was changed")
+			}
+		})
+	}
+}
+
+func TestOpenWithoutFolder(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "missing")
+	_, err := Open(filepath.Join(folder, "dibs.db"), nil)
+	if err == nil || !strings.Contains(err.Error(), folder) {
+		t.Errorf("the error is %v; it should name the folder", err)
+	}
+	if exists(folder) {
+		t.Error("the folder was made")
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	write(t, file, []byte("x"))
+	if _, err := Open(filepath.Join(file, "dibs.db"), nil); err == nil || !strings.Contains(err.Error(), "not a") {
+		t.Errorf("below a file: %v", err)
+	}
+	for _, path := range []string{"", "a\x00b"} {
+		if _, err := Open(path, nil); err == nil {
+			t.Errorf("the path %q was opened", path)
+		}
+	}
+}
+
+// Names that mean something else to SQLite are names of files here.
+func TestOpenOddNames(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, name := range []string{":memory:", "file:x?mode=memory", "a b%20?#.db", "-"} {
+		for range 2 {
+			s, err := Open(name, nil)
+			if err != nil {
+				t.Fatalf("%q: %v", name, err)
+			}
+			c := lock("k")
+			mustGrant(t, s, c)
+			mustSettle(t, s, release(c))
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if !exists(name) {
+				t.Errorf("%q: there is no such file", name)
+			}
+		}
+	}
+}
+
+// An empty file is a new store: that is what tools that make temporary files
+// leave.
+func TestOpenEmptyFile(t *testing.T) {
+	path := testFile(t)
+	write(t, path, nil)
+	s := openTest(t, path, nil, hostClock)
+	mustGrant(t, s, lock("k"))
+}
+
+func TestOpenLocked(t *testing.T) {
+	path := testFile(t)
+	openTest(t, path, nil, hostClock)
+	other := sqlite(t, path, "BEGIN IMMEDIATE")
+	start := time.Now()
+	_, err := Open(path, &Options{LockWait: 50 * time.Millisecond})
+	if !errors.Is(err, ErrLocked) || time.Since(start) > 5*time.Second {
+		t.Errorf("after %v the error is %v", time.Since(start), err)
+	}
+	if err := other.Exec("ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	openTest(t, path, nil, hostClock)
+}
+
+// Calls on a file that another program has locked fail in bounded time, with
+// nothing done.
+func TestLocked(t *testing.T) {
+	path := testFile(t)
+	s := openTest(t, path, &Options{LockWait: 100 * time.Millisecond}, hostClock)
+	patient := openTest(t, path, nil, hostClock)
+	other := sqlite(t, path, "BEGIN IMMEDIATE")
+
+	claim := lock("k")
+	start := time.Now()
+	err := s.Claim(t.Context(), []dibs.Claim{claim}, make([]dibs.Answer, 1))
+	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), cures[ErrLocked]) || time.Since(start) > 5*time.Second {
+		t.Errorf("after %v the error is %v", time.Since(start), err)
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	start = time.Now()
+	err = patient.Claim(ctx, []dibs.Claim{claim}, make([]dibs.Answer, 1))
+	if !errors.Is(err, ErrLocked) || !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 3*time.Second {
+		t.Errorf("with a deadline, after %v, the error is %v", time.Since(start), err)
+	}
+
+	if err := other.Exec("ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	mustGrant(t, s, lock("k")) // to another token, so the first one did not get it
+}
+
+// A file that is deleted or replaced under a store would let two stores grant the
+// same key.
+func TestMoved(t *testing.T) {
+	for name, move := range map[string]func(path string) error{
+		"deleted":  os.Remove,
+		"replaced": func(path string) error { return errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, nil, 0o644)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := testFile(t)
+			s, err := Open(path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			mustGrant(t, s, lock("k"))
+			if err := move(path); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "the store notices", func() bool {
+				err = s.Claim(t.Context(), []dibs.Claim{lock("other")}, make([]dibs.Answer, 1))
+				return err != nil
+			})
+			if !errors.Is(err, ErrMoved) {
+				t.Errorf("the error is %v", err)
+			}
+		})
+	}
+}
+
+func TestClosed(t *testing.T) {
+	s, err := Open(testFile(t), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+	err = s.Claim(t.Context(), []dibs.Claim{lock("k")}, make([]dibs.Answer, 1))
+	if !errors.Is(err, ErrClosed) {
+		t.Errorf("a claim after the close: %v", err)
+	}
+	for _, err := range s.List(t.Context(), dibs.Query{}) {
+		if !errors.Is(err, ErrClosed) {
+			t.Errorf("a list after the close: %v", err)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+package sqlitestore
+
+import (
+	"errors"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+)
+
+// testClock is a clock that stands still until it is told to go on.
+type testClock struct {
+	bootID string
+	uptime atomic.Int64
+	wall   atomic.Int64
+	begun  atomic.Int64 // how often the uptime was read: once a transaction
+}
+
+func newTestClock(boot string, uptime time.Duration) *testClock {
+	c := &testClock{bootID: boot}
+	c.uptime.Store(micros(uptime))
+	c.wall.Store(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixMicro())
+	return c
+}
+
+func (c *testClock) clock() clock {
+	return clock{
+		boot: func() (string, error) { return c.bootID, nil },
+		monotonic: func() int64 {
+			c.begun.Add(1)
+			return c.uptime.Load()
+		},
+		wall: c.wall.Load,
+	}
+}
+
+func (c *testClock) pass(d time.Duration) { c.uptime.Add(int64(d / time.Microsecond)) }
+
+// openTest opens a store that is closed with the test. Its file is sound then.
+func openTest(t testing.TB, path string, o *Options, c clock) *Store {
+	t.Helper()
+	s, err := open(path, o, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		checkSound(t, path)
+	})
+	return s
+}
+
+func checkSound(t testing.TB, path string) {
+	t.Helper()
+	conn, err := lite.Open(path, lite.ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if text, err := conn.QueryText("PRAGMA integrity_check"); err != nil || text != "ok" {
+		t.Errorf("the file is not sound: %q, %v", text, err)
+	}
+}
+
+func testFile(t testing.TB) string { return filepath.Join(t.TempDir(), "dibs.db") }
+
+// lock is a claim for a lock.
+func lock(name string) dibs.Claim {
+	return dibs.Claim{
+		Key: dibs.Key{Namespace: "test", Name: name}, Token: dibs.NewToken(), TTL: time.Minute, Place: time.Minute, Permits: 1,
+	}
+}
+
+func release(c dibs.Claim) dibs.Settlement {
+	return dibs.Settlement{Key: c.Key, Token: c.Token}
+}
+
+func wantState(t *testing.T, what string, a dibs.Answer, want dibs.State) {
+	t.Helper()
+	if a.Err != nil || a.State != want {
+		t.Fatalf("%s: the answer is %+v, not state %d", what, a, want)
+	}
+}
+
+// eventually polls until something that another goroutine or process does has
+// happened.
+func eventually(t testing.TB, what string, happened func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !happened() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 20 s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, test := range []struct {
+		field string
+		o     Options
+	}{
+		{"MaxRecord", Options{MaxRecord: -1}},
+		{"MaxRecord", Options{MaxRecord: 1 << 30}},
+		{"MaxWaiters", Options{MaxWaiters: -1}},
+		{"LockWait", Options{LockWait: time.Microsecond}},
+		{"LockWait", Options{LockWait: -time.Second}},
+		{"PruneEvery", Options{PruneEvery: time.Microsecond}},
+	} {
+		path := testFile(t)
+		_, err := Open(path, &test.o)
+		if err == nil || !strings.Contains(err.Error(), "Options."+test.field) {
+			t.Errorf("%+v: the error is %v; it should name %s", test.o, err, test.field)
+		}
+		if exists(path) {
+			t.Errorf("%+v: a file was made", test.o)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	s := openTest(t, testFile(t), &Options{MaxRecord: 10, MaxWaiters: 3}, hostClock)
+	holder := lock("k")
+	mustGrant(t, s, holder)
+	x := release(holder)
+	x.Outcome, x.Data, x.Retention = dibs.Keep, make([]byte, 11), time.Hour
+	if err := settleOne(t, s, x); !errors.Is(err, dibs.ErrFull) {
+		t.Errorf("a record of 11 bytes was answered %v", err)
+	}
+	waiters := make([]dibs.Claim, 3)
+	for i := range waiters {
+		waiters[i] = lock("k")
+		waiters[i].Mode = dibs.Queue
+		wantState(t, "waiter "+strconv.Itoa(i), claimOne(t, s, waiters[i]), dibs.Held)
+	}
+	more := lock("k")
+	more.Mode = dibs.Queue
+	if a := claimOne(t, s, more); !errors.Is(a.Err, dibs.ErrFull) {
+		t.Errorf("a fourth waiter was answered %+v", a)
+	}
+	// One that leaves makes room for one, not for two.
+	mustSettle(t, s, release(waiters[1]))
+	wantState(t, "a waiter in the room that one left", claimOne(t, s, more), dibs.Held)
+	if a := claimOne(t, s, func() dibs.Claim { c := lock("k"); c.Mode = dibs.Queue; return c }()); !errors.Is(a.Err, dibs.ErrFull) {
+		t.Errorf("one more waiter was answered %+v", a)
+	}
+	x.Data = x.Data[:10]
+	mustSettle(t, s, x)
+}
+
+func TestDeadWaitersMakeRoom(t *testing.T) {
+	c := newTestClock("a", time.Hour)
+	s := openTest(t, testFile(t), &Options{MaxWaiters: 2}, c.clock())
+	first, dead, alive := lock("k"), lock("k"), lock("k")
+	first.Mode, dead.Mode, alive.Mode = dibs.Reserve, dibs.Queue, dibs.Queue
+	dead.Place = time.Second
+	wantState(t, "a place", claimOne(t, s, first), dibs.Held)
+	wantState(t, "a short place", claimOne(t, s, dead), dibs.Held)
+	c.pass(2 * time.Second)
+	wantState(t, "a place instead of a dead one", claimOne(t, s, alive), dibs.Held)
+}
+
+// A queue of 10,000 is asked for, left and granted without being walked through.
+func TestLongQueue(t *testing.T) {
+	s := openTest(t, testFile(t), nil, hostClock)
+	claims := make([]dibs.Claim, 10_001)
+	for i := range claims {
+		claims[i] = lock("k")
+		claims[i].Mode = dibs.Queue
+	}
+	answers := make([]dibs.Answer, len(claims))
+	if err := s.Claim(t.Context(), claims, answers); err != nil {
+		t.Fatal(err)
+	}
+	if a := answers[10_000]; a.State != dibs.Held || a.Ahead != 9_999 {
+		t.Fatalf("the last one was answered %+v", a)
+	}
+	for i := range 100 {
+		mustSettle(t, s, release(claims[i]))
+		a := mustGrant(t, s, claims[i+1])
+		if i > 0 && a.Fence <= answers[i].Fence {
+			t.Fatalf("grant %d has fence %d after %d", i, a.Fence, answers[i].Fence)
+		}
+		answers[i+1] = a
+	}
+}
+
+func TestSameTokenAfterItsLeaseRanOut(t *testing.T) {
+	c := newTestClock("a", time.Hour)
+	s := openTest(t, testFile(t), nil, c.clock())
+	claim := lock("k")
+	first := mustGrant(t, s, claim)
+	saved := []error{nil}
+	err := s.Renew(t.Context(), []dibs.Renewal{{Key: claim.Key, Token: claim.Token, TTL: time.Second, Progress: []byte("half")}}, saved)
+	if err != nil || saved[0] != nil {
+		t.Fatal(err, saved)
+	}
+	c.pass(2 * time.Second)
+	for range 2 { // the second time it is the same grant
+		a := mustGrant(t, s, claim)
+		if a.Attempt != 2 || a.Fence <= first.Fence || string(a.Progress) != "half" {
+			t.Errorf("the token was answered %+v after its lease ran out", a)
+		}
+	}
+	mustSettle(t, s, release(claim))
+	if a := mustGrant(t, s, lock("k")); a.Attempt != 1 || a.Progress != nil {
+		t.Errorf("after a clean end the answer is %+v", a)
+	}
+}
