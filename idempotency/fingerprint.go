@@ -1,9 +1,19 @@
 package idempotency
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"io"
+	"maps"
+	"mime"
+	"mime/multipart"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/dibs-go/dibs"
 )
@@ -41,4 +51,192 @@ func (o *FingerprintOptions) validate() error {
 		return errors.New("Func has no meaning together with the other fields")
 	}
 	return nil
+}
+
+// fingerprintBy is the version of what is hashed: another one makes every key
+// in use a mismatch.
+const fingerprintBy = "dibs http fingerprint 1\x00"
+
+// How a body went into the fingerprint.
+const (
+	byBytes     = 'b'
+	byJSON      = 'j'
+	byParts     = 'm'
+	byFields    = 'f'
+	byFormField = 'u'
+)
+
+// of returns the request's fingerprint. buf is scratch.
+func (o *FingerprintOptions) of(r *http.Request, b *body, buf []byte) (f dibs.Fingerprint, scratch []byte, err error) {
+	if o.Func != nil {
+		f, err = o.Func(r, b.section())
+		return f, buf, err
+	}
+	buf = append(buf[:0], fingerprintBy...)
+	buf = appendCounted(buf, r.Method)
+	buf = appendCounted(buf, o.target(r))
+	contentType := r.Header["Content-Type"]
+	how, sum, contentType := o.body(r, b, contentType)
+	buf = appendLines(buf, contentType)
+	buf = appendLines(buf, r.Header["Content-Encoding"])
+	buf = append(buf, how)
+	buf = append(buf, sum[:]...)
+	return sha256.Sum256(buf), buf, nil
+}
+
+// appendCounted appends s so that nothing that follows can be taken for a part
+// of it.
+func appendCounted(dst []byte, s string) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(s)))
+	return append(dst, s...)
+}
+
+func appendLines(dst []byte, lines []string) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(lines)))
+	for _, line := range lines {
+		dst = appendCounted(dst, line)
+	}
+	return dst
+}
+
+// target returns path and query as sent.
+func (o *FingerprintOptions) target(r *http.Request) string {
+	target := r.RequestURI
+	if target == "" {
+		target = r.URL.RequestURI() // a request that came by no server
+	}
+	if !strings.HasPrefix(target, "/") {
+		// The absolute form names the same resource.
+		if _, rest, ok := strings.Cut(target, "://"); ok {
+			i := strings.IndexAny(rest, "/?")
+			switch {
+			case i < 0:
+				target = "/"
+			case rest[i] == '?':
+				target = "/" + rest[i:]
+			default:
+				target = rest[i:]
+			}
+		}
+	}
+	path, query, ok := strings.Cut(target, "?")
+	if !o.SortQuery || !ok {
+		return target
+	}
+	parameters := strings.Split(query, "&")
+	slices.SortStableFunc(parameters, func(a, b string) int {
+		a, _, _ = strings.Cut(a, "=")
+		b, _, _ = strings.Cut(b, "=")
+		return strings.Compare(a, b)
+	})
+	return path + "?" + strings.Join(parameters, "&")
+}
+
+// body returns the digest of what counts of the body, how it was made, and
+// what counts of the Content-Type.
+func (o *FingerprintOptions) body(r *http.Request, b *body, contentType []string) (how byte, sum [sha256.Size]byte, counts []string) {
+	encoded := len(r.Header["Content-Encoding"]) > 0
+	if !o.CanonicalJSON && !o.Multipart && len(o.Fields) == 0 || encoded || len(contentType) != 1 {
+		return byBytes, b.sum(), contentType
+	}
+	media, parameters, err := mime.ParseMediaType(contentType[0])
+	if err != nil {
+		return byBytes, b.sum(), contentType
+	}
+	isJSON := media == "application/json" || strings.HasSuffix(media, "+json")
+	var form []byte
+	switch {
+	case isJSON && len(o.Fields) > 0:
+		how = byFields
+		form, err = o.jsonFields(b)
+	case isJSON && o.CanonicalJSON:
+		how = byJSON
+		form, err = b.canonicalJSON()
+	case media == "application/x-www-form-urlencoded" && len(o.Fields) > 0:
+		how = byFormField
+		form, err = o.formFields(b)
+	case strings.HasPrefix(media, "multipart/") && o.Multipart && parameters["boundary"] != "":
+		how = byParts
+		form, err = multipartForm(b.section(), parameters["boundary"])
+		delete(parameters, "boundary")
+		contentType = []string{mime.FormatMediaType(media, parameters)}
+	default:
+		return byBytes, b.sum(), contentType
+	}
+	if err != nil {
+		return byBytes, b.sum(), r.Header["Content-Type"]
+	}
+	return how, sha256.Sum256(form), contentType
+}
+
+// jsonFields returns the chosen parts of a JSON document.
+func (o *FingerprintOptions) jsonFields(b *body) ([]byte, error) {
+	document, err := io.ReadAll(b.section())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := canonicalJSON(nil, document); err != nil {
+		return nil, err // not before everybody reads it in the same way
+	}
+	d := json.NewDecoder(bytes.NewReader(document))
+	d.UseNumber()
+	var value any
+	if err := d.Decode(&value); err != nil {
+		return nil, err
+	}
+	var form []byte
+	for _, field := range o.Fields {
+		part, ok := pointAt(value, field)
+		if !ok {
+			form = append(form, 0)
+			continue
+		}
+		text, err := json.Marshal(part) // members sorted, numbers as spelled
+		if err != nil {
+			return nil, err
+		}
+		form = appendCounted(append(form, 1), string(text))
+	}
+	return form, nil
+}
+
+// formFields returns the chosen fields of a form.
+func (o *FingerprintOptions) formFields(b *body) ([]byte, error) {
+	text, err := io.ReadAll(b.section())
+	if err != nil {
+		return nil, err
+	}
+	values, err := url.ParseQuery(string(text))
+	if err != nil {
+		return nil, err
+	}
+	var form []byte
+	for _, field := range o.Fields {
+		form = appendLines(form, values[field])
+	}
+	return form, nil
+}
+
+// multipartForm returns digests of the parts of a multipart body, in order.
+func multipartForm(r io.Reader, boundary string) ([]byte, error) {
+	var form []byte
+	parts := multipart.NewReader(r, boundary)
+	for {
+		part, err := parts.NextRawPart()
+		if errors.Is(err, io.EOF) && len(form) > 0 {
+			return form, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range slices.Sorted(maps.Keys(part.Header)) {
+			form = appendCounted(form, name)
+			form = appendLines(form, part.Header[name])
+		}
+		h := sha256.New()
+		if _, err := io.Copy(h, part); err != nil {
+			return nil, err
+		}
+		form = h.Sum(append(form, 0))
+	}
 }

@@ -1,11 +1,13 @@
-// Package idempotency makes HTTP handlers idempotent.
 package idempotency
 
 import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dibs-go/dibs"
 )
@@ -16,8 +18,21 @@ import (
 type Middleware struct {
 	client  *dibs.Client
 	options Options
-	stores  sync.WaitGroup
+	filter  filter
+
+	table    table
+	channels sync.Pool // of chan struct{}, never closed
+	storing  alarms    // of calls of the store
+	running  alarms    // of handlers
+
+	background sync.WaitGroup
+	counts     struct {
+		controlIgnored, storeFailed, storeRecovered, storeGivenUp, bypassed atomic.Uint64
+	}
 }
+
+// errStoreTimeout: the store was waited for as long as Options.StoreTimeout.
+var errStoreTimeout = errors.New("idempotency: the store did not answer in time")
 
 // New returns a Middleware over the client. The error names the option that is
 // wrong. Call Drain before the client is closed.
@@ -29,18 +44,109 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Middleware{client: client, options: options}, nil
+	m := &Middleware{client: client, options: options, filter: newFilter(&options)}
+	m.channels.New = func() any { return make(chan struct{}) }
+	m.storing.after, m.storing.err = options.StoreTimeout, errStoreTimeout
+	m.running.after, m.running.err = options.HandlerLimit, context.DeadlineExceeded
+	return m, nil
 }
 
-// Wrap returns a handler that guards next.
-func (m *Middleware) Wrap(next http.Handler) http.Handler { return next }
+// Wrap returns a handler that guards next. A guarded request's context carries
+// its lease (see dibs.FromContext), does not end when the client goes away,
+// and ends with cause dibs.ErrLost when the lease is lost and with
+// context.DeadlineExceeded at Options.HandlerLimit. The ResponseWriter holds
+// the answer back until it is stored, unless it is flushed.
+func (m *Middleware) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
+}
 
 // Stats returns the counts so far.
-func (m *Middleware) Stats() Stats { return Stats{} }
+func (m *Middleware) Stats() Stats {
+	return Stats{
+		ControlIgnored: m.counts.controlIgnored.Load(),
+		StoreFailed:    m.counts.storeFailed.Load(),
+		StoreRecovered: m.counts.storeRecovered.Load(),
+		StoreGivenUp:   m.counts.storeGivenUp.Load(),
+		Bypassed:       m.counts.bypassed.Load(),
+	}
+}
 
 // Drain waits until no answer is left to be stored in the background, or for
 // the end of ctx, whose cause it then returns. Call it when the server has shut
 // down and before the client is closed.
-func (m *Middleware) Drain(ctx context.Context) error { return nil }
+func (m *Middleware) Drain(ctx context.Context) error {
+	drained := make(chan struct{})
+	go func() {
+		m.background.Wait()
+		close(drained)
+	}()
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
 
-func fail(context.Context, Failure) bool { return false }
+// count counts what an application asked for in vain.
+func (m *Middleware) count(c control) {
+	if c.ignored > 0 {
+		m.counts.controlIgnored.Add(uint64(c.ignored))
+	}
+}
+
+// serve decides whether the request is guarded.
+func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	switch {
+	case isUpgrade(r):
+		m.pass(w, r, next, false)
+	case r.Method == http.MethodConnect:
+		w.Header().Set("Allow", "GET, HEAD, OPTIONS, TRACE, POST, PUT, PATCH, DELETE")
+		WriteProblem(w, m.options.DocsURL, problemMethod)
+	case !m.guards(r.Method):
+		m.pass(w, r, next, false)
+	default:
+		m.guard(w, r, next)
+	}
+}
+
+// guards reports whether requests of the method are guarded when they carry a
+// key.
+func (m *Middleware) guards(method string) bool {
+	switch method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return false
+	}
+	return len(m.options.Methods) == 0 || slices.Contains(m.options.Methods, method)
+}
+
+// pass serves a request without a guard.
+func (m *Middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, bypassed bool) {
+	p := &passer{ResponseWriter: w, m: m, bypassed: bypassed}
+	next.ServeHTTP(p, r)
+	p.end()
+}
+
+// isUpgrade reports whether the request asks for another protocol. An offer of
+// HTTP/2 or TLS is none: whoever does not take it up serves the request itself,
+// and curl makes that offer with a POST.
+func isUpgrade(r *http.Request) bool {
+	if r.Method == http.MethodConnect {
+		return len(r.Header[":protocol"]) > 0 // RFC 8441
+	}
+	offers := r.Header["Upgrade"]
+	if len(offers) == 0 || !hasListToken(r.Header["Connection"], "upgrade") {
+		return false
+	}
+	for _, line := range offers {
+		for offer := range strings.SplitSeq(line, ",") {
+			name, _, _ := strings.Cut(strings.Trim(offer, " \t"), "/")
+			switch strings.ToLower(name) {
+			case "", "h2c", "http", "tls":
+			default:
+				return true
+			}
+		}
+	}
+	return false
+}

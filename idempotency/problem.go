@@ -29,10 +29,10 @@ type Problem struct {
 var (
 	problemKeyRequired = Problem{Name: "key-required", Status: 400, Title: "An Idempotency-Key is required",
 		Detail: "Send the header Idempotency-Key with a value of your own making, such as a UUID, and the same value with each retry."}
-	problemKeyInvalid  = Problem{Name: "key-invalid", Status: 400, Title: "The Idempotency-Key is malformed"}
-	problemBodyBroken  = Problem{Name: "body-unreadable", Status: 400, Title: "The request's body could not be read"}
-	problemMethod      = Problem{Name: "method-refused", Status: 405, Title: "CONNECT is not served here"}
-	problemInProgress  = Problem{Name: "in-progress", Status: 409, Title: "A request with this Idempotency-Key is still running",
+	problemKeyInvalid = Problem{Name: "key-invalid", Status: 400, Title: "The Idempotency-Key is malformed"}
+	problemBodyBroken = Problem{Name: "body-unreadable", Status: 400, Title: "The request's body could not be read"}
+	problemMethod     = Problem{Name: "method-refused", Status: 405, Title: "CONNECT is not served here"}
+	problemInProgress = Problem{Name: "in-progress", Status: 409, Title: "A request with this Idempotency-Key is still running",
 		Detail: "Retry with the same key: once the request has finished, its answer is repeated."}
 	problemUnknown = Problem{Name: "outcome-unknown", Status: 409, Title: "The outcome of an earlier attempt is unknown",
 		Detail: "An earlier attempt with this Idempotency-Key was cut off, and it may or may not have taken effect. It is not run again until an operator has settled it."}
@@ -49,6 +49,8 @@ var (
 	problemUnreached = Problem{Name: "origin-unreachable", Status: 502, Title: "The origin could not be reached",
 		Detail: "Nothing was run. The request may be sent again with the same Idempotency-Key."}
 	problemUnavailable = Problem{Name: "store-unavailable", Status: 503, Title: "Idempotency-Keys cannot be looked up at the moment",
+		Detail: "Nothing was run. Retry with the same key.", RetryAfter: time.Second}
+	problemNoRoom = Problem{Name: "no-room", Status: 503, Title: "The request's body could not be kept",
 		Detail: "Nothing was run. Retry with the same key.", RetryAfter: time.Second}
 	problemLost = Problem{Name: "lease-lost", Status: 503, Title: "The request was taken over",
 		Detail: "This attempt took too long to be trusted, and another one may run in its place. Retry with the same key to get the answer.", RetryAfter: time.Second}

@@ -1,0 +1,387 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// A visit is one keyed request on its way.
+type visit struct {
+	m    *Middleware
+	w    http.ResponseWriter
+	r    *http.Request
+	next http.Handler
+
+	run     *run
+	scratch *scratch // nil once somebody else has it
+	name    string   // of the key
+	print   dibs.Fingerprint
+	turn    bool // this visit was woken to take its turn
+	event   Event
+}
+
+// guard serves a request of a guarded method.
+func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	v := visit{m: m, w: w, r: r, next: next}
+	key, ok, err := "", false, error(nil)
+	if m.options.Key == nil {
+		if key, ok, err = m.options.headerKey(r.Header); err == nil && !ok && !m.options.RequireKey {
+			m.pass(w, r, next, false)
+			return
+		}
+	}
+	v.event.Method = r.Method
+	if err != nil {
+		v.refuseKey(err)
+		return
+	}
+	if m.options.Key == nil && !ok {
+		v.refuse(OutcomeInvalid, problemKeyRequired)
+		return
+	}
+	v.scratch = scratches.Get().(*scratch)
+	v.run = &run{values: context.WithoutCancel(r.Context())}
+	defer v.free()
+	v.scratch.request, err = v.run.body.read(r, &m.options, v.scratch.request)
+	if err != nil {
+		v.refuseBody(err)
+		return
+	}
+	if m.options.Key != nil && !v.deriveKey(&key) {
+		return
+	}
+	v.serve(key)
+}
+
+// deriveKey asks Options.Key. It reports false when the request has been
+// served.
+func (v *visit) deriveKey(key *string) bool {
+	var err error
+	*key, err = v.m.options.Key(v.r, v.run.body.section())
+	if err == nil && *key != "" {
+		err = checkKey(*key)
+	}
+	switch {
+	case err != nil:
+		v.refuseKey(err)
+	case *key != "":
+		return true
+	case v.m.options.RequireKey:
+		v.refuse(OutcomeInvalid, problemKeyRequired)
+	default:
+		v.m.pass(v.w, v.withBody(v.r.Context()), v.next, false)
+	}
+	return false
+}
+
+// withBody returns the request under another context, with the body that was
+// read.
+func (v *visit) withBody(ctx context.Context) *http.Request {
+	r := v.r.WithContext(ctx)
+	if r.Body != nil && r.Body != http.NoBody {
+		r.Body = &v.run.body
+	}
+	return r
+}
+
+// free gives the borrowed memory back.
+func (v *visit) free() {
+	v.run.body.remove()
+	if v.scratch != nil {
+		v.scratch.free()
+	}
+}
+
+// serve serves a request with a valid key whose body has been read.
+func (v *visit) serve(key string) {
+	m := v.m
+	var err error
+	v.name, v.scratch.record = m.options.keyName(v.r, key, v.scratch.record)
+	if m.options.Observer != nil {
+		v.event.Key = dibs.Key{Name: v.name}.Digest()
+	}
+	v.print, v.scratch.record, err = m.options.Fingerprint.of(v.r, &v.run.body, v.scratch.record)
+	if err != nil {
+		v.event.Err = err
+		v.refuse(OutcomeInvalid, problemBodyBroken)
+		return
+	}
+	start := time.Now()
+	s, w, since, record := m.table.look(v.name, v.print, m.options.Wait > 0)
+	switch s {
+	case sawMismatch:
+		v.refuse(OutcomeMismatch, problemMismatch)
+		return
+	case sawRunning:
+		v.conflict(m.retryRunning(start.Sub(since)))
+		return
+	case sawAnswer:
+		v.replay(record)
+		return
+	case sawPlace:
+		if !v.await(w, start) {
+			return
+		}
+	}
+	lease, record, claimed := v.claim(start)
+	if !claimed {
+		if v.turn {
+			m.table.hand(v.name, record)
+		}
+		return
+	}
+	v.handle(lease)
+}
+
+// await waits for the run that has the key in this process. It reports false
+// when the request has been served.
+func (v *visit) await(w *waiter, start time.Time) bool {
+	timer := time.NewTimer(v.m.options.Wait)
+	defer timer.Stop()
+	var record []byte
+	woken := true
+	select {
+	case record = <-w.woken:
+	case <-timer.C:
+		woken = false
+	case <-v.r.Context().Done():
+		woken = false
+	}
+	v.event.Waiting = time.Since(start)
+	if !woken && !v.m.table.giveUp(v.name, w) {
+		// It was woken at the same moment.
+		record, woken = <-w.woken, true
+	}
+	switch {
+	case record != nil:
+		v.replay(record)
+	case v.r.Context().Err() != nil:
+		if woken {
+			v.m.table.hand(v.name, nil)
+		}
+		v.canceled()
+	case woken:
+		v.turn = true
+		return true
+	default:
+		v.conflict(v.m.retryRunning(v.event.Waiting))
+	}
+	return false
+}
+
+// claim asks for the key, waiting for it as Options.Wait says. When it is not
+// granted, the request has been served, and the record with which it was is
+// returned for those who wait behind it.
+func (v *visit) claim(start time.Time) (lease *dibs.Lease, record []byte, ok bool) {
+	m := v.m
+	asked := time.Now()
+	v.run.done = m.channels.Get().(chan struct{})
+	o := dibs.AcquireOptions{
+		NoWait:      true,
+		TTL:         m.options.Lease,
+		Fingerprint: v.print,
+		MaxAge:      dibs.AnyAge,
+		AtMostOnce:  m.options.OnCrash == AtMostOnce,
+		Label:       m.options.Label,
+	}
+	m.storing.set(v.run, asked)
+	lease, err := m.client.Acquire(v.run, v.name, &o)
+	if !m.storing.clear(v.run) {
+		lease, err = giveBack(lease, err, errStoreTimeout)
+	}
+	v.event.Store = time.Since(asked)
+	if left := m.options.Wait - time.Since(start); left > 0 && errors.Is(err, dibs.ErrHeld) {
+		lease, err = v.claimInTurn(&o, left)
+	}
+	switch {
+	case err == nil:
+		return lease, nil, true
+	case v.event.Waiting == 0 && !errors.Is(err, errStoreTimeout):
+		v.reuseChannel()
+	}
+	return nil, v.refused(err), false
+}
+
+// reuseChannel keeps the channel of a context that nothing will end any more.
+func (v *visit) reuseChannel() {
+	if v.run.forget() {
+		v.m.channels.Put(v.run.done)
+	}
+}
+
+// giveBack is for a claim that came to its end as it was answered: nothing has
+// run, and nothing will.
+func giveBack(lease *dibs.Lease, err, why error) (*dibs.Lease, error) {
+	if err == nil {
+		_ = lease.Release() // what fails is undone in the background
+	}
+	return nil, why
+}
+
+// claimInTurn waits in the key's queue, at most that long.
+func (v *visit) claimInTurn(o *dibs.AcquireOptions, left time.Duration) (*dibs.Lease, error) {
+	o.NoWait, o.Wait = false, left
+	asked := time.Now()
+	// Whoever goes away leaves the queue.
+	stayed := context.AfterFunc(v.r.Context(), func() { v.run.end(errGone) })
+	late := time.AfterFunc(left+v.m.options.StoreTimeout, func() { v.run.end(errStoreTimeout) })
+	lease, err := v.m.client.Acquire(v.run, v.name, o)
+	v.event.Waiting += time.Since(asked)
+	if !stayed() {
+		lease, err = giveBack(lease, err, errGone)
+	}
+	if !late.Stop() && err == nil {
+		lease, err = giveBack(lease, err, errStoreTimeout)
+	}
+	return lease, err
+}
+
+// errGone: the client went away while it waited.
+var errGone = errors.New("idempotency: the client went away")
+
+// refused answers a request whose claim was not granted. It returns the record
+// that it was answered with, if any.
+func (v *visit) refused(err error) (record []byte) {
+	var held *dibs.HeldError
+	var done *dibs.DoneError
+	var unknown *dibs.UnknownError
+	switch {
+	case errors.As(err, &done):
+		v.replay(done.Record.Data)
+		return done.Record.Data
+	case errors.As(err, &held):
+		v.conflict(v.m.retryHeld(held.Left))
+	case errors.Is(err, dibs.ErrMismatch):
+		v.refuse(OutcomeMismatch, problemMismatch)
+	case errors.As(err, &unknown):
+		p := problemUnknown
+		p.Instance = ClaimURI(unknown.ID)
+		v.refuse(OutcomeUnknown, p)
+	case errors.Is(err, errGone):
+		v.canceled()
+	default:
+		v.event.Err = err
+		v.unavailable(err)
+	}
+	return nil
+}
+
+// ClaimURI names a claim in problem documents, by its public ID.
+func ClaimURI(id string) string { return "urn:dibs:claim:" + id }
+
+// unavailable serves a request without the store.
+func (v *visit) unavailable(err error) {
+	if v.m.options.OnStoreFailure != FailOpen || errors.Is(err, dibs.ErrClosed) {
+		v.refuse(OutcomeUnavailable, problemUnavailable)
+		return
+	}
+	v.m.counts.bypassed.Add(1)
+	start := time.Now()
+	ended := false
+	defer func() {
+		v.event.Handler = time.Since(start)
+		if !ended {
+			v.event.Status = 0
+		}
+		v.report(OutcomeBypassed)
+	}()
+	v.event.Status = v.bypass()
+	ended = true
+}
+
+// bypass runs the handler without a guard and returns the status.
+func (v *visit) bypass() int {
+	p := &passer{ResponseWriter: v.w, m: v.m, bypassed: true}
+	v.next.ServeHTTP(p, v.withBody(v.r.Context()))
+	p.end()
+	return p.status
+}
+
+// retryHeld says when to ask again for a key that is held for that long unless
+// it is renewed. A live holder renews every third of its lease: with more than
+// two thirds left it lives, and then it pays to wait for as long again as it
+// has been known to; with less it seems dead, and nothing changes before.
+func (m *Middleware) retryHeld(left time.Duration) time.Duration {
+	lease := m.options.Lease
+	if left >= lease-lease/3 {
+		left = lease - left
+	}
+	return max(time.Second, min(left, lease.Truncate(time.Second)))
+}
+
+// retryRunning says when to ask again for a key that has been held for so long.
+func (m *Middleware) retryRunning(held time.Duration) time.Duration {
+	return max(time.Second, min(held, m.options.Lease.Truncate(time.Second)))
+}
+
+func (v *visit) conflict(retry time.Duration) {
+	p := problemInProgress
+	p.Status = v.m.options.ConflictStatus
+	p.RetryAfter = retry
+	v.refuse(OutcomeConflict, p)
+}
+
+// refuse answers with a problem.
+func (v *visit) refuse(o Outcome, p Problem) {
+	v.event.Status = p.Status
+	WriteProblem(v.w, v.m.options.DocsURL, p)
+	v.report(o)
+}
+
+func (v *visit) refuseKey(err error) {
+	p := problemKeyInvalid
+	p.Detail = detailOf(err)
+	v.event.Err = err
+	v.refuse(OutcomeInvalid, p)
+}
+
+// detailOf returns the text of an error of our own, which quotes nothing of the
+// request. What else a derivation returned stays in the event.
+func detailOf(err error) string {
+	for _, own := range keyErrors {
+		if err == own {
+			return "Nothing was run: " + own.Error() + "."
+		}
+	}
+	return "Nothing was run: " + errKeyFailed.Error() + "."
+}
+
+func (v *visit) refuseBody(err error) {
+	v.event.Err = err
+	var outer *http.MaxBytesError
+	var spilled *spillError
+	switch {
+	case errors.Is(err, errTooLarge), errors.As(err, &outer):
+		// What is left of it is not worth reading.
+		v.w.Header().Set("Connection", "close")
+		v.refuse(OutcomeTooLarge, problemTooLarge)
+	case errors.As(err, &spilled):
+		v.refuse(OutcomeUnavailable, problemNoRoom)
+	case v.r.Context().Err() != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+		v.canceled()
+	default:
+		v.refuse(OutcomeInvalid, problemBodyBroken)
+	}
+}
+
+// canceled ends a request whose client has gone away. There should be nobody to
+// answer; but whoever is there must not take silence for success.
+func (v *visit) canceled() {
+	v.event.Status = problemUnavailable.Status
+	v.event.Err = errGone
+	WriteProblem(v.w, v.m.options.DocsURL, problemUnavailable)
+	v.report(OutcomeCanceled)
+}
+
+// report tells the Observer.
+func (v *visit) report(o Outcome) {
+	if v.m.options.Observer != nil {
+		v.event.Outcome = o
+		v.m.options.Observer(v.event)
+	}
+}

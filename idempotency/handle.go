@@ -1,0 +1,343 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// handle runs the handler under the lease, settles the key, and sends the
+// answer. A panic and runtime.Goexit pass through it.
+func (v *visit) handle(lease *dibs.Lease) {
+	m, run := v.m, v.run
+	v.event.Attempt, v.event.Fence = lease.Attempt(), lease.Fence()
+	start := time.Now()
+	run.setDeadline(start.Add(m.options.HandlerLimit))
+	run.flight.fingerprint, run.flight.since = v.print, start
+	m.table.enter(v.name, &run.flight)
+	m.running.set(run, start)
+	run.answer.start(v.w, v.r, v.scratch, m.options.MaxStored)
+	returned := false
+	defer func() {
+		if returned {
+			return
+		}
+		run.answer.close()
+		v.endRun(start)
+		v.settle(lease, v.interruption(lease), nil)
+		v.report(OutcomeInterrupted)
+	}()
+	v.next.ServeHTTP(&run.answer, v.withBody(lease.Context()))
+	whole := run.answer.finish()
+	returned = true
+	v.endRun(start)
+	v.conclude(lease, whole)
+}
+
+// endRun stops the handler's clock.
+func (v *visit) endRun(start time.Time) {
+	v.m.running.clear(v.run)
+	v.event.Handler = time.Since(start)
+}
+
+// conclude settles the key after the handler has returned, and sends what there
+// is to send.
+func (v *visit) conclude(lease *dibs.Lease, whole bool) {
+	m, answer := v.m, &v.run.answer
+	c := parseControl(answer.controls)
+	m.count(c)
+	switch f := v.run.failed(); {
+	case f == Unreached && !answer.streaming:
+		v.concludeFailure(lease, f, release)
+		return
+	case f != noFailure:
+		v.concludeFailure(lease, f, v.interruption(lease))
+		return
+	case !whole:
+		lost := v.settle(lease, v.interruption(lease), nil)
+		v.send(lost, OutcomeInterrupted)
+		return
+	}
+	record, tombstone := v.record(c)
+	var lost bool
+	switch {
+	case record == nil:
+		lost = v.settle(lease, release, nil)
+	case tombstone:
+		lost = v.settle(lease, m.keep(m.options.Retention), record)
+	default:
+		lost = v.settle(lease, m.keep(c.maxAge), record)
+	}
+	v.send(lost, OutcomeRan)
+}
+
+// send sends an answer that was held back, or ends one that streamed. When the
+// lease was lost, the answer counts for nothing.
+func (v *visit) send(lost bool, o Outcome) {
+	answer := &v.run.answer
+	v.event.Status = answer.status
+	switch {
+	case !lost && answer.streaming, !lost:
+		if !answer.streaming {
+			answer.send()
+		}
+		answer.close()
+		v.report(o)
+	case answer.streaming:
+		v.breakOff(OutcomeLost)
+	default:
+		answer.drop()
+		answer.close()
+		v.event.Err = dibs.ErrLost
+		v.refuse(OutcomeLost, problemLost)
+	}
+}
+
+// breakOff ends an answer of which bytes have left so that nobody takes it for
+// a whole one.
+func (v *visit) breakOff(o Outcome) {
+	v.run.answer.close()
+	v.event.Status = 0
+	v.report(o)
+	panic(http.ErrAbortHandler)
+}
+
+// concludeFailure settles a run whose origin gave no answer, and says so.
+func (v *visit) concludeFailure(lease *dibs.Lease, f Failure, how settlement) {
+	answer := &v.run.answer
+	lost := v.settle(lease, how, nil)
+	o := OutcomeInterrupted
+	if f == Unreached {
+		o = OutcomeUnreached
+	}
+	switch {
+	case answer.streaming:
+		v.breakOff(o)
+	case lost:
+		v.send(true, o)
+	default:
+		answer.drop()
+		answer.close()
+		v.refuse(o, problemOf(f))
+	}
+}
+
+// record makes the record of the answer; nil when it is not kept. A tombstone
+// is one that says no more than that there was an answer.
+func (v *visit) record(c control) (record []byte, tombstone bool) {
+	m, answer, s := v.m, &v.run.answer, v.scratch
+	if c.noStore || answer.status < 200 || !m.options.Keep(answer.status) {
+		return nil, false
+	}
+	message := appendMessage(s.message[:0], answer.status, &s.header, &s.trailer, s.answer, &m.filter, answer.sniffed, false)
+	s.message = message
+	if answer.oversize || len(message)-len(s.answer) > maxHead {
+		if m.options.OnOversize == Rerun {
+			return nil, false
+		}
+		tombstone = true
+		var none fieldList
+		message = appendMessage(message[:0], answer.status, &none, &none, nil, &m.filter, "", true)
+	}
+	s.record = appendDeflated(s.record[:0], message)
+	return s.record, tombstone
+}
+
+// settlement is how a run's key is settled.
+type settlement struct {
+	outcome   dibs.Outcome
+	retention time.Duration
+}
+
+var (
+	release = settlement{outcome: dibs.Release}
+	abandon = settlement{outcome: dibs.Abandon}
+)
+
+func (m *Middleware) keep(maxAge time.Duration) settlement {
+	if maxAge == 0 {
+		maxAge = m.options.Retention
+	}
+	return settlement{outcome: dibs.Keep, retention: maxAge}
+}
+
+// interruption settles a run that ended without an outcome as a crash would:
+// the next attempt is told, and under AtMostOnce there is none.
+func (v *visit) interruption(*dibs.Lease) settlement { return abandon }
+
+// settle settles the key and wakes its waiters. It reports whether the lease
+// was lost. What the store does not take now is tried again in the background.
+func (v *visit) settle(lease *dibs.Lease, how settlement, record []byte) (lost bool) {
+	m := v.m
+	ctx := context.Context(v.run)
+	asked := time.Now()
+	if v.run.Err() == nil {
+		m.storing.set(v.run, asked)
+		defer func() {
+			if m.storing.clear(v.run) && v.scratch != nil {
+				v.reuseChannel()
+			}
+		}()
+	} else {
+		late, cancel := context.WithTimeout(context.Background(), m.options.StoreTimeout)
+		defer cancel()
+		ctx = late
+	}
+	err := how.apply(ctx, lease, record)
+	v.event.Store += time.Since(asked)
+	switch {
+	case err == nil && how.outcome == dibs.Keep:
+		v.event.Stored = true
+		var shared []byte
+		if m.table.waited(&v.run.flight) {
+			shared = slices.Clone(record)
+		}
+		m.table.leave(v.name, &v.run.flight, shared)
+		return false
+	case err == nil:
+		m.table.leave(v.name, &v.run.flight, nil)
+		return false
+	case errors.Is(err, dibs.ErrLost):
+		m.table.leave(v.name, &v.run.flight, nil)
+		return true
+	case how.outcome == dibs.Release:
+		// The client releases it in the background.
+		m.table.leave(v.name, &v.run.flight, nil)
+		return false
+	}
+	v.event.Err = err
+	v.settleLater(lease, how, slices.Clone(record))
+	return false
+}
+
+// apply does what the settlement says.
+func (s settlement) apply(ctx context.Context, lease *dibs.Lease, record []byte) error {
+	switch s.outcome {
+	case dibs.Keep:
+		return lease.Complete(ctx, record, s.retention)
+	case dibs.Abandon:
+		return lease.Abandon(ctx)
+	}
+	return lease.Release()
+}
+
+// How often the store is asked again to take what it did not.
+const (
+	settleAgainMin = 50 * time.Millisecond
+	settleAgainMax = time.Second
+)
+
+// settleLater settles in the background, as long as the lease stands. An answer
+// that is sent already is what duplicates in this process get meanwhile.
+func (v *visit) settleLater(lease *dibs.Lease, how settlement, record []byte) {
+	m, name, flight := v.m, v.name, &v.run.flight
+	if how.outcome == dibs.Keep {
+		v.event.StoreFailed = true
+		m.counts.storeFailed.Add(1)
+		m.table.answered(name, flight, record)
+	}
+	patience := time.Now().Add(m.options.HandlerLimit)
+	m.background.Go(func() {
+		defer m.table.leave(name, flight, nil)
+		pause := settleAgainMin
+		for {
+			time.Sleep(pause)
+			pause = min(2*pause, settleAgainMax)
+			if how.outcome == dibs.Keep && time.Now().After(patience) {
+				// The store answers and takes no record. The lease does not
+				// stand for ever.
+				m.counts.storeGivenUp.Add(1)
+				how = abandon
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), m.options.StoreTimeout)
+			err := how.apply(ctx, lease, record)
+			cancel()
+			switch {
+			case err == nil && how.outcome == dibs.Keep:
+				m.counts.storeRecovered.Add(1)
+				return
+			case errors.Is(err, dibs.ErrLost) && how.outcome == dibs.Keep:
+				m.counts.storeGivenUp.Add(1)
+				return
+			case err == nil, errors.Is(err, dibs.ErrLost):
+				return
+			}
+		}
+	})
+}
+
+// replay answers from a record.
+func (v *visit) replay(record []byte) {
+	m := v.m
+	text, err := inflate(v.scratch.message[:0], record, m.options.MaxStored+2*maxHead)
+	var msg message
+	if err == nil {
+		msg, err = parseMessage(text)
+	}
+	if err != nil {
+		// Whatever it is: the request was served. It is not run again.
+		v.event.Err = err
+		p := problemNotKept
+		p.Detail = "The stored answer cannot be read, or is longer than answers may be now. The request is not run again under this Idempotency-Key."
+		v.refuse(OutcomeNotKept, p)
+		return
+	}
+	if msg.notKept {
+		v.refuse(OutcomeNotKept, problemNotKept)
+		return
+	}
+	v.sendStored(&msg)
+	v.event.Status = msg.status
+	v.report(OutcomeReplayed)
+}
+
+// sendStored sends a stored answer with framing of its own.
+func (v *visit) sendStored(msg *message) {
+	h := v.w.Header()
+	values := make([]string, 0, 16)
+	last := ""
+	msg.header(func(name, value string) {
+		values = append(values, value)
+		n := len(values)
+		if name == last {
+			h[name] = append(h[name], value)
+			return
+		}
+		// What handlers around this one have set was part of the first answer.
+		h[name] = values[n-1 : n : n]
+		last = name
+	})
+	if msg.noType {
+		h["Content-Type"] = nil // net/http would guess one
+	}
+	h[replayedField] = replayedTrue
+	switch {
+	case len(msg.tailLines) > 0:
+		delete(h, "Content-Length")
+		msg.trailer(func(name, _ string) {
+			if !hasListToken(h["Trailer"], name) {
+				h["Trailer"] = append(h["Trailer"], name)
+			}
+		})
+	case bodyAllowed(msg.status):
+		h["Content-Length"] = []string{strconv.Itoa(len(msg.body))}
+	default:
+		delete(h, "Content-Length")
+	}
+	v.w.WriteHeader(msg.status)
+	if bodyAllowed(msg.status) && len(msg.body) > 0 {
+		_, _ = v.w.Write(msg.body)
+	}
+	if len(msg.tailLines) > 0 {
+		msg.trailer(func(name, value string) { h[name] = append(h[name], value) })
+	}
+}
+
+// replayedTrue is the value of Idempotent-Replayed. It is shared: nobody
+// changes a value in place.
+var replayedTrue = []string{"true"}
