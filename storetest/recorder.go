@@ -37,6 +37,14 @@ func (r *recorder) lines() []string {
 	return r.log
 }
 
+// replay logs what the trial reported.
+func (r *recorder) replay(t testing.TB) {
+	t.Helper()
+	for _, line := range r.lines() {
+		t.Log(line)
+	}
+}
+
 func (r *recorder) Helper() {}
 
 func (r *recorder) Fail() {

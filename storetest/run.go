@@ -71,26 +71,31 @@ func (h *Harness) missing(p Property) (Feature, string) {
 	return "", ""
 }
 
-// check tries a property until it passes, fails without a stall, or has failed
-// three times.
+// check tries a property and reports the outcome as the test's.
 func check(t *testing.T, h *Harness, p Property) {
 	t.Helper()
-	for n := 1; ; n++ {
-		r := try(t, h, p)
-		stalled := r.stalled()
-		again := r.Failed() && stalled > h.Late && n < 3 && !h.Virtual
-		switch {
-		case again:
-			t.Logf("trial %d failed while the machine stood still for %v; trying again", n, stalled.Round(time.Millisecond))
-		case r.Failed():
-			t.Errorf("%s\n\twhy it matters: %s", p.Name, p.Why)
+	last, stalled := retry(h, func() *recorder { return try(t, h, p) })
+	for i, r := range stalled {
+		t.Logf("trial %d failed while the machine stood still for %v, so it was made again; it said:",
+			i+1, r.stalled().Round(time.Millisecond))
+		r.replay(t)
+	}
+	if last.Failed() {
+		t.Errorf("%s\n\twhy it matters: %s", p.Name, p.Why)
+	}
+	last.replay(t)
+}
+
+// retry makes trials until one passes, fails without a stall, or is the third.
+// It returns that one, and those before it.
+func retry(h *Harness, try func() *recorder) (last *recorder, stalled []*recorder) {
+	const most = 3
+	for {
+		r := try()
+		if !r.Failed() || h.Virtual || r.stalled() <= h.Late || len(stalled) == most-1 {
+			return r, stalled
 		}
-		for _, line := range r.lines() {
-			t.Log(line)
-		}
-		if !again {
-			return
-		}
+		stalled = append(stalled, r)
 	}
 }
 

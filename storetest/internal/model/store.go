@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -15,6 +16,7 @@ import (
 type Store struct {
 	b     *Backend
 	skew  time.Duration
+	broke atomic.Bool
 	wakes map[int]func(dibs.Token)
 	named int
 }
@@ -25,6 +27,10 @@ var (
 	_ dibs.Notifier  = (*Store)(nil)
 	_ dibs.Pruner    = (*Store)(nil)
 )
+
+// Break makes every later call of Claim fail as a whole, as when the backend
+// has gone.
+func (s *Store) Break() { s.broke.Store(true) }
 
 // now is the backend's clock.
 func (s *Store) now() time.Time {
@@ -38,6 +44,9 @@ func (s *Store) now() time.Time {
 func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
 	if err := ctx.Err(); err != nil {
 		return err
+	}
+	if s.broke.Load() {
+		return errors.New("model: broken")
 	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
