@@ -236,8 +236,10 @@ func TestLocked(t *testing.T) {
 // same key.
 func TestMoved(t *testing.T) {
 	for name, move := range map[string]func(path string) error{
-		"deleted":  os.Remove,
-		"replaced": func(path string) error { return errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, nil, 0o644)) },
+		"deleted": os.Remove,
+		"replaced": func(path string) error {
+			return errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, nil, 0o644))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := testFile(t)

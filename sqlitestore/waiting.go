@@ -51,7 +51,8 @@ type waiting struct {
 	alarms  alarms
 	fresh   bool // something happened since the last look
 	sweepAt time.Time
-	started bool // guarded by Store.mu
+	started bool  // guarded by Store.mu
+	looks   int64 // how often the file was looked at
 
 	waiters chan struct{} // holds one element when tokens is not empty any more
 	conn    *lite.Conn    // of the goroutine that looks
@@ -214,6 +215,7 @@ func (w *waiting) watch() {
 // busy that somebody still waits.
 func (w *waiting) look() (found, busy bool) {
 	w.mu.Lock()
+	w.looks++
 	due := w.alarms.due(time.Now())
 	found, w.fresh = w.fresh, false
 	if len(w.alarms) > 2*len(w.tokens)+1000 {

@@ -18,8 +18,9 @@ const (
 	maxBytes    = 16 << 20
 
 	// courtesy is how long the writer leaves the file to other processes after
-	// a transaction, when they write too. They have no queue for the lock: who
-	// asks at the right moment gets it, so somebody has to make a moment.
+	// a transaction, when they write too and it has more to write. They have no
+	// queue for the lock: who asks at the right moment gets it, so somebody has
+	// to make a moment.
 	courtesy = 150 * time.Microsecond
 
 	// fileCheck is how often the writer looks whether its file is still there.
@@ -54,7 +55,7 @@ func (s *Store) turn() bool {
 		return false
 	}
 	s.run(calls)
-	if s.tx.others {
+	if s.tx.others && !s.idle() {
 		time.Sleep(courtesy)
 	}
 	return true

@@ -1,0 +1,172 @@
+package sqlitestore
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// woken collects the tokens that a store wakes.
+func woken(t testing.TB, s *Store) <-chan dibs.Token {
+	tokens := make(chan dibs.Token, 100)
+	t.Cleanup(s.Notify(func(token dibs.Token) { tokens <- token }))
+	return tokens
+}
+
+func receive(t *testing.T, what string, tokens <-chan dibs.Token, want dibs.Token) {
+	t.Helper()
+	select {
+	case got := <-tokens:
+		if got != want {
+			t.Fatalf("%s: %v was woken, not %v", what, got, want)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s: nobody was woken", what)
+	}
+}
+
+func TestWakes(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		mode dibs.Mode
+		end  func(s *Store, holder dibs.Claim) error // of the holder's lease
+	}{
+		{"release", dibs.Queue, func(s *Store, c dibs.Claim) error { return settleOne(t, s, release(c)) }},
+		{"release, to a reserved place", dibs.Reserve, func(s *Store, c dibs.Claim) error { return settleOne(t, s, release(c)) }},
+		{"keep", dibs.Queue, func(s *Store, c dibs.Claim) error {
+			return settleOne(t, s, dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Retention: time.Hour})
+		}},
+		{"evict", dibs.Queue, func(s *Store, c dibs.Claim) error {
+			_, err := s.Evict(t.Context(), c.Key, "")
+			return err
+		}},
+	} {
+		for _, where := range []string{"this process", "another process"} {
+			t.Run(test.name+" in "+where, func(t *testing.T) {
+				path := testFile(t)
+				s := openTest(t, path, nil, hostClock)
+				by := s
+				if where != "this process" {
+					by = openTest(t, path, nil, hostClock)
+				}
+				tokens := woken(t, s)
+				holder, waiter := lock("k"), lock("k")
+				waiter.Mode, waiter.MaxAge = test.mode, dibs.AnyAge
+				mustGrant(t, by, holder)
+				wantState(t, "the waiter", claimOne(t, s, waiter), dibs.Held)
+				if err := test.end(by, holder); err != nil {
+					t.Fatal(err)
+				}
+				receive(t, "the end of the lease", tokens, waiter.Token)
+			})
+		}
+	}
+}
+
+// A lease that runs out wakes the first waiter, though nobody settles anything.
+func TestWakeWhenTheLeaseRunsOut(t *testing.T) {
+	s := openTest(t, testFile(t), nil, hostClock)
+	tokens := woken(t, s)
+	holder, first, second := lock("k"), lock("k"), lock("k")
+	holder.TTL = 50 * time.Millisecond
+	first.Mode, second.Mode = dibs.Queue, dibs.Queue
+	mustGrant(t, s, holder)
+	wantState(t, "the first waiter", claimOne(t, s, first), dibs.Held)
+	wantState(t, "the second waiter", claimOne(t, s, second), dibs.Held)
+	receive(t, "the end of the lease", tokens, first.Token)
+	if a := mustGrant(t, s, first); a.Attempt != 2 {
+		t.Errorf("the attempt is %d", a.Attempt)
+	}
+}
+
+// Nobody is watched for once nobody waits any more.
+func TestNobodyWaits(t *testing.T) {
+	s := openTest(t, testFile(t), nil, hostClock)
+	woken(t, s)
+	holder := lock("k")
+	mustGrant(t, s, holder)
+	granted, left, lapsed := lock("k"), lock("k"), lock("k")
+	lapsed.Place = 20 * time.Millisecond
+	for _, c := range []*dibs.Claim{&granted, &left, &lapsed} {
+		c.Mode = dibs.Queue
+		wantState(t, "a waiter", claimOne(t, s, *c), dibs.Held)
+	}
+	mustSettle(t, s, release(holder))
+	mustGrant(t, s, granted)
+	mustSettle(t, s, release(left))
+	w := &s.waiting
+	eventually(t, "the set of waiting tokens is empty", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.tokens) == 0 && w.active == 0
+	})
+	looks := func() int64 {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.looks
+	}
+	// At most the look that is under way comes after that.
+	before := looks()
+	for range 20 {
+		mustGrant(t, s, lock("time passes"+dibs.NewToken().ID()))
+	}
+	if n := looks() - before; n > 1 {
+		t.Errorf("the file was looked at %d times with nobody waiting", n)
+	}
+}
+
+// BenchmarkHandOver measures how soon a waiter in another process holds the key:
+// from the release, over the wake-up, to its confirmed lease.
+func BenchmarkHandOver(b *testing.B) {
+	for _, where := range []string{"same", "other"} {
+		b.Run(where, func(b *testing.B) {
+			path := testFile(b)
+			stores := [2]*Store{openTest(b, path, nil, hostClock), openTest(b, path, nil, hostClock)}
+			if where == "same" {
+				stores[1] = stores[0]
+			}
+			tokens := [2]<-chan dibs.Token{woken(b, stores[0]), nil}
+			if tokens[1] = tokens[0]; where == "other" {
+				tokens[1] = woken(b, stores[1])
+			}
+			holder, at := lock("k"), 0
+			mustGrant(b, stores[at], holder)
+			for b.Loop() {
+				next := lock("k")
+				next.Mode = dibs.Queue
+				if a := claimOne(b, stores[1-at], next); a.State != dibs.Held {
+					b.Fatal(a)
+				}
+				mustSettle(b, stores[at], release(holder))
+				<-tokens[1-at]
+				mustGrant(b, stores[1-at], next)
+				holder, at = next, 1-at
+			}
+		})
+	}
+}
+
+// BenchmarkWaiting measures what waiting costs: the processor time, in percent
+// of one core, while 1000 tokens wait and nothing happens.
+func BenchmarkWaiting(b *testing.B) {
+	s := openTest(b, testFile(b), nil, hostClock)
+	woken(b, s)
+	mustGrant(b, s, lock("k"))
+	claims := make([]dibs.Claim, 1000)
+	for i := range claims {
+		claims[i] = lock("k")
+		claims[i].Mode = dibs.Queue
+	}
+	if err := s.Claim(b.Context(), claims, make([]dibs.Answer, len(claims))); err != nil {
+		b.Fatal(err)
+	}
+	var once sync.Once
+	var start time.Duration
+	for b.Loop() {
+		once.Do(func() { start = processorTime(b) })
+		<-time.After(time.Second)
+	}
+	b.ReportMetric(100*(processorTime(b)-start).Seconds()/b.Elapsed().Seconds(), "%core")
+}

@@ -1,0 +1,254 @@
+package sqlitestore
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// queued returns how many calls wait for the writing goroutine.
+func (s *Store) queued() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue)
+}
+
+// Calls of all verbs that are there at the same time share one transaction, and
+// so one fsync.
+func TestGroupCommit(t *testing.T) {
+	path := testFile(t)
+	c := newTestClock("a", time.Hour)
+	s := openTest(t, path, &Options{LockWait: time.Minute, PruneEvery: -1}, c.clock())
+	const each = 64
+	renewed, settled := make([]dibs.Claim, each), make([]dibs.Claim, each)
+	for i := range each {
+		renewed[i], settled[i] = lock("renew"+strconv.Itoa(i)), lock("settle"+strconv.Itoa(i))
+	}
+	for _, claims := range [][]dibs.Claim{renewed, settled} {
+		if err := s.Claim(t.Context(), claims, make([]dibs.Answer, each)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := sqlite(t, path, "BEGIN IMMEDIATE")
+	begun := c.begun.Load()
+	var calls sync.WaitGroup
+	for i := range each {
+		calls.Go(func() { mustGrant(t, s, lock("claim"+strconv.Itoa(i))) })
+		calls.Go(func() { mustSettle(t, s, release(settled[i])) })
+		calls.Go(func() {
+			errs := make([]error, 1)
+			err := s.Renew(t.Context(), []dibs.Renewal{{Key: renewed[i].Key, Token: renewed[i].Token, TTL: time.Minute}}, errs)
+			if err != nil || errs[0] != nil {
+				t.Errorf("renew: %v, %v", err, errs[0])
+			}
+		})
+	}
+	eventually(t, "all calls are in the queue", func() bool { return s.queued() == 3*each })
+	if err := other.Exec("ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	calls.Wait()
+	if n := c.begun.Load() - begun; n != 1 {
+		t.Errorf("%d calls took %d transactions", 3*each, n)
+	}
+}
+
+// Renewals come before everything that is in the queue with them.
+func TestRenewalsComeFirst(t *testing.T) {
+	s := &Store{}
+	for range 10 {
+		s.queue = append(s.queue, &call{claims: make([]dibs.Claim, 10)})
+	}
+	s.queue = append(s.queue, &call{renewals: make([]dibs.Renewal, 100)}, &call{settlements: make([]dibs.Settlement, 1)})
+	calls := s.take()
+	if len(calls) != 12 || len(calls[0].renewals) != 100 || len(calls[11].settlements) != 1 {
+		t.Errorf("the calls are not in order: %d of them, %d renewals first", len(calls), len(calls[0].renewals))
+	}
+}
+
+// One transaction is bounded, and a call larger than the bound has one of its
+// own.
+func TestTransactionsAreBounded(t *testing.T) {
+	s := &Store{}
+	large := make([]byte, maxBytes+1)
+	s.queue = []*call{
+		{claims: make([]dibs.Claim, maxElements/2)},
+		{claims: make([]dibs.Claim, maxElements/2)},
+		{claims: make([]dibs.Claim, 1)},
+		{settlements: []dibs.Settlement{{Data: large}}},
+		{settlements: []dibs.Settlement{{Data: large}}},
+		{claims: make([]dibs.Claim, maxElements+1)},
+		{alone: true},
+		{},
+	}
+	var sizes []int
+	for len(s.queue) > 0 {
+		sizes = append(sizes, len(s.take()))
+	}
+	want := []int{2, 1, 1, 1, 1, 1, 1}
+	if len(sizes) != len(want) || sizes[0] != 2 {
+		t.Errorf("the transactions have %v calls, not %v", sizes, want)
+	}
+}
+
+// A caller whose context ends before its call has begun leaves nothing behind.
+func TestLeaveTheQueue(t *testing.T) {
+	path := testFile(t)
+	s := openTest(t, path, &Options{LockWait: time.Minute}, hostClock)
+	other := sqlite(t, path, "BEGIN IMMEDIATE")
+	ctx, cancel := context.WithCancel(t.Context())
+	claim := lock("k")
+	result := make(chan error)
+	go func() { result <- s.Claim(ctx, []dibs.Claim{claim}, make([]dibs.Answer, 1)) }()
+	eventually(t, "the call is in the queue", func() bool { return s.queued() == 1 })
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Errorf("the call was answered %v", err)
+	}
+	if n := s.queued(); n != 0 {
+		t.Errorf("%d calls are in the queue", n)
+	}
+	if err := other.Exec("ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	if err := settleOne(t, s, release(claim)); !errors.Is(err, dibs.ErrLost) {
+		t.Errorf("the lease of a call that had not begun was settled: %v", err)
+	}
+}
+
+// Contexts that end at any moment neither wedge the store nor race with it, and
+// what was left in the dark can be settled.
+func TestLeaveAtAnyMoment(t *testing.T) {
+	s := openTest(t, testFile(t), nil, hostClock)
+	var calls sync.WaitGroup
+	for i := range 16 {
+		calls.Go(func() {
+			for j := range 50 {
+				c := lock(strconv.Itoa(i))
+				ctx, cancel := context.WithCancel(t.Context())
+				go cancel()
+				claims, answers := []dibs.Claim{c}, make([]dibs.Answer, 1)
+				err := s.Claim(ctx, claims, answers)
+				claims[0], answers[0] = dibs.Claim{}, dibs.Answer{} // the store keeps no slice
+				if err != nil && !errors.Is(err, context.Canceled) {
+					t.Errorf("claim %d: %v", j, err)
+				}
+				if err := settleOne(t, s, release(c)); err != nil && !errors.Is(err, dibs.ErrLost) {
+					t.Errorf("settle %d: %v", j, err)
+				}
+			}
+		})
+	}
+	calls.Wait()
+	for e, err := range s.List(t.Context(), dibs.Query{}) {
+		t.Errorf("left behind: %+v, %v", e, err)
+	}
+}
+
+func TestCloseWhileLocked(t *testing.T) {
+	path := testFile(t)
+	s := openTest(t, path, &Options{LockWait: time.Minute}, hostClock)
+	other := sqlite(t, path, "BEGIN IMMEDIATE")
+	result := make(chan error)
+	go func() { result <- s.Claim(t.Context(), []dibs.Claim{lock("k")}, make([]dibs.Answer, 1)) }()
+	eventually(t, "the call is in the queue", func() bool { return s.queued() == 1 })
+	if err := other.Exec("SELECT 1"); err != nil { // still there
+		t.Fatal(err)
+	}
+	closed := make(chan error)
+	go func() { closed <- s.Close() }()
+	if err := <-result; !errors.Is(err, ErrClosed) {
+		t.Errorf("the call was answered %v", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("close: %v", err)
+	}
+	if err := other.Exec("ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// When the disk is full calls fail with nothing done, each on its own account,
+// and afterwards the store works again.
+func TestDiskFull(t *testing.T) {
+	path := testFile(t)
+	s := openTest(t, path, &Options{LockWait: time.Minute, PruneEvery: -1}, hostClock)
+	large, small := lock("large"), lock("small")
+	mustGrant(t, s, large)
+	mustGrant(t, s, small)
+	limit(t, s, 100)
+
+	keep := release(large)
+	keep.Outcome, keep.Data, keep.Retention = dibs.Keep, make([]byte, 1<<20), time.Hour
+	other := sqlite(t, path, "BEGIN IMMEDIATE")
+	var calls sync.WaitGroup
+	calls.Go(func() {
+		err := s.Settle(t.Context(), []dibs.Settlement{keep}, make([]error, 1))
+		if !errors.Is(err, ErrDiskFull) {
+			t.Errorf("the large record was answered %v", err)
+		}
+	})
+	calls.Go(func() { mustSettle(t, s, release(small)) })
+	calls.Go(func() { mustGrant(t, s, lock("new")) })
+	eventually(t, "all calls are in the queue", func() bool { return s.queued() == 3 })
+	if err := other.Exec("ROLLBACK"); err != nil {
+		t.Fatal(err)
+	}
+	calls.Wait()
+
+	ask := lock("large")
+	ask.MaxAge = dibs.AnyAge
+	wantState(t, "the key of the record that did not fit", claimOne(t, s, ask), dibs.Held)
+	limit(t, s, 1<<20)
+	mustSettle(t, s, keep)
+	wantState(t, "after there was room", claimOne(t, s, ask), dibs.Done)
+}
+
+// limit lets the file have that many pages at most.
+func limit(t *testing.T, s *Store, pages int) {
+	t.Helper()
+	err := s.work(t.Context(), func(*transaction) error {
+		return s.conn.Exec("PRAGMA max_page_count = " + strconv.Itoa(pages))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Records that end in the same microsecond are as many as there are.
+func TestRecordsOfOneMicrosecond(t *testing.T) {
+	c := newTestClock("a", time.Hour)
+	s := openTest(t, testFile(t), &Options{PruneEvery: -1}, c.clock())
+	const n = 3000
+	claims, settlements := make([]dibs.Claim, n), make([]dibs.Settlement, n)
+	for i := range n {
+		claims[i] = lock(strconv.Itoa(i))
+		settlements[i] = release(claims[i])
+		settlements[i].Outcome, settlements[i].Retention = dibs.Keep, time.Second
+		settlements[i].Data = []byte(claims[i].Key.Name)
+	}
+	if err := s.Claim(t.Context(), claims, make([]dibs.Answer, n)); err != nil {
+		t.Fatal(err)
+	}
+	errs := make([]error, n)
+	if err := s.Settle(t.Context(), settlements, errs); err != nil || errors.Join(errs...) != nil {
+		t.Fatal(err, errors.Join(errs...))
+	}
+	for i := range n {
+		claims[i].Token, claims[i].MaxAge = dibs.NewToken(), dibs.AnyAge
+	}
+	answers := make([]dibs.Answer, n)
+	if err := s.Claim(t.Context(), claims, answers); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range answers {
+		if a.State != dibs.Done || string(a.Record.Data) != claims[i].Key.Name || a.Record.Left > time.Second+n*time.Microsecond {
+			t.Fatalf("record %d is answered %+v", i, a)
+		}
+	}
+}
