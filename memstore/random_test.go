@@ -16,7 +16,7 @@ import (
 // TestRandomSchedules compares the store with the model over random schedules.
 // A failure names its seed, which is an input of FuzzSchedule.
 func TestRandomSchedules(t *testing.T) {
-	seeds := 150
+	seeds := 60
 	if testing.Short() {
 		seeds = 20
 	}
@@ -82,10 +82,10 @@ func schedule(t *testing.T, seed uint64) {
 // pause is often nothing, mostly short, seldom longer than everything. No two
 // ends fall on one instant but by a pause of nothing.
 func (w *walker) pause() time.Duration {
-	switch w.IntN(40) {
+	switch w.IntN(100) {
 	case 0:
 		return time.Duration(w.Int64N(int64(30 * time.Hour)))
-	case 1, 2, 3:
+	case 1, 2, 3, 4, 5, 6, 7, 8:
 		return w.length()
 	}
 	return time.Duration(w.Int64N(int64(200 * time.Millisecond)))
@@ -153,8 +153,8 @@ func (w *walker) claim(k dibs.Key, m *model, token dibs.Token, now time.Time) {
 	if m.permits == 1 && w.IntN(12) == 0 {
 		c.AtMostOnce = true
 	}
-	if w.prints && w.IntN(4) == 0 {
-		c.Fingerprint[0] = byte(1 + w.IntN(8)/7)
+	if w.prints && w.IntN(3) == 0 {
+		c.Fingerprint[0] = byte(1 + w.IntN(2))
 	}
 	want := m.claim(c, now)
 	answers := make([]dibs.Answer, 1)

@@ -11,7 +11,7 @@ import (
 )
 
 // sweeper is the store's timer for what nobody asks about. It is set while
-// there is anything that can run out, to fire within a minute and not more
+// there is anything that can run out, to fire within five minutes and not more
 // often than once a second; when it finds nothing left, it is not set again.
 type sweeper struct {
 	mu     sync.Mutex
@@ -22,7 +22,7 @@ type sweeper struct {
 
 const (
 	sweepOften = time.Second
-	sweepRare  = time.Minute
+	sweepRare  = 5 * time.Minute
 )
 
 func (w *sweeper) stop() {
