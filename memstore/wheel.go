@@ -34,8 +34,7 @@ const (
 	wheelTick  = instant(time.Second)
 )
 
-// slotOf returns the slot of a tick, counted from 1 in an entry, because its
-// zero is no slot.
+// slotOf returns the slot in which what is due in a tick waits.
 func slotOf(tick int64) int { return int(tick % wheelSlots) }
 
 func tickOf(t instant) int64 { return int64(t / wheelTick) }
