@@ -40,8 +40,9 @@ var cancelProperties = []Property{
 		},
 	},
 	{
-		Name: "CancelledInFlight",
-		Why:  "A claim whose context ends on the way may or may not have taken the key, or a place. Settling its token leaves no orphan behind either way.",
+		Name:  "CancelledInFlight",
+		Why:   "A claim whose context ends on the way may or may not have taken the key, or a place. Settling its token leaves no orphan behind either way.",
+		Heavy: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for i := range 40 {

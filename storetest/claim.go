@@ -57,8 +57,9 @@ var claimProperties = []Property{
 		},
 	},
 	{
-		Name: "AmbiguousClaim",
-		Why:  "A client that does not know whether its claim arrived sends it again, perhaps while the first is still on its way. All the copies are one grant, ended by one settlement.",
+		Name:  "AmbiguousClaim",
+		Why:   "A client that does not know whether its claim arrived sends it again, perhaps while the first is still on its way. All the copies are one grant, ended by one settlement.",
+		Heavy: true,
 		Check: func(t *Trial) {
 			procs := []*process{t.process(), t.process()}
 			k, a := key("k"), dibs.NewToken()

@@ -37,10 +37,11 @@
 // mostly wait. A lease that is to run out lasts Short; the backend may notice
 // that up to Late after the fact, never before it.
 //
-// Trials in real time fail falsely when the machine stands still for longer
-// than a lease. The kit watches for that: a trial that failed while the machine
-// or a call stalled is logged and tried again, three times in all. One that
-// fails without a stall fails at once.
+// Trials in real time fail falsely when the machine is so slow that a lease
+// runs out in the meantime. The kit watches for that: a trial with short leases
+// that failed while the machine or the store stood still is logged and made
+// again, three times in all. One without that excuse fails at once, and so does
+// every trial in which nothing is short, such as those that look for races.
 //
 // # Trust
 //

@@ -63,8 +63,9 @@ var fenceProperties = []Property{
 		},
 	},
 	{
-		Name: "FencesRiseUnderLoad",
-		Why:  "Fences are given out to many keys by many processes at once, and those of each key rise in the order of its grants.",
+		Name:  "FencesRiseUnderLoad",
+		Why:   "Fences are given out to many keys by many processes at once, and those of each key rise in the order of its grants.",
+		Heavy: true,
 		Check: func(t *Trial) {
 			procs := []*process{t.process(), t.process(), t.process()}
 			keys := []dibs.Key{key("a"), key("b")}

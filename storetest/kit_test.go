@@ -157,35 +157,48 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// A trial that fails while the machine stands still is made again, twice at
-// most; one that fails without that is not, and neither is one that passes.
+// A trial that fails while the machine is slow is made again, twice at most.
+// One that passes is not, nor one that fails without an excuse, nor one in
+// which nothing was short.
 func TestRetries(t *testing.T) {
+	const short = 200 * time.Millisecond
 	for name, test := range map[string]struct {
-		failures int // of the first trials
-		stall    time.Duration
-		trials   int
-		fails    bool
+		failures     int // of the first trials
+		stall, calls time.Duration
+		short, heavy bool
+		trials       int
+		fails        bool
 	}{
-		"passing":                  {0, time.Hour, 1, false},
-		"failing":                  {9, 0, 1, true},
-		"failing once, stalled":    {1, time.Hour, 2, false},
-		"failing twice, stalled":   {2, time.Hour, 3, false},
-		"failing always, stalled":  {9, time.Hour, 3, true},
-		"failing, hardly stalling": {9, time.Millisecond, 1, true},
+		"passing":                     {0, time.Hour, 0, true, false, 1, false},
+		"failing":                     {9, 0, 0, true, false, 1, true},
+		"failing once, stalled":       {1, short / 2, 0, true, false, 2, false},
+		"failing twice, stalled":      {2, short / 2, 0, true, false, 3, false},
+		"failing always, stalled":     {9, short / 2, 0, true, false, 3, true},
+		"failing, hardly stalled":     {9, short / 5, 0, true, false, 1, true},
+		"failing, with slow calls":    {1, 0, short, true, false, 2, false},
+		"failing, with nothing short": {9, short, short, false, false, 1, true},
+		"failing, past a turn":        {1, dibs.Turn, 0, false, false, 2, false},
+		"failing, heavy":              {9, time.Hour, time.Hour, true, true, 1, true},
 	} {
 		trials := 0
-		last, lost := retry(&Harness{Late: 100 * time.Millisecond}, func() *recorder {
+		last, excused := retry(&Harness{Short: short}, Property{Heavy: test.heavy}, func() *recorder {
 			trials++
 			r := newRecorder(t)
 			r.stood(test.stall)
+			for range 10 {
+				r.called(test.calls / 10)
+			}
+			if test.short {
+				r.hurried()
+			}
 			if trials <= test.failures {
 				r.Fail()
 			}
 			return r
 		})
-		if trials != test.trials || last.Failed() != test.fails || len(lost) != trials-1 {
-			t.Errorf("%s: %d trials, %d put aside, the last failed: %v; want %d trials and %v",
-				name, trials, len(lost), last.Failed(), test.trials, test.fails)
+		if trials != test.trials || last.Failed() != test.fails || len(excused) != trials-1 {
+			t.Errorf("%s: %d trials, %d of them excused, the last failed: %v; want %d trials and %v",
+				name, trials, len(excused), last.Failed(), test.trials, test.fails)
 		}
 	}
 }

@@ -44,7 +44,7 @@ var lookProperties = []Property{
 				}
 			}
 			look(dibs.Free)
-			t.granted("the holder", p.try(k, a, ttl(t.short())), 1)
+			t.granted("the holder", p.try(k, a), 1)
 			look(dibs.Held)
 			t.ok("progress", p.save(k, a, t.short(), "half"))
 			t.outlast(t.short())

@@ -40,13 +40,12 @@ func (p *process) settlements(settlements ...dibs.Settlement) []error {
 	return errs
 }
 
-// timed makes a call and notes how long it took, as a call that takes long is
-// as good a reason for a failure as a machine that stands still.
+// timed makes a call and notes how long it took.
 func (p *process) timed(name string, call func(context.Context) error) {
 	p.t.Helper()
 	start := time.Now()
 	err := call(p.t.Context())
-	p.t.rec.stood(time.Since(start))
+	p.t.rec.called(time.Since(start))
 	if err != nil {
 		p.t.Fatalf("%s: the call failed: %v", name, err)
 	}

@@ -11,7 +11,9 @@ type Property struct {
 	// Needs are the features without which it cannot be checked.
 	Needs []Feature
 	// Heavy properties use the processor rather than wait; in real time they
-	// run one at a time, before the others.
+	// run one at a time, before the others. No lease in them is short, so that
+	// a failure is never the machine's fault, and is never tried again: it may
+	// be a race that is rarely lost.
 	Heavy bool
 	// Check tries the property once, on a fresh backend.
 	Check func(t *Trial)

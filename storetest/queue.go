@@ -229,8 +229,9 @@ var queueProperties = []Property{
 		},
 	},
 	{
-		Name: "PollingIsEnough",
-		Why:  "Correctness never rests on a notification: waiters that hear of nothing and just ask again now and then all get their turn.",
+		Name:  "PollingIsEnough",
+		Why:   "Correctness never rests on a notification: waiters that hear of nothing and just ask again now and then all get their turn.",
+		Heavy: true,
 		Check: func(t *Trial) {
 			procs := []*process{t.process(), t.process(), t.process()}
 			k := key("k")

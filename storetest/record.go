@@ -41,8 +41,9 @@ var recordProperties = []Property{
 		},
 	},
 	{
-		Name: "RecordAndLeaseEndInOneStep",
-		Why:  "If the lease ended a moment before the record is there, a duplicate that asks in that moment runs the work a second time.",
+		Name:  "RecordAndLeaseEndInOneStep",
+		Why:   "If the lease ended a moment before the record is there, a duplicate that asks in that moment runs the work a second time.",
+		Heavy: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for i := range 20 {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs"
 )
 
 // recorder is the testing.TB of one trial. It keeps what the trial reports
@@ -19,7 +21,9 @@ type recorder struct {
 	mu     sync.Mutex
 	failed bool
 	log    []string
-	stall  time.Duration
+	short  bool          // something in the trial is meant to run out soon
+	stall  time.Duration // the longest time for which nothing happened
+	calls  time.Duration // spent in the store's methods, in all
 }
 
 func newRecorder(t testing.TB) *recorder { return &recorder{TB: t} }
@@ -155,9 +159,42 @@ func (r *recorder) stood(d time.Duration) {
 	r.stall = max(r.stall, d)
 }
 
-// stalled returns the longest time for which nothing happened.
-func (r *recorder) stalled() time.Duration {
+// called notes that a call took d. A slow call is as good an excuse as a
+// machine that stands still, and so are many that are not quite as slow.
+func (r *recorder) called(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.stall
+	r.stall = max(r.stall, d)
+	r.calls += d
+}
+
+// hurried notes that something in the trial is meant to run out soon.
+func (r *recorder) hurried() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.short = true
+}
+
+// excused reports whether the machine was so slow that leases may have run out
+// that were not meant to.
+func (r *recorder) excused(short time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stall > dibs.Turn/2 || r.short && (r.stall > short/4 || r.calls > short/2)
+}
+
+// slow reports whether the machine has stood still, so that a figure that is
+// too high proves nothing.
+func (r *recorder) slow(late time.Duration) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.stall > late
+}
+
+// pace says how slow the machine was.
+func (r *recorder) pace() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Sprintf("it stood still for up to %v, and the calls took %v",
+		r.stall.Round(time.Millisecond), r.calls.Round(time.Millisecond))
 }

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
-	"time"
 )
 
 // Run checks every property, each as a subtest of its own.
@@ -74,10 +73,9 @@ func (h *Harness) missing(p Property) (Feature, string) {
 // check tries a property and reports the outcome as the test's.
 func check(t *testing.T, h *Harness, p Property) {
 	t.Helper()
-	last, stalled := retry(h, func() *recorder { return try(t, h, p) })
-	for i, r := range stalled {
-		t.Logf("trial %d failed while the machine stood still for %v, so it was made again; it said:",
-			i+1, r.stalled().Round(time.Millisecond))
+	last, excused := retry(h, p, func() *recorder { return try(t, h, p) })
+	for i, r := range excused {
+		t.Logf("trial %d failed while the machine was slow (%s), so it was made again; it said:", i+1, r.pace())
 		r.replay(t)
 	}
 	if last.Failed() {
@@ -86,16 +84,16 @@ func check(t *testing.T, h *Harness, p Property) {
 	last.replay(t)
 }
 
-// retry makes trials until one passes, fails without a stall, or is the third.
-// It returns that one, and those before it.
-func retry(h *Harness, try func() *recorder) (last *recorder, stalled []*recorder) {
+// retry makes trials until one passes, fails without an excuse, or is the
+// third. It returns that one, and those before it.
+func retry(h *Harness, p Property, try func() *recorder) (last *recorder, excused []*recorder) {
 	const most = 3
 	for {
 		r := try()
-		if !r.Failed() || h.Virtual || r.stalled() <= h.Late || len(stalled) == most-1 {
-			return r, stalled
+		if !r.Failed() || h.Virtual || p.Heavy || !r.excused(h.Short) || len(excused) == most-1 {
+			return r, excused
 		}
-		stalled = append(stalled, r)
+		excused = append(excused, r)
 	}
 }
 
