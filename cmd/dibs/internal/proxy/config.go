@@ -15,12 +15,12 @@ import (
 
 // Config is what a proxy is told. Make one with Load.
 type Config struct {
-	Listen    string        `yaml:"listen"`
-	Admin     string        `yaml:"admin"`
-	Store     string        `yaml:"store"`
-	Namespace string        `yaml:"namespace"`
-	Drain     time.Duration `yaml:"drain"`
-	AccessLog bool          `yaml:"access-log"`
+	Listen    string   `yaml:"listen"`
+	Admin     string   `yaml:"admin"`
+	Store     string   `yaml:"store"`
+	Namespace string   `yaml:"namespace"`
+	Drain     Duration `yaml:"drain"`
+	AccessLog bool     `yaml:"access-log"`
 
 	// Policy is that of requests which no route matches, and what routes say
 	// nothing about.
@@ -43,10 +43,10 @@ type Route struct {
 // Bind makes the fields flags of fs, with their defaults. Store and Namespace
 // are flags of other commands, too, and not bound here.
 func (c *Config) Bind(fs *pflag.FlagSet) {
-	*c = Config{Listen: "127.0.0.1:8080", Drain: 30 * time.Second, AccessLog: true, Policy: defaultPolicy()}
+	*c = Config{Listen: "127.0.0.1:8080", Drain: Duration(30 * time.Second), AccessLog: true, Policy: defaultPolicy()}
 	fs.StringVar(&c.Listen, "listen", c.Listen, "the `ADDR`ess to serve on; port 0 takes a free one")
 	fs.StringVar(&c.Admin, "admin", c.Admin, "the `ADDR`ess of /healthz and /readyz (default off)")
-	fs.DurationVar(&c.Drain, "drain", c.Drain, "how long requests may take to finish after SIGTERM")
+	fs.Var(&c.Drain, "drain", "how long requests may take to finish after SIGTERM")
 	fs.BoolVar(&c.AccessLog, "access-log", c.AccessLog, "log each request on stderr")
 	c.Policy.bind(fs)
 }
@@ -158,7 +158,7 @@ func (c *Config) check() error {
 	case c.Upstream == "" && len(c.Routes) == 0:
 		return errors.New("upstream: it is missing; name the origin, as in --upstream http://127.0.0.1:3000")
 	case c.Drain < 0:
-		return fmt.Errorf("drain: %v is negative", c.Drain)
+		return fmt.Errorf("drain: %v is negative", &c.Drain)
 	}
 	_, err := c.options()
 	return err

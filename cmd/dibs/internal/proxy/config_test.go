@@ -16,7 +16,13 @@ func load(t *testing.T, text string, flags ...string) (*Config, error) {
 	t.Helper()
 	file := ""
 	if text != "" {
-		file = filepath.Join(t.TempDir(), "dibs.yaml")
+		// Not t.TempDir: the test's name, and so the field's, would be in it.
+		dir, err := os.MkdirTemp("", "dibs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		file = filepath.Join(dir, "dibs.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -54,19 +60,19 @@ routes:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Listen != "127.0.0.1:0" || c.Retention != 48*time.Hour || c.MaxBody != 3<<20 || c.MaxStored != 1000 ||
-		c.Lease != 10*time.Second || c.Scope != "header:X-Tenant" || !slices.Equal(c.Methods, List{"POST", "PATCH"}) {
+	if c.Listen != "127.0.0.1:0" || c.Retention != Duration(48*time.Hour) || c.MaxBody != 3<<20 || c.MaxStored != 1000 ||
+		c.Lease != Duration(10*time.Second) || c.Scope != "header:X-Tenant" || !slices.Equal(c.Methods, List{"POST", "PATCH"}) {
 		t.Errorf("the top is %+v", c)
 	}
 	if len(c.Routes) != 2 {
 		t.Fatalf("there are %d routes", len(c.Routes))
 	}
 	first, second := c.Routes[0], c.Routes[1]
-	if first.Host != "api.example.com" || !first.RequireKey || first.OnCrash != "at-most-once" || first.Retention != 72*time.Hour ||
-		first.Lease != 10*time.Second || first.MaxBody != 3<<20 || first.Upstream != "http://127.0.0.1:3000" {
+	if first.Host != "api.example.com" || !first.RequireKey || first.OnCrash != "at-most-once" || first.Retention != Duration(72*time.Hour) ||
+		first.Lease != Duration(10*time.Second) || first.MaxBody != 3<<20 || first.Upstream != "http://127.0.0.1:3000" {
 		t.Errorf("the first route is %+v", first)
 	}
-	if second.RequireKey || second.OnCrash != "takeover" || second.MaxBody != 64<<20 || second.Retention != 48*time.Hour ||
+	if second.RequireKey || second.OnCrash != "takeover" || second.MaxBody != 64<<20 || second.Retention != Duration(48*time.Hour) ||
 		second.Upstream != "http://127.0.0.1:3001" || !slices.Equal(second.Methods, List{"PUT", "PATCH"}) {
 		t.Errorf("the second route is %+v", second)
 	}
@@ -100,11 +106,13 @@ func TestLoadRefuses(t *testing.T) {
 		{flag: up + " --retention=1ms", want: []string{"retention"}},
 		{text: "upstream: http://x\nleese: 3s\n", want: []string{"[2:", "leese"}},
 		{text: "upstream: http://x\nlease: soon\n", want: []string{"[2:", "soon"}},
-		{text: "upstream: http://x\nmax-body: 5MB\n", want: []string{"max-body", "5MB"}},
+		{text: "upstream: http://x\nmax-body: 5MB\n", want: []string{"[2:", "max-body", "5MB"}},
 		{text: "upstream: http://x\nroutes:\n  - path: /a\n    requirekey: true\n", want: []string{"[4:", "requirekey"}},
 		{text: "upstream: http://x\nroutes:\n  - path: a\n", want: []string{"line 3", "must begin with /"}},
 		{text: "upstream: http://x\nroutes:\n  - path: /a*\n", want: []string{"line 3", "whole segment"}},
 		{text: "upstream: http://x\nroutes:\n\n  - path: /\n    lease: 1ms\n", want: []string{"line 4", "lease"}},
+		{text: "upstream: http://x\nrequire-key: perhaps\n", want: []string{"[2:", "require-key"}},
+		{text: "upstream: http://x\nmethods: [POST, {a: b}]\n", want: []string{"[2:", "methods"}},
 		{text: "upstream: http://x\nroutes: /a\n", want: []string{"line 2", "sequence"}},
 		{text: "routes:\n  - path: /a\n", want: []string{"line 2", "upstream"}},
 		{text: "upstream: [\n", want: []string{"[1:"}},

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,35 +17,35 @@ import (
 // Policy is how the requests of a route are treated. Its fields are flags of
 // dibs proxy and, under the same names, fields of the configuration file.
 type Policy struct {
-	Upstream       string        `yaml:"upstream"`
-	Guard          bool          `yaml:"guard"`
-	Methods        List          `yaml:"methods"`
-	RequireKey     bool          `yaml:"require-key"`
-	StrictKey      bool          `yaml:"strict-key"`
-	IgnoreXKey     bool          `yaml:"ignore-x-key"`
-	Key            string        `yaml:"key"`
-	Scope          string        `yaml:"scope"`
-	SessionCookie  string        `yaml:"session-cookie"`
-	AnyHost        bool          `yaml:"any-host"`
-	Fingerprint    List          `yaml:"fingerprint"`
-	Fields         List          `yaml:"fingerprint-fields"`
-	Lease          time.Duration `yaml:"lease"`
-	Retention      time.Duration `yaml:"retention"`
-	Wait           time.Duration `yaml:"wait"`
-	ConflictStatus int           `yaml:"conflict-status"`
-	MaxBody        Size          `yaml:"max-body"`
-	MaxStored      Size          `yaml:"max-stored"`
-	OnOversize     string        `yaml:"on-oversize"`
-	OnCrash        string        `yaml:"on-crash"`
-	Store5xx       bool          `yaml:"store-5xx"`
-	KeepSetCookie  bool          `yaml:"keep-set-cookie"`
-	NotStored      List          `yaml:"not-stored"`
-	OnStoreFailure string        `yaml:"on-store-failure"`
-	StoreTimeout   time.Duration `yaml:"store-timeout"`
-	HandlerTimeout time.Duration `yaml:"handler-timeout"`
-	ConnectTimeout time.Duration `yaml:"connect-timeout"`
-	Forwarded      bool          `yaml:"forwarded"`
-	DocsURL        string        `yaml:"docs-url"`
+	Upstream       string   `yaml:"upstream"`
+	Guard          bool     `yaml:"guard"`
+	Methods        List     `yaml:"methods"`
+	RequireKey     bool     `yaml:"require-key"`
+	StrictKey      bool     `yaml:"strict-key"`
+	IgnoreXKey     bool     `yaml:"ignore-x-key"`
+	Key            string   `yaml:"key"`
+	Scope          string   `yaml:"scope"`
+	SessionCookie  string   `yaml:"session-cookie"`
+	AnyHost        bool     `yaml:"any-host"`
+	Fingerprint    List     `yaml:"fingerprint"`
+	Fields         List     `yaml:"fingerprint-fields"`
+	Lease          Duration `yaml:"lease"`
+	Retention      Duration `yaml:"retention"`
+	Wait           Duration `yaml:"wait"`
+	ConflictStatus int      `yaml:"conflict-status"`
+	MaxBody        Size     `yaml:"max-body"`
+	MaxStored      Size     `yaml:"max-stored"`
+	OnOversize     string   `yaml:"on-oversize"`
+	OnCrash        string   `yaml:"on-crash"`
+	Store5xx       bool     `yaml:"store-5xx"`
+	KeepSetCookie  bool     `yaml:"keep-set-cookie"`
+	NotStored      List     `yaml:"not-stored"`
+	OnStoreFailure string   `yaml:"on-store-failure"`
+	StoreTimeout   Duration `yaml:"store-timeout"`
+	HandlerTimeout Duration `yaml:"handler-timeout"`
+	ConnectTimeout Duration `yaml:"connect-timeout"`
+	Forwarded      bool     `yaml:"forwarded"`
+	DocsURL        string   `yaml:"docs-url"`
 }
 
 // defaultPolicy is the policy before anything is configured.
@@ -54,17 +53,17 @@ func defaultPolicy() Policy {
 	return Policy{
 		Guard:          true,
 		Scope:          "authorization",
-		Lease:          idempotency.DefaultLease,
-		Retention:      idempotency.DefaultRetention,
+		Lease:          Duration(idempotency.DefaultLease),
+		Retention:      Duration(idempotency.DefaultRetention),
 		ConflictStatus: idempotency.DefaultConflictStatus,
 		MaxBody:        idempotency.DefaultMaxBody,
 		MaxStored:      idempotency.DefaultMaxStored,
 		OnOversize:     string(idempotency.Tombstone),
 		OnCrash:        string(idempotency.TakeOver),
 		OnStoreFailure: string(idempotency.FailClosed),
-		StoreTimeout:   idempotency.DefaultStoreTimeout,
-		HandlerTimeout: idempotency.DefaultHandlerLimit,
-		ConnectTimeout: 5 * time.Second,
+		StoreTimeout:   Duration(idempotency.DefaultStoreTimeout),
+		HandlerTimeout: Duration(idempotency.DefaultHandlerLimit),
+		ConnectTimeout: Duration(5 * time.Second),
 		DocsURL:        idempotency.DefaultDocsURL,
 	}
 }
@@ -83,9 +82,9 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 	fs.BoolVar(&p.AnyHost, "any-host", p.AnyHost, "let requests for different hosts share keys")
 	fs.Var(&p.Fingerprint, "fingerprint", "what to overlook when a request is compared with the first, a `LIST` of json, multipart, query-order")
 	fs.Var(&p.Fields, "fingerprint-fields", "compare only these fields of a JSON or form body, a `LIST`")
-	fs.DurationVar(&p.Lease, "lease", p.Lease, "how long a key outlives a proxy that crashed, at least 1s")
-	fs.DurationVar(&p.Retention, "retention", p.Retention, "how long answers are kept")
-	fs.DurationVar(&p.Wait, "wait", p.Wait, "how long a duplicate waits for the running one before it is refused")
+	fs.Var(&p.Lease, "lease", "how long a key outlives a proxy that crashed, at least 1s")
+	fs.Var(&p.Retention, "retention", "how long answers are kept")
+	fs.Var(&p.Wait, "wait", "how long a duplicate waits for the running one before it is refused")
 	fs.IntVar(&p.ConflictStatus, "conflict-status", p.ConflictStatus, "the `STATUS` that refuses a duplicate of a running request, 400 to 499")
 	fs.Var(&p.MaxBody, "max-body", "the longest body of a guarded request, a `SIZE` in bytes, KiB or MiB")
 	fs.Var(&p.MaxStored, "max-stored", "the longest body of an answer that is kept, a `SIZE`")
@@ -95,9 +94,9 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 	fs.BoolVar(&p.KeepSetCookie, "keep-set-cookie", p.KeepSetCookie, "keep and replay Set-Cookie")
 	fs.Var(&p.NotStored, "not-stored", "more response fields that are not kept, a `LIST`")
 	fs.StringVar(&p.OnStoreFailure, "on-store-failure", p.OnStoreFailure, "what happens while the store does not answer: closed or open; `WHAT`")
-	fs.DurationVar(&p.StoreTimeout, "store-timeout", p.StoreTimeout, "how long the store is waited for")
-	fs.DurationVar(&p.HandlerTimeout, "handler-timeout", p.HandlerTimeout, "how long the origin may take for a guarded request")
-	fs.DurationVar(&p.ConnectTimeout, "connect-timeout", p.ConnectTimeout, "how long connecting to the origin may take")
+	fs.Var(&p.StoreTimeout, "store-timeout", "how long the store is waited for")
+	fs.Var(&p.HandlerTimeout, "handler-timeout", "how long the origin may take for a guarded request")
+	fs.Var(&p.ConnectTimeout, "connect-timeout", "how long connecting to the origin may take")
 	fs.BoolVar(&p.Forwarded, "forwarded", p.Forwarded, "tell the origin the client's address in X-Forwarded-For, -Host and -Proto")
 	fs.StringVar(&p.DocsURL, "docs-url", p.DocsURL, "the `URL` of the page that problem types link to")
 }
@@ -112,9 +111,9 @@ func (p *Policy) options() (*idempotency.Options, error) {
 		SessionCookie:  p.SessionCookie,
 		AnyAuthority:   p.AnyHost,
 		MaxBody:        int64(p.MaxBody),
-		Lease:          p.Lease,
-		Retention:      p.Retention,
-		Wait:           p.Wait,
+		Lease:          time.Duration(p.Lease),
+		Retention:      time.Duration(p.Retention),
+		Wait:           time.Duration(p.Wait),
 		ConflictStatus: p.ConflictStatus,
 		MaxStored:      int64(p.MaxStored),
 		OnOversize:     idempotency.Oversize(p.OnOversize),
@@ -123,8 +122,8 @@ func (p *Policy) options() (*idempotency.Options, error) {
 		KeepSetCookie:  p.KeepSetCookie,
 		NotStored:      slices.Clone(p.NotStored),
 		OnStoreFailure: idempotency.StoreFailure(p.OnStoreFailure),
-		StoreTimeout:   p.StoreTimeout,
-		HandlerLimit:   p.HandlerTimeout,
+		StoreTimeout:   time.Duration(p.StoreTimeout),
+		HandlerLimit:   time.Duration(p.HandlerTimeout),
 		DocsURL:        p.DocsURL,
 		Label:          "dibs proxy",
 	}
@@ -158,12 +157,12 @@ func (p *Policy) check() error {
 		return errors.New("max-body: it must be at least 1 byte")
 	case p.MaxStored <= 0:
 		return errors.New("max-stored: it must be at least 1 byte")
-	case p.Lease < time.Second:
-		return fmt.Errorf("lease: %v is too short; it must be at least 1s", p.Lease)
-	case p.Retention < time.Second || p.Retention > idempotency.MaxRetention:
-		return fmt.Errorf("retention: %v is out of range; it must be 1s to %v", p.Retention, idempotency.MaxRetention)
+	case p.Lease < Duration(time.Second):
+		return fmt.Errorf("lease: %v is too short; it must be at least 1s", &p.Lease)
+	case p.Retention < Duration(time.Second) || p.Retention > Duration(idempotency.MaxRetention):
+		return fmt.Errorf("retention: %v is out of range; it must be 1s to %v", &p.Retention, idempotency.MaxRetention)
 	case p.Wait < 0:
-		return fmt.Errorf("wait: %v is negative", p.Wait)
+		return fmt.Errorf("wait: %v is negative", &p.Wait)
 	case p.ConflictStatus < 400 || p.ConflictStatus > 499:
 		return fmt.Errorf("conflict-status: %d is not 400 to 499", p.ConflictStatus)
 	case p.OnOversize != string(idempotency.Tombstone) && p.OnOversize != string(idempotency.Rerun):
@@ -172,12 +171,12 @@ func (p *Policy) check() error {
 		return fmt.Errorf("on-crash: %q is neither takeover nor at-most-once", p.OnCrash)
 	case p.OnStoreFailure != string(idempotency.FailClosed) && p.OnStoreFailure != string(idempotency.FailOpen):
 		return fmt.Errorf("on-store-failure: %q is neither closed nor open", p.OnStoreFailure)
-	case p.StoreTimeout < time.Millisecond:
-		return fmt.Errorf("store-timeout: %v is too short; it must be at least 1ms", p.StoreTimeout)
-	case p.HandlerTimeout < time.Millisecond:
-		return fmt.Errorf("handler-timeout: %v is too short; it must be at least 1ms", p.HandlerTimeout)
-	case p.ConnectTimeout < time.Millisecond:
-		return fmt.Errorf("connect-timeout: %v is too short; it must be at least 1ms", p.ConnectTimeout)
+	case p.StoreTimeout < Duration(time.Millisecond):
+		return fmt.Errorf("store-timeout: %v is too short; it must be at least 1ms", &p.StoreTimeout)
+	case p.HandlerTimeout < Duration(time.Millisecond):
+		return fmt.Errorf("handler-timeout: %v is too short; it must be at least 1ms", &p.HandlerTimeout)
+	case p.ConnectTimeout < Duration(time.Millisecond):
+		return fmt.Errorf("connect-timeout: %v is too short; it must be at least 1ms", &p.ConnectTimeout)
 	}
 	return nil
 }
@@ -217,86 +216,4 @@ func (p *Policy) key() (func(*http.Request, io.ReadSeeker) (string, error), erro
 		return idempotency.KeyJSON(name), nil
 	}
 	return nil, fmt.Errorf("key: %q is neither header:NAME nor json:FIELD", p.Key)
-}
-
-// List is a comma-separated list. In a configuration file it may be a sequence
-// as well.
-type List []string
-
-// String returns the list as it is written.
-func (l *List) String() string { return strings.Join(*l, ",") }
-
-// Type returns the word that help texts show.
-func (l *List) Type() string { return "list" }
-
-// Set replaces the list. It refuses empty elements.
-func (l *List) Set(s string) error {
-	*l = nil
-	if s == "" {
-		return nil
-	}
-	for element := range strings.SplitSeq(s, ",") {
-		if element = strings.TrimSpace(element); element == "" {
-			return fmt.Errorf("%q has an empty element", s)
-		}
-		*l = append(*l, element)
-	}
-	return nil
-}
-
-// UnmarshalYAML reads a sequence or a comma-separated string.
-func (l *List) UnmarshalYAML(decode func(any) error) error {
-	var sequence []string
-	if err := decode(&sequence); err == nil {
-		*l = sequence
-		return nil
-	}
-	var s string
-	if err := decode(&s); err != nil {
-		return err
-	}
-	return l.Set(s)
-}
-
-// Size is a number of bytes. It is written as such or with a unit: KiB, MiB.
-type Size int64
-
-// String returns the size with the largest unit that divides it.
-func (s *Size) String() string {
-	switch n := int64(*s); {
-	case n != 0 && n%(1<<20) == 0:
-		return strconv.FormatInt(n>>20, 10) + "MiB"
-	case n != 0 && n%(1<<10) == 0:
-		return strconv.FormatInt(n>>10, 10) + "KiB"
-	default:
-		return strconv.FormatInt(n, 10)
-	}
-}
-
-// Type returns the word that help texts show.
-func (s *Size) Type() string { return "size" }
-
-// Set reads a size. It refuses other units and negative numbers.
-func (s *Size) Set(text string) error {
-	digits, shift := text, 0
-	if rest, ok := strings.CutSuffix(text, "KiB"); ok {
-		digits, shift = rest, 10
-	} else if rest, ok := strings.CutSuffix(text, "MiB"); ok {
-		digits, shift = rest, 20
-	}
-	n, err := strconv.ParseUint(strings.TrimRight(digits, " "), 10, 63-shift)
-	if err != nil {
-		return fmt.Errorf("%q is not a size: write bytes, or a number with KiB or MiB", text)
-	}
-	*s = Size(n << shift)
-	return nil
-}
-
-// UnmarshalYAML reads a number of bytes or a size with its unit.
-func (s *Size) UnmarshalYAML(decode func(any) error) error {
-	var text string
-	if err := decode(&text); err != nil {
-		return err
-	}
-	return s.Set(text)
 }

@@ -71,7 +71,7 @@ func New(c *Config, client *dibs.Client, logs io.Writer) (*Server, error) {
 
 // handler returns what serves the requests of a policy.
 func (s *Server) handler(p *Policy) (http.Handler, error) {
-	t, err := upstream.New(p.Upstream, &upstream.Options{ConnectTimeout: p.ConnectTimeout})
+	t, err := upstream.New(p.Upstream, &upstream.Options{ConnectTimeout: time.Duration(p.ConnectTimeout)})
 	if err != nil {
 		return nil, fmt.Errorf("upstream: %w", err)
 	}
@@ -136,7 +136,7 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener) error {
 func (s *Server) drain(server *http.Server) {
 	s.life.begin()
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), s.config.Drain)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Drain))
 	defer cancel()
 	shut := make(chan struct{})
 	go func() {

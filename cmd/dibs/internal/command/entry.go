@@ -1,0 +1,196 @@
+package command
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// entryJSON is an entry as programs read it.
+type entryJSON struct {
+	Key       *string     `json:"key,omitempty"`
+	KeyBase64 string      `json:"key_base64,omitempty"`
+	Namespace string      `json:"namespace"`
+	State     string      `json:"state"`
+	Holder    *holderJSON `json:"holder,omitempty"`
+	Fence     uint64      `json:"fence,omitempty"`
+	Attempt   int         `json:"attempt,omitempty"`
+	Permits   int         `json:"permits,omitempty"`
+	LeftMS    *int64      `json:"left_ms,omitempty"`
+	Waiters   int         `json:"waiters"`
+	Record    *recordJSON `json:"record,omitempty"`
+	ID        string      `json:"id,omitempty"`
+}
+
+type holderJSON struct {
+	Host  string    `json:"host"`
+	PID   int       `json:"pid"`
+	Label string    `json:"label"`
+	Since time.Time `json:"since"`
+}
+
+type recordJSON struct {
+	Bytes  int   `json:"bytes"`
+	AgeMS  int64 `json:"age_ms"`
+	LeftMS int64 `json:"left_ms"`
+	Status int   `json:"status,omitempty"`
+}
+
+// writeJSON writes an entry as one line.
+func writeJSON(w io.Writer, e dibs.Entry, now time.Time) error {
+	j := entryJSON{
+		Namespace: e.Key.Namespace,
+		State:     string(e.Condition),
+		Permits:   e.Permits,
+		Waiters:   e.Waiters,
+	}
+	if utf8.ValidString(e.Key.Name) {
+		j.Key = &e.Key.Name
+	} else {
+		j.KeyBase64 = base64.StdEncoding.EncodeToString([]byte(e.Key.Name))
+	}
+	if len(e.Attempts) > 0 {
+		a := e.Attempts[0]
+		left := a.Left.Milliseconds()
+		j.ID, j.Fence, j.Attempt, j.LeftMS = a.ID, a.Fence, a.Attempt, &left
+		j.Holder = &holderJSON{Host: a.Owner.Host, PID: a.Owner.PID, Label: a.Owner.Label, Since: now.Add(-a.Since).UTC().Truncate(time.Millisecond)}
+	}
+	if r := e.Record; r != nil {
+		j.Record = &recordJSON{Bytes: r.Bytes, AgeMS: r.Age.Milliseconds(), LeftMS: r.Left.Milliseconds()}
+		if a := answerOf(e); a != nil {
+			j.Record.Status = a.Status
+		}
+		if j.ID == "" {
+			j.ID = r.ID
+		}
+	}
+	out := json.NewEncoder(w)
+	out.SetEscapeHTML(false)
+	return out.Encode(j)
+}
+
+// writeText writes an entry as people read it.
+func writeText(w io.Writer, e dibs.Entry) error {
+	var b strings.Builder
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-9s  "+format+"\n", append([]any{name}, args...)...)
+	}
+	line("key", "%s", quote(e.Key.Name))
+	if e.Key.Namespace != "" {
+		line("namespace", "%s", quote(e.Key.Namespace))
+	}
+	line("state", "%s", stateText(e))
+	for _, a := range e.Attempts {
+		line("attempt", "%d, id %s, fence %d", a.Attempt, a.ID, a.Fence)
+		line("holder", "%s", quote(holderText(a)))
+		if a.Left > 0 {
+			line("lease", "runs out in %s unless it is renewed", span(a.Left))
+		} else {
+			line("lease", "ran out %s ago", span(-a.Left))
+		}
+	}
+	if e.Permits > 1 {
+		line("permits", "%d", e.Permits)
+	}
+	if e.Waiters > 0 {
+		line("waiters", "%d", e.Waiters)
+	}
+	if r := e.Record; r != nil {
+		line("record", "%s, made %s ago, kept for %s more", recordText(e), span(r.Age), span(r.Left))
+		if len(e.Attempts) == 0 {
+			line("id", "%s", r.ID)
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func stateText(e dibs.Entry) string {
+	if e.Condition == dibs.ConditionUnknown {
+		return "unknown: it may or may not have taken effect; see dibs settle --help"
+	}
+	return string(e.Condition)
+}
+
+func holderText(a dibs.Attempt) string {
+	text := a.Owner.Host + " " + strconv.Itoa(a.Owner.PID)
+	if a.Owner.Label != "" {
+		text += " (" + a.Owner.Label + ")"
+	}
+	return text + ", since " + span(a.Since)
+}
+
+func recordText(e dibs.Entry) string {
+	switch a := answerOf(e); {
+	case a == nil:
+		return fmt.Sprintf("%d bytes", e.Record.Bytes)
+	case a.NotKept:
+		return "an answer that was too long to be kept"
+	default:
+		return fmt.Sprintf("HTTP %d with a body of %d bytes", a.Status, len(a.Body))
+	}
+}
+
+// answerOf returns the HTTP answer that a record holds, or nil.
+func answerOf(e dibs.Entry) *idempotency.Answer {
+	if _, ok := idempotency.KeyPart(e.Key.Name); !ok || e.Record == nil || e.Record.Data == nil {
+		return nil
+	}
+	a, err := idempotency.DecodeAnswer(e.Record.Data, maxAnswer)
+	if err != nil {
+		return nil // not one of ours, whatever the key looks like
+	}
+	return a
+}
+
+// maxAnswer is how long an answer's body may be for us to decode it.
+const maxAnswer = 512 << 20
+
+// span prints a duration as people read it.
+func span(d time.Duration) string {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(time.Second).String()
+	default:
+		return d.Round(time.Millisecond).String()
+	}
+}
+
+// quote returns the text with whatever would move a terminal's cursor, or turn
+// the direction of the text around, escaped.
+func quote(s string) string {
+	clean := true
+	for _, r := range s {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			clean = false
+			break
+		}
+	}
+	if clean {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, n := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case unicode.IsPrint(r):
+			b.WriteString(s[:n])
+		default:
+			q := strconv.QuoteRuneToASCII(r)
+			b.WriteString(q[1 : len(q)-1])
+		}
+		s = s[n:]
+	}
+	return b.String()
+}

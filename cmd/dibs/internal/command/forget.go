@@ -1,0 +1,111 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/dibs-go/dibs"
+)
+
+func (p *program) forget() *cobra.Command {
+	var s selection
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "forget KEY | ID ...",
+		Short: "Delete the record of a key, so that its next request runs",
+		Long: `Deletes the stored answer of a key, and forgets an attempt that was cut off.
+The next request with the key runs as if it were the first. Who holds a key
+keeps it.
+
+Asks before it changes anything, unless there is --yes. Ends with 1 when there
+was nothing to forget of one of them.`,
+		Example: `  dibs forget 'http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17'
+  dibs forget --yes urn:dibs:claim:q7k2v5m3x4zabcde`,
+		Args: cobra.ArbitraryArgs,
+		RunE: p.run(func(cmd *cobra.Command, args []string) error {
+			return p.forgetAll(cmd.Context(), s, yes, cmd.Flags(), args)
+		}),
+	}
+	s.bind(cmd.Flags())
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	p.storeFlags(cmd.Flags())
+	return cmd
+}
+
+// selections makes one selection of each argument, or one of the flags.
+func selections(s selection, fs *pflag.FlagSet, args []string) ([]selection, error) {
+	if len(args) <= 1 || fs.Changed("key") || fs.Changed("id") {
+		if err := s.read(fs, args); err != nil {
+			return nil, err
+		}
+		return []selection{s}, nil
+	}
+	var all []selection
+	for _, arg := range args {
+		var one selection
+		if err := one.read(fs, []string{arg}); err != nil {
+			return nil, err
+		}
+		all = append(all, one)
+	}
+	return all, nil
+}
+
+func (p *program) forgetAll(ctx context.Context, s selection, yes bool, fs *pflag.FlagSet, args []string) error {
+	all, err := selections(s, fs, args)
+	if err != nil {
+		return err
+	}
+	store, err := p.look(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	in, err := store.Inspector()
+	if err != nil {
+		return err
+	}
+	var keys []dibs.Key
+	var names []string
+	var missing []error
+	for i := range all {
+		look, cancel := context.WithTimeout(ctx, askLimit)
+		found, err := p.find(look, in, &all[i], fs, false)
+		cancel()
+		if errors.Is(err, errAbsent) {
+			missing = append(missing, err)
+			continue
+		} else if err != nil {
+			return err
+		}
+		for _, e := range found {
+			keys = append(keys, e.Key)
+			names = append(names, quote(e.Key.Name))
+		}
+	}
+	if len(keys) == 0 {
+		return errors.Join(missing...)
+	}
+	if err := p.confirm("Forget "+strings.Join(names, ", ")+"?", yes); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		ask, cancel := context.WithTimeout(ctx, askLimit)
+		forgotten, err := in.Forget(ask, key)
+		cancel()
+		switch {
+		case err != nil:
+			return &dibs.StoreError{Op: "forget", Err: err}
+		case !forgotten:
+			missing = append(missing, absentf("%s has no record to forget; it is held or waited for", quote(key.Name)))
+		default:
+			fmt.Fprintf(p.env.Stdout, "%s is forgotten: its next request runs\n", quote(key.Name))
+		}
+	}
+	return errors.Join(missing...)
+}

@@ -1,0 +1,119 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+)
+
+func (p *program) proxy() *cobra.Command {
+	var flags proxy.Config
+	var file string
+	cmd := &cobra.Command{
+		Use:   "proxy --upstream URL",
+		Short: "Make the HTTP service behind it idempotent",
+		Long: `Stands in front of an HTTP service and runs each request that carries an
+Idempotency-Key once. A retry gets the stored answer, marked with
+"Idempotent-Replayed: true"; a duplicate of a request that still runs gets 409
+and Retry-After. Requests without a key, and those with a safe method, pass
+untouched. Several proxies may share a store.
+
+Once it accepts connections it prints one line with its address. SIGTERM or
+SIGINT ends it when the answers that are under way are sent and stored.
+
+A configuration file has the same fields as there are flags, and "routes": a
+list of the same fields again for requests with a "host", a "path" (* is one
+segment, ** any number) and "methods". The first route that matches counts; what
+it does not say, it has from the top.
+
+  upstream: http://127.0.0.1:3000
+  store: sqlite:/var/lib/dibs/dibs.db
+  routes:
+    - path: /v1/charges/**
+      methods: [POST]
+      require-key: true
+      on-crash: at-most-once`,
+		Example: `  dibs proxy --listen :8080 --upstream http://127.0.0.1:3000 --store sqlite:dibs.db
+  dibs proxy --config dibs.yaml --admin 127.0.0.1:9090
+
+  curl -i -H 'Idempotency-Key: "order-17"' -d amount=700 http://127.0.0.1:8080/charges`,
+		Args: cobra.NoArgs,
+		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
+			c, err := proxy.Load(file, cmd.Flags())
+			if err != nil {
+				return usagef("%v", err)
+			}
+			if c.Store != "" {
+				p.storeURL = c.Store
+			}
+			return p.serve(cmd.Context(), c)
+		}),
+	}
+	flags.Bind(cmd.Flags())
+	p.storeFlags(cmd.Flags())
+	cmd.Flags().StringVar(&file, "config", "", "a YAML `FILE` with the same settings, and routes")
+	return cmd
+}
+
+// serve runs the proxy until ctx ends.
+func (p *program) serve(ctx context.Context, c *proxy.Config) error {
+	store, err := stores.Open(ctx, p.storeOf())
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	client, err := dibs.New(store.Store, &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: 4 * time.Second})
+	if err != nil {
+		return usagef("%v", err)
+	}
+	defer client.Close()
+	logs := &lines{w: p.env.Stderr}
+	server, err := proxy.New(c, client, logs)
+	if err != nil {
+		return usagef("%v", err)
+	}
+	l, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer l.Close()
+	text := "dibs proxy: listening on http://" + l.Addr().String()
+	if c.Upstream != "" {
+		text += ", upstream " + c.Upstream
+	}
+	text += ", store " + store.String()
+	var admin net.Listener
+	if c.Admin != "" {
+		if admin, err = net.Listen("tcp", c.Admin); err != nil {
+			return fmt.Errorf("admin: %w", err)
+		}
+		defer admin.Close()
+		text += ", admin http://" + admin.Addr().String()
+	}
+	// Connections are accepted from here on: the kernel queues them.
+	if _, err := fmt.Fprintln(p.env.Stdout, text); err != nil {
+		return err
+	}
+	return server.Serve(ctx, l, admin)
+}
+
+// lines makes a writer safe for several logs, each of which writes whole lines.
+type lines struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}

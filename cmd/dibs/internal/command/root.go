@@ -1,0 +1,78 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+)
+
+// root returns the command line.
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "dibs",
+		Short: "Call dibs on a key: run once, answer twice",
+		Long: `dibs makes sure that what was asked for twice is done once.
+
+Put "dibs proxy" in front of an HTTP service, in whatever language it is
+written, and a request that is retried with the same Idempotency-Key runs once:
+every retry gets the answer of the first. The keys are kept in a store that all
+proxies share.`,
+		Example: `  dibs demo
+  dibs proxy --listen :8080 --upstream http://127.0.0.1:3000
+  dibs show --glob '*:order-17'`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          cobra.NoArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	root.AddCommand(p.proxy(), p.show(), p.settle(), p.forget(), p.demo(), p.version())
+	return root
+}
+
+func (p *program) version() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Long:  "Prints the version of dibs and of the Go that built it.",
+		Args:  cobra.NoArgs,
+		RunE: p.run(func(*cobra.Command, []string) error {
+			version := "devel"
+			if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+				version = info.Main.Version
+			}
+			_, err := fmt.Fprintf(p.env.Stdout, "dibs %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		}),
+	}
+}
+
+// storeFlags adds the flags that say where the keys are.
+func (p *program) storeFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&p.storeURL, "store", "", "the `URL` of the store: "+strings.Join(stores.Forms(), " or ")+" (default $DIBS_STORE, or "+stores.Default+")")
+	fs.StringVar(&p.namespace, "namespace", "", "the `NAME` that keeps these keys apart from others in the store")
+}
+
+// storeOf returns the URL of the store: a flag's, the environment's, or the
+// default.
+func (p *program) storeOf() string {
+	return cmp.Or(p.storeURL, p.env.Getenv("DIBS_STORE"), stores.Default)
+}
+
+// askLimit bounds what an operator's command asks of a store.
+const askLimit = 10 * time.Second
+
+// look opens the store to look into it.
+func (p *program) look(ctx context.Context) (*stores.Store, error) {
+	return stores.OpenExisting(ctx, p.storeOf())
+}

@@ -1,0 +1,197 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// verdict is what an operator found out about an unknown outcome.
+type verdict struct {
+	rerun     bool
+	status    int
+	headers   []string
+	body      string
+	bodyFile  string
+	retention time.Duration
+	yes       bool
+}
+
+func (p *program) settle() *cobra.Command {
+	var s selection
+	var v verdict
+	cmd := &cobra.Command{
+		Use:   "settle KEY | ID (--status N | --rerun)",
+		Short: "Settle a request whose outcome is unknown",
+		Long: `With --on-crash at-most-once, a request that was cut off is not run again by
+itself: it may or may not have taken effect, and its retries are told "outcome
+unknown". Find out what happened, then settle it:
+
+  --status N   it took effect: retries get this answer from now on
+  --rerun      it did not: the next retry runs
+
+The problem document that the client got names the attempt in "instance".
+Asks before it changes anything, unless there is --yes. Ends with 1 when there
+is no such attempt, or its outcome is not unknown.`,
+		Example: `  dibs settle urn:dibs:claim:q7k2v5m3x4zabcde --rerun
+  dibs settle --id q7k2v5m3x4zabcde --status 201 \
+      --header 'Content-Type: application/json' --body '{"id":"ch_17"}' --yes`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: p.run(func(cmd *cobra.Command, args []string) error {
+			if err := s.read(cmd.Flags(), args); err != nil {
+				return err
+			}
+			if err := v.check(cmd.Flags()); err != nil {
+				return err
+			}
+			return p.settleOne(cmd.Context(), &s, &v, cmd.Flags())
+		}),
+	}
+	s.bind(cmd.Flags())
+	f := cmd.Flags()
+	f.BoolVar(&v.rerun, "rerun", false, "let the next retry run")
+	f.IntVar(&v.status, "status", 0, "answer retries with this `STATUS`")
+	f.StringArrayVar(&v.headers, "header", nil, "a `FIELD` of that answer, as 'Name: value'; may be repeated")
+	f.StringVar(&v.body, "body", "", "the `TEXT` of that answer")
+	f.StringVar(&v.bodyFile, "body-file", "", "the `FILE` with the body of that answer; - is stdin")
+	f.DurationVar(&v.retention, "retention", idempotency.DefaultRetention, "how long that answer is kept")
+	f.BoolVar(&v.yes, "yes", false, "do not ask")
+	p.storeFlags(f)
+	return cmd
+}
+
+// check refuses what does not fit together.
+func (v *verdict) check(fs *pflag.FlagSet) error {
+	answers := fs.Changed("status")
+	if answers == v.rerun {
+		return usagef("say how it ended: --status N if it took effect, --rerun if it did not")
+	}
+	for _, name := range []string{"header", "body", "body-file", "retention"} {
+		if v.rerun && fs.Changed(name) {
+			return usagef("%s: it has no meaning with --rerun", name)
+		}
+	}
+	switch {
+	case v.rerun:
+	case v.status < 200 || v.status > 599:
+		return usagef("status: %d is not the status of an answer, 200 to 599", v.status)
+	case fs.Changed("body") && fs.Changed("body-file"):
+		return usagef("body-file: there is a body already")
+	case v.retention < time.Second || v.retention > idempotency.MaxRetention:
+		return usagef("retention: %v is out of range; it must be 1s to %v", v.retention, idempotency.MaxRetention)
+	}
+	for _, h := range v.headers {
+		name, _, ok := strings.Cut(h, ":")
+		if !ok || name == "" || strings.ContainsAny(h, "\r\n\x00") || strings.ContainsAny(name, " \t\"(),/;<=>?@[]{}") {
+			return usagef("header: %s is not of the form 'Name: value'", quote(h))
+		}
+	}
+	return nil
+}
+
+// answer returns the answer that retries will get.
+func (v *verdict) answer(stdin io.Reader) (*idempotency.Answer, error) {
+	a := &idempotency.Answer{Status: v.status, Header: http.Header{}, Body: []byte(v.body)}
+	for _, h := range v.headers {
+		name, value, _ := strings.Cut(h, ":")
+		a.Header.Add(name, strings.TrimSpace(value))
+	}
+	var err error
+	switch v.bodyFile {
+	case "":
+	case "-":
+		a.Body, err = io.ReadAll(stdin)
+	default:
+		a.Body, err = os.ReadFile(v.bodyFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("body-file: %w", err)
+	}
+	return a, nil
+}
+
+func (p *program) settleOne(ctx context.Context, s *selection, v *verdict, fs *pflag.FlagSet) error {
+	store, err := p.look(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	in, err := store.Inspector()
+	if err != nil {
+		return err
+	}
+	e, id, err := p.findUnknown(ctx, in, s, fs)
+	if err != nil {
+		return err
+	}
+	_, isHTTP := idempotency.KeyPart(e.Key.Name)
+	if !isHTTP && !v.rerun {
+		return usagef("status: %s is not the key of an HTTP request", quote(e.Key.Name))
+	}
+	var data []byte
+	question := "Let " + quote(e.Key.Name) + " run again?"
+	if !v.rerun {
+		a, err := v.answer(p.env.Stdin)
+		if err != nil {
+			return err
+		}
+		if data, err = idempotency.EncodeAnswer(a); err != nil {
+			return usagef("%v", err)
+		}
+		question = fmt.Sprintf("Answer retries of %s with %d and a body of %d bytes?", quote(e.Key.Name), v.status, len(a.Body))
+	}
+	if err := p.confirm(question, v.yes); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	if v.rerun {
+		n, err := in.Evict(ctx, e.Key, id)
+		if err != nil {
+			return &dibs.StoreError{Op: "evict", Err: err}
+		}
+		if n == 0 {
+			return absentf("somebody settled the attempt %s in the meantime", id)
+		}
+		fmt.Fprintf(p.env.Stdout, "%s is free: the next retry runs\n", quote(e.Key.Name))
+		return nil
+	}
+	done, err := in.Resolve(ctx, e.Key, id, data, v.retention)
+	switch {
+	case errors.Is(err, dibs.ErrFull):
+		return err
+	case err != nil:
+		return &dibs.StoreError{Op: "resolve", Err: err}
+	case !done:
+		return absentf("somebody settled the attempt %s in the meantime", id)
+	}
+	fmt.Fprintf(p.env.Stdout, "%s is done: retries are answered %d for %s\n", quote(e.Key.Name), v.status, span(v.retention))
+	return nil
+}
+
+// findUnknown returns the one selected key and its attempt whose outcome is
+// unknown.
+func (p *program) findUnknown(ctx context.Context, in dibs.Inspector, s *selection, fs *pflag.FlagSet) (dibs.Entry, string, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	found, err := p.find(ctx, in, s, fs, false)
+	if err != nil {
+		return dibs.Entry{}, "", err
+	}
+	e := found[0]
+	if e.Condition != dibs.ConditionUnknown || len(e.Attempts) == 0 {
+		return e, "", absentf("there is nothing to settle: the outcome of %s is not unknown, it is %s", quote(e.Key.Name), e.Condition)
+	}
+	return e, e.Attempts[0].ID, nil
+}

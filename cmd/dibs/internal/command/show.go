@@ -1,0 +1,68 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (p *program) show() *cobra.Command {
+	var s selection
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show KEY | --id ID | --glob PATTERN",
+		Short: "Show what the store knows about a key",
+		Long: `Shows who holds a key, since when and for how long; what is left of one whose
+holder crashed; and the record that a finished one left. Keys of HTTP requests
+are called http:SCOPE:KEY, where SCOPE stands for the client and the host and
+KEY is the Idempotency-Key.
+
+Ends with 1 when there is nothing to show.`,
+		Example: `  dibs show 'http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17'
+  dibs show --glob '*:order-17' --json
+  dibs show urn:dibs:claim:q7k2v5m3x4zabcde`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: p.run(func(cmd *cobra.Command, args []string) error {
+			if err := s.read(cmd.Flags(), args); err != nil {
+				return err
+			}
+			store, err := p.look(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer store.Close()
+			in, err := store.Inspector()
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(cmd.Context(), askLimit)
+			defer cancel()
+			found, err := p.find(ctx, in, &s, cmd.Flags(), true)
+			if err != nil {
+				return err
+			}
+			now := time.Now()
+			for i, e := range found {
+				if asJSON {
+					err = writeJSON(p.env.Stdout, e, now)
+				} else {
+					if i > 0 {
+						fmt.Fprintln(p.env.Stdout)
+					}
+					err = writeText(p.env.Stdout, e)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}),
+	}
+	s.bind(cmd.Flags())
+	s.bindGlob(cmd.Flags())
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
+	p.storeFlags(cmd.Flags())
+	return cmd
+}

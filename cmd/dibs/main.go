@@ -1,0 +1,26 @@
+// Command dibs makes what is asked for twice happen once: a proxy that makes
+// HTTP services idempotent, and what its operators need.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/dibs-go/dibs/cmd/dibs/internal/command"
+)
+
+func main() {
+	// The first signal ends the run in order; the second one ends it as if we
+	// had never asked for signals.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	code := command.Run(ctx, os.Args[1:], command.Env{
+		Stdin:  os.Stdin,
+		Stdout: os.Stdout,
+		Stderr: os.Stderr,
+		Getenv: os.Getenv,
+	})
+	os.Exit(code)
+}
