@@ -5,66 +5,66 @@ import (
 	"time"
 )
 
-// alarms end the contexts of runs that take too long. All alarms of one kind
+// alarms end the tethers of visits that take too long. All alarms of one kind
 // are set for the same time ahead, so that they ring in the order in which they
 // were set: one timer and a list do, and setting one costs next to nothing.
 type alarms struct {
 	after time.Duration
-	err   error // with which a run's context ends
+	err   error // with which a tether ends
 
 	mu          sync.Mutex
-	first, last *run
+	first, last *visit
 	timer       *time.Timer
 	armed       bool
 }
 
-// alarm is a run's place in one of the lists.
+// alarm is a visit's place in one of the lists.
 type alarm struct {
 	in         *alarms // nil when not set
 	at         time.Time
-	prev, next *run
+	prev, next *visit
 }
 
-// set makes the run's alarm ring after the list's time. A run has one alarm at
+// set makes the visit's alarm ring after the list's time. A visit has one alarm at
 // a time.
-func (a *alarms) set(r *run, now time.Time) {
+func (a *alarms) set(v *visit, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r.alarm = alarm{in: a, at: now.Add(a.after), prev: a.last}
+	v.alarm = alarm{in: a, at: now.Add(a.after), prev: a.last}
 	if a.last == nil {
-		a.first = r
+		a.first = v
 	} else {
-		a.last.alarm.next = r
+		a.last.alarm.next = v
 	}
-	a.last = r
+	a.last = v
 	if !a.armed {
 		a.arm(a.after)
 	}
 }
 
-// clear takes the run's alarm back, and reports false when it has rung.
-func (a *alarms) clear(r *run) bool {
+// clear takes the visit's alarm back, and reports false when it has rung.
+func (a *alarms) clear(v *visit) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if r.alarm.in == nil {
+	if v.alarm.in == nil {
 		return false
 	}
-	a.remove(r)
+	a.remove(v)
 	return true
 }
 
-func (a *alarms) remove(r *run) {
-	if r.alarm.prev == nil {
-		a.first = r.alarm.next
+func (a *alarms) remove(v *visit) {
+	if v.alarm.prev == nil {
+		a.first = v.alarm.next
 	} else {
-		r.alarm.prev.alarm.next = r.alarm.next
+		v.alarm.prev.alarm.next = v.alarm.next
 	}
-	if r.alarm.next == nil {
-		a.last = r.alarm.prev
+	if v.alarm.next == nil {
+		a.last = v.alarm.prev
 	} else {
-		r.alarm.next.alarm.prev = r.alarm.prev
+		v.alarm.next.alarm.prev = v.alarm.prev
 	}
-	r.alarm = alarm{}
+	v.alarm = alarm{}
 }
 
 // arm makes the timer fire. It is never stopped: one that finds nothing due
@@ -82,7 +82,7 @@ func (a *alarms) arm(d time.Duration) {
 func (a *alarms) ring() {
 	a.mu.Lock()
 	now := time.Now()
-	var due []*run
+	var due []*visit
 	for a.first != nil && !a.first.alarm.at.After(now) {
 		due = append(due, a.first)
 		a.remove(a.first)
@@ -92,7 +92,7 @@ func (a *alarms) ring() {
 		a.arm(a.first.alarm.at.Sub(now))
 	}
 	a.mu.Unlock()
-	for _, r := range due {
-		r.end(a.err)
+	for _, v := range due {
+		v.tether.end(a.err)
 	}
 }

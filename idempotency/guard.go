@@ -10,24 +10,43 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// A visit is one keyed request on its way.
+// A visit is one guarded request on its way. All that it needs of its own is in
+// one piece of memory; the rest is borrowed.
+//
+//	key, body, fingerprint ── malformed, too large ── refused
+//	      │
+//	in this process ── runs ── waits, or 409 ── answered ── replay
+//	      │
+//	    claim ── held, done, mismatch, unknown, no store ── answered
+//	      │
+//	   handler ── panic, failure, broken ── abandoned
+//	      │
+//	    settle ── lost ── 503
+//	      │
+//	     send
 type visit struct {
 	m    *Middleware
 	w    http.ResponseWriter
 	r    *http.Request
 	next http.Handler
 
-	run     *run
-	scratch *scratch // nil once somebody else has it
-	name    string   // of the key
+	scratch *scratch // nil: none
+	body    body
+	name    string // of the key
 	print   dibs.Fingerprint
 	turn    bool // this visit was woken to take its turn
 	event   Event
+
+	tether  *tether
+	limited bool   // the handler's limit has ended the tether, or is about to
+	alarm   alarm  // under the lock of its list
+	flight  flight // under the table's lock
+	run     run
+	answer  capture
 }
 
 // guard serves a request of a guarded method.
 func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	v := visit{m: m, w: w, r: r, next: next}
 	key, ok, err := "", false, error(nil)
 	if m.options.Key == nil {
 		if key, ok, err = m.options.headerKey(r.Header); err == nil && !ok && !m.options.RequireKey {
@@ -35,6 +54,7 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 			return
 		}
 	}
+	v := &visit{m: m, w: w, r: r, next: next}
 	v.event.Method = r.Method
 	if err != nil {
 		v.refuseKey(err)
@@ -45,9 +65,8 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	v.scratch = scratches.Get().(*scratch)
-	v.run = &run{values: context.WithoutCancel(r.Context())}
 	defer v.free()
-	v.scratch.request, err = v.run.body.read(r, &m.options, v.scratch.request)
+	v.scratch.request, err = v.body.read(r, &m.options, v.scratch.request)
 	if err != nil {
 		v.refuseBody(err)
 		return
@@ -62,7 +81,7 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 // served.
 func (v *visit) deriveKey(key *string) bool {
 	var err error
-	*key, err = v.m.options.Key(v.r, v.run.body.section())
+	*key, err = v.m.options.Key(v.r, v.body.section())
 	if err == nil && *key != "" {
 		err = checkKey(*key)
 	}
@@ -84,14 +103,14 @@ func (v *visit) deriveKey(key *string) bool {
 func (v *visit) withBody(ctx context.Context) *http.Request {
 	r := v.r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &v.run.body
+		r.Body = &v.body
 	}
 	return r
 }
 
 // free gives the borrowed memory back.
 func (v *visit) free() {
-	v.run.body.remove()
+	v.body.remove()
 	if v.scratch != nil {
 		v.scratch.free()
 	}
@@ -105,7 +124,7 @@ func (v *visit) serve(key string) {
 	if m.options.Observer != nil {
 		v.event.Key = dibs.Key{Name: v.name}.Digest()
 	}
-	v.print, v.scratch.record, err = m.options.Fingerprint.of(v.r, &v.run.body, v.scratch.record)
+	v.print, v.scratch.record, err = m.options.Fingerprint.of(v.r, &v.body, v.scratch.record)
 	if err != nil {
 		v.event.Err = err
 		v.refuse(OutcomeInvalid, problemBodyBroken)
@@ -180,7 +199,7 @@ func (v *visit) await(w *waiter, start time.Time) bool {
 func (v *visit) claim(start time.Time) (lease *dibs.Lease, record []byte, ok bool) {
 	m := v.m
 	asked := time.Now()
-	v.run.done = m.channels.Get().(chan struct{})
+	v.tether = m.tethers.Get().(*tether)
 	o := dibs.AcquireOptions{
 		NoWait:      true,
 		TTL:         m.options.Lease,
@@ -189,9 +208,9 @@ func (v *visit) claim(start time.Time) (lease *dibs.Lease, record []byte, ok boo
 		AtMostOnce:  m.options.OnCrash == AtMostOnce,
 		Label:       m.options.Label,
 	}
-	m.storing.set(v.run, asked)
-	lease, err := m.client.Acquire(v.run, v.name, &o)
-	if !m.storing.clear(v.run) {
+	m.storing.set(v, asked)
+	lease, err := m.client.Acquire(v.tether.ctx, v.name, &o)
+	if !m.storing.clear(v) {
 		lease, err = giveBack(lease, err, errStoreTimeout)
 	}
 	v.event.Store = time.Since(asked)
@@ -201,17 +220,19 @@ func (v *visit) claim(start time.Time) (lease *dibs.Lease, record []byte, ok boo
 	switch {
 	case err == nil:
 		return lease, nil, true
-	case v.event.Waiting == 0 && !errors.Is(err, errStoreTimeout):
-		v.reuseChannel()
+	case o.NoWait && !errors.Is(err, errStoreTimeout):
+		v.untether()
 	}
 	return nil, v.refused(err), false
 }
 
-// reuseChannel keeps the channel of a context that nothing will end any more.
-func (v *visit) reuseChannel() {
-	if v.run.forget() {
-		v.m.channels.Put(v.run.done)
+// untether leaves the tether to the next request, when nothing can end it any
+// more and nothing hangs on it.
+func (v *visit) untether() {
+	if v.tether.ctx.Err() == nil {
+		v.m.tethers.Put(v.tether)
 	}
+	v.tether = nil
 }
 
 // giveBack is for a claim that came to its end as it was answered: nothing has
@@ -228,9 +249,9 @@ func (v *visit) claimInTurn(o *dibs.AcquireOptions, left time.Duration) (*dibs.L
 	o.NoWait, o.Wait = false, left
 	asked := time.Now()
 	// Whoever goes away leaves the queue.
-	stayed := context.AfterFunc(v.r.Context(), func() { v.run.end(errGone) })
-	late := time.AfterFunc(left+v.m.options.StoreTimeout, func() { v.run.end(errStoreTimeout) })
-	lease, err := v.m.client.Acquire(v.run, v.name, o)
+	stayed := context.AfterFunc(v.r.Context(), func() { v.tether.end(errGone) })
+	late := time.AfterFunc(left+v.m.options.StoreTimeout, func() { v.tether.end(errStoreTimeout) })
+	lease, err := v.m.client.Acquire(v.tether.ctx, v.name, o)
 	v.event.Waiting += time.Since(asked)
 	if !stayed() {
 		lease, err = giveBack(lease, err, errGone)

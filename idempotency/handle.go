@@ -14,26 +14,26 @@ import (
 // handle runs the handler under the lease, settles the key, and sends the
 // answer. A panic and runtime.Goexit pass through it.
 func (v *visit) handle(lease *dibs.Lease) {
-	m, run := v.m, v.run
+	m := v.m
 	v.event.Attempt, v.event.Fence = lease.Attempt(), lease.Fence()
 	start := time.Now()
-	run.setDeadline(start.Add(m.options.HandlerLimit))
-	run.flight.fingerprint, run.flight.since = v.print, start
-	m.table.enter(v.name, &run.flight)
-	m.running.set(run, start)
-	run.answer.start(v.w, v.r, v.scratch, m.options.MaxStored)
+	v.run.begin(lease, v.r.Context(), start.Add(m.options.HandlerLimit))
+	v.flight.fingerprint, v.flight.since = v.print, start
+	m.table.enter(v.name, &v.flight)
+	m.running.set(v, start)
+	v.answer.start(v.w, v.r, v.scratch, m.options.MaxStored)
 	returned := false
 	defer func() {
 		if returned {
 			return
 		}
-		run.answer.close()
+		v.answer.close()
 		v.endRun(start)
-		v.settle(lease, v.interruption(lease), nil)
+		v.settle(lease, abandon, nil)
 		v.report(OutcomeInterrupted)
 	}()
-	v.next.ServeHTTP(&run.answer, v.withBody(lease.Context()))
-	whole := run.answer.finish()
+	v.next.ServeHTTP(&v.answer, v.withBody(&v.run))
+	whole := v.answer.finish()
 	returned = true
 	v.endRun(start)
 	v.conclude(lease, whole)
@@ -41,14 +41,14 @@ func (v *visit) handle(lease *dibs.Lease) {
 
 // endRun stops the handler's clock.
 func (v *visit) endRun(start time.Time) {
-	v.m.running.clear(v.run)
+	v.limited = !v.m.running.clear(v)
 	v.event.Handler = time.Since(start)
 }
 
 // conclude settles the key after the handler has returned, and sends what there
 // is to send.
 func (v *visit) conclude(lease *dibs.Lease, whole bool) {
-	m, answer := v.m, &v.run.answer
+	m, answer := v.m, &v.answer
 	c := parseControl(answer.controls)
 	m.count(c)
 	switch f := v.run.failed(); {
@@ -56,10 +56,10 @@ func (v *visit) conclude(lease *dibs.Lease, whole bool) {
 		v.concludeFailure(lease, f, release)
 		return
 	case f != noFailure:
-		v.concludeFailure(lease, f, v.interruption(lease))
+		v.concludeFailure(lease, f, abandon)
 		return
 	case !whole:
-		lost := v.settle(lease, v.interruption(lease), nil)
+		lost := v.settle(lease, abandon, nil)
 		v.send(lost, OutcomeInterrupted)
 		return
 	}
@@ -79,10 +79,10 @@ func (v *visit) conclude(lease *dibs.Lease, whole bool) {
 // send sends an answer that was held back, or ends one that streamed. When the
 // lease was lost, the answer counts for nothing.
 func (v *visit) send(lost bool, o Outcome) {
-	answer := &v.run.answer
+	answer := &v.answer
 	v.event.Status = answer.status
 	switch {
-	case !lost && answer.streaming, !lost:
+	case !lost:
 		if !answer.streaming {
 			answer.send()
 		}
@@ -101,7 +101,7 @@ func (v *visit) send(lost bool, o Outcome) {
 // breakOff ends an answer of which bytes have left so that nobody takes it for
 // a whole one.
 func (v *visit) breakOff(o Outcome) {
-	v.run.answer.close()
+	v.answer.close()
 	v.event.Status = 0
 	v.report(o)
 	panic(http.ErrAbortHandler)
@@ -109,7 +109,7 @@ func (v *visit) breakOff(o Outcome) {
 
 // concludeFailure settles a run whose origin gave no answer, and says so.
 func (v *visit) concludeFailure(lease *dibs.Lease, f Failure, how settlement) {
-	answer := &v.run.answer
+	answer := &v.answer
 	lost := v.settle(lease, how, nil)
 	o := OutcomeInterrupted
 	if f == Unreached {
@@ -130,7 +130,7 @@ func (v *visit) concludeFailure(lease *dibs.Lease, f Failure, how settlement) {
 // record makes the record of the answer; nil when it is not kept. A tombstone
 // is one that says no more than that there was an answer.
 func (v *visit) record(c control) (record []byte, tombstone bool) {
-	m, answer, s := v.m, &v.run.answer, v.scratch
+	m, answer, s := v.m, &v.answer, v.scratch
 	if c.noStore || answer.status < 200 || !m.options.Keep(answer.status) {
 		return nil, false
 	}
@@ -156,6 +156,8 @@ type settlement struct {
 
 var (
 	release = settlement{outcome: dibs.Release}
+	// abandon settles a run that ended without an outcome as a crash would: the
+	// next attempt is told, and under AtMostOnce there is none.
 	abandon = settlement{outcome: dibs.Abandon}
 )
 
@@ -166,48 +168,43 @@ func (m *Middleware) keep(maxAge time.Duration) settlement {
 	return settlement{outcome: dibs.Keep, retention: maxAge}
 }
 
-// interruption settles a run that ended without an outcome as a crash would:
-// the next attempt is told, and under AtMostOnce there is none.
-func (v *visit) interruption(*dibs.Lease) settlement { return abandon }
-
 // settle settles the key and wakes its waiters. It reports whether the lease
 // was lost. What the store does not take now is tried again in the background.
 func (v *visit) settle(lease *dibs.Lease, how settlement, record []byte) (lost bool) {
 	m := v.m
-	ctx := context.Context(v.run)
 	asked := time.Now()
-	if v.run.Err() == nil {
-		m.storing.set(v.run, asked)
-		defer func() {
-			if m.storing.clear(v.run) && v.scratch != nil {
-				v.reuseChannel()
-			}
-		}()
+	var err error
+	if v.limited {
+		// The handler's time is over; its answer counts all the same.
+		ctx, cancel := context.WithTimeout(context.Background(), m.options.StoreTimeout)
+		err = how.apply(ctx, lease, record)
+		cancel()
 	} else {
-		late, cancel := context.WithTimeout(context.Background(), m.options.StoreTimeout)
-		defer cancel()
-		ctx = late
+		m.storing.set(v, asked)
+		err = how.apply(v.tether.ctx, lease, record)
+		if m.storing.clear(v) && err == nil {
+			v.untether()
+		}
 	}
-	err := how.apply(ctx, lease, record)
 	v.event.Store += time.Since(asked)
 	switch {
 	case err == nil && how.outcome == dibs.Keep:
 		v.event.Stored = true
 		var shared []byte
-		if m.table.waited(&v.run.flight) {
+		if m.table.waited(&v.flight) {
 			shared = slices.Clone(record)
 		}
-		m.table.leave(v.name, &v.run.flight, shared)
+		m.table.leave(v.name, &v.flight, shared)
 		return false
 	case err == nil:
-		m.table.leave(v.name, &v.run.flight, nil)
+		m.table.leave(v.name, &v.flight, nil)
 		return false
 	case errors.Is(err, dibs.ErrLost):
-		m.table.leave(v.name, &v.run.flight, nil)
+		m.table.leave(v.name, &v.flight, nil)
 		return true
 	case how.outcome == dibs.Release:
 		// The client releases it in the background.
-		m.table.leave(v.name, &v.run.flight, nil)
+		m.table.leave(v.name, &v.flight, nil)
 		return false
 	}
 	v.event.Err = err
@@ -235,14 +232,14 @@ const (
 // settleLater settles in the background, as long as the lease stands. An answer
 // that is sent already is what duplicates in this process get meanwhile.
 func (v *visit) settleLater(lease *dibs.Lease, how settlement, record []byte) {
-	m, name, flight := v.m, v.name, &v.run.flight
+	m, name, flight := v.m, v.name, &v.flight
 	if how.outcome == dibs.Keep {
 		v.event.StoreFailed = true
 		m.counts.storeFailed.Add(1)
 		m.table.answered(name, flight, record)
 	}
 	patience := time.Now().Add(m.options.HandlerLimit)
-	m.background.Go(func() {
+	m.background.run(func() {
 		defer m.table.leave(name, flight, nil)
 		pause := settleAgainMin
 		for {
@@ -334,6 +331,7 @@ func (v *visit) sendStored(msg *message) {
 		_, _ = v.w.Write(msg.body)
 	}
 	if len(msg.tailLines) > 0 {
+		msg.trailer(func(name, _ string) { delete(h, name) })
 		msg.trailer(func(name, value string) { h[name] = append(h[name], value) })
 	}
 }

@@ -20,12 +20,12 @@ type Middleware struct {
 	options Options
 	filter  filter
 
-	table    table
-	channels sync.Pool // of chan struct{}, never closed
-	storing  alarms    // of calls of the store
-	running  alarms    // of handlers
+	table   table
+	tethers sync.Pool // of *tether, none of which has ended
+	storing alarms    // of calls of the store
+	running alarms    // of handlers
 
-	background sync.WaitGroup
+	background background
 	counts     struct {
 		controlIgnored, storeFailed, storeRecovered, storeGivenUp, bypassed atomic.Uint64
 	}
@@ -45,7 +45,7 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 		return nil, err
 	}
 	m := &Middleware{client: client, options: options, filter: newFilter(&options)}
-	m.channels.New = func() any { return make(chan struct{}) }
+	m.tethers.New = newTether
 	m.storing.after, m.storing.err = options.StoreTimeout, errStoreTimeout
 	m.running.after, m.running.err = options.HandlerLimit, context.DeadlineExceeded
 	return m, nil
@@ -75,17 +75,53 @@ func (m *Middleware) Stats() Stats {
 // the end of ctx, whose cause it then returns. Call it when the server has shut
 // down and before the client is closed.
 func (m *Middleware) Drain(ctx context.Context) error {
-	drained := make(chan struct{})
-	go func() {
-		m.background.Wait()
-		close(drained)
-	}()
 	select {
-	case <-drained:
+	case <-m.background.idle():
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// background counts goroutines, and lets wait for none while new ones come.
+type background struct {
+	mu      sync.Mutex
+	n       int
+	waiting chan struct{} // closed when none is left; nil when nobody waits
+}
+
+func (b *background) run(f func()) {
+	b.mu.Lock()
+	b.n++
+	b.mu.Unlock()
+	go func() {
+		defer b.done()
+		f()
+	}()
+}
+
+func (b *background) done() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n--; b.n == 0 && b.waiting != nil {
+		close(b.waiting)
+		b.waiting = nil
+	}
+}
+
+// idle returns a channel that is closed when nothing runs.
+func (b *background) idle() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.n == 0 {
+		idle := make(chan struct{})
+		close(idle)
+		return idle
+	}
+	if b.waiting == nil {
+		b.waiting = make(chan struct{})
+	}
+	return b.waiting
 }
 
 // count counts what an application asked for in vain.

@@ -2,112 +2,66 @@ package idempotency
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
 )
 
-// A run is one attempt to serve a keyed request. It is the context under which
-// its key is claimed, held and settled: detached from the connection, so that
-// the work does not end because the client went away, and ended by an alarm
-// when the store or the handler takes too long. One allocation holds all of it.
+// A tether is the context under which a key is claimed, held and settled. It
+// derives from no request, so that the work does not end because a client went
+// away, and an alarm ends it when the store or the handler takes too long. One
+// that never ended serves the next request.
+type tether struct {
+	ctx context.Context
+	end context.CancelCauseFunc
+}
+
+func newTether() any {
+	t := new(tether)
+	t.ctx, t.end = context.WithCancelCause(context.Background())
+	return t
+}
+
+// A run is the part of a visit that its handler sees: the context.
 type run struct {
-	values context.Context // the request's, without its end
-	alarm  alarm           // under the lock of its list
-	flight flight          // under the table's lock
-	answer capture
-	body   body
-
-	done    chan struct{}
+	// Context is the lease's: it ends with it.
+	context.Context
+	values  context.Context // the request's: only its values
+	limit   time.Time
 	failure atomic.Uint32
-
-	mu     sync.Mutex
-	limit  time.Time // zero until the handler runs
-	err    error     // why the context ended
-	onEnd  func()    // what AfterFunc was given first
-	onEnds []func()  // and then
 }
 
-var _ context.Context = (*run)(nil)
-
-// Deadline is the handler's limit, once it runs.
-func (r *run) Deadline() (time.Time, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.limit, !r.limit.IsZero()
+// begin makes the run the context of a handler.
+func (r *run) begin(lease *dibs.Lease, request context.Context, limit time.Time) {
+	r.Context, r.values, r.limit = lease.Context(), request, limit
 }
 
-func (r *run) setDeadline(at time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.limit = at
-}
+// Deadline is the handler's limit.
+func (r *run) Deadline() (time.Time, bool) { return r.limit, true }
 
-func (r *run) Done() <-chan struct{} { return r.done }
-
+// Err says DeadlineExceeded at the handler's limit.
 func (r *run) Err() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.err
+	err := r.Context.Err()
+	if err != nil && context.Cause(r.Context) == context.DeadlineExceeded {
+		return context.DeadlineExceeded
+	}
+	return err
 }
 
 type runKey struct{}
 
+// Value finds the lease's values before the request's. Among the former is
+// what package context keeps there to end what derives from it; that of the
+// request is never found.
 func (r *run) Value(key any) any {
 	if key == (runKey{}) {
 		return r
 	}
+	if value := r.Context.Value(key); value != nil {
+		return value
+	}
 	return r.values.Value(key)
-}
-
-// AfterFunc is what package context asks for, to derive contexts from one that
-// is not its own without a goroutine each. What is registered stays so until
-// the run is gone; ending a context twice does nothing.
-func (r *run) AfterFunc(f func()) (stop func() bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case r.err != nil:
-		go f()
-	case r.onEnd == nil:
-		r.onEnd = f
-	default:
-		r.onEnds = append(r.onEnds, f)
-	}
-	return neverStops
-}
-
-func neverStops() bool { return false }
-
-// end ends the context.
-func (r *run) end(err error) {
-	r.mu.Lock()
-	if r.err != nil {
-		r.mu.Unlock()
-		return
-	}
-	r.err = err
-	close(r.done)
-	first, more := r.onEnd, r.onEnds
-	r.onEnd, r.onEnds = nil, nil
-	r.mu.Unlock()
-	if first != nil {
-		first()
-	}
-	for _, f := range more {
-		f()
-	}
-}
-
-// forget lets go of what would be called at the end, and reports whether the
-// context never ended: then its channel can serve another run.
-func (r *run) forget() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.onEnd, r.onEnds = nil, nil
-	return r.err == nil
 }
 
 // fail is Fail.
@@ -125,151 +79,3 @@ func fail(ctx context.Context, f Failure) bool {
 
 // failed returns what Fail was told.
 func (r *run) failed() Failure { return Failure(r.failure.Load()) }
-
-// A flight is a run as its duplicates in this process see it.
-type flight struct {
-	fingerprint dibs.Fingerprint
-	since       time.Time
-	running     bool
-	// record is set when the answer was sent but the store does not have it yet.
-	record  []byte
-	waiters []*waiter
-}
-
-// A waiter is a duplicate that waits for a run in this process.
-type waiter struct {
-	// woken gets one message: the record, or nil when it is this waiter's turn
-	// to claim the key.
-	woken chan []byte
-}
-
-// table knows the runs of this process by key, so that duplicates neither ask
-// the store nor miss the answer. The store stays the truth: a key that is not
-// here may be held elsewhere.
-type table struct {
-	mu      sync.Mutex
-	flights map[string]*flight
-}
-
-// sight is what a duplicate finds.
-type sight uint8
-
-const (
-	sawNothing sight = iota // ask the store
-	sawMismatch
-	sawRunning
-	sawAnswer
-	sawPlace // it waits
-)
-
-// look returns what there is of the key. With join, who finds it running joins
-// its waiters.
-func (t *table) look(name string, f dibs.Fingerprint, join bool) (s sight, w *waiter, since time.Time, record []byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	fl := t.flights[name]
-	switch {
-	case fl == nil || !fl.running:
-		return sawNothing, nil, since, nil
-	case fl.fingerprint.Differs(f):
-		return sawMismatch, nil, since, nil
-	case fl.record != nil:
-		return sawAnswer, nil, since, fl.record
-	case !join:
-		return sawRunning, nil, fl.since, nil
-	}
-	w = &waiter{woken: make(chan []byte, 1)}
-	fl.waiters = append(fl.waiters, w)
-	return sawPlace, w, fl.since, nil
-}
-
-// enter makes a run known. It inherits those who waited for one before it.
-func (t *table) enter(name string, fl *flight) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	fl.running = true
-	if old := t.flights[name]; old != nil {
-		fl.waiters, old.waiters = old.waiters, nil
-	}
-	if t.flights == nil {
-		t.flights = make(map[string]*flight)
-	}
-	t.flights[name] = fl
-}
-
-// waited reports whether anybody waits for the run.
-func (t *table) waited(fl *flight) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(fl.waiters) > 0
-}
-
-// answered makes the record known before the store has it; whoever waits gets
-// it.
-func (t *table) answered(name string, fl *flight, record []byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.flights[name] != fl {
-		return
-	}
-	fl.record = record
-	fl.wakeAll(record)
-}
-
-// leave ends a run. record, unless nil, answers those who wait; otherwise the
-// first of them takes its turn.
-func (t *table) leave(name string, fl *flight, record []byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.flights[name] != fl {
-		return
-	}
-	fl.running, fl.record = false, nil
-	t.pass(name, fl, record)
-}
-
-// hand passes a turn on that was not used. record as with leave.
-func (t *table) hand(name string, record []byte) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if fl := t.flights[name]; fl != nil && !fl.running {
-		t.pass(name, fl, record)
-	}
-}
-
-func (t *table) pass(name string, fl *flight, record []byte) {
-	if record != nil {
-		fl.wakeAll(record)
-	}
-	if len(fl.waiters) > 0 {
-		fl.waiters[0].woken <- nil
-		fl.waiters = fl.waiters[1:]
-	}
-	if len(fl.waiters) == 0 {
-		delete(t.flights, name)
-	}
-}
-
-// giveUp takes a waiter off. It reports false when it has been woken already.
-func (t *table) giveUp(name string, w *waiter) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	fl := t.flights[name]
-	if fl == nil {
-		return false
-	}
-	for i, other := range fl.waiters {
-		if other == w {
-			fl.waiters = append(fl.waiters[:i:i], fl.waiters[i+1:]...)
-			return true
-		}
-	}
-	return false
-}
-
-func (fl *flight) wakeAll(record []byte) {
-	for _, w := range fl.waiters {
-		w.woken <- record
-	}
-	fl.waiters = nil
-}
