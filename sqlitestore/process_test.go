@@ -205,9 +205,12 @@ func TestProcessesAreKilled(t *testing.T) {
 	killed, inside := map[int]bool{}, 0
 	for inside < 3 || len(killed) < 6 {
 		entries := len(readLog(t, path))
-		eventually(t, "the children count", func() bool { return len(readLog(t, path)) >= entries+20 })
-		log := readLog(t, path)
-		victim := running[log[len(log)-1].pid] // probably inside
+		var log []entry
+		eventually(t, "the children count, and one is inside", func() bool {
+			log = readLog(t, path)
+			return len(log) >= entries+20 && log[len(log)-1].what == "enter"
+		})
+		victim := running[log[len(log)-1].pid] // probably still inside
 		if victim == nil {
 			continue
 		}

@@ -65,8 +65,12 @@ func Open(path string, mode Mode) (*Conn, error) {
 	return c, nil
 }
 
-// Close finalizes the connection's statements and closes it.
+// Close finalizes the connection's statements and closes it. Closing again does
+// nothing.
 func (c *Conn) Close() error {
+	if c.tls == nil {
+		return nil
+	}
 	for _, s := range c.stmts {
 		s.finalize()
 	}
@@ -80,6 +84,7 @@ func (c *Conn) close() error {
 		err = c.fail(rc)
 	}
 	c.tls.Close()
+	c.db, c.tls = 0, nil
 	return err
 }
 

@@ -1,0 +1,172 @@
+package sqlitestore
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Pruning removes what has ended and nothing else, as many as it is told to, and
+// the file shrinks.
+func TestPrune(t *testing.T) {
+	c := newTestClock("a", time.Hour)
+	path := testFile(t)
+	s := openTest(t, path, &Options{PruneEvery: -1}, c.clock())
+	const n = 300
+	for i := range n {
+		ended, kept, lapsed := lock("ended"+strconv.Itoa(i)), lock("kept"+strconv.Itoa(i)), lock("lapsed"+strconv.Itoa(i))
+		for _, x := range []struct {
+			c         dibs.Claim
+			retention time.Duration
+		}{{ended, time.Minute}, {kept, time.Hour}} {
+			mustGrant(t, s, x.c)
+			mustSettle(t, s, dibs.Settlement{
+				Key: x.c.Key, Token: x.c.Token, Outcome: dibs.Keep, Data: make([]byte, 20_000), Retention: x.retention,
+			})
+		}
+		lapsed.Mode, lapsed.Place = dibs.Reserve, time.Minute
+		wantState(t, "a place", claimOne(t, s, lapsed), dibs.Held)
+	}
+	checkpoint(t, s)
+	before := size(t, path)
+	if n, err := s.Prune(t.Context(), 0); n != 0 || err != nil {
+		t.Errorf("with nothing ended: %d removed, %v", n, err)
+	}
+	c.pass(time.Minute)
+	removed, err := s.Prune(t.Context(), 100)
+	if removed != 100 || err != nil {
+		t.Errorf("up to 100: %d removed, %v", removed, err)
+	}
+	removed, err = s.Prune(t.Context(), 0)
+	if removed != 2*n-100 || err != nil {
+		t.Errorf("all: %d removed, %v", removed, err)
+	}
+	checkpoint(t, s)
+	if after := size(t, path); after > before*3/4 {
+		t.Errorf("the file has %d bytes, before it had %d", after, before)
+	}
+	for i := range n {
+		for name, want := range map[string]dibs.State{"kept": dibs.Done, "ended": dibs.Free} {
+			ask := lock(name + strconv.Itoa(i))
+			ask.Mode, ask.MaxAge = dibs.Look, dibs.AnyAge
+			wantState(t, ask.Key.Name, claimOne(t, s, ask), want)
+		}
+	}
+}
+
+// The background removes what has ended without being asked.
+func TestPruneInTheBackground(t *testing.T) {
+	s := openTest(t, testFile(t), &Options{PruneEvery: 5 * time.Millisecond}, hostClock)
+	for i := range 200 {
+		c := lock(strconv.Itoa(i))
+		mustGrant(t, s, c)
+		mustSettle(t, s, dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Retention: time.Millisecond})
+	}
+	eventually(t, "the records are gone", func() bool { return rows(t, s, "record") == 0 })
+}
+
+// Wake-ups for other processes do not pile up.
+func TestWakesAreForgotten(t *testing.T) {
+	path := testFile(t)
+	waits := openTest(t, path, nil, hostClock)
+	grants := openTest(t, path, &Options{PruneEvery: 5 * time.Millisecond}, hostClock)
+	for i := range 50 {
+		holder, waiter := lock(strconv.Itoa(i)), lock(strconv.Itoa(i))
+		waiter.Mode = dibs.Queue
+		mustGrant(t, grants, holder)
+		wantState(t, "the waiter", claimOne(t, waits, waiter), dibs.Held)
+		mustSettle(t, grants, release(holder))
+		mustGrant(t, waits, waiter)
+	}
+	eventually(t, "all wakes but the last are gone", func() bool { return rows(t, grants, "wake") == 1 })
+}
+
+func rows(t *testing.T, s *Store, table string) (n int64) {
+	t.Helper()
+	err := s.work(t.Context(), func(*transaction) (err error) {
+		n, err = s.conn.Query("SELECT count(*) FROM " + table)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func size(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// checkpoint moves everything into the main file.
+func checkpoint(t *testing.T, s *Store) {
+	t.Helper()
+	conn := sqlite(t, s.full, "PRAGMA wal_checkpoint(TRUNCATE)")
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// BenchmarkPruning measures claims and settlements one by one, in a file of a
+// million records that have ended, at rest and while these are pruned. The
+// slowest in a hundred must hardly differ.
+func BenchmarkPruning(b *testing.B) {
+	for _, test := range []struct {
+		name  string
+		every time.Duration
+	}{{"off", -1}, {"on", time.Millisecond}} {
+		b.Run(test.name, func(b *testing.B) {
+			path := testFile(b)
+			s, err := Open(path, &Options{PruneEvery: -1})
+			if err != nil {
+				b.Fatal(err)
+			}
+			fill(b, s, 1_000_000)
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+			if s, err = Open(path, &Options{PruneEvery: test.every}); err != nil {
+				b.Fatal(err)
+			}
+			defer s.Close()
+			var took []time.Duration
+			for b.Loop() {
+				c := lock("k")
+				start := time.Now()
+				mustGrant(b, s, c)
+				took = append(took, time.Since(start))
+				mustSettle(b, s, release(c))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+			b.ReportMetric(float64(took[len(took)*999/1000].Microseconds()), "p99.9-µs")
+			left, err := s.conn.Query("SELECT count(*) FROM record")
+			if err == nil {
+				b.ReportMetric(float64(1_000_000-left)/b.Elapsed().Seconds(), "pruned/s")
+			}
+		})
+	}
+}
+
+// fill writes records that have ended.
+func fill(b *testing.B, s *Store, n int) {
+	b.Helper()
+	err := s.work(b.Context(), func(tx *transaction) error {
+		tx.dirty = true
+		return s.conn.Exec(`WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < ` + strconv.Itoa(n) + `)
+			INSERT INTO record (id, k, token, written, fingerprint, data)
+			SELECT n, CAST(x'00' || randomblob(24) AS BLOB), randomblob(16), 0, x'', zeroblob(300) FROM i`)
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+}
