@@ -65,7 +65,7 @@ func (l *Lease) Fence() uint64 { return l.answer.Fence }
 // what it began may be half done.
 func (l *Lease) Attempt() int { return l.answer.Attempt }
 
-// Progress returns what the abandoned holder before this one saved last, or
+// Progress returns what the abandoned holders before this one saved last, or
 // nil.
 func (l *Lease) Progress() []byte { return l.answer.Progress }
 

@@ -153,8 +153,9 @@ type Answer struct {
 	// Granted: 1 + how many leases of this key in a row were abandoned before
 	// this one.
 	Attempt int
-	// Granted: what the abandoned holder before this one saved last, if
-	// anything. Unmodified by the store.
+	// Granted: what was saved last under the leases in a row that were abandoned
+	// before this one, if anything; a holder that saves nothing passes it on.
+	// Unmodified by the store.
 	Progress []byte
 
 	// Held: the time until the first lease or place in the way can run out,

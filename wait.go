@@ -80,7 +80,7 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, limit time.Duration
 		case next.State == Granted:
 			return c.grant(ctx, b.Claim, next, sent)
 		case next.State != Held:
-			return nil, refusal(b.Claim, next)
+			return nil, c.giveUp(b, refusal(b.Claim, next))
 		case !next.Queued:
 			// A reserved place has run out meanwhile: join at the end.
 			b = bid{Claim: b.Claim}

@@ -55,7 +55,7 @@ type attempt struct {
 	since     instant
 	offered   bool   // it has yet to confirm
 	progress  []byte // saved by this holder; never written to
-	inherited []byte // saved by the one that abandoned the key before
+	inherited []byte // saved by those that abandoned the key before
 }
 
 // record is what a finished holder left behind.

@@ -75,10 +75,12 @@ func (sh *shard) runOut(e *entry, now instant) {
 func (sh *shard) abandon(e *entry, a *attempt, then instant) {
 	e.abandoned++
 	a.until = then
-	if n := len(a.inherited); n > 0 {
-		sh.store.take(-n)
-		a.inherited = nil
+	if a.progress == nil {
+		a.progress = a.inherited // what it did not add to, it passes on
+	} else {
+		sh.store.take(-len(a.inherited))
 	}
+	a.inherited = nil
 	if last := e.lost; last != nil && last.until > then {
 		sh.drop(a)
 	} else {

@@ -78,6 +78,9 @@ func (m *model) pass(now time.Time) {
 
 func (m *model) abandon(l mlease) {
 	m.abandoned++
+	if l.progress == nil {
+		l.progress = l.heritage
+	}
 	m.gone = &l
 }
 
