@@ -107,6 +107,42 @@ var abandonedProperties = []Property{
 		},
 	},
 	{
+		Name: "ProgressIsPassedOn",
+		Why:  "A holder that dies before it saves anything has not undone what the one before it saved. The next one gets that, however many died in between.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a := key("k"), dibs.NewToken()
+			t.granted("the first", p.try(k, a), 1)
+			t.ok("progress", p.save(k, a, long, "half"))
+			t.ok("abandon", p.abandon(k, a))
+			for attempt := 2; attempt < 5; attempt++ {
+				b, lasting := dibs.NewToken(), long
+				if attempt%2 == 0 {
+					lasting = t.short()
+				}
+				d := q.try(k, b, ttl(lasting))
+				if t.granted("a holder that saves nothing", d, attempt); string(d.Progress) != "half" {
+					t.Fatalf("attempt %d got the progress %q, want %q", attempt, d.Progress, "half")
+				}
+				if attempt%2 == 0 {
+					t.outlast(t.short())
+				} else {
+					t.ok("abandon", q.abandon(k, b))
+				}
+			}
+			b := dibs.NewToken()
+			d := p.try(k, b)
+			if t.granted("one that saves", d, 5); string(d.Progress) != "half" {
+				t.Fatalf("attempt 5 got the progress %q, want %q", d.Progress, "half")
+			}
+			t.ok("its progress", p.save(k, b, long, "most"))
+			t.ok("abandon", p.abandon(k, b))
+			if d := p.try(k, dibs.NewToken()); string(d.Progress) != "most" {
+				t.Fatalf("attempt 6 got the progress %q, want %q", d.Progress, "most")
+			}
+		},
+	},
+	{
 		Name: "ProgressDiesWithACleanEnd",
 		Why:  "What a finished holder saved on its way is over. The next one must not resume from the middle of it.",
 		Check: func(t *Trial) {

@@ -72,6 +72,7 @@ var meant = map[model.Bug]string{
 	model.UnknownForgotten:    "UnknownIsForEver",
 	model.AbandonedForgotten:  "AbandonmentIsRemembered",
 	model.MismatchJoins:       "MismatchTakesNoPlace",
+	model.ProgressStops:       "ProgressIsPassedOn",
 	model.RedeemStrands:       "ReservedPlaceBlocksPermits",
 }
 

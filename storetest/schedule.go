@@ -198,7 +198,7 @@ func (s *schedule) claim(p *process, a *actor, holds bool, deadline time.Time) {
 		ok = s.fence(want.Fence, got.Fence)
 		if s.permits == 1 { // else "in a row" is nobody's order
 			ok = ok && got.Attempt == want.Attempt &&
-				(len(want.Progress) == 0 || bytes.Equal(got.Progress, want.Progress))
+				bytes.Equal(got.Progress, want.Progress)
 		}
 	case got.State == dibs.Held:
 		ok = got.Queued == want.Queued && got.Ahead >= want.Ahead &&

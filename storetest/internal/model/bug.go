@@ -91,6 +91,8 @@ const (
 	ProgressLeaks Bug = "progress handed on after a clean end"
 	// It is not kept.
 	ProgressDropped Bug = "progress dropped"
+	// The column is cleared with each grant.
+	ProgressStops Bug = "progress not passed on by a holder that saves nothing"
 	// The answer is a pointer into the caller's slice.
 	KeepsSlices Bug = "the caller's slices kept"
 	// A batch is one transaction: one bad element fails them all.
@@ -147,5 +149,5 @@ var Bugs = []Bug{
 	BatchFails, BatchMerges, LookJoins, ResolveAny, PruneLive, EvictStrands, KeepLeavesWaiters,
 	EvictAbandons, ForgetEvicts, BatchSorted, AskingMovesBack, PlaceNotProlonged, RenewOnlyExtends,
 	DeadLeaseReclaimed, TurnCleans, AgreementStays, UnknownForgotten, AbandonedForgotten, MismatchJoins,
-	RedeemStrands,
+	RedeemStrands, ProgressStops,
 }

@@ -127,6 +127,9 @@ func (s *state) runOut(i int, at time.Time) {
 	default:
 		s.abandoned++
 		l.ends = at
+		if l.progress == nil && s.b.bug != ProgressStops {
+			l.progress = l.inherited // it saved nothing, and passes on what it was given
+		}
 		s.gone = &l
 		s.unknown = l.atMostOnce && s.b.bug != TakeOver
 	}
