@@ -23,6 +23,8 @@ import (
 // Time is the backend's: durations travel, deadlines never do. A lease, a place
 // and a record end by the backend's clock, and what has ended is dead even
 // while nobody else has noticed: no call brings it back to life.
+// Durations may be as long as a time.Duration goes; a store that cannot count
+// that far takes the longest that it can.
 //
 // Package storetest checks all of this.
 type Store interface {
@@ -43,7 +45,10 @@ type Store interface {
 	// key, in the same step; when a settlement with a record is sent twice and
 	// the first one's record still stands, the second one is answered nil too.
 	// A token that merely waits cannot leave a record: it is answered ErrLost
-	// and keeps its place. The next waiter is granted in the same step.
+	// and keeps its place. A waiter that was granted in its absence and has not
+	// confirmed gives up its turn; what the next one is told of abandoned
+	// leases and their progress stays as it was. The next waiter is granted in
+	// the same step.
 	Settle(ctx context.Context, settlements []Settlement, errs []error) error
 }
 
