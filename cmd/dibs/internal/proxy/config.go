@@ -20,7 +20,7 @@ type Config struct {
 	Store     string   `yaml:"store"`
 	Namespace string   `yaml:"namespace"`
 	Drain     Duration `yaml:"drain"`
-	AccessLog bool     `yaml:"access-log"`
+	AccessLog Switch   `yaml:"access-log"`
 
 	// Policy is that of requests which no route matches, and what routes say
 	// nothing about.
@@ -44,10 +44,10 @@ type Route struct {
 // are flags of other commands, too, and not bound here.
 func (c *Config) Bind(fs *pflag.FlagSet) {
 	*c = Config{Listen: "127.0.0.1:8080", Drain: Duration(30 * time.Second), AccessLog: true, Policy: defaultPolicy()}
-	fs.StringVar(&c.Listen, "listen", c.Listen, "the `ADDR`ess to serve on; port 0 takes a free one")
-	fs.StringVar(&c.Admin, "admin", c.Admin, "the `ADDR`ess of /healthz and /readyz (default off)")
+	fs.StringVar(&c.Listen, "listen", c.Listen, "the `ADDR` to serve on; port 0 takes a free one")
+	fs.StringVar(&c.Admin, "admin", c.Admin, "the `ADDR` of /healthz and /readyz (default off)")
 	fs.Var(&c.Drain, "drain", "how long requests may take to finish after SIGTERM")
-	fs.BoolVar(&c.AccessLog, "access-log", c.AccessLog, "log each request on stderr")
+	fs.Var(&c.AccessLog, "access-log", "log each request on stderr: on or off")
 	c.Policy.bind(fs)
 }
 

@@ -70,6 +70,36 @@ func (d *Duration) Set(s string) error {
 // UnmarshalYAML reads a duration.
 func (d *Duration) UnmarshalYAML(node ast.Node) error { return setFrom(node, d.Set) }
 
+// Switch is on or off.
+type Switch bool
+
+// String returns on or off.
+func (s *Switch) String() string {
+	if *s {
+		return "on"
+	}
+	return "off"
+}
+
+// Type returns the word that help texts show.
+func (s *Switch) Type() string { return "on|off" }
+
+// Set reads on, off and what else a bool may be.
+func (s *Switch) Set(text string) error {
+	switch text {
+	case "on", "true":
+		*s = true
+	case "off", "false":
+		*s = false
+	default:
+		return fmt.Errorf("%q is neither on nor off", text)
+	}
+	return nil
+}
+
+// UnmarshalYAML reads on or off.
+func (s *Switch) UnmarshalYAML(node ast.Node) error { return setFrom(node, s.Set) }
+
 // Size is a number of bytes. It is written as such or with a unit: KiB, MiB.
 type Size int64
 
