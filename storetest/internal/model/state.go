@@ -67,7 +67,7 @@ func (s *state) advance(now time.Time) {
 			s.runOut(i, at)
 		} else {
 			i -= len(s.holders)
-			s.queue = slices.Delete(s.queue, i, i+1)
+			s.drop(i)
 		}
 		s.handOver(at)
 	}
@@ -160,9 +160,9 @@ func (s *state) handOver(now time.Time) {
 				return
 			}
 			next = s.queue[i]
-			s.queue = slices.Delete(s.queue, i, i+1)
+			s.drop(i)
 		} else {
-			s.queue = slices.Delete(s.queue, 0, 1)
+			s.drop(0)
 		}
 		if s.gone != nil && s.gone.print.Differs(next.claim.Fingerprint) {
 			next.store.wake(next.claim.Token) // to be told of the mismatch
@@ -216,13 +216,22 @@ func (s *state) place(t dibs.Token) int {
 	return slices.IndexFunc(s.queue, func(p *place) bool { return p.claim.Token == t })
 }
 
+// drop takes one place out of the queue.
+func (s *state) drop(i int) {
+	if i == 0 {
+		s.queue = s.queue[1:] // without moving ten thousand others
+		return
+	}
+	s.queue = slices.Delete(s.queue, i, i+1)
+}
+
 // leave takes the token out of the queue and reports whether it was there.
 func (s *state) leave(t dibs.Token) bool {
 	i := s.place(t)
 	if i < 0 {
 		return false
 	}
-	s.queue = slices.Delete(s.queue, i, i+1)
+	s.drop(i)
 	return true
 }
 
