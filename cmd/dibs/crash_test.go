@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// cutAfter cuts s after the first sep.
+func cutAfter(s, sep string) (before, after string, found bool) { return strings.Cut(s, sep) }
+
+// gate is an origin's hold: it says when a run has begun, and lets it end.
+type gate struct {
+	begun chan *http.Request
+	open  chan struct{}
+}
+
+func newGate() *gate { return &gate{begun: make(chan *http.Request, 10), open: make(chan struct{})} }
+
+// first holds the first request back until the gate opens; others pass.
+func (g *gate) first() func(*http.Request) {
+	held := make(chan struct{}, 1)
+	return func(r *http.Request) {
+		select {
+		case held <- struct{}{}:
+			g.begun <- r
+			<-g.open
+		default:
+		}
+	}
+}
+
+// TestKill: a proxy is killed with -9 in the middle of a request. The key is
+// free when its lease runs out and not before; another process takes over, with
+// a higher fence, and knows that it was abandoned.
+func TestKill(t *testing.T) {
+	g := newGate()
+	origin := newCounter(t, g.first())
+	defer close(g.open)
+	store := sqliteStore(t)
+	first := startProxy(t, origin.URL, store, "--lease", "2s")
+	second := startProxy(t, origin.URL, store, "--lease", "2s")
+	went := make(chan error, 1)
+	go func() {
+		_, err := post(context.Background(), http.DefaultClient, first.url+"/", `"k"`, "x")
+		went <- err
+	}()
+	held := <-g.begun
+	killed := time.Now()
+	first.signal(t, syscall.SIGKILL)
+	if err := <-went; err == nil {
+		t.Fatal("the killed proxy answered")
+	}
+	var r reply
+	eventually(t, func() bool {
+		r = mustPost(t, second.url+"/", `"k"`, "x")
+		if r.status == 409 && (retryAfter(r) < 1 || retryAfter(r) > 2) {
+			t.Fatalf("Retry-After is %q", r.header.Get("Retry-After"))
+		}
+		return r.status != 409
+	})
+	// The lease was taken or renewed before the kill, so a little less than
+	// 2 s may be left; a third of it goes by between renewals.
+	if took := time.Since(killed); took < 1200*time.Millisecond || took > 4*time.Second {
+		t.Errorf("the key was free %v after the kill; the lease is 2s", took)
+	}
+	if r.status != 201 || r.body != `run 2 of "k"` || r.replayed() {
+		t.Errorf("the second proxy answered %d %q", r.status, r.body)
+	}
+	before, _ := strconv.ParseUint(held.Header.Get("Dibs-Fence"), 10, 64)
+	after, _ := strconv.ParseUint(r.header.Get("X-Fence"), 10, 64)
+	if before == 0 || after <= before {
+		t.Errorf("the fence went from %d to %d", before, after)
+	}
+	eventually(t, func() bool { return strings.Contains(second.stderr.String(), "attempt=2") })
+	if r := mustPost(t, second.url+"/", `"k"`, "x"); !r.replayed() || r.body != `run 2 of "k"` {
+		t.Errorf("the retry got %d %q", r.status, r.body)
+	}
+}
+
+// problem is a problem document.
+type problem struct {
+	Type, Title, Instance string
+	Status                int
+}
+
+func problemOf(t *testing.T, r reply) problem {
+	t.Helper()
+	var p problem
+	if err := json.Unmarshal([]byte(r.body), &p); err != nil || r.header.Get("Content-Type") != "application/problem+json" || p.Status != r.status {
+		t.Fatalf("no problem document: %d %v %q", r.status, r.header, r.body)
+	}
+	return p
+}
+
+// TestKillAtMostOnce: with --on-crash at-most-once, the outcome of a request
+// that was cut off stays unknown, longer than any retention, until an operator
+// settles it with an answer or lets it run again.
+func TestKillAtMostOnce(t *testing.T) {
+	tests := []struct {
+		name   string
+		settle func(instance string) []string
+		want   string
+		replay bool
+		runs   int
+	}{
+		{
+			name: "with an answer",
+			settle: func(instance string) []string {
+				return []string{instance, "--status", "202", "--header", "X-Settled: yes", "--body", "it was charged"}
+			},
+			want: "202 it was charged", replay: true, runs: 1,
+		},
+		{
+			name: "run again",
+			settle: func(instance string) []string {
+				return []string{"--id", strings.TrimPrefix(instance, "urn:dibs:claim:"), "--rerun"}
+			},
+			want: `201 run 2 of "k"`, runs: 2,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			g := newGate()
+			origin := newCounter(t, g.first())
+			defer close(g.open)
+			store := sqliteStore(t)
+			flags := []string{"--lease", "1s", "--retention", "1s", "--on-crash", "at-most-once"}
+			first := startProxy(t, origin.URL, store, flags...)
+			second := startProxy(t, origin.URL, store, flags...)
+			go post(context.Background(), http.DefaultClient, first.url+"/", `"k"`, "x")
+			<-g.begun
+			first.signal(t, syscall.SIGKILL)
+			var r reply
+			eventually(t, func() bool {
+				r = mustPost(t, second.url+"/", `"k"`, "x")
+				return r.header.Get("Retry-After") == ""
+			})
+			p := problemOf(t, r)
+			if r.status != 409 || !strings.HasSuffix(p.Type, "#outcome-unknown") || !strings.HasPrefix(p.Instance, "urn:dibs:claim:") {
+				t.Fatalf("the retry got %d %q", r.status, r.body)
+			}
+			if code, out, _ := run(t, "show", p.Instance, "--store", store); code != 0 || !strings.Contains(out, "unknown") {
+				t.Errorf("show: %d %s", code, out)
+			}
+			args := append([]string{"settle", "--store", store}, test.settle(p.Instance)...)
+			if code, out, stderr := run(t, args...); code != 1 || !strings.Contains(stderr, "--yes") {
+				t.Errorf("without a terminal and --yes: %d %s%s", code, out, stderr)
+			}
+			if again := mustPost(t, second.url+"/", `"k"`, "x"); again.body != r.body {
+				t.Errorf("after a settlement that was declined: %d %q", again.status, again.body)
+			}
+			if code, out, stderr := run(t, append(args, "--yes")...); code != 0 {
+				t.Fatalf("settle: %d %s%s", code, out, stderr)
+			}
+			r = mustPost(t, second.url+"/", `"k"`, "x")
+			if got := strconv.Itoa(r.status) + " " + r.body; got != test.want || r.replayed() != test.replay {
+				t.Errorf("after the settlement: %s, replayed %v", got, r.replayed())
+			}
+			if test.replay && r.header.Get("X-Settled") != "yes" {
+				t.Errorf("the settled header is missing: %v", r.header)
+			}
+			if n := origin.of(`"k"`); n != test.runs {
+				t.Errorf("the origin ran it %d times; want %d", n, test.runs)
+			}
+			if code, _, stderr := run(t, append(args, "--yes")...); code != 1 {
+				t.Errorf("settling it once more: %d %s", code, stderr)
+			}
+		})
+	}
+}
+
+// TestStop: a proxy is stopped for three leases in the middle of a request and
+// goes on. Its late answer is not stored and not sent; the successor's stays.
+func TestStop(t *testing.T) {
+	g := newGate()
+	origin := newCounter(t, g.first())
+	store := sqliteStore(t)
+	first := startProxy(t, origin.URL, store, "--lease", "1s")
+	second := startProxy(t, origin.URL, store, "--lease", "1s")
+	late := make(chan reply, 1)
+	go func() {
+		r, _ := post(context.Background(), http.DefaultClient, first.url+"/", `"k"`, "x")
+		late <- r
+	}()
+	<-g.begun
+	first.signal(t, syscall.SIGSTOP)
+	stopped := time.Now()
+	var r reply
+	eventually(t, func() bool {
+		r = mustPost(t, second.url+"/", `"k"`, "x")
+		return r.status != 409
+	})
+	if r.status != 201 || r.body != `run 2 of "k"` {
+		t.Fatalf("the successor answered %d %q", r.status, r.body)
+	}
+	close(g.open) // the origin answers the stopped proxy
+	eventually(t, func() bool { return time.Since(stopped) > 3*time.Second })
+	first.signal(t, syscall.SIGCONT)
+	if r := <-late; r.status != 503 && r.status != 0 || r.status == 503 && retryAfter(r) < 1 {
+		t.Errorf("the late holder answered %d %q", r.status, r.body)
+	}
+	for _, p := range []*process{first, second} {
+		if r := mustPost(t, p.url+"/", `"k"`, "x"); !r.replayed() || r.body != `run 2 of "k"` {
+			t.Errorf("a retry got %d %q", r.status, r.body)
+		}
+	}
+	if n := origin.of(`"k"`); n != 2 {
+		t.Errorf("the origin ran it %d times", n)
+	}
+}

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// asProgram in the environment makes the test binary the program. It is passed
+// on to what that starts.
+const asProgram = "DIBS_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	os.Setenv(asProgram, "1")
+	os.Unsetenv("DIBS_STORE")
+	os.Exit(m.Run())
+}
+
+// process is the program in a process of its own.
+type process struct {
+	*exec.Cmd
+	stdout, stderr output
+	done           chan struct{} // closed when it has ended
+
+	url   string // of a proxy
+	admin string
+}
+
+// output is what a process has said so far.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// start starts the program. It is killed at the end of the test.
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{Cmd: exec.Command(exe, args...), done: make(chan struct{})}
+	p.Dir = t.TempDir()
+	p.begin(t)
+	return p
+}
+
+// begin starts the process, which may have been changed.
+func (p *process) begin(t *testing.T) {
+	t.Helper()
+	p.Stdout, p.Stderr = &p.stdout, &p.stderr
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.done)
+		p.Wait()
+	}()
+	t.Cleanup(func() {
+		p.Process.Signal(syscall.SIGCONT)
+		p.Process.Kill()
+		<-p.done
+		if t.Failed() {
+			said := p.stdout.String() + p.stderr.String()
+			t.Logf("%s:\n%s", strings.Join(p.Args[1:], " "), said[max(0, len(said)-2000):])
+		}
+	})
+}
+
+// code waits for the end and returns the exit code, -1 for a signal's death.
+func (p *process) code(t *testing.T, limit time.Duration) int {
+	t.Helper()
+	select {
+	case <-p.done:
+		return p.ProcessState.ExitCode()
+	case <-time.After(limit):
+		t.Fatalf("%v is still running after %v", p.Args[1:], limit)
+		return 0
+	}
+}
+
+// signal sends a signal to the process.
+func (p *process) signal(t *testing.T, s os.Signal) {
+	t.Helper()
+	if err := p.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run runs the program to its end.
+func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	p := start(t, args...)
+	code = p.code(t, 30*time.Second)
+	return code, p.stdout.String(), p.stderr.String()
+}
+
+// startProxy starts a proxy before the origin and waits until it serves.
+func startProxy(t *testing.T, origin, store string, flags ...string) *process {
+	t.Helper()
+	p := start(t, append([]string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--upstream", origin, "--store", store}, flags...)...)
+	p.awaitServing(t)
+	return p
+}
+
+func (p *process) awaitServing(t *testing.T) {
+	t.Helper()
+	eventually(t, func() bool {
+		select {
+		case <-p.done:
+			t.Fatalf("the proxy ended with %d: %s", p.ProcessState.ExitCode(), p.stderr.String())
+		default:
+		}
+		return strings.HasSuffix(p.stdout.String(), "\n")
+	})
+	line := strings.TrimSpace(p.stdout.String())
+	if strings.Contains(line, "\n") {
+		t.Fatalf("the proxy printed more than a line: %q", line)
+	}
+	for word := range strings.FieldsSeq(strings.ReplaceAll(line, ",", " ")) {
+		if strings.HasPrefix(word, "http://") {
+			if p.url == "" {
+				p.url = word
+			}
+			p.admin = word // the last one
+		}
+	}
+}
+
+// eventually polls for what happens in another process.
+func eventually(t *testing.T, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("waited 30 s in vain")
+		}
+	}
+}
+
+// sqliteStore returns the URL of a new store.
+func sqliteStore(t *testing.T) string {
+	return "sqlite:" + filepath.Join(t.TempDir(), "dibs.db")
+}
+
+// counter is an origin that counts the requests that it runs, by their key.
+type counter struct {
+	*httptest.Server
+	mu   sync.Mutex
+	runs map[string]int
+	// hold, when not nil, is called in the middle of each run.
+	hold func(r *http.Request)
+}
+
+func newCounter(t *testing.T, hold func(*http.Request)) *counter {
+	t.Helper()
+	c := &counter{runs: make(map[string]int), hold: hold}
+	c.Server = httptest.NewServer(c)
+	t.Cleanup(c.Close)
+	return c
+}
+
+func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	key := r.Header.Get("Idempotency-Key")
+	c.mu.Lock()
+	c.runs[key]++
+	n := c.runs[key]
+	c.mu.Unlock()
+	io.Copy(io.Discard, r.Body)
+	if c.hold != nil {
+		c.hold(r)
+	}
+	w.Header().Set("Content-Type", "text/plain")
+	w.Header().Set("X-Fence", r.Header.Get("Dibs-Fence"))
+	w.WriteHeader(http.StatusCreated)
+	fmt.Fprintf(w, "run %d of %s", n, key)
+}
+
+// of returns how often a key ran.
+func (c *counter) of(key string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.runs[key]
+}
+
+// reply is an answer that was read.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (r reply) replayed() bool { return r.header.Get("Idempotent-Replayed") == "true" }
+
+// post sends a request with a key.
+func post(ctx context.Context, client *http.Client, url, key, body string) (reply, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return reply{}, err
+	}
+	req.GetBody = nil            // no retries by net/http
+	req.Host = "api.example.com" // as if behind one name: hosts share no keys
+	req.Header.Set("Idempotency-Key", key)
+	res, err := client.Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return reply{res.StatusCode, res.Header, string(text)}, err
+}
+
+// mustPost is post when nothing may go wrong on the way.
+func mustPost(t *testing.T, url, key, body string) reply {
+	t.Helper()
+	r, err := post(t.Context(), http.DefaultClient, url, key, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// readLine reads one line from a connection.
+func readLine(t *testing.T, r io.Reader) string {
+	t.Helper()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(line)
+}
