@@ -30,8 +30,10 @@ var (
 	problemKeyRequired = Problem{Name: "key-required", Status: 400, Title: "An Idempotency-Key is required",
 		Detail: "Send the header Idempotency-Key with a value of your own making, such as a UUID, and the same value with each retry."}
 	problemKeyInvalid = Problem{Name: "key-invalid", Status: 400, Title: "The Idempotency-Key is malformed"}
-	problemBodyBroken = Problem{Name: "body-unreadable", Status: 400, Title: "The request's body could not be read"}
-	problemMethod     = Problem{Name: "method-refused", Status: 405, Title: "CONNECT is not served here"}
+	problemBodyBroken = Problem{Name: "body-unreadable", Status: 400, Title: "The request's body could not be read",
+		Detail: "It ended early or is malformed. Nothing was run."}
+	problemMethod     = Problem{Name: "method-refused", Status: 405, Title: "CONNECT is not served here",
+		Detail: "This is not a proxy that opens tunnels."}
 	problemInProgress = Problem{Name: "in-progress", Status: 409, Title: "A request with this Idempotency-Key is still running",
 		Detail: "Retry with the same key: once the request has finished, its answer is repeated."}
 	problemUnknown = Problem{Name: "outcome-unknown", Status: 409, Title: "The outcome of an earlier attempt is unknown",

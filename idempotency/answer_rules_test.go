@@ -1,0 +1,546 @@
+package idempotency_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// wire sends a request over a real connection and reads the whole answer.
+func wire(t *testing.T, server *httptest.Server, changes ...change) (*http.Response, string, error) {
+	t.Helper()
+	r := request(changes...).WithContext(t.Context())
+	out, err := http.NewRequestWithContext(t.Context(), r.Method, server.URL+r.RequestURI, r.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out.Header, out.ContentLength = r.Header, r.ContentLength
+	out.Header.Set("Accept-Encoding", "identity")
+	res, err := server.Client().Do(out)
+	if err != nil {
+		return nil, "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return res, string(body), err
+}
+
+// moment takes off what differs between a first answer and its replay.
+func moment(h http.Header) http.Header {
+	h = h.Clone()
+	for _, name := range []string{"Date", "Content-Length", "Trailer", "Idempotent-Replayed"} {
+		h.Del(name)
+	}
+	return h
+}
+
+var answerRules = []rule{
+	{"The whole answer is stored", func(t *testing.T) {
+		binary := make([]byte, 256)
+		for i := range binary {
+			binary[i] = byte(i)
+		}
+		long := strings.Repeat("all work and no play ", 10000)
+		for name, h := range map[string]http.HandlerFunc{
+			"several values": func(w http.ResponseWriter, r *http.Request) {
+				w.Header()["X-Many"] = []string{"a", "b, c", "a", ""}
+				w.Header()["Link"] = []string{"<x>; rel=next"}
+				w.WriteHeader(299)
+				_, _ = w.Write(binary)
+			},
+			"injection": func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-A", "b\r\nX-C: d") },
+			"spelling":  func(w http.ResponseWriter, r *http.Request) { w.Header()["x-lower"] = []string{"v"} },
+			"no type":   func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html><body>hello") },
+			"binary":    func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(binary) },
+			"type refused": func(w http.ResponseWriter, r *http.Request) {
+				w.Header()["Content-Type"] = nil
+				fmt.Fprint(w, "<html>")
+			},
+			"encoded": func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Encoding", "br")
+				fmt.Fprint(w, "<html>")
+			},
+			"flushed first": func(w http.ResponseWriter, r *http.Request) {
+				w.(http.Flusher).Flush()
+				fmt.Fprint(w, "<html>")
+			},
+			"flushed after": func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprint(w, "plain ")
+				w.(http.Flusher).Flush()
+				fmt.Fprint(w, "<html>")
+			},
+			"long":    func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, long) },
+			"copied":  func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, strings.NewReader(long)) },
+			"nothing": func(w http.ResponseWriter, r *http.Request) {},
+			"declared": func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Length", "5")
+				fmt.Fprint(w, "12345")
+			},
+			"header changed too late": func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("X-A", "before")
+				w.WriteHeader(200)
+				w.Header().Set("X-A", "after")
+				w.Header().Set("X-B", "after")
+				fmt.Fprint(w, "x")
+			},
+			"trailers": func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Trailer", "X-Sum, X-Count")
+				w.Header().Set("Content-Length", "4")
+				fmt.Fprint(w, "body")
+				w.Header().Set("X-Sum", "s")
+				w.Header().Add("X-Count", "1")
+				w.Header().Add("X-Count", "2")
+			},
+			"unannounced trailers": func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprint(w, "body")
+				w.(http.Flusher).Flush()
+				w.Header().Set(http.TrailerPrefix+"X-Late", "l")
+			},
+			"trailers alone": func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Trailer", "X-Sum")
+				w.WriteHeader(200)
+				w.Header().Set("X-Sum", "s")
+			},
+		} {
+			g := newRig(t, nil, h)
+			server := httptest.NewServer(g.h)
+			bare := httptest.NewServer(h)
+			want, wantBody, err := wire(t, bare)
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			for i := range 3 {
+				got, body, err := wire(t, server)
+				if err != nil {
+					t.Fatal(name, err)
+				}
+				if got.StatusCode != want.StatusCode || body != wantBody {
+					t.Errorf("%s, answer %d: %d, %d bytes; want %d, %d bytes", name, i, got.StatusCode, len(body), want.StatusCode, len(wantBody))
+				}
+				if a, b := moment(got.Header), moment(want.Header); !reflect.DeepEqual(a, b) {
+					t.Errorf("%s, answer %d: header %v; want %v", name, i, a, b)
+				}
+				if (len(want.Trailer) > 0 || name == "trailers") && len(got.Trailer) == 0 {
+					t.Errorf("%s, answer %d: no trailer", name, i)
+				}
+				for k, v := range want.Trailer {
+					// The bare server sends no trailer beside a Content-Length.
+					if name != "trailers" && !slices.Equal(got.Trailer[k], v) {
+						t.Errorf("%s, answer %d: trailer %s %q; want %q", name, i, k, got.Trailer[k], v)
+					}
+				}
+				if name == "trailers" && !slices.Equal(got.Trailer["X-Count"], []string{"1", "2"}) {
+					t.Errorf("%s, answer %d: trailer %v", name, i, got.Trailer)
+				}
+			}
+			server.Close()
+			bare.Close()
+			g.ran(1)
+		}
+	}},
+	{"What belongs to the moment is not stored", func(t *testing.T) {
+		dropped := []string{
+			"Keep-Alive", "Proxy-Connection", "Te", "Upgrade", "X-Hop", "Age", "Set-Cookie", "WWW-Authenticate",
+			"Authentication-Info", "RateLimit", "RateLimit-Policy", "Ratelimit-Remaining", "X-RateLimit-Limit", "X-Ratelimit-Reset",
+			"X-Request-Id", "Traceparent", "Tracestate", "Server-Timing", "X-Mine", "idempotency-answer-not-kept",
+		}
+		kept := []string{"X-Kept", "Etag", "Vary", "Location", "Cache-Control"}
+		h := func(w http.ResponseWriter, r *http.Request) {
+			for _, name := range dropped {
+				w.Header().Set(name, "v")
+			}
+			for _, name := range kept {
+				w.Header().Set(name, "v")
+			}
+			w.Header().Set("Connection", "close, x-hop")
+			w.Header().Set("Date", "Thu, 01 Jan 1970 00:00:00 GMT")
+		}
+		g := newRig(t, &idempotency.Options{NotStored: []string{"x-mine"}}, h)
+		first := g.send()
+		for _, name := range dropped[:len(dropped)-1] {
+			if first.Header().Get(name) == "" {
+				t.Errorf("the first answer lost %s", name)
+			}
+		}
+		replay := g.send()
+		for _, name := range append(dropped, "Connection", "Date") {
+			if got := replay.Header().Get(name); got != "" {
+				t.Errorf("the replay has %s: %s", name, got)
+			}
+		}
+		for _, name := range kept {
+			if got := replay.Header().Get(name); got != "v" {
+				t.Errorf("the replay's %s is %q", name, got)
+			}
+		}
+		cookies := newRig(t, &idempotency.Options{KeepSetCookie: true}, h)
+		cookies.send()
+		if got := cookies.send().Header().Get("Set-Cookie"); got != "v" {
+			t.Errorf("the replay's Set-Cookie is %q", got)
+		}
+	}},
+	{"Framing is made afresh", func(t *testing.T) {
+		for status, body := range map[int]string{200: "", 201: "x", 202: strings.Repeat("x", 5000), 204: "", 304: "", 303: "", 205: ""} {
+			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+				w.WriteHeader(status)
+				if body != "" {
+					fmt.Fprint(w, body)
+				}
+				if status == 204 || status == 304 {
+					if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrBodyNotAllowed) {
+						t.Errorf("a body with %d: %v", status, err)
+					}
+				}
+			})
+			server := httptest.NewServer(g.h)
+			server.Client().CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+			first, _, err := wire(t, server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, got, err := wire(t, server)
+			if err != nil || got != body || res.StatusCode != status {
+				t.Errorf("%d replayed as %d %q, %v", status, res.StatusCode, got, err)
+			}
+			want := fmt.Sprint(len(body))
+			if status == 204 || status == 304 {
+				want = ""
+			}
+			if got := res.Header.Get("Content-Length"); got != want {
+				t.Errorf("%d replayed with Content-Length %q; want %q", status, got, want)
+			}
+			if res.Header.Get("Date") == "" || first.Header.Get("Date") == "" {
+				t.Errorf("%d without Date", status)
+			}
+			server.Close()
+			g.ran(1)
+		}
+	}},
+	{"Informational answers are passed on", func(t *testing.T) {
+		g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Link", "<style.css>; rel=preload")
+			w.Header().Set("Idempotency-Control", "max-age=60")
+			w.WriteHeader(http.StatusEarlyHints)
+			if w.Header().Get("Idempotency-Control") == "" {
+				t.Error("the handler's header changed under its hands")
+			}
+			w.WriteHeader(http.StatusCreated)
+		})
+		server := httptest.NewServer(g.h)
+		defer server.Close()
+		for i, want := range []int{1, 0} {
+			informed := 0
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+				informed++
+				if code != 103 || h.Get("Link") == "" || h.Get("Idempotency-Control") != "" {
+					t.Errorf("informed of %d %v", code, h)
+				}
+				return nil
+			}})
+			r, err := http.NewRequestWithContext(ctx, "POST", server.URL, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Idempotency-Key", "k")
+			res, err := server.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if res.StatusCode != 201 || informed != want {
+				t.Errorf("request %d: status %d, informed %d times; want %d", i, res.StatusCode, informed, want)
+			}
+		}
+	}},
+	{"An answer is stored before its first byte is sent", func(t *testing.T) {
+		for n, held := range map[int]bool{0: true, 99: true, 100: true, 101: false} {
+			var g *rig
+			g = newRig(t, &idempotency.Options{MaxStored: 100}, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.WriteString(w, strings.Repeat("x", n/2))
+				_, _ = io.WriteString(w, strings.Repeat("x", n-n/2))
+			})
+			w := &watcher{ResponseWriter: httptest.NewRecorder(), sent: func() {
+				second := g.send()
+				if held && second.Header().Get("Idempotent-Replayed") != "true" {
+					t.Errorf("%d bytes: the first byte left before the answer was stored: %d", n, second.Code)
+				}
+				if !held && second.Code != 409 {
+					t.Errorf("%d bytes: a duplicate got %d while the answer streamed", n, second.Code)
+				}
+			}}
+			g.h.ServeHTTP(w, request())
+			if w.sent != nil {
+				t.Errorf("%d bytes: nothing was sent", n)
+			}
+		}
+	}},
+	{"A stream is not held back", func(t *testing.T) {
+		next := make(chan string)
+		g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			for text := range next {
+				fmt.Fprint(w, text)
+				if err := http.NewResponseController(w).Flush(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		server := httptest.NewServer(g.h)
+		defer server.Close()
+		r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Idempotency-Key", "k")
+		go func() { next <- "data: 0\n" }()
+		res, err := server.Client().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewReader(res.Body)
+		for i := range 3 {
+			if line, err := lines.ReadString('\n'); err != nil || line != fmt.Sprintf("data: %d\n", i) {
+				t.Fatalf("line %d arrived as %q, %v", i, line, err)
+			}
+			if i < 2 {
+				next <- fmt.Sprintf("data: %d\n", i+1)
+			}
+		}
+		close(next)
+		if _, err := lines.ReadByte(); err != io.EOF {
+			t.Errorf("the stream ended with %v", err)
+		}
+		_ = res.Body.Close()
+		_, body, err := wire(t, server, withBody(""), withTarget("/"), with("Content-Type"), withKey("k"))
+		if err != nil || body != "data: 0\ndata: 1\ndata: 2\n" {
+			t.Errorf("replayed as %q, %v", body, err)
+		}
+		g.ran(1)
+	}},
+	{"A longer answer leaves a tombstone", func(t *testing.T) {
+		for _, n := range []int{100, 101, 5000, 200000} {
+			for name, write := range map[string]func(io.Writer, string){
+				"written": func(w io.Writer, s string) { _, _ = w.Write([]byte(s)) },
+				"copied":  func(w io.Writer, s string) { _, _ = io.Copy(w, strings.NewReader(s)) },
+				"bytewise": func(w io.Writer, s string) {
+					for i := range min(len(s), 300) {
+						_, _ = io.WriteString(w, s[i:i+1])
+					}
+					_, _ = io.WriteString(w, s[min(len(s), 300):])
+				},
+			} {
+				text := strings.Repeat("x", n)
+				for _, policy := range []idempotency.Oversize{idempotency.Tombstone, idempotency.Rerun} {
+					g := newRig(t, &idempotency.Options{MaxStored: 100, OnOversize: policy}, func(w http.ResponseWriter, r *http.Request) { write(w, text) })
+					first := g.send()
+					isFresh(t, first, 200)
+					if first.Body.String() != text {
+						t.Errorf("%s: %d of %d bytes arrived", name, first.Body.Len(), n)
+					}
+					switch {
+					case n <= 100:
+						isReplay(t, g.send(), first)
+					case policy == idempotency.Tombstone:
+						isProblem(t, g.send(), "answer-not-kept", 410)
+						isProblem(t, g.send(), "answer-not-kept", 410)
+						g.ran(1)
+						if e := g.last(); e.Outcome != idempotency.OutcomeNotKept {
+							t.Errorf("observed %+v", e)
+						}
+					default:
+						isFresh(t, g.send(), 200)
+						g.ran(2)
+					}
+				}
+			}
+		}
+		// What would not be kept anyway leaves none, and a long header counts.
+		g := newRig(t, &idempotency.Options{MaxStored: 1}, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "down", 503) })
+		g.send()
+		isFresh(t, g.send(), 503)
+		long := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Long", strings.Repeat("x", 1<<20)) })
+		isFresh(t, long.send(), 200)
+		isProblem(t, long.send(), "answer-not-kept", 410)
+	}},
+	{"A lying Content-Length changes nothing", func(t *testing.T) {
+		g := newRig(t, &idempotency.Options{MaxStored: 10}, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Length", "5")
+			if _, err := w.Write([]byte("12345")); err != nil {
+				t.Error(err)
+			}
+			if _, err := w.Write([]byte("6789")); !errors.Is(err, http.ErrContentLength) {
+				t.Errorf("more than declared: %v", err)
+			}
+		})
+		server := httptest.NewServer(g.h)
+		defer server.Close()
+		for range 2 {
+			if _, body, err := wire(t, server); err != nil || body != "12345" {
+				t.Errorf("arrived as %q, %v", body, err)
+			}
+		}
+		g.ran(1)
+		for _, length := range []string{"lies", "-1", ""} {
+			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Length", length)
+				fmt.Fprint(w, "body")
+			})
+			first := g.send()
+			isReplay(t, g.send(), first)
+		}
+	}},
+	{"A broken answer is never stored as complete", func(t *testing.T) {
+		for _, policy := range []idempotency.Crash{idempotency.TakeOver, idempotency.AtMostOnce} {
+			for name, h := range map[string]http.HandlerFunc{
+				"short": func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Content-Length", "100")
+					fmt.Fprint(w, "short")
+				},
+				"short stream": func(w http.ResponseWriter, r *http.Request) {
+					w.Header().Set("Content-Length", "100")
+					fmt.Fprint(w, "short")
+					w.(http.Flusher).Flush()
+				},
+				"aborted stream": func(w http.ResponseWriter, r *http.Request) {
+					fmt.Fprint(w, "half")
+					w.(http.Flusher).Flush()
+					panic(http.ErrAbortHandler)
+				},
+			} {
+				g := newRig(t, &idempotency.Options{OnCrash: policy}, h)
+				server := httptest.NewServer(g.h)
+				if res, body, err := wire(t, server); err == nil {
+					t.Errorf("%s: a broken answer arrived as %v %q", name, res.Status, body)
+				}
+				eventually(t, "the run is settled", func() bool { return len(g.seen()) == 1 })
+				if e := g.last(); e.Outcome != idempotency.OutcomeInterrupted || e.Stored {
+					t.Errorf("%s: observed %+v", name, e)
+				}
+				res, _, err := wire(t, server)
+				if policy == idempotency.TakeOver && err == nil || policy == idempotency.AtMostOnce && (err != nil || res.StatusCode != 409) {
+					t.Errorf("%s, %s: the retry got %v, %v", name, policy, res, err)
+				}
+				server.Close()
+			}
+		}
+	}},
+	{"The retry's preferences do not count", func(t *testing.T) {
+		g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Encoding", "gzip")
+			w.Header().Set("Vary", "Accept-Encoding")
+			w.Header().Set("Etag", `"1"`)
+			fmt.Fprint(w, "not really gzip")
+		})
+		first := g.send(with("Accept-Encoding", "gzip"))
+		w := g.send(with("Accept-Encoding", "identity"), with("Range", "bytes=0-1"), with("If-None-Match", `"1"`), with("If-Match", `"2"`), with("Accept", "text/plain"))
+		isReplay(t, w, first)
+		if w.Header().Get("Vary") != "Accept-Encoding" || w.Header().Get("Content-Encoding") != "gzip" {
+			t.Errorf("replayed with %v", w.Header())
+		}
+	}},
+}
+
+// watcher calls sent, once, before the first byte leaves.
+type watcher struct {
+	http.ResponseWriter
+	sent func()
+}
+
+func (w *watcher) WriteHeader(status int) {
+	if sent := w.sent; sent != nil {
+		w.sent = nil
+		sent()
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func TestWriterOfGuardedHandler(t *testing.T) {
+	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+		rc := http.NewResponseController(w)
+		if _, _, err := rc.Hijack(); !errors.Is(err, http.ErrNotSupported) {
+			t.Errorf("Hijack of a guarded request: %v", err)
+		}
+		if _, ok := w.(interface{ Unwrap() http.ResponseWriter }); ok {
+			t.Error("what is underneath a guarded writer can be reached")
+		}
+		if err := rc.SetReadDeadline(noTime); err != nil {
+			t.Errorf("SetReadDeadline: %v", err)
+		}
+		if err := rc.SetWriteDeadline(noTime); err != nil {
+			t.Errorf("SetWriteDeadline: %v", err)
+		}
+		if err := rc.EnableFullDuplex(); err != nil {
+			t.Errorf("EnableFullDuplex: %v", err)
+		}
+		w.WriteHeader(201)
+		w.WriteHeader(202) // logged, as net/http does
+		if n, err := w.Write(nil); n != 0 || err != nil {
+			t.Errorf("Write of nothing: %d, %v", n, err)
+		}
+	})
+	var said strings.Builder
+	server := httptest.NewUnstartedServer(g.h)
+	server.Config.ErrorLog = newLog(&said)
+	server.Start()
+	res, _, err := wire(t, server)
+	server.Close()
+	if err != nil || res.StatusCode != 201 {
+		t.Errorf("answered %v, %v", res, err)
+	}
+	if !strings.Contains(said.String(), "superfluous response.WriteHeader call from github.com/dibs-go/dibs/idempotency_test.TestWriterOfGuardedHandler") {
+		t.Errorf("logged %q", said.String())
+	}
+}
+
+func TestWriterAfterTheEnd(t *testing.T) {
+	var kept http.ResponseWriter
+	var body io.Reader
+	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { kept, body = w, r.Body })
+	first := g.send()
+	if _, err := kept.Write([]byte("late")); err == nil {
+		t.Error("a writer works after its request")
+	}
+	kept.WriteHeader(500)
+	kept.(http.Flusher).Flush()
+	if _, err := body.Read(make([]byte, 1)); !errors.Is(err, http.ErrBodyReadAfterClose) {
+		t.Errorf("a body is read after its request: %v", err)
+	}
+	isReplay(t, g.send(), first)
+}
+
+func TestWriterOfPassedHandler(t *testing.T) {
+	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+		conn, rw, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello")
+		_ = rw.Flush()
+	})
+	server := httptest.NewServer(g.h)
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\nIdempotency-Key: k\r\n\r\n")
+	text, err := io.ReadAll(conn)
+	if err != nil || !strings.HasSuffix(string(text), "hello") {
+		t.Errorf("upgraded to %q, %v", text, err)
+	}
+}

@@ -1,0 +1,190 @@
+package idempotency_test
+
+import (
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+var noTime time.Time
+
+func newLog(w io.Writer) *log.Logger { return log.New(w, "", 0) }
+
+var controlRules = []rule{
+	{"Answers below 500 are kept", func(t *testing.T) {
+		for _, test := range []struct {
+			name string
+			o    idempotency.Options
+			kept func(status int) bool
+		}{
+			{"default", idempotency.Options{}, func(s int) bool {
+				return s < 500 && !slices.Contains([]int{401, 407, 408, 425, 429}, s)
+			}},
+			{"Store5xx", idempotency.Options{Store5xx: true}, func(s int) bool { return !slices.Contains([]int{401, 407, 408, 425, 429}, s) }},
+			{"Keep", idempotency.Options{Keep: func(s int) bool { return s == 429 }}, func(s int) bool { return s == 429 }},
+		} {
+			for _, status := range []int{200, 201, 204, 301, 304, 400, 401, 402, 404, 407, 408, 409, 410, 412, 422, 425, 429, 451, 500, 501, 503, 599} {
+				g := newRig(t, &test.o, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) })
+				g.send()
+				second := g.send()
+				if replayed := second.Header().Get("Idempotent-Replayed") == "true"; replayed != test.kept(status) || second.Code != status {
+					t.Errorf("%s: %d: replayed %v", test.name, status, replayed)
+				}
+			}
+		}
+	}},
+	{"What is not kept frees the key", func(t *testing.T) {
+		var g *rig
+		g = newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			if g.runs.Load() == 1 {
+				w.WriteHeader(500)
+			}
+		})
+		g.h.ServeHTTP(&watcher{ResponseWriter: httptest.NewRecorder(), sent: func() {
+			isFresh(t, g.send(), 200) // before the first answer is sent
+		}}, request())
+		g.ran(2)
+		// Free for another request, too.
+		f := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500) })
+		f.send()
+		isFresh(t, f.send(withBody("other")), 500)
+	}},
+	{"Answers are kept for a day", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			for retention, o := range map[time.Duration]*idempotency.Options{24 * time.Hour: nil, time.Minute: {Retention: time.Minute}} {
+				g := newRig(t, o, nil)
+				first := g.send()
+				time.Sleep(retention - time.Second)
+				isReplay(t, g.send(), first)
+				time.Sleep(2 * time.Second)
+				isFresh(t, g.send(), 201)
+				g.ran(2)
+			}
+		})
+	}},
+	{"The application decides per answer", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			for _, test := range []struct {
+				lines   []string
+				status  int
+				keeps   time.Duration // 0: not at all
+				ignored uint64
+			}{
+				{[]string{"no-store"}, 200, 0, 0},
+				{[]string{"No-Store"}, 200, 0, 0},
+				{[]string{"max-age=60"}, 200, time.Minute, 0},
+				{[]string{"MAX-AGE=172800"}, 200, 48 * time.Hour, 0},
+				{[]string{"max-age=0"}, 200, 0, 0},
+				{[]string{"max-age=60, no-store"}, 200, 0, 0},
+				{[]string{"no-store", "max-age=60"}, 200, 0, 0},
+				{[]string{" max-age=60 , "}, 200, time.Minute, 0},
+				{[]string{"max-age=60, max-age=30"}, 200, 30 * time.Second, 0},
+				{[]string{"max-age=60"}, 500, 0, 0},
+				{[]string{"max-age=-1"}, 200, 24 * time.Hour, 1},
+				{[]string{"max-age=soon"}, 200, 24 * time.Hour, 1},
+				{[]string{`max-age="60"`}, 200, 24 * time.Hour, 1},
+				{[]string{"max-age"}, 200, 24 * time.Hour, 1},
+				{[]string{"no-store=1"}, 200, 24 * time.Hour, 1},
+				{[]string{"private, max-age=60"}, 200, time.Minute, 1},
+				{[]string{""}, 200, 24 * time.Hour, 1},
+				{[]string{"max-age=99999999999999999999999"}, 200, idempotency.MaxRetention, 0},
+			} {
+				g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+					w.Header()["Idempotency-Control"] = test.lines
+					w.WriteHeader(test.status)
+				})
+				isFresh(t, g.send(), test.status)
+				if n := g.m.Stats().ControlIgnored; n != test.ignored {
+					t.Errorf("%q: ignored %d; want %d", test.lines, n, test.ignored)
+				}
+				if test.keeps > 0 {
+					time.Sleep(test.keeps - time.Second)
+					if w := g.send(); w.Header().Get("Idempotent-Replayed") != "true" {
+						t.Errorf("%q: not kept for %v", test.lines, test.keeps)
+					}
+					time.Sleep(2 * time.Second)
+				}
+				if w := g.send(); w.Header().Get("Idempotent-Replayed") != "" {
+					t.Errorf("%q: kept for longer than %v", test.lines, test.keeps)
+				}
+			}
+		})
+	}},
+	{"Idempotency-Control never leaves", func(t *testing.T) {
+		for name, write := range map[string]func(w http.ResponseWriter){
+			"nothing": func(http.ResponseWriter) {},
+			"header":  func(w http.ResponseWriter) { w.WriteHeader(201) },
+			"body":    func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) },
+			"string":  func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") },
+			"copy":    func(w http.ResponseWriter) { _, _ = io.Copy(w, strings.NewReader("x")) },
+			"flush":   func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
+			"trailer": func(w http.ResponseWriter) {
+				w.Header().Set("Trailer", "Idempotency-Control")
+				_, _ = w.Write([]byte("x"))
+				w.Header().Set("Idempotency-Control", "no-store")
+				w.Header().Set(http.TrailerPrefix+"Idempotency-Control", "no-store")
+			},
+		} {
+			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Idempotency-Control", "max-age=60")
+				w.Header()["idempotency-control"] = []string{"max-age=50"}
+				write(w)
+			})
+			server := httptest.NewServer(g.h)
+			for _, c := range [][]change{nil, nil, {with("Idempotency-Key")}, {withMethod("GET"), withBody("")}, {withMethod("GET"), withBody(""), with("Idempotency-Key")}} {
+				res, _, err := wire(t, server, c...)
+				if err != nil {
+					t.Fatal(name, err)
+				}
+				if res.Header.Get("Idempotency-Control") != "" || len(res.Trailer.Get("Idempotency-Control")) != 0 {
+					t.Errorf("%s: Idempotency-Control left: %v %v", name, res.Header, res.Trailer)
+				}
+			}
+			server.Close()
+		}
+		g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { w.Header().Set("Idempotency-Control", "?") })
+		g.send(with("Idempotency-Key"))
+		g.send(withMethod("GET"))
+		if n := g.m.Stats().ControlIgnored; n != 2 {
+			t.Errorf("ignored %d on unguarded requests; want 2", n)
+		}
+	}},
+	{"Refusals are problem documents", func(t *testing.T) {
+		g := newRig(t, &idempotency.Options{DocsURL: "https://api.example/docs"}, nil)
+		if w := g.send(with("Idempotency-Key", "<script>alert(1)</script>,")); !strings.Contains(w.Body.String(), `"type":"https://api.example/docs#key-invalid"`) ||
+			strings.Contains(w.Body.String(), "script") {
+			t.Errorf("refused with %s", w.Body)
+		}
+		// Every type is a section of the documentation.
+		page, err := os.ReadFile("../docs/http.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := os.ReadFile("problem.go")
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := regexp.MustCompile(`Name: "([a-z-]+)", Status: (\d+)`).FindAllStringSubmatch(string(source), -1)
+		if len(names) < 15 {
+			t.Fatalf("found only %d problems", len(names))
+		}
+		for _, m := range names {
+			if !strings.Contains(string(page), "\n### "+m[1]+"\n\n"+m[2]) {
+				t.Errorf("docs/http.md has no section %q that begins with %s", m[1], m[2])
+			}
+		}
+		w := httptest.NewRecorder()
+		idempotency.WriteProblem(w, "", idempotency.FailureProblem(idempotency.TimedOut))
+		isProblem(t, w, "origin-timeout", 504)
+	}},
+}

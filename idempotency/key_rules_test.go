@@ -1,0 +1,242 @@
+package idempotency_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+var keyRules = []rule{
+	{"Safe methods pass", func(t *testing.T) {
+		g := newRig(t, &idempotency.Options{RequireKey: true}, nil)
+		for _, method := range []string{"GET", "HEAD", "OPTIONS", "TRACE"} {
+			for range 2 {
+				isFresh(t, g.send(withMethod(method)), 201)
+			}
+			isFresh(t, g.send(withMethod(method), with("Idempotency-Key")), 201)
+		}
+		g.ran(12)
+		if n := len(g.seen()); n != 0 {
+			t.Errorf("%d events of requests that are not guarded", n)
+		}
+	}},
+	{"Upgrades pass", func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		for range 2 {
+			isFresh(t, g.send(with("Connection", "keep-alive, Upgrade"), with("Upgrade", "websocket")), 201)
+		}
+		g.ran(2)
+		for i := range 2 {
+			w := g.send(withKey("curl"), with("Connection", "Upgrade, HTTP2-Settings"), with("Upgrade", "h2c"))
+			if replayed := w.Header().Get("Idempotent-Replayed") == "true"; replayed != (i == 1) {
+				t.Errorf("request %d that offers h2c: replayed %v", i, replayed)
+			}
+		}
+		g.ran(3)
+		// Without Connection: upgrade there is no upgrade.
+		g.send(withKey("lone"), with("Upgrade", "websocket"))
+		g.send(withKey("lone"), with("Upgrade", "websocket"))
+		g.ran(4)
+	}},
+	{"CONNECT is refused", func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		isProblem(t, g.send(withMethod("CONNECT")), "method-refused", 405)
+		g.ran(0)
+	}},
+	{"Every other method is guarded", func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		for _, method := range []string{"POST", "PUT", "PATCH", "DELETE", "PROPPATCH", "get"} {
+			before := g.runs.Load()
+			first := g.send(withMethod(method), withKey(method))
+			isFresh(t, first, 201)
+			isReplay(t, g.send(withMethod(method), withKey(method)), first)
+			g.ran(before + 1)
+		}
+		narrow := newRig(t, &idempotency.Options{Methods: []string{"POST"}}, nil)
+		for range 2 {
+			isFresh(t, narrow.send(withMethod("PUT")), 201)
+			narrow.send()
+		}
+		narrow.ran(3)
+	}},
+	{"A key can be required", func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		for range 2 {
+			isFresh(t, g.send(with("Idempotency-Key")), 201)
+		}
+		g.ran(2)
+		strict := newRig(t, &idempotency.Options{RequireKey: true}, nil)
+		isProblem(t, strict.send(with("Idempotency-Key")), "key-required", 400)
+		strict.ran(0)
+		if e := strict.last(); e.Outcome != idempotency.OutcomeInvalid || e.Status != 400 {
+			t.Errorf("observed %+v", e)
+		}
+	}},
+	{"X-Idempotency-Key is accepted too", func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		first := g.send(with("Idempotency-Key"), with("X-Idempotency-Key", "k"))
+		isReplay(t, g.send(), first)
+		isReplay(t, g.send(with("X-Idempotency-Key", "k")), first)
+		isProblem(t, g.send(with("X-Idempotency-Key", "other")), "key-invalid", 400)
+		isProblem(t, g.send(with("X-Idempotency-Key", "")), "key-invalid", 400)
+		isProblem(t, g.send(with("Idempotency-Key"), with("X-Idempotency-Key", "a", "a")), "key-invalid", 400)
+		g.ran(1)
+		ignores := newRig(t, &idempotency.Options{IgnoreXKey: true}, nil)
+		first = ignores.send()
+		isReplay(t, ignores.send(with("X-Idempotency-Key", "other")), first)
+		isFresh(t, ignores.send(with("Idempotency-Key"), with("X-Idempotency-Key", "k")), 201)
+		ignores.ran(2)
+	}},
+	{"The key is a string", func(t *testing.T) {
+		for value, want := range map[string]string{
+			`"abc"`:                      "abc",
+			`"a b"`:                      "a b",
+			`" abc"`:                     " abc",
+			`"a\"b\\c"`:                  `a"b\c`,
+			`"a,b;c"`:                    "a,b;c",
+			`  "abc"  `:                  "abc",
+			`"abc";p`:                    "abc",
+			`"abc"; p=1; q=-1.5;*r="x;"`: "abc",
+			`"abc";p=?1;q=:aGk=:;r=@-17;s=tok/en:*;t=%"f%c3%bc"`: "abc",
+			`"` + strings.Repeat("x", 255) + `"`:                 strings.Repeat("x", 255),
+		} {
+			for _, strict := range []bool{false, true} {
+				if got, err := idempotency.ParseKey(value, strict); err != nil || got != want {
+					t.Errorf("ParseKey(%q, %v) = %q, %v; want %q", value, strict, got, err, want)
+				}
+			}
+		}
+		g := newRig(t, nil, nil)
+		g.send(withKey(`"a b"`))
+		g.send(withKey(`"a  b"`))
+		g.ran(2) // spaces within the quotes count
+	}},
+	{"A bare value is accepted", func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		first := g.send(withKey(`8e03978e-40d5-43dd-bc93-6894a57f9324`))
+		isReplay(t, g.send(withKey(`"8e03978e-40d5-43dd-bc93-6894a57f9324"`)), first)
+		isReplay(t, g.send(with("Idempotency-Key"), with("X-Idempotency-Key", `8e03978e-40d5-43dd-bc93-6894a57f9324`)), first)
+		g.ran(1)
+		for _, value := range []string{"a", "'a'", "a=b:c/d?e", "?1", ":aGk=:", strings.Repeat("x", 255)} {
+			if got, err := idempotency.ParseKey(value, false); err != nil || got != value {
+				t.Errorf("ParseKey(%q) = %q, %v", value, got, err)
+			}
+			if _, err := idempotency.ParseKey(value, true); err == nil {
+				t.Errorf("strict ParseKey(%q) accepts a bare value", value)
+			}
+		}
+		strict := newRig(t, &idempotency.Options{StrictKey: true}, nil)
+		isProblem(t, strict.send(withKey("abc")), "key-invalid", 400)
+		isFresh(t, strict.send(withKey(`"abc"`)), 201)
+	}},
+	{"A malformed key is refused", func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		for _, lines := range [][]string{
+			{""}, {"  "}, {`""`}, {`"`}, {`"abc`}, {`abc"`}, {`a"b`}, {`"a"b"`}, {`"abc" x`}, {`"abc";`}, {`"abc";P`},
+			{`"abc";p=`}, {`"abc";p=@1.5`}, {`"abc";p="`}, {`"abc";p=?2`}, {`"abc";p=:a`}, {`"abc";p=%"%C3"`},
+			{`"abc";p=1234567890123456`}, {`"abc";p=1.2345`}, {`"abc";p=1.`},
+			{`"a\b"`}, {`"a\`}, {"a b"}, {"a;p"}, {`a\b`}, {"a,b"}, {`"a", "b"`}, {`"a","a"`}, {"\"a\x7f\""}, {"\"a\tb\""}, {"a\x01"}, {"schlüssel"}, {`"schlüssel"`},
+			{strings.Repeat("x", 256)}, {`"` + strings.Repeat("x", 256) + `"`},
+			{"a", "b"}, {"a", "a"}, {`"a"`, ""},
+		} {
+			p := isProblem(t, g.send(with("Idempotency-Key", lines...)), "key-invalid", 400)
+			for _, line := range lines {
+				if len(line) > 3 && strings.Contains(p.Detail, line) {
+					t.Errorf("the refusal of %q quotes it: %q", line, p.Detail)
+				}
+			}
+		}
+		g.ran(0)
+	}},
+	{"A key can be derived", func(t *testing.T) {
+		g := newRig(t, &idempotency.Options{Key: idempotency.KeyJSON("/event/id"), RequireKey: true}, func(w http.ResponseWriter, r *http.Request) {
+			text, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			_, _ = w.Write(text) // the body is whole
+		})
+		event := withBody(`{"event":{"id":"evt_1"}}`)
+		first := g.send(event, with("Idempotency-Key", "ignored"))
+		if first.Body.String() != `{"event":{"id":"evt_1"}}` {
+			t.Errorf("the handler read %q", first.Body)
+		}
+		isReplay(t, g.send(event, with("Idempotency-Key", "x", "y")), first)
+		g.ran(1)
+		isProblem(t, g.send(withBody(`{"event":{}}`)), "key-required", 400)
+		isProblem(t, g.send(withBody(`{"event":{"id":[1]}}`)), "key-invalid", 400)
+		isProblem(t, g.send(withBody("{\"event\":{\"id\":\"a\u00fc\"}}")), "key-invalid", 400)
+		isFresh(t, g.send(withBody(`{"event":{"id":12345678901234567890}}`)), 200)
+
+		h := newRig(t, &idempotency.Options{Key: idempotency.KeyHeader("X-GitHub-Delivery")}, nil)
+		first = h.send(with("X-GitHub-Delivery", "72d3162e-cc78"))
+		isReplay(t, h.send(with("X-GitHub-Delivery", "72d3162e-cc78")), first)
+		for range 2 {
+			isFresh(t, h.send(), 201) // no key, not required
+		}
+		isProblem(t, h.send(with("X-GitHub-Delivery", "a", "b")), "key-invalid", 400)
+
+		f := newRig(t, &idempotency.Options{Key: func(r *http.Request, _ io.ReadSeeker) (string, error) {
+			return "", errors.New("secret " + r.Host)
+		}}, nil)
+		if p := isProblem(t, f.send(), "key-invalid", 400); strings.Contains(p.Detail, "secret") {
+			t.Errorf("the refusal shows the function's error: %q", p.Detail)
+		}
+	}},
+}
+
+func TestKeyPart(t *testing.T) {
+	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+		lease, ok := leaseOf(r)
+		if !ok {
+			t.Error("no lease in the context")
+			return
+		}
+		if key, ok := idempotency.KeyPart(lease.Key().Name); !ok || key != "k" {
+			t.Errorf("KeyPart(%q) = %q, %v", lease.Key().Name, key, ok)
+		}
+	})
+	g.send()
+	g.ran(1)
+	for _, name := range []string{"", "k", "http:", "http:short:k", "lock:aaaaaaaaaaaaaaaaaaaaaa:k", "http:aaaaaaaaaaaaaaaaaaaaaa:"} {
+		if key, ok := idempotency.KeyPart(name); ok {
+			t.Errorf("KeyPart(%q) = %q", name, key)
+		}
+	}
+}
+
+func TestOptionsAreValidated(t *testing.T) {
+	for field, o := range map[string]idempotency.Options{
+		"Methods":        {Methods: []string{"GET"}},
+		"MaxBody":        {MaxBody: -1},
+		"MaxMemory":      {MaxMemory: -1},
+		"MaxStored":      {MaxStored: -1},
+		"Lease":          {Lease: 1},
+		"Retention":      {Retention: 2 * idempotency.MaxRetention},
+		"Wait":           {Wait: -1},
+		"ConflictStatus": {ConflictStatus: 200},
+		"OnOversize":     {OnOversize: "?"},
+		"OnCrash":        {OnCrash: "?"},
+		"OnStoreFailure": {OnStoreFailure: "?"},
+		"StoreTimeout":   {StoreTimeout: -1},
+		"HandlerLimit":   {HandlerLimit: -1},
+		"DocsURL":        {DocsURL: "docs#x"},
+		"Label":          {Label: strings.Repeat("x", 256)},
+		"NotStored":      {NotStored: []string{"a b"}},
+		"SessionCookie":  {SessionCookie: "sid", Scope: idempotency.ScopeNone},
+		"Store5xx":       {Store5xx: true, Keep: func(int) bool { return true }},
+		"Fingerprint":    {Fingerprint: idempotency.FingerprintOptions{Fields: []string{""}}},
+	} {
+		g := newRig(t, nil, nil)
+		if _, err := idempotency.New(g.client, &o); err == nil || !strings.Contains(err.Error(), "Options."+field) {
+			t.Errorf("%s: %v; it must name the field", field, err)
+		}
+	}
+	if _, err := idempotency.New(nil, nil); err == nil {
+		t.Error("New accepts a nil client")
+	}
+}

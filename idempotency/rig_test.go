@@ -1,0 +1,327 @@
+package idempotency_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// rule is one rule of docs/http.md, by its name there, and what checks it.
+type rule struct {
+	name  string
+	check func(t *testing.T)
+}
+
+// docs maps every rule of docs/http.md to its test.
+var docs = slices.Concat(keyRules, scopeRules, stateRules, runRules, answerRules, controlRules)
+
+func TestDocs(t *testing.T) {
+	for _, r := range docs {
+		t.Run(r.name, r.check)
+	}
+}
+
+func TestEveryRuleHasATest(t *testing.T) {
+	page, err := os.ReadFile("../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules []string
+	for _, m := range regexp.MustCompile(`(?m)^- \*\*(.+?)\.\*\*`).FindAllStringSubmatch(string(page), -1) {
+		rules = append(rules, m[1])
+	}
+	if len(rules) < 40 {
+		t.Fatalf("found only %d rules in docs/http.md", len(rules))
+	}
+	var tested []string
+	for _, r := range docs {
+		tested = append(tested, r.name)
+	}
+	for _, r := range rules {
+		if !slices.Contains(tested, r) {
+			t.Errorf("docs/http.md says %q, and no test has that name", r)
+		}
+	}
+	for _, r := range tested {
+		if !slices.Contains(rules, r) {
+			t.Errorf("the test %q is not a rule of docs/http.md", r)
+		}
+	}
+}
+
+// faulty is a memstore whose calls can be made to fail. before is asked first,
+// with the name of the call.
+type faulty struct {
+	*memstore.Store
+	before atomic.Pointer[func(ctx context.Context, op string) error]
+	claims atomic.Int64
+}
+
+func (s *faulty) fail(f func(ctx context.Context, op string) error) { s.before.Store(&f) }
+func (s *faulty) heal()                                             { s.before.Store(nil) }
+
+func (s *faulty) ask(ctx context.Context, op string) error {
+	if f := s.before.Load(); f != nil {
+		return (*f)(ctx, op)
+	}
+	return nil
+}
+
+func (s *faulty) Claim(ctx context.Context, c []dibs.Claim, a []dibs.Answer) error {
+	s.claims.Add(int64(len(c)))
+	if err := s.ask(ctx, "claim"); err != nil {
+		return err
+	}
+	return s.Store.Claim(ctx, c, a)
+}
+
+func (s *faulty) Renew(ctx context.Context, r []dibs.Renewal, errs []error) error {
+	if err := s.ask(ctx, "renew"); err != nil {
+		return err
+	}
+	return s.Store.Renew(ctx, r, errs)
+}
+
+func (s *faulty) Settle(ctx context.Context, r []dibs.Settlement, errs []error) error {
+	if err := s.ask(ctx, "settle"); err != nil {
+		return err
+	}
+	return s.Store.Settle(ctx, r, errs)
+}
+
+// errDown is what a store says that is down.
+var errDown = errors.New("the store is down")
+
+// rig is a Middleware over a memstore of its own, with a handler.
+type rig struct {
+	t      *testing.T
+	store  *faulty
+	client *dibs.Client
+	m      *idempotency.Middleware
+	h      http.Handler
+	runs   atomic.Int64
+
+	mu     sync.Mutex
+	events []idempotency.Event
+}
+
+// newRig returns a rig; a nil handler is one that counts and answers 201.
+func newRig(t *testing.T, o *idempotency.Options, handler http.HandlerFunc) *rig {
+	t.Helper()
+	store, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	return newRigOn(t, &faulty{Store: store}, o, handler)
+}
+
+func newRigOn(t *testing.T, store *faulty, o *idempotency.Options, handler http.HandlerFunc) *rig {
+	t.Helper()
+	g := &rig{t: t, store: store}
+	var err error
+	if g.client, err = dibs.New(store, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = g.client.Close() })
+	var options idempotency.Options
+	if o != nil {
+		options = *o
+	}
+	observe := options.Observer
+	options.Observer = func(e idempotency.Event) {
+		g.mu.Lock()
+		g.events = append(g.events, e)
+		g.mu.Unlock()
+		if observe != nil {
+			observe(e)
+		}
+	}
+	if g.m, err = idempotency.New(g.client, &options); err != nil {
+		t.Fatal(err)
+	}
+	if handler == nil {
+		handler = func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/plain")
+			w.WriteHeader(http.StatusCreated)
+			fmt.Fprintf(w, "charge %d", g.runs.Load())
+		}
+	}
+	g.h = g.m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.runs.Add(1)
+		handler(w, r)
+	}))
+	return g
+}
+
+// seen returns the events so far.
+func (g *rig) seen() []idempotency.Event {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.events)
+}
+
+// last returns the last event.
+func (g *rig) last() idempotency.Event {
+	g.t.Helper()
+	events := g.seen()
+	if len(events) == 0 {
+		g.t.Fatal("no event was observed")
+	}
+	return events[len(events)-1]
+}
+
+// change changes a request before it is sent.
+type change func(r *http.Request)
+
+func with(name string, lines ...string) change {
+	return func(r *http.Request) {
+		if len(lines) == 0 {
+			delete(r.Header, http.CanonicalHeaderKey(name))
+			return
+		}
+		r.Header[http.CanonicalHeaderKey(name)] = lines
+	}
+}
+
+func withKey(key string) change { return with("Idempotency-Key", key) }
+
+func withMethod(m string) change { return func(r *http.Request) { r.Method = m } }
+
+func withHost(h string) change { return func(r *http.Request) { r.Host = h } }
+
+func withBody(text string) change {
+	return func(r *http.Request) {
+		r.Body, r.ContentLength = io.NopCloser(strings.NewReader(text)), int64(len(text))
+	}
+}
+
+func withTarget(target string) change {
+	return func(r *http.Request) {
+		u := httptest.NewRequest(r.Method, target, nil)
+		r.URL, r.RequestURI = u.URL, u.RequestURI
+	}
+}
+
+// request makes POST /charges with the key "k".
+func request(changes ...change) *http.Request {
+	r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(`{"amount":1200}`))
+	r.Header.Set("Idempotency-Key", `"k"`)
+	r.Header.Set("Content-Type", "application/json")
+	for _, c := range changes {
+		c(r)
+	}
+	return r
+}
+
+// send sends a request and returns what came back.
+func (g *rig) send(changes ...change) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	g.h.ServeHTTP(w, request(changes...))
+	return w
+}
+
+// sendBroken is send for an answer that ends in http.ErrAbortHandler.
+func (g *rig) sendBroken(changes ...change) *httptest.ResponseRecorder {
+	g.t.Helper()
+	w := httptest.NewRecorder()
+	func() {
+		defer func() {
+			if p := recover(); p != http.ErrAbortHandler {
+				g.t.Errorf("the transfer ended with %v; it must be broken", p)
+			}
+		}()
+		g.h.ServeHTTP(w, request(changes...))
+	}()
+	return w
+}
+
+// ran checks how often the handler ran.
+func (g *rig) ran(want int64) {
+	g.t.Helper()
+	if got := g.runs.Load(); got != want {
+		g.t.Errorf("the handler ran %d times; want %d", got, want)
+	}
+}
+
+// isReplay checks that w repeats first.
+func isReplay(t *testing.T, w, first *httptest.ResponseRecorder) {
+	t.Helper()
+	if w.Code != first.Code || w.Body.String() != first.Body.String() {
+		t.Errorf("answered %d %q; want a replay of %d %q", w.Code, w.Body, first.Code, first.Body)
+	}
+	if got := w.Result().Header.Get("Idempotent-Replayed"); got != "true" {
+		t.Errorf("Idempotent-Replayed is %q on a replay", got)
+	}
+}
+
+// isFresh checks that w is no replay.
+func isFresh(t *testing.T, w *httptest.ResponseRecorder, status int) {
+	t.Helper()
+	if w.Code != status {
+		t.Errorf("status %d; want %d: %s", w.Code, status, w.Body)
+	}
+	if got := w.Result().Header.Values("Idempotent-Replayed"); len(got) != 0 {
+		t.Errorf("Idempotent-Replayed is %q on an answer that is no replay", got)
+	}
+}
+
+// problem is a problem document as clients read it.
+type problem struct {
+	Type, Title, Detail, Instance string
+	Status                        int
+}
+
+// isProblem checks that w is the named problem, and returns it.
+func isProblem(t *testing.T, w *httptest.ResponseRecorder, name string, status int) problem {
+	t.Helper()
+	var p problem
+	res := w.Result()
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		t.Fatalf("status %d, and no problem document: %v: %q", w.Code, err, w.Body)
+	}
+	if w.Code != status || p.Status != status {
+		t.Errorf("status %d, in the document %d; want %d", w.Code, p.Status, status)
+	}
+	if want := idempotency.DefaultDocsURL + "#" + name; p.Type != want {
+		t.Errorf("type %q; want %q", p.Type, want)
+	}
+	if got := res.Header.Get("Content-Type"); got != "application/problem+json" {
+		t.Errorf("Content-Type %q of a problem", got)
+	}
+	if p.Title == "" || p.Detail == "" {
+		t.Errorf("a problem without title or detail: %+v", p)
+	}
+	if len(res.Header.Values("Idempotent-Replayed")) != 0 {
+		t.Error("a refusal is marked as a replay")
+	}
+	return p
+}
+
+// eventually waits for something that happens in another goroutine.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain: " + what)
+		}
+		<-time.After(time.Millisecond)
+	}
+}

@@ -1,0 +1,274 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+func leaseOf(r *http.Request) (*dibs.Lease, bool) { return dibs.FromContext(r.Context()) }
+
+var scopeRules = []rule{
+	{"A key belongs to a principal", func(t *testing.T) {
+		g := newRig(t, &idempotency.Options{SessionCookie: "sid"}, nil)
+		principals := [][]change{
+			{},
+			{with("Authorization", "Bearer a")},
+			{with("Authorization", "Bearer b")},
+			{with("Cookie", "sid=Bearer a")}, // a cookie is not an Authorization
+			{with("Cookie", "sid=2; theme=dark")},
+		}
+		for i, p := range principals {
+			// Another body too: nobody learns that others use the key.
+			isFresh(t, g.send(append(p, withBody(strings.Repeat("x", i)))...), 201)
+		}
+		for i, p := range principals {
+			w := g.send(append(p, withBody(strings.Repeat("x", i)))...)
+			if w.Code != 201 || w.Header().Get("Idempotent-Replayed") != "true" {
+				t.Errorf("principal %d has no replay: %d", i, w.Code)
+			}
+		}
+		g.ran(int64(len(principals)))
+		// Authorization goes before the cookie; other cookies do not count.
+		w := g.send(with("Authorization", "Bearer a"), with("Cookie", "sid=9"), withBody("x"))
+		if w.Header().Get("Idempotent-Replayed") != "true" {
+			t.Error("the cookie counts beside an Authorization")
+		}
+		if w := g.send(with("Cookie", "sid=2"), withBody("xxxx")); w.Header().Get("Idempotent-Replayed") != "true" {
+			t.Error("another cookie than the session's counts")
+		}
+	}},
+	{"The principal can be told otherwise", func(t *testing.T) {
+		for name, test := range map[string]struct {
+			scope     func(*http.Request) string
+			same, not []change // with regard to the request of "one"
+		}{
+			"header": {idempotency.ScopeHeader("x-account"),
+				[]change{with("Authorization", "other"), with("Cookie", "sid=2")}, []change{with("X-Account", "two"), with("X-Account"), with("X-Account", "one", "two")}},
+			"cookie": {idempotency.ScopeCookie("sid"),
+				[]change{with("Authorization", "other"), with("X-Account", "two"), with("Cookie", "a=b; sid=one")}, []change{with("Cookie", "sid=two"), with("Cookie")}},
+			"authorization": {idempotency.ScopeAuthorization,
+				[]change{with("X-Account", "two"), with("Cookie", "sid=two")}, []change{with("Authorization", "two"), with("Authorization")}},
+			"none": {idempotency.ScopeNone,
+				[]change{with("X-Account"), with("Cookie", "sid=two"), with("Authorization", "two")}, []change{withHost("other.example")}},
+		} {
+			g := newRig(t, &idempotency.Options{Scope: test.scope}, nil)
+			one := []change{with("X-Account", "one"), with("Cookie", "sid=one"), with("Authorization", "one")}
+			first := g.send(one...)
+			for _, c := range test.same {
+				isReplay(t, g.send(append(one[:3:3], c)...), first)
+			}
+			for i, c := range test.not {
+				if w := g.send(append(one[:3:3], c)...); w.Header().Get("Idempotent-Replayed") != "" {
+					t.Errorf("%s: change %d makes no other principal", name, i)
+				}
+			}
+		}
+	}},
+	{"The authority is part of the scope", func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		first := g.send(withHost("a.example"))
+		isFresh(t, g.send(withHost("b.example")), 201)
+		isFresh(t, g.send(withHost("a.example:8080")), 201)
+		isReplay(t, g.send(withHost("A.Example")), first)
+		g.ran(3)
+		any := newRig(t, &idempotency.Options{AnyAuthority: true}, nil)
+		first = any.send(withHost("a.example"))
+		isReplay(t, any.send(withHost("b.example")), first)
+	}},
+	{"The fingerprint tells requests apart", func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		base := []change{withTarget("/charges?a=1&b=2"), withBody("body")}
+		first := g.send(base...)
+		for name, c := range map[string]change{
+			"method":           withMethod("PUT"),
+			"path":             withTarget("/charge?a=1&b=2"),
+			"encoded path":     withTarget("/%63harges?a=1&b=2"),
+			"slashes":          withTarget("//charges?a=1&b=2"),
+			"query":            withTarget("/charges?a=1&b=3"),
+			"query order":      withTarget("/charges?b=2&a=1"),
+			"no query":         withTarget("/charges"),
+			"content type":     with("Content-Type", "text/plain"),
+			"no content type":  with("Content-Type"),
+			"content encoding": with("Content-Encoding", "identity"),
+			"body":             withBody("Body"),
+			"longer body":      withBody("body "),
+			"no body":          withBody(""),
+		} {
+			if w := g.send(append(base[:2:2], c)...); w.Code != 422 {
+				t.Errorf("another %s: status %d", name, w.Code)
+			}
+		}
+		isReplay(t, g.send(append(base[:2:2], with("User-Agent", "other"))...), first)
+		isReplay(t, g.send(append(base[:2:2], withTarget("http://example.com/charges?a=1&b=2"))...), first)
+		// Whatever the framing: here the length is not known ahead.
+		isReplay(t, g.send(append(base[:2:2], func(r *http.Request) {
+			r.Body, r.ContentLength = io.NopCloser(io.MultiReader(strings.NewReader("bo"), strings.NewReader("dy"))), -1
+		})...), first)
+		g.ran(1)
+	}},
+	{"The fingerprint can be looser", func(t *testing.T) {
+		type pair struct {
+			name    string
+			o       idempotency.FingerprintOptions
+			a, b    []change
+			differs bool
+		}
+		form := with("Content-Type", "application/x-www-form-urlencoded")
+		part := func(boundary, content string) []change {
+			var b bytes.Buffer
+			w := multipart.NewWriter(&b)
+			if err := w.SetBoundary(boundary); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.WriteField("file", content); err != nil {
+				t.Fatal(err)
+			}
+			_ = w.Close()
+			return []change{with("Content-Type", w.FormDataContentType()), withBody(b.String())}
+		}
+		canonical := idempotency.FingerprintOptions{CanonicalJSON: true}
+		fields := idempotency.FingerprintOptions{Fields: []string{"amount", "/to/iban"}}
+		for _, p := range []pair{
+			{"query order", idempotency.FingerprintOptions{SortQuery: true}, []change{withTarget("/c?a=1&b=2&a=3")}, []change{withTarget("/c?b=2&a=1&a=3")}, false},
+			{"query values' order", idempotency.FingerprintOptions{SortQuery: true}, []change{withTarget("/c?a=1&a=3")}, []change{withTarget("/c?a=3&a=1")}, true},
+			{"JSON order and space", canonical, []change{withBody(`{"a":1,"b":["x",null,true]}`)}, []change{withBody("{ \"b\": [\"\\u0078\", null, true],\n\"a\": 1}")}, false},
+			{"JSON values", canonical, []change{withBody(`{"a":1}`)}, []change{withBody(`{"a":"1"}`)}, true},
+			{"JSON numbers are not rounded", canonical, []change{withBody(`{"a":9007199254740993}`)}, []change{withBody(`{"a":9007199254740992}`)}, true},
+			{"JSON number spelling", canonical, []change{withBody(`{"a":1.0}`)}, []change{withBody(`{"a":1}`)}, true},
+			{"JSON twice a member", canonical, []change{withBody(`{"a":1,"a":2}`)}, []change{withBody(`{"a":2}`)}, true},
+			{"JSON twice a member, swapped", canonical, []change{withBody(`{"a":1,"a":2}`)}, []change{withBody(`{"a":2,"a":1}`)}, true},
+			{"JSON half a character", canonical, []change{withBody(`{"a":"\ud800"}`)}, []change{withBody(`{"a":"\ud801"}`)}, true},
+			{"JSON of another type", canonical, []change{with("Content-Type", "application/problem+json"), withBody(`{"a": 1}`)}, []change{with("Content-Type", "application/problem+json"), withBody(`{"a":1}`)}, false},
+			{"not JSON by type", canonical, []change{with("Content-Type", "text/plain"), withBody(`{"a": 1}`)}, []change{with("Content-Type", "text/plain"), withBody(`{"a":1}`)}, true},
+			{"encoded JSON", canonical, []change{with("Content-Encoding", "x"), withBody(`{"a": 1}`)}, []change{with("Content-Encoding", "x"), withBody(`{"a":1}`)}, true},
+			{"multipart boundary", idempotency.FingerprintOptions{Multipart: true}, part("one", "x"), part("two", "x"), false},
+			{"multipart content", idempotency.FingerprintOptions{Multipart: true}, part("one", "x"), part("one", "y"), true},
+			{"multipart by default", idempotency.FingerprintOptions{}, part("one", "x"), part("two", "x"), true},
+			{"chosen fields", fields, []change{withBody(`{"amount":1,"to":{"iban":"x","bic":"1"},"at":"now"}`)}, []change{withBody(`{"amount":1,"to":{"iban":"x"},"at":"then"}`)}, false},
+			{"chosen field", fields, []change{withBody(`{"amount":1,"to":{"iban":"x"}}`)}, []change{withBody(`{"amount":1,"to":{"iban":"y"}}`)}, true},
+			{"chosen field missing", fields, []change{withBody(`{"amount":null}`)}, []change{withBody(`{}`)}, true},
+			{"chosen form fields", fields, []change{form, withBody("amount=1&at=now")}, []change{form, withBody("at=then&amount=1")}, false},
+			{"chosen form field", fields, []change{form, withBody("amount=1")}, []change{form, withBody("amount=1&amount=2")}, true},
+			{"function", idempotency.FingerprintOptions{Func: func(r *http.Request, body io.ReadSeeker) (dibs.Fingerprint, error) {
+				return dibs.Fingerprint{1}, nil
+			}}, []change{withBody("a")}, []change{withBody("b")}, false},
+		} {
+			g := newRig(t, &idempotency.Options{Fingerprint: p.o}, nil)
+			first := g.send(p.a...)
+			w := g.send(p.b...)
+			switch {
+			case p.differs && w.Code != 422:
+				t.Errorf("%s: status %d; want 422", p.name, w.Code)
+			case !p.differs:
+				isReplay(t, w, first)
+			}
+		}
+	}},
+	{"Another request under the same key is refused", func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		first := g.send()
+		isProblem(t, g.send(withBody("other")), "key-reused", 422)
+		isReplay(t, g.send(), first)
+		g.ran(1)
+
+		// Also while the first one runs: in this process, and elsewhere.
+		other := newRigOn(t, g.store, nil, nil)
+		var run *rig
+		run = newRigOn(t, g.store, &idempotency.Options{Wait: 1 << 40}, func(w http.ResponseWriter, r *http.Request) {
+			isProblem(t, run.send(withKey("running"), withBody("other")), "key-reused", 422)
+			isProblem(t, other.send(withKey("running"), withBody("other")), "key-reused", 422)
+		})
+		isFresh(t, run.send(withKey("running")), 200)
+		run.ran(1)
+		other.ran(0)
+	}},
+	{"A body is read whole before anything runs", func(t *testing.T) {
+		dir := t.TempDir()
+		files := func() int {
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(entries)
+		}
+		const limit = 4000
+		g := newRig(t, &idempotency.Options{MaxBody: limit, MaxMemory: 1000, TempDir: dir}, func(w http.ResponseWriter, r *http.Request) {
+			if _, err := io.Copy(w, r.Body); err != nil {
+				t.Error(err)
+			}
+		})
+		for _, n := range []int{0, 1, 999, 1000, 1001, limit} {
+			for _, known := range []bool{true, false} {
+				text := strings.Repeat("0123456789", n/10+1)[:n]
+				w := g.send(withKey("size-"+strconv.Itoa(n)), withBody(text), func(r *http.Request) {
+					if !known {
+						r.ContentLength = -1
+					}
+				})
+				if w.Body.String() != text {
+					t.Errorf("%d bytes: the handler read %d bytes: %d", n, w.Body.Len(), w.Code)
+				}
+			}
+		}
+		ran := g.runs.Load()
+		for _, known := range []int64{-1, limit + 1} {
+			isProblem(t, g.send(withKey("long"), withBody(strings.Repeat("x", limit+1)), func(r *http.Request) { r.ContentLength = known }), "body-too-large", 413)
+		}
+		g.ran(ran)
+		// Requests without a key have no limit.
+		if w := g.send(with("Idempotency-Key"), withBody(strings.Repeat("x", 2*limit))); w.Body.Len() != 2*limit {
+			t.Errorf("an unguarded body of %d bytes arrived as %d", 2*limit, w.Body.Len())
+		}
+		if n := files(); n != 0 {
+			t.Errorf("%d temporary files are left", n)
+		}
+		// A body that breaks off runs nothing.
+		ran = g.runs.Load()
+		isProblem(t, g.send(withKey("broken"), func(r *http.Request) {
+			r.Body = io.NopCloser(io.MultiReader(strings.NewReader("half"), errReader{}))
+			r.ContentLength = -1
+		}), "body-unreadable", 400)
+		g.ran(ran)
+		nowhere := newRig(t, &idempotency.Options{MaxMemory: 1, TempDir: dir + "/none"}, nil)
+		isProblem(t, nowhere.send(), "no-room", 503)
+		nowhere.ran(0)
+	}},
+	{"Trailers of the request reach the handler", func(t *testing.T) {
+		g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("X-Got", r.Trailer.Get("X-Sum"))
+		})
+		server := httptest.NewServer(g.h)
+		defer server.Close()
+		for i, sum := range []string{"one", "two"} {
+			r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, io.MultiReader(strings.NewReader("body")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Idempotency-Key", "k")
+			r.Trailer = http.Header{"X-Sum": {sum}}
+			res, err := server.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if got := res.Header.Get("X-Got"); got != "one" {
+				t.Errorf("request %d: the trailer arrived as %q; the fingerprint must not cover it", i, got)
+			}
+		}
+		g.ran(1)
+	}},
+}
+
+type errReader struct{}
+
+func (errReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }

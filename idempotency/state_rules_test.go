@@ -1,0 +1,402 @@
+package idempotency_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// gate is a handler that stands still until it is opened.
+type gate struct {
+	entered chan *http.Request
+	open    chan struct{}
+}
+
+func newGate() *gate {
+	return &gate{entered: make(chan *http.Request, 100), open: make(chan struct{})}
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	g.entered <- r
+	<-g.open
+	w.WriteHeader(http.StatusCreated)
+	_, _ = w.Write([]byte("through the gate"))
+}
+
+// sendLater sends in another goroutine.
+func (g *rig) sendLater(changes ...change) <-chan *httptest.ResponseRecorder {
+	done := make(chan *httptest.ResponseRecorder, 1)
+	go func() { done <- g.send(changes...) }()
+	return done
+}
+
+// retryAfter reads Retry-After as clients do.
+func retryAfter(t *testing.T, w *httptest.ResponseRecorder, most int) int {
+	t.Helper()
+	n, err := strconv.Atoi(w.Header().Get("Retry-After"))
+	if err != nil || n < 1 || n > most {
+		t.Errorf("Retry-After %q; it must be 1 to %d whole seconds", w.Header().Get("Retry-After"), most)
+	}
+	return n
+}
+
+// crash makes a holder of the key that settles nothing, and lets its lease run out.
+// It must run in a bubble.
+func crash(t *testing.T, g *rig, send func()) {
+	t.Helper()
+	g.store.fail(func(ctx context.Context, op string) error {
+		if op != "claim" {
+			return errDown
+		}
+		return nil
+	})
+	send()
+	time.Sleep(2 * idempotency.DefaultLease)
+	g.store.heal()
+}
+
+var stateRules = []rule{
+	{"A new key runs", func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		w := g.send()
+		isFresh(t, w, 201)
+		if w.Body.String() != "charge 1" {
+			t.Errorf("body %q", w.Body)
+		}
+		g.ran(1)
+		e := g.last()
+		if e.Outcome != idempotency.OutcomeRan || e.Status != 201 || !e.Stored || e.Attempt != 1 || e.Fence == 0 || len(e.Key) != 12 || e.Method != "POST" {
+			t.Errorf("observed %+v", e)
+		}
+	}},
+	{"A finished key is replayed", func(t *testing.T) {
+		g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Idempotent-Replayed", "true")
+			w.Header()["idempotent-replayed"] = []string{"true"}
+			fmt.Fprint(w, "once")
+		})
+		first := g.send()
+		isFresh(t, first, 200)
+		if got := first.Header()["idempotent-replayed"]; got != nil {
+			t.Errorf("another spelling of Idempotent-Replayed got through: %q", got)
+		}
+		for range 3 {
+			isReplay(t, g.send(), first)
+		}
+		g.ran(1)
+		if e := g.last(); e.Outcome != idempotency.OutcomeReplayed || e.Status != 200 {
+			t.Errorf("observed %+v", e)
+		}
+		if n := len(g.seen()); n != 4 {
+			t.Errorf("%d events of 4 requests", n)
+		}
+		if w := g.send(withMethod("GET")); w.Header().Get("Idempotent-Replayed") != "" {
+			t.Error("an unguarded handler's Idempotent-Replayed got through")
+		}
+	}},
+	{"A running key conflicts", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			gate := newGate()
+			g := newRig(t, nil, gate.ServeHTTP)
+			other := newRigOn(t, g.store, &idempotency.Options{ConflictStatus: 429}, nil)
+			first := g.sendLater()
+			<-gate.entered
+			for range 40 {
+				p := isProblem(t, g.send(), "in-progress", 409)
+				if p.Instance != "" {
+					t.Errorf("instance %q of a conflict", p.Instance)
+				}
+				retryAfter(t, g.send(), 30)
+				retryAfter(t, other.send(), 30)
+				time.Sleep(time.Second)
+			}
+			isProblem(t, other.send(), "in-progress", 429)
+			close(gate.open)
+			answer := <-first
+			isReplay(t, other.send(), answer)
+			g.ran(1)
+			other.ran(0)
+		})
+	}},
+	{"A duplicate can wait", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			gate := newGate()
+			g := newRig(t, &idempotency.Options{Wait: 10 * time.Second}, gate.ServeHTTP)
+			other := newRigOn(t, g.store, &idempotency.Options{Wait: 10 * time.Second}, nil)
+			first := g.sendLater()
+			<-gate.entered
+			here, elsewhere := g.sendLater(), other.sendLater()
+			synctest.Wait()
+			asked := g.store.claims.Load()
+			var more []<-chan *httptest.ResponseRecorder
+			for range 20 {
+				more = append(more, g.sendLater())
+			}
+			synctest.Wait()
+			if got := g.store.claims.Load(); got != asked {
+				t.Errorf("duplicates in the process asked the store %d times", got-asked)
+			}
+			close(gate.open)
+			answer := <-first
+			isFresh(t, answer, 201)
+			for _, d := range append(more, here, elsewhere) {
+				isReplay(t, <-d, answer)
+			}
+			g.ran(1)
+			other.ran(0)
+		})
+		// Not longer than that; a client that leaves gives its place up.
+		synctest.Test(t, func(t *testing.T) {
+			gate := newGate()
+			g := newRig(t, &idempotency.Options{Wait: 10 * time.Second}, gate.ServeHTTP)
+			other := newRigOn(t, g.store, &idempotency.Options{Wait: 10 * time.Second}, nil)
+			first := g.sendLater()
+			<-gate.entered
+			start := time.Now()
+			ctx, leave := context.WithCancel(t.Context())
+			gone := func(r *http.Request) { *r = *r.WithContext(ctx) }
+			leaving := []<-chan *httptest.ResponseRecorder{g.sendLater(gone), other.sendLater(gone)}
+			staying := []<-chan *httptest.ResponseRecorder{g.sendLater(), other.sendLater()}
+			time.Sleep(time.Second)
+			leave()
+			for _, d := range leaving {
+				if w := <-d; w.Code != 503 {
+					t.Errorf("status %d for a client that left", w.Code)
+				}
+			}
+			if waited := time.Since(start); waited != time.Second {
+				t.Errorf("a client that left after 1s was served after %v", waited)
+			}
+			for _, d := range staying {
+				isProblem(t, <-d, "in-progress", 409)
+			}
+			if waited := time.Since(start); waited < 10*time.Second || waited > 11*time.Second {
+				t.Errorf("waited %v; want 10s", waited)
+			}
+			close(gate.open)
+			isFresh(t, <-first, 201)
+			g.ran(1)
+			other.ran(0)
+		})
+		// The next in order runs when the first leaves no answer.
+		synctest.Test(t, func(t *testing.T) {
+			var running, most atomic.Int32
+			var g *rig
+			g = newRig(t, &idempotency.Options{Wait: time.Minute}, func(w http.ResponseWriter, r *http.Request) {
+				most.Store(max(most.Load(), running.Add(1)))
+				defer running.Add(-1)
+				time.Sleep(time.Second)
+				if g.runs.Load() < 3 {
+					w.WriteHeader(http.StatusBadGateway)
+				}
+			})
+			var sent []<-chan *httptest.ResponseRecorder
+			for range 10 {
+				sent = append(sent, g.sendLater())
+				synctest.Wait()
+			}
+			var codes []int
+			for _, d := range sent {
+				codes = append(codes, (<-d).Code)
+			}
+			if got, want := fmt.Sprint(codes), "[502 502 200 200 200 200 200 200 200 200]"; got != want {
+				t.Errorf("answers %v; want %v", got, want)
+			}
+			g.ran(3)
+			if most.Load() != 1 {
+				t.Errorf("%d ran at once", most.Load())
+			}
+		})
+	}},
+	{"Replays never conflict", func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		first := g.send()
+		var wg sync.WaitGroup
+		for range 64 {
+			wg.Go(func() { isReplay(t, g.send(), first) })
+		}
+		wg.Wait()
+		g.ran(1)
+	}},
+	{"Exactly one runs", func(t *testing.T) {
+		base := newRig(t, nil, nil)
+		for _, wait := range []time.Duration{0, time.Minute} {
+			var rigs []*rig
+			for range 4 {
+				rigs = append(rigs, newRigOn(t, base.store, &idempotency.Options{Wait: wait}, nil))
+			}
+			for key := range 50 {
+				var wg sync.WaitGroup
+				for i := range 16 {
+					wg.Go(func() {
+						w := rigs[i%4].send(withKey(fmt.Sprintf("%v-%d", wait, key)))
+						if w.Code != 201 && (w.Code != 409 || wait > 0) {
+							t.Errorf("status %d", w.Code)
+						}
+					})
+				}
+				wg.Wait()
+			}
+			total := int64(0)
+			for _, g := range rigs {
+				total += g.runs.Load()
+			}
+			if total != 50 {
+				t.Errorf("50 keys ran %d times", total)
+			}
+		}
+	}},
+	{"An abandoned key is taken over", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			attempts := make(chan int, 2)
+			h := func(w http.ResponseWriter, r *http.Request) {
+				lease, _ := leaseOf(r)
+				attempts <- lease.Attempt()
+			}
+			g := newRig(t, nil, h)
+			crash(t, g, func() { g.send() })
+			if got := <-attempts; got != 1 {
+				t.Errorf("the first attempt is number %d", got)
+			}
+			other := newRigOn(t, g.store, nil, h)
+			isFresh(t, other.send(), 200)
+			if got := <-attempts; got != 2 {
+				t.Errorf("the attempt after a crash is number %d", got)
+			}
+			if e := other.last(); e.Attempt != 2 {
+				t.Errorf("observed %+v", e)
+			}
+		})
+	}},
+	{"At most once is a choice", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			o := &idempotency.Options{OnCrash: idempotency.AtMostOnce, Retention: time.Hour}
+			g := newRig(t, o, nil)
+			crash(t, g, func() { g.send() })
+			other := newRigOn(t, g.store, o, nil)
+			var id string
+			for range 3 {
+				w := other.send()
+				p := isProblem(t, w, "outcome-unknown", 409)
+				if w.Header().Get("Retry-After") != "" {
+					t.Error("Retry-After on an unknown outcome")
+				}
+				var ok bool
+				if id, ok = strings.CutPrefix(p.Instance, "urn:dibs:claim:"); !ok || len(id) != 16 {
+					t.Errorf("instance %q", p.Instance)
+				}
+				time.Sleep(24 * time.Hour) // beyond any retention
+			}
+			other.ran(0)
+			if e := other.last(); e.Outcome != idempotency.OutcomeUnknown {
+				t.Errorf("observed %+v", e)
+			}
+			// An operator settles it with an answer.
+			record, err := idempotency.EncodeAnswer(&idempotency.Answer{Status: 200, Body: []byte("settled by hand")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for entry, err := range other.store.List(t.Context(), dibs.Query{ID: id}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if ok, err := other.store.Resolve(t.Context(), entry.Key, id, record, time.Hour); !ok || err != nil {
+					t.Fatalf("Resolve: %v, %v", ok, err)
+				}
+			}
+			if w := other.send(); w.Code != 200 || w.Body.String() != "settled by hand" || w.Header().Get("Idempotent-Replayed") != "true" {
+				t.Errorf("after it was settled: %d %q", w.Code, w.Body)
+			}
+			other.ran(0)
+		})
+	}},
+	{"Without a store nothing runs", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := newRig(t, nil, nil)
+			for name, f := range map[string]func(context.Context, string) error{
+				"refuses": func(context.Context, string) error { return errDown },
+				"hangs":   func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() },
+			} {
+				g.store.fail(f)
+				start := time.Now()
+				w := g.send()
+				isProblem(t, w, "store-unavailable", 503)
+				retryAfter(t, w, 30)
+				if took := time.Since(start); took > 5*time.Second {
+					t.Errorf("a store that %s: answered after %v", name, took)
+				}
+				if e := g.last(); e.Outcome != idempotency.OutcomeUnavailable || e.Err == nil {
+					t.Errorf("observed %+v", e)
+				}
+			}
+			g.store.heal()
+			g.ran(0)
+			time.Sleep(time.Minute)
+			isFresh(t, g.send(), 201)
+		})
+	}},
+	{"Without a store everything can run", func(t *testing.T) {
+		g := newRig(t, &idempotency.Options{OnStoreFailure: idempotency.FailOpen}, func(w http.ResponseWriter, r *http.Request) {
+			if _, ok := leaseOf(r); ok {
+				t.Error("a bypassed request has a lease")
+			}
+			if idempotency.Fail(r.Context(), idempotency.HungUp) {
+				t.Error("Fail works on a bypassed request")
+			}
+			w.Header().Set("Idempotency-Control", "no-store")
+			var b bytes.Buffer
+			_, _ = b.ReadFrom(r.Body)
+			w.WriteHeader(http.StatusAccepted)
+			_, _ = w.Write(b.Bytes())
+		})
+		g.store.fail(func(context.Context, string) error { return errDown })
+		for range 2 {
+			w := g.send(withBody("whole"))
+			isFresh(t, w, 202)
+			res := w.Result()
+			if res.Header.Get("Idempotency-Bypassed") != "store-unavailable" || res.Header.Get("Idempotency-Control") != "" || w.Body.String() != "whole" {
+				t.Errorf("header %v, body %q", res.Header, w.Body)
+			}
+		}
+		g.ran(2)
+		if n := g.m.Stats().Bypassed; n != 2 {
+			t.Errorf("%d bypasses counted; want 2", n)
+		}
+		if e := g.last(); e.Outcome != idempotency.OutcomeBypassed || e.Status != 202 {
+			t.Errorf("observed %+v", e)
+		}
+	}},
+	{"Refusals are never stored", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			g := newRig(t, &idempotency.Options{MaxBody: 100}, nil)
+			g.store.fail(func(context.Context, string) error { return errDown })
+			g.send() // 503
+			g.store.heal()
+			time.Sleep(time.Minute)
+			g.send(withBody(strings.Repeat("x", 101))) // 413
+			g.send(with("Idempotency-Key", "k", "k"))  // 400
+			isFresh(t, g.send(), 201)
+			first := g.send()
+			g.send(withBody("other")) // 422
+			isReplay(t, g.send(), first)
+
+			// An application's own 409 is an answer like any other.
+			app := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "taken", http.StatusConflict) })
+			first = app.send()
+			isReplay(t, app.send(), first)
+			app.ran(1)
+		})
+	}},
+}
