@@ -124,6 +124,12 @@ func (tx *transaction) abandon(ks *keyState, l lease, at int64) error {
 	l.attempt = 1
 	if ks.hasGone {
 		l.attempt = ks.gone.attempt + 1
+		// What the one before saved is not undone by one that saved nothing. If
+		// it did, the statement leaves its progress alone.
+		tx.st.renameProgress.BindBlob(3, l.token[:])
+		if err := run2(tx.st.renameProgress, tx.k, ks.gone.token[:]); err != nil {
+			return err
+		}
 		if err := tx.forget(ks); err != nil {
 			return err
 		}

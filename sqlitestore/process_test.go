@@ -59,7 +59,8 @@ func start(t *testing.T, child, path string) *process {
 func prepareChild(t *testing.T, child, path string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(os.Args[0])}
-	p.cmd.Env = append(os.Environ(), childVar+"="+child, fileVar+"="+path)
+	p.cmd.Env = append(os.Environ(), childVar+"="+child, fileVar+"="+path,
+		"GORACE=atexit_sleep_ms=0") // the race detector makes every exit last a second
 	p.cmd.Stderr = &p.errors
 	input, err := p.cmd.StdinPipe()
 	if err != nil {

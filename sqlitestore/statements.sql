@@ -65,7 +65,7 @@ INSERT INTO progress (k, token, data) VALUES (?1, ?2, ?3)
 ON CONFLICT (k, token) DO UPDATE SET data = excluded.data
 
 -- name: renameProgress
-UPDATE progress SET token = ?3 WHERE k = ?1 AND token = ?2
+UPDATE OR IGNORE progress SET token = ?3 WHERE k = ?1 AND token = ?2
 
 -- name: deleteProgress
 DELETE FROM progress WHERE k = ?1 AND token = ?2
