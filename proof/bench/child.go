@@ -149,7 +149,7 @@ func serve(ctx context.Context, program string, args ...string) (*server, error)
 	}
 	for _, word := range strings.Fields(line) {
 		if strings.HasPrefix(word, "http://") {
-			s.url = word
+			s.url = strings.TrimRight(word, ",;.")
 			return s, nil
 		}
 	}
