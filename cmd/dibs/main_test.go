@@ -214,6 +214,13 @@ func (c *counter) of(key string) int {
 	return c.runs[key]
 }
 
+// total returns how many keys ran.
+func (c *counter) total() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.runs)
+}
+
 // reply is an answer that was read.
 type reply struct {
 	status int

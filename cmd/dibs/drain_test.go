@@ -1,0 +1,187 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestDrain: on SIGTERM the proxy takes no new requests, the answer that is
+// under way is sent and stored, and it ends with 0 soon after. Connections that
+// are idle, that have said nothing, or that stopped in the middle of a header or
+// a body do not hold it up.
+func TestDrain(t *testing.T) {
+	g := newGate()
+	origin := newCounter(t, g.first())
+	store := sqliteStore(t)
+	p := startProxy(t, origin.URL, store)
+	addr := strings.TrimPrefix(p.url, "http://")
+	dial := func(text string) net.Conn {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		io.WriteString(c, text)
+		return c
+	}
+	answer := make(chan reply, 1)
+	go func() {
+		r, err := post(context.Background(), http.DefaultClient, p.url+"/", `"k"`, "x")
+		if err != nil {
+			r.body = err.Error()
+		}
+		answer <- r
+	}()
+	<-g.begun
+	dial("")
+	dial("POST / HTTP/1.1\r\nHost: a\r\nIdempo")
+	dial("POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: half\r\nContent-Length: 10\r\n\r\nabc")
+	idle := dial("OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n")
+	if line := readLine(t, idle); !strings.Contains(line, "201") {
+		t.Fatalf("the connection that is to be idle: %s", line)
+	}
+	p.signal(t, syscall.SIGTERM)
+	eventually(t, func() bool {
+		c, err := net.Dial("tcp", addr)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	if res, err := http.Get(p.admin + "/readyz"); err != nil || res.StatusCode != 503 {
+		t.Errorf("/readyz while stopping: %v %v", res, err)
+	}
+	select {
+	case <-p.done:
+		t.Fatal("the proxy did not wait for the answer that was under way")
+	case r := <-answer:
+		t.Fatalf("there is an answer already: %v", r)
+	default:
+	}
+	opened := time.Now()
+	close(g.open)
+	if r := <-answer; r.status != 201 || r.body != `run 1 of "k"` {
+		t.Errorf("the answer under way was %d %q", r.status, r.body)
+	}
+	if code := p.code(t, 20*time.Second); code != 0 {
+		t.Errorf("the proxy ended with %d", code)
+	}
+	if took := time.Since(opened); took > 5*time.Second {
+		t.Errorf("the proxy ended %v after the last answer", took)
+	}
+	next := startProxy(t, origin.URL, store)
+	if r := mustPost(t, next.url+"/", `"k"`, "x"); !r.replayed() || r.body != `run 1 of "k"` {
+		t.Errorf("after the restart the retry got %d %q", r.status, r.body)
+	}
+	if n := origin.of("half"); n != 0 {
+		t.Errorf("the request without an end ran %d times", n)
+	}
+}
+
+// TestDrainClientGone: a run whose client went away is waited for as well, and
+// its answer is there for the retry.
+func TestDrainClientGone(t *testing.T) {
+	g := newGate()
+	origin := newCounter(t, g.first())
+	store := sqliteStore(t)
+	p := startProxy(t, origin.URL, store)
+	ctx, leave := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		_, err := post(ctx, http.DefaultClient, p.url+"/", `"k"`, "x")
+		gone <- err
+	}()
+	<-g.begun
+	leave()
+	if err := <-gone; err == nil {
+		t.Fatal("there was an answer")
+	}
+	p.signal(t, syscall.SIGTERM)
+	eventually(t, func() bool {
+		_, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		return err != nil
+	})
+	close(g.open)
+	if code := p.code(t, 20*time.Second); code != 0 {
+		t.Errorf("the proxy ended with %d", code)
+	}
+	next := startProxy(t, origin.URL, store)
+	if r := mustPost(t, next.url+"/", `"k"`, "x"); !r.replayed() || r.body != `run 1 of "k"` {
+		t.Errorf("the retry got %d %q", r.status, r.body)
+	}
+}
+
+// TestDrainLimit: --drain bounds the wait, and a second signal ends it at once.
+func TestDrainLimit(t *testing.T) {
+	tests := []struct {
+		name  string
+		flags []string
+		again bool
+		code  int
+	}{
+		{name: "the limit", flags: []string{"--drain", "500ms"}, code: 0},
+		{name: "a second signal", again: true, code: -1},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			g := newGate()
+			origin := newCounter(t, g.first())
+			defer close(g.open)
+			p := startProxy(t, origin.URL, "memory:", test.flags...)
+			go post(context.Background(), http.DefaultClient, p.url+"/", `"k"`, "x")
+			<-g.begun
+			p.signal(t, syscall.SIGTERM)
+			if test.again {
+				eventually(t, func() bool {
+					p.Process.Signal(syscall.SIGTERM)
+					select {
+					case <-p.done:
+						return true
+					default:
+						return false
+					}
+				})
+			}
+			if code := p.code(t, 10*time.Second); code != test.code {
+				t.Errorf("the proxy ended with %d; want %d", code, test.code)
+			}
+		})
+	}
+}
+
+// TestAmbiguousFraming: Content-Length beside Transfer-Encoding is refused and
+// the connection closed, whether or not there is a key; the origin sees nothing.
+func TestAmbiguousFraming(t *testing.T) {
+	origin := newCounter(t, nil)
+	p := startProxy(t, origin.URL, "memory:")
+	for _, head := range []string{
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n",
+		"GET / HTTP/1.1\r\nHost: a\r\ntransfer-encoding: chunked\r\ncontent-length: 0\r\n",
+		"POST / HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n",
+		"PRI * HTTP/2.0\r\nHost: a\r\n",
+	} {
+		c, err := net.Dial("tcp", strings.TrimPrefix(p.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(c, "%s\r\n0\r\n\r\nPOST /smuggled HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", head)
+		all, _ := io.ReadAll(c)
+		res, err := http.ReadResponse(bufio.NewReader(strings.NewReader(string(all))), nil)
+		if err != nil || res.StatusCode != 400 || strings.Count(string(all), "HTTP/1.") != 1 {
+			t.Errorf("%q was answered %q", head, all)
+		}
+		c.Close()
+	}
+	if n := origin.total(); n != 0 {
+		t.Errorf("the origin saw %d requests", n)
+	}
+}

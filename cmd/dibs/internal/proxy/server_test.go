@@ -1,0 +1,351 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// logs keeps what was logged.
+type logs struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// running is a proxy that serves.
+type running struct {
+	url, admin string
+	logs       *logs
+	stop       func()
+}
+
+// start starts a proxy over a store in memory, before an origin.
+func start(t *testing.T, origin string, text string, flags ...string) *running {
+	t.Helper()
+	c, err := load(t, text, append([]string{"--upstream", origin}, flags...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dibs.New(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &running{logs: new(logs)}
+	s, err := New(c, client, r.logs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, admin := listen(t), listen(t)
+	r.url, r.admin = "http://"+l.Addr().String(), "http://"+admin.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ctx, l, admin) }()
+	r.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+		client.Close()
+		store.Close()
+	})
+	t.Cleanup(r.stop)
+	return r
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// origin starts an origin with a handler.
+func origin(t *testing.T, h http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// raw sends bytes and returns the connection.
+func raw(t *testing.T, url, text string) (net.Conn, *bufio.Reader) {
+	t.Helper()
+	c, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+	return c, bufio.NewReader(c)
+}
+
+// answerOf reads an answer to a raw request.
+func answerOf(t *testing.T, r *bufio.Reader) (*http.Response, string) {
+	t.Helper()
+	res, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(body)
+}
+
+// send sends a raw request on a connection of its own and reads the answer.
+func send(t *testing.T, url, text string) (*http.Response, string) {
+	t.Helper()
+	_, r := raw(t, url, text)
+	return answerOf(t, r)
+}
+
+// bareOrigin answers each connection's requests with the same bytes and keeps
+// what it saw: no net/http on its side tidies anything up.
+type bareOrigin struct {
+	url string
+	mu  sync.Mutex
+	got []string
+}
+
+func newBareOrigin(t *testing.T, answer string) *bareOrigin {
+	t.Helper()
+	l := listen(t)
+	t.Cleanup(func() { l.Close() })
+	o := &bareOrigin{url: "http://" + l.Addr().String()}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go o.serve(c, answer)
+		}
+	}()
+	return o
+}
+
+func (o *bareOrigin) serve(c net.Conn, answer string) {
+	defer c.Close()
+	var log bytes.Buffer
+	r := bufio.NewReader(io.TeeReader(c, &log))
+	for {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		io.Copy(io.Discard, req.Body)
+		o.mu.Lock()
+		o.got = append(o.got, log.String())
+		o.mu.Unlock()
+		log.Reset()
+		io.WriteString(c, answer)
+	}
+}
+
+// last returns the last request, as it was on the wire.
+func (o *bareOrigin) last() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.got) == 0 {
+		return ""
+	}
+	return o.got[len(o.got)-1]
+}
+
+// TestRequestFields: what the origin gets of a request's fields.
+func TestRequestFields(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	p := start(t, o.url, "")
+	forwarding := start(t, o.url, "", "--forwarded")
+	tests := []struct {
+		name   string
+		to     *running
+		fields string
+		has    []string
+		hasNot []string
+	}{
+		{name: "nothing is added but the fence", to: p, fields: "Idempotency-Key: a1\r\n",
+			has: []string{"\r\nHost: shop.example.com:81\r\n", "\r\nDibs-Fence: ", "\r\nIdempotency-Key: a1\r\n"}, hasNot: []string{"User-Agent", "X-Forwarded", "Accept-Encoding", "Via", "Forwarded"}},
+		{name: "no fence where there is no lease", to: p, fields: "X-A: b\r\n", has: []string{"\r\nX-A: b\r\n"}, hasNot: []string{"Dibs-Fence"}},
+		{name: "an outsider's fence, marker and control are dropped", to: p,
+			fields: "Idempotency-Key: a2\r\nDibs-Fence: 7\r\nIdempotent-Replayed: true\r\nIdempotency-Control: no-store\r\n",
+			has:    []string{"\r\nDibs-Fence: "}, hasNot: []string{"Dibs-Fence: 7\r", "Idempotent-Replayed", "Idempotency-Control"}},
+		{name: "also without a key", to: p, fields: "Dibs-Fence: 7\r\nIdempotent-Replayed: true\r\n", hasNot: []string{"Dibs-Fence", "Idempotent-Replayed"}},
+		{name: "hop-by-hop fields are removed", to: p,
+			fields: "Connection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nProxy-Authorization: x\r\nTE: gzip\r\nX-End: 2\r\n",
+			has:    []string{"\r\nX-End: 2\r\n"}, hasNot: []string{"X-Hop", "Keep-Alive", "Proxy-Authorization", "Connection", "TE:"}},
+		{name: "Connection: Idempotency-Key does not hide the key", to: p,
+			fields: "Connection: Idempotency-Key\r\nIdempotency-Key: a3\r\n",
+			has:    []string{"\r\nIdempotency-Key: a3\r\n", "\r\nDibs-Fence: "}},
+		{name: "what other proxies said stays", to: p, fields: "X-Forwarded-For: 1.2.3.4\r\nForwarded: for=1.2.3.4\r\nX-Forwarded-Proto: https\r\n",
+			has: []string{"\r\nX-Forwarded-For: 1.2.3.4\r\n", "\r\nForwarded: for=1.2.3.4\r\n", "\r\nX-Forwarded-Proto: https\r\n"}},
+		{name: "--forwarded adds to it", to: forwarding, fields: "X-Forwarded-For: 1.2.3.4\r\n",
+			has: []string{"\r\nX-Forwarded-For: 1.2.3.4, 127.0.0.1\r\n", "\r\nX-Forwarded-Host: shop.example.com:81\r\n", "\r\nX-Forwarded-Proto: http\r\n"}},
+		{name: "several values stay several", to: p, fields: "X-A: 1\r\nX-A: 2\r\n", has: []string{"\r\nX-A: 1\r\nX-A: 2\r\n"}},
+		{name: "Accept-Encoding and User-Agent pass", to: p, fields: "Accept-Encoding: br\r\nUser-Agent: me/1\r\n",
+			has: []string{"\r\nAccept-Encoding: br\r\n", "\r\nUser-Agent: me/1\r\n"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			res, _ := send(t, test.to.url, "POST /a?b=|;c HTTP/1.1\r\nHost: shop.example.com:81\r\nContent-Length: 3\r\n"+test.fields+"\r\nabc")
+			if res.StatusCode != 200 {
+				t.Fatalf("status %d", res.StatusCode)
+			}
+			got := o.last()
+			if !strings.HasPrefix(got, "POST /a?b=|;c HTTP/1.1\r\n") || !strings.HasSuffix(got, "\r\n\r\nabc") {
+				t.Errorf("the origin saw %q", got)
+			}
+			for _, want := range test.has {
+				if !strings.Contains(got, want) {
+					t.Errorf("the origin saw %q; want %q in it", got, want)
+				}
+			}
+			for _, no := range test.hasNot {
+				if strings.Contains(got, no) {
+					t.Errorf("the origin saw %q; want no %q in it", got, no)
+				}
+			}
+		})
+	}
+}
+
+// TestAnswerFields: what the client gets of an answer's fields, the first time
+// and as a replay.
+func TestAnswerFields(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 201 Created\r\nContent-Length: 5\r\nIdempotent-Replayed: true\r\n"+
+		"Idempotency-Control: max-age=60\r\nConnection: X-Hop\r\nX-Hop: 1\r\nKeep-Alive: timeout=5\r\nX-A: 1\r\nX-A: 2\r\nSet-Cookie: a=b\r\n\r\n<html")
+	p := start(t, o.url, "")
+	for i, request := range []string{"POST / HTTP/1.1\r\nIdempotency-Key: a\r\n", "POST / HTTP/1.1\r\nIdempotency-Key: a\r\n", "POST / HTTP/1.1\r\n", "GET / HTTP/1.1\r\n"} {
+		res, body := send(t, p.url, request+"Host: a\r\n\r\n")
+		if res.StatusCode != 201 || body != "<html" || res.ContentLength != 5 {
+			t.Errorf("%d: %d %q", i, res.StatusCode, body)
+		}
+		for _, no := range []string{"X-Hop", "Keep-Alive", "Connection", "Idempotency-Control", "Content-Type", "Transfer-Encoding"} {
+			if v := res.Header.Values(no); len(v) > 0 {
+				t.Errorf("%d: %s is %q", i, no, v)
+			}
+		}
+		replay := i == 1
+		if got := res.Header.Get("Idempotent-Replayed") == "true"; got != replay {
+			t.Errorf("%d: Idempotent-Replayed is %v; want %v", i, got, replay)
+		}
+		if got := res.Header.Get("Set-Cookie") == "a=b"; got == replay {
+			t.Errorf("%d: Set-Cookie is %v", i, got)
+		}
+		if got := res.Header.Values("X-A"); fmt.Sprint(got) != "[1 2]" {
+			t.Errorf("%d: X-A is %v", i, got)
+		}
+	}
+}
+
+// TestAdmin: health and readiness are on the admin address, and only there.
+func TestAdmin(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\norigin")
+	p := start(t, o.url, "")
+	for url, want := range map[string]string{
+		p.admin + "/healthz": "200 alive\n",
+		p.admin + "/readyz":  "200 ready\n",
+		p.url + "/healthz":   "200 origin",
+		p.url + "/readyz":    "200 origin",
+		p.admin + "/":        "404 404 page not found\n",
+	} {
+		res, err := http.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if got := fmt.Sprintf("%d %s", res.StatusCode, body); got != want {
+			t.Errorf("%s: %q; want %q", url, got, want)
+		}
+	}
+}
+
+// TestLogs: logs name neither keys nor credentials nor answers.
+func TestLogs(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 13\r\nSet-Cookie: secret-cookie\r\n\r\nsecret-answer")
+	p := start(t, o.url, "")
+	for range 2 {
+		send(t, p.url, "POST /charges?token=secret-query HTTP/1.1\r\nHost: a\r\nIdempotency-Key: secret-key\r\nAuthorization: secret-auth\r\nCookie: secret-cookie\r\nContent-Length: 11\r\n\r\nsecret-body")
+	}
+	p.stop()
+	text := p.logs.String()
+	if strings.Contains(text, "secret") {
+		t.Errorf("the log has a secret: %s", text)
+	}
+	for _, want := range []string{"outcome=ran", "outcome=replayed", "path=/charges ", "status=200", "attempt=1"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log has no %q: %s", want, text)
+		}
+	}
+}
+
+// TestRoutes: the first route that matches has the request.
+func TestRoutes(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst")
+	other := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond")
+	p := start(t, o.url, `
+routes:
+  - {path: /pay/**, methods: [POST], require-key: true}
+  - {path: /pay/free, methods: [PUT], guard: false}
+  - {host: other.example.com, upstream: "`+other.url+`"}
+`)
+	tests := []struct{ request, want string }{
+		{"POST /pay/a HTTP/1.1\r\nHost: a\r\n", "400"},
+		{"POST /pay/%61 HTTP/1.1\r\nHost: a\r\n", "400"},
+		{"POST /p%61y/a HTTP/1.1\r\nHost: a\r\n", "400"},
+		{"POST /pay/a HTTP/1.1\r\nHost: a\r\nIdempotency-Key: 1\r\n", "200 first"},
+		{"POST /pay/a HTTP/1.1\r\nHost: a\r\nIdempotency-Key: 1\r\n", "200 first replayed"},
+		{"PATCH /pay/a HTTP/1.1\r\nHost: a\r\n", "200 first"},
+		{"PUT /pay/free HTTP/1.1\r\nHost: a\r\nIdempotency-Key: 1\r\n", "200 first"},
+		{"PUT /pay/free HTTP/1.1\r\nHost: a\r\nIdempotency-Key: 1\r\n", "200 first"},
+		{"POST /x HTTP/1.1\r\nHost: Other.Example.com:8080\r\n", "200 second"},
+		{"POST /x HTTP/1.1\r\nHost: a\r\n", "200 first"},
+		{"CONNECT a:80 HTTP/1.1\r\nHost: a:80\r\n", "405"},
+	}
+	for _, test := range tests {
+		res, body := send(t, p.url, test.request+"\r\n")
+		got := fmt.Sprint(res.StatusCode)
+		if res.StatusCode == 200 {
+			got += " " + body
+		}
+		if res.Header.Get("Idempotent-Replayed") != "" {
+			got += " replayed"
+		}
+		if got != test.want {
+			t.Errorf("%q: %s; want %s", test.request, got, test.want)
+		}
+	}
+}
