@@ -32,7 +32,7 @@ var (
 	problemKeyInvalid = Problem{Name: "key-invalid", Status: 400, Title: "The Idempotency-Key is malformed"}
 	problemBodyBroken = Problem{Name: "body-unreadable", Status: 400, Title: "The request's body could not be read",
 		Detail: "It ended early or is malformed. Nothing was run."}
-	problemMethod     = Problem{Name: "method-refused", Status: 405, Title: "CONNECT is not served here",
+	problemMethod = Problem{Name: "method-refused", Status: 405, Title: "CONNECT is not served here",
 		Detail: "This is not a proxy that opens tunnels."}
 	problemInProgress = Problem{Name: "in-progress", Status: 409, Title: "A request with this Idempotency-Key is still running",
 		Detail: "Retry with the same key: once the request has finished, its answer is repeated."}

@@ -348,35 +348,38 @@ var stateRules = []rule{
 		})
 	}},
 	{"Without a store everything can run", func(t *testing.T) {
-		g := newRig(t, &idempotency.Options{OnStoreFailure: idempotency.FailOpen}, func(w http.ResponseWriter, r *http.Request) {
-			if _, ok := leaseOf(r); ok {
-				t.Error("a bypassed request has a lease")
+		synctest.Test(t, func(t *testing.T) {
+			g := newRig(t, &idempotency.Options{OnStoreFailure: idempotency.FailOpen}, func(w http.ResponseWriter, r *http.Request) {
+				if _, ok := leaseOf(r); ok {
+					t.Error("a bypassed request has a lease")
+				}
+				if idempotency.Fail(r.Context(), idempotency.HungUp) {
+					t.Error("Fail works on a bypassed request")
+				}
+				w.Header().Set("Idempotency-Control", "no-store")
+				var b bytes.Buffer
+				_, _ = b.ReadFrom(r.Body)
+				w.WriteHeader(http.StatusAccepted)
+				_, _ = w.Write(b.Bytes())
+			})
+			g.store.fail(func(context.Context, string) error { return errDown })
+			for range 2 {
+				w := g.send(withBody("whole"))
+				isFresh(t, w, 202)
+				res := w.Result()
+				if res.Header.Get("Idempotency-Bypassed") != "store-unavailable" || res.Header.Get("Idempotency-Control") != "" || w.Body.String() != "whole" {
+					t.Errorf("header %v, body %q", res.Header, w.Body)
+				}
 			}
-			if idempotency.Fail(r.Context(), idempotency.HungUp) {
-				t.Error("Fail works on a bypassed request")
+			g.ran(2)
+			if n := g.m.Stats().Bypassed; n != 2 {
+				t.Errorf("%d bypasses counted; want 2", n)
 			}
-			w.Header().Set("Idempotency-Control", "no-store")
-			var b bytes.Buffer
-			_, _ = b.ReadFrom(r.Body)
-			w.WriteHeader(http.StatusAccepted)
-			_, _ = w.Write(b.Bytes())
+			if e := g.last(); e.Outcome != idempotency.OutcomeBypassed || e.Status != 202 {
+				t.Errorf("observed %+v", e)
+			}
+			g.store.heal()
 		})
-		g.store.fail(func(context.Context, string) error { return errDown })
-		for range 2 {
-			w := g.send(withBody("whole"))
-			isFresh(t, w, 202)
-			res := w.Result()
-			if res.Header.Get("Idempotency-Bypassed") != "store-unavailable" || res.Header.Get("Idempotency-Control") != "" || w.Body.String() != "whole" {
-				t.Errorf("header %v, body %q", res.Header, w.Body)
-			}
-		}
-		g.ran(2)
-		if n := g.m.Stats().Bypassed; n != 2 {
-			t.Errorf("%d bypasses counted; want 2", n)
-		}
-		if e := g.last(); e.Outcome != idempotency.OutcomeBypassed || e.Status != 202 {
-			t.Errorf("observed %+v", e)
-		}
 	}},
 	{"Refusals are never stored", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,253 @@
+package idempotency
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// FuzzParseKey: whatever is accepted is a key, and strict mode accepts less but
+// nothing else.
+func FuzzParseKey(f *testing.F) {
+	f.Add(`"abc"`)
+	f.Add(`abc`)
+	f.Fuzz(func(t *testing.T, value string) {
+		key, err := ParseKey(value, false)
+		if err == nil && checkKey(key) != nil {
+			t.Errorf("%q is accepted as the key %q", value, key)
+		}
+		if err != nil && key != "" && len(key) <= MaxKey && checkKey(key) == nil {
+			t.Errorf("%q: a valid key %q with an error: %v", value, key, err)
+		}
+		if err != nil && detailOf(err) == detailOf(errKeyFailed) {
+			t.Errorf("%q is refused with an error that clients are not told: %v", value, err)
+		}
+		strict, strictErr := ParseKey(value, true)
+		if strictErr == nil && (err != nil || strict != key) {
+			t.Errorf("strict: %q; otherwise %q, %v", strict, key, err)
+		}
+		if err != nil {
+			return
+		}
+		quoted := `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(key) + `"`
+		if again, err := ParseKey(quoted, true); err != nil || again != key {
+			t.Errorf("%s is parsed as %q, %v; want %q", quoted, again, err, key)
+		}
+	})
+}
+
+// FuzzDecodeAnswer: any bytes decode or fail, within bounds, and what decodes
+// survives being stored again.
+func FuzzDecodeAnswer(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(appendStored(nil, []byte("HTTP/1.1 200 OK\r\nX-A: b\r\nContent-Length: 2\r\n\r\nhi")))
+	f.Add(appendDeflated(nil, []byte("HTTP/1.1 200 OK\r\nContent-Length: 8000\r\n\r\n"+strings.Repeat("abcd", 2000))))
+	f.Fuzz(func(t *testing.T, record []byte) {
+		const limit = 1 << 16
+		a, err := DecodeAnswer(record, limit)
+		if err != nil {
+			if !errors.Is(err, ErrRecord) {
+				t.Errorf("not ErrRecord: %v", err)
+			}
+			return
+		}
+		if len(a.Body) > limit {
+			t.Errorf("%d bytes of body; at most %d", len(a.Body), limit)
+		}
+		if a.Status > 599 || a.NotKept {
+			return
+		}
+		stored := &Answer{Status: a.Status, Header: storable(a.Header), Body: a.Body, Trailer: storable(a.Trailer)}
+		again, err := EncodeAnswer(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := DecodeAnswer(again, 4*limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, b, stored)
+	})
+}
+
+// storable is h without what is never stored.
+func storable(h http.Header) http.Header {
+	var f filter
+	out := make(http.Header)
+	for name, values := range h {
+		if f.stores(name, h["Connection"]) {
+			out[name] = values
+		}
+	}
+	return out
+}
+
+// same compares two answers.
+func same(t *testing.T, got, want *Answer) {
+	t.Helper()
+	if got.Status != want.Status || !bytes.Equal(got.Body, want.Body) {
+		t.Errorf("%d with %d bytes; want %d with %d", got.Status, len(got.Body), want.Status, len(want.Body))
+	}
+	for _, h := range [][2]http.Header{{got.Header, want.Header}, {got.Trailer, want.Trailer}} {
+		if len(h[0]) != len(h[1]) || len(h[0]) > 0 && !reflect.DeepEqual(h[0], h[1]) {
+			t.Errorf("header %q; want %q", h[0], h[1])
+		}
+	}
+}
+
+// FuzzEncodeAnswer: what is stored comes back.
+func FuzzEncodeAnswer(f *testing.F) {
+	f.Add(200, "X-A", "b", []byte("body"), "X-Sum", "1")
+	f.Add(201, "X-A", "b", bytes.Repeat([]byte("long "), 900), "", "")
+	f.Fuzz(func(t *testing.T, status int, name, value string, body []byte, trailer, sum string) {
+		a := &Answer{Status: status, Header: http.Header{name: {value, value}}, Body: body}
+		if trailer != "" {
+			a.Trailer = http.Header{trailer: {sum}}
+		}
+		record, err := EncodeAnswer(a)
+		if err != nil {
+			if status >= 200 && status <= 599 {
+				t.Error(err)
+			}
+			return
+		}
+		got, err := DecodeAnswer(record, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		clean := func(h http.Header) http.Header {
+			h = storable(h)
+			for name, values := range h {
+				out := make([]string, len(values))
+				for i, v := range values {
+					v = lineBreaks.Replace(strings.Trim(v, " \t\r\n"))
+					out[i] = strings.Trim(v, " \t")
+				}
+				h[name] = out
+			}
+			return h
+		}
+		var c filter
+		wantTrailer := clean(a.Trailer)
+		for name := range wantTrailer {
+			if !c.stores(name, a.Header["Connection"]) {
+				delete(wantTrailer, name)
+			}
+		}
+		same(t, got, &Answer{Status: status, Header: clean(a.Header), Body: body, Trailer: wantTrailer})
+	})
+}
+
+// printOf returns the fingerprint of a request with that body.
+func printOf(t *testing.T, o *FingerprintOptions, target, contentType string, text []byte, memory int64) dibs.Fingerprint {
+	t.Helper()
+	options, err := (&Options{MaxMemory: memory, Fingerprint: *o}).withDefaults()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &http.Request{Method: "POST", RequestURI: target, URL: &url.URL{Path: "/"}, Header: http.Header{"Content-Type": {contentType}},
+		Body: io.NopCloser(bytes.NewReader(text)), ContentLength: -1}
+	var b body
+	defer b.remove()
+	if _, err := b.read(r, &options, nil); err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := options.Fingerprint.of(r, &b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// FuzzFingerprint: as sent, two requests have one fingerprint only if they are
+// the same; in canonical form, JSON has one fingerprint exactly if it has one
+// meaning.
+func FuzzFingerprint(f *testing.F) {
+	f.Add("/a?b=1", "/a?b=1", []byte(`{"a":1,"b":[1.0,"x"]}`), []byte(`{"b":[1.0,"\u0078"], "a":1}`))
+	f.Fuzz(func(t *testing.T, targetA, targetB string, a, b []byte) {
+		if len(a) > 1<<16 || len(b) > 1<<16 {
+			return
+		}
+		const contentType = "application/json"
+		var sent FingerprintOptions
+		pa, pb := printOf(t, &sent, targetA, contentType, a, 8), printOf(t, &sent, targetA, contentType, b, 1<<20)
+		if (pa == pb) != bytes.Equal(a, b) {
+			t.Errorf("bodies %q and %q: same fingerprint %v", a, b, pa == pb)
+		}
+		if strings.HasPrefix(targetA, "/") && strings.HasPrefix(targetB, "/") {
+			if ta := printOf(t, &sent, targetB, contentType, a, 1<<20); (pa == ta) != (targetA == targetB) {
+				t.Errorf("targets %q and %q: same fingerprint %v", targetA, targetB, pa == ta)
+			}
+		}
+		canonical := FingerprintOptions{CanonicalJSON: true, SortQuery: true}
+		ca, cb := printOf(t, &canonical, targetA, contentType, a, 8), printOf(t, &canonical, targetA, contentType, b, 1<<20)
+		if pa == pb && ca != cb {
+			t.Errorf("%q has two canonical fingerprints", a)
+		}
+		_, errA := canonicalJSON(nil, a)
+		_, errB := canonicalJSON(nil, b)
+		switch {
+		case errA == nil && errB == nil:
+			if (ca == cb) != reflect.DeepEqual(meaning(t, a), meaning(t, b)) {
+				t.Errorf("%q and %q: same fingerprint %v", a, b, ca == cb)
+			}
+		case ca == cb && !bytes.Equal(a, b):
+			t.Errorf("%q and %q have one fingerprint, and one has no canonical form", a, b)
+		}
+	})
+}
+
+func meaning(t *testing.T, text []byte) any {
+	t.Helper()
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		t.Fatalf("%q has a canonical form and is not JSON: %v", text, err)
+	}
+	return v
+}
+
+func TestParseSeconds(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"0": 0, "1": time.Second, "00060": time.Minute,
+		"315360000": MaxRetention, "315360001": MaxRetention, strings.Repeat("9", 100): MaxRetention,
+	} {
+		if got, ok := parseSeconds(text); !ok || got != want {
+			t.Errorf("parseSeconds(%q) = %v, %v; want %v", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{"", "-1", "+1", "1.5", " 1", "1s", "0x1"} {
+		if got, ok := parseSeconds(text); ok {
+			t.Errorf("parseSeconds(%q) = %v", text, got)
+		}
+	}
+}
+
+// TestInflateIsBounded: a small record cannot become a large answer.
+func TestInflateIsBounded(t *testing.T) {
+	message := append([]byte("HTTP/1.1 200 OK\r\nContent-Length: 67108864\r\n\r\n"), make([]byte, 64<<20)...)
+	bomb := appendDeflated(nil, message)
+	if len(bomb) > 1<<20 {
+		t.Fatalf("the bomb has %d bytes", len(bomb))
+	}
+	if _, err := DecodeAnswer(bomb, 1<<20); !errors.Is(err, ErrRecord) {
+		t.Errorf("a bomb decodes: %v", err)
+	}
+	if a, err := DecodeAnswer(bomb, 65<<20); err != nil || len(a.Body) != 64<<20 {
+		t.Errorf("with room for it: %v", err)
+	}
+	dst, err := inflate(nil, bomb, 1<<20)
+	if err == nil || cap(dst) > 8<<20 {
+		t.Errorf("inflated %d bytes: %v", cap(dst), err)
+	}
+}
