@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"runtime"
@@ -123,9 +124,7 @@ func (c *capture) inform(status int) {
 		}
 	}
 	c.w.WriteHeader(status)
-	for name, lines := range hidden {
-		h[name] = lines
-	}
+	maps.Copy(h, hidden)
 }
 
 // declaredLength reads the handler's Content-Length; net/http takes no notice
@@ -462,9 +461,7 @@ func (c *capture) announce(h http.Header) {
 func (c *capture) drop() {
 	h := c.w.Header()
 	clear(h)
-	for name, lines := range c.before {
-		h[name] = lines
-	}
+	maps.Copy(h, c.before)
 }
 
 // close takes the memory away: whoever still writes gets an error.

@@ -42,10 +42,8 @@ type FingerprintOptions struct {
 
 // validate returns an error that begins with the field's name.
 func (o *FingerprintOptions) validate() error {
-	for _, f := range o.Fields {
-		if f == "" {
-			return errors.New("Fields: a field has no name")
-		}
+	if slices.Contains(o.Fields, "") {
+		return errors.New("Fields: a field has no name")
 	}
 	if o.Func != nil && (o.SortQuery || o.CanonicalJSON || o.Multipart || len(o.Fields) > 0) {
 		return errors.New("Func has no meaning together with the other fields")

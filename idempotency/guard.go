@@ -378,8 +378,10 @@ func (v *visit) refuseBody(err error) {
 	var spilled *spillError
 	switch {
 	case errors.Is(err, errTooLarge), errors.As(err, &outer):
-		// What is left of it is not worth reading.
-		v.w.Header().Set("Connection", "close")
+		if v.r.ProtoMajor == 1 {
+			// What is left of it is not worth reading.
+			v.w.Header().Set("Connection", "close")
+		}
 		v.refuse(OutcomeTooLarge, problemTooLarge)
 	case errors.As(err, &spilled):
 		v.refuse(OutcomeUnavailable, problemNoRoom)

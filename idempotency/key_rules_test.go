@@ -56,6 +56,15 @@ var keyRules = []rule{
 			isReplay(t, g.send(withMethod(method), withKey(method)), first)
 			g.ran(before + 1)
 		}
+		// The key reaches the handler as sent, and Connection does not take the
+		// guard away.
+		seen := ""
+		plain := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { seen = r.Header.Get("Idempotency-Key") })
+		first := plain.send(withKey(`"a";p`), with("Connection", "Idempotency-Key"))
+		isReplay(t, plain.send(withKey(`"a";p`), with("Connection", "Idempotency-Key")), first)
+		if seen != `"a";p` {
+			t.Errorf("the handler saw the key %q", seen)
+		}
 		narrow := newRig(t, &idempotency.Options{Methods: []string{"POST"}}, nil)
 		for range 2 {
 			isFresh(t, narrow.send(withMethod("PUT")), 201)

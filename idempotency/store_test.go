@@ -1,0 +1,232 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// batched is a store that is asked in batches and never notifies, as those
+// outside the process are, and that does not look at its context.
+type batched struct{ *faulty }
+
+func (batched) Batching() dibs.Batching { return dibs.Batching{} }
+
+func newBatched(t *testing.T, o *idempotency.Options, h http.Handler) (*faulty, *idempotency.Middleware, http.Handler) {
+	t.Helper()
+	mem, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mem.Close() })
+	store := &faulty{Store: mem}
+	client, err := dibs.New(batched{store}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	m, err := idempotency.New(client, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store, m, m.Wrap(h)
+}
+
+func sendTo(h http.Handler, changes ...change) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, request(changes...))
+	return w
+}
+
+// TestBatchedStore: what is asked in batches is waited for no longer than what
+// is asked directly.
+func TestBatchedStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		runs := 0
+		store, m, h := newBatched(t, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { runs++ }))
+		hang := func(op string) {
+			store.fail(func(_ context.Context, asked string) error {
+				if asked == op {
+					time.Sleep(20 * time.Second)
+					return errDown
+				}
+				return nil
+			})
+		}
+		for _, op := range []string{"claim", "settle"} {
+			hang(op)
+			start := time.Now()
+			w := sendTo(h)
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("a %s that hangs: answered after %v", op, took)
+			}
+			if op == "claim" {
+				isProblem(t, w, "store-unavailable", 503)
+			} else {
+				isFresh(t, w, 200)
+			}
+			store.heal()
+			if err := m.Drain(t.Context()); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(2 * time.Minute)
+		}
+		first := sendTo(h)
+		if runs > 2 {
+			t.Errorf("ran %d times", runs)
+		}
+		isReplay(t, sendTo(h), first)
+	})
+}
+
+func TestBatchedStorm(t *testing.T) {
+	var mu sync.Mutex
+	runs := make(map[string]int)
+	_, m, h := newBatched(t, &idempotency.Options{Wait: time.Minute}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		runs[r.Header.Get("Idempotency-Key")]++
+		mu.Unlock()
+	}))
+	var wg sync.WaitGroup
+	for key := range 200 {
+		for range 5 {
+			wg.Go(func() {
+				if w := sendTo(h, withKey(fmt.Sprint("key-", key))); w.Code != 200 {
+					t.Errorf("status %d", w.Code)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for key, n := range runs {
+		if n != 1 {
+			t.Errorf("%s ran %d times", key, n)
+		}
+	}
+	if len(runs) != 200 {
+		t.Errorf("%d keys ran; want 200", len(runs))
+	}
+	if err := m.Drain(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestDamagedRecord: whatever the store has, a finished request is not run again.
+func TestDamagedRecord(t *testing.T) {
+	g := newRig(t, nil, nil)
+	name := ""
+	run := newRigOn(t, g.store, nil, func(w http.ResponseWriter, r *http.Request) {
+		lease, _ := leaseOf(r)
+		name = lease.Key().Name
+		w.WriteHeader(500)
+	})
+	run.send()
+	lease, err := g.client.Acquire(t.Context(), name, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Complete(t.Context(), []byte("not a record"), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	isProblem(t, g.send(), "answer-not-kept", 410)
+	g.ran(0)
+	if e := g.last(); !errors.Is(e.Err, idempotency.ErrRecord) {
+		t.Errorf("observed %+v", e)
+	}
+}
+
+// TestFullStore: a store without room refuses before anything runs.
+func TestFullStore(t *testing.T) {
+	mem, err := memstore.New(&memstore.Options{MaxKeys: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mem.Close() })
+	g := newRigOn(t, &faulty{Store: mem}, nil, nil)
+	isFresh(t, g.send(), 201)
+	isProblem(t, g.send(withKey("another")), "store-unavailable", 503)
+	g.ran(1)
+	if e := g.last(); !errors.Is(e.Err, dibs.ErrFull) {
+		t.Errorf("observed %+v", e)
+	}
+}
+
+// TestRecordWithoutRoom: the answer is sent, and the key freed for a retry when
+// the store has taken no record for as long as a handler may run.
+func TestRecordWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mem, err := memstore.New(&memstore.Options{MaxBytes: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = mem.Close() })
+		g := newRigOn(t, &faulty{Store: mem}, nil, func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprint(w, strings.Repeat("x", 200))
+		})
+		first := g.send()
+		isFresh(t, first, 200)
+		isReplay(t, g.send(), first)
+		if err := g.m.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if s := g.m.Stats(); s.StoreFailed != 1 || s.StoreGivenUp != 1 {
+			t.Errorf("counted %+v", s)
+		}
+		isFresh(t, g.send(), 200)
+		if e := g.last(); e.Attempt != 2 {
+			t.Errorf("observed %+v", e)
+		}
+		if err := g.m.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestHTTP2(t *testing.T) {
+	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		w.WriteHeader(201)
+		fmt.Fprint(w, "<html>")
+		if strings.Contains(r.Header.Get("Idempotency-Key"), "stream") {
+			w.(http.Flusher).Flush()
+		}
+		fmt.Fprint(w, "more")
+		w.Header().Set("X-Sum", "1")
+	})
+	server := httptest.NewUnstartedServer(g.h)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	for _, key := range []string{"whole", "stream"} {
+		for i := range 2 {
+			r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, strings.NewReader("x"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Idempotency-Key", key)
+			res, err := server.Client().Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(res.Body)
+			_ = res.Body.Close()
+			if err != nil || string(body) != "<html>more" || res.ProtoMajor != 2 || res.StatusCode != 201 ||
+				res.Trailer.Get("X-Sum") != "1" || res.Header.Get("Content-Type") != "text/html; charset=utf-8" {
+				t.Errorf("%s %d: %v %q %v %v, %v", key, i, res.Status, body, res.Header, res.Trailer, err)
+			}
+		}
+	}
+	g.ran(2)
+}
