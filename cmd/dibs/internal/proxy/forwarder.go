@@ -77,6 +77,9 @@ var endToEnd = []string{"Idempotency-Key", "X-Idempotency-Key", "Forwarded", "X-
 // rewrite makes the request that the origin gets.
 func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 	f.transport.Direct(r.Out, r.In)
+	// The server fills in the trailers that it announced when the body ends;
+	// what ReverseProxy has is a copy from before.
+	r.Out.Trailer = r.In.Trailer
 	h := r.Out.Header
 	for _, name := range endToEnd {
 		if values, ok := r.In.Header[name]; ok {

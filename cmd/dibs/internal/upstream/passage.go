@@ -25,11 +25,14 @@ type passage struct {
 	fields atomic.Bool // HTTP/2: a header field was on its way
 }
 
+// errHungUp: the origin closed a connection before a request was written to it.
+var errHungUp = errors.New("the connection was closed while it was idle")
+
 // errSentBefore ends an attempt to send a request a second time.
 var errSentBefore = errors.New("the request was sent before")
 
 // send is RoundTrip with the wall.
-func (p *passage) send(base *http.Transport, req *http.Request) (*http.Response, error) {
+func (p *passage) send(base *http.Transport, req *http.Request, body *lastingBody) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	p.cancel = cancel
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -39,6 +42,9 @@ func (p *passage) send(base *http.Transport, req *http.Request) (*http.Response,
 	sent := *req.WithContext(ctx)
 	// net/http must not be able to read the body again.
 	sent.GetBody = nil
+	if body != nil {
+		sent.Body = body
+	}
 	res, err := base.RoundTrip(&sent)
 	if err != nil {
 		cancel(nil)
@@ -61,6 +67,7 @@ func (p *passage) gotConn(info httptrace.GotConnInfo) {
 	p.got, p.stale = true, info.Reused
 	if c, ok := info.Conn.(*conn); ok {
 		p.conn, p.base = c, c.written.Load()
+		c.stale = info.Reused
 		if p.strip != "" {
 			c.cut = &cut{at: p.lineEnd, what: p.strip}
 		}
@@ -103,6 +110,7 @@ type conn struct {
 	net.Conn
 	written atomic.Int64
 	closed  atomic.Bool // nothing may be written any more
+	stale   bool        // the next write is the first after a pause
 	cut     *cut        // set before a request is written, taken by the write
 }
 
@@ -116,6 +124,15 @@ type cut struct {
 func (c *conn) Write(p []byte) (int, error) {
 	if c.closed.Load() {
 		return 0, errSentBefore
+	}
+	if c.stale {
+		c.stale = false
+		// net/http notices that the origin has closed an idle connection, but a
+		// request can be faster. The kernel would take its bytes, and nobody
+		// could tell that they never arrived.
+		if hungUp(c.Conn) {
+			return 0, errHungUp
+		}
 	}
 	if c.cut != nil {
 		return c.writeCut(p)

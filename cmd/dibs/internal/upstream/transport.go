@@ -123,11 +123,12 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return res, nil
 	}
-	again := req.GetBody
+	body := newLastingBody(req)
 	for i := 1; ; i++ {
 		p := &passage{lineEnd: len(req.Method) + 1, strip: stripped(req)}
-		res, err := p.send(t.base, req)
+		res, err := p.send(t.base, req, body)
 		if err == nil {
+			body.release()
 			return res, nil
 		}
 		kind := HungUp
@@ -136,18 +137,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		// A fresh connection that failed before anything was written will not
 		// do better; one that had been idle may have died in the meantime.
-		retry := kind == Unreached && p.stale && i < attempts && req.Context().Err() == nil
-		if !retry || req.Body != nil && again == nil {
+		if kind != Unreached || !p.stale || i == attempts || req.Context().Err() != nil || !body.rewind() {
+			body.release()
 			return nil, failure(req, kind, err)
-		}
-		if again != nil {
-			body, bodyErr := again()
-			if bodyErr != nil {
-				return nil, failure(req, Unreached, bodyErr)
-			}
-			next := *req
-			next.Body = body
-			req = &next
 		}
 	}
 }

@@ -1,0 +1,218 @@
+package proxy
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// moody is an origin whose n-th request is treated by the n-th mood; those after
+// the last get a good answer.
+type moody struct {
+	url  string
+	runs atomic.Int64
+}
+
+type mood func(c *net.TCPConn)
+
+func newMoody(t *testing.T, moods ...mood) *moody {
+	t.Helper()
+	l := listen(t)
+	t.Cleanup(func() { l.Close() })
+	m := &moody{url: "http://" + l.Addr().String()}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go m.serve(c.(*net.TCPConn), moods)
+		}
+	}()
+	return m
+}
+
+func (m *moody) serve(c *net.TCPConn, moods []mood) {
+	defer c.Close()
+	r := bufio.NewReader(c)
+	for {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		io.Copy(io.Discard, req.Body)
+		n := int(m.runs.Add(1))
+		if n <= len(moods) {
+			moods[n-1](c)
+			return
+		}
+		body := fmt.Sprintf("run %d", n)
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	}
+}
+
+func leave(*net.TCPConn)   {}
+func reset(c *net.TCPConn) { c.SetLinger(0) }
+
+func silent(c *net.TCPConn) { io.Copy(io.Discard, c) }
+
+func half(c *net.TCPConn) {
+	io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+}
+
+func noLastChunk(c *net.TCPConn) {
+	io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n")
+}
+
+func earlyHints(c *net.TCPConn) {
+	io.WriteString(c, "HTTP/1.1 103 Early Hints\r\n\r\n")
+}
+
+// TestOriginFails: what the client gets when the origin does not answer, and
+// what becomes of the key: under takeover the retry runs, under at-most-once
+// the outcome is unknown.
+func TestOriginFails(t *testing.T) {
+	tests := []struct {
+		name   string
+		mood   mood
+		status int
+	}{
+		{"hangs up", leave, 502},
+		{"resets", reset, 502},
+		{"does not answer in time", silent, 504},
+		{"hangs up in the middle of the answer", half, 502},
+		{"hangs up before the last chunk", noLastChunk, 502},
+		{"hangs up after 103", earlyHints, 502},
+	}
+	for _, test := range tests {
+		for _, policy := range []string{"takeover", "at-most-once"} {
+			t.Run(test.name+", "+policy, func(t *testing.T) {
+				o := newMoody(t, test.mood)
+				p := start(t, o.url, "", "--on-crash", policy, "--handler-timeout", "300ms")
+				for _, body := range []string{"", "amount=7"} {
+					request := fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k%d\r\nContent-Length: %d\r\n\r\n%s", len(body), len(body), body)
+					o.runs.Store(0)
+					_, r := raw(t, p.url, request)
+					res, text := finalAnswer(t, r)
+					if res.StatusCode != test.status || problemType(t, text) == "" {
+						t.Errorf("the first answer is %d %q", res.StatusCode, text)
+					}
+					if n := o.runs.Load(); n != 1 {
+						t.Errorf("the origin saw the request %d times", n)
+					}
+					for range 2 {
+						res, text = send(t, p.url, request)
+						switch policy {
+						case "takeover":
+							if res.StatusCode != 200 || text != "run 2" {
+								t.Errorf("the retry got %d %q", res.StatusCode, text)
+							}
+						default:
+							if res.StatusCode != 409 || problemType(t, text) != "outcome-unknown" || res.Header.Get("Retry-After") != "" {
+								t.Errorf("the retry got %d %q", res.StatusCode, text)
+							}
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// finalAnswer reads an answer behind those that only inform.
+func finalAnswer(t *testing.T, r *bufio.Reader) (*http.Response, string) {
+	t.Helper()
+	for {
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.StatusCode >= 200 {
+			body, err := io.ReadAll(res.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res, string(body)
+		}
+	}
+}
+
+// problemType returns the name of a problem.
+func problemType(t *testing.T, body string) string {
+	t.Helper()
+	var p struct{ Type string }
+	if err := json.Unmarshal([]byte(body), &p); err != nil {
+		return ""
+	}
+	_, name, _ := strings.Cut(p.Type, "#")
+	return name
+}
+
+// TestUnreached: an origin that cannot be reached did nothing: 502, and the key
+// is free under every policy.
+func TestUnreached(t *testing.T) {
+	l := listen(t)
+	addr := l.Addr().String()
+	l.Close()
+	p := start(t, "http://"+addr, "", "--on-crash", "at-most-once")
+	request := "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 1\r\n\r\na"
+	for range 2 {
+		if res, body := send(t, p.url, request); res.StatusCode != 502 || problemType(t, body) == "" {
+			t.Errorf("%d %q", res.StatusCode, body)
+		}
+	}
+	back, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") })}
+	go s.Serve(back)
+	defer s.Close()
+	if res, body := send(t, p.url, request); res.StatusCode != 200 || body != "ok" {
+		t.Errorf("when the origin is back: %d %q", res.StatusCode, body)
+	}
+}
+
+// TestOriginRestarts: kept-alive connections that died with the origin cost
+// nobody a 502.
+func TestOriginRestarts(t *testing.T) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
+	l := listen(t)
+	addr := l.Addr().String()
+	s := &http.Server{Handler: handler}
+	go s.Serve(l)
+	p := start(t, "http://"+addr, "")
+	for i := range 20 {
+		res, body := send(t, p.url, fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k%d\r\nContent-Length: 1\r\n\r\na", i))
+		if res.StatusCode != 200 || body != "ok" {
+			t.Errorf("%d: %d %q", i, res.StatusCode, body)
+		}
+		s.Close()
+		back, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = &http.Server{Handler: handler}
+		go s.Serve(back)
+	}
+	s.Close()
+}
+
+// TestUnguardedFailure: without a key the client is told as well, and nothing is
+// kept.
+func TestUnguardedFailure(t *testing.T) {
+	o := newMoody(t, leave)
+	p := start(t, o.url, "")
+	if res, body := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na"); res.StatusCode != 502 || problemType(t, body) == "" {
+		t.Errorf("%d %q", res.StatusCode, body)
+	}
+	if n := o.runs.Load(); n != 1 {
+		t.Errorf("the origin saw the request %d times", n)
+	}
+}

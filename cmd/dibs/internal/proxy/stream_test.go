@@ -1,0 +1,263 @@
+package proxy
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/textproto"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// TestUpgrade: a connection that becomes something else passes, with a key or
+// without, and is no longer looked at.
+func TestUpgrade(t *testing.T) {
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") != "echo" || r.Header.Get("Connection") != "Upgrade" {
+			t.Errorf("the origin got %v", r.Header)
+		}
+		c, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+		io.Copy(c, rw)
+	})
+	p := start(t, up, "")
+	for _, key := range []string{"", "Idempotency-Key: k\r\n"} {
+		c, r := raw(t, p.url, "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n"+key+"\r\n")
+		res, err := http.ReadResponse(r, nil)
+		if err != nil || res.StatusCode != 101 || res.Header.Get("Upgrade") != "echo" {
+			t.Fatalf("%v %v", res, err)
+		}
+		for i := range 3 {
+			line := fmt.Sprintf("Content-Length: %d\r\n", i)
+			io.WriteString(c, line)
+			if got, err := r.ReadString('\n'); got != line {
+				t.Fatalf("%q came back as %q, %v", line, got, err)
+			}
+		}
+		c.Close()
+	}
+	p.stop()
+}
+
+// TestEvents: an event stream is passed on as it comes, guarded or not; a
+// guarded one is stored at its end.
+func TestEvents(t *testing.T) {
+	var runs atomic.Int64
+	next := make(chan string)
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		w.WriteHeader(200)
+		for event := range next {
+			if event == "" {
+				return
+			}
+			io.WriteString(w, event)
+			http.NewResponseController(w).Flush()
+		}
+	})
+	p := start(t, up, "")
+	requests := []string{"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n"}
+	for _, request := range requests {
+		_, r := raw(t, p.url, request)
+		for i := range 3 {
+			// The next event is made only when this one has arrived.
+			event := fmt.Sprintf("data: %d\n\n", i)
+			next <- event
+			if i == 0 {
+				res, err := http.ReadResponse(r, nil)
+				if err != nil || res.StatusCode != 200 {
+					t.Fatalf("%v %v", res, err)
+				}
+				r = bufio.NewReader(res.Body)
+			}
+			got := make([]byte, len(event))
+			if _, err := io.ReadFull(r, got); err != nil || string(got) != event {
+				t.Fatalf("the event %q arrived as %q, %v", event, got, err)
+			}
+		}
+		next <- ""
+		if rest, err := io.ReadAll(r); err != nil || len(rest) > 0 {
+			t.Fatalf("after the end: %q %v", rest, err)
+		}
+	}
+	res, body := send(t, p.url, requests[1])
+	if res.Header.Get("Idempotent-Replayed") != "true" || body != "data: 0\n\ndata: 1\n\ndata: 2\n\n" || runs.Load() != 2 {
+		t.Errorf("the replay is %v %q after %d runs", res.Header, body, runs.Load())
+	}
+}
+
+// TestUnknownLength: an answer whose length is not known in advance, and that is
+// no stream, is stored before its first byte is sent.
+func TestUnknownLength(t *testing.T) {
+	half := make(chan struct{})
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"a":`)
+		http.NewResponseController(w).Flush()
+		<-half
+		io.WriteString(w, `1}`)
+	})
+	p := start(t, up, "")
+	_, first := raw(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n")
+	// A bystander whose answer streams is not held up by that.
+	_, second := raw(t, p.url, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	if line, err := second.ReadString('\n'); err != nil || !strings.Contains(line, "200") {
+		t.Fatalf("%q %v", line, err)
+	}
+	if first.Buffered() > 0 {
+		t.Fatal("a part of the answer was sent before it was stored")
+	}
+	close(half)
+	res, body := answerOf(t, first)
+	if res.ContentLength != 7 || body != `{"a":1}` {
+		t.Errorf("the answer is %d bytes: %q", res.ContentLength, body)
+	}
+}
+
+// TestDuplex: both directions stream at the same time over HTTP/1.
+func TestDuplex(t *testing.T) {
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		c := http.NewResponseController(w)
+		c.EnableFullDuplex()
+		w.WriteHeader(200)
+		c.Flush()
+		buf := make([]byte, 100)
+		for {
+			n, err := r.Body.Read(buf)
+			w.Write(buf[:n])
+			c.Flush()
+			if err != nil {
+				return
+			}
+		}
+	})
+	p := start(t, up, "")
+	c, r := raw(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+	fmt.Fprintf(c, "3\r\nabc\r\n")
+	res, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, piece := range []string{"abc", "def", "ghi"} {
+		if piece != "abc" {
+			fmt.Fprintf(c, "3\r\n%s\r\n", piece)
+		}
+		got := make([]byte, 3)
+		if _, err := io.ReadFull(res.Body, got); err != nil || string(got) != piece {
+			t.Fatalf("%q arrived as %q, %v", piece, got, err)
+		}
+	}
+	fmt.Fprintf(c, "0\r\n\r\n")
+	if rest, err := io.ReadAll(res.Body); err != nil || len(rest) > 0 {
+		t.Errorf("after the end: %q %v", rest, err)
+	}
+}
+
+// TestTrailers: trailers pass in both directions, and are replayed.
+func TestTrailers(t *testing.T) {
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Trailer", "X-Sum")
+		io.WriteString(w, "ok")
+		w.Header().Set("X-Sum", "of "+r.Trailer.Get("X-Asked"))
+	})
+	p := start(t, up, "")
+	for i, key := range []string{"", "Idempotency-Key: k\r\n", "Idempotency-Key: k\r\n"} {
+		res, body := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\n"+key+"TE: trailers\r\nTrailer: X-Asked\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Asked: 7\r\n\r\n")
+		if body != "ok" || res.Trailer.Get("X-Sum") != "of 7" {
+			t.Errorf("%d: %q %v", i, body, res.Trailer)
+		}
+	}
+}
+
+// TestInformational: 1xx answers pass, and are not stored.
+func TestInformational(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	p := start(t, o.url, "")
+	for i := range 2 {
+		_, r := raw(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n")
+		tp := textproto.NewReader(r)
+		line, err := tp.ReadLine()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			if line != "HTTP/1.1 103 Early Hints" {
+				t.Errorf("the first answer begins with %q", line)
+			}
+			if h, err := tp.ReadMIMEHeader(); err != nil || h.Get("Link") != "</a.css>" {
+				t.Errorf("the hints are %v, %v", h, err)
+			}
+			if line, err = tp.ReadLine(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		h, err := tp.ReadMIMEHeader()
+		if line != "HTTP/1.1 200 OK" || err != nil || h.Get("Link") != "" || h.Get("Content-Type") != "" {
+			t.Errorf("%d: %q %v %v", i, line, h, err)
+		}
+	}
+}
+
+// TestOldClient: an HTTP/1.0 client gets an answer without chunks, and its
+// connection ends.
+func TestOldClient(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
+	p := start(t, o.url, "")
+	for i, key := range []string{"", "Idempotency-Key: k\r\n", "Idempotency-Key: k\r\n"} {
+		_, r := raw(t, p.url, "POST / HTTP/1.0\r\nContent-Length: 1\r\n"+key+"\r\na")
+		all, err := io.ReadAll(r)
+		if err != nil || !strings.HasSuffix(string(all), "\r\n\r\nok") || strings.Contains(string(all), "chunked") {
+			t.Errorf("%d: %q %v", i, all, err)
+		}
+	}
+	if got := o.last(); !strings.Contains(got, " HTTP/1.1\r\n") {
+		t.Errorf("the origin saw %q", got)
+	}
+}
+
+// TestHTTP2: clients may speak HTTP/2 without TLS, and origins too.
+func TestHTTP2(t *testing.T) {
+	var runs atomic.Int64
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %s %s", r.Proto, r.Host, r.RequestURI, body)
+	}))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	defer s.Close()
+	p := start(t, "h2c://"+s.Listener.Addr().String(), "")
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	client := &http.Client{Transport: &http.Transport{Protocols: protocols}}
+	defer client.CloseIdleConnections()
+	for i := range 3 {
+		req, _ := http.NewRequest("POST", p.url+"//a;b?c", strings.NewReader("body"))
+		req.Host = "shop.example.com"
+		req.Header.Set("Idempotency-Key", "k")
+		res, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		res.Body.Close()
+		if string(body) != "HTTP/2.0 shop.example.com //a;b?c body" || res.ProtoMajor != 2 || (res.Header.Get("Idempotent-Replayed") != "") != (i > 0) {
+			t.Errorf("%d: %q %v", i, body, res.Header)
+		}
+	}
+	if runs.Load() != 1 {
+		t.Errorf("it ran %d times", runs.Load())
+	}
+	p.stop()
+}
