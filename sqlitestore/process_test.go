@@ -9,10 +9,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -29,6 +28,8 @@ var children = map[string]func(path string, input io.Reader) error{
 const (
 	childVar = "SQLITESTORE_TEST_CHILD"
 	fileVar  = "SQLITESTORE_TEST_FILE"
+	// killVar is at which entry a counting child kills itself, inside.
+	killVar = "SQLITESTORE_TEST_KILL"
 )
 
 func TestMain(m *testing.M) {
@@ -110,7 +111,7 @@ func childOpen(path string, input io.Reader) error {
 }
 
 // countTTL is the lease under which the children count.
-const countTTL = 300 * time.Millisecond
+const countTTL = 2 * time.Second
 
 // childCount increments a plain number in a file again and again, under a lock.
 // Into a second file it writes when it enters and when it leaves.
@@ -127,6 +128,7 @@ func childCount(path string, input io.Reader) error {
 	if err != nil {
 		return err
 	}
+	entries, _ := strconv.Atoi(os.Getenv(killVar)) // 0: it is not killed by itself
 	ended := make(chan struct{})
 	go func() {
 		_, _ = io.Copy(io.Discard, input)
@@ -155,7 +157,12 @@ func childCount(path string, input io.Reader) error {
 			fmt.Fprintf(log, "%s %d %d %d %d\n", what, a.Fence, os.Getpid(), a.Attempt, sinceBoot())
 		}
 		say("enter")
-		<-time.After(time.Millisecond) // the work, long enough to be killed in
+		if entries--; entries == 0 {
+			if err := syscall.Kill(os.Getpid(), syscall.SIGKILL); err != nil {
+				return err
+			}
+			select {} // until the signal arrives
+		}
 		old, err := os.ReadFile(path + ".count")
 		if err != nil {
 			return err
@@ -190,58 +197,54 @@ func untilGranted(s *Store, c dibs.Claim, wakes <-chan dibs.Token) (dibs.Answer,
 	}
 }
 
-// Processes count under a lock, and some are killed at any moment. Nobody enters
+// Processes count under a lock; some are killed inside, others at any moment.
+// Nobody enters
 // while somebody else is inside, or before the lease of one that was killed
 // inside has run out; nothing is counted twice or lost; and the file stays sound.
 func TestProcessesAreKilled(t *testing.T) {
 	path := testFile(t)
-	running := map[int]*process{}
-	launch := func() {
-		p := start(t, "count", path)
-		running[p.cmd.Process.Pid] = p
+	killed := map[int]bool{}
+	var inside, outside []*process
+	for i := range 3 {
+		p := prepareChild(t, "count", path)
+		p.cmd.Env = append(p.cmd.Env, killVar+"="+strconv.Itoa(4+3*i))
+		p.launch(t)
+		inside = append(inside, p)
+		outside = append(outside, start(t, "count", path))
 	}
-	for range 4 {
-		launch()
+	for _, p := range inside {
+		_ = p.cmd.Wait() // it was killed, and says so
+		killed[p.cmd.Process.Pid] = true
 	}
-	killed, inside := map[int]bool{}, 0
-	for inside < 3 || len(killed) < 6 {
-		entries := len(readLog(t, path))
-		var log []entry
-		eventually(t, "the children count, and one is inside", func() bool {
-			log = readLog(t, path)
-			return len(log) >= entries+20 && log[len(log)-1].what == "enter"
-		})
-		victim := running[log[len(log)-1].pid] // probably still inside
-		if victim == nil {
-			continue
-		}
-		pid := victim.cmd.Process.Pid
-		if err := victim.cmd.Process.Kill(); err != nil {
+	last := outside[2]
+	for _, p := range outside[:2] {
+		goOn(t, path, last)
+		if err := p.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = victim.cmd.Wait() // it was killed, and says so
-		killed[pid] = true
-		delete(running, pid)
-		for _, e := range slices.Backward(readLog(t, path)) {
-			if e.pid == pid {
-				if e.what == "enter" {
-					inside++
-				}
-				break
-			}
-		}
-		launch()
+		_ = p.cmd.Wait()
+		killed[p.cmd.Process.Pid] = true
 	}
-	entries := len(readLog(t, path))
-	eventually(t, "the children count on", func() bool { return len(readLog(t, path)) >= entries+60 })
-	var ends sync.WaitGroup
-	for _, p := range running {
-		ends.Go(func() { p.end(t) })
-	}
-	ends.Wait()
+	goOn(t, path, last)
+	last.end(t)
 	checkLog(t, path, killed)
 	s := openTest(t, path, nil, hostClock)
 	eventually(t, "the key is free", func() bool { return claimOne(t, s, lock("counter")).State == dibs.Granted })
+}
+
+// goOn waits until the process has entered some more times.
+func goOn(t *testing.T, path string, p *process) {
+	t.Helper()
+	entered := func() (n int) {
+		for _, e := range readLog(t, path) {
+			if e.pid == p.cmd.Process.Pid {
+				n++
+			}
+		}
+		return n
+	}
+	before := entered()
+	eventually(t, "a process goes on", func() bool { return entered() >= before+10 })
 }
 
 // entry is a line of the log.
