@@ -49,8 +49,7 @@ func startProxy(program string, flags ...string) (*proxyProcess, error) {
 	args := append([]string{"proxy", "--listen", "127.0.0.1:0", "--access-log", "off"}, flags...)
 	p.cmd = exec.Command(program, args...)
 	p.cmd.Stderr = &p.logs
-	// Ctrl-C goes to the whole group of a terminal; this one is ended by us.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.SysProcAttr = ownGroup
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestUnusableStore: what is in the place of a store ends the program with 69,
+// soon, with a line that names it; nothing is made or overwritten.
+func TestUnusableStore(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "notes.txt")
+	damaged := filepath.Join(dir, "damaged.db")
+	write := func(path string, b []byte) {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(text, []byte(strings.Repeat("Dear diary, I am not a database. ", 40)))
+	write(damaged, damagedFile(t))
+	for _, path := range []string{dir, text, damaged, filepath.Join(dir, "missing", "dibs.db")} {
+		before, _ := os.ReadFile(path)
+		for _, args := range [][]string{
+			{"proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1"},
+			{"show", "k"},
+			{"forget", "k", "--yes"},
+			{"settle", "k", "--rerun", "--yes"},
+		} {
+			began := time.Now()
+			code, stdout, stderr := run(t, append(args, "--store", "sqlite:"+path)...)
+			if code != 69 || stdout != "" || !strings.Contains(stderr, filepath.Base(path)) {
+				t.Errorf("%s on %s: %d %q %q", args[0], path, code, stdout, stderr)
+			}
+			if took := time.Since(began); took > 12*time.Second {
+				t.Errorf("%s on %s took %v", args[0], path, took)
+			}
+		}
+		if after, _ := os.ReadFile(path); string(after) != string(before) {
+			t.Errorf("%s was changed", path)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(left) != 2 {
+		t.Errorf("the folder has %v, %v", left, err)
+	}
+}
+
+// damagedFile returns a store's file whose first pages are overwritten.
+func damagedFile(t *testing.T) []byte {
+	t.Helper()
+	origin := newCounter(t, nil)
+	path := filepath.Join(t.TempDir(), "dibs.db")
+	p := startProxy(t, origin.URL, "sqlite:"+path)
+	for _, key := range []string{"a", "b", "c"} {
+		mustPost(t, p.url, key, strings.Repeat("x", 5000))
+	}
+	p.signal(t, syscall.SIGTERM)
+	if code := p.code(t, 20*time.Second); code != 0 {
+		t.Fatalf("the proxy ended with %d", code)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 100; i < len(b); i++ {
+		b[i] = 0xa5
+	}
+	return b
+}
+
+// TestUnwritableStore: a file that may be read only.
+func TestUnwritableStore(t *testing.T) {
+	// Not below t.TempDir, which only we may enter.
+	dir, err := os.MkdirTemp("", "dibs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Chmod(dir, 0o700); os.RemoveAll(dir) })
+	path := filepath.Join(dir, "dibs.db")
+	p := startProxy(t, "http://127.0.0.1:1", "sqlite:"+path)
+	p.signal(t, syscall.SIGTERM)
+	p.code(t, 20*time.Second)
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(exe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, "dibs")
+	if err := os.WriteFile(program, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	os.Chmod(path, 0o444)
+	os.Chmod(dir, 0o555)
+	q := &process{Cmd: exec.Command(program, "proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--store", "sqlite:"+path), done: make(chan struct{})}
+	q.Dir = "/"
+	if os.Geteuid() == 0 {
+		// Nothing is forbidden to root.
+		q.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	q.begin(t)
+	if code := q.code(t, 20*time.Second); code != 69 || !strings.Contains(q.stderr.String(), path) {
+		t.Errorf("it ended with %d: %s", code, q.stderr.String())
+	}
+}
+
+// lockWriter takes SQLite's write lock on a store as another program would, and
+// returns how to give it back.
+func lockWriter(t *testing.T, path string) (unlock func()) {
+	t.Helper()
+	// In write-ahead mode the lock is a byte of the index file: 120.
+	f, err := os.OpenFile(path+"-shm", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Start: 120, Len: 1}
+	eventually(t, func() bool { return syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &lock) == nil })
+	t.Cleanup(func() { f.Close() })
+	return func() { f.Close() }
+}
+
+// TestLockedStore: while another program has the file locked, a guarded request
+// gets 503 with Retry-After within 5 s and nothing runs; others pass, the proxy
+// says that it is not ready, and all is well again afterwards.
+func TestLockedStore(t *testing.T) {
+	origin := newCounter(t, nil)
+	path := filepath.Join(t.TempDir(), "dibs.db")
+	p := startProxy(t, origin.URL, "sqlite:"+path)
+	mustPost(t, p.url, "before", "x")
+	unlock := lockWriter(t, path)
+	began := time.Now()
+	r := mustPost(t, p.url, "k", "x")
+	if took := time.Since(began); r.status != 503 || retryAfter(r) < 1 || took > 5500*time.Millisecond {
+		t.Errorf("after %v: %d %v %q", took, r.status, r.header, r.body)
+	}
+	problemOf(t, r)
+	if n := origin.of("k"); n != 0 {
+		t.Errorf("it ran %d times", n)
+	}
+	if res, err := http.Get(p.url); err != nil || res.StatusCode != 201 {
+		t.Errorf("a request without a key: %v %v", res, err)
+	}
+	unlock()
+	eventually(t, func() bool { return mustPost(t, p.url, "k", "x").status == 201 })
+	if n := origin.of("k"); n != 1 {
+		t.Errorf("afterwards it ran %d times", n)
+	}
+	if r := mustPost(t, p.url, "before", "x"); !r.replayed() {
+		t.Errorf("what was stored before is not replayed: %d %q", r.status, r.body)
+	}
+}
+
+// TestLockedAtTheEnd: the file is locked when the answer is to be stored. The
+// client gets the answer, and while the lease stands it is stored later: the
+// retry is a replay, and nothing runs twice.
+func TestLockedAtTheEnd(t *testing.T) {
+	g := newGate()
+	origin := newCounter(t, g.first())
+	path := filepath.Join(t.TempDir(), "dibs.db")
+	p := startProxy(t, origin.URL, "sqlite:"+path, "--store-timeout", "1s")
+	answer := make(chan reply, 1)
+	go func() {
+		r, _ := post(context.Background(), http.DefaultClient, p.url, "k", "x")
+		answer <- r
+	}()
+	<-g.begun
+	unlock := lockWriter(t, path)
+	close(g.open)
+	if r := <-answer; r.status != 201 || r.body != "run 1 of k" {
+		t.Errorf("the answer is %d %q", r.status, r.body)
+	}
+	unlock()
+	eventually(t, func() bool { return mustPost(t, p.url, "k", "x").replayed() })
+	if n := origin.of("k"); n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+}

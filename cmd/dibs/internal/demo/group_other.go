@@ -1,0 +1,7 @@
+//go:build !unix
+
+package demo
+
+import "syscall"
+
+var ownGroup *syscall.SysProcAttr
