@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -82,9 +83,9 @@ func (a *alarms) arm(d time.Duration) {
 func (a *alarms) ring() {
 	a.mu.Lock()
 	now := time.Now()
-	var due []*visit
+	var due []context.CancelCauseFunc
 	for a.first != nil && !a.first.alarm.at.After(now) {
-		due = append(due, a.first)
+		due = append(due, a.first.tether.end) // the visit may be over by then
 		a.remove(a.first)
 	}
 	a.armed = false
@@ -92,7 +93,7 @@ func (a *alarms) ring() {
 		a.arm(a.first.alarm.at.Sub(now))
 	}
 	a.mu.Unlock()
-	for _, v := range due {
-		v.tether.end(a.err)
+	for _, end := range due {
+		end(a.err)
 	}
 }

@@ -17,8 +17,8 @@ const ContentType = "application/http"
 // more is too long to be kept.
 const maxHead = 256 << 10
 
-// ErrRecord: what the store has is not a stored answer, or is a longer one than
-// allowed.
+// ErrRecord says that what the store has is not a stored answer, or a longer
+// one than allowed.
 var ErrRecord = errors.New("idempotency: not a stored answer")
 
 // Answer is a stored answer. In the store it is an HTTP/1.1 response message

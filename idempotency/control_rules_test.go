@@ -47,7 +47,7 @@ var controlRules = []rule{
 		var g *rig
 		g = newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 			if g.runs.Load() == 1 {
-				w.WriteHeader(500)
+				w.WriteHeader(http.StatusInternalServerError)
 			}
 		})
 		g.h.ServeHTTP(&watcher{ResponseWriter: httptest.NewRecorder(), sent: func() {
@@ -55,7 +55,7 @@ var controlRules = []rule{
 		}}, request())
 		g.ran(2)
 		// Free for another request, too.
-		f := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500) })
+		f := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
 		f.send()
 		isFresh(t, f.send(withBody("other")), 500)
 	}},
@@ -122,7 +122,7 @@ var controlRules = []rule{
 	{"Idempotency-Control never leaves", func(t *testing.T) {
 		for name, write := range map[string]func(w http.ResponseWriter){
 			"nothing": func(http.ResponseWriter) {},
-			"header":  func(w http.ResponseWriter) { w.WriteHeader(201) },
+			"header":  func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
 			"body":    func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) },
 			"string":  func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") },
 			"copy":    func(w http.ResponseWriter) { _, _ = io.Copy(w, strings.NewReader("x")) },

@@ -1,6 +1,7 @@
 package idempotency_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log"
@@ -15,7 +16,7 @@ import (
 
 // post sends a request with a key, and prints what came back.
 func post(server *httptest.Server, path, key, body string) {
-	r, err := http.NewRequest(http.MethodPost, server.URL+path, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, server.URL+path, strings.NewReader(body))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -24,8 +25,8 @@ func post(server *httptest.Server, path, key, body string) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer res.Body.Close()
 	text, err := io.ReadAll(res.Body)
+	_ = res.Body.Close()
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func Example() {
 	server := httptest.NewServer(m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		charges++
 		w.WriteHeader(http.StatusCreated)
-		fmt.Fprintf(w, "charge %d", charges)
+		_, _ = fmt.Fprintf(w, "charge %d", charges)
 	})))
 	defer server.Close()
 
@@ -90,7 +91,7 @@ func ExampleMiddleware_Wrap() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ok := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) })
+	ok := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = fmt.Fprint(w, r.URL.Path) })
 	mux := http.NewServeMux()
 	mux.Handle("POST /payments", payments.Wrap(ok))
 	mux.Handle("POST /hooks", hooks.Wrap(ok))

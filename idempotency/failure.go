@@ -8,15 +8,15 @@ type Failure uint8
 
 const (
 	noFailure Failure = iota
-	// Unreached: the origin was never reached and did nothing. 502, and the
+	// Unreached says that the origin was never reached and did nothing. 502, and the
 	// key is free.
 	Unreached
-	// HungUp: the origin hung up after the request was sent. 502; by
+	// HungUp says that the origin hung up after the request was sent. 502; by
 	// Options.OnCrash a retry runs again, or the outcome is unknown.
 	HungUp
-	// TimedOut: the origin did not answer in time. 504; otherwise as HungUp.
+	// TimedOut says that the origin did not answer in time. 504; otherwise as HungUp.
 	TimedOut
-	// BrokeOff: the origin's answer broke off. 502, or a broken transfer when
+	// BrokeOff says that the origin's answer broke off. 502, or a broken transfer when
 	// bytes have left; otherwise as HungUp.
 	BrokeOff
 )

@@ -40,13 +40,13 @@ type FingerprintOptions struct {
 	Func func(r *http.Request, body io.ReadSeeker) (dibs.Fingerprint, error)
 }
 
-// validate returns an error that begins with the field's name.
+// validate returns an error that names the field.
 func (o *FingerprintOptions) validate() error {
 	if slices.Contains(o.Fields, "") {
-		return errors.New("Fields: a field has no name")
+		return errors.New("idempotency: Options.Fingerprint.Fields: a field has no name")
 	}
 	if o.Func != nil && (o.SortQuery || o.CanonicalJSON || o.Multipart || len(o.Fields) > 0) {
-		return errors.New("Func has no meaning together with the other fields")
+		return errors.New("idempotency: Options.Fingerprint.Func has no meaning together with the other fields")
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -35,6 +36,7 @@ type visit struct {
 	name    string // of the key
 	print   dibs.Fingerprint
 	turn    bool // this visit was woken to take its turn
+	shown   bool // a handler has seen this memory, and may keep it
 	event   Event
 
 	tether  *tether
@@ -54,8 +56,10 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 			return
 		}
 	}
-	v := &visit{m: m, w: w, r: r, next: next}
+	v := visits.Get().(*visit)
+	v.m, v.w, v.r, v.next = m, w, r, next
 	v.event.Method = r.Method
+	defer v.free()
 	if err != nil {
 		v.refuseKey(err)
 		return
@@ -65,7 +69,6 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	v.scratch = scratches.Get().(*scratch)
-	defer v.free()
 	v.scratch.request, err = v.body.read(r, &m.options, v.scratch.request)
 	if err != nil {
 		v.refuseBody(err)
@@ -101,6 +104,7 @@ func (v *visit) deriveKey(key *string) bool {
 // withBody returns the request under another context, with the body that was
 // read.
 func (v *visit) withBody(ctx context.Context) *http.Request {
+	v.shown = true
 	r := v.r.WithContext(ctx)
 	if r.Body != nil && r.Body != http.NoBody {
 		r.Body = &v.body
@@ -108,11 +112,18 @@ func (v *visit) withBody(ctx context.Context) *http.Request {
 	return r
 }
 
+// visits are those that no handler has seen: replays and refusals.
+var visits = sync.Pool{New: func() any { return new(visit) }}
+
 // free gives the borrowed memory back.
 func (v *visit) free() {
 	v.body.remove()
 	if v.scratch != nil {
 		v.scratch.free()
+	}
+	if !v.shown {
+		*v = visit{}
+		visits.Put(v)
 	}
 }
 
@@ -249,8 +260,9 @@ func (v *visit) claimInTurn(o *dibs.AcquireOptions, left time.Duration) (*dibs.L
 	o.NoWait, o.Wait = false, left
 	asked := time.Now()
 	// Whoever goes away leaves the queue.
-	stayed := context.AfterFunc(v.r.Context(), func() { v.tether.end(errGone) })
-	late := time.AfterFunc(left+v.m.options.StoreTimeout, func() { v.tether.end(errStoreTimeout) })
+	end := v.tether.end
+	stayed := context.AfterFunc(v.r.Context(), func() { end(errGone) })
+	late := time.AfterFunc(left+v.m.options.StoreTimeout, func() { end(errStoreTimeout) })
 	lease, err := v.m.client.Acquire(v.tether.ctx, v.name, o)
 	v.event.Waiting += time.Since(asked)
 	if !stayed() {

@@ -136,13 +136,7 @@ func KeyHeader(name string) func(*http.Request, io.ReadSeeker) (string, error) {
 // is refused.
 func KeyJSON(field string) func(*http.Request, io.ReadSeeker) (string, error) {
 	return func(_ *http.Request, body io.ReadSeeker) (string, error) {
-		d := json.NewDecoder(body)
-		d.UseNumber()
-		var document any
-		if err := d.Decode(&document); err != nil {
-			return "", nil
-		}
-		value, ok := pointAt(document, field)
+		value, ok := memberOf(body, field)
 		if !ok {
 			return "", nil
 		}
@@ -157,4 +151,15 @@ func KeyJSON(field string) func(*http.Request, io.ReadSeeker) (string, error) {
 		}
 		return "", errKeyFailed
 	}
+}
+
+// memberOf finds a part of a JSON document; whatever else it may be has none.
+func memberOf(body io.Reader, field string) (any, bool) {
+	d := json.NewDecoder(body)
+	d.UseNumber()
+	var document any
+	if d.Decode(&document) != nil {
+		return nil, false
+	}
+	return pointAt(document, field)
 }

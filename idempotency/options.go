@@ -189,7 +189,7 @@ func (o *Options) withDefaults() (Options, error) {
 	r.HandlerLimit = cmp.Or(r.HandlerLimit, DefaultHandlerLimit)
 	r.DocsURL = cmp.Or(r.DocsURL, DefaultDocsURL)
 	if err := r.validate(); err != nil {
-		return r, fmt.Errorf("idempotency: Options.%w", err)
+		return r, err
 	}
 	if r.Keep == nil {
 		r.Keep = keepDefault
@@ -200,63 +200,63 @@ func (o *Options) withDefaults() (Options, error) {
 	return r, nil
 }
 
-// validate returns an error that begins with the field's name.
+// validate returns an error that names the field.
 func (o *Options) validate() error {
 	for _, m := range o.Methods {
 		switch {
 		case !isToken(m):
-			return fmt.Errorf("Methods: %q is not a method", m)
+			return fmt.Errorf("idempotency: Options.Methods: %q is not a method", m)
 		case m == http.MethodConnect || slices.Contains(safeMethods, m):
-			return fmt.Errorf("Methods: %s cannot be guarded", m)
+			return fmt.Errorf("idempotency: Options.Methods: %s cannot be guarded", m)
 		case strings.ToUpper(m) != m:
-			return fmt.Errorf("Methods: %q is not in capitals; methods are case-sensitive", m)
+			return fmt.Errorf("idempotency: Options.Methods: %q is not in capitals; methods are case-sensitive", m)
 		}
 	}
 	for _, name := range o.NotStored {
 		if !isToken(name) {
-			return fmt.Errorf("NotStored: %q is not a field name", name)
+			return fmt.Errorf("idempotency: Options.NotStored: %q is not a field name", name)
 		}
 	}
 	if o.SessionCookie != "" && !isToken(o.SessionCookie) {
-		return fmt.Errorf("SessionCookie: %q is not a cookie's name", o.SessionCookie)
+		return fmt.Errorf("idempotency: Options.SessionCookie: %q is not a cookie's name", o.SessionCookie)
 	}
 	if u, err := url.Parse(o.DocsURL); err != nil || u.Fragment != "" || !u.IsAbs() {
-		return fmt.Errorf("DocsURL: %q is not an absolute URL without a fragment", o.DocsURL)
+		return fmt.Errorf("idempotency: Options.DocsURL: %q is not an absolute URL without a fragment", o.DocsURL)
 	}
 	if err := o.Fingerprint.validate(); err != nil {
-		return fmt.Errorf("Fingerprint.%w", err)
+		return err
 	}
 	switch {
 	case o.Scope != nil && o.SessionCookie != "":
-		return errors.New("SessionCookie has no meaning together with Scope")
+		return errors.New("idempotency: Options.SessionCookie has no meaning together with Scope")
 	case o.Keep != nil && o.Store5xx:
-		return errors.New("Store5xx has no meaning together with Keep")
+		return errors.New("idempotency: Options.Store5xx has no meaning together with Keep")
 	case o.MaxBody < 0:
-		return fmt.Errorf("MaxBody is %d; it must not be negative", o.MaxBody)
+		return fmt.Errorf("idempotency: Options.MaxBody is %d; it must not be negative", o.MaxBody)
 	case o.MaxMemory < 0:
-		return fmt.Errorf("MaxMemory is %d; it must not be negative", o.MaxMemory)
+		return fmt.Errorf("idempotency: Options.MaxMemory is %d; it must not be negative", o.MaxMemory)
 	case o.MaxStored < 0:
-		return fmt.Errorf("MaxStored is %d; it must not be negative", o.MaxStored)
+		return fmt.Errorf("idempotency: Options.MaxStored is %d; it must not be negative", o.MaxStored)
 	case o.Lease < time.Second:
-		return fmt.Errorf("Lease is %v; it must be at least 1s", o.Lease)
+		return fmt.Errorf("idempotency: Options.Lease is %v; it must be at least 1s", o.Lease)
 	case o.Retention < time.Second || o.Retention > MaxRetention:
-		return fmt.Errorf("Retention is %v; it must be 1s to %v", o.Retention, MaxRetention)
+		return fmt.Errorf("idempotency: Options.Retention is %v; it must be 1s to %v", o.Retention, MaxRetention)
 	case o.Wait < 0:
-		return fmt.Errorf("Wait is %v; it must not be negative", o.Wait)
+		return fmt.Errorf("idempotency: Options.Wait is %v; it must not be negative", o.Wait)
 	case o.ConflictStatus < 400 || o.ConflictStatus > 499:
-		return fmt.Errorf("ConflictStatus is %d; it must be 400 to 499", o.ConflictStatus)
+		return fmt.Errorf("idempotency: Options.ConflictStatus is %d; it must be 400 to 499", o.ConflictStatus)
 	case o.OnOversize != Tombstone && o.OnOversize != Rerun:
-		return fmt.Errorf("OnOversize is %q; it must be %q or %q", o.OnOversize, Tombstone, Rerun)
+		return fmt.Errorf("idempotency: Options.OnOversize is %q; it must be %q or %q", o.OnOversize, Tombstone, Rerun)
 	case o.OnCrash != TakeOver && o.OnCrash != AtMostOnce:
-		return fmt.Errorf("OnCrash is %q; it must be %q or %q", o.OnCrash, TakeOver, AtMostOnce)
+		return fmt.Errorf("idempotency: Options.OnCrash is %q; it must be %q or %q", o.OnCrash, TakeOver, AtMostOnce)
 	case o.OnStoreFailure != FailClosed && o.OnStoreFailure != FailOpen:
-		return fmt.Errorf("OnStoreFailure is %q; it must be %q or %q", o.OnStoreFailure, FailClosed, FailOpen)
+		return fmt.Errorf("idempotency: Options.OnStoreFailure is %q; it must be %q or %q", o.OnStoreFailure, FailClosed, FailOpen)
 	case o.StoreTimeout < time.Millisecond:
-		return fmt.Errorf("StoreTimeout is %v; it must be at least 1ms", o.StoreTimeout)
+		return fmt.Errorf("idempotency: Options.StoreTimeout is %v; it must be at least 1ms", o.StoreTimeout)
 	case o.HandlerLimit < time.Millisecond:
-		return fmt.Errorf("HandlerLimit is %v; it must be at least 1ms", o.HandlerLimit)
+		return fmt.Errorf("idempotency: Options.HandlerLimit is %v; it must be at least 1ms", o.HandlerLimit)
 	case len(o.Label) > dibs.MaxOwner:
-		return fmt.Errorf("Label has %d bytes; it may have at most %d", len(o.Label), dibs.MaxOwner)
+		return fmt.Errorf("idempotency: Options.Label has %d bytes; it may have at most %d", len(o.Label), dibs.MaxOwner)
 	}
 	return nil
 }

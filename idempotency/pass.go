@@ -25,7 +25,7 @@ func (p *passer) head(status int) {
 	}
 	p.headed = status >= 200 || status == http.StatusSwitchingProtocols
 	p.status = status
-	h := p.ResponseWriter.Header()
+	h := p.Header()
 	p.m.count(parseControl(takeOurs(h)))
 	if p.bypassed && p.headed {
 		h[bypassedField] = []string{bypassedForStore}
@@ -35,9 +35,9 @@ func (p *passer) head(status int) {
 // end prepares what is left to leave when the handler has returned.
 func (p *passer) end() {
 	p.head(http.StatusOK)
-	takeOurs(p.ResponseWriter.Header()) // what would go as a trailer
+	takeOurs(p.Header()) // what would go as a trailer
 	if p.bypassed {
-		p.ResponseWriter.Header()[bypassedField] = []string{bypassedForStore}
+		p.Header()[bypassedField] = []string{bypassedForStore}
 	}
 }
 

@@ -160,7 +160,7 @@ func newRigOn(t *testing.T, store *faulty, o *idempotency.Options, handler http.
 		handler = func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
 			w.WriteHeader(http.StatusCreated)
-			fmt.Fprintf(w, "charge %d", g.runs.Load())
+			_, _ = fmt.Fprintf(w, "charge %d", g.runs.Load())
 		}
 	}
 	g.h = g.m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -214,14 +214,14 @@ func withBody(text string) change {
 
 func withTarget(target string) change {
 	return func(r *http.Request) {
-		u := httptest.NewRequest(r.Method, target, nil)
+		u := httptest.NewRequestWithContext(context.Background(), r.Method, target, nil)
 		r.URL, r.RequestURI = u.URL, u.RequestURI
 	}
 }
 
 // request makes POST /charges with the key "k".
 func request(changes ...change) *http.Request {
-	r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(`{"amount":1200}`))
+	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/charges", strings.NewReader(`{"amount":1200}`))
 	r.Header.Set("Idempotency-Key", `"k"`)
 	r.Header.Set("Content-Type", "application/json")
 	for _, c := range changes {

@@ -56,7 +56,7 @@ var runRules = []rule{
 			g.h.ServeHTTP(w, r)
 		}))
 		defer server.Close()
-		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -238,7 +238,7 @@ var runRules = []rule{
 		server.Config.ErrorLog = log.New(&strings.Builder{}, "", 0)
 		server.Start()
 		defer server.Close()
-		r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, strings.NewReader("x"))
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader("x"))
 		if err != nil {
 			t.Fatal(err)
 		}

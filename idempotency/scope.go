@@ -54,7 +54,8 @@ const scopeBytes = 16
 // keyName returns the name under which a request's key is kept: the scope's
 // digest, and the key as people know it. buf is scratch.
 func (o *Options) keyName(r *http.Request, key string, buf []byte) (name string, scratch []byte) {
-	b := append(buf[:0], "dibs http scope 1\x00"...)
+	b := buf[:0]
+	b = append(b, "dibs http scope 1\x00"...)
 	authority := ""
 	if !o.AnyAuthority {
 		authority = r.Host

@@ -81,9 +81,9 @@ var scopeRules = []rule{
 		isFresh(t, g.send(withHost("a.example:8080")), 201)
 		isReplay(t, g.send(withHost("A.Example")), first)
 		g.ran(3)
-		any := newRig(t, &idempotency.Options{AnyAuthority: true}, nil)
-		first = any.send(withHost("a.example"))
-		isReplay(t, any.send(withHost("b.example")), first)
+		shared := newRig(t, &idempotency.Options{AnyAuthority: true}, nil)
+		first = shared.send(withHost("a.example"))
+		isReplay(t, shared.send(withHost("b.example")), first)
 	}},
 	{"The fingerprint tells requests apart", func(t *testing.T) {
 		g := newRig(t, nil, nil)
@@ -250,7 +250,7 @@ var scopeRules = []rule{
 		server := httptest.NewServer(g.h)
 		defer server.Close()
 		for i, sum := range []string{"one", "two"} {
-			r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, io.MultiReader(strings.NewReader("body")))
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, io.MultiReader(strings.NewReader("body")))
 			if err != nil {
 				t.Fatal(err)
 			}

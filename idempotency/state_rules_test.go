@@ -77,7 +77,7 @@ var stateRules = []rule{
 		}
 		g.ran(1)
 		e := g.last()
-		if e.Outcome != idempotency.OutcomeRan || e.Status != 201 || !e.Stored || e.Attempt != 1 || e.Fence == 0 || len(e.Key) != 12 || e.Method != "POST" {
+		if e.Outcome != idempotency.OutcomeRan || e.Status != 201 || !e.Stored || e.Attempt != 1 || e.Fence == 0 || len(e.Key) != 12 || e.Method != http.MethodPost {
 			t.Errorf("observed %+v", e)
 		}
 	}},
@@ -85,11 +85,11 @@ var stateRules = []rule{
 		g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Idempotent-Replayed", "true")
 			w.Header()["idempotent-replayed"] = []string{"true"}
-			fmt.Fprint(w, "once")
+			_, _ = fmt.Fprint(w, "once")
 		})
 		first := g.send()
 		isFresh(t, first, 200)
-		if got := first.Header()["idempotent-replayed"]; got != nil {
+		if got := first.Header()[strings.ToLower("Idempotent-Replayed")]; got != nil {
 			t.Errorf("another spelling of Idempotent-Replayed got through: %q", got)
 		}
 		for range 3 {

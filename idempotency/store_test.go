@@ -130,7 +130,7 @@ func TestDamagedRecord(t *testing.T) {
 	run := newRigOn(t, g.store, nil, func(w http.ResponseWriter, r *http.Request) {
 		lease, _ := leaseOf(r)
 		name = lease.Key().Name
-		w.WriteHeader(500)
+		w.WriteHeader(http.StatusInternalServerError)
 	})
 	run.send()
 	lease, err := g.client.Acquire(t.Context(), name, nil)
@@ -173,7 +173,7 @@ func TestRecordWithoutRoom(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = mem.Close() })
 		g := newRigOn(t, &faulty{Store: mem}, nil, func(w http.ResponseWriter, r *http.Request) {
-			fmt.Fprint(w, strings.Repeat("x", 200))
+			_, _ = fmt.Fprint(w, strings.Repeat("x", 200))
 		})
 		first := g.send()
 		isFresh(t, first, 200)
@@ -197,12 +197,12 @@ func TestRecordWithoutRoom(t *testing.T) {
 func TestHTTP2(t *testing.T) {
 	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "X-Sum")
-		w.WriteHeader(201)
-		fmt.Fprint(w, "<html>")
+		w.WriteHeader(http.StatusCreated)
+		_, _ = fmt.Fprint(w, "<html>")
 		if strings.Contains(r.Header.Get("Idempotency-Key"), "stream") {
 			w.(http.Flusher).Flush()
 		}
-		fmt.Fprint(w, "more")
+		_, _ = fmt.Fprint(w, "more")
 		w.Header().Set("X-Sum", "1")
 	})
 	server := httptest.NewUnstartedServer(g.h)
@@ -211,7 +211,7 @@ func TestHTTP2(t *testing.T) {
 	defer server.Close()
 	for _, key := range []string{"whole", "stream"} {
 		for i := range 2 {
-			r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, strings.NewReader("x"))
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL, strings.NewReader("x"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -222,7 +222,7 @@ func TestHTTP2(t *testing.T) {
 			}
 			body, err := io.ReadAll(res.Body)
 			_ = res.Body.Close()
-			if err != nil || string(body) != "<html>more" || res.ProtoMajor != 2 || res.StatusCode != 201 ||
+			if err != nil || string(body) != "<html>more" || res.ProtoMajor != 2 || res.StatusCode != http.StatusCreated ||
 				res.Trailer.Get("X-Sum") != "1" || res.Header.Get("Content-Type") != "text/html; charset=utf-8" {
 				t.Errorf("%s %d: %v %q %v %v, %v", key, i, res.Status, body, res.Header, res.Trailer, err)
 			}
