@@ -11,10 +11,13 @@ import (
 const (
 	// pruneRows and pruneBytes bound what one transaction prunes besides the
 	// calls that it runs, so that these hardly notice.
-	pruneRows  = 48
+	pruneRows  = 32
 	pruneBytes = 1 << 20
-	// prunePause is how long pruning leaves the file alone after a step.
-	prunePause = 2 * time.Millisecond
+	// prunePause is how long pruning leaves the file alone after a step. Each step
+	// writes about as many pages as rows, which SQLite moves from its log into
+	// the file a thousand at a time; with this pause that is a matter of fewer
+	// than one in a hundred calls.
+	prunePause = 5 * time.Millisecond
 	// vacuumPages is how many pages are given back to the filesystem in a step.
 	vacuumSQL = "PRAGMA incremental_vacuum(64)"
 	// scanRows is how many rows one transaction looks at.

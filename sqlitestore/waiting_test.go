@@ -1,7 +1,6 @@
 package sqlitestore
 
 import (
-	"sync"
 	"testing"
 	"time"
 
@@ -146,27 +145,4 @@ func BenchmarkHandOver(b *testing.B) {
 			}
 		})
 	}
-}
-
-// BenchmarkWaiting measures what waiting costs: the processor time, in percent
-// of one core, while 1000 tokens wait and nothing happens.
-func BenchmarkWaiting(b *testing.B) {
-	s := openTest(b, testFile(b), nil, hostClock)
-	woken(b, s)
-	mustGrant(b, s, lock("k"))
-	claims := make([]dibs.Claim, 1000)
-	for i := range claims {
-		claims[i] = lock("k")
-		claims[i].Mode = dibs.Queue
-	}
-	if err := s.Claim(b.Context(), claims, make([]dibs.Answer, len(claims))); err != nil {
-		b.Fatal(err)
-	}
-	var once sync.Once
-	var start time.Duration
-	for b.Loop() {
-		once.Do(func() { start = processorTime(b) })
-		<-time.After(time.Second)
-	}
-	b.ReportMetric(100*(processorTime(b)-start).Seconds()/b.Elapsed().Seconds(), "%core")
 }
