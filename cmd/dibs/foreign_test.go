@@ -1,0 +1,48 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dibs-go/dibs/cmd/dibs/internal/foreign"
+)
+
+// TestForeign: a program that nobody here wrote (webdis, in C) works unchanged
+// as the origin, with the retries of clients that nobody here wrote: the answer
+// is lost twice, and what was asked for happens once. Without dibs it happens
+// three times.
+func TestForeign(t *testing.T) {
+	webdis := foreign.Webdis(t)
+	p := startProxy(t, webdis, sqliteStore(t))
+	bare := foreign.NewLossy(t, strings.TrimPrefix(webdis, "http://"))
+	guarded := foreign.NewLossy(t, strings.TrimPrefix(p.url, "http://"))
+	clients := []struct {
+		name string
+		send func(t *testing.T, url, key, body string) string
+	}{
+		{"curl", foreign.Curl},
+		{"urllib3", foreign.Urllib3},
+	}
+	for _, client := range clients {
+		t.Run(client.name, func(t *testing.T) {
+			bare.Lose(2)
+			if got := client.send(t, bare.URL+"/", `"a"`, "INCR/bare-"+client.name); got != `{"INCR":3}` {
+				t.Errorf("bare, the client got %s", got)
+			}
+			guarded.Lose(2)
+			lost := guarded.Lost.Load()
+			if got := client.send(t, guarded.URL+"/", `"`+client.name+`"`, "INCR/"+client.name); got != `{"INCR":1}` {
+				t.Errorf("with dibs, the client got %s", got)
+			}
+			if n := guarded.Lost.Load() - lost; n != 2 {
+				t.Errorf("%d answers were lost; want 2", n)
+			}
+			if got := foreign.Ask(t, webdis+"/GET/"+client.name); got != `{"GET":"1"}` {
+				t.Errorf("the origin's own count is %s", got)
+			}
+			if got := client.send(t, guarded.URL+"/", `"`+client.name+`-2"`, "INCR/"+client.name); got != `{"INCR":2}` {
+				t.Errorf("under another key, the client got %s", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package foreign
+
+import (
+	"net"
+	"os/exec"
+	"sync/atomic"
+	"testing"
+)
+
+// Curl sends a POST by curl, which retries on its own, and returns what it
+// prints: the body of the answer.
+func Curl(t *testing.T, url, key, body string) string {
+	t.Helper()
+	return output(t, "curl", "--silent", "--show-error", "--fail-with-body", "--max-time", "20",
+		"--retry", "8", "--retry-all-errors", "--retry-delay", "1",
+		"--header", "Idempotency-Key: "+key, "--data", body, url)
+}
+
+// urllib3 retries a POST on broken connections and on answers that say when.
+const urllib3 = `
+import sys, urllib3
+from urllib3.util.retry import Retry
+url, key, body = sys.argv[1:]
+retry = Retry(total=8, backoff_factor=0.1, allowed_methods=None, status_forcelist=[409, 502, 503])
+http = urllib3.PoolManager(retries=retry, timeout=5.0)
+answer = http.request("POST", url, body=body.encode(), headers={"Idempotency-Key": key})
+sys.stdout.write(answer.data.decode())
+`
+
+// Urllib3 sends a POST by Python's urllib3, which retries on its own, and
+// returns the body of the answer.
+func Urllib3(t *testing.T, url, key, body string) string {
+	t.Helper()
+	return output(t, python, "-c", urllib3, url, key, body)
+}
+
+func output(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).Output()
+	if err != nil {
+		message := ""
+		if e, ok := err.(*exec.ExitError); ok {
+			message = string(e.Stderr)
+		}
+		t.Fatalf("%s: %v: %s%s", name, err, out, message)
+	}
+	return string(out)
+}
+
+// Lossy is a network that loses answers: the server gets each request, but the
+// connection breaks before the answer arrives.
+type Lossy struct {
+	// URL to send requests to.
+	URL string
+	// Lost counts the answers that were lost.
+	Lost atomic.Int64
+
+	target string
+	lose   atomic.Int64
+}
+
+// NewLossy starts a lossy network before the server at addr (HOST:PORT).
+func NewLossy(t *testing.T, addr string) *Lossy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	n := &Lossy{URL: "http://" + l.Addr().String(), target: addr}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go n.carry(c.(*net.TCPConn))
+		}
+	}()
+	return n
+}
+
+// Lose makes the next n answers get lost.
+func (l *Lossy) Lose(n int) { l.lose.Store(int64(n)) }
+
+// carry carries the bytes of one connection.
+func (l *Lossy) carry(client *net.TCPConn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", l.target)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() {
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := client.Read(buf)
+			if n > 0 {
+				if _, err := server.Write(buf[:n]); err != nil {
+					return
+				}
+			}
+			if err != nil {
+				server.Close()
+				return
+			}
+		}
+	}()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := server.Read(buf)
+		if n > 0 && l.lose.Add(-1) >= 0 {
+			l.Lost.Add(1)
+			client.SetLinger(0)
+			return
+		}
+		if n > 0 {
+			if _, err := client.Write(buf[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}

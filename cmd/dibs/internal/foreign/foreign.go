@@ -1,0 +1,164 @@
+// Package foreign starts programs that nobody here wrote, for tests: webdis, an
+// HTTP API in C before a Redis server, which has effects that count up; and
+// clients with retries of their own, curl and Python's urllib3.
+package foreign
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// packages are the Debian packages that the programs come from.
+var packages = []string{"webdis", "redis-server", "curl", "python3", "python3-urllib3"}
+
+// python is Debian's own: the one that sees Debian's packages.
+const python = "/usr/bin/python3"
+
+// Need makes sure that the programs are there: it installs them where it may,
+// and otherwise fails the test with the line that does.
+func Need(t *testing.T) {
+	t.Helper()
+	if missing() == "" {
+		return
+	}
+	install := "apt-get install -y --no-install-recommends " + strings.Join(packages, " ")
+	if os.Geteuid() == 0 {
+		if err := installOnce(install); err != nil {
+			t.Fatalf("installing %s failed: %v", missing(), err)
+		}
+	}
+	if name := missing(); name != "" {
+		t.Fatalf("%s is missing; on Debian, as root: %s", name, install)
+	}
+}
+
+// missing returns the name of a program that is not there, or "".
+func missing() string {
+	for _, name := range []string{"webdis", "redis-server", "curl", python} {
+		if _, err := exec.LookPath(name); err != nil {
+			return name
+		}
+	}
+	if exec.Command(python, "-c", "import urllib3").Run() != nil {
+		return "python3-urllib3"
+	}
+	return ""
+}
+
+var (
+	installing sync.Once
+	installErr error
+)
+
+// installOnce installs the packages, with fresh lists if the old ones do not do.
+func installOnce(install string) error {
+	installing.Do(func() {
+		for _, line := range []string{install, "apt-get update", install} {
+			cmd := exec.Command("sh", "-c", line)
+			// No questions, and no services: the tests start their own.
+			cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
+			out, err := cmd.CombinedOutput()
+			if err == nil && line == install {
+				installErr = nil
+				return
+			}
+			if err != nil {
+				installErr = fmt.Errorf("%s: %w: %s", line, err, out[max(0, len(out)-500):])
+			}
+		}
+	})
+	return installErr
+}
+
+// Webdis starts webdis before a Redis server of its own and returns its URL.
+// Both end with the test.
+func Webdis(t *testing.T) string {
+	t.Helper()
+	Need(t)
+	dir := t.TempDir()
+	redis, web := freePort(t), freePort(t)
+	background(t, dir, "redis-server", "--bind", "127.0.0.1", "--port", fmt.Sprint(redis), "--save", "", "--appendonly", "no", "--dir", dir)
+	config, err := json.Marshal(map[string]any{
+		"redis_host": "127.0.0.1", "redis_port": redis, "database": 0,
+		"http_host": "127.0.0.1", "http_port": web, "http_max_request_size": 1 << 20,
+		"threads": 2, "pool_size": 4, "daemonize": false, "websockets": false,
+		"verbosity": 2, "logfile": filepath.Join(dir, "webdis.log"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "webdis.json")
+	if err := os.WriteFile(file, config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	background(t, dir, "webdis", file)
+	url := fmt.Sprintf("http://127.0.0.1:%d", web)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(20 * time.Second)
+	for {
+		if body, err := get(url + "/PING"); err == nil && strings.Contains(body, "PONG") {
+			return url
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("webdis does not answer")
+		}
+	}
+}
+
+// Ask asks webdis for something that changes nothing, and returns what it says.
+func Ask(t *testing.T, url string) string {
+	t.Helper()
+	body, err := get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+func get(url string) (string, error) {
+	res, err := http.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return string(body), err
+}
+
+// background runs a program until the test ends.
+func background(t *testing.T, dir, name string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Dir = dir
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+}
+
+// freePort returns a port that was free a moment ago.
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
