@@ -13,6 +13,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 func (p *program) proxy() *cobra.Command {
@@ -66,21 +67,19 @@ it does not say, it has from the top.
 
 // serve runs the proxy until ctx ends.
 func (p *program) serve(ctx context.Context, c *proxy.Config) error {
+	if err := check(c); err != nil {
+		return err
+	}
 	store, err := stores.Open(ctx, p.storeOf())
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	client, err := dibs.New(store.Store, &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: 4 * time.Second})
+	client, server, err := build(c, store.Store, &lines{w: p.env.Stderr})
 	if err != nil {
-		return usagef("%v", err)
+		return err
 	}
 	defer client.Close()
-	logs := &lines{w: p.env.Stderr}
-	server, err := proxy.New(c, client, logs)
-	if err != nil {
-		return usagef("%v", err)
-	}
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
@@ -104,6 +103,38 @@ func (p *program) serve(ctx context.Context, c *proxy.Config) error {
 		return err
 	}
 	return server.Serve(ctx, l, admin)
+}
+
+// build makes a proxy over a store.
+func build(c *proxy.Config, store dibs.Store, logs io.Writer) (*dibs.Client, *proxy.Server, error) {
+	client, err := dibs.New(store, &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: storeLimit})
+	if err != nil {
+		return nil, nil, usagef("%v", err)
+	}
+	server, err := proxy.New(c, client, logs)
+	if err != nil {
+		client.Close()
+		return nil, nil, usagef("%v", err)
+	}
+	return client, server, nil
+}
+
+// storeLimit bounds one call of the store.
+const storeLimit = 4 * time.Second
+
+// check builds the proxy once over a store in memory, so that what is wrong with
+// the configuration is said before a store is opened, and perhaps made.
+func check(c *proxy.Config) error {
+	store, err := memstore.New(nil)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	client, _, err := build(c, store, io.Discard)
+	if err != nil {
+		return err
+	}
+	return client.Close()
 }
 
 // lines makes a writer safe for several logs, each of which writes whole lines.

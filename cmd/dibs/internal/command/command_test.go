@@ -1,0 +1,282 @@
+package command
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/sqlitestore"
+)
+
+// call runs the program in this process.
+func call(t *testing.T, env map[string]string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = Run(t.Context(), args, Env{
+		Stdin:  strings.NewReader("y\n"),
+		Stdout: &out, Stderr: &errs,
+		Getenv: func(name string) string { return env[name] },
+	})
+	return code, out.String(), errs.String()
+}
+
+// TestUsage: what is wrong with a command line is said, with 64, and nothing is
+// done.
+func TestUsage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	tests := []struct {
+		args string
+		want string
+	}{
+		{"--nonsense", "unknown flag: --nonsense"},
+		{"prxy", "unknown command"},
+		{"proxy", "upstream: it is missing"},
+		{"proxy --upstream http://x --nonsense", "unknown flag"},
+		{"proxy --upstream http://x extra", "extra"},
+		{"proxy --upstream ftp://x", "http, https or h2c"},
+		{"proxy --upstream http://x --lease 1", "lease"},
+		{"proxy --upstream http://x --lease 10ms", "at least 1s"},
+		{"proxy --upstream http://x --store nonsense", "the known ones are memory:, sqlite:PATH"},
+		{"proxy --upstream http://x --store redis://h", `"redis" is unknown; the known ones are memory:, sqlite:PATH`},
+		{"proxy --upstream http://x --namespace a\x01b --store memory:", "namespace"},
+		{"proxy --config missing.yaml", "missing.yaml"},
+		{"proxy --upstream http://x --access-log perhaps", "neither on nor off"},
+		{"proxy --upstream http://x --methods GET --store memory:", "GET cannot be guarded"},
+		{"show", "name what is meant, once: KEY, --id ID or --glob PATTERN"},
+		{"show a b", "at most 1"},
+		{"show a --id aaaaaaaaaaaaaaaa", "once"},
+		{"show --id short", "is not an ID"},
+		{"show --glob=", "the pattern is empty"},
+		{"show --key=", "the key is empty"},
+		{"show k --store memory:", "nothing to look into"},
+		{"settle k", "say how it ended"},
+		{"settle k --status 200 --rerun", "say how it ended"},
+		{"settle k --status 99", "not the status of an answer"},
+		{"settle k --rerun --body x", "no meaning with --rerun"},
+		{"settle k --status 200 --body x --body-file y", "there is a body already"},
+		{"settle k --status 200 --header nonsense", "Name: value"},
+		{"settle k --status 200 --retention 1ms", "retention"},
+		{"forget", "name what is meant"},
+		{"demo --store memory:", "has one process only"},
+		{"version extra", "extra"},
+	}
+	for _, test := range tests {
+		t.Run(test.args, func(t *testing.T) {
+			code, stdout, stderr := call(t, nil, strings.Fields(test.args)...)
+			if code != 64 || stdout != "" || !strings.Contains(stderr, test.want) || !strings.HasPrefix(stderr, "dibs") {
+				t.Errorf("%d %q %q; want 64 and %q", code, stdout, stderr, test.want)
+			}
+		})
+	}
+	if left, _ := os.ReadDir("."); len(left) != 0 {
+		t.Errorf("there are files now: %v", left)
+	}
+}
+
+// TestHelp: each command has a page with an example, on stdout, and ends with 0.
+func TestHelp(t *testing.T) {
+	for _, args := range []string{"", "--help", "proxy --help", "show --help", "settle --help", "forget --help", "demo --help", "version --help"} {
+		code, stdout, stderr := call(t, nil, strings.Fields(args)...)
+		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:\n") {
+			t.Errorf("dibs %s: %d %q %q", args, code, stdout, stderr)
+		}
+		if !strings.Contains(stdout, "Examples:\n") && !strings.HasPrefix(args, "version") {
+			t.Errorf("dibs %s has no example", args)
+		}
+		for line := range strings.Lines(stdout) {
+			if strings.Contains(line, "\t") {
+				t.Errorf("dibs %s: a line has a tab: %q", args, line)
+			}
+		}
+	}
+	if code, stdout, _ := call(t, nil, "version"); code != 0 || !strings.HasPrefix(stdout, "dibs ") || strings.Count(stdout, "\n") != 1 {
+		t.Errorf("version: %d %q", code, stdout)
+	}
+}
+
+// leave makes a store with a key in each state. It returns the store's URL and
+// the ID of the attempt whose outcome is unknown.
+func leave(t *testing.T) (url, unknown string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "dibs.db")
+	store, err := sqlitestore.Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	record, err := idempotency.EncodeAnswer(&idempotency.Answer{Status: 201, Body: []byte("hello")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dibs.New(store, &dibs.Options{Label: "a test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	acquire := func(key string, o *dibs.AcquireOptions) *dibs.Lease {
+		lease, err := client.Acquire(t.Context(), key, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(acquire(scope+"done", nil).Complete(t.Context(), record, time.Hour))
+	must(acquire("urn:dibs:claim:not-an-id", nil).Complete(t.Context(), []byte("raw"), time.Hour))
+	must(acquire("-v", nil).Complete(t.Context(), []byte("raw"), time.Hour))
+	must(acquire("evil \x1b[2J\u202ekey", nil).Complete(t.Context(), []byte("raw"), time.Hour))
+	must(acquire("bytes \xff\x00", nil).Complete(t.Context(), []byte("raw"), time.Hour))
+	must(acquire("abandoned", nil).Abandon(t.Context()))
+	lost := acquire(scope+"unknown", &dibs.AcquireOptions{AtMostOnce: true})
+	must(lost.Abandon(t.Context()))
+	return "sqlite:" + path, lost.ID()
+}
+
+// scope is how the keys of one client and host begin.
+const scope = "http:AAAAAAAAAAAAAAAAAAAAAA:"
+
+// TestShow: what operators see.
+func TestShow(t *testing.T) {
+	url, unknown := leave(t)
+	tests := []struct {
+		name   string
+		args   []string
+		code   int
+		has    []string
+		hasNot []string
+	}{
+		{"an answer", []string{"show", scope + "done"}, 0, []string{"done", "HTTP 201 with a body of 5 bytes", "kept for 1h0m0s more"}, []string{"hello"}},
+		{"by the client's part of it", []string{"show", "done"}, 1, []string{"there is no record or holder of the key done", scope + "done"}, nil},
+		{"nothing", []string{"show", "nothing"}, 1, []string{"there is no record or holder of the key nothing"}, []string{"clients"}},
+		{"another namespace", []string{"show", scope + "done", "--namespace", "shop"}, 1, []string{"in the namespace shop"}, nil},
+		{"an unknown outcome", []string{"show", "urn:dibs:claim:" + unknown}, 0, []string{scope + "unknown", "unknown: it may or may not", "id " + unknown, "(a test)"}, nil},
+		{"an unknown outcome, by --id", []string{"show", "--id", unknown}, 0, []string{scope + "unknown"}, nil},
+		{"an ID that nobody has", []string{"show", "--id", "aaaaaaaaaaaaaaaa"}, 1, []string{"the attempt aaaaaaaaaaaaaaaa"}, nil},
+		{"a key that looks like an ID, but is none", []string{"show", "urn:dibs:claim:not-an-id"}, 0, []string{"done"}, nil},
+		{"a key that begins with -", []string{"show", "--key=-v"}, 0, []string{"-v", "3 bytes"}, nil},
+		{"a pattern", []string{"show", "--glob", "*:d?ne"}, 0, []string{scope + "done"}, []string{"unknown"}},
+		{"a pattern that matches nothing", []string{"show", "--glob", "x*"}, 1, []string{"a key that matches x*"}, nil},
+		{"what would play with the terminal", []string{"show", "--glob", "evil*"}, 0, []string{`evil \x1b[2J\u202ekey`}, []string{"\x1b", "\u202e"}},
+		{"an abandoned key", []string{"show", "abandoned"}, 0, []string{"abandoned", "lease      ran out"}, nil},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			code, stdout, stderr := call(t, map[string]string{"DIBS_STORE": url}, test.args...)
+			all := stdout + stderr
+			if code != test.code {
+				t.Errorf("it ended with %d: %s", code, all)
+			}
+			for _, want := range test.has {
+				if !strings.Contains(all, want) {
+					t.Errorf("%q is not in %q", want, all)
+				}
+			}
+			for _, no := range test.hasNot {
+				if strings.Contains(all, no) {
+					t.Errorf("%q is in %q", no, all)
+				}
+			}
+		})
+	}
+}
+
+// TestShowJSON: one object a line, with the fields that are promised.
+func TestShowJSON(t *testing.T) {
+	url, unknown := leave(t)
+	code, stdout, stderr := call(t, nil, "show", "--glob", "*", "--json", "--store", url)
+	if code != 0 || stderr != "" || strings.Count(stdout, "\n") != 7 {
+		t.Fatalf("%d %q %q", code, stdout, stderr)
+	}
+	entries := make(map[string]map[string]any)
+	for line := range strings.Lines(stdout) {
+		var e map[string]any
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		key, ok := e["key"].(string)
+		if !ok {
+			key = fmt.Sprint("base64 ", e["key_base64"])
+		}
+		entries[key] = e
+	}
+	if e := entries["base64 Ynl0ZXMg/wA="]; e == nil || e["key"] != nil {
+		t.Errorf("a key of bytes: %v", e)
+	}
+	done := entries[scope+"done"]
+	record, _ := done["record"].(map[string]any)
+	if done["state"] != "done" || done["namespace"] != "" || record["status"] != 201.0 || record["bytes"].(float64) < 5 ||
+		record["left_ms"].(float64) > 3.6e6 || record["age_ms"] == nil || len(fmt.Sprint(done["id"])) != 16 {
+		t.Errorf("done: %v", done)
+	}
+	lost := entries[scope+"unknown"]
+	holder, _ := lost["holder"].(map[string]any)
+	if lost["state"] != "unknown" || lost["id"] != unknown || lost["attempt"] != 1.0 || lost["fence"].(float64) == 0 || lost["left_ms"].(float64) > 0 ||
+		holder["label"] != "a test" || holder["pid"] != float64(os.Getpid()) || holder["host"] == "" {
+		t.Errorf("unknown: %v", lost)
+	}
+	if _, err := time.Parse(time.RFC3339, fmt.Sprint(holder["since"])); err != nil {
+		t.Errorf("since: %v", err)
+	}
+	if entries["abandoned"]["state"] != "abandoned" {
+		t.Errorf("abandoned: %v", entries["abandoned"])
+	}
+}
+
+// TestSettle: an unknown outcome is settled once, by whoever says yes.
+func TestSettle(t *testing.T) {
+	url, unknown := leave(t)
+	steps := []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"settle", unknown, "--rerun"}, 1, "there is no record or holder of the key " + unknown},
+		{[]string{"settle", "--id", unknown, "--rerun"}, 1, "stdin is not a terminal"},
+		{[]string{"settle", scope + "done", "--rerun", "--yes"}, 1, "is not unknown, it is done"},
+		{[]string{"settle", "nothing", "--rerun", "--yes"}, 1, "there is no record"},
+		{[]string{"settle", "--id", unknown, "--status", "204", "--body-file", "-", "--header", "X-A: b", "--yes"}, 0, "retries are answered 204"},
+		{[]string{"settle", "--id", unknown, "--rerun", "--yes"}, 1, "nobody"},
+		{[]string{"show", scope + "unknown"}, 0, "HTTP 204"},
+		{[]string{"forget", scope + "unknown"}, 1, "stdin is not a terminal"},
+		{[]string{"forget", scope + "unknown", "abandoned", "nothing", "--yes"}, 1, "there is no record or holder of the key nothing"},
+		{[]string{"show", scope + "unknown"}, 1, "there is no record"},
+		{[]string{"show", "abandoned"}, 1, "there is no record"},
+		{[]string{"forget", "--key=-v", "--yes"}, 0, "-v is forgotten"},
+	}
+	for _, step := range steps {
+		code, stdout, stderr := call(t, nil, append(step.args, "--store", url)...)
+		if step.want == "nobody" {
+			step.want = "" // the wording depends on what is left of the attempt
+		}
+		if code != step.code || !strings.Contains(stdout+stderr, step.want) {
+			t.Errorf("%v: %d %s%s; want %d and %q", step.args, code, stdout, stderr, step.code, step.want)
+		}
+	}
+}
+
+func TestGlob(t *testing.T) {
+	for _, test := range []struct {
+		pattern, text string
+		want          bool
+	}{
+		{"*", "", true}, {"*", "abc", true}, {"a*c", "abc", true}, {"a*c", "ac", true}, {"a*c", "abd", false},
+		{"a?c", "abc", true}, {"a?c", "ac", false}, {"*b*b*", "abab", true}, {"*bb*", "abab", false}, {"", "", true},
+		{"", "a", false}, {"a", "", false}, {"*a", "aaab", false}, {"*ab", "aaab", true}, {"**", "x", true}, {"[a]", "a", false},
+	} {
+		if got := glob(test.pattern, test.text); got != test.want {
+			t.Errorf("glob(%q, %q) = %v", test.pattern, test.text, got)
+		}
+	}
+}
