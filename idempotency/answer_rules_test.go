@@ -81,8 +81,12 @@ var answerRules = []rule{
 				w.(http.Flusher).Flush()
 				_, _ = fmt.Fprint(w, "<html>")
 			},
-			"long":    func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, long) },
-			"copied":  func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, strings.NewReader(long)) },
+			"long": func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, long) },
+			"copied": func(w http.ResponseWriter, r *http.Request) {
+				if n, err := io.Copy(w, onlyReader{strings.NewReader(long)}); n != int64(len(long)) || err != nil {
+					t.Errorf("copied %d bytes, %v", n, err)
+				}
+			},
 			"nothing": func(w http.ResponseWriter, r *http.Request) {},
 			"declared": func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Content-Length", "5")
@@ -332,7 +336,7 @@ var answerRules = []rule{
 		for _, n := range []int{100, 101, 5000, 200000} {
 			for name, write := range map[string]func(io.Writer, string){
 				"written": func(w io.Writer, s string) { _, _ = w.Write([]byte(s)) },
-				"copied":  func(w io.Writer, s string) { _, _ = io.Copy(w, strings.NewReader(s)) },
+				"copied":  func(w io.Writer, s string) { _, _ = io.Copy(w, onlyReader{strings.NewReader(s)}) },
 				"bytewise": func(w io.Writer, s string) {
 					for i := range min(len(s), 300) {
 						_, _ = io.WriteString(w, s[i:i+1])
@@ -450,6 +454,9 @@ var answerRules = []rule{
 		}
 	}},
 }
+
+// onlyReader hides that a reader can write itself.
+type onlyReader struct{ io.Reader }
 
 // watcher calls sent, once, before the first byte leaves.
 type watcher struct {

@@ -125,7 +125,7 @@ var controlRules = []rule{
 			"header":  func(w http.ResponseWriter) { w.WriteHeader(http.StatusCreated) },
 			"body":    func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) },
 			"string":  func(w http.ResponseWriter) { _, _ = io.WriteString(w, "x") },
-			"copy":    func(w http.ResponseWriter) { _, _ = io.Copy(w, strings.NewReader("x")) },
+			"copy":    func(w http.ResponseWriter) { _, _ = io.Copy(w, onlyReader{strings.NewReader("x")}) },
 			"flush":   func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
 			"trailer": func(w http.ResponseWriter) {
 				w.Header().Set("Trailer", "Idempotency-Control")

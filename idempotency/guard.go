@@ -83,6 +83,7 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 // deriveKey asks Options.Key. It reports false when the request has been
 // served.
 func (v *visit) deriveKey(key *string) bool {
+	v.shown = true // who was given the body may keep it
 	var err error
 	*key, err = v.m.options.Key(v.r, v.body.section())
 	if err == nil && *key != "" {
@@ -135,6 +136,7 @@ func (v *visit) serve(key string) {
 	if m.options.Observer != nil {
 		v.event.Key = dibs.Key{Name: v.name}.Digest()
 	}
+	v.shown = v.shown || m.options.Fingerprint.Func != nil
 	v.print, v.scratch.record, err = m.options.Fingerprint.of(v.r, &v.body, v.scratch.record)
 	if err != nil {
 		v.event.Err = err
@@ -314,6 +316,11 @@ func (v *visit) unavailable(err error) {
 		return
 	}
 	v.m.counts.bypassed.Add(1)
+	if v.turn {
+		// Whoever waits next need not wait for this run, which guards nothing.
+		v.turn = false
+		v.m.table.hand(v.name, nil)
+	}
 	start := time.Now()
 	ended := false
 	defer func() {

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -296,7 +297,8 @@ func (v *visit) replay(record []byte) {
 // sendStored sends a stored answer with framing of its own.
 func (v *visit) sendStored(msg *message) {
 	h := v.w.Header()
-	values := make([]string, 0, 16)
+	// All values share one piece of memory.
+	values := make([]string, 0, bytes.Count(msg.headLines, lineEnd)+1)
 	last := ""
 	msg.header(func(name, value string) {
 		values = append(values, value)
@@ -322,7 +324,8 @@ func (v *visit) sendStored(msg *message) {
 			}
 		})
 	case bodyAllowed(msg.status):
-		h["Content-Length"] = []string{strconv.Itoa(len(msg.body))}
+		values = append(values, strconv.Itoa(len(msg.body)))
+		h["Content-Length"] = values[len(values)-1:]
 	default:
 		delete(h, "Content-Length")
 	}
@@ -335,6 +338,8 @@ func (v *visit) sendStored(msg *message) {
 		msg.trailer(func(name, value string) { h[name] = append(h[name], value) })
 	}
 }
+
+var lineEnd = []byte("\r\n")
 
 // replayedTrue is the value of Idempotent-Replayed. It is shared: nobody
 // changes a value in place.

@@ -125,8 +125,8 @@ type Options struct {
 	// Default: DefaultConflictStatus.
 	ConflictStatus int
 
-	// MaxStored is how many bytes of an answer's body are kept. Default:
-	// DefaultMaxStored.
+	// MaxStored is how many bytes of an answer's body are kept; at most 1 GiB.
+	// Default: DefaultMaxStored.
 	MaxStored int64
 	// OnOversize says what a longer answer leaves behind. Default: Tombstone.
 	OnOversize Oversize
@@ -163,6 +163,9 @@ type Options struct {
 	// known, on the request's goroutine. It must not block. Default: none.
 	Observer func(Event)
 }
+
+// mostStored bounds Options.MaxStored: answers are kept in memory for a while.
+const mostStored = 1 << 30
 
 // safeMethods are never guarded.
 var safeMethods = []string{http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace}
@@ -235,8 +238,8 @@ func (o *Options) validate() error {
 		return fmt.Errorf("idempotency: Options.MaxBody is %d; it must not be negative", o.MaxBody)
 	case o.MaxMemory < 0:
 		return fmt.Errorf("idempotency: Options.MaxMemory is %d; it must not be negative", o.MaxMemory)
-	case o.MaxStored < 0:
-		return fmt.Errorf("idempotency: Options.MaxStored is %d; it must not be negative", o.MaxStored)
+	case o.MaxStored < 0 || o.MaxStored > mostStored:
+		return fmt.Errorf("idempotency: Options.MaxStored is %d; it must be 0 to %d", o.MaxStored, mostStored)
 	case o.Lease < time.Second:
 		return fmt.Errorf("idempotency: Options.Lease is %v; it must be at least 1s", o.Lease)
 	case o.Retention < time.Second || o.Retention > MaxRetention:

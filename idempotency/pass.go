@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"time"
 )
 
 // A passer is the ResponseWriter of a handler that is not guarded. All it does
@@ -81,17 +80,5 @@ func (p *passer) Push(target string, o *http.PushOptions) error {
 	return push(p.ResponseWriter, target, o)
 }
 
-func (p *passer) SetReadDeadline(t time.Time) error {
-	return http.NewResponseController(p.ResponseWriter).SetReadDeadline(t)
-}
-
-func (p *passer) SetWriteDeadline(t time.Time) error {
-	return http.NewResponseController(p.ResponseWriter).SetWriteDeadline(t)
-}
-
-func (p *passer) EnableFullDuplex() error {
-	return http.NewResponseController(p.ResponseWriter).EnableFullDuplex()
-}
-
-// Unwrap serves http.ResponseController.
+// Unwrap serves http.ResponseController for what is not here.
 func (p *passer) Unwrap() http.ResponseWriter { return p.ResponseWriter }

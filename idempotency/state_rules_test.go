@@ -157,6 +157,42 @@ var stateRules = []rule{
 			g.ran(1)
 			other.ran(0)
 		})
+		// When another process was next, its answer serves those who wait here.
+		synctest.Test(t, func(t *testing.T) {
+			o := &idempotency.Options{Wait: time.Minute}
+			gate, gate2 := newGate(), newGate()
+			g := newRig(t, o, func(w http.ResponseWriter, r *http.Request) {
+				gate.entered <- r
+				<-gate.open
+				w.WriteHeader(http.StatusBadGateway)
+			})
+			other := newRigOn(t, g.store, o, gate2.ServeHTTP)
+			first := g.sendLater()
+			<-gate.entered
+			next := other.sendLater()
+			synctest.Wait()
+			var here []<-chan *httptest.ResponseRecorder
+			for range 5 {
+				here = append(here, g.sendLater())
+			}
+			synctest.Wait()
+			close(gate.open)
+			isFresh(t, <-first, 502)
+			<-gate2.entered
+			synctest.Wait()
+			asked := g.store.claims.Load()
+			close(gate2.open)
+			answer := <-next
+			isFresh(t, answer, 201)
+			for _, d := range here {
+				isReplay(t, <-d, answer)
+			}
+			if n := g.store.claims.Load() - asked; n > 1 {
+				t.Errorf("five that wait in one process asked the store %d times", n)
+			}
+			g.ran(1)
+			other.ran(1)
+		})
 		// Not longer than that; a client that leaves gives its place up.
 		synctest.Test(t, func(t *testing.T) {
 			gate := newGate()

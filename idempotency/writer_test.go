@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/idempotency"
 )
 
 func TestWriterOfGuardedHandler(t *testing.T) {
@@ -40,8 +42,12 @@ func TestWriterOfGuardedHandler(t *testing.T) {
 	server.Start()
 	res, _, err := wire(t, server)
 	server.Close()
-	if err != nil || res.StatusCode != http.StatusCreated {
-		t.Errorf("answered %v, %v", res, err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusCreated {
+		t.Errorf("answered %v", res.Status)
 	}
 	if !strings.Contains(said.String(), "superfluous response.WriteHeader call from github.com/dibs-go/dibs/idempotency_test.TestWriterOfGuardedHandler") {
 		t.Errorf("logged %q", said.String())
@@ -87,4 +93,88 @@ func TestWriterOfPassedHandler(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(text), "hello") {
 		t.Errorf("upgraded to %q, %v", text, err)
 	}
+}
+
+// TestCopyToClientThatLeft: a copy that streams goes on to its end when the
+// client is gone, and tells the source's errors from the client's.
+func TestCopyToClientThatLeft(t *testing.T) {
+	for _, broken := range []bool{false, true} {
+		text := strings.Repeat("x", 100_000)
+		source := io.Reader(strings.NewReader(text))
+		if broken {
+			source = io.MultiReader(source, errReader{})
+		}
+		g := newRig(t, &idempotency.Options{MaxStored: 10}, func(w http.ResponseWriter, r *http.Request) {
+			n, err := io.Copy(w, onlyReader{source})
+			if n != int64(len(text)) || (err != nil) != broken {
+				t.Errorf("copied %d bytes, %v", n, err)
+			}
+			if broken {
+				panic(http.ErrAbortHandler)
+			}
+		})
+		w := &deaf{ResponseRecorder: httptest.NewRecorder()}
+		func() {
+			defer func() { _ = recover() }()
+			g.h.ServeHTTP(w, request())
+		}()
+		if broken {
+			continue
+		}
+		isProblem(t, g.send(), "answer-not-kept", 410)
+	}
+}
+
+// deaf is the ResponseWriter of a client that left after the first bytes.
+type deaf struct {
+	*httptest.ResponseRecorder
+	n int
+}
+
+func (w *deaf) Write(p []byte) (int, error) {
+	if w.n += len(p); w.n > 40_000 {
+		return 0, io.ErrClosedPipe
+	}
+	return len(p), nil
+}
+
+// TestHeadersOfOuterHandlers: what handlers around the middleware have set is
+// part of the answer, once, and survives a refusal after the handler ran.
+func TestHeadersOfOuterHandlers(t *testing.T) {
+	fails := false
+	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Add("Vary", "Accept")
+		w.Header().Set("X-Inner", "1")
+		if fails {
+			idempotency.Fail(r.Context(), idempotency.HungUp)
+		}
+	})
+	outer := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Vary", "Origin")
+		g.h.ServeHTTP(w, r)
+	})
+	for i := range 2 {
+		w := httptest.NewRecorder()
+		outer.ServeHTTP(w, request())
+		if got := w.Header()["Vary"]; len(got) != 2 || got[0] != "Origin" || got[1] != "Accept" {
+			t.Errorf("answer %d: Vary %q", i, got)
+		}
+	}
+	fails = true
+	w := httptest.NewRecorder()
+	outer.ServeHTTP(w, request(withKey("other")))
+	isProblem(t, w, "origin-hung-up", 502)
+	if got := w.Header()["Vary"]; len(got) != 1 || w.Header().Get("X-Inner") != "" {
+		t.Errorf("refused with %v", w.Header())
+	}
+}
+
+// TestNestedMiddleware: a handler may be guarded twice.
+func TestNestedMiddleware(t *testing.T) {
+	inner := newRig(t, nil, nil)
+	outer := newRig(t, nil, inner.h.ServeHTTP)
+	first := outer.send()
+	isFresh(t, first, 201)
+	isReplay(t, outer.send(), first)
+	inner.ran(1)
 }
