@@ -22,6 +22,7 @@ type batcher[Q, A any] struct {
 	call     func(context.Context, []Q, []A) error
 	timeout  time.Duration
 	direct   bool
+	instant  bool
 	size     int
 	parallel int
 	singles  sync.Pool // of *single[Q, A]
@@ -55,6 +56,7 @@ func newBatcher[Q, A any](b Batching, timeout time.Duration, call func(context.C
 		call:     call,
 		timeout:  timeout,
 		direct:   b.Direct,
+		instant:  b.Immediate,
 		size:     cmp.Or(b.Size, defaultBatch),
 		parallel: cmp.Or(b.Parallel, 1),
 	}
@@ -104,6 +106,11 @@ func (b *batcher[Q, A]) alone(ctx context.Context, q Q) (a A, sent time.Time, er
 		s = new(single[Q, A])
 	}
 	s.q[0] = q
+	if !b.instant {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, b.timeout)
+		defer cancel()
+	}
 	sent = time.Now()
 	err = b.call(ctx, s.q[:], s.a[:])
 	a = s.a[0]

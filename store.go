@@ -241,8 +241,12 @@ type Batcher interface {
 // Batching says how a Client should call a Store.
 type Batching struct {
 	// Direct makes every call on its own, at once, on the caller's goroutine:
-	// right for a store that answers without leaving the process.
+	// right for a store that answers without leaving the process, or that
+	// batches by itself.
 	Direct bool
+	// Immediate says that a call never waits for anything, so that no time
+	// limit has to be put on it.
+	Immediate bool
 	// Size is how many elements one call may have; 512 when 0.
 	Size int
 	// Parallel is how many calls of one kind may be under way; 1 when 0.

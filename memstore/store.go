@@ -154,7 +154,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 
 // Batching implements dibs.Batcher: each call is made at once, on the caller's
 // goroutine, because an answer takes less time than waiting for company.
-func (s *Store) Batching() dibs.Batching { return dibs.Batching{Direct: true} }
+func (s *Store) Batching() dibs.Batching { return dibs.Batching{Direct: true, Immediate: true} }
 
 // usable returns why the store cannot be used.
 func (s *Store) usable(ctx context.Context) error {
