@@ -43,7 +43,7 @@ func (p *passage) send(base *http.Transport, req *http.Request, body *lastingBod
 	// net/http must not be able to read the body again.
 	sent.GetBody = nil
 	if body != nil {
-		sent.Body = body
+		sent.Body = body.reader()
 	}
 	res, err := base.RoundTrip(&sent)
 	if err != nil {

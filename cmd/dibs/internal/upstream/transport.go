@@ -123,7 +123,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return res, nil
 	}
-	body := newLastingBody(req)
+	body, err := newLastingBody(req)
+	if err != nil {
+		return nil, failure(req, Unreached, err)
+	}
 	for i := 1; ; i++ {
 		p := &passage{lineEnd: len(req.Method) + 1, strip: stripped(req)}
 		res, err := p.send(t.base, req, body)

@@ -1,0 +1,134 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/sqlitestore"
+)
+
+// BenchmarkProxy compares first requests and replays with a tuned ReverseProxy
+// that guards nothing: 32 clients, a small request and a small answer.
+func BenchmarkProxy(b *testing.B) {
+	origin := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		io.WriteString(w, `{"id":"ch_1","amount":700,"currency":"eur","status":"succeeded"}`)
+	})}
+	l := benchListen(b)
+	go origin.Serve(l)
+	defer origin.Close()
+	target := "http://" + l.Addr().String()
+
+	b.Run("reverseproxy", func(b *testing.B) {
+		u, _ := url.Parse(target)
+		s := &http.Server{Handler: &httputil.ReverseProxy{
+			Rewrite:    func(r *httputil.ProxyRequest) { r.SetURL(u); r.Out.Host = r.In.Host },
+			Transport:  &http.Transport{MaxIdleConnsPerHost: 1024, DisableCompression: true},
+			BufferPool: buffers,
+		}}
+		l := benchListen(b)
+		go s.Serve(l)
+		defer s.Close()
+		benchClients(b, "http://"+l.Addr().String(), func(int64) string { return "" })
+	})
+	memory, err := memstore.New(nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	file, err := sqlitestore.Open(filepath.Join(b.TempDir(), "dibs.db"), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer file.Close()
+	for _, store := range []struct {
+		name string
+		dibs.Store
+	}{{"memory", memory}, {"sqlite", file}} {
+		addr := benchProxy(b, store.Store, target)
+		b.Run("unguarded/"+store.name, func(b *testing.B) { benchClients(b, addr, func(int64) string { return "" }) })
+		run := atomic.Int64{}
+		b.Run("miss/"+store.name, func(b *testing.B) {
+			n := strconv.FormatInt(run.Add(1), 10) + "-"
+			benchClients(b, addr, func(i int64) string { return n + strconv.FormatInt(i, 10) })
+		})
+		b.Run("replay/"+store.name, func(b *testing.B) {
+			benchClients(b, addr, func(i int64) string { return "replay-" + strconv.FormatInt(i%256, 10) })
+		})
+	}
+}
+
+func benchListen(b *testing.B) net.Listener {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	return l
+}
+
+// benchProxy starts a proxy as dibs proxy does, without its access log.
+func benchProxy(b *testing.B, store dibs.Store, target string) string {
+	b.Helper()
+	c := &Config{Policy: defaultPolicy()}
+	c.Upstream = target
+	client, err := dibs.New(store, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := New(c, client, io.Discard)
+	if err != nil {
+		b.Fatal(err)
+	}
+	l := benchListen(b)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); s.Serve(ctx, l, nil) }()
+	b.Cleanup(func() { cancel(); <-done; client.Close() })
+	return "http://" + l.Addr().String()
+}
+
+// benchClients sends POSTs from 32 connections.
+func benchClients(b *testing.B, addr string, key func(int64) string) {
+	transport := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
+	defer transport.CloseIdleConnections()
+	var n atomic.Int64
+	b.SetParallelism(16)
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			req, err := http.NewRequest(http.MethodPost, addr+"/charges", strings.NewReader(`{"amount":700}`))
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			if k := key(n.Add(1)); k != "" {
+				req.Header["Idempotency-Key"] = []string{k}
+			}
+			res, err := transport.RoundTrip(req)
+			if err != nil {
+				b.Error(err)
+				return
+			}
+			io.Copy(io.Discard, res.Body)
+			res.Body.Close()
+			if res.StatusCode >= 500 {
+				b.Errorf("status %d", res.StatusCode)
+				return
+			}
+		}
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "req/s")
+}
