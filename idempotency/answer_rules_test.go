@@ -99,6 +99,13 @@ var answerRules = []rule{
 				w.Header().Set("X-B", "after")
 				_, _ = fmt.Fprint(w, "x")
 			},
+			"header changed before it streams": func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("X-A", "before")
+				w.WriteHeader(http.StatusOK)
+				w.Header().Set("X-A", "after")
+				w.(http.Flusher).Flush()
+				_, _ = fmt.Fprint(w, "x")
+			},
 			"trailers": func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Trailer", "X-Sum, X-Count")
 				w.Header().Set("Content-Length", "4")

@@ -89,6 +89,7 @@ var controlRules = []rule{
 				{[]string{"no-store", "max-age=60"}, 200, 0, 0},
 				{[]string{" max-age=60 , "}, 200, time.Minute, 0},
 				{[]string{"max-age=60, max-age=30"}, 200, 30 * time.Second, 0},
+				{[]string{"max-age=30", "max-age=60"}, 200, 30 * time.Second, 0},
 				{[]string{"max-age=60"}, 500, 0, 0},
 				{[]string{"max-age=-1"}, 200, 24 * time.Hour, 1},
 				{[]string{"max-age=soon"}, 200, 24 * time.Hour, 1},

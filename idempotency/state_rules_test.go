@@ -119,7 +119,8 @@ var stateRules = []rule{
 					t.Errorf("instance %q of a conflict", p.Instance)
 				}
 				retryAfter(t, g.send(), 30)
-				retryAfter(t, other.send(), 30)
+				// A holder that lives is known to renew every third of its lease.
+				retryAfter(t, other.send(), 11)
 				time.Sleep(time.Second)
 			}
 			isProblem(t, other.send(), "in-progress", 429)
@@ -302,7 +303,15 @@ var stateRules = []rule{
 				attempts <- lease.Attempt()
 			}
 			g := newRig(t, nil, h)
-			crash(t, g, func() { g.send() })
+			dead := newRigOn(t, g.store, nil, nil)
+			crash(t, g, func() {
+				g.send()
+				time.Sleep(15 * time.Second)
+				// One that has not renewed for so long is waited for to the end.
+				if n := retryAfter(t, dead.send(), 30); n < 14 || n > 16 {
+					t.Errorf("Retry-After %d for a dead holder's lease of 15s more", n)
+				}
+			})
 			if got := <-attempts; got != 1 {
 				t.Errorf("the first attempt is number %d", got)
 			}

@@ -94,6 +94,20 @@ func TestBatchedStore(t *testing.T) {
 	})
 }
 
+// TestBatchedStoreAfterLimit: a handler that took all of its time has its
+// answer stored at once all the same.
+func TestBatchedStoreAfterLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var event idempotency.Event
+		_, _, h := newBatched(t, &idempotency.Options{HandlerLimit: time.Second, Observer: func(e idempotency.Event) { event = e }},
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+		isFresh(t, sendTo(h), 200)
+		if !event.Stored || event.StoreFailed {
+			t.Errorf("observed %+v", event)
+		}
+	})
+}
+
 func TestBatchedStorm(t *testing.T) {
 	var mu sync.Mutex
 	runs := make(map[string]int)
@@ -264,7 +278,6 @@ func TestReverseProxy(t *testing.T) {
 		}
 	}))
 	defer origin.Close()
-	origin.Config.ErrorLog = newLog(io.Discard)
 	target, err := url.Parse(origin.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -297,6 +310,9 @@ func TestReverseProxy(t *testing.T) {
 		server.Start()
 		for i, want := range []int{test.first, test.second} {
 			res, body, err := wire(t, server, withTarget(test.path))
+			if res != nil {
+				_ = res.Body.Close()
+			}
 			if want == 0 {
 				if err == nil {
 					t.Errorf("%s: answer %d: %v %q; the transfer must break", test.path, i, res.Status, body)
