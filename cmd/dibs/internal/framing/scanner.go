@@ -69,10 +69,15 @@ func (s *Scanner) Scan(p []byte) {
 				s.keep(p)
 				return
 			}
-			s.keep(p[:end])
+			if s.size == 0 && end <= len(s.line) {
+				// The usual case needs no copy.
+				s.endLine(p[:end], false)
+			} else {
+				s.keep(p[:end])
+				s.endLine(s.line[:s.n], s.size > s.n)
+				s.n, s.size = 0, 0
+			}
 			p = p[end+1:]
-			s.endLine()
-			s.n, s.size = 0, 0
 		}
 	}
 }
@@ -97,20 +102,20 @@ func (s *Scanner) keep(p []byte) {
 	copy(s.tail[len(s.tail)-len(p):], p)
 }
 
-// endLine acts on a line that is complete, without its '\n'.
-func (s *Scanner) endLine() {
-	line := s.line[:s.n]
-	if s.size == s.n {
-		line = bytes.TrimSuffix(line, []byte{'\r'})
+// endLine acts on a line that is complete, without its '\n'. cut says that only
+// its beginning was kept, and its tail.
+func (s *Scanner) endLine(line []byte, cut bool) {
+	if n := len(line); !cut && n > 0 && line[n-1] == '\r' {
+		line = line[:n-1]
 	}
 	switch s.state {
 	case start:
 		if len(line) > 0 {
-			s.begin(line)
+			s.begin(line, cut)
 		}
 	case header:
 		if len(line) > 0 {
-			s.field(line)
+			s.field(line, cut)
 		} else {
 			s.headerDone()
 		}
@@ -126,26 +131,34 @@ func (s *Scanner) endLine() {
 }
 
 // begin starts a header block after its request line.
-func (s *Scanner) begin(line []byte) {
-	if bytes.Equal(line, []byte("PRI * HTTP/2.0")) {
+func (s *Scanner) begin(line []byte, cut bool) {
+	if string(line) == "PRI * HTTP/2.0" {
 		s.state = aside
 		return
 	}
-	tail := s.tail[:]
-	if tail[len(tail)-1] == '\r' {
-		// Only seven bytes of the version are left; they tell it as well.
-		tail = tail[:len(tail)-1]
+	if cut {
+		line = s.tail[:]
+		if line[len(line)-1] == '\r' {
+			line = line[:len(line)-1]
+		}
 	}
 	s.state = header
-	s.old = !bytes.HasSuffix(tail, []byte("TTP/1.1"))
+	// Of a line that was cut, seven bytes of the version may be left: they tell
+	// it as well.
+	s.old = !bytes.HasSuffix(line, []byte("TTP/1.1"))
 	s.length, s.hasTE, s.framed, s.ambiguous = -1, false, false, false
 }
 
 // field takes in a header line.
-func (s *Scanner) field(line []byte) {
-	if line[0] == ' ' || line[0] == '\t' {
+func (s *Scanner) field(line []byte, cut bool) {
+	switch line[0] {
+	case ' ', '\t':
 		// A folded line. Where it continues a framing field, readers differ.
 		s.ambiguous = s.ambiguous || s.framed
+		return
+	case 'c', 'C', 't', 'T':
+	default:
+		s.framed = false
 		return
 	}
 	s.framed = false
@@ -157,7 +170,7 @@ func (s *Scanner) field(line []byte) {
 		// Several equal lengths are one; net/http refuses the others. A length
 		// that we cannot read is one that we cannot follow.
 		n, ok := parseLength(bytes.TrimSpace(value))
-		if s.length = n; !ok || s.size > s.n {
+		if s.length = n; !ok || cut {
 			s.ambiguous = true
 		}
 	case isField(name, "transfer-encoding"):
