@@ -71,12 +71,25 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 	}
 	s := newStore(path, opt, clock, boot, conn)
 	deadline := time.Now().Add(opt.LockWait)
-	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
-		err = s.setUp()
-		if !isCode(err, lite.Busy, lite.Locked) || time.Now().After(deadline) {
-			break
+	// First whether it is ours, so that nothing is made beside a file that is
+	// not.
+	err = untilFree(deadline, func() error {
+		_, err := s.identify()
+		return err
+	})
+	if err == nil && conn.ReadOnly() {
+		err = ErrReadOnly
+	}
+	if err == nil {
+		s.turnstile, err = newTurnstile(path)
+	}
+	if err == nil {
+		if !s.turnstile.enter(func() bool { return time.Now().After(deadline) }) {
+			err = s.lockedFor(nil)
+		} else {
+			err = untilFree(deadline, s.setUp)
+			s.turnstile.leave()
 		}
-		time.Sleep(wait/2 + rand.N(wait))
 	}
 	if err == nil {
 		s.file, err = os.Stat(path)
@@ -85,9 +98,23 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		s.st, err = prepare(conn)
 	}
 	if err != nil {
+		if s.turnstile != nil {
+			err = errors.Join(err, s.turnstile.close())
+		}
 		return nil, errors.Join(err, conn.Close())
 	}
 	return s, nil
+}
+
+// untilFree repeats f while the file is busy, until the deadline.
+func untilFree(deadline time.Time, f func() error) error {
+	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
+		err := f()
+		if !isCode(err, lite.Busy, lite.Locked) || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(wait/2 + rand.N(wait))
+	}
 }
 
 // inspectPath says what is wrong with the path before SQLite sees it. It does
@@ -122,9 +149,6 @@ func (s *Store) setUp() error {
 	fresh, err := s.identify()
 	if err != nil {
 		return err
-	}
-	if s.conn.ReadOnly() {
-		return ErrReadOnly
 	}
 	if fresh {
 		// It has to come before the first page is written.

@@ -138,9 +138,11 @@ func (tx *transaction) keep(t dibs.Token, f *dibs.Fingerprint, data []byte, rete
 func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) error {
 	tx.dirty = true
 	st := tx.st.saveRecord
-	for {
-		tx.serial = (tx.serial + 1) & (1<<recordShift - 1)
-		st.BindInt(1, (tx.now+retention)<<recordShift|tx.serial)
+	for step := int64(1); ; step = min(2*step, 1<<20) {
+		// Serial numbers that run over make the record end a microsecond later,
+		// because those of this one may all be taken.
+		tx.serial += step
+		st.BindInt(1, (tx.now+retention)<<recordShift+tx.serial)
 		st.BindBlob(2, tx.k)
 		st.BindBlob(3, t[:])
 		st.BindInt(4, tx.now)
@@ -150,11 +152,8 @@ func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte
 		if !isCode(err, lite.Violation) {
 			return err
 		}
-		// Another record has the id: one that ends in the same microsecond. When
-		// all that can are taken, this one ends a little later.
-		if tx.serial == 0 {
-			retention++
-		}
+		// Another transaction's record has the id. There may be many in a row,
+		// if the clock stands; so the next look is farther away each time.
 	}
 }
 

@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -27,9 +28,10 @@ type Store struct {
 	id    int64       // tells the transactions of this Store from others'
 
 	// conn and st belong to the writing goroutine.
-	conn *lite.Conn
-	st   *statements
-	tx   transaction
+	conn      *lite.Conn
+	st        *statements
+	tx        transaction
+	turnstile *turnstile
 
 	mu      sync.Mutex // guards what follows
 	queue   []*call
@@ -85,8 +87,19 @@ func (s *Store) Close() error {
 	close(s.closing)
 	<-s.ended
 	s.background.Wait()
-	return fault(s.path, s.conn.Close())
+	return fault(s.path, s.closeFile())
 }
+
+// closeFile closes the connection. The last one that is closed moves the log
+// into the file, which takes a turn; but Close does not wait long for one.
+func (s *Store) closeFile() error {
+	deadline := time.Now().Add(closeWait)
+	s.turnstile.enter(func() bool { return time.Now().After(deadline) })
+	return errors.Join(s.conn.Close(), s.turnstile.close())
+}
+
+// closeWait is how long Close waits for its turn.
+const closeWait = time.Second
 
 // Batching says that calls are best made at once and from many goroutines: the
 // Store itself puts those that come together into one transaction, whatever

@@ -26,7 +26,7 @@ type transaction struct {
 	asker dibs.Token // who asks; it needs no waking
 	state keyState   // of k, used again for each key
 
-	serial int64        // makes the ids of records differ
+	serial int64        // makes the ids of records differ; starts anew each time
 	wakes  []dibs.Token // to be woken in this process
 	joins  []waitingFor // who waits in this process from now on
 	leaves []dibs.Token // who does not any more
@@ -36,7 +36,7 @@ type transaction struct {
 // for.
 func (tx *transaction) begin(s *Store) error {
 	tx.s, tx.st = s, s.st
-	tx.dirty = false
+	tx.dirty, tx.serial = false, 0
 	tx.wakes, tx.joins, tx.leaves = tx.wakes[:0], tx.joins[:0], tx.leaves[:0]
 	if err := s.checkFile(); err != nil {
 		return err

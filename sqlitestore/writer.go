@@ -18,9 +18,8 @@ const (
 	maxBytes    = 16 << 20
 
 	// courtesy is how long the writer leaves the file to other processes after
-	// a transaction, when they write too and it has more to write. They have no
-	// queue for the lock: who asks at the right moment gets it, so somebody has
-	// to make a moment.
+	// a transaction, when they write too and it has more to write: whoever is
+	// first in the kernel's queue has to wake up before it can take its turn.
 	courtesy = 150 * time.Microsecond
 
 	// fileCheck is how often the writer looks whether its file is still there.
@@ -46,6 +45,38 @@ func (s *Store) write() {
 
 // turn runs one transaction and reports whether there was anything to do.
 func (s *Store) turn() bool {
+	if !s.enter() {
+		return false
+	}
+	done := s.transact()
+	s.turnstile.leave()
+	if done && s.tx.others && !s.idle() {
+		time.Sleep(courtesy)
+	}
+	return done
+}
+
+// enter waits for this process's turn to write. It reports false when there are
+// no calls any more.
+func (s *Store) enter() bool {
+	if s.idle() {
+		return false
+	}
+	defer s.setBlocked(false)
+	return s.turnstile.enter(func() bool {
+		s.setBlocked(true)
+		s.finish(s.expired(), s.lockedFor(nil))
+		select {
+		case <-s.closing:
+			return true
+		default:
+			return s.idle()
+		}
+	})
+}
+
+// transact runs one transaction and reports whether there was anything to do.
+func (s *Store) transact() bool {
 	if !s.lock() {
 		return false
 	}
@@ -55,9 +86,6 @@ func (s *Store) turn() bool {
 		return false
 	}
 	s.run(calls)
-	if s.tx.others && !s.idle() {
-		time.Sleep(courtesy)
-	}
 	return true
 }
 
@@ -78,13 +106,19 @@ func (s *Store) lock() bool {
 			return false
 		}
 		s.setBlocked(true)
-		s.finish(s.expired(), &FileError{Path: s.path, Err: fmt.Errorf("%w, for %v now: %w", ErrLocked, s.opt.LockWait, err)})
+		s.finish(s.expired(), s.lockedFor(err))
 		select {
 		case <-time.After(wait/2 + rand.N(wait)):
 		case <-s.closing:
 			return false
 		}
 	}
+}
+
+// lockedFor says that others had the file locked for too long.
+func (s *Store) lockedFor(err error) error {
+	err = errors.Join(fmt.Errorf("%w, for %v now", ErrLocked, s.opt.LockWait), err)
+	return &FileError{Path: s.path, Err: err}
 }
 
 // take takes the calls for one transaction out of the queue, renewals first,
