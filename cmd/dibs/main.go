@@ -14,13 +14,18 @@ import (
 func main() {
 	// The first signal ends the run in order; the second one ends it as if we
 	// had never asked for signals.
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	code := command.Run(ctx, os.Args[1:], command.Env{
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		s := <-signals
+		signal.Stop(signals)
+		cancel(&command.Interrupted{Signal: s})
+	}()
+	os.Exit(command.Run(ctx, os.Args[1:], command.Env{
 		Stdin:  os.Stdin,
 		Stdout: os.Stdout,
 		Stderr: os.Stderr,
 		Getenv: os.Getenv,
-	})
-	os.Exit(code)
+	}))
 }

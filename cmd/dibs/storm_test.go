@@ -3,8 +3,10 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -137,4 +139,23 @@ func scanRow(table, name string, bare, with *int) bool {
 	}
 	n, err := fmt.Sscan(rest, bare, with)
 	return n == 2 && err == nil
+}
+
+// TestDemoInterrupted: a demo that is interrupted ends with the signal's code
+// and leaves no process and no file behind.
+func TestDemoInterrupted(t *testing.T) {
+	temp := t.TempDir()
+	t.Setenv("TMPDIR", temp)
+	p := start(t, "demo")
+	eventually(t, func() bool {
+		ledgers, err := filepath.Glob(filepath.Join(temp, "dibs-demo-*", "bare.ledger"))
+		return err == nil && len(ledgers) == 1
+	})
+	p.signal(t, syscall.SIGTERM)
+	if code := p.code(t, 20*time.Second); code != 128+int(syscall.SIGTERM) {
+		t.Errorf("it ended with %d: %s", code, p.stderr.String())
+	}
+	if left, err := filepath.Glob(filepath.Join(temp, "dibs-demo-*")); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
 }

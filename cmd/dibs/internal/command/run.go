@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -51,6 +52,22 @@ var codes = []struct {
 	{errDeclined, codeFailed},
 }
 
+// Interrupted is the cause with which the context of a run ends when a signal
+// came.
+type Interrupted struct {
+	Signal os.Signal
+}
+
+func (i *Interrupted) Error() string { return "ended by a signal: " + i.Signal.String() }
+
+// code is what shells make of it.
+func (i *Interrupted) code() int {
+	if s, ok := i.Signal.(syscall.Signal); ok {
+		return 128 + int(s)
+	}
+	return codeFailed
+}
+
 // failure is an error for people: a text, and what it is.
 type failure struct {
 	is   error
@@ -91,6 +108,10 @@ func Run(ctx context.Context, args []string, env Env) int {
 			code = c.code
 			break
 		}
+	}
+	if i, ok := errors.AsType[*Interrupted](context.Cause(ctx)); ok {
+		// Whatever failed, failed because of it.
+		err, code = i, i.code()
 	}
 	fmt.Fprintf(env.Stderr, "%s: %s\n", cmd.CommandPath(), strings.TrimPrefix(err.Error(), "dibs: "))
 	if code == codeUsage {

@@ -32,11 +32,14 @@ func newForwarder(p *Policy, t *upstream.Transport, errors *log.Logger) *forward
 	f := &forwarder{transport: t, forwarded: p.Forwarded, docsURL: p.DocsURL}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
-		ModifyResponse: modifyResponse,
+		ModifyResponse: dropMarker,
 		ErrorHandler:   f.fail,
 		Transport:      t,
 		BufferPool:     buffers,
 		ErrorLog:       errors,
+	}
+	if !p.Guard {
+		f.proxy.ModifyResponse = dropMarkerAndControl
 	}
 	return f
 }
@@ -111,10 +114,17 @@ func (f *forwarder) setForwarded(r *httputil.ProxyRequest) {
 	}
 }
 
-// modifyResponse drops what an origin may not say: that the answer is a replay.
-func modifyResponse(res *http.Response) error {
+// dropMarker drops what an origin may not say: that the answer is a replay.
+func dropMarker(res *http.Response) error {
 	delete(res.Header, replayedHeader)
 	return nil
+}
+
+// dropMarkerAndControl is dropMarker where there is no guard to act on what the
+// origin says of its answer, and to keep it from the client.
+func dropMarkerAndControl(res *http.Response) error {
+	delete(res.Header, controlHeader)
+	return dropMarker(res)
 }
 
 // fail answers for an origin that did not.

@@ -270,6 +270,17 @@ func TestAnswerFields(t *testing.T) {
 	}
 }
 
+// TestAnswerFieldsUnguarded: what only we may say, and what is said to us only,
+// does not get past a route without a guard either.
+func TestAnswerFieldsUnguarded(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nIdempotent-Replayed: true\r\nIdempotency-Control: no-store\r\nX-A: 1\r\n\r\n")
+	p := start(t, o.url, "", "--guard=false")
+	res, _ := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\n\r\n")
+	if res.Header.Get("Idempotent-Replayed") != "" || res.Header.Get("Idempotency-Control") != "" || res.Header.Get("X-A") != "1" {
+		t.Errorf("the answer has %v", res.Header)
+	}
+}
+
 // TestAdmin: health and readiness are on the admin address, and only there.
 func TestAdmin(t *testing.T) {
 	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\norigin")
