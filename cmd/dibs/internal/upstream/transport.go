@@ -170,7 +170,8 @@ const (
 	TimedOut
 )
 
-// Error is what a request to the origin failed with.
+// Error is what a request to the origin failed with. Its text is for logs: it
+// has nothing of the request or of what the origin said.
 type Error struct {
 	Kind Kind
 	Err  error
@@ -179,19 +180,36 @@ type Error struct {
 func (e *Error) Error() string {
 	switch e.Kind {
 	case Unreached:
-		return "the origin could not be reached: " + e.Err.Error()
+		return "the origin could not be reached: " + reason(e.Err)
 	case TimedOut:
-		return "the origin did not answer in time: " + e.Err.Error()
+		return "the origin did not answer in time"
 	}
-	return "the origin hung up: " + e.Err.Error()
+	return "the origin hung up: " + reason(e.Err)
 }
+
+// reason returns the text of errors that come from the system. net/http quotes
+// the origin's bytes in its own.
+func reason(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Error()
+	}
+	for _, plain := range []error{io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled, errSentBefore, errHungUp, errNoAnswer} {
+		if errors.Is(err, plain) {
+			return plain.Error()
+		}
+	}
+	return "it did not speak HTTP as expected"
+}
+
+// errNoAnswer stands for the error that an attempt to send again replaced.
+var errNoAnswer = errors.New("the connection ended before the answer")
 
 // Unwrap returns what net/http said.
 func (e *Error) Unwrap() error { return e.Err }
 
 func failure(req *http.Request, kind Kind, err error) error {
 	if errors.Is(err, errSentBefore) {
-		err = errors.New("the connection ended before the answer")
+		err = errNoAnswer
 	}
 	timeout, ok := errors.AsType[net.Error](err)
 	timedOut := ok && timeout.Timeout() || errors.Is(req.Context().Err(), context.DeadlineExceeded)

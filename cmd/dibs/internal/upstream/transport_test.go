@@ -61,6 +61,8 @@ func TestSeenOnce(t *testing.T) {
 						t.Errorf("the body's error is %v", err)
 					case !test.cut && (!isOurs || failed.Kind != test.kind):
 						t.Errorf("the error is %#v; want kind %d", err, test.kind)
+					case !test.cut && strings.Contains(err.Error(), "smtp"):
+						t.Errorf("the error quotes the origin: %v", err)
 					}
 					waitFor(t, func() bool { return len(origin.requests()) >= len(script) })
 					// A second sight would come over a second connection: give it
