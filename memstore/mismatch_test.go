@@ -15,10 +15,10 @@ func TestAbandonedMismatchIsPassedOver(t *testing.T) {
 		s := open(t, nil)
 		woken := map[dibs.Token]int{}
 		defer s.Notify(func(t dibs.Token) { woken[t]++ })()
-		c := func(print byte) dibs.Claim {
+		c := func(asked byte) dibs.Claim {
 			return dibs.Claim{
 				Key: named("k"), Token: dibs.NewToken(), Mode: dibs.Queue,
-				TTL: time.Minute, Place: time.Hour, Fingerprint: dibs.Fingerprint{print},
+				TTL: time.Minute, Place: time.Hour, Fingerprint: dibs.Fingerprint{asked},
 			}
 		}
 		holder, first, other, last := c(0), c(1), c(2), c(0)

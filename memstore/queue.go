@@ -11,7 +11,6 @@ import (
 type queue struct {
 	shard *shard
 	entry *entry // nil while the queue is free
-	next  *queue // free
 
 	places  []*attempt // nil where somebody has left
 	head    int        // of the first place; never nil while somebody waits

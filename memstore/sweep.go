@@ -126,7 +126,8 @@ func (s *Store) reclaim(now instant) bool {
 	first := s.reclaimed.Add(1)
 	for i := range uint32(shardCount) {
 		sh := &s.shards[(first+i)%shardCount]
-		for removed, all := 0, false; !all; {
+		for all := false; !all; {
+			var removed int
 			if removed, all = sh.sweep(now, math.MaxInt); removed > 0 {
 				return true
 			}

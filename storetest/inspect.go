@@ -139,7 +139,8 @@ var inspectProperties = []Property{
 			if e.Record == nil || string(e.Record.Data) != "answer" {
 				t.Errorf("a query with Data lists the record %+v", e.Record)
 			}
-			for range p.inspect().List(t.Context(), dibs.Query{}) {
+			for _, err := range p.inspect().List(t.Context(), dibs.Query{}) {
+				t.ok("List", err)
 				break // a reader may stop early
 			}
 			t.state("a claim after that", p.try(one, dibs.NewToken()), dibs.Held)

@@ -151,9 +151,9 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 		return false, nil
 	}
 	x := dibs.Settlement{Key: key, Token: st.gone.token, Data: data, Retention: retention}
-	print := st.gone.print
+	asked := st.gone.asked
 	st.clean()
-	st.keep(x, print, now)
+	st.keep(x, asked, now)
 	st.handOver(now)
 	return true, nil
 }

@@ -91,10 +91,10 @@ func (st *state) end(x dibs.Settlement, now time.Time) {
 		st.remove(x.Token)
 		st.gone = &l
 		st.clean()
-		st.keep(x, l.print, now)
+		st.keep(x, l.asked, now)
 	}
 	if st.b.bug == ProgressLeaks && st.gone != nil {
-		st.gone.print = dibs.Fingerprint{} // the leak, and nothing else
+		st.gone.asked = dibs.Fingerprint{} // the leak, and nothing else
 	}
 	if st.b.bug != NoHandOver {
 		st.handOver(now)
@@ -102,17 +102,17 @@ func (st *state) end(x dibs.Settlement, now time.Time) {
 }
 
 // keep writes the record and sends the waiters that it answers to read it.
-func (st *state) keep(x dibs.Settlement, print dibs.Fingerprint, now time.Time) {
+func (st *state) keep(x dibs.Settlement, asked dibs.Fingerprint, now time.Time) {
 	if st.b.bug == TornRecord {
 		b, k := st.b, x.Key
 		go func() { // the second statement
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.state(k, now).write(x, print, now)
+			b.state(k, now).write(x, asked, now)
 		}()
 		return
 	}
-	st.write(x, print, now)
+	st.write(x, asked, now)
 	if st.b.bug == KeepLeavesWaiters {
 		return
 	}
@@ -125,12 +125,12 @@ func (st *state) keep(x dibs.Settlement, print dibs.Fingerprint, now time.Time) 
 	})
 }
 
-func (st *state) write(x dibs.Settlement, print dibs.Fingerprint, now time.Time) {
+func (st *state) write(x dibs.Settlement, asked dibs.Fingerprint, now time.Time) {
 	data := st.b.copy(x.Data)
 	if st.b.bug == RecordCut {
 		data = data[:min(len(data), 64<<10-1)]
 	}
-	st.record = &record{token: x.Token, print: print, data: data, written: now, ends: now.Add(x.Retention)}
+	st.record = &record{token: x.Token, asked: asked, data: data, written: now, ends: now.Add(x.Retention)}
 }
 
 // remove takes a holder away.

@@ -26,7 +26,7 @@ type state struct {
 // lease is a token's right to the key.
 type lease struct {
 	token      dibs.Token
-	print      dibs.Fingerprint
+	asked      dibs.Fingerprint
 	owner      dibs.Owner
 	atMostOnce bool
 	fence      uint64
@@ -48,7 +48,7 @@ type place struct {
 // record is what a finished holder left behind.
 type record struct {
 	token   dibs.Token
-	print   dibs.Fingerprint
+	asked   dibs.Fingerprint
 	data    []byte
 	written time.Time
 	ends    time.Time
@@ -164,7 +164,7 @@ func (s *state) handOver(now time.Time) {
 		} else {
 			s.drop(0)
 		}
-		if s.gone != nil && s.gone.print.Differs(next.claim.Fingerprint) {
+		if s.gone != nil && s.gone.asked.Differs(next.claim.Fingerprint) {
 			next.store.wake(next.claim.Token) // to be told of the mismatch
 			continue
 		}
@@ -181,7 +181,7 @@ func (s *state) handOver(now time.Time) {
 // grant adds a holder.
 func (s *state) grant(c dibs.Claim, now time.Time) *lease {
 	l := lease{
-		token: c.Token, print: c.Fingerprint, owner: c.Owner, atMostOnce: c.AtMostOnce,
+		token: c.Token, asked: c.Fingerprint, owner: c.Owner, atMostOnce: c.AtMostOnce,
 		fence: s.b.nextFence(now), attempt: s.abandoned + 1,
 		since: now, ends: s.until(now.Add(s.b.lasting(c.TTL))),
 	}

@@ -150,7 +150,7 @@ func (s *Store) again(st *state, l *lease, c dibs.Claim, now time.Time) dibs.Ans
 	if l.offered || s.b.bug != ClaimKeepsTTL {
 		l.ends = st.until(now.Add(s.b.lasting(c.TTL)))
 	}
-	l.print, l.owner, l.atMostOnce = c.Fingerprint, c.Owner, c.AtMostOnce
+	l.asked, l.owner, l.atMostOnce = c.Fingerprint, c.Owner, c.AtMostOnce
 	l.offered = false
 	st.gone = nil // taken up: it is this holder's to go on from
 	return granted(l)
@@ -243,14 +243,14 @@ func (st *state) left(n int, now time.Time) time.Duration {
 // abandoned or finished the key last.
 func (st *state) differs(c dibs.Claim) bool {
 	for _, l := range st.holders {
-		if l.print.Differs(c.Fingerprint) {
+		if l.asked.Differs(c.Fingerprint) {
 			return true
 		}
 	}
-	if st.gone != nil && st.gone.print.Differs(c.Fingerprint) {
+	if st.gone != nil && st.gone.asked.Differs(c.Fingerprint) {
 		return true
 	}
-	return st.record != nil && c.MaxAge > 0 && st.record.print.Differs(c.Fingerprint)
+	return st.record != nil && c.MaxAge > 0 && st.record.asked.Differs(c.Fingerprint)
 }
 
 // Renew implements dibs.Store.
