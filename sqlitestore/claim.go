@@ -6,8 +6,7 @@ import (
 
 // claim answers one claim. The error is one of the file.
 func (tx *transaction) claim(c *dibs.Claim, a *dibs.Answer) error {
-	if err := c.Validate(); err != nil {
-		a.Err = err
+	if a.Err = c.Validate(); a.Err != nil {
 		return nil
 	}
 	tx.use(c.Key, c.Token)

@@ -55,7 +55,6 @@ type reader struct {
 
 	now   int64
 	after []byte // the last key that was read
-	only  bool   // the query names one key
 }
 
 func (s *Store) newReader(q dibs.Query) (*reader, error) {

@@ -45,7 +45,7 @@ func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 	return p.removed, nil
 }
 
-// prunes prunes in the background.
+// prunes removes what has ended, in the background.
 func (s *Store) prunes() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -5,8 +5,7 @@ import "github.com/dibs-go/dibs"
 // renew lets one lease last longer. The error is one of the file. An offer is not
 // renewed: its waiter has yet to claim.
 func (tx *transaction) renew(r *dibs.Renewal, answer *error) error {
-	if err := r.Validate(); err != nil {
-		*answer = err
+	if *answer = r.Validate(); *answer != nil {
 		return nil
 	}
 	tx.use(r.Key, r.Token)

@@ -12,8 +12,7 @@ const recordShift = 10
 
 // settle ends one lease, or gives up one place. The error is one of the file.
 func (tx *transaction) settle(x *dibs.Settlement, answer *error) error {
-	if err := x.Validate(); err != nil {
-		*answer = err
+	if *answer = x.Validate(); *answer != nil {
 		return nil
 	}
 	if x.Outcome == dibs.Keep && len(x.Data) > tx.s.opt.MaxRecord {
