@@ -282,21 +282,21 @@ var errGone = errors.New("idempotency: the client went away")
 // refused answers a request whose claim was not granted. It returns the record
 // that it was answered with, if any.
 func (v *visit) refused(err error) (record []byte) {
-	var held *dibs.HeldError
-	var done *dibs.DoneError
-	var unknown *dibs.UnknownError
-	switch {
-	case errors.As(err, &done):
+	if done, ok := errors.AsType[*dibs.DoneError](err); ok {
 		v.replay(done.Record.Data)
 		return done.Record.Data
-	case errors.As(err, &held):
+	}
+	held, isHeld := errors.AsType[*dibs.HeldError](err)
+	unknown, isUnknown := errors.AsType[*dibs.UnknownError](err)
+	switch {
+	case isHeld:
 		v.conflict(v.m.retryHeld(held.Left))
-	case errors.Is(err, dibs.ErrMismatch):
-		v.refuse(OutcomeMismatch, problemMismatch)
-	case errors.As(err, &unknown):
+	case isUnknown:
 		p := problemUnknown
 		p.Instance = ClaimURI(unknown.ID)
 		v.refuse(OutcomeUnknown, p)
+	case errors.Is(err, dibs.ErrMismatch):
+		v.refuse(OutcomeMismatch, problemMismatch)
 	case errors.Is(err, errGone):
 		v.canceled()
 	default:
