@@ -4,7 +4,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -143,7 +142,7 @@ func (s *Server) drain(server *http.Server) {
 		defer close(shut)
 		// It closes the listeners and tells HTTP/2 clients to go away. It may
 		// wait for more than we do; Close ends that.
-		if err := server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		if err := server.Shutdown(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("shutting down", "error", err)
 		}
 	}()
