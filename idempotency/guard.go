@@ -211,7 +211,10 @@ func (v *visit) await(w *waiter, start time.Time) bool {
 // returned for those who wait behind it.
 func (v *visit) claim(start time.Time) (lease *dibs.Lease, record []byte, ok bool) {
 	m := v.m
-	asked := time.Now()
+	asked := start
+	if v.event.Waiting > 0 {
+		asked = time.Now()
+	}
 	v.tether = m.tethers.Get().(*tether)
 	o := dibs.AcquireOptions{
 		NoWait:      true,
@@ -226,9 +229,13 @@ func (v *visit) claim(start time.Time) (lease *dibs.Lease, record []byte, ok boo
 	if !m.storing.clear(v) {
 		lease, err = giveBack(lease, err, errStoreTimeout)
 	}
-	v.event.Store = time.Since(asked)
-	if left := m.options.Wait - time.Since(start); left > 0 && errors.Is(err, dibs.ErrHeld) {
-		lease, err = v.claimInTurn(&o, left)
+	if m.options.Observer != nil {
+		v.event.Store = time.Since(asked)
+	}
+	if m.options.Wait > 0 && errors.Is(err, dibs.ErrHeld) {
+		if left := m.options.Wait - time.Since(start); left > 0 {
+			lease, err = v.claimInTurn(&o, left)
+		}
 	}
 	switch {
 	case err == nil:
