@@ -207,6 +207,46 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	}
 }
 
+// TestWaitersFarBackKeepTheirPlaces: those who ask seldom have a place that
+// stands for as long, also before they have asked a second time.
+func TestWaitersFarBackKeepTheirPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newStore(t), nil)
+		first, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var order []int
+		var wg sync.WaitGroup
+		join := func(i int) {
+			wg.Go(func() {
+				if err := c.Do(t.Context(), "k", func(context.Context) error {
+					order = append(order, i)
+					return nil
+				}); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		for i := range 100 {
+			join(i)
+		}
+		time.Sleep(1800 * time.Millisecond)
+		join(100)
+		time.Sleep(700 * time.Millisecond)
+		if err := first.Release(); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		for i, n := range order {
+			if i != n {
+				t.Fatalf("served in the order %v", order)
+			}
+		}
+	})
+}
+
 func TestGivingUpLeavesNoPlace(t *testing.T) {
 	cause := errors.New("enough")
 	tests := map[string]struct {

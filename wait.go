@@ -14,8 +14,9 @@ import (
 const (
 	askNear   = Turn / 2
 	askFar    = 2 * time.Second
-	placeNear = 3 * askNear
-	placeFar  = 3 * askFar
+	placeNear = placeAsks * askNear
+	placeFar  = placeAsks * askFar
+	placeAsks = 3  // as many times a place can be asked for before it runs out
 	farAhead  = 64 // from this many places ahead a waiter is far back
 
 	// Without wake-ups, the next in line asks every so often; the one behind it
@@ -51,6 +52,8 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, limit time.Duration
 		var interval, place time.Duration
 		interval, place, poll = c.waiters.pace(a, poll)
 		if b.Mode == Queue {
+			// The place that stands is the one that was asked for last.
+			interval = min(interval, b.Place/placeAsks)
 			b.Place = place
 		}
 		again.Reset(interval)
