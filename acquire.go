@@ -168,14 +168,15 @@ func (c *Client) ask(ctx context.Context, b bid) (Answer, time.Time, error) {
 	if err == nil {
 		return a, sent, a.Err
 	}
-	first := sent
+	first, again := sent, false
 	for backoff := askBackoff; c.askAgain(ctx, err) && time.Since(first)+backoff < askPatience; backoff *= 2 {
 		c.sleep(ctx, backoff)
+		again = true
 		if a, sent, err = c.claims.do(ctx, c.done, b.Claim, c.orphan(b)); err == nil {
 			return a, sent, a.Err
 		}
 	}
-	if !errors.Is(err, errGaveUp) {
+	if again || !errors.Is(err, errGaveUp) {
 		c.undo(b)
 	}
 	switch {

@@ -106,6 +106,43 @@ func TestClaimIsUndoneWhenItsCallerGoesAway(t *testing.T) {
 	}
 }
 
+// TestClaimSentAgainIsUndone: a claim whose first answer was lost is undone
+// though its caller goes away before it could be sent again.
+func TestClaimSentAgainIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		f := newFaulty(s)
+		c := newClient(t, f, nil)
+		calls := 0
+		f.set(nil, func(verb string) error {
+			if verb != "claim" {
+				return nil
+			}
+			switch calls++; calls {
+			case 1:
+				return errors.New("the connection was reset")
+			case 2:
+				time.Sleep(3 * time.Second) // somebody else's call keeps the line busy
+			}
+			return nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+		defer cancel()
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := c.Acquire(ctx, "k", nil); !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		})
+		time.Sleep(10 * time.Millisecond)
+		if _, err := c.Held(t.Context(), "other"); err != nil {
+			t.Error(err)
+		}
+		wg.Wait()
+		empty(t, s)
+	})
+}
+
 func TestReleaseThatFailsIsMadeUpFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
