@@ -458,6 +458,30 @@ func TestClose(t *testing.T) {
 	})
 }
 
+// TestNothingIsRenewedAfterClose: not even what is due at that moment.
+func TestNothingIsRenewedAfterClose(t *testing.T) {
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFaulty(newStore(t))
+			c, err := dibs.New(f, &dibs.Options{TTL: 15 * time.Second}) // renewed after 5 s
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Acquire(t.Context(), "k", nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Close(); err == nil {
+				t.Error("Close said nothing of the lease that is held")
+			}
+			_, before, _ := f.counts()
+			time.Sleep(time.Second)
+			if _, after, _ := f.counts(); after != before {
+				t.Fatal("a lease was renewed after Close")
+			}
+		})
+	}
+}
+
 func TestCloseDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)

@@ -97,6 +97,9 @@ func (r *renewer) arm(at time.Time) {
 func (r *renewer) look() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.stopped {
+		return // the timer rang as it was stopped
+	}
 	r.armed = time.Time{}
 	now := time.Now()
 	var due []*Lease
