@@ -18,6 +18,7 @@ type undoer struct {
 
 	mu      sync.Mutex
 	queue   []undo
+	taken   int // out of the queue, being settled
 	running bool
 	closed  bool
 	idle    chan struct{} // closed when closed and nothing is queued
@@ -99,13 +100,16 @@ func (u *undoer) run() {
 		ctx, cancel := context.WithTimeout(u.life, u.timeout)
 		err := u.store.Settle(ctx, settlements, make([]error, len(batch)))
 		cancel()
+		u.mu.Lock()
+		u.taken = 0
+		if err != nil {
+			u.queue = append(batch, u.queue...)
+		}
+		u.mu.Unlock()
 		if err == nil {
 			backoff = undoBackoffMin
 			continue
 		}
-		u.mu.Lock()
-		u.queue = append(batch, u.queue...)
-		u.mu.Unlock()
 		pause := time.NewTimer(backoff)
 		select {
 		case <-pause.C:
@@ -131,6 +135,7 @@ func (u *undoer) take() []undo {
 		}
 		u.queue = u.queue[1:]
 	}
+	u.taken = len(batch)
 	if len(batch) == 0 {
 		u.queue = nil
 		u.running = false
@@ -157,7 +162,7 @@ func (u *undoer) flush(deadline time.Time) int {
 		}
 	}
 	u.mu.Lock()
-	left := len(u.queue)
+	left := len(u.queue) + u.taken
 	running = u.running
 	u.mu.Unlock()
 	u.end()

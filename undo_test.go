@@ -3,6 +3,7 @@ package dibs_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -178,6 +179,33 @@ func TestUndoEndsWithTheClient(t *testing.T) {
 		time.Sleep(time.Hour)
 		if _, _, after := s.counts(); after != before {
 			t.Errorf("%d settlements were tried after Close", after-before)
+		}
+	})
+}
+
+// TestCloseCountsWhatIsBeingUndone: that the store has been asked does not mean
+// that it has answered.
+func TestCloseCountsWhatIsBeingUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(newStore(t))
+		c, err := dibs.New(f, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.set(func(verb string) error {
+			time.Sleep(6 * time.Second)
+			return errors.New("the store is away")
+		}, nil)
+		if err := lease.Release(); !errors.Is(err, dibs.ErrStore) {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if err := c.Close(); err == nil || !strings.Contains(err.Error(), "1 claims") {
+			t.Errorf("Close returned %v", err)
 		}
 	})
 }
