@@ -6,10 +6,23 @@ import (
 	"time"
 )
 
-// alarms end the tethers of visits that take too long. All alarms of one kind
-// are set for the same time ahead, so that they ring in the order in which they
-// were set: one timer and a list do, and setting one costs next to nothing.
-type alarms struct {
+// alarms end the tethers of visits that take too long. There are several lists
+// of one kind, so that two requests rarely meet at the lock of one.
+type alarms struct{ lists [8]alarmList }
+
+func (a *alarms) init(after time.Duration, err error) {
+	for i := range a.lists {
+		a.lists[i].after, a.lists[i].err = after, err
+	}
+}
+
+// of returns the list that the visit's alarm is on.
+func (a *alarms) of(v *visit) *alarmList { return &a.lists[v.number%uint32(len(a.lists))] }
+
+// alarmList is a list of alarms. All are set for the same time ahead, so that
+// they ring in the order in which they were set: one timer and a list do, and
+// setting one costs next to nothing.
+type alarmList struct {
 	after time.Duration
 	err   error // with which a tether ends
 
@@ -21,14 +34,14 @@ type alarms struct {
 
 // alarm is a visit's place in one of the lists.
 type alarm struct {
-	in         *alarms // nil when not set
+	in         *alarmList // nil when not set
 	at         time.Time
 	prev, next *visit
 }
 
 // set makes the visit's alarm ring after the list's time. A visit has one alarm at
 // a time.
-func (a *alarms) set(v *visit, now time.Time) {
+func (a *alarmList) set(v *visit, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	v.alarm = alarm{in: a, at: now.Add(a.after), prev: a.last}
@@ -44,7 +57,7 @@ func (a *alarms) set(v *visit, now time.Time) {
 }
 
 // clear takes the visit's alarm back, and reports false when it has rung.
-func (a *alarms) clear(v *visit) bool {
+func (a *alarmList) clear(v *visit) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if v.alarm.in == nil {
@@ -54,7 +67,7 @@ func (a *alarms) clear(v *visit) bool {
 	return true
 }
 
-func (a *alarms) remove(v *visit) {
+func (a *alarmList) remove(v *visit) {
 	if v.alarm.prev == nil {
 		a.first = v.alarm.next
 	} else {
@@ -70,7 +83,7 @@ func (a *alarms) remove(v *visit) {
 
 // arm makes the timer fire. It is never stopped: one that finds nothing due
 // looks for the next alarm.
-func (a *alarms) arm(d time.Duration) {
+func (a *alarmList) arm(d time.Duration) {
 	a.armed = true
 	if a.timer == nil {
 		a.timer = time.AfterFunc(d, a.ring)
@@ -80,7 +93,7 @@ func (a *alarms) arm(d time.Duration) {
 }
 
 // ring ends what is due.
-func (a *alarms) ring() {
+func (a *alarmList) ring() {
 	a.mu.Lock()
 	now := time.Now()
 	var due []context.CancelCauseFunc

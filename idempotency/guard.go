@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -39,6 +40,7 @@ type visit struct {
 	shown   bool // a handler has seen this memory, and may keep it
 	event   Event
 
+	number  uint32 // of this memory; see alarms.of
 	tether  *tether
 	limited bool   // the handler's limit has ended the tether, or is about to
 	alarm   alarm  // under the lock of its list
@@ -114,7 +116,10 @@ func (v *visit) withBody(ctx context.Context) *http.Request {
 }
 
 // visits are those that no handler has seen: replays and refusals.
-var visits = sync.Pool{New: func() any { return new(visit) }}
+var visits = sync.Pool{New: func() any { return &visit{number: numbers.Add(1)} }}
+
+// numbers number the visits' memory.
+var numbers atomic.Uint32
 
 // free gives the borrowed memory back.
 func (v *visit) free() {
@@ -123,7 +128,7 @@ func (v *visit) free() {
 		v.scratch.free()
 	}
 	if !v.shown {
-		*v = visit{}
+		*v = visit{number: v.number}
 		visits.Put(v)
 	}
 }
@@ -144,7 +149,7 @@ func (v *visit) serve(key string) {
 		return
 	}
 	start := time.Now()
-	s, w, since, record := m.table.look(v.name, v.print, m.options.Wait > 0)
+	s, w, since, record := m.tables.of(v.name).look(v.name, v.print, m.options.Wait > 0)
 	switch s {
 	case sawMismatch:
 		v.refuse(OutcomeMismatch, problemMismatch)
@@ -163,7 +168,7 @@ func (v *visit) serve(key string) {
 	lease, record, claimed := v.claim(start)
 	if !claimed {
 		if v.turn {
-			m.table.hand(v.name, record)
+			m.tables.of(v.name).hand(v.name, record)
 		}
 		return
 	}
@@ -185,7 +190,7 @@ func (v *visit) await(w *waiter, start time.Time) bool {
 		woken = false
 	}
 	v.event.Waiting = time.Since(start)
-	if !woken && !v.m.table.giveUp(v.name, w) {
+	if !woken && !v.m.tables.of(v.name).giveUp(v.name, w) {
 		// It was woken at the same moment.
 		record, woken = <-w.woken, true
 	}
@@ -194,7 +199,7 @@ func (v *visit) await(w *waiter, start time.Time) bool {
 		v.replay(record)
 	case v.r.Context().Err() != nil:
 		if woken {
-			v.m.table.hand(v.name, nil)
+			v.m.tables.of(v.name).hand(v.name, nil)
 		}
 		v.canceled()
 	case woken:
@@ -224,9 +229,9 @@ func (v *visit) claim(start time.Time) (lease *dibs.Lease, record []byte, ok boo
 		AtMostOnce:  m.options.OnCrash == AtMostOnce,
 		Label:       m.options.Label,
 	}
-	m.storing.set(v, asked)
+	m.storing.of(v).set(v, asked)
 	lease, err := m.client.Acquire(v.tether.ctx, v.name, &o)
-	if !m.storing.clear(v) {
+	if !m.storing.of(v).clear(v) {
 		lease, err = giveBack(lease, err, errStoreTimeout)
 	}
 	if m.options.Observer != nil {
@@ -326,7 +331,7 @@ func (v *visit) unavailable(err error) {
 	if v.turn {
 		// Whoever waits next need not wait for this run, which guards nothing.
 		v.turn = false
-		v.m.table.hand(v.name, nil)
+		v.m.tables.of(v.name).hand(v.name, nil)
 	}
 	start := time.Now()
 	ended := false

@@ -20,8 +20,8 @@ func (v *visit) handle(lease *dibs.Lease) {
 	start := time.Now()
 	v.run.begin(lease, v.r.Context(), start.Add(m.options.HandlerLimit))
 	v.flight.fingerprint, v.flight.since = v.print, start
-	m.table.enter(v.name, &v.flight)
-	m.running.set(v, start)
+	m.tables.of(v.name).enter(v.name, &v.flight)
+	m.running.of(v).set(v, start)
 	v.answer.start(v.w, v.r, v.scratch, m.options.MaxStored)
 	returned := false
 	defer func() {
@@ -42,7 +42,7 @@ func (v *visit) handle(lease *dibs.Lease) {
 
 // endRun stops the handler's clock.
 func (v *visit) endRun(start time.Time) {
-	v.limited = !v.m.running.clear(v)
+	v.limited = !v.m.running.of(v).clear(v)
 	v.event.Handler = time.Since(start)
 }
 
@@ -181,9 +181,9 @@ func (v *visit) settle(lease *dibs.Lease, how settlement, record []byte) (lost b
 		err = how.apply(ctx, lease, record)
 		cancel()
 	} else {
-		m.storing.set(v, asked)
+		m.storing.of(v).set(v, asked)
 		err = how.apply(v.tether.ctx, lease, record)
-		if m.storing.clear(v) && err == nil {
+		if m.storing.of(v).clear(v) && err == nil {
 			v.untether()
 		}
 	}
@@ -192,20 +192,20 @@ func (v *visit) settle(lease *dibs.Lease, how settlement, record []byte) (lost b
 	case err == nil && how.outcome == dibs.Keep:
 		v.event.Stored = true
 		var shared []byte
-		if m.table.waited(&v.flight) {
+		if m.tables.of(v.name).waited(&v.flight) {
 			shared = slices.Clone(record)
 		}
-		m.table.leave(v.name, &v.flight, shared)
+		m.tables.of(v.name).leave(v.name, &v.flight, shared)
 		return false
 	case err == nil:
-		m.table.leave(v.name, &v.flight, nil)
+		m.tables.of(v.name).leave(v.name, &v.flight, nil)
 		return false
 	case errors.Is(err, dibs.ErrLost):
-		m.table.leave(v.name, &v.flight, nil)
+		m.tables.of(v.name).leave(v.name, &v.flight, nil)
 		return true
 	case how.outcome == dibs.Release:
 		// The client releases it in the background.
-		m.table.leave(v.name, &v.flight, nil)
+		m.tables.of(v.name).leave(v.name, &v.flight, nil)
 		return false
 	}
 	v.event.Err = err
@@ -237,11 +237,11 @@ func (v *visit) settleLater(lease *dibs.Lease, how settlement, record []byte) {
 	if how.outcome == dibs.Keep {
 		v.event.StoreFailed = true
 		m.counts.storeFailed.Add(1)
-		m.table.answered(name, flight, record)
+		m.tables.of(name).answered(name, flight, record)
 	}
 	patience := time.Now().Add(m.options.HandlerLimit)
 	m.background.run(func() {
-		defer m.table.leave(name, flight, nil)
+		defer m.tables.of(name).leave(name, flight, nil)
 		pause := settleAgainMin
 		for {
 			time.Sleep(pause)

@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ type Middleware struct {
 	options Options
 	filter  filter
 
-	table   table
+	tables  tables
 	tethers sync.Pool // of *tether, none of which has ended
 	storing alarms    // of calls of the store
 	running alarms    // of handlers
@@ -46,8 +47,9 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 	}
 	m := &Middleware{client: client, options: options, filter: newFilter(&options)}
 	m.tethers.New = newTether
-	m.storing.after, m.storing.err = options.StoreTimeout, errStoreTimeout
-	m.running.after, m.running.err = options.HandlerLimit, context.DeadlineExceeded
+	m.tables.seed = maphash.MakeSeed()
+	m.storing.init(options.StoreTimeout, errStoreTimeout)
+	m.running.init(options.HandlerLimit, context.DeadlineExceeded)
 	return m, nil
 }
 

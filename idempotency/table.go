@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -30,6 +31,17 @@ type waiter struct {
 type table struct {
 	mu      sync.Mutex
 	flights map[string]*flight
+}
+
+// tables are several, so that two requests rarely meet at the lock of one.
+type tables struct {
+	seed  maphash.Seed
+	parts [16]table
+}
+
+// of returns the table in which the key is.
+func (t *tables) of(name string) *table {
+	return &t.parts[maphash.String(t.seed, name)%uint64(len(t.parts))]
 }
 
 // sight is what a duplicate finds.
