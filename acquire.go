@@ -117,6 +117,8 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 
 // acquire asks once and, unless the caller will not wait, waits for its turn.
 func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (*Lease, error) {
+	c.enter()
+	defer c.leave()
 	a, sent, err := c.ask(ctx, b)
 	switch {
 	case err != nil:

@@ -30,6 +30,7 @@ type batcher[Q, A any] struct {
 	mu      sync.Mutex
 	queue   []*ticket[Q, A]
 	running int
+	rest    chan struct{} // closed when nothing runs any more; nil when nobody waits
 }
 
 // A single is the storage of a direct call.
@@ -99,6 +100,22 @@ func (b *batcher[Q, A]) do(ctx context.Context, stop <-chan struct{}, q Q, orpha
 	}
 }
 
+// idle returns a channel that is closed when no batch is under way, and nothing
+// of one is left to be told.
+func (b *batcher[Q, A]) idle() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rest == nil {
+		b.rest = make(chan struct{})
+	}
+	rest := b.rest
+	if b.running == 0 {
+		close(rest)
+		b.rest = nil
+	}
+	return rest
+}
+
 // alone calls the store on the caller's own goroutine.
 func (b *batcher[Q, A]) alone(ctx context.Context, q Q) (a A, sent time.Time, err error) {
 	s, _ := b.singles.Get().(*single[Q, A])
@@ -127,6 +144,10 @@ func (b *batcher[Q, A]) run() {
 		b.mu.Lock()
 		if len(b.queue) == 0 {
 			b.running--
+			if b.running == 0 && b.rest != nil {
+				close(b.rest)
+				b.rest = nil
+			}
 			b.mu.Unlock()
 			return
 		}

@@ -82,6 +82,8 @@ type Client struct {
 
 	closed  atomic.Bool
 	done    chan struct{} // closed by Close: whoever waits gives up
+	asking  atomic.Int64  // how many callers may have something to be undone
+	quiet   chan struct{} // has an element when none is left, once closed
 	close   sync.Once
 	closing error
 }
@@ -105,6 +107,7 @@ func New(store Store, o *Options) (*Client, error) {
 		owner:   Owner{Host: hostname(), PID: os.Getpid(), Label: options.Label},
 		epoch:   time.Now(),
 		done:    make(chan struct{}),
+		quiet:   make(chan struct{}, 1),
 	}
 	c.claims = newBatcher(batching, options.Timeout, store.Claim)
 	c.settles = newBatcher(batching, options.Timeout, store.Settle)
@@ -196,7 +199,8 @@ func (c *Client) Close() error {
 		close(c.done)
 		deadline := time.Now().Add(closeGrace)
 		left := c.renewer.stop(deadline)
-		unsettled := c.undoer.flush(deadline)
+		unsettled := c.settleDown(deadline)
+		unsettled += c.undoer.flush(deadline)
 		c.waiters.stop()
 		if left > 0 {
 			c.closing = fmt.Errorf("dibs: closed while %d leases were held; they run out within their TTL", left)
@@ -205,4 +209,38 @@ func (c *Client) Close() error {
 		}
 	})
 	return c.closing
+}
+
+// enter notes that a caller asks for a key; leave, that what it got is with the
+// renewer, the undoer or a batch.
+func (c *Client) enter() { c.asking.Add(1) }
+
+func (c *Client) leave() {
+	if c.asking.Add(-1) == 0 && c.closed.Load() {
+		select {
+		case c.quiet <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// settleDown waits for those who ask and for the batches that they left behind,
+// at most until the deadline, so that the undoer knows all that it has to. It
+// returns how many are left.
+func (c *Client) settleDown(deadline time.Time) int {
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	for c.asking.Load() > 0 {
+		select {
+		case <-c.quiet:
+		case <-timer.C:
+			return int(c.asking.Load())
+		}
+	}
+	select {
+	case <-c.claims.idle():
+		return 0
+	case <-timer.C:
+		return 1
+	}
 }

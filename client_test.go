@@ -482,6 +482,86 @@ func TestNothingIsRenewedAfterClose(t *testing.T) {
 	}
 }
 
+// TestCloseGivesUpPlaces: whoever waited has left the queue when Close returns.
+func TestCloseGivesUpPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		lease, err := newClient(t, s, nil).Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := dibs.New(s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrClosed) {
+					t.Errorf("who waited got %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		for e, err := range s.List(t.Context(), dibs.Query{}) {
+			if err != nil || e.Waiters > 0 {
+				t.Errorf("%d places are left behind, %v", e.Waiters, err)
+			}
+		}
+		wg.Wait()
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// directly is a faulty store that is called without batching.
+type directly struct{ *faulty }
+
+func (directly) Batching() dibs.Batching { return dibs.Batching{Direct: true} }
+
+// TestCloseUndoesClaimsUnderWay: a claim that is granted while the client closes
+// leaves no lease behind.
+func TestCloseUndoesClaimsUnderWay(t *testing.T) {
+	stores := map[string]func(*faulty) dibs.Store{
+		"batched":  func(f *faulty) dibs.Store { return f },
+		"directly": func(f *faulty) dibs.Store { return directly{f} },
+	}
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				f := newFaulty(s)
+				f.set(nil, func(verb string) error {
+					if verb == "claim" {
+						time.Sleep(time.Second) // its answer is slow
+					}
+					return nil
+				})
+				c, err := dibs.New(store(f), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrClosed) {
+						t.Errorf("got %v", err)
+					}
+				})
+				synctest.Wait()
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+				wg.Wait()
+				empty(t, s)
+			})
+		})
+	}
+}
+
 func TestCloseDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)

@@ -68,6 +68,8 @@ func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, 
 	}
 	claim.Mode = Reserve
 	claim.Place = stands
+	c.enter()
+	defer c.leave()
 	a, _, err := c.ask(ctx, bid{Claim: claim})
 	switch {
 	case err != nil:
