@@ -34,6 +34,7 @@ type capture struct {
 	before http.Header
 
 	headed    bool
+	ended     bool // the handler has returned
 	streaming bool
 	oversize  bool
 	status    int
@@ -65,7 +66,7 @@ func (c *capture) WriteHeader(status int) {
 }
 
 func (c *capture) writeHeader(status int) {
-	if c.keep == nil {
+	if c.over() {
 		return
 	}
 	if c.headed {
@@ -155,7 +156,7 @@ func (c *capture) WriteString(s string) (int, error) {
 // accept counts n bytes of body, or says why there can be none, as net/http
 // does.
 func (c *capture) accept(n int) error {
-	if c.keep == nil {
+	if c.over() {
 		return http.ErrHandlerTimeout // the request is over
 	}
 	if !c.headed {
@@ -239,7 +240,7 @@ func (c *capture) readSome(src io.Reader) (n int64, done bool, err error) {
 	buf := copyBuffers.Get().(*[]byte)
 	defer copyBuffers.Put(buf)
 	c.mu.Lock()
-	direct := c.keep != nil && c.oversize && c.length < 0 && bodyAllowed(c.status)
+	direct := !c.over() && c.oversize && c.length < 0 && bodyAllowed(c.status)
 	w := c.w
 	c.mu.Unlock()
 	if direct {
@@ -302,7 +303,7 @@ func (c *capture) Flush() { _ = c.FlushError() }
 func (c *capture) FlushError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.keep == nil {
+	if c.over() {
 		return http.ErrHandlerTimeout
 	}
 	if !c.headed {
@@ -355,6 +356,7 @@ func (c *capture) finish() (whole bool) {
 		c.sniff()
 	}
 	c.takeTrailer()
+	c.ended = true
 	return c.length < 0 || c.accepted == c.length || !bodyAllowed(c.status) ||
 		c.r.Method == http.MethodHead
 }
@@ -443,6 +445,10 @@ func (c *capture) close() {
 	defer c.mu.Unlock()
 	c.keep = nil
 }
+
+// over reports whether nothing more is taken: what was is being settled and sent,
+// or the memory is gone.
+func (c *capture) over() bool { return c.ended || c.keep == nil }
 
 // logSuperfluous says what net/http would have said.
 func (c *capture) logSuperfluous() {

@@ -1,6 +1,7 @@
 package idempotency_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -8,6 +9,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
 )
@@ -68,6 +71,36 @@ func TestWriterAfterTheEnd(t *testing.T) {
 		t.Errorf("a body is read after its request: %v", err)
 	}
 	isReplay(t, g.send(), first)
+}
+
+// TestWriterWhileSettling: what a goroutine of the handler writes after it has
+// returned is part of neither the stored answer nor the one that is sent.
+func TestWriterWhileSettling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, _, h := newBatched(t, nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = w.Write([]byte("answer"))
+			go func() {
+				time.Sleep(time.Second)
+				if n, err := w.Write([]byte(" and more")); n != 0 || err == nil {
+					t.Errorf("Write after the handler: %d, %v", n, err)
+				}
+				if err := http.NewResponseController(w).Flush(); err == nil {
+					t.Error("Flush after the handler went well")
+				}
+			}()
+		}))
+		store.fail(func(_ context.Context, op string) error {
+			if op == "settle" {
+				time.Sleep(2 * time.Second)
+			}
+			return nil
+		})
+		first := sendTo(h)
+		if got := first.Body.String(); got != "answer" {
+			t.Errorf("sent %q", got)
+		}
+		isReplay(t, sendTo(h), first)
+	})
 }
 
 func TestWriterOfPassedHandler(t *testing.T) {
