@@ -29,7 +29,7 @@ type capture struct {
 	mu     sync.Mutex // a handler may leave a writer behind
 	w      http.ResponseWriter
 	r      *http.Request
-	keep   *scratch // nil once the handler has returned
+	keep   *scratch // nil once the answer is sent
 	most   int64    // bytes of body that are stored
 	before http.Header
 

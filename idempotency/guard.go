@@ -42,6 +42,7 @@ type visit struct {
 
 	number  uint32 // of this memory; see alarms.of
 	tether  *tether
+	settled bool   // the key is, or will be in the background
 	limited bool   // the handler's limit has ended the tether, or is about to
 	alarm   alarm  // under the lock of its list
 	flight  flight // under the table's lock

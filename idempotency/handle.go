@@ -23,11 +23,11 @@ func (v *visit) handle(lease *dibs.Lease) {
 	m.tables.of(v.name).enter(v.name, &v.flight)
 	m.running.of(v).set(v, start)
 	v.answer.start(v.w, v.r, v.scratch, m.options.MaxStored)
-	returned := false
 	defer func() {
-		if returned {
+		if v.settled {
 			return
 		}
+		// The handler has panicked, or a function of Options.
 		v.answer.close()
 		v.endRun(start)
 		v.settle(lease, abandon, nil)
@@ -35,7 +35,6 @@ func (v *visit) handle(lease *dibs.Lease) {
 	}()
 	v.next.ServeHTTP(&v.answer, v.withBody(&v.run))
 	whole := v.answer.finish()
-	returned = true
 	v.endRun(start)
 	v.conclude(lease, whole)
 }
@@ -173,6 +172,7 @@ func (m *Middleware) keep(maxAge time.Duration) settlement {
 // was lost. What the store does not take now is tried again in the background.
 func (v *visit) settle(lease *dibs.Lease, how settlement, record []byte) (lost bool) {
 	m := v.m
+	v.settled = true
 	asked := time.Now()
 	var err error
 	if v.limited {

@@ -103,6 +103,31 @@ func TestWriterWhileSettling(t *testing.T) {
 	})
 }
 
+// TestKeepThatPanics: the run ends as if its handler had panicked, and holds
+// nothing.
+func TestKeepThatPanics(t *testing.T) {
+	panics := true
+	g := newRig(t, &idempotency.Options{Keep: func(int) bool {
+		if panics {
+			panic("no such status")
+		}
+		return true
+	}}, nil)
+	func() {
+		defer func() {
+			if p := recover(); p != "no such status" {
+				t.Errorf("recovered %v", p)
+			}
+		}()
+		g.send()
+	}()
+	panics = false
+	isFresh(t, g.send(), http.StatusCreated)
+	if got := g.last(); got.Attempt != 2 {
+		t.Errorf("attempt %d after one that panicked", got.Attempt)
+	}
+}
+
 func TestWriterOfPassedHandler(t *testing.T) {
 	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := w.(http.Hijacker).Hijack()
