@@ -19,7 +19,7 @@ func (v *visit) handle(lease *dibs.Lease) {
 	v.event.Attempt, v.event.Fence = lease.Attempt(), lease.Fence()
 	start := time.Now()
 	v.run.begin(lease, v.r.Context(), start.Add(m.options.HandlerLimit))
-	v.flight.fingerprint, v.flight.since = v.print, start
+	v.flight.fingerprint, v.flight.lease, v.flight.since = v.print, lease, start
 	m.tables.of(v.name).enter(v.name, &v.flight)
 	m.running.of(v).set(v, start)
 	v.answer.start(v.w, v.r, v.scratch, m.options.MaxStored)

@@ -176,6 +176,23 @@ var runRules = []rule{
 				t.Errorf("the successor's answer became %q", w.Body)
 			}
 		})
+		// A handler that goes on for ever does not keep its successor's answer
+		// from retries.
+		synctest.Test(t, func(t *testing.T) {
+			forever := make(chan struct{})
+			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { <-forever })
+			successor := newRigOn(t, g.store, nil, nil)
+			loseLease(g)
+			late := make(chan *httptest.ResponseRecorder, 1)
+			go func() { late <- g.send() }()
+			time.Sleep(time.Minute)
+			g.store.heal()
+			first := successor.send()
+			isFresh(t, first, 201)
+			isReplay(t, g.send(), first)
+			close(forever)
+			isProblem(t, <-late, "lease-lost", 503)
+		})
 		// A long run keeps its lease.
 		synctest.Test(t, func(t *testing.T) {
 			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { time.Sleep(4 * time.Minute) })

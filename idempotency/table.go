@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"errors"
 	"hash/maphash"
 	"sync"
 	"time"
@@ -11,6 +12,7 @@ import (
 // A flight is a visit whose handler runs, as its duplicates in this process see it.
 type flight struct {
 	fingerprint dibs.Fingerprint
+	lease       *dibs.Lease
 	since       time.Time
 	running     bool
 	// record is set when the answer was sent but the store does not have it yet.
@@ -63,6 +65,9 @@ func (t *table) look(name string, f dibs.Fingerprint, join bool) (s sight, w *wa
 	fl := t.flights[name]
 	switch {
 	case fl == nil || !fl.running:
+		return sawNothing, nil, since, nil
+	case fl.record == nil && errors.Is(fl.lease.Err(), dibs.ErrLost):
+		// However long its handler goes on, another one may have answered.
 		return sawNothing, nil, since, nil
 	case fl.fingerprint.Differs(f):
 		return sawMismatch, nil, since, nil
