@@ -106,7 +106,7 @@ func (s *Store) enqueue(c *call) bool {
 // that the call is finished nevertheless.
 func (s *Store) leave(ctx context.Context, c *call) error {
 	s.mu.Lock()
-	if c.phase == applying {
+	for c.phase == applying { // perhaps again, alone
 		if s.applied == nil {
 			s.applied = make(chan struct{})
 		}
