@@ -20,7 +20,7 @@ func main() {
 	go func() {
 		s := <-signals
 		signal.Stop(signals)
-		cancel(&command.Interrupted{Signal: s})
+		cancel(&command.InterruptedError{Signal: s})
 	}()
 	os.Exit(command.Run(ctx, os.Args[1:], command.Env{
 		Stdin:  os.Stdin,

@@ -52,16 +52,16 @@ var codes = []struct {
 	{errDeclined, codeFailed},
 }
 
-// Interrupted is the cause with which the context of a run ends when a signal
+// InterruptedError is the cause with which the context of a run ends when a signal
 // came.
-type Interrupted struct {
+type InterruptedError struct {
 	Signal os.Signal
 }
 
-func (i *Interrupted) Error() string { return "ended by a signal: " + i.Signal.String() }
+func (i *InterruptedError) Error() string { return "ended by a signal: " + i.Signal.String() }
 
 // code is what shells make of it.
-func (i *Interrupted) code() int {
+func (i *InterruptedError) code() int {
 	if s, ok := i.Signal.(syscall.Signal); ok {
 		return 128 + int(s)
 	}
@@ -109,7 +109,7 @@ func Run(ctx context.Context, args []string, env Env) int {
 			break
 		}
 	}
-	if i, ok := errors.AsType[*Interrupted](context.Cause(ctx)); ok {
+	if i, ok := errors.AsType[*InterruptedError](context.Cause(ctx)); ok {
 		// Whatever failed, failed because of it.
 		err, code = i, i.code()
 	}
@@ -161,7 +161,7 @@ func (p *program) confirm(question string, yes bool) error {
 	}
 	fmt.Fprintf(p.env.Stderr, "%s [y/N] ", question)
 	var answer string
-	fmt.Fscanln(p.env.Stdin, &answer) // an end of input is a no
+	_, _ = fmt.Fscanln(p.env.Stdin, &answer) // an end of input is a no
 	if answer = strings.ToLower(answer); answer == "y" || answer == "yes" {
 		return nil
 	}

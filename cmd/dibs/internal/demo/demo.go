@@ -25,7 +25,7 @@ type Options struct {
 	Exit bool
 }
 
-// ErrWrong: with dibs, an order was charged twice or not at all.
+// ErrWrong says that with dibs, an order was charged twice or not at all.
 var ErrWrong = errors.New("an order was charged twice, or was lost, behind dibs")
 
 // Run runs the demo. It returns when ctx ends (after the table, unless

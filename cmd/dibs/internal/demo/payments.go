@@ -71,7 +71,7 @@ func startPayments(path string) (*payments, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /charges", p.create)
 	p.server = &http.Server{Handler: mux}
-	go p.server.Serve(l)
+	go func() { _ = p.server.Serve(l) }() // ends with close
 	return p, nil
 }
 
@@ -102,10 +102,10 @@ func (p *payments) create(w http.ResponseWriter, r *http.Request) {
 	time.Sleep(pause / 2)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
-	json.NewEncoder(w).Encode(c)
+	_ = json.NewEncoder(w).Encode(c) // the client is gone
 }
 
-// first reports whether the order is asked for for the first time.
+// first reports whether the order comes for the first time.
 func (p *payments) first(order string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

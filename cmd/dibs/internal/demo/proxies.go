@@ -57,12 +57,12 @@ func startProxy(program string, flags ...string) (*proxyProcess, error) {
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	late := time.AfterFunc(startLimit, func() { p.cmd.Process.Kill() })
+	late := time.AfterFunc(startLimit, func() { _ = p.cmd.Process.Kill() })
 	defer late.Stop()
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	go func() {
 		defer close(p.done)
-		p.cmd.Wait()
+		_ = p.cmd.Wait()
 	}()
 	_, rest, ok := strings.Cut(line, "listening on ")
 	if err != nil || !ok {
@@ -75,7 +75,7 @@ func startProxy(program string, flags ...string) (*proxyProcess, error) {
 
 // kill ends the process as a power cut would.
 func (p *proxyProcess) kill() {
-	p.cmd.Process.Kill()
+	_ = p.cmd.Process.Kill()
 	<-p.done
 }
 
@@ -84,8 +84,8 @@ func (p *proxyProcess) stop() {
 	if p == nil {
 		return
 	}
-	p.cmd.Process.Signal(syscall.SIGTERM)
-	late := time.AfterFunc(5*time.Second, func() { p.cmd.Process.Kill() })
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	late := time.AfterFunc(5*time.Second, func() { _ = p.cmd.Process.Kill() })
 	defer late.Stop()
 	<-p.done
 }

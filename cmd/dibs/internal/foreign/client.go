@@ -1,6 +1,7 @@
 package foreign
 
 import (
+	"errors"
 	"net"
 	"os/exec"
 	"sync/atomic"
@@ -39,7 +40,7 @@ func output(t *testing.T, name string, args ...string) string {
 	out, err := exec.CommandContext(t.Context(), name, args...).Output()
 	if err != nil {
 		message := ""
-		if e, ok := err.(*exec.ExitError); ok {
+		if e, ok := errors.AsType[*exec.ExitError](err); ok {
 			message = string(e.Stderr)
 		}
 		t.Fatalf("%s: %v: %s%s", name, err, out, message)
@@ -111,7 +112,7 @@ func (l *Lossy) carry(client *net.TCPConn) {
 		n, err := server.Read(buf)
 		if n > 0 && l.lose.Add(-1) >= 0 {
 			l.Lost.Add(1)
-			client.SetLinger(0)
+			_ = client.SetLinger(0)
 			return
 		}
 		if n > 0 {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -57,7 +58,7 @@ func missing() string {
 
 var (
 	installing sync.Once
-	installErr error
+	errInstall error
 )
 
 // installOnce installs the packages, with fresh lists if the old ones do not do.
@@ -69,15 +70,15 @@ func installOnce(install string) error {
 			cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
 			out, err := cmd.CombinedOutput()
 			if err == nil && line == install {
-				installErr = nil
+				errInstall = nil
 				return
 			}
 			if err != nil {
-				installErr = fmt.Errorf("%s: %w: %s", line, err, out[max(0, len(out)-500):])
+				errInstall = fmt.Errorf("%s: %w: %s", line, err, out[max(0, len(out)-500):])
 			}
 		}
 	})
-	return installErr
+	return errInstall
 }
 
 // Webdis starts webdis before a Redis server of its own and returns its URL.
@@ -87,7 +88,7 @@ func Webdis(t *testing.T) string {
 	Need(t)
 	dir := t.TempDir()
 	redis, web := freePort(t), freePort(t)
-	background(t, dir, "redis-server", "--bind", "127.0.0.1", "--port", fmt.Sprint(redis), "--save", "", "--appendonly", "no", "--dir", dir)
+	background(t, dir, "redis-server", "--bind", "127.0.0.1", "--port", strconv.Itoa(redis), "--save", "", "--appendonly", "no", "--dir", dir)
 	config, err := json.Marshal(map[string]any{
 		"redis_host": "127.0.0.1", "redis_port": redis, "database": 0,
 		"http_host": "127.0.0.1", "http_port": web, "http_max_request_size": 1 << 20,
@@ -147,8 +148,8 @@ func background(t *testing.T, dir, name string, args ...string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 	})
 }
 

@@ -48,7 +48,7 @@ func (c *Config) Bind(fs *pflag.FlagSet) {
 	fs.StringVar(&c.Admin, "admin", c.Admin, "the `ADDR` of /healthz and /readyz (default off)")
 	fs.Var(&c.Drain, "drain", "how long requests may take to finish after SIGTERM")
 	fs.Var(&c.AccessLog, "access-log", "log each request on stderr: on or off")
-	c.Policy.bind(fs)
+	c.bind(fs)
 }
 
 // Load returns the configuration: the defaults, then what the file says (if

@@ -24,9 +24,9 @@ const Default = "sqlite:dibs.db"
 const openLimit = 10 * time.Second
 
 var (
-	// ErrURL: the URL names no store. The error says what is wrong with it.
+	// ErrURL says that the URL names no store. The error says what is wrong with it.
 	ErrURL = errors.New("not the URL of a store")
-	// ErrUnusable: the store cannot be reached or used. The error says why.
+	// ErrUnusable says that the store cannot be reached or used, and why.
 	ErrUnusable = errors.New("the store cannot be used")
 )
 
@@ -70,7 +70,7 @@ var backends = []backend{
 		scheme: "memory", form: "memory:",
 		check: func(rest string) error {
 			if rest != "" {
-				return errors.New("a store in memory has no name: write memory:")
+				return errors.New("a store in memory has no name: memory: is all of it")
 			}
 			return nil
 		},
@@ -91,7 +91,7 @@ var backends = []backend{
 			case strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///"):
 				return fmt.Errorf("a file has no host: write sqlite:%[1]s, or sqlite:/%[1]s if it is absolute", rest[2:])
 			case rest == ":memory:":
-				return errors.New("a store in memory is called memory:")
+				return errors.New("a store in memory is memory: here")
 			}
 			return nil
 		},
@@ -181,7 +181,7 @@ func open(ctx context.Context, b *backend, rest string) (*Store, error) {
 		}
 		store := &Store{Store: s, url: b.scheme + ":" + rest, close: closeStore}
 		if err := store.probe(ctx); err != nil {
-			closeStore()
+			_ = closeStore()
 			done <- result{err: err}
 			return
 		}

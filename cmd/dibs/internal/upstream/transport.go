@@ -160,12 +160,12 @@ func isSafe(method string) bool {
 type Kind uint8
 
 const (
-	// Unreached: nothing of the request reached the origin.
+	// Unreached means that nothing of the request reached the origin.
 	Unreached Kind = iota + 1
-	// HungUp: the origin has seen the request, or a part of it, and did not
+	// HungUp means that the origin has seen the request, or a part of it, and did not
 	// answer.
 	HungUp
-	// TimedOut: the origin has seen the request, or a part of it, and did not
+	// TimedOut means that the origin has seen the request, or a part of it, and did not
 	// answer in time.
 	TimedOut
 )
