@@ -185,7 +185,7 @@ func (p *Policy) check() error {
 func (p *Policy) scope() (func(*http.Request) string, error) {
 	kind, name, named := strings.Cut(p.Scope, ":")
 	if named && name == "" {
-		return nil, fmt.Errorf("scope: the name after %s: is missing", kind)
+		return nil, fmt.Errorf("scope: the name is missing after %q", kind+":")
 	}
 	switch {
 	case p.Scope == "authorization":

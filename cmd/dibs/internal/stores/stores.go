@@ -70,7 +70,7 @@ var backends = []backend{
 		scheme: "memory", form: "memory:",
 		check: func(rest string) error {
 			if rest != "" {
-				return errors.New("a store in memory has no name: memory: is all of it")
+				return errors.New("a store in memory has no name: write memory: and nothing else")
 			}
 			return nil
 		},
