@@ -25,6 +25,7 @@ type Lease struct {
 
 	settling sync.Mutex // held while a settlement is under way
 	settled  bool       // under settling: the store has taken it
+	kept     bool       // under settling: the store may have a record of it
 
 	// The renewer's, under its lock.
 	due   time.Time // when to look at this lease again
@@ -157,8 +158,8 @@ func (l *Lease) settle(ctx context.Context, s Settlement) error {
 		return nil
 	}
 	s.Key, s.Token = l.claim.Key, l.claim.Token
-	lost := l.lost()
-	if lost {
+	unsure := l.kept && s.Outcome == Keep && !l.overdue()
+	if l.lost() && !unsure {
 		// The holder was told that it is lost, so it stays lost; but what the
 		// store still has of it is given back.
 		l.settled = true
@@ -173,6 +174,9 @@ func (l *Lease) settle(ctx context.Context, s Settlement) error {
 	}
 	err, _, callErr := l.client.settles.do(ctx, nil, s, nil)
 	if callErr != nil {
+		// A renewal finds no lease if the record is there. So what a renewal
+		// says is no longer the last word.
+		l.kept = l.kept || s.Outcome == Keep
 		if errors.Is(callErr, errGaveUp) {
 			callErr = context.Cause(ctx)
 		}

@@ -231,6 +231,40 @@ func TestComplete(t *testing.T) {
 	})
 }
 
+// TestCompleteWhoseAnswerWasLost: asked again, it tells that the record was
+// written, though the renewals since then found no lease.
+func TestCompleteWhoseAnswerWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		f := newFaulty(s)
+		c := newClient(t, f, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.set(nil, func(verb string) error {
+			if verb == "settle" {
+				return errors.New("the connection was reset")
+			}
+			return nil
+		})
+		if err := lease.Complete(t.Context(), []byte("answer"), time.Hour); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("got %v", err)
+		}
+		f.set(nil, nil)
+		time.Sleep(dibs.DefaultTTL / 2)
+		if err := lease.Err(); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("after a renewal the lease said %v", err)
+		}
+		if err := lease.Complete(t.Context(), []byte("answer"), time.Hour); err != nil {
+			t.Errorf("the record is there, and Complete returned %v", err)
+		}
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestWaitersAreAnsweredByTheRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
