@@ -45,6 +45,11 @@ func (tx *transaction) wait(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
 		if err := tx.prolong(seq, c); err != nil {
 			return err
 		}
+		if c.Place == 0 {
+			stands := *c
+			stands.Place = duration(until - tx.now) // as before
+			c = &stands
+		}
 	case placed:
 		if err := tx.keepWaiter(seq, dormant, c); err != nil {
 			return err

@@ -80,6 +80,23 @@ func TestWakeWhenTheLeaseRunsOut(t *testing.T) {
 	}
 }
 
+// A reserved place for which somebody waits, without prolonging it, is woken
+// however long that takes.
+func TestWakeOfWhoRedeems(t *testing.T) {
+	s := openTest(t, testFile(t), nil, hostClock)
+	tokens := woken(t, s)
+	holder, place := lock("k"), lock("k")
+	mustGrant(t, s, holder)
+	place.Mode, place.Place = dibs.Reserve, time.Hour
+	wantState(t, "the place", claimOne(t, s, place), dibs.Held)
+	place.Mode, place.Place = dibs.Try, 0
+	wantState(t, "who redeems it", claimOne(t, s, place), dibs.Held)
+	time.Sleep(700 * time.Millisecond) // the tokens that wait are swept meanwhile
+	mustSettle(t, s, release(holder))
+	receive(t, "the end of the lease", tokens, place.Token)
+	mustGrant(t, s, place)
+}
+
 // Nobody is watched for once nobody waits any more.
 func TestNobodyWaits(t *testing.T) {
 	s := openTest(t, testFile(t), nil, hostClock)
