@@ -85,6 +85,10 @@ func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, 
 // stands as before, and Redeem can be called again. A place that has run out
 // is none: NoWait finds out whether the key is free all the same, and who
 // waits joins at the end.
+//
+// A place stands for one attempt. Who redeems it again while it is held gets
+// the same lease, as after an answer that was lost: so it must not be redeemed
+// by two at once, who would both hold the key.
 func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease, error) {
 	claim, err := c.newClaim(p.Key.Name, o)
 	if err != nil {
