@@ -41,7 +41,8 @@ type AcquireOptions struct {
 // lease's context derives from ctx. The caller must settle the lease
 // (Release, Complete or Abandon); until then it is renewed.
 //
-// It returns ErrHeld (with NoWait, or when Wait was over), ErrDone (a record
+// It returns ErrHeld (with NoWait, when Wait was over, or at once when ctx comes
+// from a lease on the same key, which would be waited for in vain), ErrDone (a record
 // answers), ErrMismatch, ErrPermits, ErrUnknown, ErrFull, ErrClosed, ErrStore,
 // or the cause with which ctx ended. In all these cases the key is not held,
 // the place in the queue is given up, and a claim whose outcome could not be
@@ -54,6 +55,8 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	wait := c.waitOf(o)
 	if wait == noWait {
 		claim.Mode = Try
+	} else if claim.Permits == 1 && holds(ctx, claim.Key) {
+		return nil, fmt.Errorf("%w by the caller itself: its context comes from a lease on it, and waiting would never end", ErrHeld)
 	}
 	return c.acquire(ctx, bid{Claim: claim}, wait)
 }
@@ -116,19 +119,31 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 }
 
 // acquire asks once and, unless the caller will not wait, waits for its turn.
-func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (*Lease, error) {
+func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (lease *Lease, err error) {
 	c.enter()
 	defer c.leave()
+	var start time.Time
+	if c.options.Observe != nil {
+		start = time.Now()
+	}
+	waited := false
 	a, sent, err := c.ask(ctx, b)
 	switch {
 	case err != nil:
-		return nil, err
 	case a.State == Granted:
-		return c.grant(ctx, b.Claim, a, sent)
+		lease, err = c.grant(ctx, b.Claim, a, sent)
 	case a.State == Held && a.Queued && wait != noWait:
-		return c.await(ctx, b, a, wait)
+		waited = true
+		lease, err = c.await(ctx, b, a, wait)
+	default:
+		err = refusal(b.Claim, a)
 	}
-	return nil, refusal(b.Claim, a)
+	if err != nil {
+		c.refused(&b.Claim, start, err)
+		return nil, err
+	}
+	c.acquired(lease, start, waited)
+	return lease, nil
 }
 
 // noWait as the time to wait: not at all.

@@ -41,6 +41,10 @@ type Options struct {
 
 	// Timeout bounds one call of the store. Default: DefaultTimeout.
 	Timeout time.Duration
+
+	// Observe is told what happens to claims and leases, on the goroutine on
+	// which it happens: it must not block. Default: nobody is told.
+	Observe func(Event)
 }
 
 func (o *Options) withDefaults() (Options, error) {
@@ -80,6 +84,7 @@ type Client struct {
 	// orphaned is undoer.orphan, made once.
 	orphaned func(Claim, Answer, error)
 
+	counts  counts
 	closed  atomic.Bool
 	done    chan struct{} // closed by Close: whoever waits gives up
 	asking  atomic.Int64  // how many callers may have something to be undone
@@ -149,19 +154,12 @@ func (c *Client) TryDo(ctx context.Context, key string, fn func(context.Context)
 
 var tryOptions = AcquireOptions{NoWait: true}
 
-func (c *Client) run(ctx context.Context, key string, o *AcquireOptions, fn func(context.Context) error) (err error) {
+func (c *Client) run(ctx context.Context, key string, o *AcquireOptions, fn func(context.Context) error) error {
 	lease, err := c.Acquire(ctx, key, o)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		// What fn did is done: that its lease could not be given back is the
-		// undoer's to mend and no reason for the caller to run fn again.
-		if lost := lease.Release(); errors.Is(lost, ErrLost) {
-			err = errors.Join(err, lost)
-		}
-	}()
-	return fn(lease.Context())
+	return lease.run(fn)
 }
 
 // Held reports whether somebody holds the key or waits for it, without taking

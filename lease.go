@@ -15,6 +15,9 @@ type Lease struct {
 	client  *Client
 	claim   Claim
 	answer  Answer
+	granted time.Time     // when what was granted was asked for
+	waited  time.Duration // for the observer
+	over    atomic.Bool   // its end was counted
 	context leaseContext
 	cancel  context.CancelCauseFunc
 
@@ -22,6 +25,8 @@ type Lease struct {
 	// process's monotonic clock: it sent the claim or the last successful
 	// renewal one TTL, less a margin, before.
 	trusted atomic.Int64 // since the client's epoch
+
+	steps steps // what Step remembers
 
 	settling sync.Mutex // held while a settlement is under way
 	settled  bool       // under settling: the store has taken it
@@ -38,11 +43,23 @@ type Lease struct {
 func margin(ttl time.Duration) time.Duration { return ttl/50 + time.Millisecond }
 
 func newLease(ctx context.Context, c *Client, claim Claim, a Answer, sent time.Time) *Lease {
-	l := &Lease{client: c, claim: claim, answer: a, place: -1}
-	l.context.lease = l
+	l := &Lease{client: c, claim: claim, answer: a, granted: sent, place: -1}
+	l.context.lease, l.context.parent = l, ctx
 	l.context.Context, l.cancel = context.WithCancelCause(ctx)
 	l.trust(sent)
 	return l
+}
+
+// run runs fn under the lease and releases it on every way out.
+func (l *Lease) run(fn func(context.Context) error) (err error) {
+	defer func() {
+		// What fn did is done: that its lease could not be given back is the
+		// undoer's to mend and no reason for the caller to run fn again.
+		if lost := l.Release(); errors.Is(lost, ErrLost) {
+			err = errors.Join(err, lost)
+		}
+	}()
+	return fn(l.Context())
 }
 
 // Context ends with cause ErrLost when the lease is lost, with cause ErrClosed
@@ -112,8 +129,12 @@ func (l *Lease) Release() error {
 	err := l.settle(context.Background(), Settlement{Outcome: Release})
 	if errors.Is(err, ErrStore) {
 		// Nobody will ask again: the undoer does.
+		l.settling.Lock()
+		defer l.settling.Unlock()
+		l.settled = true
 		l.client.renewer.remove(l)
 		l.end(nil)
+		l.ended(EventReleased)
 		l.client.undoer.undo(l.claim)
 	}
 	return err
@@ -163,8 +184,7 @@ func (l *Lease) settle(ctx context.Context, s Settlement) error {
 		// The holder was told that it is lost, so it stays lost; but what the
 		// store still has of it is given back.
 		l.settled = true
-		l.client.renewer.remove(l)
-		l.end(ErrLost)
+		l.client.renewer.lose(l)
 		if l.claim.AtMostOnce {
 			l.client.undoer.abandon(l.claim)
 		} else {
@@ -182,14 +202,23 @@ func (l *Lease) settle(ctx context.Context, s Settlement) error {
 		}
 		return &StoreError{Op: "settle", Err: callErr}
 	}
-	if err != nil && !errors.Is(err, ErrLost) {
+	switch {
+	case errors.Is(err, ErrLost):
+		l.settled = true
+		l.client.renewer.lose(l)
+		return ErrLost
+	case err != nil:
 		return err
 	}
 	l.settled = true
 	l.client.renewer.remove(l)
-	l.end(err)
+	l.end(nil)
+	l.ended(endings[s.Outcome])
 	return err
 }
+
+// endings says what an observer is told of a settled lease.
+var endings = [...]EventKind{Release: EventReleased, Keep: EventCompleted, Abandon: EventAbandoned}
 
 // lost reports whether the holder may no longer believe in the lease.
 func (l *Lease) lost() bool {
@@ -225,12 +254,15 @@ func (l *Lease) end(cause error) { l.cancel(cause) }
 // have ended it has not run yet.
 type leaseContext struct {
 	context.Context
-	lease *Lease
+	lease  *Lease
+	parent context.Context
 }
 
 func (c *leaseContext) Err() error {
 	if c.lease.overdue() {
 		c.lease.cancel(ErrLost)
+	} else {
+		_ = c.parent.Err() // one that is dead, perhaps since just now, ends this one too
 	}
 	return c.Context.Err()
 }
@@ -242,6 +274,18 @@ func (c *leaseContext) Value(key any) any {
 		return c.lease
 	}
 	return c.Context.Value(key)
+}
+
+// holds reports whether the code that was given ctx runs under a lease on the
+// key.
+func holds(ctx context.Context, k Key) bool {
+	for {
+		l, ok := FromContext(ctx)
+		if !ok || l.claim.Key == k {
+			return ok
+		}
+		ctx = l.context.parent
+	}
 }
 
 // FromContext returns the innermost lease under which the code that was given

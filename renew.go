@@ -68,6 +68,7 @@ func (r *renewer) remove(l *Lease) {
 func (r *renewer) lose(l *Lease) {
 	r.remove(l)
 	l.end(ErrLost)
+	l.ended(EventLost)
 }
 
 func (r *renewer) drop(l *Lease) {
@@ -95,6 +96,12 @@ func (r *renewer) arm(at time.Time) {
 
 // look takes care of all leases that are due.
 func (r *renewer) look() {
+	var due, lost []*Lease
+	defer func() {
+		for _, l := range lost {
+			r.lose(l) // outside the lock: an observer is told
+		}
+	}()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stopped {
@@ -102,7 +109,6 @@ func (r *renewer) look() {
 	}
 	r.armed = time.Time{}
 	now := time.Now()
-	var due []*Lease
 	for len(r.leases) > 0 {
 		l := r.leases[0]
 		// What is due within a moment comes along.
@@ -113,7 +119,7 @@ func (r *renewer) look() {
 		switch {
 		case !now.Before(trusted):
 			r.drop(l)
-			l.end(ErrLost)
+			lost = append(lost, l)
 			continue
 		case l.busy:
 			l.due = trusted // its call answers by then, or it is lost
@@ -154,6 +160,12 @@ func (r *renewer) renew(leases []*Lease) {
 	sent := time.Now()
 	callErr := r.store.Renew(ctx, renewals, errs)
 
+	var lost []*Lease
+	defer func() {
+		for _, l := range lost {
+			r.lose(l)
+		}
+	}()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, l := range leases {
@@ -167,7 +179,7 @@ func (r *renewer) renew(leases []*Lease) {
 			l.due = sent.Add(renewEvery(l.claim.TTL))
 		case callErr == nil && errors.Is(errs[i], ErrLost):
 			r.drop(l)
-			l.end(ErrLost)
+			lost = append(lost, l)
 			continue
 		default:
 			trusted := l.trustedUntil()

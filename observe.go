@@ -1,0 +1,130 @@
+package dibs
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+)
+
+// EventKind says what happened.
+type EventKind string
+
+// What can happen to a claim and to a lease. Every Acquire ends in exactly one
+// of the first two, and every lease in exactly one of the others, unless its
+// holder never settles it.
+const (
+	EventAcquired  EventKind = "acquired"
+	EventRefused   EventKind = "refused" // not acquired; Err says why
+	EventReleased  EventKind = "released"
+	EventCompleted EventKind = "completed" // a record was left behind
+	EventAbandoned EventKind = "abandoned" // by its holder's own word
+	EventLost      EventKind = "lost"
+)
+
+// Event is what an observer is told. It names the key by its digest, so that
+// it can be logged.
+type Event struct {
+	Kind   EventKind
+	Key    string // the key's digest
+	Label  string // as in Options or AcquireOptions
+	ID     string // of the attempt; "" when it was refused
+	Fence  uint64 // 0 when it was refused
+	Waited time.Duration
+	Held   time.Duration // from the grant on; 0 while it is not over
+	// Attempt is more than 1 when the last holder abandoned the key.
+	Attempt int
+	Err     error
+}
+
+// Stats counts what happened to a client's leases since it was made.
+type Stats struct {
+	Acquired, Refused                    uint64
+	Released, Completed, Abandoned, Lost uint64
+	// Waited counts the grants among Acquired that had to wait for their turn,
+	// and TakenOver those whose key the last holder had abandoned.
+	Waited, TakenOver uint64
+	// Unanswered counts the refusals because the store did not answer.
+	Unanswered uint64
+}
+
+// Stats returns the counts.
+func (c *Client) Stats() Stats { return c.counts.read() }
+
+// counts is Stats while it is counted.
+type counts struct {
+	acquired, refused, released, completed, abandoned, lost, waited, takenOver, unanswered atomic.Uint64
+}
+
+func (n *counts) read() Stats {
+	return Stats{
+		Acquired: n.acquired.Load(), Refused: n.refused.Load(),
+		Released: n.released.Load(), Completed: n.completed.Load(), Abandoned: n.abandoned.Load(), Lost: n.lost.Load(),
+		Waited: n.waited.Load(), TakenOver: n.takenOver.Load(), Unanswered: n.unanswered.Load(),
+	}
+}
+
+// refused counts and reports a claim that was not granted.
+func (c *Client) refused(claim *Claim, start time.Time, err error) {
+	c.counts.refused.Add(1)
+	if errors.Is(err, ErrStore) {
+		c.counts.unanswered.Add(1)
+	}
+	if c.options.Observe == nil {
+		return
+	}
+	c.options.Observe(Event{
+		Kind: EventRefused, Key: claim.Key.Digest(), Label: claim.Owner.Label,
+		Waited: time.Since(start), Err: err,
+	})
+}
+
+// acquired counts and reports a grant.
+func (c *Client) acquired(l *Lease, start time.Time, waited bool) {
+	c.counts.acquired.Add(1)
+	if waited {
+		c.counts.waited.Add(1)
+	}
+	if l.Attempt() > 1 {
+		c.counts.takenOver.Add(1)
+	}
+	if c.options.Observe == nil {
+		return
+	}
+	l.waited = l.granted.Sub(start)
+	c.options.Observe(l.event(EventAcquired))
+}
+
+// ended counts and reports the end of a lease, once.
+func (l *Lease) ended(kind EventKind) {
+	if !l.over.CompareAndSwap(false, true) {
+		return
+	}
+	n := &l.client.counts
+	switch kind {
+	case EventReleased:
+		n.released.Add(1)
+	case EventCompleted:
+		n.completed.Add(1)
+	case EventAbandoned:
+		n.abandoned.Add(1)
+	default:
+		n.lost.Add(1)
+	}
+	if l.client.options.Observe == nil {
+		return
+	}
+	e := l.event(kind)
+	e.Held = time.Since(l.granted)
+	if kind == EventLost {
+		e.Err = ErrLost
+	}
+	l.client.options.Observe(e)
+}
+
+// event names the lease to an observer.
+func (l *Lease) event(kind EventKind) Event {
+	return Event{
+		Kind: kind, Key: l.claim.Key.Digest(), Label: l.claim.Owner.Label, ID: l.ID(),
+		Fence: l.Fence(), Attempt: l.Attempt(), Waited: l.waited,
+	}
+}

@@ -1,0 +1,81 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+func TestObserverIsToldEveryOutcomeOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		var mu sync.Mutex
+		var events []dibs.Event
+		var c *dibs.Client
+		c = newClient(t, s, &dibs.Options{Label: "test", Observe: func(e dibs.Event) {
+			_ = c.Stats() // it may use the client
+			mu.Lock()
+			defer mu.Unlock()
+			events = append(events, e)
+		}})
+		secret := "customer 4711"
+		ctx := t.Context()
+
+		l, err := c.Acquire(ctx, secret, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.TryDo(ctx, secret, nil) // refused
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = c.Do(ctx, secret, func(context.Context) error { time.Sleep(time.Second); return nil }) })
+		time.Sleep(time.Minute)
+		_ = l.Abandon(ctx)
+		wg.Wait()
+		l, err = c.Acquire(ctx, secret, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = l.Complete(ctx, nil, time.Hour)
+		l, err = c.Acquire(ctx, secret, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = s.Evict(ctx, l.Key(), "")
+		_ = l.Release()
+		_ = l.Release()
+
+		var kinds []dibs.EventKind
+		for _, e := range events {
+			kinds = append(kinds, e.Kind)
+			if strings.Contains(e.Key, secret) || e.Key != l.Key().Digest() || e.Label != "test" {
+				t.Errorf("an event says %+v", e)
+			}
+		}
+		want := []dibs.EventKind{"acquired", "refused", "abandoned", "acquired", "released", "acquired", "completed", "acquired", "lost"}
+		slices.Sort(kinds)
+		slices.Sort(want)
+		if !slices.Equal(kinds, want) {
+			t.Errorf("told %v, want %v", kinds, want)
+		}
+		for _, e := range events {
+			switch {
+			case e.Kind == "refused" && !errors.Is(e.Err, dibs.ErrHeld),
+				e.Kind == "lost" && !errors.Is(e.Err, dibs.ErrLost),
+				e.Kind == "abandoned" && e.Held != time.Minute,
+				e.Kind == "released" && (e.Held != time.Second || e.Waited != time.Minute || e.Attempt != 2):
+				t.Errorf("told %+v", e)
+			}
+		}
+		got := c.Stats()
+		if got != (dibs.Stats{Acquired: 4, Refused: 1, Released: 1, Completed: 1, Abandoned: 1, Lost: 1, Waited: 1, TakenOver: 1}) {
+			t.Errorf("counted %+v", got)
+		}
+	})
+}

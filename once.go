@@ -1,0 +1,168 @@
+package dibs
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// DefaultRetention is how long Once remembers.
+const DefaultRetention = 24 * time.Hour
+
+// OnceOptions say how Once runs and what it remembers. The zero value, and
+// nil, mean: wait for whoever runs, remember results for DefaultRetention and
+// errors not at all.
+type OnceOptions struct {
+	// Retention is how long the result is remembered. Default:
+	// DefaultRetention.
+	Retention time.Duration
+	// MaxAge is how old a remembered result may be to be given out. Default:
+	// any age.
+	MaxAge time.Duration
+
+	// Fingerprint of what is asked under the key: another one gets ErrMismatch.
+	Fingerprint Fingerprint
+
+	// Remember reports whether an error is remembered like a result, so that
+	// everybody gets it (as a *RememberedError) and fn does not run again.
+	// Default: no error is; the next caller runs.
+	Remember func(error) bool
+
+	// AtMostOnce refuses to run again after a crash; see AcquireOptions.
+	AtMostOnce bool
+
+	// TTL, NoWait, Wait and Label are those of AcquireOptions.
+	TTL    time.Duration
+	NoWait bool
+	Wait   time.Duration
+	Label  string
+}
+
+// RememberedError is an error that an earlier caller's fn returned and that
+// was remembered as the answer.
+type RememberedError struct {
+	Text string
+}
+
+func (e *RememberedError) Error() string { return e.Text }
+
+// outcome is the record that Once leaves behind.
+type outcome struct {
+	Value json.RawMessage `json:"value,omitempty"`
+	Error *string         `json:"error,omitempty"`
+}
+
+// Once runs fn under the key unless that was done before, and gives its result
+// to everybody: to those who ask while it runs (they wait), and to those who
+// ask later, in any process, until the retention is over. The result is kept
+// as JSON.
+//
+// The context that fn gets is the lease's (see FromContext): Step inside fn
+// skips what a crashed run had done.
+//
+// Once returns what fn returned, now or then. It returns an error of its own
+// when fn did not run here and there is no result to give: those of Acquire;
+// when the lease was lost while fn ran: ErrLost, joined to fn's error, and the
+// result is not remembered; and when fn ran and its result could not be kept:
+// the result with a *KeepError.
+func Once[T any](ctx context.Context, c *Client, key string, o *OnceOptions, fn func(context.Context) (T, error)) (result T, err error) {
+	if o == nil {
+		o = &OnceOptions{}
+	}
+	if o.Retention < 0 || o.MaxAge < 0 {
+		return result, fmt.Errorf("dibs: OnceOptions.Retention is %v and MaxAge is %v; they must not be negative", o.Retention, o.MaxAge)
+	}
+	lease, err := c.Acquire(ctx, key, &AcquireOptions{
+		TTL: o.TTL, NoWait: o.NoWait, Wait: o.Wait, Label: o.Label,
+		Fingerprint: o.Fingerprint, AtMostOnce: o.AtMostOnce, MaxAge: cmp.Or(o.MaxAge, AnyAge),
+	})
+	if done, ok := errors.AsType[*DoneError](err); ok {
+		return recall[T](done)
+	}
+	if err != nil {
+		return result, err
+	}
+	defer func() {
+		// On every way out, a panic and Goexit among them; it does nothing
+		// after Complete.
+		if lost := lease.Release(); errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) {
+			err = errors.Join(err, lost)
+		}
+	}()
+	result, err = fn(lease.Context())
+	if err != nil && (o.Remember == nil || !o.Remember(err)) {
+		return result, err
+	}
+	if kept := lease.remember(result, err, cmp.Or(o.Retention, DefaultRetention)); kept != nil {
+		if errors.Is(kept, ErrLost) {
+			return result, errors.Join(err, kept)
+		}
+		return result, errors.Join(err, &KeepError{Err: kept})
+	}
+	return result, err
+}
+
+// KeepError says that fn ran and that its result could not be remembered: the
+// next caller runs again.
+type KeepError struct {
+	Err error
+}
+
+func (e *KeepError) Error() string { return "dibs: the result could not be kept: " + e.Err.Error() }
+
+// Unwrap returns why.
+func (e *KeepError) Unwrap() error { return e.Err }
+
+// keepPatience is how long Once tries to keep a result while the store does
+// not answer.
+const keepPatience = 10 * time.Second
+
+// remember completes the lease with what fn returned.
+func (l *Lease) remember(result any, failed error, retention time.Duration) error {
+	var o outcome
+	if failed != nil {
+		text := failed.Error()
+		o.Error = &text
+	} else {
+		value, err := json.Marshal(result)
+		if err != nil {
+			return err
+		}
+		o.Value = value
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	// What fn did is done: neither its caller's impatience nor a short outage
+	// of the store is a reason to forget it.
+	ctx, cancel := context.WithTimeout(context.Background(), keepPatience)
+	defer cancel()
+	for backoff := askBackoff; ; backoff = min(2*backoff, time.Second) {
+		err := l.Complete(ctx, data, retention)
+		if !errors.Is(err, ErrStore) {
+			return err
+		}
+		if l.client.sleep(ctx, backoff); ctx.Err() != nil || l.client.closed.Load() {
+			return err
+		}
+	}
+}
+
+// recall reads what remember wrote.
+func recall[T any](done *DoneError) (result T, err error) {
+	var o outcome
+	if err := json.Unmarshal(done.Record.Data, &o); err != nil {
+		return result, fmt.Errorf("dibs: the record of key %s is not one of Once: %w", done.Key.Digest(), err)
+	}
+	if o.Error != nil {
+		return result, &RememberedError{Text: *o.Error}
+	}
+	if err := json.Unmarshal(o.Value, &result); err != nil {
+		return result, fmt.Errorf("dibs: the result kept under key %s does not fit a %T: %w", done.Key.Digest(), result, err)
+	}
+	return result, nil
+}

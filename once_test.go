@@ -1,0 +1,239 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+type receipt struct {
+	ID    string
+	Cents int
+}
+
+func TestOnceRunsOnceAndAnswersAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		a, b := newClient(t, s, nil), newClient(t, s, nil)
+		var runs atomic.Int32
+		charge := func(context.Context) (receipt, error) {
+			time.Sleep(time.Minute)
+			return receipt{ID: "r1", Cents: 100 * int(runs.Add(1))}, nil
+		}
+		var wg sync.WaitGroup
+		for i := range 40 {
+			c := a
+			if i%2 == 1 {
+				c = b
+			}
+			wg.Go(func() {
+				got, err := dibs.Once(t.Context(), c, "k", nil, charge)
+				if err != nil || got != (receipt{"r1", 100}) {
+					t.Errorf("got %+v, %v", got, err)
+				}
+			})
+		}
+		wg.Wait()
+		time.Sleep(23 * time.Hour)
+		if got, err := dibs.Once(t.Context(), b, "k", nil, charge); err != nil || got.Cents != 100 {
+			t.Errorf("a day later: %+v, %v", got, err)
+		}
+		time.Sleep(time.Hour)
+		if got, err := dibs.Once(t.Context(), b, "k", nil, charge); err != nil || got.Cents != 200 {
+			t.Errorf("after the retention: %+v, %v", got, err)
+		}
+	})
+}
+
+func TestOnceAndErrors(t *testing.T) {
+	declined := errors.New("card declined")
+	for _, remember := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStore(t)
+			c := newClient(t, s, nil)
+			runs := 0
+			o := &dibs.OnceOptions{Remember: func(err error) bool { return remember && errors.Is(err, declined) }}
+			fn := func(context.Context) (int, error) { runs++; return 7, declined }
+			if _, err := dibs.Once(t.Context(), c, "k", o, fn); err != declined {
+				t.Errorf("the first caller got %v", err)
+			}
+			_, err := dibs.Once(t.Context(), c, "k", o, fn)
+			remembered, ok := errors.AsType[*dibs.RememberedError](err)
+			switch {
+			case remember && (!ok || remembered.Text != "card declined" || runs != 1):
+				t.Errorf("remembered: %v after %d runs", err, runs)
+			case !remember && (err != declined || runs != 2):
+				t.Errorf("not remembered: %v after %d runs", err, runs)
+			}
+		})
+	}
+}
+
+func TestOnceNoticesAnotherQuestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newStore(t), nil)
+		fn := func(context.Context) (int, error) { return 1, nil }
+		if _, err := dibs.Once(t.Context(), c, "k", &dibs.OnceOptions{Fingerprint: dibs.Fingerprint{1}}, fn); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := dibs.Once(t.Context(), c, "k", &dibs.OnceOptions{Fingerprint: dibs.Fingerprint{2}}, fn); !errors.Is(err, dibs.ErrMismatch) {
+			t.Errorf("got %v", err)
+		}
+		// A result that is read as something else is an error, not a zero.
+		if got, err := dibs.Once(t.Context(), c, "k", nil, func(context.Context) (receipt, error) { return receipt{}, nil }); err == nil {
+			t.Errorf("a number was read as %+v", got)
+		}
+	})
+}
+
+func TestOnceLeavesNothingOnEveryWayOut(t *testing.T) {
+	ways := map[string]func(){
+		"panic":  func() { panic("broken") },
+		"goexit": func() { runtime.Goexit() },
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				c := newClient(t, s, nil)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { _ = recover() }()
+					_, _ = dibs.Once(t.Context(), c, "k", nil, func(context.Context) (int, error) { way(); return 1, nil })
+				}()
+				<-done
+				empty(t, s)
+			})
+		})
+	}
+}
+
+func TestOnceOutlivesAShortOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		runs := 0
+		fn := func(context.Context) (int, error) {
+			runs++
+			s.set(func(verb string) error { return errCut }, nil)
+			time.AfterFunc(3*time.Second, func() { s.set(nil, nil) })
+			return runs, nil
+		}
+		for range 2 {
+			if got, err := dibs.Once(t.Context(), c, "k", nil, fn); err != nil || got != 1 {
+				t.Errorf("got %v, %v", got, err)
+			}
+		}
+	})
+}
+
+func TestOnceSaysThatItCouldNotKeep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		got, err := dibs.Once(t.Context(), c, "k", nil, func(context.Context) (int, error) {
+			s.set(func(verb string) error { return errCut }, nil)
+			return 42, nil
+		})
+		if _, ok := errors.AsType[*dibs.KeepError](err); !ok || !errors.Is(err, errCut) || got != 42 {
+			t.Errorf("got %v, %v", got, err)
+		}
+		s.set(nil, nil)
+		time.Sleep(time.Minute)
+		empty(t, s)
+	})
+}
+
+func TestStepsOfARunThatCrashedAreSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		ran := map[string]int{}
+		var numbers []int
+		// Three holders crash, each one step further; the fourth finishes.
+		for crash := 1; crash <= 4; crash++ {
+			c := newClient(t, s, nil)
+			_, err := dibs.Once(t.Context(), c, "order 7", nil, func(ctx context.Context) (int, error) {
+				numbers = nil
+				for i, name := range []string{"reserve", "charge", "ship"} {
+					n, err := dibs.Step(ctx, name, func(context.Context) (int, error) {
+						ran[name]++
+						return 10 * (i + 1), nil
+					})
+					if err != nil {
+						return 0, err
+					}
+					numbers = append(numbers, n)
+					if crash == i+1 {
+						l, _ := dibs.FromContext(ctx)
+						return 0, l.Abandon(t.Context()) // as a crash would
+					}
+				}
+				return len(numbers), nil
+			})
+			if err != nil {
+				t.Errorf("run %d: %v", crash, err)
+			}
+		}
+		for _, name := range []string{"reserve", "charge", "ship"} {
+			if ran[name] != 1 {
+				t.Errorf("%s ran %d times", name, ran[name])
+			}
+		}
+		if len(numbers) != 3 || numbers[0] != 10 || numbers[2] != 30 {
+			t.Errorf("the last run got %v", numbers)
+		}
+	})
+}
+
+func TestStepErrors(t *testing.T) {
+	broken := errors.New("broken")
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		if _, err := dibs.Step(t.Context(), "a", func(context.Context) (int, error) { return 1, nil }); !errors.Is(err, dibs.ErrNoLease) {
+			t.Errorf("without a lease: %v", err)
+		}
+		err := c.Do(t.Context(), "k", func(ctx context.Context) error {
+			runs := 0
+			step := func() (int, error) {
+				return dibs.Step(ctx, "a", func(context.Context) (int, error) {
+					runs++
+					if runs == 1 {
+						return 0, broken
+					}
+					return runs, nil
+				})
+			}
+			if _, err := step(); !errors.Is(err, broken) {
+				t.Errorf("got %v", err)
+			}
+			for range 2 {
+				if n, err := step(); n != 2 || err != nil {
+					t.Errorf("got %v, %v", n, err)
+				}
+			}
+			if _, err := s.Evict(ctx, dibs.Key{Name: "k"}, ""); err != nil {
+				t.Error(err)
+			}
+			_, err := dibs.Step(ctx, "b", func(context.Context) (int, error) { return 1, nil })
+			if !errors.Is(err, dibs.ErrLost) {
+				t.Errorf("a holder that was evicted kept a step: %v", err)
+			}
+			if _, err := dibs.Step(ctx, "c", func(context.Context) (int, error) { t.Error("ran"); return 0, nil }); !errors.Is(err, dibs.ErrLost) {
+				t.Errorf("the step after it got %v", err)
+			}
+			return nil
+		})
+		if !errors.Is(err, dibs.ErrLost) {
+			t.Error(err)
+		}
+	})
+}

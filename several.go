@@ -1,0 +1,90 @@
+package dibs
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+)
+
+// Leases are the leases of several keys, held together.
+type Leases struct {
+	held []*Lease // each one's context derives from the one's before
+}
+
+// AcquireAll takes several keys, all or none. The keys are taken one after the
+// other in a fixed order, the same in every process, so that two callers whose
+// keys overlap never wait for each other in a circle; a key that is named
+// twice is taken once. Wait, of the options or of the client, is for all of
+// them together.
+//
+// It returns what Acquire returns, and ErrLost when one was lost while another
+// was waited for; then none of the keys is held.
+func (c *Client) AcquireAll(ctx context.Context, keys []string, o *AcquireOptions) (*Leases, error) {
+	if len(keys) == 0 {
+		return nil, errors.New("dibs: AcquireAll was given no key")
+	}
+	var each AcquireOptions
+	if o != nil {
+		each = *o
+	}
+	limit := c.waitOf(o)
+	start := time.Now()
+	all := &Leases{}
+	for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
+		if limit > 0 {
+			// At least a moment: a key that is free is there at once.
+			each.Wait = max(limit-time.Since(start), time.Millisecond)
+		}
+		lease, err := c.Acquire(ctx, key, &each)
+		if err != nil {
+			return nil, errors.Join(err, all.Release())
+		}
+		all.held = append(all.held, lease)
+		ctx = lease.Context()
+	}
+	return all, nil
+}
+
+// Context ends as soon as one of the leases is lost, with its cause, and when
+// they are released.
+func (a *Leases) Context() context.Context { return a.held[len(a.held)-1].Context() }
+
+// Lease returns the lease of one of the keys, or nil for another key.
+func (a *Leases) Lease(key string) *Lease {
+	for _, l := range a.held {
+		if l.Key().Name == key {
+			return l
+		}
+	}
+	return nil
+}
+
+// Err is nil while all the leases are held and trusted, and otherwise says why
+// one is not.
+func (a *Leases) Err() error { return a.held[len(a.held)-1].Err() }
+
+// Release ends all the leases, the last taken first. It returns the errors of
+// Lease.Release, joined.
+func (a *Leases) Release() error {
+	var errs []error
+	for _, l := range slices.Backward(a.held) {
+		errs = append(errs, l.Release())
+	}
+	return errors.Join(errs...)
+}
+
+// DoAll is Do for several keys: it waits until it holds all of them and runs
+// fn. See AcquireAll for the order, and Do for what it returns.
+func (c *Client) DoAll(ctx context.Context, keys []string, fn func(context.Context) error) (err error) {
+	all, err := c.AcquireAll(ctx, keys, nil)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if lost := all.Release(); errors.Is(lost, ErrLost) {
+			err = errors.Join(err, ErrLost)
+		}
+	}()
+	return fn(all.Context())
+}

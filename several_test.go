@@ -1,0 +1,117 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+func TestSeveralKeysWithoutDeadlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		names := []string{"a", "b", "c", "d"}
+		var mu sync.Mutex
+		inside := map[string]int{}
+		var wg sync.WaitGroup
+		for range 60 {
+			keys := []string{names[rand.N(4)], names[rand.N(4)], names[rand.N(4)]} // in any order, some twice
+			wg.Go(func() {
+				err := c.DoAll(t.Context(), keys, func(context.Context) error {
+					mu.Lock()
+					mine := map[string]bool{}
+					for _, k := range keys {
+						if !mine[k] {
+							mine[k] = true
+							if inside[k]++; inside[k] != 1 {
+								t.Errorf("%d inside %s", inside[k], k)
+							}
+						}
+					}
+					mu.Unlock()
+					time.Sleep(time.Second)
+					mu.Lock()
+					for k := range mine {
+						inside[k]--
+					}
+					mu.Unlock()
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		empty(t, s)
+	})
+}
+
+func TestSeveralKeysAllOrNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		b, err := c.Acquire(t.Context(), "b", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		_, err = c.AcquireAll(t.Context(), []string{"c", "b", "a"}, &dibs.AcquireOptions{Wait: time.Minute})
+		if !errors.Is(err, dibs.ErrHeld) || time.Since(start) != time.Minute {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+		for _, key := range []string{"a", "c"} {
+			if held, err := c.Held(t.Context(), key); held || err != nil {
+				t.Errorf("%s is held: %v, %v", key, held, err)
+			}
+		}
+		if err := b.Release(); err != nil {
+			t.Error(err)
+		}
+		all, err := c.AcquireAll(t.Context(), []string{"c", "b", "a"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if all.Err() != nil || all.Lease("b") == nil || all.Lease("z") != nil {
+			t.Errorf("%v, %v", all.Err(), all.Lease("z"))
+		}
+		if _, err := s.Evict(t.Context(), dibs.Key{Name: "a"}, ""); err != nil {
+			t.Fatal(err)
+		}
+		<-all.Context().Done()
+		if cause := context.Cause(all.Context()); !errors.Is(cause, dibs.ErrLost) || !errors.Is(all.Err(), dibs.ErrLost) {
+			t.Errorf("one was lost and the context ended with %v, Err is %v", cause, all.Err())
+		}
+		if err := all.Release(); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("Release returned %v", err)
+		}
+		if _, err := c.AcquireAll(t.Context(), nil, nil); err == nil {
+			t.Error("no key at all was accepted")
+		}
+		empty(t, s)
+	})
+}
+
+func TestWaitingForOneselfIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c, other := newClient(t, s, nil), newClient(t, s, &dibs.Options{Namespace: "other"})
+		err := c.Do(t.Context(), "k", func(ctx context.Context) error {
+			return other.Do(ctx, "k", func(ctx context.Context) error {
+				ctx, cancel := context.WithTimeout(ctx, time.Hour)
+				defer cancel()
+				return c.Do(ctx, "k", func(context.Context) error { t.Error("ran inside itself"); return nil })
+			})
+		})
+		if !errors.Is(err, dibs.ErrHeld) {
+			t.Errorf("got %v", err)
+		}
+		empty(t, s)
+	})
+}
