@@ -1,0 +1,114 @@
+package process
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"syscall"
+)
+
+// watchdogArg as the program's only argument makes it a watchdog.
+const watchdogArg = "__watchdog"
+
+// What the program says to its watchdog, a line each. The watchdog answers
+// each with a line of its own, and says one when it is ready.
+const (
+	wordReady = "ready"
+	wordAside = "aside" // leave the group, go on watching it
+)
+
+// Watchdog makes this process a watchdog and does not return, if that is what
+// its arguments say. A program that uses this package calls it first in main.
+func Watchdog() {
+	if len(os.Args) != 2 || os.Args[1] != watchdogArg {
+		return
+	}
+	// The group's signals are for the command.
+	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT,
+		syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU, syscall.SIGPIPE)
+	group := syscall.Getpgrp()
+	fmt.Println(wordReady)
+	words := bufio.NewScanner(os.Stdin)
+	for words.Scan() {
+		aside, ok := parentGroup(words.Text())
+		if !ok {
+			os.Exit(0) // dismissed
+		}
+		_ = syscall.Setpgid(0, aside)
+		fmt.Println(wordAside)
+	}
+	_ = syscall.Kill(-group, syscall.SIGKILL)
+	os.Exit(1)
+}
+
+// parentGroup reads which group to step aside to.
+func parentGroup(line string) (int, bool) {
+	var word string
+	var group int
+	n, err := fmt.Sscan(line, &word, &group)
+	return group, err == nil && n == 2 && word == wordAside
+}
+
+// watchdog is the program's end of it.
+type watchdog struct {
+	cmd   *exec.Cmd
+	words io.WriteCloser
+	reply *bufio.Reader
+	group int
+}
+
+func startWatchdog() (*watchdog, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	w := &watchdog{cmd: exec.Command(self, watchdogArg)} //nolint:noctx // ended by dismiss
+	w.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	w.cmd.Env = []string{"GOMAXPROCS=1"}
+	if w.words, err = w.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	out, err := w.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	w.reply = bufio.NewReader(out)
+	if err := w.cmd.Start(); err != nil {
+		return nil, err
+	}
+	w.group = w.cmd.Process.Pid
+	if err := w.hear(wordReady); err != nil {
+		w.dismiss()
+		return nil, err
+	}
+	return w, nil
+}
+
+// stepAside makes the watchdog leave the group, which it goes on watching, so
+// that the group is empty when the command and its children are gone.
+func (w *watchdog) stepAside() error {
+	if _, err := io.WriteString(w.words, wordAside+" "+strconv.Itoa(syscall.Getpgrp())+"\n"); err != nil {
+		return err
+	}
+	return w.hear(wordAside)
+}
+
+func (w *watchdog) hear(word string) error {
+	line, err := w.reply.ReadString('\n')
+	if err == nil && line != word+"\n" {
+		err = errors.New("it said " + strconv.Quote(line))
+	}
+	return err
+}
+
+// dismiss ends the watchdog, and nothing else.
+func (w *watchdog) dismiss() {
+	_, _ = io.WriteString(w.words, "dismissed\n")
+	_ = w.words.Close()
+	_ = w.cmd.Wait()
+}
