@@ -35,6 +35,11 @@ type AcquireOptions struct {
 
 	// Label tells operators what the key is held for. Default: the client's.
 	Label string
+
+	// Margin is how long before the lease could be somebody else's its context
+	// ends, for holders that take a while to stop. At most half of the TTL.
+	// Default: a fiftieth of the TTL, and never less.
+	Margin time.Duration
 }
 
 // Acquire takes the key, waiting for its turn in the order of arrival. The
@@ -58,7 +63,11 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	} else if claim.Permits == 1 && holds(ctx, claim.Key) {
 		return nil, fmt.Errorf("%w by the caller itself: its context comes from a lease on it, and waiting would never end", ErrHeld)
 	}
-	return c.acquire(ctx, bid{Claim: claim}, wait)
+	b := bid{Claim: claim}
+	if o != nil {
+		b.margin = o.Margin
+	}
+	return c.acquire(ctx, b, wait)
 }
 
 // waitOf returns how long the caller wants to wait; 0 is without limit.
@@ -78,6 +87,8 @@ type bid struct {
 	// keep leaves the token's place as it is: it was reserved, and the caller
 	// may come back for it.
 	keep bool
+	// margin is that of AcquireOptions.
+	margin time.Duration
 }
 
 // newClaim validates what the caller asks for.
@@ -106,6 +117,8 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 		return claim, fmt.Errorf("dibs: AcquireOptions.Permits is %d; it must be 1 to %d", o.Permits, MaxPermits)
 	case o.MaxAge < 0:
 		return claim, fmt.Errorf("dibs: AcquireOptions.MaxAge is %v; it must not be negative", o.MaxAge)
+	case o.Margin < 0 || o.Margin > cmp.Or(o.TTL, claim.TTL)/2:
+		return claim, fmt.Errorf("dibs: AcquireOptions.Margin is %v; it must be 0 to half of the TTL of %v", o.Margin, cmp.Or(o.TTL, claim.TTL))
 	case o.Permits > 1 && (o.AtMostOnce || o.MaxAge > 0):
 		return claim, errors.New("dibs: AcquireOptions.Permits cannot be more than 1 together with AtMostOnce or MaxAge")
 	}
@@ -131,7 +144,7 @@ func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (lease 
 	switch {
 	case err != nil:
 	case a.State == Granted:
-		lease, err = c.grant(ctx, b.Claim, a, sent)
+		lease, err = c.grant(ctx, b, a, sent)
 	case a.State == Held && a.Queued && wait != noWait:
 		waited = true
 		lease, err = c.await(ctx, b, a, wait)
@@ -150,16 +163,16 @@ func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (lease 
 const noWait time.Duration = -1
 
 // grant makes a lease of a granted claim.
-func (c *Client) grant(ctx context.Context, claim Claim, a Answer, sent time.Time) (*Lease, error) {
-	lease := newLease(ctx, c, claim, a, sent)
+func (c *Client) grant(ctx context.Context, b bid, a Answer, sent time.Time) (*Lease, error) {
+	lease := newLease(ctx, c, b, a, sent)
 	if lease.overdue() {
 		lease.end(ErrLost)
-		c.undoer.undo(claim)
+		c.undoer.undo(b.Claim)
 		return nil, &StoreError{Op: "claim", Err: errors.New("the answer took longer than the lease lasts")}
 	}
 	if !c.renewer.add(lease) {
 		lease.end(ErrClosed)
-		c.undoer.undo(claim)
+		c.undoer.undo(b.Claim)
 		return nil, ErrClosed
 	}
 	return lease, nil

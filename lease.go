@@ -15,6 +15,7 @@ type Lease struct {
 	client  *Client
 	claim   Claim
 	answer  Answer
+	margin  time.Duration // how long before the end of the lease trust ends
 	granted time.Time     // when what was granted was asked for
 	waited  time.Duration // for the observer
 	over    atomic.Bool   // its end was counted
@@ -42,8 +43,9 @@ type Lease struct {
 // machines drift apart, and a context takes a moment to end.
 func margin(ttl time.Duration) time.Duration { return ttl/50 + time.Millisecond }
 
-func newLease(ctx context.Context, c *Client, claim Claim, a Answer, sent time.Time) *Lease {
-	l := &Lease{client: c, claim: claim, answer: a, granted: sent, place: -1}
+func newLease(ctx context.Context, c *Client, b bid, a Answer, sent time.Time) *Lease {
+	l := &Lease{client: c, claim: b.Claim, answer: a, granted: sent, place: -1}
+	l.margin = max(b.margin, margin(b.TTL))
 	l.context.lease, l.context.parent = l, ctx
 	l.context.Context, l.cancel = context.WithCancelCause(ctx)
 	l.trust(sent)
@@ -82,6 +84,12 @@ func (l *Lease) Fence() uint64 { return l.answer.Fence }
 // this one: more than 1 means that the last holder crashed or was cut off, and
 // what it began may be half done.
 func (l *Lease) Attempt() int { return l.answer.Attempt }
+
+// Until is when the lease's context ends unless it is renewed before: the
+// moment up to which the holder may believe in it. Renewals move it.
+func (l *Lease) Until() time.Time {
+	return l.client.epoch.Add(time.Duration(l.trusted.Load()))
+}
 
 // Progress returns what the abandoned holders before this one saved last, or
 // nil.
@@ -228,16 +236,10 @@ func (l *Lease) lost() bool {
 // overdue reports whether the lease's trust window is over.
 func (l *Lease) overdue() bool { return time.Since(l.client.epoch) >= time.Duration(l.trusted.Load()) }
 
-// trustedUntil returns when the trust window is over.
-func (l *Lease) trustedUntil() time.Time {
-	return l.client.epoch.Add(time.Duration(l.trusted.Load()))
-}
-
 // trust extends the trust window: the store confirmed the lease in answer to
 // something sent at that moment.
 func (l *Lease) trust(sent time.Time) {
-	ttl := l.claim.TTL
-	until := int64(sent.Sub(l.client.epoch) + ttl - margin(ttl))
+	until := int64(sent.Sub(l.client.epoch) + l.claim.TTL - l.margin)
 	for {
 		old := l.trusted.Load()
 		if until <= old || l.trusted.CompareAndSwap(old, until) {

@@ -51,7 +51,7 @@ func (r *renewer) add(l *Lease) bool {
 	if r.closed {
 		return false
 	}
-	l.due = l.trustedUntil().Add(margin(l.claim.TTL) - l.claim.TTL + renewEvery(l.claim.TTL))
+	l.due = l.granted.Add(renewEvery(l.claim.TTL))
 	heap.Push(&r.leases, l)
 	r.arm(l.due)
 	return true
@@ -115,7 +115,7 @@ func (r *renewer) look() {
 		if l.due.After(now.Add(retryEvery(l.claim.TTL))) {
 			break
 		}
-		trusted := l.trustedUntil()
+		trusted := l.Until()
 		switch {
 		case !now.Before(trusted):
 			r.drop(l)
@@ -182,7 +182,7 @@ func (r *renewer) renew(leases []*Lease) {
 			lost = append(lost, l)
 			continue
 		default:
-			trusted := l.trustedUntil()
+			trusted := l.Until()
 			l.due = time.Now().Add(retryEvery(l.claim.TTL))
 			if l.due.After(trusted) {
 				l.due = trusted

@@ -81,12 +81,12 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, limit time.Duration
 		case next.Err != nil:
 			return nil, c.giveUp(b, next.Err)
 		case next.State == Granted:
-			return c.grant(ctx, b.Claim, next, sent)
+			return c.grant(ctx, b, next, sent)
 		case next.State != Held:
 			return nil, c.giveUp(b, refusal(b.Claim, next))
 		case !next.Queued:
 			// A reserved place has run out meanwhile: join at the end.
-			b = bid{Claim: b.Claim}
+			b.keep = false
 			b.Mode, b.Place = Queue, placeNear
 			next.Left, next.Ahead = 0, 0
 		}
