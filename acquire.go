@@ -36,6 +36,10 @@ type AcquireOptions struct {
 	// Label tells operators what the key is held for. Default: the client's.
 	Label string
 
+	// Detach lets the lease's context outlive ctx, of which only the values are
+	// kept: ctx then bounds the wait and nothing else.
+	Detach bool
+
 	// Margin is how long before the lease could be somebody else's its context
 	// ends, for holders that take a while to stop. At most half of the TTL.
 	// Default: a fiftieth of the TTL, and never less.
@@ -43,7 +47,7 @@ type AcquireOptions struct {
 }
 
 // Acquire takes the key, waiting for its turn in the order of arrival. The
-// lease's context derives from ctx. The caller must settle the lease
+// lease's context derives from ctx (but see Detach). The caller must settle the lease
 // (Release, Complete or Abandon); until then it is renewed.
 //
 // It returns ErrHeld (with NoWait, when Wait was over, or at once when ctx comes
@@ -65,7 +69,7 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	}
 	b := bid{Claim: claim}
 	if o != nil {
-		b.margin = o.Margin
+		b.margin, b.detach = o.Margin, o.Detach
 	}
 	return c.acquire(ctx, b, wait)
 }
@@ -87,8 +91,9 @@ type bid struct {
 	// keep leaves the token's place as it is: it was reserved, and the caller
 	// may come back for it.
 	keep bool
-	// margin is that of AcquireOptions.
+	// margin and detach are those of AcquireOptions.
 	margin time.Duration
+	detach bool
 }
 
 // newClaim validates what the caller asks for.
@@ -164,6 +169,9 @@ const noWait time.Duration = -1
 
 // grant makes a lease of a granted claim.
 func (c *Client) grant(ctx context.Context, b bid, a Answer, sent time.Time) (*Lease, error) {
+	if b.detach {
+		ctx = context.WithoutCancel(ctx)
+	}
 	lease := newLease(ctx, c, b, a, sent)
 	if lease.overdue() {
 		lease.end(ErrLost)

@@ -10,6 +10,7 @@ import (
 	"io"
 	mathrand "math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -142,7 +143,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // nil when it cannot be.
 func (t *Transport) prepare(r *http.Request) (request *http.Request, again func() (*http.Request, error), err error) {
 	request = r.Clone(r.Context())
-	if !safeMethod(r.Method) && r.Header.Get("Idempotency-Key") == "" && r.Header.Get("X-Idempotency-Key") == "" {
+	if !slices.Contains(safeMethods, cmp.Or(r.Method, http.MethodGet)) && r.Header.Get("Idempotency-Key") == "" && r.Header.Get("X-Idempotency-Key") == "" {
 		field, err := quoteKey(t.options.Key(r))
 		if err != nil {
 			closeBody(r)

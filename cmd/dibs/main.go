@@ -9,9 +9,11 @@ import (
 	"syscall"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/command"
+	watched "github.com/dibs-go/dibs/cmd/dibs/internal/process"
 )
 
 func main() {
+	watched.Watchdog() // does not return in a process that is one
 	// The first signal ends the run in order; the second one ends it as if we
 	// had never asked for signals.
 	ctx, cancel := context.WithCancelCause(context.Background())

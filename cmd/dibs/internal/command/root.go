@@ -36,7 +36,7 @@ proxies share.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
-	root.AddCommand(p.proxy(), p.show(), p.settle(), p.forget(), p.demo(), p.version())
+	root.AddCommand(p.proxy(), p.hold(), p.show(), p.settle(), p.forget(), p.demo(), p.version())
 	return root
 }
 

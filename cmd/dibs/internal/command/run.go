@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
 )
 
@@ -30,6 +31,8 @@ const (
 	codeFailed   = 1
 	codeUsage    = 64
 	codeUnusable = 69
+	codeLost     = 70
+	codeBusy     = 75
 )
 
 var (
@@ -109,9 +112,20 @@ func Run(ctx context.Context, args []string, env Env) int {
 			break
 		}
 	}
-	if i, ok := errors.AsType[*InterruptedError](context.Cause(ctx)); ok {
+	exit, isExit := errors.AsType[*exitError](err)
+	start, isStart := errors.AsType[*process.StartError](err)
+	i, interrupted := errors.AsType[*InterruptedError](context.Cause(ctx))
+	switch {
+	case isExit:
+		code = exit.code
+	case isStart:
+		code = start.Code
+	case interrupted:
 		// Whatever failed, failed because of it.
 		err, code = i, i.code()
+	}
+	if err.Error() == "" {
+		return code // whoever set the code has nothing to add
 	}
 	fmt.Fprintf(env.Stderr, "%s: %s\n", cmd.CommandPath(), strings.TrimPrefix(err.Error(), "dibs: "))
 	if code == codeUsage {

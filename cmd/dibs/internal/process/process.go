@@ -90,7 +90,7 @@ func Start(c Command) (*Process, error) {
 	}
 	p := &Process{watchdog: w, exited: make(chan struct{})}
 	p.cmd = exec.Command(c.Args[0], c.Args[1:]...) //nolint:noctx // ended by its group, see End
-	p.cmd.Err = nil                               // a program in the current folder is the caller's choice
+	p.cmd.Err = nil                                // a program in the current folder is the caller's choice
 	p.cmd.Env = c.Env
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = c.Stdin, c.Stdout, c.Stderr
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pgid: w.group}
