@@ -29,6 +29,8 @@ type entryJSON struct {
 	Waiters   int         `json:"waiters"`
 	Record    *recordJSON `json:"record,omitempty"`
 	ID        string      `json:"id,omitempty"`
+
+	name string // the key as it is
 }
 
 type holderJSON struct {
@@ -45,37 +47,58 @@ type recordJSON struct {
 	Status int   `json:"status,omitempty"`
 }
 
-// writeJSON writes an entry as one line.
-func writeJSON(w io.Writer, e dibs.Entry, now time.Time) error {
+// entryLines describes an entry: a line for each holder, or one.
+func entryLines(e dibs.Entry, now time.Time) []entryJSON {
 	j := entryJSON{
 		Namespace: e.Key.Namespace,
 		State:     string(e.Condition),
 		Permits:   e.Permits,
 		Waiters:   e.Waiters,
+		name:      e.Key.Name,
 	}
 	if utf8.ValidString(e.Key.Name) {
 		j.Key = &e.Key.Name
 	} else {
 		j.KeyBase64 = base64.StdEncoding.EncodeToString([]byte(e.Key.Name))
 	}
-	if len(e.Attempts) > 0 {
-		a := e.Attempts[0]
-		left := a.Left.Milliseconds()
-		j.ID, j.Fence, j.Attempt, j.LeftMS = a.ID, a.Fence, a.Attempt, &left
-		j.Holder = &holderJSON{Host: a.Owner.Host, PID: a.Owner.PID, Label: a.Owner.Label, Since: now.Add(-a.Since).UTC().Truncate(time.Millisecond)}
-	}
 	if r := e.Record; r != nil {
 		j.Record = &recordJSON{Bytes: r.Bytes, AgeMS: r.Age.Milliseconds(), LeftMS: r.Left.Milliseconds()}
 		if a := answerOf(e); a != nil {
 			j.Record.Status = a.Status
 		}
-		if j.ID == "" {
-			j.ID = r.ID
-		}
+		j.ID = r.ID
 	}
+	if len(e.Attempts) == 0 {
+		return []entryJSON{j}
+	}
+	lines := make([]entryJSON, len(e.Attempts))
+	for i, a := range e.Attempts {
+		left := a.Left.Milliseconds()
+		line := j
+		line.ID, line.Fence, line.Attempt, line.LeftMS = a.ID, a.Fence, a.Attempt, &left
+		line.Holder = &holderJSON{Host: a.Owner.Host, PID: a.Owner.PID, Label: a.Owner.Label, Since: now.Add(-a.Since).UTC().Truncate(time.Millisecond)}
+		if a.Left <= 0 && e.Condition == dibs.ConditionHeld {
+			line.State = string(dibs.ConditionAbandoned) // by one of several holders
+		}
+		lines[i] = line
+	}
+	return lines
+}
+
+// writeJSON writes an entry, a line for each holder.
+func writeJSON(w io.Writer, e dibs.Entry, now time.Time) error {
+	return writeLines(w, entryLines(e, now))
+}
+
+func writeLines(w io.Writer, lines []entryJSON) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)
-	return out.Encode(j)
+	for _, line := range lines {
+		if err := out.Encode(line); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // writeText writes an entry as people read it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,22 +17,24 @@ func (p *program) forget() *cobra.Command {
 	var s selection
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "forget KEY | ID ...",
+		Use:   "forget KEY | ID ... | --glob PATTERN",
 		Short: "Delete the record of a key, so that its next request runs",
 		Long: `Deletes the stored answer of a key, and forgets an attempt that was cut off.
-The next request with the key runs as if it were the first. Who holds a key
-keeps it.
+The next request with the key runs as if it were the first, and so does the next
+"dibs run --once-per". Who holds a key keeps it.
 
 Asks before it changes anything, unless there is --yes. Ends with 1 when there
 was nothing to forget of one of them.`,
 		Example: `  dibs forget 'http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17'
-  dibs forget --yes urn:dibs:claim:q7k2v5m3x4zabcde`,
+  dibs forget --yes urn:dibs:claim:q7k2v5m3x4zabcde
+  dibs forget --glob 'backup*'`,
 		Args: cobra.ArbitraryArgs,
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
 			return p.forgetAll(cmd.Context(), s, yes, cmd.Flags(), args)
 		}),
 	}
 	s.bind(cmd.Flags())
+	s.bindGlob(cmd.Flags())
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	p.storeFlags(cmd.Flags())
 	return cmd
@@ -39,7 +42,7 @@ was nothing to forget of one of them.`,
 
 // selections makes one selection of each argument, or one of the flags.
 func selections(s selection, fs *pflag.FlagSet, args []string) ([]selection, error) {
-	if len(args) <= 1 || fs.Changed("key") || fs.Changed("id") {
+	if len(args) <= 1 || fs.Changed("key") || fs.Changed("id") || fs.Changed("glob") {
 		if err := s.read(fs, args); err != nil {
 			return nil, err
 		}
@@ -84,14 +87,20 @@ func (p *program) forgetAll(ctx context.Context, s selection, yes bool, fs *pfla
 			return err
 		}
 		for _, e := range found {
+			if all[i].glob != "" && !forgettable(e) {
+				continue
+			}
 			keys = append(keys, e.Key)
 			names = append(names, quote(e.Key.Name))
 		}
 	}
 	if len(keys) == 0 {
+		if s.glob != "" && len(missing) == 0 {
+			missing = append(missing, absentf("no key that matches %s has a record to forget", quote(s.glob)))
+		}
 		return errors.Join(missing...)
 	}
-	if err := p.confirm("Forget "+strings.Join(names, ", ")+"?", yes); err != nil {
+	if err := p.confirm("Forget "+several(names)+"?", yes); err != nil {
 		return err
 	}
 	for _, key := range keys {
@@ -108,4 +117,20 @@ func (p *program) forgetAll(ctx context.Context, s selection, yes bool, fs *pfla
 		}
 	}
 	return errors.Join(missing...)
+}
+
+// forgettable reports whether Forget would find something.
+func forgettable(e dibs.Entry) bool {
+	return e.Record != nil || slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.Left <= 0 })
+}
+
+// maxNamed is how many keys a question names.
+const maxNamed = 5
+
+// several names keys in a question.
+func several(names []string) string {
+	if more := len(names) - maxNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
+	}
+	return strings.Join(names, ", ")
 }

@@ -1,0 +1,102 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/dibs-go/dibs"
+)
+
+func (p *program) release() *cobra.Command {
+	var s selection
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "release KEY | --id ID | --glob PATTERN",
+		Short: "Take a key away from whoever holds it",
+		Long: `Ends the leases of a key, whoever holds them, or with --id one of them. Whoever
+waits moves up at once. The former holder notices within a third of its lease:
+"dibs run" then ends its command, and a program finds its context dead. Until
+then it works on, beside the next holder; so first make sure that it is dead, or
+that what it does bears a second one (see docs/guides/fences.md).
+
+Records stay; "dibs forget" is for those. Asks before it changes anything,
+unless there is --yes. Ends with 1 when nobody held the key.`,
+		Example: `  dibs release nightly-report
+  dibs release --id q7k2v5m3x4zabcde --yes`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: p.run(func(cmd *cobra.Command, args []string) error {
+			if err := s.read(cmd.Flags(), args); err != nil {
+				return err
+			}
+			return p.releaseAll(cmd.Context(), &s, yes, cmd.Flags())
+		}),
+	}
+	s.bind(cmd.Flags())
+	s.bindGlob(cmd.Flags())
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	p.storeFlags(cmd.Flags())
+	return cmd
+}
+
+func (p *program) releaseAll(ctx context.Context, s *selection, yes bool, fs *pflag.FlagSet) error {
+	store, err := p.look(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	in, err := store.Inspector()
+	if err != nil {
+		return err
+	}
+	look, cancel := context.WithTimeout(ctx, askLimit)
+	found, err := p.find(look, in, s, fs, false)
+	cancel()
+	if err != nil {
+		return err
+	}
+	held := slices.DeleteFunc(slices.Clone(found), func(e dibs.Entry) bool { return !releasable(e, s.id) })
+	if len(held) == 0 {
+		if found[0].Condition == dibs.ConditionUnknown {
+			return absentf("nobody holds %s; the outcome of its last attempt is unknown: see dibs settle --help", s)
+		}
+		return absentf("nobody holds %s", s)
+	}
+	names := make([]string, len(held))
+	for i, e := range held {
+		names[i] = quote(e.Key.Name)
+	}
+	if err := p.confirm("Take "+several(names)+" away from whoever holds it?", yes); err != nil {
+		return err
+	}
+	released := 0
+	for _, e := range held {
+		ask, cancel := context.WithTimeout(ctx, askLimit)
+		n, err := in.Evict(ask, e.Key, s.id)
+		cancel()
+		switch {
+		case err != nil:
+			return &dibs.StoreError{Op: "evict", Err: err}
+		case n == 0:
+			continue // its holder was faster
+		case e.Waiters > 0:
+			fmt.Fprintf(p.env.Stdout, "%s is released: who waits moves up\n", quote(e.Key.Name))
+		default:
+			fmt.Fprintf(p.env.Stdout, "%s is released\n", quote(e.Key.Name))
+		}
+		released++
+	}
+	if released == 0 {
+		return absentf("nobody holds %s any more", s)
+	}
+	return nil
+}
+
+// releasable reports whether somebody holds the key, under that ID if it is not
+// "".
+func releasable(e dibs.Entry, id string) bool {
+	return slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.Left > 0 && (id == "" || a.ID == id) })
+}
