@@ -10,10 +10,12 @@ import (
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/command"
 	watched "github.com/dibs-go/dibs/cmd/dibs/internal/process"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
 )
 
 func main() {
 	watched.Watchdog() // does not return in a process that is one
+	race.Worker()      // likewise
 	// The first signal ends the run in order; the second one ends it as if we
 	// had never asked for signals.
 	ctx, cancel := context.WithCancelCause(context.Background())

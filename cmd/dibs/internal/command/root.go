@@ -24,11 +24,13 @@ func (p *program) root() *cobra.Command {
 
 Put "dibs proxy" in front of an HTTP service, in whatever language it is
 written, and a request that is retried with the same Idempotency-Key runs once:
-every retry gets the answer of the first. The keys are kept in a store that all
-proxies share.`,
+every retry gets the answer of the first. Put "dibs run" in front of a command,
+and it runs on one host at a time. The keys are kept in a store that all of them
+share.`,
 		Example: `  dibs demo
   dibs proxy --listen :8080 --upstream http://127.0.0.1:3000
-  dibs show --glob '*:order-17'`,
+  dibs run --skip --once-per 24h backup -- ./backup.sh
+  dibs ls`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -36,7 +38,8 @@ proxies share.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
-	root.AddCommand(p.proxy(), p.hold(), p.show(), p.settle(), p.forget(), p.demo(), p.version())
+	root.AddCommand(p.proxy(), p.hold(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
+		p.demo(), p.version())
 	return root
 }
 

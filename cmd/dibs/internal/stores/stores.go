@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -33,12 +34,16 @@ var (
 // Store is an open store.
 type Store struct {
 	dibs.Store
-	url   string
-	close func() error
+	url    string
+	folder string
+	close  func() error
 }
 
 // String returns the URL without credentials.
 func (s *Store) String() string { return s.url }
+
+// Folder returns the folder in which the store's file is, or "" if it has none.
+func (s *Store) Folder() string { return s.folder }
 
 // Inspector returns the store's listing and forcing side, or an ErrUnusable.
 func (s *Store) Inspector() (dibs.Inspector, error) {
@@ -62,6 +67,8 @@ type backend struct {
 	check func(rest string) error
 	// exists returns an error when there is nothing to look into.
 	exists func(rest string) error
+	// folder returns in which folder it is; nil for stores that are not files.
+	folder func(rest string) string
 	open   func(rest string) (dibs.Store, func() error, error)
 }
 
@@ -102,6 +109,7 @@ var backends = []backend{
 			}
 			return err
 		},
+		folder: filepath.Dir,
 		open: func(rest string) (dibs.Store, func() error, error) {
 			s, err := sqlitestore.Open(rest, nil)
 			if err != nil {
@@ -180,6 +188,9 @@ func open(ctx context.Context, b *backend, rest string) (*Store, error) {
 			return
 		}
 		store := &Store{Store: s, url: b.scheme + ":" + rest, close: closeStore}
+		if b.folder != nil {
+			store.folder = b.folder(rest)
+		}
 		if err := store.probe(ctx); err != nil {
 			_ = closeStore()
 			done <- result{err: err}

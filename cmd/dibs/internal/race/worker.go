@@ -1,0 +1,199 @@
+package race
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+)
+
+// task is what a worker is told.
+type task struct {
+	File  string        `json:"file"`
+	Think time.Duration `json:"think"`
+
+	// Key is held meanwhile, unless it is "".
+	Key       string `json:"key,omitempty"`
+	Store     string `json:"store,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// do reads, thinks, adds one and writes.
+func (t *task) do(ctx context.Context) (step, error) {
+	v := &value{path: t.File}
+	n, err := v.read()
+	if err != nil {
+		return step{}, err
+	}
+	select {
+	case <-time.After(t.Think):
+	case <-ctx.Done():
+		return step{}, context.Cause(ctx)
+	}
+	return step{Read: n, Wrote: n + 1}, v.write(n + 1)
+}
+
+// perform is do while holding the key, if there is one.
+func (t *task) perform(ctx context.Context, client *dibs.Client) (s step, err error) {
+	if t.Key == "" {
+		return t.do(ctx)
+	}
+	err = client.Do(ctx, t.Key, func(ctx context.Context) error {
+		s, err = t.do(ctx)
+		return err
+	})
+	return s, err
+}
+
+// label is what operators see.
+const label = "dibs race"
+
+// goroutines lets workers of this process loose, a moment apart.
+func (r *race) goroutines(ctx context.Context, t task) ([]step, error) {
+	client, err := dibs.New(r.o.Store, &dibs.Options{Namespace: t.Namespace, Label: label})
+	if err != nil {
+		return nil, err
+	}
+	steps, err := together(func(i int) (step, error) {
+		if err := pause(ctx, time.Duration(i)*apart); err != nil {
+			return step{}, err
+		}
+		return t.perform(ctx, client)
+	})
+	return steps, errors.Join(err, client.Close())
+}
+
+// processes is goroutines with a process for each worker. They start when all
+// are ready, so that how long a process takes to start does not count.
+func (r *race) processes(ctx context.Context, t task) ([]step, error) {
+	t.Store = r.o.URL
+	var ready sync.WaitGroup
+	ready.Add(workers)
+	return together(func(i int) (step, error) {
+		var once sync.Once
+		isReady := func() { once.Do(ready.Done) }
+		defer isReady()
+		return t.elsewhere(ctx, func() error {
+			isReady()
+			ready.Wait()
+			return pause(ctx, time.Duration(i)*apart)
+		})
+	})
+}
+
+// together runs all workers and waits for them.
+func together(work func(i int) (step, error)) ([]step, error) {
+	var all sync.WaitGroup
+	steps := make([]step, workers)
+	errs := make([]error, workers)
+	for i := range workers {
+		all.Go(func() { steps[i], errs[i] = work(i) })
+	}
+	all.Wait()
+	return steps, errors.Join(errs...)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// workerArg as the program's only argument makes it a worker. The task, which
+// may have a password in it, comes by standard input.
+const workerArg = "__race-worker"
+
+// elsewhere performs the task in another process, after start has returned.
+func (t *task) elsewhere(ctx context.Context, start func() error) (s step, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return s, err
+	}
+	cmd := exec.CommandContext(ctx, self, workerArg)
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return s, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return s, err
+	}
+	if err := cmd.Start(); err != nil {
+		return s, err
+	}
+	words, answers := json.NewEncoder(in), json.NewDecoder(out)
+	var ready bool
+	err = errors.Join(words.Encode(t), answers.Decode(&ready))
+	if err == nil {
+		err = start()
+	}
+	if err == nil {
+		err = errors.Join(words.Encode(true), answers.Decode(&s))
+	}
+	_ = in.Close()
+	if ended := cmd.Wait(); ended != nil {
+		err = fmt.Errorf("a worker ended with %w: %s", ended, strings.TrimSpace(said.String()))
+	}
+	return s, err
+}
+
+// Worker makes this process a worker and does not return, if that is what its
+// arguments say. A program that uses this package calls it first in main.
+func Worker() {
+	if len(os.Args) != 2 || os.Args[1] != workerArg {
+		return
+	}
+	// A worker whose parent is gone finds its input at an end.
+	if err := work(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// work is the worker's end of elsewhere.
+func work(in io.Reader, out io.Writer) (err error) {
+	ctx := context.Background()
+	words, answers := json.NewDecoder(bufio.NewReader(in)), json.NewEncoder(out)
+	var t task
+	if err := words.Decode(&t); err != nil {
+		return err
+	}
+	var client *dibs.Client
+	if t.Key != "" {
+		store, err := stores.Open(ctx, t.Store)
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		if client, err = dibs.New(store, &dibs.Options{Namespace: t.Namespace, Label: label}); err != nil {
+			return err
+		}
+		defer client.Close()
+	}
+	var start bool
+	if err := errors.Join(answers.Encode(true), words.Decode(&start)); err != nil {
+		return err
+	}
+	s, err := t.perform(ctx, client)
+	if err != nil {
+		return err
+	}
+	return answers.Encode(s)
+}
