@@ -128,7 +128,7 @@ func inspectPath(path string) error {
 	case err == nil && !info.Mode().IsRegular():
 		return fmt.Errorf("%w: it is not a regular file", ErrForeign)
 	case err == nil:
-		return nil
+		return writable(path)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
