@@ -1,0 +1,253 @@
+package command_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/sqlitestore"
+)
+
+// binary is the program, built once.
+var binary string
+
+// writer in the environment makes the test binary a command that writes to a
+// guarded resource; see TestStoppedHolder.
+const writer = "DIBS_TEST_WRITER"
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(writer); url != "" {
+		writeGuarded(url)
+		return
+	}
+	for _, name := range []string{"DIBS_STORE", "DIBS_KEY", "DIBS_NAMESPACE", "DIBS_FENCE", "DIBS_HELD"} {
+		os.Unsetenv(name)
+	}
+	code, err := buildAndRun(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// buildAndRun builds the program as users do, because hundreds of processes
+// with the race detector would not fit into this machine.
+func buildAndRun(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "dibs-test-*")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // a test runs it as nobody
+		return 1, err
+	}
+	binary = filepath.Join(dir, "dibs")
+	if out, err := exec.Command("go", "build", "-o", binary, "../..").CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return m.Run(), nil
+}
+
+// writeGuarded writes to the resource, with the fence, again and again.
+func writeGuarded(url string) {
+	for {
+		res, err := http.Post(url+"?fence="+os.Getenv("DIBS_FENCE"), "text/plain", nil)
+		if err != nil {
+			os.Exit(1)
+		}
+		res.Body.Close()
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// bench is a folder with a store, in which a test works.
+type bench struct {
+	dir   string
+	store string // URL
+	env   []string
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	dir := t.TempDir()
+	return &bench{dir: dir, store: "sqlite:" + filepath.Join(dir, "dibs.db")}
+}
+
+// path is a file in the folder.
+func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
+
+// read returns what a file holds; "" when it is not there.
+func (b *bench) read(name string) string {
+	text, _ := os.ReadFile(b.path(name))
+	return string(text)
+}
+
+// lines returns a file's lines.
+func (b *bench) lines(name string) []string { return strings.Fields(b.read(name)) }
+
+func (b *bench) write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(b.path(name), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// program is one run of the program in a process of its own.
+type program struct {
+	*exec.Cmd
+	stdout, stderr output
+	done           chan struct{}
+}
+
+// output is what a process has said so far.
+type output struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.buf.String()
+}
+
+// command prepares a run in the folder, with the folder's store.
+func (b *bench) command(args ...string) *program {
+	p := &program{Cmd: exec.Command(binary, args...), done: make(chan struct{})}
+	p.Dir = b.dir
+	p.Env = append(append(os.Environ(), "DIBS_STORE="+b.store), b.env...)
+	p.Stdout, p.Stderr = &p.stdout, &p.stderr
+	// A command that outlives the program must not hold up the test.
+	p.WaitDelay = 10 * time.Second
+	return p
+}
+
+// start starts a run; it is killed at the end of the test.
+func (b *bench) start(t *testing.T, args ...string) *program {
+	t.Helper()
+	return b.command(args...).begin(t)
+}
+
+func (p *program) begin(t *testing.T) *program {
+	t.Helper()
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.done)
+		_ = p.Wait()
+	}()
+	t.Cleanup(func() {
+		_ = p.Process.Signal(syscall.SIGCONT)
+		_ = p.Process.Kill()
+		<-p.done
+		if t.Failed() {
+			t.Logf("%q:\n%s%s", p.Args[1:], p.stdout.String(), p.stderr.String())
+		}
+	})
+	return p
+}
+
+// code waits for the end and returns the exit code, -1 for a signal's death.
+func (p *program) code(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		t.Fatalf("%q still runs after %v", p.Args[1:], patience)
+	}
+	return p.ProcessState.ExitCode()
+}
+
+// run runs the program to its end.
+func (b *bench) run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	p := b.start(t, args...)
+	code = p.code(t)
+	return code, p.stdout.String(), p.stderr.String()
+}
+
+func (p *program) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := p.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// patience is how long a test waits for what must happen.
+const patience = 60 * time.Second
+
+// eventually polls for what happens in another process.
+func eventually(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(3 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("waited %v for %s", patience, what)
+		}
+	}
+}
+
+// inspector opens the store to look into it.
+func (b *bench) inspector(t *testing.T) *sqlitestore.Store {
+	t.Helper()
+	var s *sqlitestore.Store
+	var err error
+	if s, err = sqlitestore.Open(strings.TrimPrefix(b.store, "sqlite:"), nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// entry returns what the store knows of a key; no Condition when that is nothing.
+func entry(t *testing.T, s *sqlitestore.Store, key string) dibs.Entry {
+	t.Helper()
+	ns := ""
+	for e, err := range s.List(context.Background(), dibs.Query{Namespace: &ns, Name: key}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	return dibs.Entry{}
+}
+
+// alive reports whether a process is there and is not a zombie.
+func alive(t *testing.T, pid string) bool {
+	t.Helper()
+	out, err := exec.Command("ps", "-o", "stat=", "-p", strings.TrimSpace(pid)).Output()
+	return err == nil && len(bytes.TrimSpace(out)) > 0 && !bytes.HasPrefix(bytes.TrimSpace(out), []byte("Z"))
+}
+
+// number reads a number that a test wrote down.
+func number(t *testing.T, s string) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(strings.TrimSpace(s), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
