@@ -111,8 +111,10 @@ func TestRunUnusableStore(t *testing.T) {
 		put  func(t *testing.T, path string)
 		says string
 	}{
-		"a folder":       {func(t *testing.T, path string) { must(t, os.Mkdir(path, 0o755)) }, "it is a folder"},
-		"a text":         {func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("Dear diary, "+strings.Repeat("today ", 400)), 0o644)) }, "not a store"},
+		"a folder": {func(t *testing.T, path string) { must(t, os.Mkdir(path, 0o755)) }, "it is a folder"},
+		"a text": {func(t *testing.T, path string) {
+			must(t, os.WriteFile(path, []byte("Dear diary, "+strings.Repeat("today ", 400)), 0o644))
+		}, "not a store"},
 		"a short text":   {func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("no"), 0o644)) }, "not a store"},
 		"a damaged one":  {damage, "damaged"},
 		"a socket":       {func(t *testing.T, path string) { listen(t, path) }, "not a regular file"},

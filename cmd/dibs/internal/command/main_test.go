@@ -159,8 +159,8 @@ func (p *program) begin(t *testing.T) *program {
 		_ = p.Process.Signal(syscall.SIGCONT)
 		_ = p.Process.Kill()
 		<-p.done
-		if t.Failed() {
-			t.Logf("%q:\n%s%s", p.Args[1:], p.stdout.String(), p.stderr.String())
+		if said := p.stdout.String() + p.stderr.String(); t.Failed() && said != "" {
+			t.Logf("%.200q:\n%.2000s", p.Args[1:], said)
 		}
 	})
 	return p

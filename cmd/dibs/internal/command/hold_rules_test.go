@@ -1,0 +1,213 @@
+package command_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dibs-go/dibs"
+)
+
+// TestRunOncePer: only a success counts, as long as it is not older than the
+// caller says.
+func TestRunOncePer(t *testing.T) {
+	b := newBench(t)
+	steps := []struct {
+		name    string
+		flags   []string
+		command string
+		code    int
+		ran     bool
+		says    string
+	}{
+		{"a failure", []string{"--once-per=1h"}, "exit 3", 3, true, ""},
+		{"after a failure", []string{"--once-per=1h"}, "exit 0", 0, true, ""},
+		{"after a success", []string{"--once-per=1h"}, "exit 0", 0, false, "succeeded"},
+		{"skipping", []string{"--once-per=1h", "--skip"}, "exit 0", 0, false, "succeeded"},
+		{"longer ago than it says", []string{"--once-per=1ms"}, "exit 0", 0, true, ""},
+		{"kept for a moment only", []string{"--once-per=1h"}, "exit 0", 0, true, ""},
+		{"without once", nil, "exit 4", 4, true, ""},
+		{"the record is unharmed", []string{"--once-per=1h"}, "exit 0", 0, false, "which is within 1h0m0s: nothing to do"},
+		{"another key", []string{"--once-per=1h", "--key=l"}, "exit 0", 0, true, ""},
+		{"another namespace", []string{"--once-per=1h", "--namespace=n"}, "exit 0", 0, true, ""},
+	}
+	for _, step := range steps {
+		before := len(b.lines("ran"))
+		args := append([]string{"run"}, step.flags...)
+		if !strings.Contains(strings.Join(step.flags, " "), "--key") {
+			args = append(args, "k")
+		}
+		code, _, stderr := b.run(t, append(args, "--", "sh", "-c", "echo x >> ran; "+step.command)...)
+		ran := len(b.lines("ran")) > before
+		if code != step.code || ran != step.ran || !strings.Contains(stderr, step.says) || step.says == "" && stderr != "" {
+			t.Errorf("%s: %d, ran %v, %q", step.name, code, ran, stderr)
+		}
+	}
+	if code, _, stderr := b.run(t, "forget", "--yes", "k"); code != 0 {
+		t.Fatal(stderr)
+	}
+	if code, _, _ := b.run(t, "run", "--once-per=1h", "k", "--", "sh", "-c", "exit 5"); code != 5 {
+		t.Errorf("after forget it ended with %d", code)
+	}
+}
+
+// TestRunOncePerMeanwhile: whoever comes while it runs waits for the outcome, and
+// runs if that was a failure; with --skip it does not wait.
+func TestRunOncePerMeanwhile(t *testing.T) {
+	for name, test := range map[string]struct {
+		first string
+		ran   int
+	}{
+		"success": {"exit 0", 1},
+		"failure": {"exit 1", 2},
+		"killed":  {"kill -KILL $$", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			first := b.start(t, "run", "--once-per=1h", "k", "--", "sh", "-c", "echo x >> ran; while ! test -e go; do sleep 0.01; done; "+test.first)
+			eventually(t, "the first", func() bool { return b.read("ran") != "" })
+			waiter := b.start(t, "run", "--once-per=1h", "k", "--", "sh", "-c", "echo x >> ran")
+			s := b.inspector(t)
+			eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
+			if code, _, stderr := b.run(t, "run", "--once-per=1h", "--skip", "k", "--", "true"); code != 75 {
+				t.Errorf("--skip: %d, %q", code, stderr)
+			}
+			b.write(t, "go", "")
+			first.code(t)
+			if code := waiter.code(t); code != 0 {
+				t.Errorf("the waiter ended with %d, %q", code, waiter.stderr.String())
+			}
+			if ran := len(b.lines("ran")); ran != test.ran {
+				t.Errorf("it ran %d times; want %d", ran, test.ran)
+			}
+		})
+	}
+}
+
+// TestRunNested: a key inside itself would be waited for in vain, and is refused,
+// also when there is another one between them; anything else may nest.
+func TestRunNested(t *testing.T) {
+	b := newBench(t)
+	b.write(t, "dibs", "#!/bin/sh\nexec "+binary+" \"$@\"\n")
+	for name, test := range map[string]struct {
+		args string
+		code int
+	}{
+		"A in A":                         {"run A -- BIN run A -- true", 64},
+		"A in A, skipping":               {"run A -- BIN run --skip A -- true", 64},
+		"A in B in A":                    {"run A -- BIN run B -- BIN run A -- true", 64},
+		"A in C in B in A":               {"run A -- BIN run B -- BIN run C -- BIN run A -- true", 64},
+		"A in A in the same namespace":   {"run --namespace n A -- BIN run --namespace n A -- true", 64},
+		"A in A of another namespace":    {"run A -- BIN run --namespace n A -- true", 0},
+		"A of another in B in A":         {"run A -- BIN run B -- BIN run --namespace n A -- true", 0},
+		"B in A":                         {"run A -- BIN run B -- true", 0},
+		"C in B in A":                    {"run A -- BIN run B -- BIN run C -- sh -c true", 0},
+		"one of two permits in another":  {"run --permits 2 A -- BIN run --permits 2 A -- true", 64},
+		"A after A in the same parent's": {"run P -- sh -c", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := strings.Fields(strings.ReplaceAll(test.args, "BIN", binary))
+			if strings.HasSuffix(test.args, "sh -c") {
+				args = append(args, binary+" run A -- true && "+binary+" run A -- true")
+			}
+			code, _, stderr := b.run(t, args...)
+			if code != test.code || test.code == 64 && !strings.Contains(stderr, "would be waited for in vain") {
+				t.Errorf("%d, %q; want %d", code, stderr, test.code)
+			}
+		})
+	}
+	s := b.inspector(t)
+	for _, key := range []string{"A", "B", "C", "P"} {
+		if e := entry(t, s, key); e.Condition != "" {
+			t.Errorf("left behind: %+v", e)
+		}
+	}
+}
+
+// oddKeys look alike, or like something that they are not.
+var oddKeys = []string{
+	"key", "Key", "KEY", "key ", " key", "key\t", "key\n", "ke y", "ke  y", "\nkey", "key\r",
+	`"key"`, `'key'`, "`key`", "$key", "$(touch ran)", "key;touch ran", "%s", "%key", `key\n`, `\`, "*", "k?y", "k*", "[key]",
+	"../..", "../../etc/passwd", "/", ".", "..", "a/b", "-", "-k", "--", "--skip", "--key=x", "urn:dibs:claim:abcdefghijklmnop",
+	"\x1b[31mkey", "\u202eyek", "\u200bkey", "key\u00a0", "\u00e9", "e\u0301", "ключ", "鍵", "🔑", "ß", "ss", "İ", "i",
+	"\xff", "\xfe\xff", "k\xc3", "\x7f", "\x01", "\ufffd", "\ufeffkey",
+	strings.Repeat("k", 511), strings.Repeat("k", 512), strings.Repeat("\xff", 512), strings.Repeat("鍵", 170) + "ab",
+	"null", "NULL", "0", "true", "'; DROP TABLE lease; --",
+}
+
+// TestRunOddKeys: each of them is its own key, and none is taken for another or
+// for anything else: all can be held at once.
+func TestRunOddKeys(t *testing.T) {
+	b := newBench(t)
+	holders := make([]*program, len(oddKeys))
+	for i, key := range oddKeys {
+		holders[i] = b.start(t, "run", "--skip", "--key="+key, "--", "sh", "-c", `printf %s "$DIBS_KEY" > held."$1"; exec sleep 600`, "sh", base64.RawURLEncoding.EncodeToString([]byte(key))[:min(16, base64.RawURLEncoding.EncodedLen(len(key)))]+"."+string(rune('a'+i%26))+string(rune('a'+i/26)))
+	}
+	s := b.inspector(t)
+	for i, key := range oddKeys {
+		eventually(t, "the holder of "+key, func() bool {
+			select {
+			case <-holders[i].done:
+				t.Fatalf("%q: %d, %s", key, holders[i].code(t), holders[i].stderr.String())
+			default:
+			}
+			return entry(t, s, key).Condition == dibs.ConditionHeld
+		})
+	}
+	code, stdout, stderr := b.run(t, "ls", "--json")
+	if code != 0 {
+		t.Fatal(stderr)
+	}
+	found := map[string]bool{}
+	for line := range strings.Lines(stdout) {
+		var e struct {
+			Key    *string `json:"key"`
+			Base64 []byte  `json:"key_base64"`
+			State  string
+		}
+		must(t, json.Unmarshal([]byte(line), &e))
+		name := string(e.Base64)
+		if e.Key != nil {
+			name = *e.Key
+		}
+		if e.State != "held" || found[name] {
+			t.Errorf("%q is %s, or there twice", name, e.State)
+		}
+		found[name] = true
+	}
+	for _, key := range oddKeys {
+		if !found[key] {
+			t.Errorf("ls --json does not list %q", key)
+		}
+	}
+	_, table, _ := b.run(t, "ls")
+	if lines := strings.Count(table, "\n"); lines != len(oddKeys)+1 {
+		t.Errorf("ls prints %d lines for %d keys", lines, len(oddKeys))
+	}
+	for _, r := range table {
+		if r != '\n' && (r < ' ' || r == 0x7f || r == '\u202e' || r == '\u200b' || r == '\u00a0' || r == '\ufeff') {
+			t.Errorf("ls prints the character %U", r)
+		}
+	}
+	seen := map[string]bool{}
+	for line := range strings.Lines(table) {
+		name, _, _ := strings.Cut(line, "  held")
+		if name = strings.TrimRight(name, " "); seen[name] {
+			t.Errorf("two keys are shown as %s", name)
+		}
+		seen[name] = true
+	}
+	if b.read("ran") != "" {
+		t.Error("a key was executed")
+	}
+	for _, p := range holders {
+		p.signal(t, syscall.SIGTERM)
+	}
+	for i, p := range holders {
+		if code := p.code(t); code != 143 {
+			t.Errorf("%q: %d", oddKeys[i], code)
+		}
+	}
+}

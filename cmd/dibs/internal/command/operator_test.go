@@ -1,0 +1,320 @@
+package command_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/sqlitestore"
+)
+
+// line is a line of ls --json, as cli.md describes it.
+type line struct {
+	Key       *string `json:"key"`
+	KeyBase64 string  `json:"key_base64"`
+	Namespace *string `json:"namespace"`
+	State     string  `json:"state"`
+	Holder    *struct {
+		Host  string    `json:"host"`
+		PID   int       `json:"pid"`
+		Label string    `json:"label"`
+		Since time.Time `json:"since"`
+	} `json:"holder"`
+	Fence   uint64 `json:"fence"`
+	Attempt int    `json:"attempt"`
+	Permits int    `json:"permits"`
+	LeftMS  *int64 `json:"left_ms"`
+	Waiters *int   `json:"waiters"`
+	Record  *struct {
+		Bytes  int   `json:"bytes"`
+		AgeMS  int64 `json:"age_ms"`
+		LeftMS int64 `json:"left_ms"`
+		Status int   `json:"status"`
+	} `json:"record"`
+	ID string `json:"id"`
+}
+
+// list runs the program and reads the lines that it prints.
+func (b *bench) list(t *testing.T, args ...string) []line {
+	t.Helper()
+	code, stdout, stderr := b.run(t, args...)
+	if code != 0 || stderr != "" {
+		t.Fatalf("%q: %d, %s", args, code, stderr)
+	}
+	var all []line
+	for text := range strings.Lines(stdout) {
+		d := json.NewDecoder(strings.NewReader(text))
+		d.DisallowUnknownFields()
+		var l line
+		if err := d.Decode(&l); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// situation makes a store with a key of every state.
+func situation(t *testing.T) *bench {
+	t.Helper()
+	b := newBench(t)
+	s := b.inspector(t)
+	claim := func(key string, change func(*dibs.Claim)) dibs.Claim {
+		c := dibs.Claim{
+			Key: dibs.Key{Name: key}, Token: dibs.NewToken(), TTL: time.Hour, Place: time.Hour, Permits: 1,
+			Owner: dibs.Owner{Host: "web1", PID: 42, Label: "job"},
+		}
+		if change != nil {
+			change(&c)
+		}
+		answers := make([]dibs.Answer, 1)
+		if err := s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].Err != nil {
+			t.Fatal(err, answers[0].Err)
+		}
+		return c
+	}
+	settle := func(c dibs.Claim, o dibs.Outcome) {
+		errs := make([]error, 1)
+		if err := s.Settle(t.Context(), []dibs.Settlement{{
+			Key: c.Key, Token: c.Token, Outcome: o, Data: []byte("12345"), Retention: time.Hour,
+		}}, errs); err != nil || errs[0] != nil {
+			t.Fatal(err, errs[0])
+		}
+	}
+	claim("held", nil)
+	claim("held", func(c *dibs.Claim) { c.Mode = dibs.Queue })
+	claim("pair", func(c *dibs.Claim) { c.Permits = 2; c.Owner.Label = "" })
+	claim("pair", func(c *dibs.Claim) { c.Permits = 2; c.Owner.Label = "\x1b[31m" })
+	settle(claim("done", nil), dibs.Keep)
+	settle(claim("abandoned", nil), dibs.Abandon)
+	settle(claim("unknown", func(c *dibs.Claim) { c.AtMostOnce = true }), dibs.Abandon)
+	claim("waiting", func(c *dibs.Claim) { c.Mode = dibs.Reserve })
+	claim("\xff", nil)
+	claim("elsewhere", func(c *dibs.Claim) { c.Key.Namespace = "n" })
+	return b
+}
+
+func TestListJSON(t *testing.T) {
+	b := situation(t)
+	all := b.list(t, "ls", "--json")
+	var got []string
+	for _, l := range all {
+		name := "base64:" + l.KeyBase64
+		if l.Key != nil {
+			name = *l.Key
+		}
+		got = append(got, name+" "+l.State)
+		held := l.State == "held"
+		switch {
+		case l.Namespace == nil || l.Waiters == nil:
+			t.Errorf("%s: namespace or waiters are missing", name)
+		case held && (l.Holder == nil || l.LeftMS == nil || *l.LeftMS <= 0 || l.Fence == 0 || l.Attempt != 1 || len(l.ID) != 16):
+			t.Errorf("%s: %+v", name, l)
+		case held && (l.Holder.Host != "web1" || l.Holder.PID != 42 || time.Since(l.Holder.Since) > time.Minute):
+			t.Errorf("%s: the holder is %+v", name, l.Holder)
+		case (l.State == "done") != (l.Record != nil):
+			t.Errorf("%s: the record is %+v", name, l.Record)
+		case l.Record != nil && (l.Record.Bytes != 5 || l.Record.LeftMS < 1 || l.Record.AgeMS < 0 || len(l.ID) != 16):
+			t.Errorf("%s: the record is %+v", name, l.Record)
+		case name == "held" && *l.Waiters != 1, name == "pair" && l.Permits != 2:
+			t.Errorf("%s: %d waiters, %d permits", name, *l.Waiters, l.Permits)
+		}
+	}
+	want := []string{"abandoned abandoned", "done done", "held held", "pair held", "pair held", "unknown unknown", "waiting waiting", "base64:/w== held"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q; want %q", got, want)
+	}
+	for _, test := range []struct {
+		args []string
+		want int
+	}{
+		{[]string{"ls", "--json", "--all"}, 9},
+		{[]string{"ls", "--json", "--namespace=n"}, 1},
+		{[]string{"ls", "--json", "--glob=*e*"}, 3},
+		{[]string{"ls", "--json", "--glob=no*"}, 0},
+		{[]string{"show", "--json", "pair"}, 2},
+		{[]string{"show", "--json", "--id=" + all[2].ID}, 1},
+	} {
+		if got := b.list(t, test.args...); len(got) != test.want {
+			t.Errorf("%q: %d lines; want %d", test.args, len(got), test.want)
+		}
+	}
+}
+
+func TestListTable(t *testing.T) {
+	b := situation(t)
+	code, stdout, stderr := b.run(t, "ls", "--all")
+	if code != 0 || stderr != "" {
+		t.Fatalf("%d, %s", code, stderr)
+	}
+	ages := regexp.MustCompile(`\d+m?s ago|\d+(\.\d+)?m?s old|\b59m\d+s|1h0m0s`)
+	got := ages.ReplaceAllString(stdout, "T")
+	got = regexp.MustCompile(` +`).ReplaceAllString(got, " ")
+	want := `NAMESPACE KEY STATE HOLDER SINCE LEFT WAITERS RECORD
+- abandoned abandoned web1 42 job T 0s 0 -
+- done done - - - 0 5 bytes, T
+- held held web1 42 job T T 1 -
+- pair held web1 42 T T 0 -
+- pair held "web1 42 \x1b[31m" T T 0 -
+- unknown unknown web1 42 job T 0s 0 -
+- waiting waiting - - - 1 -
+- "\xff" held web1 42 job T T 0 -
+n elsewhere held web1 42 job T T 0 -
+`
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	columns := func(text string) []int {
+		return []int{strings.Index(text, " STATE"), strings.Index(text, " HOLDER"), strings.Index(text, " WAITERS")}
+	}
+	head, _, _ := strings.Cut(stdout, "\n")
+	for row := range strings.Lines(stdout) {
+		for _, column := range columns(head) {
+			if row[column] != ' ' || row[column+1] == ' ' {
+				t.Errorf("out of line at %d: %s", column, row)
+			}
+		}
+	}
+	empty := newBench(t)
+	empty.inspector(t)
+	if code, stdout, stderr := empty.run(t, "ls"); code != 0 || stdout+stderr != "" {
+		t.Errorf("of nothing: %d, %q, %q", code, stdout, stderr)
+	}
+}
+
+// TestRelease: of a key, of one of its holders, of many, of none.
+func TestRelease(t *testing.T) {
+	b := situation(t)
+	s := b.inspector(t)
+	held := entry(t, s, "held").Attempts[0].ID
+	pair := entry(t, s, "pair").Attempts[0].ID
+	tests := []struct {
+		args   []string
+		code   int
+		stdout string
+		stderr string
+	}{
+		{[]string{"held"}, 1, "", "declined"},
+		{[]string{"--yes", "held"}, 0, "held is released: who waits moves up\n", ""},
+		{[]string{"--yes", "--id", held}, 1, "", "there is no record or holder of the attempt " + held},
+		{[]string{"--yes", "urn:dibs:claim:" + pair}, 0, "pair is released\n", ""},
+		{[]string{"--yes", "--glob", "*"}, 0, "held is released\npair is released\n\\xff is released\n", ""},
+		{[]string{"--yes", "--glob", "*"}, 1, "", "nobody holds a key that matches *"},
+		{[]string{"--yes", "done"}, 1, "", "nobody holds the key done"},
+		{[]string{"--yes", "abandoned"}, 1, "", "nobody holds the key abandoned"},
+		{[]string{"--yes", "waiting"}, 1, "", "nobody holds the key waiting"},
+		{[]string{"--yes", "unknown"}, 1, "", "see dibs settle --help"},
+		{[]string{"--yes", "free"}, 1, "", "there is no record or holder of the key free"},
+		{[]string{"--yes"}, 64, "", "name what is meant, once"},
+		{[]string{"--yes", "--id", "x", "held"}, 64, "", "name what is meant, once"},
+		{[]string{"--yes", "--namespace", "n", "elsewhere"}, 0, "elsewhere is released\n", ""},
+	}
+	for _, test := range tests {
+		code, stdout, stderr := b.run(t, append([]string{"release"}, test.args...)...)
+		if code != test.code || stdout != test.stdout || !strings.Contains(stderr, test.stderr) || test.stderr == "" && stderr != "" {
+			t.Errorf("%q: %d, %q, %q; want %d, %q, %q", test.args, code, stdout, stderr, test.code, test.stdout, test.stderr)
+		}
+	}
+	if e := entry(t, s, "done"); e.Record == nil {
+		t.Error("a record went too")
+	}
+}
+
+func TestForgetGlob(t *testing.T) {
+	b := situation(t)
+	s := b.inspector(t)
+	if code, _, stderr := b.run(t, "forget", "--glob=*", "done"); code != 64 {
+		t.Errorf("two ways to name it: %d, %s", code, stderr)
+	}
+	if code, stdout, stderr := b.run(t, "forget", "--glob=*"); code != 1 || stdout != "" || entry(t, s, "done").Record == nil {
+		t.Errorf("unasked: %d, %q, %q", code, stdout, stderr)
+	}
+	code, stdout, stderr := b.run(t, "forget", "--glob=*", "--yes")
+	want := "abandoned is forgotten: its next request runs\ndone is forgotten: its next request runs\nunknown is forgotten: its next request runs\n"
+	if got := strings.Split(stdout, "\n"); code != 0 || stderr != "" || strings.Join(slices.Sorted(slices.Values(got)), "\n") != "\n"+strings.TrimSuffix(want, "\n") {
+		t.Errorf("%d, %q, %q", code, stdout, stderr)
+	}
+	if entry(t, s, "held").Condition != dibs.ConditionHeld || entry(t, s, "waiting").Waiters != 1 {
+		t.Error("somebody lost a lease or a place")
+	}
+	if code, _, stderr := b.run(t, "forget", "--glob=*", "--yes"); code != 1 || !strings.Contains(stderr, "no key that matches * has a record to forget") {
+		t.Errorf("twice: %d, %q", code, stderr)
+	}
+}
+
+func TestPrune(t *testing.T) {
+	b := newBench(t)
+	// A store that does not prune by itself, so that there is something left.
+	s, err := sqlitestore.Open(strings.TrimPrefix(b.store, "sqlite:"), &sqlitestore.Options{PruneEvery: -1})
+	must(t, err)
+	for range 3 {
+		c := dibs.Claim{Key: dibs.Key{Name: dibs.NewToken().ID()}, Token: dibs.NewToken(), TTL: time.Hour, Permits: 1}
+		answers, errs := make([]dibs.Answer, 1), make([]error, 1)
+		must(t, s.Claim(t.Context(), []dibs.Claim{c}, answers))
+		must(t, s.Settle(t.Context(), []dibs.Settlement{{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Retention: time.Millisecond}}, errs))
+		must(t, errs[0])
+	}
+	must(t, s.Close())
+	eventually(t, "the end of the retention", func() bool { return len(b.list(t, "ls", "--json")) == 0 })
+	for _, want := range []string{"removed 3\n", "removed 0\n"} {
+		if code, stdout, stderr := b.run(t, "prune"); code != 0 || stdout != want || stderr != "" {
+			t.Errorf("%d, %q, %q; want %q", code, stdout, stderr, want)
+		}
+	}
+}
+
+// TestLookingMakesNothing: who looks into a store that is not there is told so.
+func TestLookingMakesNothing(t *testing.T) {
+	for _, args := range []string{"ls", "show k", "release --yes k", "forget --yes k", "prune"} {
+		b := newBench(t)
+		code, stdout, stderr := b.run(t, strings.Fields(args)...)
+		if code != 69 || stdout != "" || !strings.Contains(stderr, "there is no file") || !strings.Contains(stderr, filepath.Base(b.path("dibs.db"))) {
+			t.Errorf("%s: %d, %q, %q", args, code, stdout, stderr)
+		}
+		if made, err := os.ReadDir(b.dir); err != nil || len(made) > 0 {
+			t.Errorf("%s made %v, %v", args, made, err)
+		}
+	}
+}
+
+// TestHelp: every command's help says what it does, with an example, within 80
+// columns.
+func TestHelp(t *testing.T) {
+	b := newBench(t)
+	code, stdout, _ := b.run(t, "--help")
+	if code != 0 {
+		t.Fatal(code)
+	}
+	var commands []string
+	_, rest, _ := strings.Cut(stdout, "Available Commands:\n")
+	list, _, _ := strings.Cut(rest, "\n\n")
+	for line := range strings.Lines(list) {
+		commands = append(commands, strings.Fields(line)[0])
+	}
+	for _, name := range []string{"run", "ls", "show", "release", "settle", "forget", "prune", "race", "proxy", "demo"} {
+		if !slices.Contains(commands, name) {
+			t.Errorf("dibs --help does not name %s: %v", name, commands)
+		}
+	}
+	for _, name := range commands {
+		code, stdout, stderr := b.run(t, name, "--help")
+		if code != 0 || stderr != "" || !strings.Contains(stdout, "Usage:") {
+			t.Errorf("%s --help: %d, %q", name, code, stderr)
+		}
+		if name != "version" && !strings.Contains(stdout, "Examples:\n  dibs "+name) {
+			t.Errorf("%s --help has no example", name)
+		}
+		about, _, _ := strings.Cut(stdout, "\nUsage:")
+		for text := range strings.Lines(about) {
+			if len([]rune(strings.TrimSuffix(text, "\n"))) > 80 {
+				t.Errorf("%s --help has a line of more than 80 columns: %s", name, text)
+			}
+		}
+	}
+}
