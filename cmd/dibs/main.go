@@ -9,13 +9,10 @@ import (
 	"syscall"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/command"
-	watched "github.com/dibs-go/dibs/cmd/dibs/internal/process"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
 )
 
 func main() {
-	watched.Watchdog() // does not return in a process that is one
-	race.Worker()      // likewise
+	command.Child() // does not return in a process that another run started
 	// The first signal ends the run in order; the second one ends it as if we
 	// had never asked for signals.
 	ctx, cancel := context.WithCancelCause(context.Background())

@@ -29,10 +29,10 @@ func (p *program) list() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls [--glob PATTERN]",
 		Short: "List the keys that are held, waited for or done",
-		Long: `Lists what the store knows, sorted by key: who holds it (host, process, command),
-since when, how long its lease lasts unless it is renewed, how many wait, and
-the record that a finished holder left. A key with several holders has a line
-for each.
+		Long: `Lists what the store knows, sorted by key: who holds it (host, process and
+command), since when, how long the lease lasts unless it is renewed, how many
+wait, and the record that a finished holder left. A key with several holders has
+a line for each.
 
 A key with characters that a terminal would not show as they are is printed in
 double quotes, with those characters escaped as in Go and JSON. --json prints

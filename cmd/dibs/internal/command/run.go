@@ -15,6 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
 )
 
@@ -86,6 +87,14 @@ func usagef(format string, args ...any) error {
 
 func absentf(format string, args ...any) error {
 	return &failure{is: errAbsent, text: fmt.Sprintf(format, args...)}
+}
+
+// Child makes this process what another run of the program started it as, a
+// watchdog or a worker of a race, and then does not return. It comes first in
+// main.
+func Child() {
+	process.Watchdog()
+	race.Worker()
 }
 
 // Run runs the program with the arguments that follow its name, until it is
