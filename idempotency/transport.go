@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -127,9 +128,11 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		if deadline, ok := r.Context().Deadline(); ok && time.Until(deadline) < wait || !t.budget.retry() {
 			return response, err
 		}
-		if request, err = again(); err != nil {
+		next, cannot := again()
+		if cannot != nil {
 			return response, err
 		}
+		request = next
 		discard(response)
 		if err := sleep(r.Context(), wait); err != nil {
 			closeBody(request)
@@ -175,9 +178,13 @@ func (t *Transport) prepare(r *http.Request) (request *http.Request, again func(
 		}
 	}
 	return request, func() (*http.Request, error) {
+		body, err := getBody()
+		if err != nil {
+			return nil, err
+		}
 		next := request.Clone(r.Context())
-		next.Body, err = getBody()
-		return next, err
+		next.Body = body
+		return next, nil
 	}, nil
 }
 
@@ -185,7 +192,9 @@ func (t *Transport) prepare(r *http.Request) (request *http.Request, again func(
 func (t *Transport) retry(response *http.Response, err error, backoff time.Duration) (time.Duration, bool) {
 	wait := backoff/2 + mathrand.N(backoff/2+1)
 	if err != nil {
-		return wait, !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
+		// A server that cannot prove who it is will not be able to in a moment.
+		_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
+		return wait, !untrusted
 	}
 	switch response.StatusCode {
 	case http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -243,13 +252,21 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// discard reads a little of an answer that is not wanted, so that its
-// connection can be used again, and closes it.
+// discardPatience is how long an answer that is not wanted is read at most.
+const discardPatience = 100 * time.Millisecond
+
+// discard closes an answer that is not wanted. It reads it first, if it is
+// short, so that its connection can be used again.
 func discard(response *http.Response) {
 	if response == nil {
 		return
 	}
-	_, _ = io.CopyN(io.Discard, response.Body, 64<<10)
+	if n := response.ContentLength; n > 0 && n <= 64<<10 {
+		// Closing ends a read that hangs.
+		patience := time.AfterFunc(discardPatience, func() { _ = response.Body.Close() })
+		_, _ = io.CopyN(io.Discard, response.Body, n)
+		patience.Stop()
+	}
 	_ = response.Body.Close()
 }
 
