@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// retrying returns a client with a Transport that does not give up soon.
+func retrying(t *testing.T) *http.Client {
+	t.Helper()
+	base := &http.Transport{}
+	t.Cleanup(base.CloseIdleConnections)
+	transport, err := idempotency.NewTransport(&idempotency.TransportOptions{
+		Base: base, Attempts: 40, Backoff: 20 * time.Millisecond, MaxBackoff: 3 * time.Second, Budget: 1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &http.Client{Transport: transport}
+}
+
+// send posts once, as far as its caller can tell.
+func send(client *http.Client, url, body string) (reply, error) {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		return reply{}, err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return reply{res.StatusCode, res.Header, string(text)}, err
+}
+
+// address returns one that is free.
+func address(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestTransportThroughProxies: clients with idempotency.Transport send their
+// requests through a proxy that is killed with -9, again and again, and comes
+// back at the same address. Each of their calls succeeds, without a word about
+// keys in their code, and the origin runs no more than what a kill cut off again.
+func TestTransportThroughProxies(t *testing.T) {
+	origin := newCounter(t, func(*http.Request) { <-time.After(5 * time.Millisecond) })
+	store, at := sqliteStore(t), address(t)
+	begin := func() *process {
+		p := start(t, "proxy", "--listen", at, "--upstream", origin.URL, "--store", store, "--lease", "1s")
+		p.awaitServing(t)
+		return p
+	}
+	proxy := begin()
+	client := retrying(t)
+	var all sync.WaitGroup
+	const clients, each = 8, 12
+	done := make(chan struct{}, clients*each)
+	for c := range clients {
+		all.Go(func() {
+			for i := range each {
+				r, err := send(client, "http://"+at+"/charges", strconv.Itoa(c*each+i))
+				if err != nil || r.status != http.StatusCreated {
+					t.Errorf("call %d of client %d: %+v, %v", i, c, r, err)
+				}
+				done <- struct{}{}
+			}
+		})
+	}
+	for range 3 {
+		for range each {
+			<-done
+		}
+		// What runs at this moment, or is about to be settled, may be cut off.
+		proxy.signal(t, syscall.SIGKILL)
+		<-proxy.done
+		proxy = begin()
+	}
+	all.Wait()
+	origin.mu.Lock()
+	defer origin.mu.Unlock()
+	if len(origin.runs) != clients*each {
+		t.Errorf("the origin saw %d keys for %d calls", len(origin.runs), clients*each)
+	}
+	again := 0
+	for _, n := range origin.runs {
+		again += n - 1
+	}
+	// Each kill can cut off what the clients had under way, and nothing else.
+	if most := 3 * clients; again > most {
+		t.Errorf("%d runs too many; at most %d were cut off", again, most)
+	}
+	t.Logf("%d calls, %d runs were cut off by three kills and made again", clients*each, again)
+}
