@@ -15,26 +15,29 @@ func TestHouse(t *testing.T) {
 		cobra    = "github.com/spf13/cobra"
 		pflag    = "github.com/spf13/pflag"
 		yaml     = "github.com/goccy/go-yaml/..."
+		unix     = "golang.org/x/sys/unix"
 	)
 	memory, sqlite := root+"/memstore", root+"/sqlitestore"
 	house.Check(t, []house.Room{
-		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{internal + "/foreign", root + "/internal/house"}},
+		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{root + "/idempotency", internal + "/foreign", root + "/internal/house"}},
 		{
 			Dir: "internal/command",
 			Imports: []string{
 				root, root + "/idempotency", memory, cobra, pflag,
-				internal + "/demo", internal + "/proxy", internal + "/stores",
+				internal + "/demo", internal + "/process", internal + "/proxy", internal + "/race", internal + "/stores",
 			},
-			Tests: []string{sqlite},
+			Tests: []string{sqlite, unix},
 		},
 		{Dir: "internal/demo"},
 		{Dir: "internal/foreign"},
 		{Dir: "internal/framing"},
+		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
 			Imports: []string{root, root + "/idempotency", internal + "/framing", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite},
 		},
+		{Dir: "internal/race", Imports: []string{root, internal + "/stores"}},
 		{Dir: "internal/stores", Imports: []string{root, memory, sqlite}},
 		{Dir: "internal/upstream", Imports: []string{root}},
 	})

@@ -161,8 +161,8 @@ func (p *program) runUnder(ctx context.Context, h *hold) error {
 	if err := child.Look(); err != nil {
 		return err
 	}
-	// Signals are the command's, once there is one; ctx ends with them.
-	ctx = context.WithoutCancel(ctx)
+	// Signals are the command's, once there is one. Until then they end ctx too,
+	// which knows of those that came before this one listened.
 	signals := process.Listen()
 	defer signals.Stop()
 	store, err := stores.Open(ctx, p.storeOf())
@@ -205,9 +205,14 @@ func (p *program) say(format string, args ...any) {
 // takeKey waits for the key. Neither a lease nor an error means that there is
 // nothing to do.
 func (p *program) takeKey(ctx context.Context, client *dibs.Client, signals *process.Signals, h *hold) (*dibs.Lease, error) {
-	waiting, cancel := context.WithCancelCause(ctx)
+	waiting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := signals.Until(func(s process.Signal) { cancel(s) })
+	defer context.AfterFunc(ctx, func() { // a signal that came before anybody listened
+		if i, ok := errors.AsType[*InterruptedError](context.Cause(ctx)); ok {
+			cancel(process.Signal(i.Signal.(syscall.Signal)))
+		}
+	})()
 	lease, err := client.Acquire(waiting, h.key, &dibs.AcquireOptions{
 		NoWait:  h.skip,
 		Wait:    h.wait,
