@@ -1,0 +1,87 @@
+package idempotency_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// The line breaks after the charge, before the answer. The client's code does
+// not notice: the transport sends the request again, with the same key, and gets
+// the answer that was stored.
+func ExampleTransport() {
+	m, err := idempotency.New(exampleClient(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	charges := 0
+	guarded := m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		charges++
+		fmt.Fprintf(w, "charge %d", charges)
+	}))
+	cut := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !cut {
+			cut = true
+			guarded.ServeHTTP(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}
+		guarded.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+
+	transport, err := idempotency.NewTransport(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: transport}
+	request, err := http.NewRequestWithContext(context.Background(), http.MethodPost, server.URL, strings.NewReader("amount=700"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(response.StatusCode, string(text))
+	fmt.Println("charges:", charges)
+	// Output:
+	// 200 charge 1
+	// charges: 1
+}
+
+// Steps that were done are skipped when the retry runs after a crash.
+func ExampleStep() {
+	m, err := idempotency.New(exampleClient(), nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler := m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+			return "ch_17", nil // an effect elsewhere
+		})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, id)
+	}))
+	server := httptest.NewServer(handler)
+	defer server.Close()
+	post(server, "/charges", `"order-17"`, "amount=700")
+	post(server, "/charges", `"order-17"`, "amount=700")
+	// Output:
+	// 200 ch_17 replayed=""
+	// 200 ch_17 replayed="true"
+}
