@@ -1,0 +1,126 @@
+package command_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+const guides = "../../../../docs/guides"
+
+// block is a block of code in a guide, with the block of text that follows it.
+type block struct {
+	language, code string
+	output         string
+	shown          bool // there is such a text
+}
+
+// blocks reads a guide.
+func blocks(t *testing.T, name string) []block {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(guides, name))
+	must(t, err)
+	var all []block
+	for _, m := range regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$").FindAllStringSubmatch(string(page), -1) {
+		if m[1] == "text" && len(all) > 0 {
+			all[len(all)-1].output, all[len(all)-1].shown = m[2], true
+			continue
+		}
+		all = append(all, block{language: m[1], code: m[2]})
+	}
+	return all
+}
+
+// TestGuides: the commands and programs in the guides do what the guides say.
+// What differs from run to run is written … there.
+func TestGuides(t *testing.T) {
+	pages, err := os.ReadDir(guides)
+	must(t, err)
+	for _, page := range pages {
+		t.Run(page.Name(), func(t *testing.T) {
+			b := newBench(t)
+			var charges atomic.Int64
+			origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprintf(w, `{"charge":%d}`, charges.Add(1))
+			}))
+			t.Cleanup(origin.Close)
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			must(t, err)
+			must(t, l.Close())
+			here := strings.NewReplacer("127.0.0.1:8080", l.Addr().String(), "http://127.0.0.1:3000", origin.URL)
+			ran := 0
+			for i, block := range blocks(t, page.Name()) {
+				var cmd *exec.Cmd
+				switch block.language {
+				case "sh":
+					cmd = exec.Command("sh", "-c", here.Replace(block.code))
+					cmd.Dir = b.dir
+				case "go":
+					source := b.path(fmt.Sprintf("block%d.go", i))
+					must(t, os.WriteFile(source, []byte(block.code), 0o644))
+					program := b.path(fmt.Sprintf("block%d", i))
+					// In this module, which knows all the others.
+					if out, err := exec.Command("go", "build", "-o", program, source).CombinedOutput(); err != nil {
+						t.Fatalf("%v\n%s", err, out)
+					}
+					cmd = exec.Command(program)
+					cmd.Dir = b.dir
+				default:
+					continue
+				}
+				cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+				output := b.path(fmt.Sprintf("output%d", i))
+				// A file, so that what a block leaves in the background holds nothing up.
+				f, err := os.Create(output)
+				must(t, err)
+				cmd.Stdout, cmd.Stderr = f, f
+				err = cmd.Run()
+				must(t, f.Close())
+				got := b.read(filepath.Base(output))
+				if err != nil {
+					t.Errorf("%s\nended with %v:\n%s", block.code, err, got)
+				}
+				if block.shown && !shows(block.output, got) || !block.shown && got != "" {
+					t.Errorf("%s\nprints\n%s\nthe guide shows\n%s", block.code, got, block.output)
+				}
+				ran++
+			}
+			if ran < 2 {
+				t.Errorf("only %d blocks were run", ran)
+			}
+		})
+	}
+}
+
+// shows reports whether got is what a guide shows.
+func shows(want, got string) bool {
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(want), "…", ".*")
+	return regexp.MustCompile("^" + pattern + "$").MatchString(got)
+}
+
+// TestGuidesLinks: what the guides link to is there.
+func TestGuidesLinks(t *testing.T) {
+	pages, err := os.ReadDir(guides)
+	must(t, err)
+	for _, page := range pages {
+		f, err := os.Open(filepath.Join(guides, page.Name()))
+		must(t, err)
+		text, err := io.ReadAll(f)
+		must(t, err)
+		must(t, f.Close())
+		for _, m := range regexp.MustCompile(`\]\(([^):#]+)[^)]*\)`).FindAllStringSubmatch(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(guides, m[1])); err != nil {
+				t.Errorf("%s: %v", page.Name(), err)
+			}
+		}
+	}
+}
