@@ -23,7 +23,7 @@ const (
 	GiveUp
 )
 
-// ErrGaveUp: the key was held at every attempt, and the call was noted down
+// ErrGaveUp says that the key was held at every attempt, and the call was noted down
 // instead of run.
 var ErrGaveUp = errors.New("dibs: gave up and noted it down")
 

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// ErrNoLease: the context does not come from a lease.
+// ErrNoLease says that the context does not come from a lease.
 var ErrNoLease = errors.New("dibs: the context carries no lease")
 
 // steps is what a lease remembers of its run so far, by the steps' names. It is

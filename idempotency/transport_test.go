@@ -206,9 +206,9 @@ func TestTransportBacksOff(t *testing.T) {
 		if len(got) != 7 {
 			t.Fatalf("%d attempts", len(got))
 		}
-		for i, backoff := range []time.Duration{1, 2, 4, 8, 8, 8} {
-			pause := got[i+1].at - got[i].at
-			if backoff *= time.Second; pause < backoff/2 || pause > backoff {
+		for i, seconds := range []int{1, 2, 4, 8, 8, 8} {
+			pause, backoff := got[i+1].at-got[i].at, time.Duration(seconds)*time.Second
+			if pause < backoff/2 || pause > backoff {
 				t.Errorf("pause %d took %v; want %v to %v", i, pause, backoff/2, backoff)
 			}
 		}

@@ -225,7 +225,7 @@ func tree(t *testing.T, dir string) string {
 			if err != nil {
 				return err
 			}
-			b.WriteString(fmt.Sprintf(" %x", sha256.Sum256(text)))
+			fmt.Fprintf(&b, " %x", sha256.Sum256(text))
 		}
 		b.WriteString("\n")
 		return nil

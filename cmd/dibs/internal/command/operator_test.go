@@ -109,7 +109,7 @@ func TestListJSON(t *testing.T) {
 		if l.Key != nil {
 			name = *l.Key
 		}
-		got = append(got, name+" "+l.State)
+		got = append(got, name+": "+l.State)
 		held := l.State == "held"
 		switch {
 		case l.Namespace == nil || l.Waiters == nil:
@@ -126,7 +126,7 @@ func TestListJSON(t *testing.T) {
 			t.Errorf("%s: %d waiters, %d permits", name, *l.Waiters, l.Permits)
 		}
 	}
-	want := []string{"abandoned abandoned", "done done", "held held", "pair held", "pair held", "unknown unknown", "waiting waiting", "base64:/w== held"}
+	want := []string{"abandoned: abandoned", "done: done", "held: held", "pair: held", "pair: held", "unknown: unknown", "waiting: waiting", "base64:/w==: held"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q; want %q", got, want)
 	}
@@ -153,19 +153,19 @@ func TestListTable(t *testing.T) {
 	if code != 0 || stderr != "" {
 		t.Fatalf("%d, %s", code, stderr)
 	}
-	ages := regexp.MustCompile(`\d+m?s ago|\d+(\.\d+)?m?s old|\b59m\d+s|1h0m0s`)
+	ages := regexp.MustCompile(`[\d.]+m?s ago|[\d.]+m?s old|\b59m\d+s|1h0m0s`)
 	got := ages.ReplaceAllString(stdout, "T")
-	got = regexp.MustCompile(` +`).ReplaceAllString(got, " ")
-	want := `NAMESPACE KEY STATE HOLDER SINCE LEFT WAITERS RECORD
-- abandoned abandoned web1 42 job T 0s 0 -
-- done done - - - 0 5 bytes, T
-- held held web1 42 job T T 1 -
-- pair held web1 42 T T 0 -
-- pair held "web1 42 \x1b[31m" T T 0 -
-- unknown unknown web1 42 job T 0s 0 -
-- waiting waiting - - - 1 -
-- "\xff" held web1 42 job T T 0 -
-n elsewhere held web1 42 job T T 0 -
+	got = regexp.MustCompile(` {2,}`).ReplaceAllString(got, "|")
+	want := `NAMESPACE|KEY|STATE|HOLDER|SINCE|LEFT|WAITERS|RECORD
+-|abandoned|abandoned|web1 42 job|T|0s|0|-
+-|done|done|-|-|-|0|5 bytes, T
+-|held|held|web1 42 job|T|T|1|-
+-|pair|held|web1 42|T|T|0|-
+-|pair|held|"web1 42 \x1b[31m"|T|T|0|-
+-|unknown|unknown|web1 42 job|T|0s|0|-
+-|waiting|waiting|-|-|-|1|-
+-|"\xff"|held|web1 42 job|T|T|0|-
+n|elsewhere|held|web1 42 job|T|T|0|-
 `
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -10,7 +10,7 @@ import (
 )
 
 // Signal is a signal as an error: what ended a wait.
-type Signal syscall.Signal
+type Signal syscall.Signal //nolint:errname // it is a signal in the first place
 
 func (s Signal) Error() string { return unix.SignalName(syscall.Signal(s)) }
 

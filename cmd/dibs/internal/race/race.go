@@ -38,7 +38,7 @@ const (
 	tries = 4
 )
 
-// ErrNotShown: without the key nothing was lost, or with it something was.
+// ErrNotShown says that nothing was lost without the key, or something with it.
 var ErrNotShown = errors.New("the race did not end as it should")
 
 // step is what one worker did.
