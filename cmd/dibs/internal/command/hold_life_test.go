@@ -88,16 +88,15 @@ func TestRunKeepsTheKey(t *testing.T) {
 	s := b.inspector(t)
 	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == dibs.ConditionHeld })
 	id := entry(t, s, "k").Attempts[0].ID
-	for p.ProcessState == nil {
+	for ended := false; !ended; {
 		if e := entry(t, s, "k"); e.Condition == dibs.ConditionHeld && e.Attempts[0].ID != id || e.Condition == dibs.ConditionAbandoned {
 			t.Fatalf("the key is %+v", e)
 		}
 		select {
 		case <-p.done:
+			ended = true
 		case <-time.After(20 * time.Millisecond):
-			continue
 		}
-		break
 	}
 	if code := p.code(t); code != 0 {
 		t.Errorf("it ended with %d", code)

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"strconv"
 	"syscall"
+	"time"
 )
 
 // watchdogArg as the program's only argument makes it a watchdog.
@@ -21,6 +22,9 @@ const (
 	wordReady = "ready"
 	wordAside = "aside" // leave the group, go on watching it
 )
+
+// joinGrace is how long a process that was forked may take to join its group.
+const joinGrace = 20 * time.Millisecond
 
 // Watchdog makes this process a watchdog and does not return, if that is what
 // its arguments say. A program that uses this package calls it first in main.
@@ -42,6 +46,9 @@ func Watchdog() {
 		_ = syscall.Setpgid(0, aside)
 		fmt.Println(wordAside)
 	}
+	// A command that was being started at that moment joins the group now, or
+	// never.
+	time.Sleep(joinGrace)
 	_ = syscall.Kill(-group, syscall.SIGKILL)
 	os.Exit(1)
 }
