@@ -289,3 +289,18 @@ func TestRunSignalWhileWaiting(t *testing.T) {
 		}
 	}
 }
+
+// TestRunLockedStore: a store that another program keeps locked is waited for,
+// but not for ever, and nothing is run.
+func TestRunLockedStore(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.start(t, "run", "l", "--", "sleep", "600") // keeps the file open
+	eventually(t, "the store", func() bool { _, err := os.Stat(b.path("dibs.db-shm")); return err == nil })
+	lockWriters(t, b.path("dibs.db"))
+	start := time.Now()
+	code, _, stderr := b.run(t, "run", "k", "--", "touch", "ran")
+	if took := time.Since(start); code != 69 || took > 10*time.Second || !strings.Contains(stderr, "locked") || b.read("ran") != "" {
+		t.Errorf("%d, %q after %v", code, stderr, took)
+	}
+}
