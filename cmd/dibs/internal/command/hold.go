@@ -208,11 +208,13 @@ func (p *program) takeKey(ctx context.Context, client *dibs.Client, signals *pro
 	waiting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := signals.Until(func(s process.Signal) { cancel(s) })
-	defer context.AfterFunc(ctx, func() { // a signal that came before anybody listened
+	// The end of ctx is a signal too: one that came before this listened.
+	early := func() {
 		if i, ok := errors.AsType[*InterruptedError](context.Cause(ctx)); ok {
 			cancel(process.Signal(i.Signal.(syscall.Signal)))
 		}
-	})()
+	}
+	defer context.AfterFunc(ctx, early)()
 	lease, err := client.Acquire(waiting, h.key, &dibs.AcquireOptions{
 		NoWait:  h.skip,
 		Wait:    h.wait,
@@ -223,6 +225,7 @@ func (p *program) takeKey(ctx context.Context, client *dibs.Client, signals *pro
 		Detach:  true, // a signal ends the command, and the command's end the lease
 	})
 	stop()
+	early()
 	if err == nil && waiting.Err() != nil {
 		// It came at the last moment, and nothing was run yet.
 		err = errors.Join(context.Cause(waiting), quietly(lease.Release()))
