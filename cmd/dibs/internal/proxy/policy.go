@@ -194,6 +194,9 @@ func (p *Policy) scope() (func(*http.Request) string, error) {
 		return nil, errors.New("session-cookie: it has no meaning with this scope")
 	case p.Scope == "none":
 		return idempotency.ScopeNone, nil
+	case (kind == "header" || kind == "cookie") && named && !isName(name):
+		// Nobody would have it, and so everybody would be one.
+		return nil, fmt.Errorf("scope: %q is not the name of a %s", name, kind)
 	case kind == "header" && named:
 		return idempotency.ScopeHeader(name), nil
 	case kind == "cookie" && named:
@@ -210,10 +213,23 @@ func (p *Policy) key() (func(*http.Request, io.ReadSeeker) (string, error), erro
 	kind, name, _ := strings.Cut(p.Key, ":")
 	switch {
 	case name == "":
+	case kind == "header" && !isName(name):
+		return nil, fmt.Errorf("key: %q is not the name of a header", name)
 	case kind == "header":
 		return idempotency.KeyHeader(name), nil
 	case kind == "json":
 		return idempotency.KeyJSON(name), nil
 	}
 	return nil, fmt.Errorf("key: %q is neither header:NAME nor json:FIELD", p.Key)
+}
+
+// isName reports whether s can name a header or a cookie: a token of RFC 9110.
+func isName(s string) bool {
+	for i := range len(s) {
+		c := s[i]
+		if c <= ' ' || c > '~' || strings.IndexByte(`"(),/:;<=>?@[\]{}`, c) >= 0 {
+			return false
+		}
+	}
+	return s != ""
 }
