@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -72,6 +73,9 @@ const (
 	controlHeader  = "Idempotency-Control"
 )
 
+// ours are what only the proxy says to the origin, or to the client.
+var ours = []string{fenceHeader, replayedHeader, controlHeader}
+
 // endToEnd are fields that ReverseProxy takes out, and that the origin gets all
 // the same: a client cannot hide the key from it by naming it in Connection,
 // and what other proxies said of the client is not ours to drop.
@@ -83,13 +87,17 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 	// The server fills in the trailers that it announced when the body ends;
 	// what ReverseProxy has is a copy from before.
 	r.Out.Trailer = r.In.Trailer
+	if len(r.In.Trailer) > 0 {
+		siftTrailer(r.In.Trailer)
+		r.Out.Body = &siftedBody{ReadCloser: r.Out.Body, trailer: r.In.Trailer}
+	}
 	h := r.Out.Header
 	for _, name := range endToEnd {
 		if values, ok := r.In.Header[name]; ok {
 			h[name] = values
 		}
 	}
-	for _, name := range []string{fenceHeader, replayedHeader, controlHeader} {
+	for _, name := range ours {
 		delete(h, name) // an outsider's
 	}
 	if lease, ok := dibs.FromContext(r.In.Context()); ok {
@@ -98,6 +106,33 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 	if f.forwarded {
 		f.setForwarded(r)
 	}
+}
+
+// siftTrailer takes out of a request's trailer what an outsider may not say, and
+// what frames a message: net/http refuses to send that, or sends it where an
+// origin may take it for a header.
+func siftTrailer(trailer http.Header) {
+	for _, name := range ours {
+		delete(trailer, name)
+	}
+	for _, name := range []string{"Content-Length", "Transfer-Encoding", "Trailer"} {
+		delete(trailer, name)
+	}
+}
+
+// siftedBody is a body with a trailer, which the server fills in at its end.
+type siftedBody struct {
+	io.ReadCloser
+	trailer http.Header
+}
+
+// Read reads from the body.
+func (b *siftedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == io.EOF {
+		siftTrailer(b.trailer)
+	}
+	return n, err
 }
 
 // setForwarded adds the client's address to what proxies before us said.

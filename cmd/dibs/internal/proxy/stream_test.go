@@ -179,6 +179,23 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
+// TestTrailersSifted: what an outsider may not say to the origin, and what would
+// frame the message, does not pass as a trailer either.
+func TestTrailersSifted(t *testing.T) {
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, r.Trailer)
+	})
+	p := start(t, up, "")
+	for _, key := range []string{"", "Idempotency-Key: k\r\n"} {
+		_, body := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\n"+key+"Trailer: X-Asked, Dibs-Fence\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n"+
+			"X-Asked: 7\r\nDibs-Fence: 99\r\nIdempotent-Replayed: true\r\nIdempotency-Control: no-store\r\nContent-Length: 9\r\nTransfer-Encoding: gzip\r\nTrailer: a\r\n\r\n")
+		if body != "map[X-Asked:[7]]" {
+			t.Errorf("with %q: the origin's trailer is %s", key, body)
+		}
+	}
+}
+
 // TestInformational: 1xx answers pass, and are not stored.
 func TestInformational(t *testing.T) {
 	o := newBareOrigin(t, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
