@@ -118,7 +118,7 @@ func (p *program) find(ctx context.Context, in dibs.Inspector, s *selection, fs 
 	}
 	text := "there is no record or holder of " + s.String()
 	if s.id == "" && p.namespace != "" {
-		text += " in the namespace " + p.namespace
+		text += " in the namespace " + quote(p.namespace)
 	}
 	if s.hasKey {
 		text += p.hint(ctx, in, s.key)

@@ -92,13 +92,21 @@ func (v *verdict) check(fs *pflag.FlagSet) error {
 		return usagef("retention: %v is out of range; it must be 1s to %v", v.retention, idempotency.MaxRetention)
 	}
 	for _, h := range v.headers {
-		name, _, ok := strings.Cut(h, ":")
-		if !ok || name == "" || strings.ContainsAny(h, "\r\n\x00") || strings.ContainsAny(name, " \t\"(),/;<=>?@[]{}") {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok || name == "" || strings.ContainsFunc(name, notInName) || strings.ContainsFunc(value, notInValue) {
 			return usagef("header: %s is not of the form 'Name: value'", quote(h))
 		}
 	}
 	return nil
 }
+
+// notInName tells the characters that the name of a header field cannot have.
+func notInName(r rune) bool {
+	return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
+}
+
+// notInValue tells those that its value cannot have.
+func notInValue(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // answer returns the answer that retries will get.
 func (v *verdict) answer(stdin io.Reader) (*idempotency.Answer, error) {
