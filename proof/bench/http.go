@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,8 +17,8 @@ func once() func(connection, i int) string {
 	return func(connection, i int) string { return fmt.Sprintf("%x-%d-%d", run, connection, i) }
 }
 
-// again is one of the connection's 16 keys.
-func again(connection, i int) string { return fmt.Sprintf("key-%d-%d", connection, i%16) }
+// again is the one key of a client that retries.
+func again(connection, _ int) string { return "key-" + strconv.Itoa(connection) }
 
 // side makes one side of a contest of a server and the keys sent to it.
 func side(s *server, keys func() func(connection, i int) string) func(context.Context, time.Duration) (float64, error) {

@@ -60,8 +60,8 @@ func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var c config
 	only := flags.String("only", "", "run only this `group`: memory, sqlite, middleware or proxy")
-	flags.IntVar(&c.rounds, "rounds", 7, "how many `rounds` each contest has")
-	flags.DurationVar(&c.round, "round", time.Second, "how long each side of a contest runs in a round")
+	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each contest has")
+	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a contest runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../bin/dibs", "the built `program`")
 	if err := flags.Parse(args); err != nil {
 		return err
