@@ -34,13 +34,14 @@ func newLife() *life {
 
 // connState is the server's hook.
 func (l *life) connState(c net.Conn, state http.ConnState) {
+	if state == http.StateActive {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch state {
 	case http.StateNew:
 		l.conns[c] = new(visit)
-		return
-	case http.StateActive:
 		return
 	case http.StateHijacked:
 		if v := l.conns[c]; v != nil {
@@ -53,7 +54,9 @@ func (l *life) connState(c net.Conn, state http.ConnState) {
 	case http.StateClosed:
 		delete(l.conns, c)
 	}
-	l.signal()
+	if l.draining {
+		l.signal()
+	}
 }
 
 // enter is called when a handler starts on a connection.

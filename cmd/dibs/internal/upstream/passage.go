@@ -35,10 +35,12 @@ var errSentBefore = errors.New("the request was sent before")
 func (p *passage) send(base *http.Transport, req *http.Request, body *lastingBody) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	p.cancel = cancel
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn:          p.gotConn,
-		WroteHeaderField: p.wroteField,
-	})
+	trace := &httptrace.ClientTrace{GotConn: p.gotConn}
+	if base.Protocols.HTTP2() || base.Protocols.UnencryptedHTTP2() {
+		// Where it is HTTP/1 for certain, conn counts, which costs less.
+		trace.WroteHeaderField = p.wroteField
+	}
+	ctx = httptrace.WithClientTrace(ctx, trace)
 	sent := *req.WithContext(ctx)
 	// net/http must not be able to read the body again.
 	sent.GetBody = nil
