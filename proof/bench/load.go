@@ -1,13 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
-	"sync"
 	"time"
 )
 
@@ -18,99 +17,89 @@ const connections = 64
 const body = `{"amount":4200,"currency":"eur","customer":"cus_8841","description":"order 100234"}`
 
 // A load is what clients send: a POST with a key of its own each time, or with
-// one of a few keys.
+// one that each client repeats.
 type load struct {
 	addr string
 	keys func(connection, i int) string
 }
 
+// A client is one connection of a load.
+type client struct {
+	conn *net.TCPConn
+	n    int // which of the load's clients it is
+	sent int
+	in   []byte // what has come of the answer
+	out  []byte // the request
+}
+
 // perSecond sends the load over kept-alive connections for d and returns the
-// answers per second. The clients are as small as they can be, so that what is
-// measured is the server.
+// answers per second.
 func (l load) perSecond(ctx context.Context, d time.Duration) (float64, error) {
-	var (
-		mu    sync.Mutex
-		total int
-		first error
-	)
-	deadline := time.Now().Add(d)
-	start := time.Now()
-	var wg sync.WaitGroup
-	for n := range connections {
-		wg.Go(func() {
-			sent, err := l.connection(ctx, n, deadline)
-			mu.Lock()
-			defer mu.Unlock()
-			total += sent
-			if first == nil {
-				first = err
-			}
-		})
-	}
-	wg.Wait()
-	return float64(total) / time.Since(start).Seconds(), first
-}
-
-func (l load) connection(ctx context.Context, n int, deadline time.Time) (int, error) {
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(ctx, "tcp", l.addr)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(deadline.Add(10 * time.Second)); err != nil {
-		return 0, err
-	}
-	r := bufio.NewReader(conn)
-	var request []byte
-	for i := 0; ; i++ {
-		if time.Now().After(deadline) {
-			return i, ctx.Err()
-		}
-		request = append(request[:0], "POST /charges HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: "...)
-		request = strconv.AppendInt(request, int64(len(body)), 10)
-		if l.keys != nil {
-			request = append(request, "\r\nIdempotency-Key: "...)
-			request = append(request, l.keys(n, i)...)
-		}
-		request = append(request, "\r\n\r\n"...)
-		request = append(request, body...)
-		if _, err := conn.Write(request); err != nil {
-			return i, err
-		}
-		if err := answered(r); err != nil {
-			return i, err
-		}
-	}
-}
-
-// answered reads one answer, which must be a 201 with a Content-Length.
-func answered(r *bufio.Reader) error {
-	line, err := r.ReadSlice('\n')
-	if err != nil {
-		return err
-	}
-	if !bytes.HasPrefix(line, []byte("HTTP/1.1 201")) {
-		return fmt.Errorf("the server answered %q", line)
-	}
-	length := -1
-	for {
-		line, err := r.ReadSlice('\n')
+	clients := make([]*client, connections)
+	for n := range clients {
+		var dialer net.Dialer
+		conn, err := dialer.DialContext(ctx, "tcp", l.addr)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		if len(line) <= 2 {
+		defer conn.Close()
+		clients[n] = &client{conn: conn.(*net.TCPConn), n: n}
+	}
+	start := time.Now()
+	answers, err := drive(clients, start.Add(d), l.request)
+	if err == nil {
+		err = ctx.Err()
+	}
+	return float64(answers) / time.Since(start).Seconds(), err
+}
+
+// request makes the client's next request.
+func (l load) request(c *client) []byte {
+	b := append(c.out[:0], "POST /charges HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: "...)
+	b = strconv.AppendInt(b, int64(len(body)), 10)
+	b = append(b, "\r\nIdempotency-Key: "...)
+	b = append(b, l.keys(c.n, c.sent)...)
+	b = append(b, "\r\n\r\n"...)
+	b = append(b, body...)
+	c.out = b
+	c.sent++
+	return b
+}
+
+var (
+	headEnd       = []byte("\r\n\r\n")
+	contentLength = []byte("\r\nContent-Length: ")
+)
+
+// answered reports whether all of an answer, which must be a 201 with a
+// Content-Length, has come.
+func (c *client) answered() (bool, error) {
+	end := bytes.Index(c.in, headEnd)
+	if end < 0 {
+		return false, nil
+	}
+	head := c.in[:end+2]
+	if !bytes.HasPrefix(head, []byte("HTTP/1.1 201")) {
+		line, _, _ := bytes.Cut(head, []byte("\r"))
+		return false, fmt.Errorf("the server answered %q", line)
+	}
+	at := bytes.Index(head, contentLength)
+	if at < 0 {
+		return false, errors.New("the answer has no Content-Length")
+	}
+	length := 0
+	for _, digit := range head[at+len(contentLength):] {
+		if digit < '0' || digit > '9' {
 			break
 		}
-		if name, value, ok := bytes.Cut(line, []byte(":")); ok && bytes.EqualFold(name, []byte("Content-Length")) {
-			if length, err = strconv.Atoi(string(bytes.TrimSpace(value))); err != nil {
-				return err
-			}
-		}
+		length = 10*length + int(digit-'0')
 	}
-	if length < 0 {
-		return fmt.Errorf("the answer has no Content-Length")
+	switch total := end + len(headEnd) + length; {
+	case len(c.in) < total:
+		return false, nil
+	case len(c.in) > total:
+		return false, errors.New("the server sent more than an answer")
 	}
-	_, err = r.Discard(length)
-	return err
+	c.in = c.in[:0]
+	return true, nil
 }
