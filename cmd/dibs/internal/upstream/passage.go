@@ -35,12 +35,19 @@ var errSentBefore = errors.New("the request was sent before")
 func (p *passage) send(base *http.Transport, req *http.Request, body *lastingBody) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	p.cancel = cancel
-	trace := &httptrace.ClientTrace{GotConn: p.gotConn}
+	// A request that comes through a reverse proxy has a trace of its own, made
+	// for it alone: its unused hooks are taken, because putting two traces
+	// together takes reflection.
+	trace := httptrace.ContextClientTrace(ctx)
+	if trace == nil {
+		trace = new(httptrace.ClientTrace)
+		ctx = httptrace.WithClientTrace(ctx, trace)
+	}
+	trace.GotConn = p.gotConn
 	if base.Protocols.HTTP2() || base.Protocols.UnencryptedHTTP2() {
 		// Where it is HTTP/1 for certain, conn counts, which costs less.
 		trace.WroteHeaderField = p.wroteField
 	}
-	ctx = httptrace.WithClientTrace(ctx, trace)
 	sent := *req.WithContext(ctx)
 	// net/http must not be able to read the body again.
 	sent.GetBody = nil
