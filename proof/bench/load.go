@@ -55,7 +55,8 @@ func (l load) perSecond(ctx context.Context, d time.Duration) (float64, error) {
 
 // request makes the client's next request.
 func (l load) request(c *client) []byte {
-	b := append(c.out[:0], "POST /charges HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: "...)
+	b := c.out[:0]
+	b = append(b, "POST /charges HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: "...)
 	b = strconv.AppendInt(b, int64(len(body)), 10)
 	b = append(b, "\r\nIdempotency-Key: "...)
 	b = append(b, l.keys(c.n, c.sent)...)
