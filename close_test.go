@@ -1,0 +1,180 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c, err := dibs.New(s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrClosed) {
+				t.Errorf("who waited got %v", err)
+			}
+		})
+		wg.Go(func() { // the holder stops when told, after a while
+			<-lease.Context().Done()
+			if cause := context.Cause(lease.Context()); !errors.Is(cause, dibs.ErrClosed) {
+				t.Errorf("the lease's context ended with %v", cause)
+			}
+			time.Sleep(time.Second)
+			if err := lease.Release(); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		start := time.Now()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(start); d != time.Second {
+			t.Errorf("Close took %v", d)
+		}
+		wg.Wait()
+		empty(t, s)
+		if err := c.Do(t.Context(), "k", nil); !errors.Is(err, dibs.ErrClosed) {
+			t.Errorf("a closed client answered %v", err)
+		}
+	})
+}
+
+// TestNothingIsRenewedAfterClose: not even what is due at that moment.
+func TestNothingIsRenewedAfterClose(t *testing.T) {
+	for range 100 {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFaulty(newStore(t))
+			c, err := dibs.New(f, &dibs.Options{TTL: 15 * time.Second}) // renewed after 5 s
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Acquire(t.Context(), "k", nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Close(); err == nil {
+				t.Error("Close said nothing of the lease that is held")
+			}
+			_, before, _ := f.counts()
+			time.Sleep(time.Second)
+			if _, after, _ := f.counts(); after != before {
+				t.Fatal("a lease was renewed after Close")
+			}
+		})
+	}
+}
+
+// TestCloseGivesUpPlaces: whoever waited has left the queue when Close returns.
+func TestCloseGivesUpPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		lease, err := newClient(t, s, nil).Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := dibs.New(s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrClosed) {
+					t.Errorf("who waited got %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		for e, err := range s.List(t.Context(), dibs.Query{}) {
+			if err != nil || e.Waiters > 0 {
+				t.Errorf("%d places are left behind, %v", e.Waiters, err)
+			}
+		}
+		wg.Wait()
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// directly is a faulty store that is called without batching.
+type directly struct{ *faulty }
+
+func (directly) Batching() dibs.Batching { return dibs.Batching{Direct: true} }
+
+// TestCloseUndoesClaimsUnderWay: a claim that is granted while the client closes
+// leaves no lease behind.
+func TestCloseUndoesClaimsUnderWay(t *testing.T) {
+	stores := map[string]func(*faulty) dibs.Store{
+		"batched":  func(f *faulty) dibs.Store { return f },
+		"directly": func(f *faulty) dibs.Store { return directly{f} },
+	}
+	for name, store := range stores {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				f := newFaulty(s)
+				f.set(nil, func(verb string) error {
+					if verb == "claim" {
+						time.Sleep(time.Second) // its answer is slow
+					}
+					return nil
+				})
+				c, err := dibs.New(store(f), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrClosed) {
+						t.Errorf("got %v", err)
+					}
+				})
+				synctest.Wait()
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+				wg.Wait()
+				empty(t, s)
+			})
+		})
+	}
+}
+
+func TestCloseDoesNotWaitForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c, err := dibs.New(s, &dibs.Options{TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Acquire(t.Context(), "k", nil); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if err := c.Close(); err == nil || !strings.Contains(err.Error(), "1 lease") {
+			t.Errorf("Close returned %v", err)
+		}
+		if d := time.Since(start); d != 5*time.Second {
+			t.Errorf("Close took %v", d)
+		}
+	})
+}
