@@ -48,6 +48,10 @@ func (p *Place) UnmarshalText(text []byte) error {
 	if err := q.Key.Validate(); err != nil {
 		return err
 	}
+	// The decoder skips line ends. A place has one text.
+	if again, err := q.MarshalText(); err != nil || string(again) != string(text) {
+		return errors.New("dibs: not the text of a place: it is not written as a place is")
+	}
 	*p = q
 	return nil
 }
