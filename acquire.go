@@ -88,9 +88,6 @@ func (c *Client) waitOf(o *AcquireOptions) time.Duration {
 // A bid is a claim and what becomes of it when it is given up.
 type bid struct {
 	Claim
-	// keep leaves the token's place as it is: it was reserved, and the caller
-	// may come back for it.
-	keep bool
 	// margin and detach are those of AcquireOptions.
 	margin time.Duration
 	detach bool
@@ -230,7 +227,7 @@ func (c *Client) ask(ctx context.Context, b bid) (Answer, time.Time, error) {
 
 // orphan returns what is to be done with the answer when nobody waits for it.
 func (c *Client) orphan(b bid) func(Claim, Answer, error) {
-	if b.keep {
+	if b.Mode == Look {
 		return nil
 	}
 	return c.orphaned
@@ -238,7 +235,7 @@ func (c *Client) orphan(b bid) func(Claim, Answer, error) {
 
 // undo gives a bid up whose outcome is not known.
 func (c *Client) undo(b bid) {
-	if !b.keep {
+	if b.Mode != Look {
 		c.undoer.undo(b.Claim)
 	}
 }

@@ -171,7 +171,7 @@ func (c *Client) Held(ctx context.Context, key string) (bool, error) {
 		return false, err
 	}
 	claim.Mode = Look
-	a, _, err := c.ask(ctx, bid{Claim: claim, keep: true})
+	a, _, err := c.ask(ctx, bid{Claim: claim})
 	switch {
 	case err != nil:
 		return false, err

@@ -143,7 +143,7 @@ func (l *Lease) Release() error {
 		l.client.renewer.remove(l)
 		l.end(nil)
 		l.ended(EventReleased)
-		l.client.undoer.undo(l.claim)
+		l.client.undoer.release(l.claim)
 	}
 	return err
 }
@@ -189,15 +189,12 @@ func (l *Lease) settle(ctx context.Context, s Settlement) error {
 	s.Key, s.Token = l.claim.Key, l.claim.Token
 	unsure := l.kept && s.Outcome == Keep && !l.overdue()
 	if l.lost() && !unsure {
-		// The holder was told that it is lost, so it stays lost; but what the
-		// store still has of it is given back.
+		// The holder was told that it is lost, so it stays lost. What the store
+		// still has of it ends as it would have ended by itself, only sooner:
+		// the next holder is told, and goes on from what was saved.
 		l.settled = true
 		l.client.renewer.lose(l)
-		if l.claim.AtMostOnce {
-			l.client.undoer.abandon(l.claim)
-		} else {
-			l.client.undoer.undo(l.claim)
-		}
+		l.client.undoer.abandon(l.claim)
 		return ErrLost
 	}
 	err, _, callErr := l.client.settles.do(ctx, nil, s, nil)

@@ -90,19 +90,24 @@ func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, 
 // is none: NoWait finds out whether the key is free all the same, and who
 // waits joins at the end.
 //
-// A place stands for one attempt. Who redeems it again while it is held gets
-// the same lease, as after an answer that was lost: so it must not be redeemed
-// by two at once, who would both hold the key.
+// The place is the lease's while that stands, so that of two who redeem it at
+// once one waits for the other. Release and Complete give it up; after Abandon,
+// a crash or a loss it stands again, in front, for as long as it was reserved
+// for, and can be redeemed anew.
 func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease, error) {
 	claim, err := c.newClaim(p.Key.Name, o)
 	if err != nil {
 		return nil, err
 	}
-	// A Try with a place keeps it and is never granted in its absence, so that
-	// no turn can be missed between two calls.
-	claim.Key, claim.Token, claim.Mode, claim.Place = p.Key, p.Token, Try, 0
+	// A reserved place is never granted in its redeemer's absence, so that no
+	// turn can be missed between two calls.
+	claim.Key, claim.Mode, claim.Place, claim.Redeems = p.Key, Try, 0, p.Token
+	b := bid{Claim: claim}
+	if o != nil {
+		b.margin, b.detach = o.Margin, o.Detach
+	}
 	wait := c.waitOf(o)
-	lease, err := c.acquire(ctx, bid{Claim: claim, keep: true}, wait)
+	lease, err := c.acquire(ctx, b, wait)
 	if wait == noWait || !errors.Is(err, ErrHeld) {
 		return lease, err
 	}
@@ -110,8 +115,8 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	if errors.As(err, &held) && held.Waited > 0 {
 		return nil, err
 	}
-	claim.Mode, claim.Place = Queue, placeNear
-	return c.acquire(ctx, bid{Claim: claim}, wait)
+	b.Mode, b.Place, b.Redeems = Queue, placeNear, Token{}
+	return c.acquire(ctx, b, wait)
 }
 
 // GiveUp gives a reserved place back.

@@ -47,8 +47,9 @@ type Store interface {
 	// A token that merely waits cannot leave a record: it is answered ErrLost
 	// and keeps its place. A waiter that was granted in its absence and has not
 	// confirmed gives up its turn; what the next one is told of abandoned
-	// leases and their progress stays as it was. The next waiter is granted in
-	// the same step.
+	// leases and their progress stays as it was. The token of a place that a
+	// lease has taken gives up the place, and the lease stays. The next waiter is
+	// granted in the same step.
 	Settle(ctx context.Context, settlements []Settlement, errs []error) error
 }
 
@@ -63,8 +64,9 @@ const (
 	// keeps the place and finds out whether its turn has come.
 	Queue
 	// Reserve joins the queue (or keeps the place there) and is never granted:
-	// the place stands, and nobody behind it is granted, until another claim
-	// with the same token redeems it, it is settled, or its Place runs out.
+	// the place stands, and nobody behind it is granted, until a claim redeems it
+	// (see Claim.Redeems; or one with the same token), it is settled, or its Place
+	// runs out.
 	Reserve
 	// Look changes nothing and says what Try would find.
 	Look
@@ -98,6 +100,20 @@ type Claim struct {
 	// again. At least 1 ms with Queue and Reserve. With Try it prolongs a place
 	// that the token already has, and 0 leaves that place as it is.
 	Place time.Duration
+
+	// Redeems names the reserved place that the claim is made from, by the
+	// place's token, which is not the claim's; zero for none. Only with Try and
+	// Look.
+	//
+	// The claim is granted when that place's turn has come. While the lease
+	// stands, the place is taken: it is in nobody's way, and whoever else claims
+	// from it, or by its own token, is answered Held and Queued. Release and Keep
+	// give the place up together with the lease. When the lease is abandoned,
+	// undone or runs out, the place stands again where it stood, for as long from
+	// then on as was last asked for. A claim from a place that is not taken and
+	// is answered Done or Mismatch gives it up. A place that does not stand, or
+	// no more, is as none.
+	Redeems Token
 
 	// Permits is how many holders the key may have at once: 1 (a mutex) to
 	// MaxPermits. All claims of a key must agree while it is held or waited
@@ -212,6 +228,10 @@ const (
 	// Abandon ends the lease as if it had run out now: the next holder is told,
 	// and with AtMostOnce the outcome is unknown from now on.
 	Abandon
+	// Undo ends the lease as if it had not been granted: what the next holder is
+	// told of abandoned leases and their progress is what this one was told. For
+	// claims that nobody heard the answer of.
+	Undo
 )
 
 // Settlement ends a lease or gives up a place.

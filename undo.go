@@ -60,8 +60,11 @@ func (u *undoer) orphan(claim Claim, a Answer, err error) {
 	}
 }
 
-// undo releases what the claim may have got.
-func (u *undoer) undo(claim Claim) { u.add(claim, Release) }
+// undo gives back what the claim may have got, as if it had never been sent.
+func (u *undoer) undo(claim Claim) { u.add(claim, Undo) }
+
+// release ends what the claim still has.
+func (u *undoer) release(claim Claim) { u.add(claim, Release) }
 
 // abandon ends what the claim may still have as a crash would.
 func (u *undoer) abandon(claim Claim) { u.add(claim, Abandon) }

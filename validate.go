@@ -24,6 +24,14 @@ func (c *Claim) Validate() error {
 	case c.Place < 0:
 		return fmt.Errorf("dibs: Claim.Place is %v; it must not be negative", c.Place)
 	}
+	if !c.Redeems.IsZero() {
+		switch {
+		case c.Mode != Try && c.Mode != Look:
+			return errors.New("dibs: Claim.Redeems is set; a place is redeemed with Try")
+		case c.Redeems == c.Token:
+			return errors.New("dibs: Claim.Redeems is the claim's own token; it must have another")
+		}
+	}
 	if c.Mode != Look && c.Token.IsZero() {
 		return errors.New("dibs: Claim.Token is zero; NewToken makes one")
 	}
@@ -52,7 +60,7 @@ func (r *Renewal) Validate() error {
 // the error with which every store answers it, naming the field.
 func (s *Settlement) Validate() error {
 	switch {
-	case s.Outcome > Abandon:
+	case s.Outcome > Undo:
 		return fmt.Errorf("dibs: Settlement.Outcome is %d; there is no such outcome", s.Outcome)
 	case s.Outcome == Keep && s.Retention < MinDuration:
 		return fmt.Errorf("dibs: Settlement.Retention is %v; it must be at least %v", s.Retention, MinDuration)

@@ -3,6 +3,7 @@ package dibs
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 )
@@ -43,8 +44,8 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, limit time.Duration
 		waiting, cancel = context.WithTimeoutCause(ctx, limit, errWaitOver)
 		defer cancel()
 	}
-	woken := c.waiters.enter(b.Token)
-	defer c.waiters.leave(b.Token)
+	woken := c.waiters.enter(b.Token, b.Redeems)
+	defer c.waiters.leave(woken, b.Token, b.Redeems)
 	poll := pollMin
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -85,9 +86,8 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, limit time.Duration
 		case next.State != Held:
 			return nil, c.giveUp(b, refusal(b.Claim, next))
 		case !next.Queued:
-			// A reserved place has run out meanwhile: join at the end.
-			b.keep = false
-			b.Mode, b.Place = Queue, placeNear
+			// The place stands no more: join at the end.
+			b.Mode, b.Place, b.Redeems = Queue, placeNear, Token{}
 			next.Left, next.Ahead = 0, 0
 		}
 		a, heard = next, sent
@@ -107,7 +107,7 @@ type waiters struct {
 	stop     func()
 
 	mu    sync.Mutex
-	woken map[Token]chan struct{}
+	woken map[Token][]chan struct{} // several redeem one place, at worst
 	// early holds wake-ups for tokens that have a place but did not enter yet.
 	early map[Token]struct{}
 }
@@ -118,7 +118,7 @@ const maxEarly = 1024
 func newWaiters(store Store) *waiters {
 	w := &waiters{
 		stop:  func() {},
-		woken: make(map[Token]chan struct{}),
+		woken: make(map[Token][]chan struct{}),
 		early: make(map[Token]struct{}),
 	}
 	if n, ok := store.(Notifier); ok {
@@ -128,40 +128,60 @@ func newWaiters(store Store) *waiters {
 	return w
 }
 
-// enter returns the channel on which the token's wake-ups arrive.
-func (w *waiters) enter(t Token) <-chan struct{} {
+// enter returns the channel on which the wake-ups of these tokens arrive; zero
+// ones do not count.
+func (w *waiters) enter(tokens ...Token) chan struct{} {
 	woken := make(chan struct{}, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, ok := w.early[t]; ok {
-		delete(w.early, t)
-		woken <- struct{}{}
+	for _, t := range tokens {
+		if t.IsZero() {
+			continue
+		}
+		if _, ok := w.early[t]; ok {
+			delete(w.early, t)
+			nudge(woken)
+		}
+		w.woken[t] = append(w.woken[t], woken)
 	}
-	w.woken[t] = woken
 	return woken
 }
 
-func (w *waiters) leave(t Token) {
+func (w *waiters) leave(woken chan struct{}, tokens ...Token) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.woken, t)
+	for _, t := range tokens {
+		all := slices.DeleteFunc(w.woken[t], func(c chan struct{}) bool { return c == woken })
+		if len(all) > 0 {
+			w.woken[t] = all
+		} else {
+			delete(w.woken, t)
+		}
+	}
+}
+
+// nudge leaves a wake-up, if none is there.
+func nudge(woken chan struct{}) {
+	select {
+	case woken <- struct{}{}:
+	default:
+	}
 }
 
 // wake is what the store's Notifier calls.
 func (w *waiters) wake(t Token) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	woken, ok := w.woken[t]
-	if !ok {
+	all := w.woken[t]
+	if len(all) == 0 {
 		if len(w.early) >= maxEarly {
 			clear(w.early) // hints: whoever loses one asks soon anyway
 		}
 		w.early[t] = struct{}{}
 		return
 	}
-	select {
-	case woken <- struct{}{}:
-	default:
+	for _, woken := range all {
+		nudge(woken)
 	}
 }
 
