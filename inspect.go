@@ -16,7 +16,7 @@ type Inspector interface {
 
 	// Evict ends the leases of a key, whoever holds them: all, or the one that
 	// the ID names if id is not "". Their holders lose them as if they had
-	// settled; nothing counts as abandoned. An unknown or abandoned attempt is
+	// settled (Release); nothing counts as abandoned. An unknown or abandoned attempt is
 	// forgotten likewise. Waiters move up. It returns how many attempts were
 	// ended. Records stay.
 	Evict(ctx context.Context, key Key, id string) (int, error)

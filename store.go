@@ -49,7 +49,7 @@ type Store interface {
 	// confirmed gives up its turn; what the next one is told of abandoned
 	// leases and their progress stays as it was. The token of a place that a
 	// lease has taken gives up the place, and the lease stays. The next waiter is
-	// granted in the same step.
+	// granted in the same step, or woken if its place is reserved.
 	Settle(ctx context.Context, settlements []Settlement, errs []error) error
 }
 
@@ -103,16 +103,18 @@ type Claim struct {
 
 	// Redeems names the reserved place that the claim is made from, by the
 	// place's token, which is not the claim's; zero for none. Only with Try and
-	// Look.
+	// Look. Place is not used then: the place is its own token's to prolong.
 	//
-	// The claim is granted when that place's turn has come. While the lease
-	// stands, the place is taken: it is in nobody's way, and whoever else claims
-	// from it, or by its own token, is answered Held and Queued. Release and Keep
-	// give the place up together with the lease. When the lease is abandoned,
-	// undone or runs out, the place stands again where it stood, for as long from
-	// then on as was last asked for. A claim from a place that is not taken and
-	// is answered Done or Mismatch gives it up. A place that does not stand, or
-	// no more, is as none.
+	// The claim is granted when that place's turn has come; if its own token had
+	// a place too, that one is given up then. While the lease stands, the place is
+	// taken: it is in nobody's way, it does not run out, and whoever else claims
+	// from it, or by its own token, is answered Held and Queued. Such a claim
+	// changes nothing, but for the time that the place's own token asks for.
+	// Release and Keep give the place up together with the lease. When the lease
+	// is abandoned, undone or runs out, the place stands again where it stood, for
+	// as long from then on as was last asked for. A claim from a place that is not
+	// taken and is answered Done or Mismatch gives it up. A place that does not
+	// stand (any more), or whose own token waits or holds the key, is as none.
 	Redeems Token
 
 	// Permits is how many holders the key may have at once: 1 (a mutex) to
@@ -229,8 +231,10 @@ const (
 	// and with AtMostOnce the outcome is unknown from now on.
 	Abandon
 	// Undo ends the lease as if it had not been granted: what the next holder is
-	// told of abandoned leases and their progress is what this one was told. For
-	// claims that nobody heard the answer of.
+	// told of abandoned leases and their progress is what this one was told, what
+	// this one saved is dropped, and with AtMostOnce nothing is unknown. For
+	// claims that nobody heard the answer of. A token that merely waits, or was
+	// offered the key, gives that up as with Release.
 	Undo
 )
 
@@ -249,7 +253,9 @@ type Settlement struct {
 // It is a hint: nothing breaks when a wake-up is lost, late or one too many.
 type Notifier interface {
 	// Notify calls wake, which never blocks, with each token that waits in
-	// this process and should ask again. stop ends that.
+	// this process and should ask again: a reserved place's when its turn has
+	// come, and, if others claimed from it while a lease had it, when that ends.
+	// stop ends that.
 	Notify(wake func(Token)) (stop func())
 }
 
