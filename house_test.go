@@ -18,6 +18,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "storetest/internal/model", Imports: []string{house.Root}},
 		{Dir: "idempotency", Imports: []string{house.Root}, Tests: []string{house.Root + "/memstore"}},
 		{Dir: "internal/house"},
+		{Dir: "internal/servertest"},
 	})
 }
 

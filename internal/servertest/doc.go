@@ -1,0 +1,57 @@
+// Package servertest runs real database servers for tests and measurements, so
+// that what a store promises is checked against the server that people run and
+// not against an imitation of it.
+//
+// A test asks for a server and gets one of its own: on a free loopback port, in
+// a temporary folder, ready to be used, and gone when the test ends (also when
+// the test binary is killed; see below).
+//
+//	func TestRestart(t *testing.T) {
+//		server := servertest.Redis(t, &servertest.RedisOptions{Persistence: servertest.AOF})
+//		client := connect(server.URL())
+//		…
+//		server.Kill()    // as when the power fails
+//		server.Restart() // the same address and what was on disk
+//	}
+//
+// Redis starts in about 15 ms, so there is seldom a reason to share one. Where
+// there is, or where there is no test (a program that measures), a [Scope] owns
+// the servers:
+//
+//	func TestMain(m *testing.M) {
+//		scope := servertest.NewScope()
+//		shared = sync.OnceValue(func() *servertest.RedisServer { return servertest.Redis(scope, nil) })
+//		code := m.Run()
+//		scope.Close()
+//		os.Exit(code)
+//	}
+//
+// # What there is
+//
+//   - [Redis]: one server; persistence, limits, users, TLS, a replica of another.
+//   - [RedisCluster]: masters and replicas with all slots served.
+//   - [RedisSentinel]: a master, its replicas and three sentinels that watch them.
+//   - [NewWire]: a connection that can be cut, delayed, hung, or lose the replies.
+//
+// Servers are paused, continued, killed, stopped and restarted by methods of
+// their own; [RedisServer.Do] reads and changes what a server holds without any
+// client under test. These methods end the test when they fail, so like
+// testing.T.FailNow they are called from the test's own goroutine.
+//
+// # Where the programs come from
+//
+// A program is looked for in PATH and where Debian puts it. One that is missing
+// is installed with apt-get if the test runs as root on a system that has it,
+// once, whatever the number of test binaries; no service is set up or started.
+// Otherwise the test fails with one line that says what to install. DIBS_REDIS
+// names another program to use as redis-server, such as valkey-server.
+//
+// # What is left behind
+//
+// Nothing. A server ends with its owner. Should the test binary be killed, the
+// kernel ends its servers (on Linux), and the next run removes their folders.
+// Ports stay reserved while a server is down, so that a restart finds its own
+// again and nobody else is met under its address.
+//
+// The package is for Unix systems.
+package servertest

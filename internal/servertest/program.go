@@ -1,0 +1,133 @@
+//go:build unix
+
+package servertest
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// A program is a database server as a distribution ships it.
+type program struct {
+	// names are the files that it may have, the best first.
+	names []string
+	// places are the folders beyond PATH to look in; patterns are fine.
+	places []string
+	// pkg is the Debian package that holds it.
+	pkg string
+	// env names a variable whose value, when set, is the path to use.
+	env string
+}
+
+// installing keeps the goroutines of this process from installing at once; a
+// file lock does it for several processes.
+var installing sync.Mutex
+
+// find returns the program's path, and installs it where it is missing and that
+// is permitted.
+func (p *program) find() (string, error) {
+	if path := p.look(); path != "" {
+		return path, nil
+	}
+	installing.Lock()
+	defer installing.Unlock()
+	return p.install()
+}
+
+// look returns the program's path, or "".
+func (p *program) look() string {
+	if path := os.Getenv(p.env); p.env != "" && path != "" {
+		return path
+	}
+	for _, name := range p.names {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+		for _, place := range p.places {
+			// The last is the newest, where the pattern is a version.
+			found, err := filepath.Glob(filepath.Join(place, name))
+			if err == nil && len(found) > 0 {
+				return found[len(found)-1]
+			}
+		}
+	}
+	return ""
+}
+
+// install installs the program's package, unless another process just did.
+func (p *program) install() (string, error) {
+	apt, err := exec.LookPath("apt-get")
+	if err != nil || os.Geteuid() != 0 {
+		return "", fmt.Errorf("%s is missing: install it (on Debian: apt-get install %s)", p.names[0], p.pkg)
+	}
+	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "dibs-apt.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close() // and so unlocks
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return "", fmt.Errorf("locking %s: %w", lock.Name(), err)
+	}
+	if path := p.look(); path != "" {
+		return path, nil
+	}
+	forbid, err := forbidServices("/usr/sbin/policy-rc.d")
+	if err != nil {
+		return "", err
+	}
+	defer forbid()
+	install := []string{"install", "-y", "--no-install-recommends", p.pkg}
+	out, err := aptGet(apt, install...)
+	if err != nil {
+		// The lists may be missing, as in a fresh container, or old.
+		if out, err = aptGet(apt, "update"); err == nil {
+			out, err = aptGet(apt, install...)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s is missing, and apt-get install %s failed: %w\n%s", p.names[0], p.pkg, err, out)
+	}
+	if path := p.look(); path != "" {
+		return path, nil
+	}
+	return "", fmt.Errorf("the package %s is installed, but has no %s", p.pkg, strings.Join(p.names, " or "))
+}
+
+// aptGet runs apt-get without a question and returns what it says.
+func aptGet(path string, args ...string) (string, error) {
+	cmd := exec.Command(path, append([]string{"-q", "-o", "DPkg::Lock::Timeout=300"}, args...)...)
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
+	out, err := cmd.CombinedOutput()
+	return string(bytes.TrimSpace(out)), err
+}
+
+// forbidServices keeps packages from starting their services, by the policy
+// that Debian asks, until the function that it returns is called. A policy that
+// is there already is the system's own and stays.
+func forbidServices(policy string) (func(), error) {
+	file, err := os.OpenFile(policy, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if os.IsExist(err) {
+		return func() {}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, err = file.WriteString("#!/bin/sh\nexit 101\n")
+	if closed := file.Close(); err == nil {
+		err = closed
+	}
+	if err == nil {
+		err = os.Chmod(policy, 0o755) // whatever the umask
+	}
+	if err != nil {
+		os.Remove(policy)
+		return nil, err
+	}
+	return func() { os.Remove(policy) }, nil
+}

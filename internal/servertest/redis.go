@@ -1,0 +1,268 @@
+//go:build unix
+
+package servertest
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// redisProgram is Redis 7.0 or newer. Debian has server and file checkers in
+// one program, which is what its name says: the package of the tools is enough,
+// and brings no service along.
+var redisProgram = program{
+	names:  []string{"redis-server", "redis-check-rdb"},
+	places: []string{"/usr/bin", "/usr/local/bin", "/usr/local/sbin", "/opt/redis/bin"},
+	pkg:    "redis-tools",
+	env:    "DIBS_REDIS",
+}
+
+// A RedisServer is a Redis server that belongs to a test.
+type RedisServer struct {
+	server
+	port    *port
+	bus     *port // of a cluster node
+	options RedisOptions
+}
+
+// Redis starts a Redis server that ends with its owner, and returns when it
+// answers. nil options mean the defaults.
+func Redis(owner Owner, o *RedisOptions) *RedisServer {
+	owner.Helper()
+	s, err := newRedis(owner, o)
+	if err != nil {
+		owner.Fatalf("%v", err)
+	}
+	return s
+}
+
+// newRedis starts a server. Unlike Redis it may be called from any goroutine.
+func newRedis(owner Owner, o *RedisOptions) (*RedisServer, error) {
+	if o == nil {
+		o = &RedisOptions{}
+	}
+	path, err := redisProgram.find()
+	if err != nil {
+		return nil, err
+	}
+	// A port that is kept cannot be taken by another, except where the kernel
+	// keeps ports in some other way: then the next one will do.
+	for tries := 5; ; tries-- {
+		s, err := startRedis(owner, path, o)
+		if err == nil {
+			return s, nil
+		}
+		if tries == 1 || !strings.Contains(err.Error(), "already in use") {
+			return nil, err
+		}
+	}
+}
+
+// startRedis makes the server's folder, configures it and starts it.
+func startRedis(owner Owner, path string, o *RedisOptions) (*RedisServer, error) {
+	s := &RedisServer{options: *o}
+	var err error
+	if s.port, err = reservePort(); err != nil {
+		return nil, err
+	}
+	owner.Cleanup(s.port.release)
+	if o.role.cluster {
+		if s.bus, err = reservePort(); err != nil {
+			return nil, err
+		}
+		owner.Cleanup(s.bus.release)
+	}
+	f, err := newFolder()
+	if err != nil {
+		return nil, err
+	}
+	s.server = server{owner: owner, name: "redis-server at " + s.port.addr(), folder: f, ready: s.answers, wipe: s.wipeData}
+	s.command = command{
+		path: path,
+		// The name says what to be, whatever the file is called.
+		args: []string{"redis-server", f.join("redis.conf")},
+		dir:  f.path,
+		log:  f.join("log"),
+	}
+	if o.role.sentinel {
+		s.name = "sentinel at " + s.port.addr()
+		s.command.args = append(s.command.args, "--sentinel")
+	}
+	owner.Cleanup(s.end)
+	config, err := o.config(f, s.port, s.bus)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(f.join("redis.conf"), []byte(config), 0o600); err != nil {
+		return nil, err
+	}
+	if err := s.wipe(); err != nil {
+		return nil, err
+	}
+	return s, s.begin()
+}
+
+// Addr returns the server's address, "127.0.0.1:4321".
+func (s *RedisServer) Addr() string { return s.port.addr() }
+
+// URL returns the server's address with what is needed to use it as the
+// default user: "redis://:secret@127.0.0.1:4321/0", or "rediss://" with TLS.
+func (s *RedisServer) URL() string { return s.URLAt(s.Addr()) }
+
+// URLAt is URL with another address, that of a Wire to the server.
+func (s *RedisServer) URLAt(addr string) string {
+	u := url.URL{Scheme: "redis", Host: addr, Path: "/0"}
+	if s.options.TLS {
+		u.Scheme = "rediss"
+	}
+	if s.options.Password != "" {
+		u.User = url.UserPassword("", s.options.Password)
+	}
+	return u.String()
+}
+
+// TLSConfig returns what a client needs to trust the server and to prove
+// itself, or nil when the server does not speak TLS.
+func (s *RedisServer) TLSConfig() *tls.Config {
+	if !s.options.TLS {
+		return nil
+	}
+	cert, err := testCertificate()
+	if err != nil {
+		return nil // it could not have started
+	}
+	return cert.client.Clone()
+}
+
+// CAFile returns the path of the PEM file of the certificate to trust, for
+// clients that take a file; "" when the server does not speak TLS.
+func (s *RedisServer) CAFile() string {
+	if !s.options.TLS {
+		return ""
+	}
+	return s.folder.join("cert.pem")
+}
+
+// Dial connects to the server as the default user. The caller closes the
+// connection.
+func (s *RedisServer) Dial() (*RedisConn, error) {
+	return dialRedis(s.Addr(), s.TLSConfig(), "default", s.options.Password)
+}
+
+// Do sends a command on a connection of its own and returns the answer as
+// RedisConn.Do does. It may be called from any goroutine.
+func (s *RedisServer) Do(args ...any) (any, error) {
+	conn, err := s.Dial()
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	return conn.Do(args...)
+}
+
+// Must is Do for commands that have to work: it ends the test when one does
+// not.
+func (s *RedisServer) Must(args ...any) any {
+	s.owner.Helper()
+	answer, err := s.Do(args...)
+	if err != nil {
+		s.owner.Fatalf("%v at %s: %v", args, s.name, err)
+	}
+	return answer
+}
+
+// Info returns a field of INFO everything, such as "used_memory" or
+// "cmdstat_evalsha", or "" where there is none. It ends the test when the
+// server does not answer.
+func (s *RedisServer) Info(field string) string {
+	s.owner.Helper()
+	value, err := s.info(field)
+	if err != nil {
+		s.owner.Fatalf("INFO at %s: %v", s.name, err)
+	}
+	return value
+}
+
+func (s *RedisServer) info(field string) (string, error) {
+	answer, err := s.Do("INFO", "everything")
+	if err != nil {
+		return "", err
+	}
+	text, ok := answer.(string)
+	if !ok {
+		return "", fmt.Errorf("INFO answered %T", answer)
+	}
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(value), nil
+		}
+	}
+	return "", nil
+}
+
+// ReplicaOf makes the server a replica of the master, and returns when it holds
+// what the master holds. It stays one over restarts.
+func (s *RedisServer) ReplicaOf(master *RedisServer) {
+	s.owner.Helper()
+	s.Must("REPLICAOF", "127.0.0.1", master.port)
+	s.Must("CONFIG", "REWRITE")
+	s.AwaitReplica()
+}
+
+// Promote makes a replica a master with what it has. It stays one over
+// restarts.
+func (s *RedisServer) Promote() {
+	s.owner.Helper()
+	s.Must("REPLICAOF", "NO", "ONE")
+	s.Must("CONFIG", "REWRITE")
+}
+
+// AwaitReplica returns when the server is a replica that holds what its master
+// held at the time.
+func (s *RedisServer) AwaitReplica() {
+	s.owner.Helper()
+	if err := await(s.inStep); err != nil {
+		s.owner.Fatalf("%s: %v", s.name, err)
+	}
+}
+
+// inStep returns nil when the server is a replica in step.
+func (s *RedisServer) inStep() error {
+	link, err := s.info("master_link_status")
+	switch {
+	case err != nil:
+		return err
+	case link == "":
+		return errors.New("not a replica")
+	case link != "up":
+		return errors.New("the link to the master is " + link)
+	}
+	return nil
+}
+
+// answers returns nil when the server serves commands. One that has data to
+// load says LOADING until it has.
+func (s *RedisServer) answers() error {
+	_, err := s.Do("PING")
+	if e, ok := errors.AsType[RedisError](err); ok && !strings.HasPrefix(string(e), "LOADING") {
+		// It may be told to serve nobody, as a replica without its master: that
+		// is an answer. But a password that is wrong from the start is ours.
+		if strings.HasPrefix(string(e), "WRONGPASS") {
+			return over{e}
+		}
+		return nil
+	}
+	return err
+}
+
+// wipeData makes the data folder anew.
+func (s *RedisServer) wipeData() error {
+	if err := os.RemoveAll(s.folder.join("data")); err != nil {
+		return err
+	}
+	return os.Mkdir(s.folder.join("data"), 0o700)
+}
