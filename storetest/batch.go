@@ -39,6 +39,9 @@ var batchProperties = []Property{
 				"an unknown mode":           func(c *dibs.Claim) { c.Mode = dibs.Look + 1 },
 				"a queue without a Place":   func(c *dibs.Claim) { c.Mode, c.Place = dibs.Queue, 0 },
 				"a reserve without a Place": func(c *dibs.Claim) { c.Mode, c.Place = dibs.Reserve, 0 },
+				"a queue from a place":      func(c *dibs.Claim) { c.Mode, c.Redeems = dibs.Queue, dibs.NewToken() },
+				"a reserve from a place":    func(c *dibs.Claim) { c.Mode, c.Redeems = dibs.Reserve, dibs.NewToken() },
+				"a claim from its own":      func(c *dibs.Claim) { c.Redeems = c.Token },
 			}
 			for what, wrong := range invalid {
 				k := key(what)
@@ -67,7 +70,7 @@ var batchProperties = []Property{
 			errs := p.settlements(
 				dibs.Settlement{Key: k, Token: a, Outcome: dibs.Keep, Data: []byte("x")},
 				dibs.Settlement{Key: k, Token: a, Outcome: dibs.Keep, Data: []byte("x"), Retention: 1},
-				dibs.Settlement{Key: k, Token: a, Outcome: dibs.Abandon + 1},
+				dibs.Settlement{Key: k, Token: a, Outcome: dibs.Undo + 1},
 				dibs.Settlement{Key: key(""), Token: a},
 				dibs.Settlement{Key: key("neighbour"), Token: a},
 			)

@@ -74,6 +74,19 @@ var meant = map[model.Bug]string{
 	model.MismatchJoins:       "MismatchTakesNoPlace",
 	model.ProgressStops:       "ProgressIsPassedOn",
 	model.RedeemStrands:       "ReservedPlaceBlocksPermits",
+	model.RedeemTwice:         "PlaceIsRedeemedOnce",
+	model.PlaceLost:           "PlaceStandsAgain",
+	model.PlaceReturnsLast:    "PlaceStandsAgain",
+	model.PlaceKeepsItsEnd:    "PlaceStandsAgainForAsLong",
+	model.ReleaseLeavesPlace:  "CleanEndGivesThePlaceUp",
+	model.TakenPlaceBlocks:    "TakenPlacesAndPermits",
+	model.TakenPlaceJoins:     "TakenPlaceJoinsNoQueue",
+	model.TakenPlaceEnds:      "TakenPlaceIsGivenUp",
+	model.AnsweredPlaceStands: "AnsweredRedeemerGivesThePlaceUp",
+	model.ReservedNotWoken:    "NotifyWakesTheRedeemer",
+	model.UndoAbandons:        "UndoneAsIfNotGranted",
+	model.UndoCleans:          "UndoneAsIfNotGranted",
+	model.UndoForgetsProgress: "UndoneAsIfNotGranted",
 }
 
 // Each bug is caught, and by the property that is meant to.

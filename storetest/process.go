@@ -125,6 +125,12 @@ func (p *process) abandon(k dibs.Key, token dibs.Token) error {
 	return p.settlements(dibs.Settlement{Key: k, Token: token, Outcome: dibs.Abandon})[0]
 }
 
+// undo ends one lease as if it had not been granted.
+func (p *process) undo(k dibs.Key, token dibs.Token) error {
+	p.t.Helper()
+	return p.settlements(dibs.Settlement{Key: k, Token: token, Outcome: dibs.Undo})[0]
+}
+
 // inspect returns the store's Inspector; properties that call it need it.
 func (p *process) inspect() dibs.Inspector {
 	p.t.Helper()
@@ -146,6 +152,9 @@ func lock(k dibs.Key, token dibs.Token, edits ...edit) dibs.Claim {
 	}
 	return c
 }
+
+// from makes the claim from a reserved place.
+func from(place dibs.Token) edit { return func(c *dibs.Claim) { c.Redeems = place } }
 
 func ttl(d time.Duration) edit   { return func(c *dibs.Claim) { c.TTL = d } }
 func place(d time.Duration) edit { return func(c *dibs.Claim) { c.Place = d } }

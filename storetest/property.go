@@ -43,6 +43,8 @@ func Properties() []Property {
 		keysProperties,
 		permitsProperties,
 		reserveProperties,
+		redeemProperties,
+		undoProperties,
 		turnProperties,
 		queueProperties,
 	)

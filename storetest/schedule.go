@@ -55,6 +55,7 @@ type schedule struct {
 
 	permits int
 	actors  []*actor
+	jobs    []*actor // whose places the actors claim from
 	// fences has the store's fence of each grant, by the model's.
 	fences map[uint64]uint64
 	last   uint64
@@ -68,8 +69,9 @@ type actor struct {
 	maxAge     time.Duration
 	print      dibs.Fingerprint
 	atMostOnce bool
-	reserves   bool // and redeems later
+	reserves   bool // and redeems later, by itself
 	redeemed   bool
+	works      bool             // claims from the jobs' places
 	kept       *dibs.Settlement // sent already; may be sent again
 }
 
@@ -101,7 +103,13 @@ func newSchedule(t *Trial, procs []*process, seed uint64, n int) *schedule {
 		case 2: // a semaphore
 			a.reserves = i < 2
 		}
+		a.works = !a.reserves && s.rnd.IntN(2) == 0
 		s.actors = append(s.actors, a)
+	}
+	for i := range s.rnd.IntN(4) {
+		job := *s.actors[2+i]
+		job.name, job.token, job.atMostOnce = "job "+itoa(i), s.token(), false
+		s.jobs = append(s.jobs, &job)
 	}
 	return s
 }
@@ -118,8 +126,12 @@ func (s *schedule) token() dibs.Token {
 // step makes one random operation and compares the answers.
 func (s *schedule) step(deadline time.Time) {
 	s.t.Helper()
-	a := s.actors[s.rnd.IntN(len(s.actors))]
 	p := s.procs[s.rnd.IntN(len(s.procs))]
+	if len(s.jobs) > 0 && s.rnd.IntN(4) == 0 {
+		s.jobStep(p, s.jobs[s.rnd.IntN(len(s.jobs))], deadline)
+		return
+	}
+	a := s.actors[s.rnd.IntN(len(s.actors))]
 	holds, offered := s.holds(a)
 	waits := s.waits(a)
 	switch op := s.rnd.IntN(10); {
@@ -133,8 +145,8 @@ func (s *schedule) step(deadline time.Time) {
 		s.renew(p, a, deadline)
 	case op >= 7:
 		x := dibs.Settlement{Key: s.key, Token: a.token}
-		if !offered && !waits {
-			x.Outcome = dibs.Outcome(s.rnd.IntN(3))
+		if x.Outcome = dibs.Outcome(s.rnd.IntN(4)); x.Outcome == dibs.Keep && (offered || waits) {
+			x.Outcome = dibs.Release
 		}
 		if x.Outcome == dibs.Keep {
 			x.Data, x.Retention = []byte("by "+a.token.ID()), long
@@ -145,6 +157,28 @@ func (s *schedule) step(deadline time.Time) {
 			a.kept = nil
 			a.token, a.redeemed = s.token(), false
 		}
+	}
+}
+
+// jobStep makes one random operation with the token of a job's place.
+func (s *schedule) jobStep(p *process, job *actor, deadline time.Time) {
+	s.t.Helper()
+	holds, _ := s.holds(job)
+	switch n := s.rnd.IntN(8); {
+	case n < 5 && !holds:
+		c := s.ask(job)
+		if c.Mode = dibs.Reserve; n == 0 {
+			c.Mode, c.Place = dibs.Try, 0
+		}
+		s.compare(p, job, c, deadline)
+	case n == 5 && s.rnd.IntN(2) == 0:
+		c := s.ask(job)
+		c.Mode = dibs.Queue
+		s.compare(p, job, c, deadline)
+	default:
+		outcomes := []dibs.Outcome{dibs.Release, dibs.Abandon, dibs.Undo}
+		s.settle(p, job, dibs.Settlement{Key: s.key, Token: job.token, Outcome: outcomes[s.rnd.IntN(3)]}, deadline)
+		job.token = s.token()
 	}
 }
 
@@ -186,8 +220,17 @@ func (s *schedule) claim(p *process, a *actor, holds bool, deadline time.Time) {
 	case c.Mode == dibs.Queue:
 		a.redeemed = true
 	}
+	if a.works && (c.Mode == dibs.Try || c.Mode == dibs.Look) && len(s.jobs) > 0 && s.rnd.IntN(4) > 0 {
+		c.Redeems = s.jobs[s.rnd.IntN(len(s.jobs))].token
+	}
+	s.compare(p, a, c, deadline)
+}
+
+// compare makes a claim and compares the answers.
+func (s *schedule) compare(p *process, a *actor, c dibs.Claim, deadline time.Time) {
+	s.t.Helper()
 	want, got := s.model.claim(c), p.claim(c)
-	s.note("%s claims in mode %d: %s, want %s", a.name, c.Mode, describe(got), describe(want))
+	s.note("%s claims in mode %d%s: %s, want %s", a.name, c.Mode, s.origin(c), describe(got), describe(want))
 	if s.overdue(deadline) {
 		return
 	}
@@ -209,6 +252,16 @@ func (s *schedule) claim(p *process, a *actor, holds bool, deadline time.Time) {
 		ok = got.ID == want.ID && got.Permits == want.Permits
 	}
 	s.check(ok)
+}
+
+// origin names the place that a claim is made from.
+func (s *schedule) origin(c dibs.Claim) string {
+	for _, job := range s.jobs {
+		if job.token == c.Redeems {
+			return " from the place of " + job.name
+		}
+	}
+	return ""
 }
 
 // fence reports whether a grant's fence is right: always the same for one

@@ -14,6 +14,7 @@ type Backend struct {
 
 	mu   sync.Mutex
 	last uint64 // highest fence given out
+	seq  int    // of the last place given out
 	keys map[dibs.Key]*state
 }
 

@@ -135,6 +135,33 @@ const (
 	MismatchJoins Bug = "a mismatch takes a place"
 	// A waiter that a record answers stays in the queue.
 	KeepLeavesWaiters Bug = "waiters answered by a record keep their places"
+
+	// The place's token is the lease's.
+	RedeemTwice Bug = "two that redeem one place get one lease"
+	// DELETE FROM places, when it is redeemed.
+	PlaceLost Bug = "a redeemed place is lost when its lease runs out"
+	// INSERT INTO places, when the lease has run out.
+	PlaceReturnsLast Bug = "a place whose lease ran out stands again at the end"
+	// UPDATE … SET taken_by = NULL.
+	PlaceKeepsItsEnd Bug = "a place that stands again has the end that it had before"
+	// Only expiry and abandonment look for a place, and settlement does not.
+	ReleaseLeavesPlace Bug = "a released lease leaves its place standing"
+	// The place of the claim is the first in the queue, taken or not.
+	TakenPlaceBlocks Bug = "a taken place is in the way"
+	// Its token is not in the queue.
+	TakenPlaceJoins Bug = "a taken place's token joins again"
+	// A settlement finds the lease by its place.
+	TakenPlaceEnds Bug = "settling a taken place ends its lease"
+	// The claim's token has no place.
+	AnsweredPlaceStands Bug = "a redeemer that a record answers leaves its place standing"
+	// A place that is not granted needs no word.
+	ReservedNotWoken Bug = "nobody tells a reserved place that its turn has come"
+	// Undo is Abandon.
+	UndoAbandons Bug = "an undone lease counts as abandoned"
+	// Undo is Release.
+	UndoCleans Bug = "an undone lease forgets the abandonment before it"
+	// The claim that is undone has deleted what it took up.
+	UndoForgetsProgress Bug = "an undone lease forgets the progress before it"
 )
 
 // Bugs lists all mistakes.
@@ -150,4 +177,7 @@ var Bugs = []Bug{
 	EvictAbandons, ForgetEvicts, BatchSorted, AskingMovesBack, PlaceNotProlonged, RenewOnlyExtends,
 	DeadLeaseReclaimed, TurnCleans, AgreementStays, UnknownForgotten, AbandonedForgotten, MismatchJoins,
 	RedeemStrands, ProgressStops,
+	RedeemTwice, PlaceLost, PlaceReturnsLast, PlaceKeepsItsEnd, ReleaseLeavesPlace, TakenPlaceBlocks,
+	TakenPlaceJoins, TakenPlaceEnds, AnsweredPlaceStands, ReservedNotWoken,
+	UndoAbandons, UndoCleans, UndoForgetsProgress,
 }

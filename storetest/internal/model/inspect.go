@@ -100,7 +100,13 @@ func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (int, error)
 	now := s.now()
 	st := s.b.state(key, now)
 	ended := len(st.holders)
-	st.holders = slices.DeleteFunc(st.holders, func(l lease) bool { return id == "" || l.token.ID() == id })
+	st.holders = slices.DeleteFunc(st.holders, func(l lease) bool {
+		if id != "" && l.token.ID() != id {
+			return false
+		}
+		l.giveUpPlace()
+		return true
+	})
 	ended -= len(st.holders)
 	if st.gone != nil && (id == "" || st.gone.token.ID() == id) {
 		ended++

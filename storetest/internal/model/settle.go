@@ -2,7 +2,6 @@ package model
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -17,7 +16,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	for i, x := range settlements {
-		if errs[i] = validateSettlement(x); errs[i] != nil {
+		if errs[i] = x.Validate(); errs[i] != nil {
 			if s.b.bug == BatchFails {
 				return errs[i]
 			}
@@ -48,6 +47,11 @@ func (s *Store) settle(x dibs.Settlement) error {
 		st.end(x, now)
 	case x.Outcome == dibs.Keep:
 		return s.keepAgain(st, x, now)
+	case st.untake(x.Token):
+		if s.b.bug == TakenPlaceEnds {
+			st.holders = nil
+			st.handOver(now)
+		}
 	case st.leave(x.Token):
 		if s.b.bug == LoserFrees {
 			st.holders = nil
@@ -80,7 +84,18 @@ func (st *state) end(x dibs.Settlement, now time.Time) {
 	switch x.Outcome {
 	case dibs.Abandon:
 		st.runOut(i, now)
+	case dibs.Undo:
+		if st.b.bug == UndoAbandons {
+			st.runOut(i, now)
+			break
+		}
+		st.undo(i, now)
 	case dibs.Release:
+		if st.b.bug == ReleaseLeavesPlace {
+			st.standAgain(l.from, now)
+		} else {
+			l.giveUpPlace()
+		}
 		st.remove(x.Token)
 		st.gone = &l // for the bug ProgressLeaks
 		st.clean()
@@ -88,6 +103,7 @@ func (st *state) end(x dibs.Settlement, now time.Time) {
 			st.record = nil
 		}
 	case dibs.Keep:
+		l.giveUpPlace()
 		st.remove(x.Token)
 		st.gone = &l
 		st.clean()
@@ -120,7 +136,7 @@ func (st *state) keep(x dibs.Settlement, asked dibs.Fingerprint, now time.Time) 
 		if p.claim.MaxAge == 0 {
 			return false
 		}
-		p.store.wake(p.claim.Token)
+		p.wake()
 		return true
 	})
 }
@@ -136,16 +152,6 @@ func (st *state) write(x dibs.Settlement, asked dibs.Fingerprint, now time.Time)
 // remove takes a holder away.
 func (st *state) remove(t dibs.Token) {
 	st.holders = slices.DeleteFunc(st.holders, func(l lease) bool { return l.token == t })
-}
-
-func validateSettlement(x dibs.Settlement) error {
-	switch {
-	case x.Outcome > dibs.Abandon:
-		return errors.New("model: unknown outcome")
-	case x.Outcome == dibs.Keep && x.Retention < time.Millisecond:
-		return errors.New("model: the retention is below 1 ms")
-	}
-	return x.Key.Validate()
 }
 
 // Notify implements dibs.Notifier.

@@ -13,7 +13,7 @@ type state struct {
 
 	permits int       // what holders and places agreed on
 	holders []lease   // also those on offer
-	queue   []*place  // a place is replaced, never changed
+	queue   []*place  // in the order of seq; a place is replaced, never changed
 	quiet   time.Time // nothing ends before, as a short cut
 
 	abandoned int    // leases in a row that ended without being settled
@@ -36,13 +36,38 @@ type lease struct {
 	progress   []byte // saved by this holder
 	inherited  []byte // saved by the one that abandoned the key before
 	offered    bool   // to a waiter that has yet to confirm
+	from       *place // the reserved place that it has taken
+	told       *lease // what was abandoned before, which it took up
 }
 
-// place is a token's place in the queue.
+// place is a token's place in the queue, or a lease's that has taken it.
 type place struct {
-	claim dibs.Claim
-	store *Store // whom to wake
-	ends  time.Time
+	claim  dibs.Claim
+	seq    int
+	ends   time.Time
+	store  *Store   // whom to wake
+	others []*Store // who claimed from it, to be woken too
+	sought bool     // some did while it was taken
+}
+
+func (p *place) reserved() bool { return p.claim.Mode == dibs.Reserve }
+
+// wake tells all who wait at the place.
+func (p *place) wake() {
+	p.store.wake(p.claim.Token)
+	for _, s := range p.others {
+		s.wake(p.claim.Token)
+	}
+}
+
+// with returns the place with one more to wake.
+func (p *place) with(s *Store) *place {
+	if s == p.store || slices.Contains(p.others, s) {
+		return p
+	}
+	more := *p
+	more.others = append(slices.Clone(p.others), s)
+	return &more
 }
 
 // record is what a finished holder left behind.
@@ -120,6 +145,9 @@ func (s *state) until(ends time.Time) time.Time {
 func (s *state) runOut(i int, at time.Time) {
 	l := s.holders[i]
 	s.holders = slices.Delete(s.holders, i, i+1)
+	if s.b.bug != PlaceLost {
+		s.standAgain(l.from, at)
+	}
 	switch {
 	case l.offered && s.b.bug != OfferAbandons:
 		// Its turn is over. Nobody did anything, so nothing was abandoned.
@@ -133,6 +161,68 @@ func (s *state) runOut(i int, at time.Time) {
 		s.gone = &l
 		s.unknown = l.atMostOnce && s.b.bug != TakeOver
 	}
+}
+
+// undo ends a lease as if it had not been granted.
+func (s *state) undo(i int, now time.Time) {
+	l := s.holders[i]
+	s.holders = slices.Delete(s.holders, i, i+1)
+	s.standAgain(l.from, now)
+	switch {
+	case s.b.bug == UndoCleans:
+		s.clean()
+	case s.b.bug == UndoForgetsProgress:
+	case s.gone == nil && s.abandoned > 0:
+		// Nobody came to a good end meanwhile, nor to a bad one.
+		s.gone = l.told
+	}
+}
+
+// standAgain puts a place that a lease had taken back where it was.
+func (s *state) standAgain(p *place, now time.Time) {
+	if p == nil {
+		return
+	}
+	again := *p
+	again.ends = s.until(now.Add(p.claim.Place))
+	if s.b.bug == PlaceKeepsItsEnd {
+		again.ends = s.until(p.ends)
+	}
+	i := slices.IndexFunc(s.queue, func(q *place) bool { return q.seq > p.seq })
+	if i < 0 || s.b.bug == PlaceReturnsLast {
+		i = len(s.queue)
+	}
+	s.queue = slices.Insert(s.queue, i, &again)
+}
+
+// taker returns the lease that has taken the token's place.
+func (s *state) taker(t dibs.Token) *lease {
+	for i := range s.holders {
+		if p := s.holders[i].from; p != nil && p.claim.Token == t {
+			return &s.holders[i]
+		}
+	}
+	return nil
+}
+
+// untake gives up the token's place that a lease has taken, and reports whether
+// there was one.
+func (s *state) untake(t dibs.Token) bool {
+	l := s.taker(t)
+	if l == nil {
+		return false
+	}
+	l.giveUpPlace()
+	return true
+}
+
+// giveUpPlace ends the place that the lease has taken, if any. Who waits for it
+// is told.
+func (l *lease) giveUpPlace() {
+	if l.from != nil && l.from.sought {
+		l.from.wake()
+	}
+	l.from = nil
 }
 
 // clean forgets what was abandoned, because a holder came to a good end.
@@ -151,11 +241,14 @@ func (s *state) clean() {
 func (s *state) handOver(now time.Time) {
 	for !s.unknown && len(s.queue) > 0 && len(s.holders) < s.permits {
 		next := s.queue[0]
-		if next.claim.Mode == dibs.Reserve && s.b.bug != ReservedGranted && s.b.bug != ReservedIgnored {
+		if next.reserved() && s.b.bug != ReservedGranted && s.b.bug != ReservedIgnored {
+			if s.b.bug != ReservedNotWoken {
+				next.wake() // once would do
+			}
 			return
 		}
-		if next.claim.Mode == dibs.Reserve && s.b.bug == ReservedIgnored {
-			i := slices.IndexFunc(s.queue, func(p *place) bool { return p.claim.Mode != dibs.Reserve })
+		if next.reserved() && s.b.bug == ReservedIgnored {
+			i := slices.IndexFunc(s.queue, func(p *place) bool { return !p.reserved() })
 			if i < 0 {
 				return
 			}
@@ -193,6 +286,9 @@ func (s *state) grant(c dibs.Claim, now time.Time) *lease {
 	return &s.holders[len(s.holders)-1]
 }
 
+// takeUp gives to a holder that knows of its grant what was abandoned before.
+func (s *state) takeUp(l *lease) { l.told, s.gone = s.gone, nil }
+
 // lasting returns how long a lease of that TTL lasts: that long.
 func (b *Backend) lasting(ttl time.Duration) time.Duration {
 	if b.bug == ExpiresEarly {
@@ -223,6 +319,15 @@ func (s *state) drop(i int) {
 		return
 	}
 	s.queue = slices.Delete(s.queue, i, i+1)
+}
+
+// answered gives up the places of a claim that has its answer: its own, and the
+// one it is made from.
+func (s *state) answered(c dibs.Claim) {
+	s.leave(c.Token)
+	if i := s.place(c.Redeems); i >= 0 && s.queue[i].reserved() && s.b.bug != AnsweredPlaceStands {
+		s.drop(i)
+	}
 }
 
 // leave takes the token out of the queue and reports whether it was there.

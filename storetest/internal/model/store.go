@@ -52,7 +52,7 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	defer s.b.mu.Unlock()
 	seen := map[dibs.Key]int{}
 	for i, c := range claims {
-		if err := validateClaim(c); err != nil {
+		if err := c.Validate(); err != nil {
 			if s.b.bug == BatchFails {
 				return err
 			}
@@ -125,15 +125,15 @@ func (s *Store) ask(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		if s.b.bug == MismatchHarms {
 			st.holders = nil
 		}
-		st.leave(c.Token)
+		st.answered(c)
 		if s.b.bug == MismatchJoins && c.Mode == dibs.Queue {
-			st.queue = append(st.queue, &place{claim: c, store: s, ends: st.until(now.Add(c.Place))})
+			st.queue = append(st.queue, s.newPlace(st, c, now))
 		}
 		st.handOver(now)
 		return dibs.Answer{State: dibs.Mismatch}
 	}
 	if r := st.record; r != nil && c.MaxAge > 0 && (now.Sub(r.written) <= c.MaxAge || s.b.bug == MaxAgeIgnored) {
-		st.leave(c.Token)
+		st.answered(c)
 		st.handOver(now)
 		return dibs.Answer{State: dibs.Done, Record: dibs.Record{
 			Data: r.data, Age: now.Sub(r.written), Left: r.ends.Sub(now),
@@ -151,8 +151,10 @@ func (s *Store) again(st *state, l *lease, c dibs.Claim, now time.Time) dibs.Ans
 		l.ends = st.until(now.Add(s.b.lasting(c.TTL)))
 	}
 	l.asked, l.owner, l.atMostOnce = c.Fingerprint, c.Owner, c.AtMostOnce
-	l.offered = false
-	st.gone = nil // taken up: it is this holder's to go on from
+	if l.offered {
+		l.offered = false
+		st.takeUp(l)
+	}
 	return granted(l)
 }
 
@@ -163,45 +165,34 @@ func granted(l *lease) dibs.Answer {
 // wait grants the key to the token whose turn it is, and otherwise gives or
 // keeps it its place.
 func (s *Store) wait(st *state, c dibs.Claim, now time.Time) dibs.Answer {
+	for _, t := range []dibs.Token{c.Redeems, c.Token} {
+		if l := st.taker(t); l != nil && s.b.bug != TakenPlaceJoins {
+			return s.waitForTaken(st, l, c, now)
+		}
+		if i := st.place(t); t == c.Redeems && i >= 0 && st.queue[i].reserved() {
+			return s.redeem(st, i, c, now)
+		}
+	}
 	i := st.place(c.Token)
 	ahead := i
 	if i < 0 {
 		ahead = len(st.queue)
 	}
-	free := len(st.holders) < c.Permits
-	if s.b.bug == PermitsOffByOne && c.Permits > 1 {
-		free = len(st.holders) <= c.Permits
-	}
-	mine := ahead == 0
-	switch s.b.bug {
-	case Barging:
-		// The key is whoever's asks while the one it is offered to is away.
-		mine = true
-		if len(st.holders) == 1 && st.holders[0].offered {
-			st.holders, free = nil, true
-		}
-	case ReservedIgnored:
-		mine = !slices.ContainsFunc(st.queue[:ahead], func(p *place) bool { return p.claim.Mode != dibs.Reserve })
-	}
-	if free && mine && c.Mode != dibs.Reserve {
+	if c.Mode != dibs.Reserve && s.turn(st, ahead, c) {
 		st.leave(c.Token)
-		answer := granted(st.grant(c, now))
-		st.gone = nil
-		if s.b.bug != RedeemStrands {
-			st.handOver(now) // to those whom a reserved place held back
-		}
-		return answer
+		return s.takes(st, nil, c, now)
 	}
 
 	st.permits = c.Permits
 	switch {
-	case c.Mode == dibs.Try && (i < 0 || c.Place == 0):
+	case c.Mode == dibs.Try && (i < 0 || c.Place == 0 || !c.Redeems.IsZero()):
 	case c.Mode == dibs.Try:
 		kept := *st.queue[i]
+		kept.claim.Place = c.Place
 		kept.ends = st.until(now.Add(c.Place))
 		st.queue[i] = &kept
 	case i < 0:
-		p := &place{claim: c, store: s, ends: st.until(now.Add(c.Place))}
+		p := s.newPlace(st, c, now)
 		if s.b.bug == LastFirst {
 			st.queue = slices.Insert(st.queue, 0, p)
 		} else {
@@ -210,13 +201,89 @@ func (s *Store) wait(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		i = ahead
 	case s.b.bug == AskingMovesBack && c.Mode == dibs.Queue:
 		st.leave(c.Token)
-		st.queue = append(st.queue, &place{claim: c, store: s, ends: st.until(now.Add(c.Place))})
-	case s.b.bug == PlaceNotProlonged:
-		st.queue[i] = &place{claim: c, store: s, ends: st.queue[i].ends}
+		st.queue = append(st.queue, s.newPlace(st, c, now))
 	default:
-		st.queue[i] = &place{claim: c, store: s, ends: st.until(now.Add(c.Place))}
+		kept := *st.queue[i]
+		kept.claim, kept.store = c, s
+		if s.b.bug != PlaceNotProlonged {
+			kept.ends = st.until(now.Add(c.Place))
+		}
+		st.queue[i] = &kept
 	}
 	return dibs.Answer{State: dibs.Held, Left: st.left(ahead, now), Ahead: ahead, Queued: i >= 0}
+}
+
+// newPlace returns a place behind all others.
+func (s *Store) newPlace(st *state, c dibs.Claim, now time.Time) *place {
+	s.b.seq++
+	return &place{claim: c, seq: s.b.seq, store: s, ends: st.until(now.Add(c.Place))}
+}
+
+// turn reports whether it is the turn of who has that many places before it.
+func (s *Store) turn(st *state, ahead int, c dibs.Claim) bool {
+	free := len(st.holders) < c.Permits
+	if s.b.bug == PermitsOffByOne && c.Permits > 1 {
+		free = len(st.holders) <= c.Permits
+	}
+	if s.b.bug == TakenPlaceBlocks && slices.ContainsFunc(st.holders, func(l lease) bool { return l.from != nil }) {
+		return false
+	}
+	switch s.b.bug {
+	case Barging:
+		// The key is whoever's asks while the one it is offered to is away.
+		if len(st.holders) == 1 && st.holders[0].offered {
+			st.holders, free = nil, true
+		}
+		return free
+	case ReservedIgnored:
+		return free && !slices.ContainsFunc(st.queue[:ahead], func(p *place) bool { return !p.reserved() })
+	}
+	return free && ahead == 0
+}
+
+// takes grants the key to a token that asks, from a reserved place if it has
+// one.
+func (s *Store) takes(st *state, from *place, c dibs.Claim, now time.Time) dibs.Answer {
+	l := st.grant(c, now)
+	l.from = from
+	st.takeUp(l)
+	answer := granted(l)
+	if s.b.bug != RedeemStrands {
+		st.handOver(now) // to those whom a reserved place held back
+	}
+	return answer
+}
+
+// redeem answers a claim from a reserved place, the one with that index.
+func (s *Store) redeem(st *state, i int, c dibs.Claim, now time.Time) dibs.Answer {
+	p := st.queue[i]
+	if s.turn(st, i, c) {
+		st.drop(i)
+		st.leave(c.Token)
+		st.untake(c.Token)
+		return s.takes(st, p, c, now)
+	}
+	st.queue[i] = p.with(s)
+	return dibs.Answer{State: dibs.Held, Left: st.left(i, now), Ahead: i, Queued: true}
+}
+
+// waitForTaken answers a claim from a place, or of a place's own token, that
+// another's lease has taken.
+func (s *Store) waitForTaken(st *state, l *lease, c dibs.Claim, now time.Time) dibs.Answer {
+	if s.b.bug == RedeemTwice && !c.Redeems.IsZero() {
+		return granted(l)
+	}
+	p := *l.from.with(s)
+	if c.Token == p.claim.Token && c.Place > 0 && c.Redeems.IsZero() {
+		p.claim.Place = c.Place
+	}
+	p.sought = true
+	l.from = &p
+	ahead := 0
+	for ahead < len(st.queue) && st.queue[ahead].seq < p.seq {
+		ahead++
+	}
+	return dibs.Answer{State: dibs.Held, Left: st.left(ahead, now), Ahead: ahead, Queued: true}
 }
 
 // left returns the time until the first lease or place in the way of the one
@@ -261,7 +328,7 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	for i, r := range renewals {
-		if errs[i] = validateRenewal(r); errs[i] != nil {
+		if errs[i] = r.Validate(); errs[i] != nil {
 			if s.b.bug == BatchFails {
 				return errs[i]
 			}
@@ -303,34 +370,4 @@ func (b *Backend) copy(data []byte) []byte {
 		return data
 	}
 	return bytes.Clone(data)
-}
-
-func validateClaim(c dibs.Claim) error {
-	switch {
-	case c.Mode > dibs.Look:
-		return errors.New("model: unknown mode")
-	case c.Permits < 1 || c.Permits > dibs.MaxPermits:
-		return errors.New("model: the number of permits is out of range")
-	case c.AtMostOnce && c.Permits != 1:
-		return errors.New("model: AtMostOnce needs one permit")
-	case c.Mode != dibs.Look && c.Token.IsZero():
-		return errors.New("model: the token is zero")
-	case (c.Mode == dibs.Try || c.Mode == dibs.Queue) && c.TTL < time.Millisecond:
-		return errors.New("model: the TTL is below 1 ms")
-	case (c.Mode == dibs.Queue || c.Mode == dibs.Reserve) && c.Place < time.Millisecond:
-		return errors.New("model: the Place is below 1 ms")
-	case c.Place < 0 || c.MaxAge < 0:
-		return errors.New("model: the Place or the MaxAge is negative")
-	}
-	return c.Key.Validate()
-}
-
-func validateRenewal(r dibs.Renewal) error {
-	switch {
-	case r.TTL < time.Millisecond:
-		return errors.New("model: the TTL is below 1 ms")
-	case len(r.Progress) > dibs.MaxProgress:
-		return errors.New("model: the progress is too large")
-	}
-	return r.Key.Validate()
 }

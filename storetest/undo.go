@@ -1,0 +1,118 @@
+package storetest
+
+import (
+	"github.com/dibs-go/dibs"
+)
+
+var undoProperties = []Property{
+	{
+		Name: "UndoneAsIfNotGranted",
+		Why:  "A claim whose caller went away is undone. The next holder must still hear how often the work was abandoned and how far it got, or the work begins anew for no better reason than a cancelled context.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			t.granted("the first", p.try(k, a, asked("this")), 1)
+			t.ok("progress", p.save(k, a, long, "half"))
+			t.ok("abandon", p.abandon(k, a))
+			for range 3 {
+				d := q.try(k, b, asked("this"))
+				if t.granted("one that goes away", d, 2); string(d.Progress) != "half" {
+					t.Fatalf("after an undone claim the next got the progress %q, want %q", d.Progress, "half")
+				}
+				t.ok("undo", q.undo(k, b))
+				t.lost("undo again", q.undo(k, b))
+				t.lost("renew after it", q.renew(k, b, long))
+				t.lost("keep after it", q.keep(k, b, "late"))
+				t.state("something else", p.try(k, dibs.NewToken(), asked("that")), dibs.Mismatch)
+				b = dibs.NewToken()
+			}
+			d := q.try(k, b, asked("this"))
+			if t.granted("one that works", d, 2); string(d.Progress) != "half" {
+				t.Fatalf("after undone claims the next got the progress %q, want %q", d.Progress, "half")
+			}
+			t.ok("more progress", q.save(k, b, long, "most"))
+			t.ok("abandon", q.abandon(k, b))
+			if d := p.try(k, dibs.NewToken(), asked("this")); string(d.Progress) != "most" || d.Attempt != 3 {
+				t.Fatalf("attempt %d got the progress %q, want attempt 3 and %q", d.Attempt, d.Progress, "most")
+			}
+		},
+	},
+	{
+		Name: "UndoneLeavesNothing",
+		Why:  "What was granted to nobody leaves nothing behind: no attempt, no progress, no fingerprint, no record harmed, and those who wait go on in that step.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the record's", p.try(k, a, answerable), 1)
+			t.ok("keep", p.keep(k, a, "answer"))
+			t.granted("one that goes away", p.try(k, b, asked("this")), 1)
+			t.ok("progress", p.save(k, b, long, "half"))
+			t.waits("a waiter", q.queue(k, c, asked("this")), 0)
+			t.ok("undo", p.undo(k, b))
+			t.state("a stranger, meanwhile", p.try(k, dibs.NewToken(), asked("this")), dibs.Held)
+			d := q.queue(k, c, asked("this"))
+			if t.granted("the waiter", d, 1); len(d.Progress) != 0 {
+				t.Fatalf("the waiter got the progress %q", d.Progress)
+			}
+			t.ok("undo", q.undo(k, c))
+			t.granted("one that asks for something else", p.try(k, a, asked("that")), 1)
+			t.ok("release", p.release(k, a))
+			t.done("who accepts the record", p.try(k, dibs.NewToken(), answerable), "answer")
+		},
+	},
+	{
+		Name: "UndoneIsNotUnknown",
+		Why:  "A claim with AtMostOnce that nobody heard the answer of has run nothing. Somebody would have to resolve by hand what never happened.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a := key("k"), dibs.NewToken()
+			t.granted("one that goes away", p.try(k, a, answerable, atMostOnce), 1)
+			t.ok("undo", p.undo(k, a))
+			t.state("a look", q.look(k, answerable, atMostOnce), dibs.Free)
+			t.granted("the next", q.try(k, dibs.NewToken(), answerable, atMostOnce), 1)
+		},
+	},
+	{
+		Name: "UndoLeavesTheQueue",
+		Why:  "What is undone may have got a place instead of a lease, or a turn that it never heard of. It gives up either, and tells those behind nothing but that it is their turn.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, a), 1)
+			t.ok("progress", p.save(k, a, long, "half"))
+			t.waits("the first waiter", q.queue(k, b), 0)
+			t.waits("the second waiter", q.queue(k, c), 1)
+			t.ok("undo of the first waiter", q.undo(k, b))
+			t.lost("undo again", q.undo(k, b))
+			t.waits("the second waiter", q.queue(k, c), 0)
+			t.waits("the first waiter, anew", q.queue(k, b), 1)
+			t.ok("abandon", p.abandon(k, a))
+			t.ok("undo of the turn", q.undo(k, c))
+			t.lost("renew after it", q.renew(k, c, long))
+			d := q.queue(k, b)
+			if t.granted("the first waiter", d, 2); string(d.Progress) != "half" {
+				t.Fatalf("the first waiter got the progress %q, want %q", d.Progress, "half")
+			}
+			t.ok("undo of a turn that was confirmed", q.undo(k, b))
+			d = p.try(k, dibs.NewToken())
+			if t.granted("a stranger", d, 2); string(d.Progress) != "half" {
+				t.Fatalf("a stranger got the progress %q, want %q", d.Progress, "half")
+			}
+		},
+	},
+	{
+		Name: "UndoOfALostLease",
+		Why:  "An undo that comes late finds that the lease has run out. It must neither end the successor's nor tell that nothing was abandoned.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			t.granted("the first", p.try(k, a, ttl(t.short())), 1)
+			t.outlast(t.short())
+			t.lost("undo", p.undo(k, a))
+			t.granted("the next", q.try(k, b), 2)
+			t.lost("undo again", p.undo(k, a))
+			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
+			t.ok("renew by the next", q.renew(k, b, long))
+		},
+	},
+}
