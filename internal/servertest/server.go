@@ -32,8 +32,9 @@ type server struct {
 	// wipe makes the data folder as it was before the first start.
 	wipe func() error
 
-	mu   sync.Mutex
-	proc *process // the last one started
+	mu     sync.Mutex
+	proc   *process // the last one started
+	paused bool
 }
 
 // begin starts the server for the first time.
@@ -50,7 +51,7 @@ func (s *server) run() error {
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", s.name, err)
 	}
-	s.proc = proc
+	s.proc, s.paused = proc, false
 	err = await(func() error {
 		if proc.gone() {
 			return over{fmt.Errorf("exited: %v", proc.err)}
@@ -72,6 +73,7 @@ func (s *server) Pause() {
 		if err := s.proc.signal(syscall.SIGSTOP); err != nil {
 			return err
 		}
+		s.paused = true
 		return await(func() error {
 			if s.proc.stopped() {
 				return nil
@@ -84,7 +86,10 @@ func (s *server) Pause() {
 // Continue lets a paused server go on (SIGCONT).
 func (s *server) Continue() {
 	s.owner.Helper()
-	s.do("continuing", func() error { return s.proc.signal(syscall.SIGCONT) })
+	s.do("continuing", func() error {
+		s.paused = false
+		return s.proc.signal(syscall.SIGCONT)
+	})
 }
 
 // Kill ends the server at once (SIGKILL), also a paused one, as a crash does:
@@ -133,6 +138,13 @@ func (s *server) Running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.proc.gone()
+}
+
+// serving reports whether the server can be asked something.
+func (s *server) serving() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.proc.gone() && !s.paused
 }
 
 // Log returns what the server has printed so far, over all its starts.

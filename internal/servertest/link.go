@@ -1,0 +1,205 @@
+//go:build unix
+
+package servertest
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"time"
+)
+
+// A link is one connection through a Wire.
+type link struct {
+	wire   *Wire
+	client *net.TCPConn
+	closed chan struct{} // by abort
+
+	end    sync.Once
+	loss   *loss // the reply to lose; guarded by wire.mu
+	mu     sync.Mutex
+	server *net.TCPConn // nil until connected
+}
+
+// parcel is what was read at once, and when it is due at the other end.
+type parcel struct {
+	data []byte
+	due  time.Time
+}
+
+// run connects the link and carries both ways until both have ended.
+func (l *link) run() {
+	defer func() {
+		l.abort()
+		l.wire.mu.Lock()
+		delete(l.wire.links, l)
+		l.wire.mu.Unlock()
+	}()
+	if !l.clear() {
+		return
+	}
+	conn, err := net.DialTimeout("tcp", l.wire.target, answerTime)
+	if err != nil {
+		return // the client is reset, as if there were no wire
+	}
+	server := conn.(*net.TCPConn)
+	if !l.connected(server) {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { l.requests(server, l.read(l.client)) })
+	both.Go(func() { l.replies(server, l.read(server)) })
+	both.Wait()
+}
+
+// connected notes the server's end, unless the link has ended meanwhile.
+func (l *link) connected(server *net.TCPConn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.closed:
+		server.Close()
+		return false
+	default:
+		l.server = server
+		return true
+	}
+}
+
+// abort resets both ends.
+func (l *link) abort() {
+	l.end.Do(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		close(l.closed)
+		for _, conn := range []*net.TCPConn{l.client, l.server} {
+			if conn != nil {
+				_ = conn.SetLinger(0) // fails on what is gone already
+				conn.Close()
+			}
+		}
+	})
+}
+
+// requests carries from the client to the server.
+func (l *link) requests(server *net.TCPConn, from <-chan parcel) {
+	var before []byte // the end of what went by: a text may be cut in two
+	for p := range from {
+		if !l.wait(p.due) || !l.clear() {
+			return
+		}
+		// Marked before it is sent, so that the reply cannot slip through.
+		before = l.mark(append(before, p.data...))
+		if _, err := server.Write(p.data); err != nil {
+			return
+		}
+	}
+	_ = server.CloseWrite() // fails on what is gone already
+}
+
+// mark looks for the request whose reply is to be lost in what has gone by, and
+// returns as much of its end as the next look needs.
+func (l *link) mark(seen []byte) []byte {
+	w := l.wire
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.loss == nil {
+		return nil
+	}
+	if bytes.Contains(seen, []byte(w.loss.text)) {
+		l.loss, w.loss = w.loss, nil
+		return nil
+	}
+	keep := min(len(seen), max(len(w.loss.text)-1, 0))
+	return bytes.Clone(seen[len(seen)-keep:])
+}
+
+// replies carries from the server to the client.
+func (l *link) replies(server *net.TCPConn, from <-chan parcel) {
+	for p := range from {
+		if !l.wait(p.due) || !l.clear() {
+			return
+		}
+		l.wire.mu.Lock()
+		loss, mute := l.loss, l.wire.mute
+		l.wire.mu.Unlock()
+		if loss != nil {
+			// A server reads all that it was sent before it sees the end and
+			// closes: then it has carried everything out.
+			_ = server.CloseWrite()
+			for range from {
+			}
+			select {
+			case <-l.closed: // cut meanwhile: who knows what was carried out
+			default:
+				l.abort()
+				close(loss.done)
+			}
+			return
+		}
+		if mute {
+			continue
+		}
+		if _, err := l.client.Write(p.data); err != nil {
+			return
+		}
+	}
+	_ = l.client.CloseWrite()
+}
+
+// read reads one end until it closes.
+func (l *link) read(conn *net.TCPConn) <-chan parcel {
+	parcels := make(chan parcel, 64)
+	l.wire.running.Go(func() {
+		defer close(parcels)
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := conn.Read(buf)
+			if n > 0 {
+				l.wire.mu.Lock()
+				due := time.Now().Add(l.wire.delay)
+				l.wire.mu.Unlock()
+				select {
+				case parcels <- parcel{bytes.Clone(buf[:n]), due}:
+				case <-l.closed:
+					return
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	})
+	return parcels
+}
+
+// wait waits until the time has come, and reports whether the link still is.
+func (l *link) wait(due time.Time) bool {
+	left := time.Until(due)
+	if left <= 0 {
+		return true
+	}
+	select {
+	case <-time.After(left):
+		return true
+	case <-l.closed:
+		return false
+	}
+}
+
+// clear waits while the wire hangs, and reports whether the link still is.
+func (l *link) clear() bool {
+	for {
+		l.wire.mu.Lock()
+		hung, changed := l.wire.hung, l.wire.changed
+		l.wire.mu.Unlock()
+		if !hung {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-l.closed:
+			return false
+		}
+	}
+}

@@ -1,0 +1,279 @@
+//go:build unix
+
+package servertest
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// echo is a server that answers each line with itself, and counts them.
+func echo(t *testing.T) (addr string, lines *atomic.Int64) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	lines = new(atomic.Int64)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for r := bufio.NewReader(conn); ; {
+					line, err := r.ReadString('\n')
+					if err != nil {
+						return
+					}
+					lines.Add(1)
+					_, _ = io.WriteString(conn, line)
+				}
+			}()
+		}
+	}()
+	return listener.Addr().String(), lines
+}
+
+// caller is a client of echo.
+type caller struct {
+	t *testing.T
+	net.Conn
+	r *bufio.Reader
+}
+
+func call(t *testing.T, w *Wire) *caller {
+	t.Helper()
+	conn, err := net.Dial("tcp", w.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &caller{t, conn, bufio.NewReader(conn)}
+}
+
+func (c *caller) say(line string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c, line+"\n"); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// hear returns the next line, or the error that came in its place.
+func (c *caller) hear(within time.Duration) (string, error) {
+	c.t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(within)); err != nil {
+		c.t.Fatal(err)
+	}
+	line, err := c.r.ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+func (c *caller) wantEcho(line string) {
+	c.t.Helper()
+	c.say(line)
+	c.wantLine(line)
+}
+
+func (c *caller) wantLine(line string) {
+	c.t.Helper()
+	if got, err := c.hear(10 * time.Second); err != nil || got != line {
+		c.t.Fatalf("heard %q, %v; want %q", got, err, line)
+	}
+}
+
+func (c *caller) wantSilence() {
+	c.t.Helper()
+	if got, err := c.hear(50 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.t.Fatalf("heard %q, %v; want nothing", got, err)
+	}
+}
+
+func (c *caller) wantReset() {
+	c.t.Helper()
+	if got, err := c.hear(10 * time.Second); !errors.Is(err, syscall.ECONNRESET) {
+		c.t.Fatalf("heard %q, %v; want a reset", got, err)
+	}
+}
+
+func TestWire(t *testing.T) {
+	tests := []struct {
+		name string
+		do   func(t *testing.T, w *Wire, lines *atomic.Int64)
+	}{
+		{"passes on", func(t *testing.T, w *Wire, _ *atomic.Int64) {
+			c := call(t, w)
+			c.wantEcho("one")
+			c.wantEcho(strings.Repeat("long", 1<<18))
+			if got := w.Accepted(); got != 1 {
+				t.Errorf("%d connections accepted; want 1", got)
+			}
+		}},
+		{"an end is an end on the other side", func(t *testing.T, w *Wire, _ *atomic.Int64) {
+			c := call(t, w)
+			c.say("last words")
+			if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			c.wantLine("last words")
+			if got, err := c.hear(10 * time.Second); err != io.EOF {
+				t.Errorf("heard %q, %v after the end", got, err)
+			}
+		}},
+		{"cut", func(t *testing.T, w *Wire, _ *atomic.Int64) {
+			c := call(t, w)
+			c.wantEcho("before")
+			w.Cut()
+			c.wantReset()
+			if _, err := net.Dial("tcp", w.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("dialling a cut wire: %v", err)
+			}
+			w.Mend()
+			call(t, w).wantEcho("after")
+		}},
+		{"hang", func(t *testing.T, w *Wire, lines *atomic.Int64) {
+			c := call(t, w)
+			c.wantEcho("before")
+			w.Hang()
+			late := call(t, w)
+			c.say("held")
+			late.say("held too")
+			c.wantSilence()
+			late.wantSilence()
+			if got := lines.Load(); got != 1 {
+				t.Errorf("the server heard %d lines; want 1", got)
+			}
+			w.Mend()
+			c.wantLine("held")
+			late.wantLine("held too")
+		}},
+		{"a cut while it hangs", func(t *testing.T, w *Wire, lines *atomic.Int64) {
+			c := call(t, w)
+			c.wantEcho("before")
+			w.Hang()
+			c.say("held")
+			c.wantSilence()
+			w.Cut()
+			c.wantReset()
+			w.Mend()
+			call(t, w).wantEcho("after")
+			if got := lines.Load(); got != 2 {
+				t.Errorf("the server heard %d lines; want 2", got)
+			}
+		}},
+		{"delay", func(t *testing.T, w *Wire, _ *atomic.Int64) {
+			const way = 60 * time.Millisecond
+			c := call(t, w)
+			c.wantEcho("before")
+			w.Delay(way)
+			begin := time.Now()
+			c.say("slow")
+			c.say("too")
+			c.wantLine("slow")
+			c.wantLine("too")
+			took := time.Since(begin)
+			if took < 2*way {
+				t.Errorf("there and back took %v; want %v at least", took, 2*way)
+			}
+			w.Mend()
+			begin = time.Now()
+			c.wantEcho("fast")
+			if again := time.Since(begin); again >= took {
+				t.Errorf("%v after mending; was %v", again, took)
+			}
+		}},
+		{"drop replies", func(t *testing.T, w *Wire, lines *atomic.Int64) {
+			c := call(t, w)
+			w.DropReplies()
+			c.say("unanswered")
+			c.wantSilence()
+			if got := lines.Load(); got != 1 {
+				t.Errorf("the server heard %d lines; want 1", got)
+			}
+			w.Mend()
+			c.wantEcho("answered")
+		}},
+		{"lose a reply", func(t *testing.T, w *Wire, lines *atomic.Int64) {
+			c, other := call(t, w), call(t, w)
+			lost := w.LoseReplyTo("needle")
+			c.wantEcho("hay")
+			other.wantEcho("hay")
+			// In two writes, and with others before and after it.
+			if _, err := io.WriteString(c, "more\nnee"); err != nil {
+				t.Fatal(err)
+			}
+			c.wantLine("more")
+			c.say("dle")
+			c.wantReset()
+			<-lost
+			if got := lines.Load(); got != 4 {
+				t.Errorf("the server heard %d lines; want 4", got)
+			}
+			other.wantEcho("needle")
+			call(t, w).wantEcho("needle")
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			addr, lines := echo(t)
+			test.do(t, NewWire(t, addr), lines)
+		})
+	}
+}
+
+func TestWireToNowhere(t *testing.T) {
+	gone, err := reservePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gone.release()
+	// The reset may come before the dialling is done.
+	conn, err := net.Dial("tcp", NewWire(t, gone.addr()).Addr())
+	if err == nil {
+		defer conn.Close()
+		_, err = conn.Read(make([]byte, 1))
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("got %v; want a reset", err)
+	}
+}
+
+// What is lost on the way to Redis was carried out, in a pipeline too.
+func TestWireLosesWhatRedisDid(t *testing.T) {
+	t.Parallel()
+	s := Redis(t, nil)
+	w := NewWire(t, s.Addr())
+	c, err := dialRedis(w.Addr(), nil, "", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	lost := w.LoseReplyTo("the key")
+	var pipeline []byte
+	for range 100 {
+		pipeline = appendRequest(pipeline, []any{"INCR", "before"})
+	}
+	pipeline = appendRequest(pipeline, []any{"INCR", "the key"})
+	if _, err := c.conn.Write(pipeline); err != nil {
+		t.Fatal(err)
+	}
+	<-lost
+	if got := s.Must("GET", "the key"); got != "1" {
+		t.Errorf("the key is %v; want 1", got)
+	}
+	if _, err := c.Do("PING"); err == nil {
+		t.Error("the connection was not reset")
+	}
+}
