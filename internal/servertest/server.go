@@ -17,8 +17,10 @@ const (
 	// long, since a machine may be busy, and never waited out by a test that
 	// passes.
 	patience = 60 * time.Second
-	// glance is how often something is looked at that cannot be waited for.
-	glance = 2 * time.Millisecond
+	// firstLook and lastLook are the pauses between two looks at something that
+	// cannot be waited for: short at first, since most of it takes a moment.
+	firstLook = time.Millisecond
+	lastLook  = 50 * time.Millisecond
 )
 
 // server is what the servers of all kinds have in common: a life.
@@ -221,10 +223,8 @@ func (o over) Unwrap() error { return o.error }
 // await calls f until it returns nil, and gives up when it returns over or is
 // out of patience.
 func await(f func() error) error {
-	tick := time.NewTicker(glance)
-	defer tick.Stop()
 	deadline := time.Now().Add(patience)
-	for {
+	for pause := firstLook; ; pause = min(pause*5/4, lastLook) {
 		err := f()
 		if err == nil {
 			return nil
@@ -235,6 +235,6 @@ func await(f func() error) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("not within %v: %w", patience, err)
 		}
-		<-tick.C
+		<-time.After(pause)
 	}
 }

@@ -1,0 +1,256 @@
+//go:build unix
+
+package servertest
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// SentinelOptions says what sentinels are to watch. nil and the zero value mean
+// three of them, a master and one replica.
+type SentinelOptions struct {
+	// Sentinels is how many watch; more than half have to agree; 0: 3.
+	Sentinels int
+	// Replicas is how many the master has; 0: 1.
+	Replicas int
+	// Name is what the sentinels call the master; "": "dibs".
+	Name string
+	// DownAfter is how long a master is silent before it counts as down; 0:
+	// 1 s. A replica is promoted a second or so after it.
+	DownAfter time.Duration
+	// Redis is what master and replicas are like; nil: the defaults. ReplicaOf
+	// is ignored.
+	Redis *RedisOptions
+}
+
+// Sentinels are a Redis master and its replicas with the sentinels that watch
+// them. They belong to a test.
+type Sentinels struct {
+	owner     Owner
+	name      string
+	sentinels []*RedisServer
+	servers   []*RedisServer // the first master first
+}
+
+// RedisSentinel starts a master, its replicas, and sentinels that watch them;
+// all end with their owner. It returns when the replicas are in step and the
+// sentinels would agree on a failover.
+func RedisSentinel(owner Owner, o *SentinelOptions) *Sentinels {
+	owner.Helper()
+	if o == nil {
+		o = &SentinelOptions{}
+	}
+	s := &Sentinels{owner: owner, name: cmp.Or(o.Name, "dibs")}
+	if err := s.start(o); err != nil {
+		owner.Fatalf("starting sentinels: %v", err)
+	}
+	s.Await()
+	return s
+}
+
+// start starts master, replicas and sentinels.
+func (s *Sentinels) start(o *SentinelOptions) error {
+	server := RedisOptions{}
+	if o.Redis != nil {
+		server = *o.Redis
+	}
+	server.ReplicaOf = nil
+	master, err := newRedis(s.owner, &server)
+	if err != nil {
+		return err
+	}
+	replica := server
+	replica.ReplicaOf = master
+	replicas, err := startAll(s.owner, slices.Repeat([]*RedisOptions{&replica}, cmp.Or(o.Replicas, 1)))
+	if err != nil {
+		return err
+	}
+	s.servers = append([]*RedisServer{master}, replicas...)
+
+	n := cmp.Or(o.Sentinels, 3)
+	watch := RedisOptions{TLS: server.TLS, role: redisRole{sentinel: true, lines: []string{
+		fmt.Sprintf("sentinel monitor %s 127.0.0.1 %s %d", s.name, master.port, n/2+1),
+		fmt.Sprintf("sentinel down-after-milliseconds %s %d", s.name, cmp.Or(o.DownAfter, time.Second).Milliseconds()),
+		// A failover that did not work out is tried again after twice this.
+		fmt.Sprintf("sentinel failover-timeout %s 5000", s.name),
+	}}}
+	if server.Password != "" {
+		watch.role.lines = append(watch.role.lines, fmt.Sprintf("sentinel auth-pass %s %s", s.name, quote(server.Password)))
+	}
+	if s.sentinels, err = startAll(s.owner, slices.Repeat([]*RedisOptions{&watch}, n)); err != nil {
+		return err
+	}
+	for _, sentinel := range s.sentinels {
+		// They find one another in a moment instead of seconds. The period of
+		// pings stays: by it they judge how fresh their view of a replica is.
+		if _, err := sentinel.Do("SENTINEL", "DEBUG", "INFO-PERIOD", 100, "PUBLISH-PERIOD", 100); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Name returns what the sentinels call the master.
+func (s *Sentinels) Name() string { return s.name }
+
+// Sentinels returns the sentinels.
+func (s *Sentinels) Sentinels() []*RedisServer { return slices.Clone(s.sentinels) }
+
+// Servers returns the servers that are watched; the first was the master at
+// first.
+func (s *Sentinels) Servers() []*RedisServer { return slices.Clone(s.servers) }
+
+// Addrs returns the addresses of the sentinels.
+func (s *Sentinels) Addrs() []string { return addrs(s.sentinels) }
+
+// URL returns the addresses of the sentinels with the master's name and what is
+// needed to use it as the default user:
+// "redis+sentinel://:secret@127.0.0.1:4321,127.0.0.1:4322/dibs", or
+// "rediss+sentinel://" with TLS. The sentinels ask for no password.
+func (s *Sentinels) URL() string {
+	return joinedURL("sentinel", s.servers[0].options, s.sentinels, "/"+s.name)
+}
+
+// Master returns the server that the sentinels agree is the master, waiting
+// while they do not.
+func (s *Sentinels) Master() *RedisServer {
+	s.owner.Helper()
+	return s.AwaitMaster(nil)
+}
+
+// AwaitMaster returns the server that the sentinels agree is the master, and
+// that is one, once that is another than the one given.
+func (s *Sentinels) AwaitMaster(other *RedisServer) *RedisServer {
+	s.owner.Helper()
+	var master *RedisServer
+	err := await(func() error {
+		var err error
+		if master, err = s.master(); err == nil && master == other {
+			err = fmt.Errorf("the master is still %s", other.name)
+		}
+		return err
+	})
+	if err != nil {
+		s.owner.Fatalf("waiting for a master: %v", err)
+	}
+	return master
+}
+
+// Await returns when the sentinels agree on the master and know one another and
+// every server, and the replicas are in step. All servers have to be running.
+func (s *Sentinels) Await() {
+	s.owner.Helper()
+	if err := await(s.whole); err != nil {
+		s.owner.Fatalf("waiting for the sentinels: %v", err)
+	}
+}
+
+// master returns the server that the sentinels which can be asked agree is the
+// master, and that is one.
+func (s *Sentinels) master() (*RedisServer, error) {
+	var master *RedisServer
+	for _, sentinel := range s.sentinels {
+		if !sentinel.serving() {
+			continue
+		}
+		answer, err := sentinel.Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.name)
+		if err != nil {
+			return nil, err
+		}
+		parts, _ := answer.([]any)
+		if len(parts) != 2 {
+			return nil, fmt.Errorf("%s knows no master: %v", sentinel.name, answer)
+		}
+		i := slices.IndexFunc(s.servers, func(server *RedisServer) bool { return server.port.String() == parts[1] })
+		switch {
+		case i < 0:
+			return nil, fmt.Errorf("%s names a master of others: %v", sentinel.name, answer)
+		case master == nil:
+			master = s.servers[i]
+		case master != s.servers[i]:
+			return nil, errors.New("the sentinels do not agree")
+		}
+	}
+	if master == nil {
+		return nil, errors.New("no sentinel runs")
+	}
+	if !master.serving() {
+		return master, nil // as far as they know
+	}
+	role, err := master.info("role")
+	if err == nil && role != "master" {
+		err = fmt.Errorf("%s is not a master yet", master.name)
+	}
+	return master, err
+}
+
+// whole returns nil when all is as Await waits for.
+func (s *Sentinels) whole() error {
+	master, err := s.master()
+	if err != nil {
+		return err
+	}
+	for _, server := range s.servers {
+		if server == master {
+			continue
+		}
+		if err := server.inStep(); err != nil {
+			return fmt.Errorf("%s: %w", server.name, err)
+		}
+	}
+	for _, sentinel := range s.sentinels {
+		if err := s.content(sentinel); err != nil {
+			return fmt.Errorf("%s: %w", sentinel.name, err)
+		}
+	}
+	return nil
+}
+
+// content returns nil when a sentinel knows everybody and would not object to
+// any replica as the next master.
+func (s *Sentinels) content(sentinel *RedisServer) error {
+	answer, err := sentinel.Do("SENTINEL", "MASTER", s.name)
+	if err != nil {
+		return err
+	}
+	err = shows(answer, map[string]string{
+		"flags":               "master",
+		"num-slaves":          fmt.Sprint(len(s.servers) - 1),
+		"num-other-sentinels": fmt.Sprint(len(s.sentinels) - 1),
+	})
+	if err != nil {
+		return err
+	}
+	answer, err = sentinel.Do("SENTINEL", "REPLICAS", s.name)
+	if err != nil {
+		return err
+	}
+	replicas, _ := answer.([]any)
+	for _, replica := range replicas {
+		if err := shows(replica, map[string]string{"flags": "slave", "master-link-status": "ok"}); err != nil {
+			return err
+		}
+	}
+	_, err = sentinel.Do("SENTINEL", "CKQUORUM", s.name)
+	return err
+}
+
+// shows returns nil when what a sentinel answered, names and values in turn, is
+// as wanted.
+func shows(answer any, want map[string]string) error {
+	list, _ := answer.([]any)
+	got := map[any]any{}
+	for pair := range slices.Chunk(list, 2) {
+		got[pair[0]] = pair[len(pair)-1]
+	}
+	for name, value := range want {
+		if got[name] != value {
+			return fmt.Errorf("%v: %s is %v; want %s", got["name"], name, got[name], value)
+		}
+	}
+	return nil
+}
