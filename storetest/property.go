@@ -44,6 +44,7 @@ func Properties() []Property {
 		permitsProperties,
 		reserveProperties,
 		redeemProperties,
+		takenProperties,
 		undoProperties,
 		turnProperties,
 		queueProperties,
