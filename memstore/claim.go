@@ -41,23 +41,32 @@ func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t tim
 	}
 	if e.refuses(c, a, now) {
 		if a.State == dibs.Mismatch || a.State == dibs.Done {
-			sh.leave(e, c.Token, now) // it has its answer
+			sh.answered(e, c, now)
 		}
+		return
+	}
+	if !c.Redeems.IsZero() {
+		if sh.redeem(e, c, a, now, t) {
+			return
+		}
+	}
+	if l := e.taker(c.Token); l != nil {
+		l.from.sought = true
+		if c.Place > 0 && c.Redeems.IsZero() {
+			l.from.stands = c.Place
+		}
+		e.waitsFor(l, a, now)
 		return
 	}
 	p := sh.place(e, c.Token, now)
 	if c.Mode != dibs.Reserve && e.turn(p) {
 		if p != nil {
 			e.queue.remove(p)
-			p.maxAge, p.reserved, p.called = 0, false, false
+			p.maxAge, p.reserved, p.called, p.sought = 0, false, false, false
 		} else {
 			p = sh.newAttempt()
 		}
-		p.adopt(c)
-		sh.grant(e, p, now.after(c.TTL), now, t)
-		sh.takeUp(e)
-		granted(a, p)
-		sh.handOver(e, now)
+		sh.take(e, p, c, a, now, t)
 		return
 	}
 	if p == nil && c.Mode != dibs.Try {
@@ -65,8 +74,8 @@ func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t tim
 			a.Err = errQueueFull
 			return
 		}
-	} else if p != nil && (c.Mode != dibs.Try || c.Place > 0) {
-		p.until = now.after(c.Place)
+	} else if p != nil && (c.Mode != dibs.Try || c.Place > 0 && c.Redeems.IsZero()) {
+		p.stands, p.until = c.Place, now.after(c.Place)
 		e.queue.stands(p)
 	}
 	if c.Mode != dibs.Try {
@@ -79,6 +88,44 @@ func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t tim
 	e.waits(p, a, now)
 }
 
+// take grants the key to a token that asks, as a lease that is in no list yet.
+func (sh *shard) take(e *entry, l *attempt, c *dibs.Claim, a *dibs.Answer, now instant, t time.Time) {
+	l.adopt(c)
+	sh.grant(e, l, now.after(c.TTL), now, t)
+	e.takeUp(l, sh.store)
+	granted(a, l)
+	sh.handOver(e, now)
+}
+
+// redeem answers a claim from a reserved place. It reports false, and does
+// nothing, when there is no such place.
+func (sh *shard) redeem(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t time.Time) bool {
+	if l := e.taker(c.Redeems); l != nil {
+		l.from.sought = true
+		e.waitsFor(l, a, now)
+		return true
+	}
+	p := sh.place(e, c.Redeems, now)
+	if p == nil || !p.reserved {
+		return false
+	}
+	if !e.turn(p) {
+		e.waits(p, a, now)
+		return true
+	}
+	e.queue.remove(p)
+	if own := sh.place(e, c.Token, now); own != nil {
+		e.queue.remove(own)
+		sh.drop(own)
+	} else {
+		sh.giveUpTaken(e, c.Token)
+	}
+	l := sh.newAttempt()
+	l.from = p
+	sh.take(e, l, c, a, now, t)
+	return true
+}
+
 // look answers what Try would find, and changes nothing.
 func (sh *shard) look(e *entry, c *dibs.Claim, a *dibs.Answer, now instant) {
 	if e.holder(c.Token) != nil {
@@ -88,11 +135,14 @@ func (sh *shard) look(e *entry, c *dibs.Claim, a *dibs.Answer, now instant) {
 	if e.refuses(c, a, now) {
 		return
 	}
-	var p *attempt
-	if e.queue != nil {
-		if p = e.queue.find(c.Token); p != nil && p.until <= now {
-			p = nil
-		}
+	l := e.taker(c.Redeems)
+	p := e.standing(c.Redeems, now)
+	if l == nil && (p == nil || !p.reserved) {
+		l, p = e.taker(c.Token), e.standing(c.Token, now)
+	}
+	if l != nil {
+		e.waitsFor(l, a, now)
+		return
 	}
 	if !e.agreed() || e.turn(p) {
 		a.State = dibs.Free
@@ -108,19 +158,20 @@ func (sh *shard) again(e *entry, l *attempt, c *dibs.Claim, a *dibs.Answer, now 
 		if l.offered {
 			l.adopt(c)
 			l.offered = false
-			sh.takeUp(e)
+			e.takeUp(l, sh.store)
 		}
 		e.prolong(l, now.after(c.TTL))
 	case l.offered:
-		// Its turn came and it wants to keep the place instead: it is the
-		// first, as before the offer.
+		// Its turn came and it wants to keep the place instead: it stands where
+		// it did before the offer.
 		e.removeLease(l)
 		if n := len(l.inherited); n > 0 {
 			sh.store.take(-n)
 		}
-		*l = attempt{token: l.token, until: now.after(c.Place), maxAge: c.MaxAge, reserved: true, called: true}
+		*l = attempt{token: l.token, seq: l.seq, stands: c.Place, until: now.after(c.Place), maxAge: c.MaxAge, reserved: true}
 		l.adopt(c)
-		sh.queueOf(e).joinFirst(l)
+		sh.queueOf(e).rejoin(l)
+		l.called = l == e.queue.first()
 		e.waits(l, a, now)
 		return
 	}
@@ -173,6 +224,45 @@ func (sh *shard) place(e *entry, t dibs.Token, now instant) *attempt {
 	return p
 }
 
+// standing returns the token's place if it has not run out, and changes nothing.
+func (e *entry) standing(t dibs.Token, now instant) *attempt {
+	if e.queue != nil && !t.IsZero() {
+		if p := e.queue.find(t); p != nil && p.until > now {
+			return p
+		}
+	}
+	return nil
+}
+
+// answered gives up the places of a claim that has its answer: its own, and the
+// one that it is made from.
+func (sh *shard) answered(e *entry, c *dibs.Claim, now instant) {
+	left := false
+	for _, t := range [...]dibs.Token{c.Token, c.Redeems} {
+		if p := sh.place(e, t, now); p != nil && (t == c.Token || p.reserved) {
+			e.queue.remove(p)
+			sh.drop(p)
+			left = true
+		}
+	}
+	if left {
+		sh.handOver(e, now)
+	}
+}
+
+// giveUpTaken gives up the token's place that a lease has taken, and reports
+// whether there was one.
+func (sh *shard) giveUpTaken(e *entry, t dibs.Token) bool {
+	l := e.taker(t)
+	if l == nil {
+		return false
+	}
+	e.untake(l)
+	sh.drop(l.from)
+	l.from = nil
+	return true
+}
+
 // leave takes the token out of the queue and reports whether it was there.
 func (sh *shard) leave(e *entry, t dibs.Token, now instant) bool {
 	p := sh.place(e, t, now)
@@ -196,8 +286,9 @@ func (sh *shard) join(e *entry, c *dibs.Claim, now instant) *attempt {
 		}
 	}
 	p := sh.newAttempt()
-	p.token = c.Token
-	p.until = now.after(c.Place)
+	sh.seq++
+	p.token, p.seq = c.Token, sh.seq
+	p.stands, p.until = c.Place, now.after(c.Place)
 	q.join(p)
 	return p
 }
@@ -239,10 +330,34 @@ func granted(a *dibs.Answer, l *attempt) {
 
 // waits answers a token whose turn has not come; p is its place, if it has one.
 func (e *entry) waits(p *attempt, a *dibs.Answer, now instant) {
-	a.State = dibs.Held
-	a.Left = e.left(p, now)
 	a.Queued = p != nil
+	position := 0
+	switch {
+	case p != nil:
+		position = p.position
+	case e.queue != nil:
+		position = len(e.queue.places)
+	}
+	e.waitsAt(position, p, a, now)
+	if p != nil {
+		a.Ahead = min(a.Ahead, e.queue.waiting-1)
+	}
+}
+
+// waitsFor answers a token whose place a lease has taken.
+func (e *entry) waitsFor(l *attempt, a *dibs.Answer, now instant) {
+	a.Queued = true
+	position := 0
 	if e.queue != nil {
-		a.Ahead = e.queue.ahead(p)
+		position = e.queue.after(l.from.seq)
+	}
+	e.waitsAt(position, l, a, now)
+}
+
+func (e *entry) waitsAt(position int, p *attempt, a *dibs.Answer, now instant) {
+	a.State = dibs.Held
+	a.Left = e.left(position, p, now)
+	if e.queue != nil {
+		a.Ahead = e.queue.ahead(position)
 	}
 }

@@ -26,6 +26,7 @@ type entry struct {
 
 	permits   int32 // what holders and places agreed on
 	held      int32 // how many leases there are
+	taken     int32 // how many of them have taken a place
 	abandoned int32 // how many leases in a row were
 	slot      int16 // 1 + its slot of the wheel; 0 when it is in none
 	ns        uint8 // how much of name is the namespace
@@ -44,18 +45,23 @@ type attempt struct {
 	until instant // when the place or the lease runs out, or did
 
 	// While it has a place.
-	position int // in queue.places
+	seq      uint64        // rises from place to place; those that stand again keep it
+	position int           // in queue.places
+	stands   time.Duration // how long, from when it is asked for
 	maxAge   time.Duration
 	reserved bool // it is not granted in its absence
 	called   bool // a reserved place that was told that its turn has come
+	sought   bool // while a lease had taken it, others claimed from it
 
 	// From the grant on.
 	fence     uint64
 	number    int // 1 + how many were abandoned in a row before it
 	since     instant
-	offered   bool   // it has yet to confirm
-	progress  []byte // saved by this holder; never written to
-	inherited []byte // saved by those that abandoned the key before
+	offered   bool     // it has yet to confirm
+	progress  []byte   // saved by this holder; never written to
+	inherited []byte   // saved by those that abandoned the key before
+	told      *attempt // the abandoned one, which it took up; inherited is its progress
+	from      *attempt // the reserved place that it has taken
 }
 
 // record is what a finished holder left behind.
@@ -95,10 +101,32 @@ const manyHolders = 16
 // holder returns the token's lease, also one on offer.
 func (e *entry) holder(t dibs.Token) *attempt {
 	if e.byToken != nil {
-		return e.byToken[t]
+		if a := e.byToken[t]; a != nil && a.token == t {
+			return a
+		}
+		return nil
 	}
 	for a := e.leases; a != nil; a = a.next {
 		if a.token == t {
+			return a
+		}
+	}
+	return nil
+}
+
+// taker returns the lease that has taken the token's place.
+func (e *entry) taker(t dibs.Token) *attempt {
+	switch {
+	case e.taken == 0:
+		return nil
+	case e.byToken != nil:
+		if a := e.byToken[t]; a != nil && a.token != t {
+			return a
+		}
+		return nil
+	}
+	for a := e.leases; a != nil; a = a.next {
+		if a.from != nil && a.from.token == t {
 			return a
 		}
 	}
@@ -118,14 +146,26 @@ func (e *entry) addLease(a *attempt) {
 	} else {
 		e.soonest = min(e.soonest, a.until)
 	}
+	if a.from != nil {
+		e.taken++
+	}
 	switch {
 	case e.byToken != nil:
-		e.byToken[a.token] = a
+		e.index(a)
 	case e.held > manyHolders:
 		e.byToken = make(map[dibs.Token]*attempt, 2*manyHolders)
 		for a := e.leases; a != nil; a = a.next {
-			e.byToken[a.token] = a
+			e.index(a)
 		}
+	}
+}
+
+// index lets a lease be found by its token, and by that of the place that it
+// has taken. No token is both: one that holds the key has no place.
+func (e *entry) index(a *attempt) {
+	e.byToken[a.token] = a
+	if a.from != nil {
+		e.byToken[a.from.token] = a
 	}
 }
 
@@ -141,12 +181,21 @@ func (e *entry) removeLease(a *attempt) {
 	}
 	a.prev, a.next = nil, nil
 	e.held--
+	if a.from != nil {
+		e.untake(a)
+	}
 	if e.byToken != nil {
 		delete(e.byToken, a.token)
 		if e.held == 0 {
 			e.byToken = nil
 		}
 	}
+}
+
+// untake is called when a lease is to have its place no more.
+func (e *entry) untake(a *attempt) {
+	e.taken--
+	delete(e.byToken, a.from.token)
 }
 
 // prolong makes a lease last until then.
@@ -181,10 +230,10 @@ func (r *record) accepts(maxAge time.Duration, now instant) bool {
 	return r != nil && maxAge > 0 && r.written.until(now) <= maxAge
 }
 
-// left returns the time until the first lease or place in the way can run out,
-// for the token with that place, or for one without if it is nil. With many in
-// the way it may be less, never more than what those in front have.
-func (e *entry) left(a *attempt, now instant) time.Duration {
+// left returns the time until the first lease, or place in front of that
+// position in the queue, can run out. With many in the way it may be less, never
+// more than what those in front have. When nothing is, it is what a has left.
+func (e *entry) left(position int, a *attempt, now instant) time.Duration {
 	first := never
 	if e.held <= manyHolders {
 		for l := e.leases; l != nil; l = l.next {
@@ -194,7 +243,7 @@ func (e *entry) left(a *attempt, now instant) time.Duration {
 		first = e.soonest
 	}
 	if e.queue != nil {
-		first = min(first, e.queue.firstEnd(a, now))
+		first = min(first, e.queue.firstEnd(position, now))
 	}
 	if first == never && a != nil {
 		first = a.until // nothing is in its way but its reservation

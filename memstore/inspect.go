@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"time"
@@ -193,8 +194,8 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 	if err := s.usableFor(ctx, key); err != nil {
 		return false, err
 	}
-	if retention < shortest {
-		return false, tooShort("retention", retention)
+	if retention < dibs.MinDuration {
+		return false, fmt.Errorf("memstore: the retention is %v; it must be at least %v", retention, dibs.MinDuration)
 	}
 	for {
 		resolved, err := s.resolve(key, id, data, retention)

@@ -63,6 +63,7 @@ func (sh *shard) runOut(e *entry, now instant) {
 			sh.drop(a)
 		default:
 			e.removeLease(a)
+			sh.standAgain(e, a, a.until, now)
 			sh.abandon(e, a, a.until)
 		}
 		a = next
@@ -77,10 +78,9 @@ func (sh *shard) abandon(e *entry, a *attempt, then instant) {
 	a.until = then
 	if a.progress == nil {
 		a.progress = a.inherited // what it did not add to, it passes on
-	} else {
-		sh.store.take(-len(a.inherited))
+		sh.store.bytes.Add(int64(len(a.progress)))
 	}
-	a.inherited = nil
+	sh.disinherit(a)
 	if last := e.lost; last != nil && last.until > then {
 		sh.drop(a)
 	} else {
@@ -96,6 +96,32 @@ func (sh *shard) abandon(e *entry, a *attempt, then instant) {
 			}
 		}
 	}
+}
+
+// undo ends a lease, which is in no list any more, as if it had not been granted.
+func (sh *shard) undo(e *entry, l *attempt) {
+	if e.lost == nil && e.abandoned > 0 && l.told != nil {
+		// Nobody came to a good end meanwhile, nor to a bad one.
+		e.lost = l.told
+		l.told, l.inherited = nil, nil
+	}
+	sh.drop(l)
+}
+
+// standAgain puts the place that a lease had taken, which ended then, back where
+// it was.
+func (sh *shard) standAgain(e *entry, l *attempt, then, now instant) {
+	p := l.from
+	if p == nil {
+		return
+	}
+	l.from = nil
+	p.until, p.called = then.after(p.stands), false
+	if p.until <= now {
+		sh.drop(p)
+		return
+	}
+	sh.queueOf(e).rejoin(p)
 }
 
 // clean forgets what was abandoned: somebody came to a good end, or it is long
@@ -158,9 +184,19 @@ func (sh *shard) grant(e *entry, a *attempt, until, now instant, t time.Time) {
 
 // takeUp is called when a holder knows of its grant: what was abandoned before
 // is now its business.
-func (sh *shard) takeUp(e *entry) {
+func (e *entry) takeUp(l *attempt, s *Store) {
 	if e.lost != nil {
-		sh.drop(e.lost)
-		e.lost = nil
+		s.take(-len(l.inherited)) // it is told's, and counted there
+		l.told, e.lost = e.lost, nil
 	}
+}
+
+// disinherit takes from an attempt what it was told of those before it.
+func (sh *shard) disinherit(a *attempt) {
+	if a.told != nil {
+		sh.drop(a.told)
+	} else {
+		sh.store.take(-len(a.inherited))
+	}
+	a.told, a.inherited = nil, nil
 }

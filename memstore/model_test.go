@@ -12,6 +12,7 @@ import (
 // predicted but must rise.
 type model struct {
 	permits   int
+	seq       int
 	leases    []mlease
 	queue     []mplace
 	gone      *mlease
@@ -26,10 +27,14 @@ type mlease struct {
 	offered  bool
 	progress []byte
 	heritage []byte
+	told     *mlease // whom heritage is from
+	seq      int     // of the place it had
+	from     *mplace // which it took, and may have to give back
 }
 
 type mplace struct {
 	c    dibs.Claim
+	seq  int
 	ends time.Time
 }
 
@@ -62,6 +67,7 @@ func (m *model) pass(now time.Time) {
 				m.leases = slices.Delete(m.leases, i, i+1)
 				i--
 				if !l.offered {
+					m.back(l, l.ends)
 					m.abandon(l)
 				}
 			}
@@ -84,6 +90,27 @@ func (m *model) abandon(l mlease) {
 	m.gone = &l
 }
 
+// back puts a place that a lease had taken back, in its order.
+func (m *model) back(l mlease, at time.Time) {
+	if l.from == nil {
+		return
+	}
+	p := *l.from
+	p.ends = at.Add(p.c.Place)
+	m.queue = append(m.queue, p)
+	slices.SortFunc(m.queue, func(p, q mplace) int { return p.seq - q.seq })
+}
+
+// taken returns the lease that has the token's place.
+func (m *model) taken(t dibs.Token) *mlease {
+	for i := range m.leases {
+		if p := m.leases[i].from; p != nil && p.c.Token == t {
+			return &m.leases[i]
+		}
+	}
+	return nil
+}
+
 func (m *model) clean()        { m.abandoned, m.gone = 0, nil }
 func (m *model) unknown() bool { return m.gone != nil && m.gone.c.AtMostOnce }
 
@@ -98,17 +125,27 @@ func (m *model) offer(at time.Time) {
 			continue
 		}
 		p.c.TTL = dibs.Turn
-		m.grant(p.c, at)
-		m.leases[len(m.leases)-1].offered = true
+		l := m.grant(p.c, at)
+		l.offered, l.seq = true, p.seq
 	}
 }
 
-func (m *model) grant(c dibs.Claim, at time.Time) {
+func (m *model) grant(c dibs.Claim, at time.Time) *mlease {
 	l := mlease{c: c, attempt: m.abandoned + 1, ends: at.Add(c.TTL)}
 	if m.gone != nil {
 		l.heritage = m.gone.progress
 	}
 	m.leases = append(m.leases, l)
+	return &m.leases[len(m.leases)-1]
+}
+
+// take grants to one who asks.
+func (m *model) take(c dibs.Claim, from *mplace, now time.Time) dibs.Answer {
+	l := m.grant(c, now)
+	l.from, l.told, m.gone = from, m.gone, nil
+	a := dibs.Answer{State: dibs.Granted, Attempt: l.attempt, Progress: l.heritage}
+	m.offer(now)
+	return a
 }
 
 func (m *model) lease(t dibs.Token) *mlease {
@@ -155,10 +192,10 @@ func (m *model) claim(c dibs.Claim, now time.Time) dibs.Answer {
 		slices.ContainsFunc(m.leases, func(l mlease) bool { return l.c.Fingerprint.Differs(c.Fingerprint) })
 	switch {
 	case differs:
-		m.leave(c.Token, now)
+		m.answered(c, now)
 		return dibs.Answer{State: dibs.Mismatch}
 	case accepted:
-		m.leave(c.Token, now)
+		m.answered(c, now)
 		return dibs.Answer{State: dibs.Done, Record: dibs.Record{
 			Data: []byte(m.record.data), Age: now.Sub(m.record.written), Left: m.record.ends.Sub(now),
 		}}
@@ -168,23 +205,58 @@ func (m *model) claim(c dibs.Claim, now time.Time) dibs.Answer {
 	return m.wait(c, now)
 }
 
+// answered drops the places of one who has its answer.
+func (m *model) answered(c dibs.Claim, now time.Time) {
+	m.queue = slices.DeleteFunc(m.queue, func(p mplace) bool {
+		return p.c.Token == c.Token || p.c.Token == c.Redeems && p.c.Mode == dibs.Reserve
+	})
+	m.offer(now)
+}
+
 func (m *model) again(l *mlease, c dibs.Claim, now time.Time) dibs.Answer {
 	switch {
 	case c.Mode != dibs.Reserve:
 		l.ends = now.Add(c.TTL)
 		if l.offered {
 			l.c, l.offered = c, false
-			m.gone = nil
+			l.told, m.gone = m.gone, nil
 		}
 	case l.offered:
+		p := mplace{c, l.seq, now.Add(c.Place)}
+		ahead := 0
+		for ahead < len(m.queue) && m.queue[ahead].seq < p.seq {
+			ahead++
+		}
 		m.leases = slices.DeleteFunc(m.leases, func(l mlease) bool { return l.c.Token == c.Token })
-		m.queue = slices.Insert(m.queue, 0, mplace{c, now.Add(c.Place)})
-		return dibs.Answer{State: dibs.Held, Queued: true}
+		m.queue = slices.Insert(m.queue, ahead, p)
+		return dibs.Answer{State: dibs.Held, Queued: true, Ahead: ahead}
 	}
 	return dibs.Answer{State: dibs.Granted, Attempt: l.attempt, Progress: l.heritage}
 }
 
 func (m *model) wait(c dibs.Claim, now time.Time) dibs.Answer {
+	if l := m.taken(c.Redeems); l != nil {
+		return m.behind(l)
+	}
+	if i := m.place(c.Redeems); i >= 0 && m.queue[i].c.Mode == dibs.Reserve {
+		if i > 0 || len(m.leases) == m.permits {
+			return dibs.Answer{State: dibs.Held, Ahead: i, Queued: true}
+		}
+		p := m.queue[0]
+		m.queue = slices.DeleteFunc(m.queue[1:], func(p mplace) bool { return p.c.Token == c.Token })
+		if l := m.taken(c.Token); l != nil {
+			l.from = nil
+		}
+		return m.take(c, &p, now)
+	}
+	if l := m.taken(c.Token); l != nil {
+		if c.Place > 0 && c.Redeems.IsZero() {
+			p := *l.from
+			p.c.Place = c.Place
+			l.from = &p
+		}
+		return m.behind(l)
+	}
 	i := m.place(c.Token)
 	ahead := i
 	if i < 0 {
@@ -192,21 +264,27 @@ func (m *model) wait(c dibs.Claim, now time.Time) dibs.Answer {
 	}
 	if c.Mode != dibs.Reserve && ahead == 0 && len(m.leases) < m.permits {
 		m.queue = m.queue[i+1:]
-		m.grant(c, now)
-		m.gone = nil
-		l := m.leases[len(m.leases)-1]
-		m.offer(now)
-		return dibs.Answer{State: dibs.Granted, Attempt: l.attempt, Progress: l.heritage}
+		return m.take(c, nil, now)
 	}
 	switch {
 	case i < 0 && c.Mode == dibs.Try:
 		return dibs.Answer{State: dibs.Held, Ahead: ahead}
 	case i < 0:
-		m.queue = append(m.queue, mplace{c, now.Add(c.Place)})
-	case c.Mode == dibs.Try && c.Place > 0:
-		m.queue[i].ends = now.Add(c.Place)
+		m.seq++
+		m.queue = append(m.queue, mplace{c, m.seq, now.Add(c.Place)})
+	case c.Mode == dibs.Try && c.Place > 0 && c.Redeems.IsZero():
+		m.queue[i].c.Place, m.queue[i].ends = c.Place, now.Add(c.Place)
 	case c.Mode != dibs.Try:
-		m.queue[i] = mplace{c, now.Add(c.Place)}
+		m.queue[i] = mplace{c, m.queue[i].seq, now.Add(c.Place)}
+	}
+	return dibs.Answer{State: dibs.Held, Ahead: ahead, Queued: true}
+}
+
+// behind answers one whose place a lease has.
+func (m *model) behind(l *mlease) dibs.Answer {
+	ahead := 0
+	for ahead < len(m.queue) && m.queue[ahead].seq < l.from.seq {
+		ahead++
 	}
 	return dibs.Answer{State: dibs.Held, Ahead: ahead, Queued: true}
 }
@@ -234,6 +312,10 @@ func (m *model) settle(x dibs.Settlement, now time.Time) error {
 		return dibs.ErrLost
 	}
 	if l == nil {
+		if l := m.taken(x.Token); l != nil {
+			l.from = nil
+			return nil
+		}
 		if !m.leave(x.Token, now) {
 			return dibs.ErrLost
 		}
@@ -245,7 +327,13 @@ func (m *model) settle(x dibs.Settlement, now time.Time) error {
 	case ended.offered:
 	case x.Outcome == dibs.Abandon:
 		ended.ends = now
+		m.back(ended, now)
 		m.abandon(ended)
+	case x.Outcome == dibs.Undo:
+		m.back(ended, now)
+		if m.gone == nil && m.abandoned > 0 {
+			m.gone = ended.told
+		}
 	default:
 		m.clean()
 	}

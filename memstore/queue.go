@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -41,14 +42,9 @@ func (q *queue) find(t dibs.Token) *attempt {
 	return nil
 }
 
-// ahead returns how many places at most come before a's, or before a new one
-// if a is nil. It is 0 only for the first.
-func (q *queue) ahead(a *attempt) int {
-	if a == nil {
-		return q.waiting
-	}
-	return min(a.position-q.head, q.waiting-1)
-}
+// ahead returns how many places at most come before a position. It is 0 only
+// for that of the first.
+func (q *queue) ahead(position int) int { return min(position-q.head, q.waiting) }
 
 // join adds a place at the end.
 func (q *queue) join(a *attempt) {
@@ -60,26 +56,38 @@ func (q *queue) join(a *attempt) {
 	q.added(a)
 }
 
-// joinFirst adds a place at the front.
-func (q *queue) joinFirst(a *attempt) {
+// rejoin adds a place where it was, before those that came after it.
+func (q *queue) rejoin(a *attempt) {
 	if q.waiting == 0 {
 		q.join(a)
 		return
 	}
-	if q.head == 0 {
-		q.places = append(q.places, nil)
-		copy(q.places[1:], q.places)
-		for i, a := range q.places[1:] {
-			if a != nil {
-				a.position = i + 1
+	i := q.after(a.seq)
+	switch {
+	case i > 0 && (i == q.head || q.places[i-1] == nil):
+		i-- // a gap, most likely its own
+	default:
+		q.places = slices.Insert(q.places, i, nil)
+		for j, b := range q.places[i+1:] {
+			if b != nil {
+				b.position = i + 1 + j
 			}
 		}
-		q.head = 1
 	}
-	q.head--
-	a.position = q.head
-	q.places[q.head] = a
+	q.head = min(q.head, i)
+	a.position = i
+	q.places[i] = a
 	q.added(a)
+}
+
+// after returns the position from which on the places came after the one with
+// that seq. It is for those near the front, where a redeemed place was.
+func (q *queue) after(seq uint64) int {
+	i := q.head
+	for i < len(q.places) && (q.places[i] == nil || q.places[i].seq < seq) {
+		i++
+	}
+	return i
 }
 
 func (q *queue) added(a *attempt) {
@@ -175,15 +183,10 @@ func (q *queue) removeAll(match func(*attempt) bool, drop func(*attempt)) {
 // so far back that it is not among them changes nothing soon.
 const looked = 64
 
-// firstEnd returns when the first of the places before a's runs out, or of all
-// if a is nil.
-func (q *queue) firstEnd(a *attempt, now instant) instant {
-	end := len(q.places)
-	if a != nil {
-		end = a.position
-	}
+// firstEnd returns when the first of the places before a position runs out.
+func (q *queue) firstEnd(position int, now instant) instant {
 	first := never
-	for _, p := range q.places[q.head:min(end, q.head+looked)] {
+	for _, p := range q.places[q.head:min(position, q.head+looked)] {
 		if p != nil && p.until > now {
 			first = min(first, p.until)
 		}

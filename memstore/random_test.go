@@ -63,7 +63,7 @@ func schedule(t *testing.T, seed uint64) {
 	for i := range 1 + w.IntN(2) {
 		k := dibs.Key{Namespace: "n", Name: fmt.Sprint("key ", i)}
 		w.keys = append(w.keys, k)
-		w.models[k] = &model{permits: 1 + w.IntN(4)/2*w.IntN(3)}
+		w.models[k] = &model{permits: []int{1, 1, 1, 2, 3, 30}[w.IntN(6)]}
 	}
 	// Few tokens meet often; many make a long queue.
 	for range []int{3, 6, 60}[w.IntN(3)] {
@@ -111,7 +111,7 @@ func (w *walker) step(k dibs.Key) {
 		w.ok(w.s.Renew(ctx, []dibs.Renewal{r}, errs))
 		w.same("renew", errs[0], m.renew(r, now))
 	case n < 94:
-		x := dibs.Settlement{Key: k, Token: token, Outcome: dibs.Outcome(w.IntN(3))}
+		x := dibs.Settlement{Key: k, Token: token, Outcome: dibs.Outcome(w.IntN(4))}
 		if x.Outcome == dibs.Keep {
 			x.Data, x.Retention = fmt.Append(nil, w.Uint32()), w.length()
 		}
@@ -141,11 +141,14 @@ func (w *walker) step(k dibs.Key) {
 
 func (w *walker) claim(k dibs.Key, m *model, token dibs.Token, now time.Time) {
 	c := dibs.Claim{
-		Key: k, Token: token, Mode: []dibs.Mode{dibs.Try, dibs.Queue, dibs.Queue, dibs.Reserve, dibs.Look}[w.IntN(5)],
+		Key: k, Token: token, Mode: []dibs.Mode{dibs.Try, dibs.Try, dibs.Queue, dibs.Queue, dibs.Reserve, dibs.Reserve, dibs.Look}[w.IntN(7)],
 		TTL: w.length(), Place: w.length(), Permits: m.permits,
 	}
 	if c.Mode == dibs.Try && w.IntN(2) == 0 {
 		c.Place = 0
+	}
+	if other := w.tokens[w.IntN(len(w.tokens))]; other != token && (c.Mode == dibs.Try || c.Mode == dibs.Look) && w.IntN(4) > 0 {
+		c.Redeems = other
 	}
 	if w.IntN(3) == 0 {
 		c.MaxAge = w.length()

@@ -66,7 +66,7 @@ func (sh *shard) end(e *entry, x *dibs.Settlement, now instant) error {
 		sh.drop(l)
 		sh.handOver(e, now)
 		return nil
-	case sh.leave(e, x.Token, now):
+	case sh.giveUpTaken(e, x.Token), sh.leave(e, x.Token, now):
 		return nil
 	}
 	return dibs.ErrLost
@@ -80,9 +80,14 @@ func (sh *shard) endLease(e *entry, l *attempt, x *dibs.Settlement, now instant)
 		}
 	}
 	e.removeLease(l)
-	if x.Outcome == dibs.Abandon {
+	switch x.Outcome {
+	case dibs.Abandon:
+		sh.standAgain(e, l, now, now)
 		sh.abandon(e, l, now)
-	} else {
+	case dibs.Undo:
+		sh.standAgain(e, l, now, now)
+		sh.undo(e, l)
+	default:
 		sh.clean(e)
 		sh.drop(l)
 	}

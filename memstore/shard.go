@@ -22,6 +22,7 @@ type shard struct {
 
 	wheel wheel
 	woken []dibs.Token // to be told after this step
+	seq   uint64       // of the last place
 
 	entries  free[entry]
 	attempts free[attempt]
@@ -138,10 +139,20 @@ func (sh *shard) newAttempt() *attempt {
 	return new(attempt)
 }
 
-// drop is the end of an attempt that is in no list any more.
+// drop is the end of an attempt that is in no list any more, and of the place
+// that it had taken, if any.
 func (sh *shard) drop(a *attempt) {
-	if n := len(a.progress) + len(a.inherited); n > 0 {
+	if a.told != nil || a.inherited != nil {
+		sh.disinherit(a)
+	}
+	if n := len(a.progress); n > 0 {
 		sh.store.take(-n)
+	}
+	if a.from != nil {
+		sh.drop(a.from)
+	}
+	if a.sought {
+		sh.wake(a.token) // those who claim from the place find out that there is none
 	}
 	*a = attempt{}
 	sh.attempts.put(a)

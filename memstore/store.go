@@ -82,7 +82,7 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	now := instant(t.Sub(s.started))
 	for i := range claims {
 		c, a := &claims[i], &answers[i]
-		if a.Err = validateClaim(c); a.Err != nil {
+		if a.Err = c.Validate(); a.Err != nil {
 			continue
 		}
 		hash := s.hash(c.Key)
@@ -109,7 +109,7 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 	now := s.now()
 	for i := range renewals {
 		r := &renewals[i]
-		if errs[i] = validateRenewal(r); errs[i] != nil {
+		if errs[i] = r.Validate(); errs[i] != nil {
 			continue
 		}
 		hash := s.hash(r.Key)
@@ -135,7 +135,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 	now := s.now()
 	for i := range settlements {
 		x := &settlements[i]
-		if errs[i] = validateSettlement(x); errs[i] != nil {
+		if errs[i] = x.Validate(); errs[i] != nil {
 			continue
 		}
 		hash := s.hash(x.Key)

@@ -1,0 +1,14 @@
+package memstore
+
+import (
+	"fmt"
+
+	"github.com/dibs-go/dibs"
+)
+
+// The limits of Options, as an element's own error.
+var (
+	errTooManyKeys = fmt.Errorf("memstore: MaxKeys is reached: %w", dibs.ErrFull)
+	errQueueFull   = fmt.Errorf("memstore: MaxWaiters of this key is reached: %w", dibs.ErrFull)
+	errNoBytes     = fmt.Errorf("memstore: MaxBytes is reached: %w", dibs.ErrFull)
+)
