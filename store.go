@@ -171,7 +171,8 @@ type Answer struct {
 	Err error
 
 	// Granted: the fencing token. It rises with every grant of a key, also
-	// across a loss of the store's data.
+	// across a loss of the store's data. Held, from a GrantNotifier: no grant of
+	// the key before this answer has a higher one.
 	Fence uint64
 	// Granted: 1 + how many leases of this key in a row were abandoned before
 	// this one.
@@ -257,6 +258,22 @@ type Notifier interface {
 	// come, and, if others claimed from it while a lease had it, when that ends.
 	// stop ends that.
 	Notify(wake func(Token)) (stop func())
+}
+
+// GrantNotifier is a Notifier whose wake-ups can be the grant itself, so that a
+// waiter need not ask once more. Its Answers that are Held have a Fence: no
+// grant of the key before them has a higher one.
+//
+// A grant that is told is a lease of one Turn from the moment it was made, and is
+// renewed and settled as any other; one that runs out was abandoned. It may be
+// told late: it counts only if its fence is higher than that of the last answer
+// to the token, and it was made after that was asked for.
+type GrantNotifier interface {
+	Notifier
+
+	// NotifyGrants is Notify for those who can take a grant. The Answer's State
+	// is Granted, or zero when the token should ask again.
+	NotifyGrants(wake func(Token, Answer)) (stop func())
 }
 
 // Batcher is implemented by stores for which the default batching is wrong.

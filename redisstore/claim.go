@@ -1,0 +1,228 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/rueidis"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Claim implements dibs.Store: one round trip, and one more for the first claim
+// of a process that has to wait, which has to listen first.
+func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	deaf, err := s.claim(ctx, claims, answers, func(int) bool { return true })
+	if err != nil || len(deaf) == 0 {
+		return err
+	}
+	// Some wait, and nobody listens for them yet. They have their places, so a
+	// failure here only means that they find out by asking.
+	heard := make(map[string]bool, len(deaf))
+	for group := range deaf {
+		heard[group] = s.ears.listen(ctx, group)
+	}
+	_, err = s.claim(ctx, claims, answers, func(i int) bool {
+		return answers[i].State == dibs.Held && answers[i].Queued && heard[s.names.group(claims[i].Key)]
+	})
+	return err
+}
+
+// claim asks for the claims that are meant, and returns the groups in which one
+// waits without being listened for.
+func (s *Store) claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer, meant func(int) bool) (deaf map[string]bool, err error) {
+	key := func(i int) (dibs.Key, bool) {
+		if !meant(i) {
+			return dibs.Key{}, false
+		}
+		answers[i] = dibs.Answer{Err: claims[i].Validate()}
+		return claims[i].Key, answers[i].Err == nil
+	}
+	all := s.batches(len(claims), key, []string{"", s.ears.tells(), s.names.sharded(), strconv.Itoa(s.options.MaxWaiters)})
+	if len(all) == 0 {
+		return nil, nil
+	}
+	for _, b := range all {
+		channel := s.ears.channel(b.group)
+		b.call.args[0] = channel
+		for _, i := range b.indexes {
+			b.call.args = appendClaim(b.call.args, &claims[i])
+		}
+	}
+	err = s.run(ctx, claimScript, all, func(i int, m *rueidis.RedisMessage) error {
+		return readAnswer(&answers[i], m)
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.refuseUnacknowledged(ctx, all, claims, answers)
+	for _, b := range all {
+		if b.call.args[0] != "" {
+			continue
+		}
+		for _, i := range b.indexes {
+			if answers[i].State == dibs.Held && answers[i].Queued && claims[i].Mode <= dibs.Queue {
+				if deaf == nil {
+					deaf = make(map[string]bool)
+				}
+				deaf[b.group] = true
+			}
+		}
+	}
+	return deaf, nil
+}
+
+// appendClaim appends the arguments of one claim; see lua/claim.lua.
+func appendClaim(args []string, c *dibs.Claim) []string {
+	once := "0"
+	if c.AtMostOnce {
+		once = "1"
+	}
+	return append(args,
+		strconv.Itoa(int(c.Mode)),
+		string(c.Token[:]),
+		strconv.FormatInt(micros(c.TTL), 10),
+		strconv.FormatInt(micros(c.Place), 10),
+		strconv.Itoa(c.Permits),
+		fingerprint(&c.Fingerprint),
+		strconv.FormatInt(micros(c.MaxAge), 10),
+		once,
+		c.Owner.String(),
+		redeems(&c.Redeems),
+	)
+}
+
+func fingerprint(f *dibs.Fingerprint) string {
+	if f.IsZero() {
+		return ""
+	}
+	return string(f[:])
+}
+
+func redeems(t *dibs.Token) string {
+	if t.IsZero() {
+		return ""
+	}
+	return string(t[:])
+}
+
+// The states as lua/claim.lua answers them. They are the script's own numbers,
+// which outlive a change of the contract's.
+const (
+	failed = iota
+	granted
+	held
+	free
+	done
+	mismatch
+	permitsDiffer
+	unknown
+)
+
+// readAnswer reads one claim's answer. The error is one of the call.
+func readAnswer(a *dibs.Answer, m *rueidis.RedisMessage) error {
+	f, err := fields(m)
+	if err != nil {
+		return err
+	}
+	switch state := f.int(); state {
+	case failed:
+		why := f.text()
+		if why == "" {
+			a.Err = fmt.Errorf("%w: too many wait for the key", dibs.ErrFull)
+			return nil
+		}
+		a.Err, err = element(why)
+		return err
+	case granted:
+		a.State = dibs.Granted
+		a.Fence, a.Attempt = uint64(f.int()), int(f.int())
+		if f.more() {
+			a.Progress = f.bytes()
+		}
+	case held:
+		a.State = dibs.Held
+		a.Left, a.Ahead, a.Queued = duration(f.int()), int(f.int()), f.int() == 1
+		a.Fence = uint64(f.int())
+	case free:
+		a.State = dibs.Free
+	case done:
+		a.State = dibs.Done
+		a.Record.Data = f.bytes()
+		a.Record.Age, a.Record.Left = duration(f.int()), duration(f.int())
+	case mismatch:
+		a.State = dibs.Mismatch
+	case permitsDiffer:
+		a.State, a.Permits = dibs.PermitsDiffer, int(f.int())
+	case unknown:
+		a.State, a.ID = dibs.Unknown, f.token().ID()
+	default:
+		return fmt.Errorf("redisstore: the script answered with state %d", state)
+	}
+	return f.err
+}
+
+// reading goes through the fields of an answer. The first error stays.
+type reading struct {
+	rest []rueidis.RedisMessage
+	err  error
+}
+
+func fields(m *rueidis.RedisMessage) (*reading, error) {
+	rest, err := m.ToArray()
+	if err != nil {
+		return nil, fmt.Errorf("redisstore: the script's answer: %w", err)
+	}
+	return &reading{rest: rest}, nil
+}
+
+func (r *reading) more() bool { return len(r.rest) > 0 && !r.rest[0].IsNil() }
+
+func (r *reading) next() *rueidis.RedisMessage {
+	if len(r.rest) == 0 {
+		r.err = errors.Join(r.err, errors.New("redisstore: the script's answer is too short"))
+		return nil
+	}
+	m := &r.rest[0]
+	r.rest = r.rest[1:]
+	return m
+}
+
+func (r *reading) int() int64 {
+	m := r.next()
+	if m == nil {
+		return 0
+	}
+	n, err := m.AsInt64()
+	r.err = errors.Join(r.err, err)
+	return n
+}
+
+func (r *reading) text() string {
+	if len(r.rest) == 0 {
+		return ""
+	}
+	s, err := r.next().ToString()
+	r.err = errors.Join(r.err, err)
+	return s
+}
+
+func (r *reading) bytes() []byte {
+	m := r.next()
+	if m == nil {
+		return nil
+	}
+	b, err := m.AsBytes()
+	r.err = errors.Join(r.err, err)
+	return b
+}
+
+func (r *reading) token() (t dibs.Token) {
+	copy(t[:], r.bytes())
+	return t
+}

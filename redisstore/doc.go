@@ -1,0 +1,2 @@
+// Package redisstore keeps leases, queues and records on Redis.
+package redisstore

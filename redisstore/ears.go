@@ -1,0 +1,254 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/dibs-go/dibs"
+)
+
+// ears hears what the scripts publish for this process. Nobody is listened for
+// until somebody waits: then one connection subscribes to the process's own
+// channel, or on a cluster to one channel for each group of keys that somebody
+// waits for.
+type ears struct {
+	client  rueidis.Client
+	names   namer
+	process string // names this process's channels
+
+	life  context.Context
+	end   context.CancelFunc
+	tasks sync.WaitGroup
+
+	mu       sync.Mutex
+	channels map[string]*channel // by group
+	list     []*listener
+	telling  atomic.Int32 // how many listeners take a grant
+}
+
+// listener is a client that wants to know.
+type listener struct {
+	wake func(dibs.Token, dibs.Answer)
+}
+
+// channel is a subscription.
+type channel struct {
+	name  string
+	open  atomic.Bool   // the server has confirmed it
+	ready chan struct{} // closed when it was confirmed first
+	used  atomic.Int64  // when somebody last waited, unix seconds
+	leave context.CancelFunc
+}
+
+const (
+	// listenPatience is how long a claim waits for its process to be listened
+	// for. Then it waits by asking.
+	listenPatience = time.Second
+	// listenIdle is how long a cluster's channel is kept for nobody.
+	listenIdle = time.Minute
+	// How soon a lost subscription is tried again.
+	listenBackoffMin = 10 * time.Millisecond
+	listenBackoffMax = time.Second
+)
+
+func newEars(client rueidis.Client, names namer) *ears {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // it never fails; see its documentation
+	e := &ears{
+		client: client, names: names, process: hex.EncodeToString(id[:]),
+		channels: make(map[string]*channel),
+	}
+	e.life, e.end = context.WithCancel(context.Background())
+	return e
+}
+
+func (e *ears) close() {
+	e.end()
+	e.tasks.Wait()
+}
+
+// channel returns the name of the channel on which this process hears of a
+// group, or "" when it does not.
+func (e *ears) channel(group string) string {
+	e.mu.Lock()
+	c := e.channels[group]
+	e.mu.Unlock()
+	if c == nil || !c.open.Load() {
+		return ""
+	}
+	c.used.Store(time.Now().Unix())
+	return c.name
+}
+
+// tells is what the scripts are told of whether a grant can be told.
+func (e *ears) tells() string {
+	if e.telling.Load() > 0 {
+		return "1"
+	}
+	return "0"
+}
+
+// listen sees to it that a group is listened for, and reports whether it is.
+func (e *ears) listen(ctx context.Context, group string) bool {
+	e.mu.Lock()
+	if e.life.Err() != nil {
+		e.mu.Unlock()
+		return false
+	}
+	c := e.channels[group]
+	if c == nil {
+		c = &channel{name: e.names.channel(group, e.process), ready: make(chan struct{})}
+		c.used.Store(time.Now().Unix())
+		var life context.Context
+		life, c.leave = context.WithCancel(e.life)
+		e.channels[group] = c
+		e.tasks.Go(func() { e.attend(life, c) })
+		if e.names.cluster && len(e.channels) == 1 {
+			e.tasks.Go(e.retire)
+		}
+	}
+	e.mu.Unlock()
+	if c.open.Load() {
+		return true
+	}
+	patience := time.NewTimer(listenPatience)
+	defer patience.Stop()
+	select {
+	case <-c.ready:
+	case <-patience.C:
+	case <-ctx.Done():
+	case <-e.life.Done():
+	}
+	return c.open.Load()
+}
+
+// attend keeps a channel subscribed until its life ends.
+func (e *ears) attend(life context.Context, c *channel) {
+	defer c.leave()
+	backoff := listenBackoffMin
+	for life.Err() == nil {
+		start := time.Now()
+		e.subscribe(life, c)
+		c.open.Store(false)
+		if time.Since(start) > listenBackoffMax {
+			backoff = listenBackoffMin
+		}
+		pause := time.NewTimer(backoff)
+		select {
+		case <-pause.C:
+		case <-life.Done():
+		}
+		pause.Stop()
+		backoff = min(2*backoff, listenBackoffMax)
+	}
+}
+
+// subscribe hears what is said on a channel until the connection is lost.
+func (e *ears) subscribe(life context.Context, c *channel) {
+	ctx := rueidis.WithOnSubscriptionHook(life, func(s rueidis.PubSubSubscription) {
+		if s.Kind != "subscribe" && s.Kind != "ssubscribe" {
+			c.open.Store(false)
+			return
+		}
+		if !c.open.Swap(true) {
+			select {
+			case <-c.ready:
+			default:
+				close(c.ready)
+			}
+		}
+	})
+	if e.names.cluster {
+		_ = e.client.Receive(ctx, e.client.B().Ssubscribe().Channel(c.name).Build(), e.hear)
+		return
+	}
+	// On a connection of its own, so that what is heard waits behind no answer.
+	_ = e.client.Dedicated(func(own rueidis.DedicatedClient) error {
+		return own.Receive(ctx, own.B().Subscribe().Channel(c.name).Build(), e.hear)
+	})
+}
+
+// hear takes what a script published: a token that should ask again, or one
+// with its grant's fence and attempt.
+func (e *ears) hear(m rueidis.PubSubMessage) {
+	const tokenLen = len(dibs.Token{})
+	var t dibs.Token
+	var a dibs.Answer
+	if copy(t[:], m.Message) < tokenLen {
+		return
+	}
+	if rest := []byte(m.Message[tokenLen:]); len(rest) == 12 {
+		a = dibs.Answer{
+			State:   dibs.Granted,
+			Fence:   binary.BigEndian.Uint64(rest),
+			Attempt: int(binary.BigEndian.Uint32(rest[8:])),
+		}
+	}
+	e.mu.Lock()
+	list := e.list
+	e.mu.Unlock()
+	for _, l := range list {
+		l.wake(t, a)
+	}
+}
+
+// retire gives channels up that nobody needs any more.
+func (e *ears) retire() {
+	ticker := time.NewTicker(listenIdle / 4)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-e.life.Done():
+			return
+		case <-ticker.C:
+		}
+		e.mu.Lock()
+		for group, c := range e.channels {
+			if time.Since(time.Unix(c.used.Load(), 0)) > listenIdle {
+				c.leave()
+				delete(e.channels, group)
+			}
+		}
+		left := len(e.channels)
+		e.mu.Unlock()
+		if left == 0 {
+			return
+		}
+	}
+}
+
+// add adds a listener. The list is replaced whole, so that hearing copies none.
+func (e *ears) add(l *listener, takes bool) (stop func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.list = append(slices.Clone(e.list), l)
+	if takes {
+		e.telling.Add(1)
+	}
+	return sync.OnceFunc(func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.list = slices.DeleteFunc(slices.Clone(e.list), func(other *listener) bool { return other == l })
+		if takes {
+			e.telling.Add(-1)
+		}
+	})
+}
+
+// Notify implements dibs.Notifier.
+func (s *Store) Notify(wake func(dibs.Token)) (stop func()) {
+	return s.ears.add(&listener{func(t dibs.Token, _ dibs.Answer) { wake(t) }}, false)
+}
+
+// NotifyGrants implements dibs.GrantNotifier.
+func (s *Store) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	return s.ears.add(&listener{wake}, true)
+}

@@ -1,0 +1,89 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/dibs-go/dibs"
+)
+
+// What is wrong with the server, for errors.Is. The error's text has the
+// server's own words and the cure.
+var (
+	// ErrUnauthorized: the password, or what the user may do, is not enough.
+	ErrUnauthorized = errors.New("redisstore: the server refuses this user")
+	// ErrReadOnly: the server is a replica, or has no master that takes writes.
+	ErrReadOnly = errors.New("redisstore: the server takes no writes")
+	// ErrForeign: one of our names has a value that is not ours.
+	ErrForeign = errors.New("redisstore: a key of ours has a value that is not ours")
+	// ErrNotReplicated: not enough replicas acknowledged in time, see
+	// Options.Replicas.
+	ErrNotReplicated = errors.New("redisstore: not enough replicas acknowledged")
+)
+
+// faults are what servers say, by how it begins, and what it means. With all
+// set nothing of the call was done or will be; otherwise it is one element's.
+var faults = []struct {
+	begins string
+	is     error
+	all    bool
+	cure   string
+}{
+	{"OOM", dibs.ErrFull, false, "the server has reached maxmemory and may not evict; give it more memory"},
+	{"WRONGTYPE", ErrForeign, false, "another program uses the same prefix; see Options.Prefix"},
+	{"READONLY", ErrReadOnly, true, "this is a replica; connect to the master, or through Sentinel"},
+	{"MISCONF", ErrReadOnly, true, "the server cannot save to its disk, and refuses writes until it can"},
+	{"NOREPLICAS", ErrReadOnly, true, "the server has fewer replicas than min-replicas-to-write"},
+	{"CLUSTERDOWN", ErrReadOnly, true, "some slots of the cluster are served by nobody"},
+	{"MASTERDOWN", ErrReadOnly, true, "the master is down; a replica has to be promoted"},
+	{"LOADING", ErrReadOnly, true, "the server is loading its data, and will be there in a moment"},
+	{"NOAUTH", ErrUnauthorized, true, "the server wants a password: redis://USER:PASSWORD@HOST"},
+	{"WRONGPASS", ErrUnauthorized, true, "the user name or the password is wrong"},
+	{"NOPERM", ErrUnauthorized, true, "the user needs the rights that the README of redisstore lists"},
+	{"ERR invalid DB index", ErrForeign, true, "the server has fewer databases; see databases in its configuration"},
+	{"ERR DB index", ErrForeign, true, "the server has fewer databases; see databases in its configuration"},
+}
+
+// fault is a server's error with its meaning.
+type fault struct {
+	is   error
+	said string
+	cure string
+}
+
+func (f *fault) Error() string { return fmt.Sprintf("%v: %s (%s)", f.is, f.said, f.cure) }
+
+// Unwrap makes errors.Is work.
+func (f *fault) Unwrap() error { return f.is }
+
+// explain gives an error of a whole call its meaning.
+func explain(err error) error {
+	said, ok := rueidis.IsRedisErr(err)
+	if !ok {
+		return fmt.Errorf("redisstore: %w", err)
+	}
+	for _, f := range faults {
+		if strings.HasPrefix(said.Error(), f.begins) {
+			return &fault{is: f.is, said: said.Error(), cure: f.cure}
+		}
+	}
+	return fmt.Errorf("redisstore: the server said: %w", err)
+}
+
+// element gives the meaning of why one element failed: its own error, or one of
+// the whole call.
+func element(why string) (answer, err error) {
+	for _, f := range faults {
+		if strings.HasPrefix(why, f.begins) {
+			e := &fault{is: f.is, said: why, cure: f.cure}
+			if f.all {
+				return nil, e
+			}
+			return e, nil
+		}
+	}
+	return fmt.Errorf("redisstore: the server said: %s", why), nil
+}

@@ -1,0 +1,297 @@
+-- claim answers claims.
+--
+-- KEYS  the fence, then the state of each key
+-- ARGV  channel, tells, sharded, most waiters; then for each claim ten:
+--       mode, token, TTL, place, permits, fingerprint, max age, at most once,
+--       owner, redeems. Durations are in µs; '' stands for none.
+--
+-- Each is answered by an array that begins with its state (dibs.State):
+--   granted   1, fence, number, progress or nil
+--   held      2, left, ahead, queued, highest fence so far
+--   free      3
+--   done      4, data, age, left
+--   mismatch  5
+--   permits   6, permits
+--   unknown   7, token
+--   failed    0, why; or 0 alone when the queue is full
+
+local channel, tells, sharded, most = ARGV[1], ARGV[2] + 0, ARGV[3] == '1', ARGV[4] + 0
+local FIRST, EACH = 4, 10
+local TRY, QUEUED, RESERVE, LOOK = 0, 1, 2, 3
+local GRANTED, HELD, FREE, DONE, MISMATCH, DIFFERS, UNKNOWN = 1, 2, 3, 4, 5, 6, 7
+
+local mark = (call('GET', KEYS[1]) or 0) + 0
+local given = mark
+
+-- The short way to a key of which nothing is known.
+local answers, rest = {}, 0
+for i = 1, #KEYS - 1 do
+  local a = FIRST + EACH * (i - 1)
+  local ttl, name = ARGV[a + 3] + 0, KEYS[i + 1]
+  if ARGV[a + 1] + 0 <= QUEUED and ARGV[a + 10] == '' and not redis.pcall('GET', name)
+    and (ARGV[a + 7] == '0' or redis.pcall('EXISTS', sub(name, 1, -2) .. 'r') == 0) then
+    given = max(given + 1, now)
+    local once = ARGV[a + 8] + 0
+    local h = { ARGV[a + 2], given, 1, now, now + ttl, 0, once, ARGV[a + 6], ARGV[a + 9], 0, false }
+    local done = redis.pcall('SET', name, pack({ VERSION, ARGV[a + 5] + 0, 0, 0, 0, { h }, false }),
+      'PX', ceil((ttl + (once == 1 and FOREVER or MEMORY)) / 1000))
+    answers[i] = done.err and { 0, done.err } or { GRANTED, given, 1 }
+  else
+    answers[i], rest = false, rest + 1
+  end
+end
+if rest == 0 then
+  redis.pcall('SET', KEYS[1], given)
+  return answers
+end
+
+--@key.lua
+
+-- granted answers a holder.
+local function granted(k, h)
+  if h[INHERITS] == 1 then
+    return { GRANTED, h[FENCE], h[NUMBER], call('HGET', k.p, 'i') }
+  end
+  return { GRANTED, h[FENCE], h[NUMBER] }
+end
+
+-- before returns how many places come before p, or are there if it is nil.
+local function before(k, p)
+  local n = 0
+  for _, f in ipairs(k.fallen or {}) do
+    if not p or f[P_ORDER] < p[P_ORDER] then n = n + 1 end
+  end
+  if k.st[QUEUE] == 0 then return n end
+  return n + (p and call('ZCOUNT', k.q, '-inf', '(' .. order(p)) or call('ZCARD', k.q))
+end
+
+-- waits answers one whose turn has not come and who has the place p, or none.
+local function waits(k, p)
+  local st = k.st
+  local ahead = before(k, p)
+  local ends
+  for _, h in ipairs(st[HOLDERS]) do
+    ends = min(ends or h[ENDS], h[ENDS])
+  end
+  if ahead > 0 and st[QUEUE] > 0 then
+    for _, v in ipairs(call('HMGET', k.w, spread(call('ZRANGE', k.q, 0, min(ahead, LOOKED) - 1)))) do
+      local e = v and unpack(v)[P_ENDS]
+      if e and e > now then ends = min(ends or e, e) end
+    end
+  end
+  ends = ends or p and p[P_ENDS] or now
+  return { HELD, max(ends - now, 0), ahead, p and 1 or 0, given }
+end
+
+-- behind answers one from a place that a lease has taken.
+local function behind(k, h)
+  return { HELD, h[ENDS] - now, before(k, h[PLACE]), 1, given }
+end
+
+-- refuses answers what is not for want of its turn.
+local function refuses(k, permits, print, maxage)
+  local st = k.st
+  if agreed(k) and st[PERMITS] ~= permits then return { DIFFERS, st[PERMITS] } end
+  for _, h in ipairs(st[HOLDERS]) do
+    if differs(h[PRINT], print) then return { MISMATCH } end
+  end
+  if st[LOST] and differs(st[LOST][PRINT], print) then return { MISMATCH } end
+  if maxage > 0 then
+    local r = record(k)
+    if r and now - r.written <= maxage then
+      if differs(r.print, print) then return { MISMATCH } end
+      return { DONE, r.data, now - r.written, r.ends - now }
+    end
+  end
+  if unknown(st) then return { UNKNOWN, st[LOST][TOKEN] } end
+end
+
+-- full reports whether too many wait. Places that have run out do not count,
+-- but only the first thousand are looked at.
+local function full(k)
+  if call('ZCARD', k.q) < most then return false end
+  local tokens = call('ZRANGE', k.q, 0, 999)
+  for i, v in ipairs(call('HMGET', k.w, spread(tokens))) do
+    if not v or unpack(v)[P_ENDS] <= now then remove_place(k, tokens[i]) end
+  end
+  return call('ZCARD', k.q) >= most
+end
+
+-- last and front return the order of a new place at the end and at the front.
+local function last(k)
+  return max((call('ZRANGE', k.q, -1, -1, 'WITHSCORES')[2] or 0) + 1, now)
+end
+
+local function front(k)
+  return (call('ZRANGE', k.q, 0, 0, 'WITHSCORES')[2] or now) - 1
+end
+
+-- standing returns a token's place without touching it.
+local function standing(k, token)
+  for _, p in ipairs(k.fallen) do
+    if p[P_TOKEN] == token then return p end
+  end
+  local v = call('HGET', k.w, token)
+  local p = v and unpack(v)
+  return p and p[P_ENDS] > now and p[P_PARKED] == 0 and p or nil
+end
+
+-- look answers what Try would find, and changes nothing but its own copy of the
+-- state.
+local function look(k, c)
+  local st = k.st
+  local live = {}
+  k.fallen = fallen(st)
+  for _, h in ipairs(st[HOLDERS]) do
+    if h[ENDS] > now then
+      if h[TOKEN] == c.token then return { FREE } end
+      live[#live + 1] = h
+    elseif h[OFFERED] == 0 and not (st[LOST] and st[LOST][ENDS] > h[ENDS]) then
+      st[LOST] = h
+    end
+  end
+  st[HOLDERS] = live
+  if st[LOST] and st[LOST][ONCE] == 0 and st[LOST][ENDS] + MEMORY <= now then st[LOST] = false end
+  local ahead
+  for _, token in ipairs(st[QUEUE] > 0 and call('ZRANGE', k.q, 0, 63) or {}) do
+    local v = call('HGET', k.w, token)
+    local p = v and unpack(v)
+    if p and p[P_ENDS] > now then
+      ahead = p
+      break
+    end
+  end
+  for _, p in ipairs(k.fallen) do
+    if not ahead or p[P_ORDER] < ahead[P_ORDER] then ahead = p end
+  end
+  st[QUEUE] = ahead and ahead[P_ENDS] or 0
+  k.inuse = #live > 0 or ahead ~= nil
+  local answer = refuses(k, c.permits, c.print, c.maxage)
+  if answer then return answer end
+  local by = taken(st, c.from)
+  if by then return behind(k, by) end
+  local from, p = c.from, standing(k, c.from)
+  if c.redeems and not (p and p[P_RESERVED] == 1) then
+    from, p = c.token, standing(k, c.token)
+  end
+  if not k.inuse or #live < st[PERMITS] and (not ahead or ahead[P_TOKEN] == from) then return { FREE } end
+  return waits(k, p)
+end
+
+-- adopt makes a place what the claim asks for.
+local function adopt(p, c)
+  if not c.redeems and (c.mode ~= TRY or c.stands > 0) then
+    p[P_ENDS], p[P_STANDS] = now + c.stands, c.stands
+  end
+  if c.mode ~= TRY then
+    p[P_PRINT], p[P_ONCE], p[P_OWNER], p[P_MAXAGE] = c.print, c.once, c.owner, c.maxage
+    p[P_RESERVED] = c.mode == RESERVE and 1 or 0
+    -- What must not be done twice waits until it is known that it was heard.
+    p[P_TELLS] = c.once == 0 and tells or 0
+  end
+  if c.mode ~= RESERVE then
+    p[P_CHANNEL], p[P_CALLED] = channel, 0
+  end
+end
+
+-- again answers a token that holds the key.
+local function again(k, h, c)
+  if c.mode == RESERVE then -- whoever holds the key has no use for a place
+    return { HELD, h[ENDS] - now, 0, 0, given }
+  end
+  h[ENDS], k.changed = now + c.ttl, true
+  return granted(k, h)
+end
+
+-- offered answers a token to which the key is offered; answer is what keeps it
+-- from it, if anything does.
+local function offered(k, h, at, c, answer)
+  local st = k.st
+  k.changed = true
+  if answer and answer[1] == UNKNOWN then return answer end
+  if not answer and c.mode ~= RESERVE then
+    h[OFFERED], h[ENDS], h[PRINT], h[ONCE], h[OWNER] = 0, now + c.ttl, c.print, c.once, c.owner
+    st[LOST] = false
+    return granted(k, h)
+  end
+  table.remove(st[HOLDERS], at)
+  if not answer then -- it wants to be asked later
+    local p = { 0, 0, 0, '', 0, '', '', 0, 1, 0, front(k), 0, c.token }
+    adopt(p, c)
+    insert_place(k, c.token, p)
+    return waits(k, p)
+  end
+  hand_over(k)
+  return answer
+end
+
+-- decide answers a claim that is more than a look.
+local function decide(k, c)
+  local st = k.st
+  advance(k)
+  local h, at = holder(st, c.token)
+  if h and h[OFFERED] == 0 then return again(k, h, c) end
+  if not agreed(k) then st[PERMITS] = c.permits end
+  local answer = refuses(k, c.permits, c.print, c.maxage)
+  if h then return offered(k, h, at, c, answer) end
+  local by = taken(st, c.from)
+  if answer then
+    if not by and (answer[1] == DONE or answer[1] == MISMATCH) and place(k, c.from) then
+      remove_place(k, c.from)
+      hand_over(k)
+    end
+    return answer
+  end
+  if by then
+    adopt(by[PLACE], c)
+    k.changed = true
+    return behind(k, by)
+  end
+
+  local p = place(k, c.from)
+  if c.redeems and not (p and p[P_RESERVED] == 1) then -- it is as none
+    c.redeems, c.from = false, c.token
+    p = place(k, c.token)
+  end
+  local ahead = st[QUEUE] > 0 and first(k)
+  if c.mode ~= RESERVE and #st[HOLDERS] < st[PERMITS] and (not ahead or ahead == c.from) then
+    local g = grant(k, c.token, now + c.ttl, c.print, c.once, c.owner)
+    st[LOST] = false
+    if p then
+      remove_place(k, c.from)
+      if c.redeems then
+        p[P_CALLED] = 1
+        g[PLACE] = p
+        if place(k, c.token) then remove_place(k, c.token) end
+      end
+    end
+    hand_over(k)
+    return granted(k, g)
+  end
+  if p then
+    adopt(p, c)
+    write_place(k, c.from, p)
+    stand(k, p[P_ENDS])
+  elseif c.mode ~= TRY then
+    if full(k) then return { 0 } end
+    p = { 0, 0, 0, '', 0, '', '', 0, 0, 0, last(k), 0, c.token }
+    adopt(p, c)
+    insert_place(k, c.token, p)
+  end
+  return waits(k, p)
+end
+
+return each(answers, function(i)
+  local a = FIRST + EACH * (i - 1)
+  local c = {
+    mode = ARGV[a + 1] + 0, token = ARGV[a + 2], ttl = ARGV[a + 3] + 0, stands = ARGV[a + 4] + 0,
+    permits = ARGV[a + 5] + 0, print = ARGV[a + 6], maxage = ARGV[a + 7] + 0, once = ARGV[a + 8] + 0,
+    owner = ARGV[a + 9], redeems = ARGV[a + 10] ~= '',
+  }
+  c.from = c.redeems and ARGV[a + 10] or c.token
+  local k = open(KEYS[i + 1])
+  if c.mode == LOOK then return look(k, c) end
+  local answer = decide(k, c)
+  close(k)
+  return answer
+end)

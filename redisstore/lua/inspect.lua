@@ -1,0 +1,56 @@
+-- inspect tells what there is to know of keys, and changes nothing.
+--
+-- KEYS  the state of each key
+-- ARGV  whether the records' data is wanted
+--
+-- Each is answered by
+--   permits, waiters, attempts, record
+-- permits   0 when nobody holds the key or waits for it
+-- attempts  those who hold it, then the last one that was abandoned, each
+--           token, fence, number, since, left, offered, owner, abandoned (0, 1,
+--           or 2 when its outcome is unknown)
+-- record    token, bytes, age, left, data; empty when there is none
+-- or by {0, why} when it failed.
+
+local sharded = false
+local given, mark = 0, 0
+
+--@key.lua
+
+local function attempt(h, abandoned)
+  return { h[TOKEN], h[FENCE], h[NUMBER], now - h[SINCE], h[ENDS] - now, h[OFFERED], h[OWNER], abandoned }
+end
+
+local answers = {}
+for i, name in ipairs(KEYS) do
+  local ok, answer = pcall(function()
+    local k = open(name)
+    local st = k.st
+    local attempts, lost, waiters = {}, st[LOST], #fallen(st)
+    for _, h in ipairs(st[HOLDERS]) do
+      if h[ENDS] > now then
+        attempts[#attempts + 1] = attempt(h, 0)
+      elseif h[OFFERED] == 0 and not (lost and lost[ENDS] > h[ENDS]) then
+        lost = h
+      end
+    end
+    if st[QUEUE] > 0 then
+      for _, v in ipairs(call('HVALS', k.w)) do
+        local p = unpack(v)
+        if p[P_ENDS] > now and p[P_PARKED] == 0 then waiters = waiters + 1 end
+      end
+    end
+    local inuse = #attempts > 0 or waiters > 0
+    if lost and (lost[ONCE] == 1 or lost[ENDS] + MEMORY > now) then
+      attempts[#attempts + 1] = attempt(lost, 1 + lost[ONCE])
+    end
+    local r, found = record(k), {}
+    if r then
+      found = { r.token, #r.data, now - r.written, r.ends - now }
+      if ARGV[1] == '1' then found[5] = r.data end
+    end
+    return { inuse and st[PERMITS] or 0, waiters, attempts, found }
+  end)
+  answers[i] = ok and answer or { 0, type(answer) == 'table' and answer.err or answer }
+end
+return answers

@@ -1,0 +1,337 @@
+-- What can happen to a key. k is one that is being worked on: the names of its
+-- parts, its state st, and whether that has to be written.
+
+local function open(name)
+  local base = sub(name, 1, -2)
+  local k = { s = name, q = base .. 'q', w = base .. 'w', r = base .. 'r', p = base .. 'p', changed = false }
+  local v = call('GET', name)
+  if v then
+    k.st = unpack(v)
+    k.found = true
+    if k.st[1] ~= VERSION then
+      error('dibs: a value of version ' .. tostring(k.st[1]) .. ', written by another version of dibs', 0)
+    end
+  else
+    k.st = { VERSION, 1, 0, 0, 0, {}, false }
+  end
+  return k
+end
+
+-- close writes what has changed.
+local function close(k)
+  if not k.changed then return end
+  local st = k.st
+  local ends = st[QUEUE]
+  for _, h in ipairs(st[HOLDERS]) do
+    local stands = h[PLACE] and h[PLACE][P_STANDS] or 0
+    ends = max(ends, h[ENDS] + max(stands, h[ONCE] == 1 and FOREVER or MEMORY))
+  end
+  if st[LOST] then
+    ends = max(ends, st[LOST][ENDS] + (st[LOST][ONCE] == 1 and FOREVER or MEMORY))
+  end
+  if ends <= now then
+    if k.found then call('DEL', k.s) end
+    return
+  end
+  local ms = ceil((ends - now) / 1000)
+  call('SET', k.s, pack(st), 'PX', ms)
+  if st[PROGRESS] == 1 then call('PEXPIRE', k.p, ms) end
+end
+
+local function differs(a, b)
+  return a ~= '' and b ~= '' and a ~= b
+end
+
+local function unknown(st)
+  return st[LOST] and st[LOST][ONCE] == 1
+end
+
+local function holder(st, token)
+  for i, h in ipairs(st[HOLDERS]) do
+    if h[TOKEN] == token then return h, i end
+  end
+end
+
+-- taken returns the holder whose lease has taken the place of that token.
+local function taken(st, token)
+  for _, h in ipairs(st[HOLDERS]) do
+    if h[PLACE] and h[PLACE][P_TOKEN] == token then return h end
+  end
+end
+
+local function publish(channel, message)
+  if channel == '' then return 0 end
+  return call(sharded and 'SPUBLISH' or 'PUBLISH', channel, message)
+end
+
+-- ask tells a token that it should ask again.
+local function ask(p, token)
+  publish(p[P_CHANNEL], token)
+end
+
+local function write_place(k, token, p)
+  call('HSET', k.w, token, pack(p))
+end
+
+-- stand makes the queue last as long as that place. afresh is for a queue that
+-- may have begun anew.
+local function stand(k, ends, afresh)
+  if not afresh and ends <= k.st[QUEUE] then return end
+  k.st[QUEUE] = max(k.st[QUEUE], ends + SLACK)
+  k.changed = true
+  local ms = ceil((k.st[QUEUE] - now) / 1000)
+  call('PEXPIRE', k.q, ms)
+  call('PEXPIRE', k.w, ms)
+end
+
+local function order(p)
+  return string.format('%.0f', p[P_ORDER])
+end
+
+local function insert_place(k, token, p)
+  call('ZADD', k.q, order(p), token)
+  write_place(k, token, p)
+  stand(k, p[P_ENDS], true)
+end
+
+local function remove_place(k, token)
+  call('ZREM', k.q, token)
+  call('HDEL', k.w, token)
+end
+
+-- place returns the place of a token, if it has one that stands.
+local function place(k, token)
+  if k.st[QUEUE] <= now then return nil end
+  local v = call('HGET', k.w, token)
+  if not v then return nil end
+  local p = unpack(v)
+  if p[P_ENDS] <= now then
+    remove_place(k, token)
+    return nil
+  end
+  if p[P_PARKED] == 1 then
+    p[P_PARKED] = 0
+    insert_place(k, token, p)
+  end
+  return p
+end
+
+-- put_back makes a place stand again after the lease that had taken it.
+local function put_back(k, p, from)
+  p[P_ENDS] = from + p[P_STANDS]
+  p[P_CALLED] = 0
+  if p[P_ENDS] > now then insert_place(k, p[P_TOKEN], p) end
+end
+
+-- first returns the first in the queue, and its place.
+local function first(k)
+  while true do
+    local token = call('ZRANGE', k.q, 0, 0)[1]
+    if not token then
+      k.st[QUEUE] = 0
+      k.changed = true
+      return nil
+    end
+    local v = call('HGET', k.w, token)
+    local p = v and unpack(v)
+    if p and p[P_ENDS] > now then return token, p end
+    remove_place(k, token)
+  end
+end
+
+local function grant(k, token, ends, print, once, owner)
+  local st = k.st
+  given = max(given + 1, now)
+  local h = { token, given, st[ABANDONED] + 1, now, ends, 0, once, print, owner, 0, false }
+  if st[LOST] and st[LOST][INHERITS] == 1 then h[INHERITS] = 1 end
+  st[HOLDERS][#st[HOLDERS] + 1] = h
+  k.changed = true
+  return h
+end
+
+-- hand_over offers the key to those in front, as far as there are permits. A
+-- reserved place stops it.
+local function hand_over(k)
+  local st = k.st
+  if st[QUEUE] == 0 then return end
+  while #st[HOLDERS] < st[PERMITS] and not unknown(st) do
+    local token, p = first(k)
+    if not token then return end
+    if p[P_RESERVED] == 1 then
+      if p[P_CALLED] == 0 then
+        p[P_CALLED] = 1
+        write_place(k, token, p)
+        ask(p, token)
+      end
+      return
+    end
+    if st[LOST] and differs(st[LOST][PRINT], p[P_PRINT]) then
+      remove_place(k, token)
+      ask(p, token) -- and is told of the mismatch
+    else
+      -- A grant that is told is a lease from now on: its holder may begin
+      -- without asking. What was abandoned takes an answer to tell.
+      local told = p[P_TELLS] == 1 and not st[LOST]
+      local fence, heard = max(given + 1, now), 1
+      if p[P_CHANNEL] ~= '' then
+        local message = token
+        if told then
+          message = token .. struct.pack('>I8I4', fence, st[ABANDONED] + 1)
+        end
+        heard = publish(p[P_CHANNEL], message)
+      end
+      if heard == 0 then
+        call('ZREM', k.q, token)
+        p[P_PARKED] = 1
+        write_place(k, token, p)
+      else
+        remove_place(k, token)
+        local h = grant(k, token, now + TURN, p[P_PRINT], p[P_ONCE], p[P_OWNER])
+        if not told then h[OFFERED] = 1 end
+      end
+    end
+  end
+end
+
+-- everybody tells all who wait that they should ask, and takes those out of the
+-- queue that leaves says.
+local function everybody(k, leaves)
+  if k.st[QUEUE] == 0 then return end
+  local all = call('HGETALL', k.w)
+  for i = 1, #all, 2 do
+    local p = unpack(all[i + 1])
+    local out = not leaves or leaves(p)
+    if out then ask(p, all[i]) end
+    if out and leaves then remove_place(k, all[i]) end
+  end
+end
+
+-- pass_on keeps what the lease saved for those after it.
+local function pass_on(k, h)
+  if k.st[PROGRESS] == 0 then return end
+  local saved = call('HGET', k.p, h[TOKEN])
+  if saved then
+    call('HSET', k.p, 'i', saved)
+    call('HDEL', k.p, h[TOKEN])
+    h[INHERITS] = 1
+  end
+end
+
+-- abandon notes that a lease, which is no holder any more, ended then without
+-- being settled.
+local function abandon(k, h, ended)
+  local st = k.st
+  k.changed = true
+  pass_on(k, h)
+  local p = h[PLACE]
+  h[ENDS], h[PLACE] = ended, false
+  st[ABANDONED] = st[ABANDONED] + 1
+  if not st[LOST] or st[LOST][ENDS] <= ended then st[LOST] = h end
+  if unknown(st) then everybody(k) end
+  if p then put_back(k, p, ended) end
+end
+
+-- clean forgets what was abandoned: a lease came to a good end, or it is long
+-- ago.
+local function clean(k, token)
+  local st = k.st
+  st[ABANDONED], st[LOST] = 0, false
+  k.changed = true
+  if st[PROGRESS] == 0 then return end
+  if token then call('HDEL', k.p, token) end
+  for _, h in ipairs(st[HOLDERS]) do
+    if h[INHERITS] == 1 then return end
+  end
+  call('HDEL', k.p, 'i')
+  st[PROGRESS] = call('EXISTS', k.p)
+end
+
+-- give_up ends the place that a lease had taken.
+local function give_up(h)
+  local p = h[PLACE]
+  if p and p[P_CALLED] == 0 then ask(p, p[P_TOKEN]) end
+end
+
+-- fallen returns the places that leases have which ran out, as they stand again.
+local function fallen(st)
+  local places = {}
+  for _, h in ipairs(st[HOLDERS]) do
+    local p = h[ENDS] <= now and h[PLACE]
+    if p and h[ENDS] + p[P_STANDS] > now then
+      p[P_ENDS] = h[ENDS] + p[P_STANDS]
+      places[#places + 1] = p
+    end
+  end
+  return places
+end
+
+-- undo ends a lease, which is no holder any more, as if it had not been granted.
+local function undo(k, h)
+  local st = k.st
+  k.changed = true
+  if st[PROGRESS] == 1 then call('HDEL', k.p, h[TOKEN]) end
+  if h[PLACE] then put_back(k, h[PLACE], now) end
+  if h[OFFERED] == 1 or st[LOST] then return end
+  if h[NUMBER] == 1 then return clean(k) end
+  h[ENDS], h[ONCE], h[PLACE] = now, 0, false
+  st[ABANDONED], st[LOST] = h[NUMBER] - 1, h
+end
+
+-- advance lets time pass: what has run out is dead, and what that frees is
+-- handed over.
+local function advance(k)
+  local st = k.st
+  local i = 1
+  while i <= #st[HOLDERS] do
+    local h = st[HOLDERS][i]
+    if h[ENDS] <= now then
+      table.remove(st[HOLDERS], i)
+      k.changed = true
+      if h[OFFERED] == 0 then abandon(k, h, h[ENDS]) end
+    else
+      i = i + 1
+    end
+  end
+  if st[LOST] and st[LOST][ONCE] == 0 and st[LOST][ENDS] + MEMORY <= now then clean(k) end
+  hand_over(k)
+end
+
+-- agreed reports whether there is somebody to agree with about the permits.
+local function agreed(k)
+  if k.inuse ~= nil then return k.inuse end
+  return #k.st[HOLDERS] > 0 or k.st[QUEUE] > 0 and call('EXISTS', k.q) == 1
+end
+
+-- record returns the fields of a key's record, if it has one that counts.
+local function record(k)
+  local v = call('GET', k.r)
+  if not v then return nil end
+  local version, written, ends, token, print = struct.unpack('>BI8I8c16c32', v)
+  if version ~= VERSION then
+    error('dibs: a record of version ' .. tostring(version) .. ', written by another version of dibs', 0)
+  end
+  if ends <= now then return nil end
+  if print == string.rep('\0', 32) then print = '' end
+  return { written = written, ends = ends, token = token, print = print, data = sub(v, 66) }
+end
+
+local function write_record(k, token, print, data, retention)
+  if print == '' then print = string.rep('\0', 32) end
+  call('SET', k.r, struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. print .. data,
+    'PX', ceil(retention / 1000))
+  everybody(k, function(p) return p[P_MAXAGE] > 0 end)
+end
+
+-- each lets f answer every element that has no answer yet. One that fails is
+-- answered {0, why}.
+local function each(answers, f)
+  for i = 1, #KEYS - 1 do
+    if not answers[i] then
+      local ok, answer = pcall(f, i)
+      if not ok then answer = { 0, type(answer) == 'table' and answer.err or answer } end
+      answers[i] = answer
+    end
+  end
+  if given > mark then redis.pcall('SET', KEYS[1], given) end
+  return answers
+end

@@ -1,0 +1,33 @@
+-- renew makes leases last longer.
+--
+-- KEYS  the fence, then the state of each key
+-- ARGV  sharded; then for each renewal four: token, TTL in µs, whether there is
+--       progress, progress
+--
+-- Each is answered by 1 when it is done, 2 when the token does not hold the key,
+-- and {0, why} when it failed.
+
+local sharded = ARGV[1] == '1'
+local FIRST, EACH = 1, 4
+local mark = (call('GET', KEYS[1]) or 0) + 0
+local given = mark
+
+--@key.lua
+
+return each({}, function(i)
+  local a = FIRST + EACH * (i - 1)
+  local token, ttl = ARGV[a + 1], ARGV[a + 2] + 0
+  local k = open(KEYS[i + 1])
+  advance(k)
+  local h = holder(k.st, token)
+  local held = h and h[OFFERED] == 0
+  if held then
+    if ARGV[a + 3] == '1' then
+      call('HSET', k.p, token, ARGV[a + 4])
+      k.st[PROGRESS] = 1
+    end
+    h[ENDS], k.changed = now + ttl, true
+  end
+  close(k)
+  return held and 1 or 2
+end)

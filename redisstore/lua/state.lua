@@ -1,0 +1,60 @@
+-- What every script knows of a key. It stands in front of each verb.
+--
+-- The state of a key is one value (…:s), a MessagePack array:
+--   version, permits, abandoned, queue, progress, holders, lost
+-- permits    what holders and places agreed on
+-- abandoned  how many leases in a row were abandoned
+-- queue      0, or when (µs) the last place that can stand will have run out
+-- progress   1 when …:p has something
+-- holders    those who hold the key, or are offered it
+-- lost       the last lease that was abandoned, as a holder; false when none
+--
+-- A holder is an array:
+--   token, fence, number, since, ends, offered, once, fingerprint, owner,
+--   inherits, place
+-- number     1 + how many leases in a row were abandoned before
+-- ends       when the lease runs out; of a lost one, when it did
+-- offered    1 until it is confirmed; nothing is abandoned if it runs out
+-- once       1 when the outcome is unknown if it runs out
+-- inherits   1 when there is progress of those before it
+-- place      the reserved place that it has taken, with its token; or false
+--
+-- Who waits is in two: …:q, a sorted set of tokens by the order in which they
+-- came, and …:w, a hash of token to place. A place is an array:
+--   ends, reserved, maxage, fingerprint, once, owner, channel, tells, called,
+--   parked, order, stands, token
+-- reserved   1 when it is not granted in its absence
+-- channel    where its process listens; '' when it does not
+-- tells      1 when a grant may be told with all that is to know of it
+-- called     1 when a reserved one was told that its turn has come; of a taken
+--            one, 0 when somebody waits for the end of the lease
+-- parked     1 when nobody listened as its turn came: it is out of …:q, and
+--            comes back to its place when it asks
+-- stands     how long it was last asked to stand
+--
+-- The record (…:r) is 1 byte version, 8 bytes written (µs), 8 bytes ends (µs),
+-- 16 bytes token, 32 bytes fingerprint, data. What was saved under a lease is in
+-- …:p, a hash of token to data, and what is passed on in its field 'i'.
+--
+-- All times are the server's, in µs. A key expires when nothing of it can
+-- matter any more.
+
+local VERSION = 1
+local PERMITS, ABANDONED, QUEUE, PROGRESS, HOLDERS, LOST = 2, 3, 4, 5, 6, 7
+local TOKEN, FENCE, NUMBER, SINCE, ENDS, OFFERED, ONCE, PRINT, OWNER, INHERITS, PLACE =
+  1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
+local P_ENDS, P_RESERVED, P_MAXAGE, P_PRINT, P_ONCE, P_OWNER, P_CHANNEL, P_TELLS, P_CALLED,
+  P_PARKED, P_ORDER, P_STANDS, P_TOKEN = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
+
+local TURN = 1000000             -- dibs.Turn
+local MEMORY = 24 * 3600 * 1000000 -- dibs.AbandonedMemory
+local FOREVER = 3650 * MEMORY    -- an unknown outcome; no key is without an expiry
+local SLACK = 5000000            -- so that asking again need not write the state
+local LOOKED = 4                 -- how many places Left looks at
+
+local spread = unpack
+local call, pack, unpack = redis.call, cmsgpack.pack, cmsgpack.unpack
+local sub, max, min, ceil = string.sub, math.max, math.min, math.ceil
+
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2]

@@ -1,0 +1,99 @@
+package redisstore
+
+import (
+	"hash/fnv"
+	"strings"
+
+	"github.com/dibs-go/dibs"
+)
+
+// namer makes the names of keys on the server:
+//
+//	PREFIX:{BUCKET}:NAMESPACE NAME:KIND
+//
+// A namespace has no spaces, and the kind is one letter (see lua/state.lua), so
+// that no two keys share a name, whatever bytes they have. The bucket, three
+// hexadecimal digits of the key's hash, is what Redis Cluster hashes: all that
+// belongs to a key is in one slot, and so is the fence that it shares with the
+// other keys of its bucket.
+type namer struct {
+	prefix  string
+	cluster bool
+}
+
+const hexDigits = "0123456789abcdef"
+
+// bucket returns the key's bucket.
+func bucket(k dibs.Key) [3]byte {
+	h := fnv.New32a()
+	h.Write([]byte(k.Namespace))
+	h.Write([]byte{' '})
+	h.Write([]byte(k.Name))
+	sum := h.Sum32()
+	sum ^= sum >> 12 // the lowest bits of FNV are its worst
+	return [3]byte{hexDigits[sum>>8&15], hexDigits[sum>>4&15], hexDigits[sum&15]}
+}
+
+// state returns the name of the key's state.
+func (n *namer) state(k dibs.Key) string {
+	b := bucket(k)
+	var s strings.Builder
+	s.Grow(len(n.prefix) + len(k.Namespace) + len(k.Name) + 10)
+	s.WriteString(n.prefix)
+	s.WriteString(":{")
+	s.Write(b[:])
+	s.WriteString("}:")
+	s.WriteString(k.Namespace)
+	s.WriteByte(' ')
+	s.WriteString(k.Name)
+	s.WriteString(":s")
+	return s.String()
+}
+
+// group is what keys have in common that can be asked for in one script: all,
+// or on Redis Cluster those of one bucket.
+func (n *namer) group(k dibs.Key) string {
+	if !n.cluster {
+		return ""
+	}
+	b := bucket(k)
+	return "{" + string(b[:]) + "}:"
+}
+
+// fence returns the name of the highest fence given in a group.
+func (n *namer) fence(group string) string { return n.prefix + ":" + group + "fence" }
+
+// channel returns the name of the channel on which a process hears of a group.
+func (n *namer) channel(group, process string) string {
+	return n.prefix + ":" + group + "wake:" + process
+}
+
+// pattern matches the names of one kind, for SCAN.
+func (n *namer) pattern(kind byte, namespace *string) string {
+	p := n.prefix + ":{???}:"
+	if namespace != nil {
+		p += globEscaper.Replace(*namespace) + " "
+	}
+	return p + "*:" + string(kind)
+}
+
+var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
+
+// parse returns the key that a name is of.
+func (n *namer) parse(name string) (dibs.Key, bool) {
+	rest, ok := strings.CutPrefix(name, n.prefix+":{")
+	if !ok || len(rest) < len("000}: x:s") || rest[3:5] != "}:" {
+		return dibs.Key{}, false
+	}
+	namespace, key, ok := strings.Cut(rest[5:len(rest)-2], " ")
+	k := dibs.Key{Namespace: namespace, Name: key}
+	return k, ok && k.Validate() == nil
+}
+
+// sharded tells the scripts how to publish.
+func (n *namer) sharded() string {
+	if n.cluster {
+		return "1"
+	}
+	return "0"
+}

@@ -1,0 +1,70 @@
+package redisstore
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+)
+
+// Options are the settings of a Store. The zero value, and nil, mean defaults.
+type Options struct {
+	// Prefix begins the name of every key on the server, so that two
+	// applications, or two databases of dibs, share one: 1 to 64 letters,
+	// digits, '.', '_', '-' and ':'. Default: "dibs".
+	Prefix string
+
+	// MaxWaiters is how many places the queue of one key may have; beyond that
+	// a claim is answered dibs.ErrFull. Default: 100,000.
+	MaxWaiters int
+
+	// MaxRecord is the largest record, in bytes; beyond that a settlement is
+	// answered dibs.ErrFull. Default: 64 MiB.
+	MaxRecord int
+
+	// Replicas is how many replicas have to acknowledge a grant, and a record,
+	// before it counts (WAIT). A grant that they do not acknowledge is undone
+	// and refused with ErrNotReplicated. It makes the loss of a grant at a
+	// failover unlikely, not impossible, and costs a connection of its own and a
+	// round trip to the replicas. Default: 0, none.
+	Replicas int
+	// ReplicaWait is how long they have for it. Default: 1 s.
+	ReplicaWait time.Duration
+}
+
+func (o *Options) withDefaults() (Options, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	r := *o
+	r.Prefix = cmp.Or(r.Prefix, "dibs")
+	r.MaxWaiters = cmp.Or(r.MaxWaiters, 100_000)
+	r.MaxRecord = cmp.Or(r.MaxRecord, 64<<20)
+	r.ReplicaWait = cmp.Or(r.ReplicaWait, time.Second)
+	switch {
+	case !validPrefix(r.Prefix):
+		return r, fmt.Errorf("redisstore: Options.Prefix is %q; it must be 1 to 64 letters, digits, '.', '_', '-' and ':'", r.Prefix)
+	case r.MaxWaiters < 0:
+		return r, fmt.Errorf("redisstore: Options.MaxWaiters is %d; it must not be negative", r.MaxWaiters)
+	case r.MaxRecord < 0 || r.MaxRecord > 256<<20:
+		return r, fmt.Errorf("redisstore: Options.MaxRecord is %d; it must be 1 to 268435456", r.MaxRecord)
+	case r.Replicas < 0:
+		return r, fmt.Errorf("redisstore: Options.Replicas is %d; it must not be negative", r.Replicas)
+	case r.ReplicaWait < time.Millisecond:
+		return r, fmt.Errorf("redisstore: Options.ReplicaWait is %v; it must be at least %v", r.ReplicaWait, time.Millisecond)
+	}
+	return r, nil
+}
+
+func validPrefix(s string) bool {
+	if s == "" || len(s) > 64 {
+		return false
+	}
+	for _, c := range []byte(s) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-', c == ':':
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,75 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+//go:embed lua
+var sources embed.FS
+
+// The scripts, one for each verb.
+var (
+	claimScript   = newScript("claim")
+	renewScript   = newScript("renew")
+	settleScript  = newScript("settle")
+	inspectScript = newScript("inspect")
+	evictScript   = newScript("evict")
+	forgetScript  = newScript("forget")
+	resolveScript = newScript("resolve")
+)
+
+// script is a Lua script by its text and by the digest under which the server
+// keeps it.
+type script struct {
+	text, sha string
+	writes    bool
+}
+
+// keyMark is where a verb wants what can happen to a key, behind its short way.
+const keyMark = "--@key.lua"
+
+func newScript(verb string) *script {
+	text := source("state") + strings.Replace(source(verb), keyMark, source("key"), 1)
+	sum := sha1.Sum([]byte(text))
+	return &script{text: text, sha: hex.EncodeToString(sum[:]), writes: verb != "inspect"}
+}
+
+func source(name string) string {
+	b, err := sources.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err) // it is compiled in
+	}
+	return string(b)
+}
+
+// call is one run of a script.
+type call struct {
+	keys, args []string
+}
+
+func (c *call) command(client rueidis.CoreClient, how, script string) rueidis.Completed {
+	return client.B().Arbitrary(how, script, strconv.Itoa(len(c.keys))).Keys(c.keys...).Args(c.args...).Build()
+}
+
+// run runs the script for each call, in one pipeline. Where the server does not
+// know the script it is sent whole: nothing was done then.
+func (s *script) run(ctx context.Context, client rueidis.CoreClient, calls []call) []rueidis.RedisResult {
+	commands := make(rueidis.Commands, len(calls))
+	for i := range calls {
+		commands[i] = calls[i].command(client, "EVALSHA", s.sha)
+	}
+	results := client.DoMulti(ctx, commands...)
+	for i := range results {
+		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
+			results[i] = client.Do(ctx, calls[i].command(client, "EVAL", s.text))
+		}
+	}
+	return results
+}

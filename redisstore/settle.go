@@ -1,0 +1,102 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/redis/rueidis"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Renew implements dibs.Store, in one round trip.
+func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	all := s.batches(len(renewals), func(i int) (dibs.Key, bool) {
+		errs[i] = renewals[i].Validate()
+		return renewals[i].Key, errs[i] == nil
+	}, []string{s.names.sharded()})
+	for _, b := range all {
+		for _, i := range b.indexes {
+			r := &renewals[i]
+			saves := "0"
+			if r.Progress != nil {
+				saves = "1"
+			}
+			b.call.args = append(b.call.args,
+				string(r.Token[:]), strconv.FormatInt(micros(r.TTL), 10), saves, string(r.Progress))
+		}
+	}
+	return s.run(ctx, renewScript, all, func(i int, m *rueidis.RedisMessage) (err error) {
+		errs[i], err = readOutcome(m)
+		return err
+	})
+}
+
+// Settle implements dibs.Store, in one round trip.
+func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	all := s.batches(len(settlements), func(i int) (dibs.Key, bool) {
+		x := &settlements[i]
+		errs[i] = x.Validate()
+		if errs[i] == nil && x.Outcome == dibs.Keep {
+			errs[i] = s.fits(len(x.Data))
+		}
+		return x.Key, errs[i] == nil
+	}, []string{s.names.sharded()})
+	for _, b := range all {
+		for _, i := range b.indexes {
+			x := &settlements[i]
+			b.call.args = append(b.call.args, string(x.Token[:]), strconv.Itoa(int(x.Outcome)),
+				string(x.Data), strconv.FormatInt(micros(x.Retention), 10))
+		}
+	}
+	err := s.run(ctx, settleScript, all, func(i int, m *rueidis.RedisMessage) (err error) {
+		errs[i], err = readOutcome(m)
+		return err
+	})
+	for _, b := range all {
+		for _, i := range b.indexes {
+			if b.unacknowledged && errs[i] == nil && settlements[i].Outcome == dibs.Keep {
+				errs[i] = s.notReplicated() // sent again, it is found and waited for
+			}
+		}
+	}
+	return err
+}
+
+// fits returns an error when a record of n bytes is too large.
+func (s *Store) fits(n int) error {
+	if n > s.options.MaxRecord {
+		return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrFull, n, s.options.MaxRecord)
+	}
+	return nil
+}
+
+// readOutcome reads what became of a renewal or a settlement. The second error
+// is one of the call.
+func readOutcome(m *rueidis.RedisMessage) (answer, err error) {
+	if m.IsArray() {
+		f, err := fields(m)
+		if err != nil {
+			return nil, err
+		}
+		f.next()
+		return element(f.text())
+	}
+	switch n, err := m.AsInt64(); {
+	case err != nil:
+		return nil, err
+	case n == 1:
+		return nil, nil
+	case n == 2:
+		return dibs.ErrLost, nil
+	default:
+		return nil, fmt.Errorf("redisstore: the script answered %d", n)
+	}
+}

@@ -1,0 +1,160 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Store is a dibs.Store on a Redis server, a Sentinel group or a Cluster. It is
+// safe for concurrent use.
+type Store struct {
+	client  rueidis.Client
+	options Options
+	names   namer
+	ears    *ears
+	owned   bool // the client was made by Open
+	closed  atomic.Bool
+}
+
+// New returns a Store that uses the client, which the caller closes after the
+// Store. It asks nothing of the server. The error names the option that is
+// wrong.
+func New(client rueidis.Client, o *Options) (*Store, error) {
+	if client == nil {
+		return nil, errors.New("redisstore: New was given no client")
+	}
+	options, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Store{client: client, options: options}
+	s.names = namer{prefix: options.Prefix, cluster: client.Mode() == rueidis.ClientModeCluster}
+	s.ears = newEars(client, s.names)
+	return s, nil
+}
+
+// Close stops listening, and closes the client if Open made it. Calls after it
+// return an error.
+func (s *Store) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	s.ears.close()
+	if s.owned {
+		s.client.Close()
+	}
+	return nil
+}
+
+// ErrClosed is returned by calls on a closed store.
+var ErrClosed = errors.New("redisstore: the store is closed")
+
+func (s *Store) usable(ctx context.Context) error {
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	return ctx.Err()
+}
+
+// Batching implements dibs.Batcher: while one batch is with the server, the next
+// can be on its way.
+func (s *Store) Batching() dibs.Batching {
+	return dibs.Batching{Size: 256, Parallel: 2}
+}
+
+// most is how many elements one run of a script has: others wait while it runs.
+const most = 64
+
+// batch is elements that go into one run of a script.
+type batch struct {
+	group   string
+	indexes []int // of the elements in the caller's slice
+	call    call
+
+	unacknowledged bool // by as many replicas as the options want
+}
+
+// batches sorts elements into batches by the group of their key; key returns
+// the i-th one's, or false when the element has its answer.
+func (s *Store) batches(n int, key func(int) (dibs.Key, bool), head []string) []*batch {
+	var all []*batch
+	var open map[string]*batch // on a cluster: by group
+	for i := range n {
+		k, ok := key(i)
+		if !ok {
+			continue
+		}
+		var b *batch
+		group := s.names.group(k)
+		switch {
+		case !s.names.cluster && len(all) > 0:
+			b = all[len(all)-1]
+		case s.names.cluster:
+			b = open[group]
+		}
+		if b == nil || len(b.indexes) == most {
+			b = &batch{group: group}
+			b.call.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
+			b.call.args = append(make([]string, 0, 10*min(n, most)+len(head)), head...)
+			all = append(all, b)
+			if s.names.cluster {
+				if open == nil {
+					open = make(map[string]*batch)
+				}
+				open[group] = b
+			}
+		}
+		b.indexes = append(b.indexes, i)
+		b.call.keys = append(b.call.keys, s.names.state(k))
+	}
+	return all
+}
+
+// run runs a script for all batches and passes each element's answer to answer.
+// The error is one of the call: nothing is known then.
+func (s *Store) run(ctx context.Context, sc *script, all []*batch, answer func(i int, m *rueidis.RedisMessage) error) error {
+	var failed error
+	for i, result := range s.results(ctx, sc, all) {
+		answers, err := result.ToArray()
+		if err == nil && len(answers) != len(all[i].indexes) {
+			err = fmt.Errorf("redisstore: %d answers to %d questions", len(answers), len(all[i].indexes))
+		}
+		if err != nil {
+			failed = errors.Join(failed, explain(err))
+			continue
+		}
+		for j, at := range all[i].indexes {
+			if err := answer(at, &answers[j]); err != nil {
+				failed = errors.Join(failed, err)
+			}
+		}
+	}
+	return failed
+}
+
+func (s *Store) results(ctx context.Context, sc *script, all []*batch) []rueidis.RedisResult {
+	if s.options.Replicas > 0 && sc.writes {
+		return s.acknowledged(ctx, sc, all)
+	}
+	calls := make([]call, len(all))
+	for i, b := range all {
+		calls[i] = b.call
+	}
+	return sc.run(ctx, s.client, calls)
+}
+
+// micros turns a duration into the server's unit, at least 1 if it is anything.
+// What is longer than a century is a century: the scripts count in float64.
+func micros(d time.Duration) int64 {
+	const century = 100 * 365 * 24 * time.Hour
+	return int64((min(d, century) + time.Microsecond - 1) / time.Microsecond)
+}
+
+func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
