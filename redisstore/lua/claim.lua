@@ -236,8 +236,10 @@ local function decide(k, c)
   if h then return offered(k, h, at, c, answer) end
   local by = taken(st, c.from)
   if answer then
-    if not by and (answer[1] == DONE or answer[1] == MISMATCH) and place(k, c.from) then
-      remove_place(k, c.from)
+    if answer[1] == DONE or answer[1] == MISMATCH then -- it has its answer
+      if place(k, c.token) then remove_place(k, c.token) end
+      local p = c.redeems and not by and place(k, c.from)
+      if p and p[P_RESERVED] == 1 then remove_place(k, c.from) end
       hand_over(k)
     end
     return answer
