@@ -1,6 +1,8 @@
 package sqlitestore
 
 import (
+	"slices"
+
 	"github.com/dibs-go/dibs"
 )
 
@@ -87,7 +89,7 @@ func (tx *transaction) claimBusy(c *dibs.Claim, a *dibs.Answer) error {
 	}
 	if answered {
 		if a.State != dibs.Unknown {
-			return tx.dropOut(ks, own)
+			return tx.dropOut(ks, own, c)
 		}
 		return nil
 	}
@@ -141,27 +143,35 @@ func (tx *transaction) replay(c *dibs.Claim, a *dibs.Answer) (bool, error) {
 	return true, nil
 }
 
-// dropOut ends the token's offer, or its place in the queue, because its claim is
-// answered.
-func (tx *transaction) dropOut(ks *keyState, own *lease) error {
+// dropOut ends the token's offer, or its place in the queue, and the place that
+// it claims from, because its claim is answered.
+func (tx *transaction) dropOut(ks *keyState, own *lease, c *dibs.Claim) error {
+	changed := own != nil
 	if own != nil {
-		if err := tx.deleteLease(own); err != nil {
+		if err := tx.endLease(ks, *own); err != nil {
 			return err
 		}
-		ks.remove(own.token)
-		return tx.advance(ks)
 	}
-	if !ks.hasFront {
+	for i, t := range [...]dibs.Token{c.Token, c.Redeems} {
+		if !ks.hasFront || t.IsZero() {
+			continue
+		}
+		p, err := tx.findWaiter(t)
+		if err != nil {
+			return err
+		}
+		if p.seq == 0 || p.dormant >= taken || i == 1 && p.dormant == 0 {
+			continue
+		}
+		if err := tx.deleteWaiter(p.seq); err != nil {
+			return err
+		}
+		tx.leaves = append(tx.leaves, t)
+		changed = true
+	}
+	if !changed {
 		return nil
 	}
-	seq, _, _, err := tx.findWaiter(tx.asker)
-	if err != nil || seq == 0 {
-		return err
-	}
-	if err := tx.deleteWaiter(seq); err != nil {
-		return err
-	}
-	tx.leaves = append(tx.leaves, tx.asker)
 	return tx.advance(ks)
 }
 
@@ -220,13 +230,9 @@ func (tx *transaction) granted(ks *keyState, l *lease, a *dibs.Answer) error {
 // reserveAgain turns an offer back into the place that it came from, because
 // its token wants to be asked later.
 func (tx *transaction) reserveAgain(ks *keyState, own *lease, c *dibs.Claim, a *dibs.Answer) error {
-	if err := tx.deleteLease(own); err != nil {
+	seq := own.seq
+	if err := tx.endLease(ks, *own); err != nil {
 		return err
-	}
-	ks.remove(own.token)
-	seq := int64(firstSeq)
-	if ks.hasFront {
-		seq = ks.front.seq - 1
 	}
 	if err := tx.insertWaiter(seq, c); err != nil {
 		return err
@@ -234,12 +240,18 @@ func (tx *transaction) reserveAgain(ks *keyState, own *lease, c *dibs.Claim, a *
 	if err := tx.advance(ks); err != nil {
 		return err
 	}
-	return tx.inQueue(ks, seq, true, c, a)
+	return tx.inQueue(ks, seq, c, a, asIts(c, c.Place))
 }
 
 // look answers a Look from the state as it is. What has ended and was not
 // noticed yet counts as noticed, but nothing is written.
 func (tx *transaction) look(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
+	if slices.ContainsFunc(ks.ran, func(l lease) bool { return l.seq != 0 }) {
+		// Places stand again, which is easier to write down than to imagine.
+		if err := tx.tidy(ks); err != nil {
+			return err
+		}
+	}
 	for i := range ks.ran {
 		if l := ks.ran[i]; l.state == held && (!ks.hasGone || l.fence > ks.gone.fence) {
 			l.state = abandoned
@@ -267,29 +279,23 @@ func (tx *transaction) look(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
 	if answered, err := tx.answer(ks, c, a); answered || err != nil {
 		return err
 	}
-	var seq int64
-	var err error
-	if ks.hasFront {
-		if seq, _, _, err = tx.findWaiter(c.Token); err != nil {
-			return err
-		}
+	p, _, err := tx.redeemed(ks, c)
+	if err != nil {
+		return err
 	}
-	next := !ks.hasFront || seq == ks.front.seq
-	if own != nil || next && len(ks.live) < c.Permits {
+	if !p.alive(tx.now) {
+		p = spot{}
+	}
+	next := !ks.hasFront || p.seq == ks.front.seq
+	if own != nil || p.dormant < taken && next && len(ks.live) < c.Permits {
 		a.State = dibs.Free
 		return nil
 	}
-	if seq == 0 {
-		last, err := tx.lastWaiter()
-		if err != nil {
+	a.Queued = p.seq != 0
+	if p.seq == 0 {
+		if p.seq, err = tx.nextSeq(ks); err != nil {
 			return err
 		}
-		seq = last + 1
-	} else {
-		a.Queued = true
 	}
-	queued := a.Queued
-	err = tx.inQueue(ks, seq, false, c, a)
-	a.Queued = queued
-	return err
+	return tx.inQueue(ks, p.seq, c, a, nil)
 }

@@ -44,6 +44,12 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 	}
 }
 
+// waitersSQL counts the places that stand, also again: that of a lease that ran
+// out stands from then on.
+const waitersSQL = `SELECT count(*), max(permits) FROM waiter AS w WHERE k = ?1 AND ?2 <
+	CASE WHEN dormant < 3 THEN until ELSE (SELECT l.until + w.lasts FROM lease AS l
+		WHERE l.k = w.k AND l.seq = w.seq AND l.state = 0 AND l.until <= ?2) END`
+
 // reader reads entries.
 type reader struct {
 	s    *Store
@@ -78,7 +84,7 @@ func (s *Store) newReader(q dibs.Query) (*reader, error) {
 		{&r.keys, `SELECT k FROM lease WHERE k > ?1 AND k < ?2 UNION SELECT k FROM waiter WHERE k > ?1 AND k < ?2
 			UNION SELECT k FROM record WHERE k > ?1 AND k < ?2 ORDER BY k LIMIT ?3`},
 		{&r.leases, `SELECT token, state, until, fence, since, attempt, permits, once, owner FROM lease WHERE k = ?1`},
-		{&r.waiters, "SELECT count(*), max(permits) FROM waiter WHERE k = ?1 AND until > ?2"},
+		{&r.waiters, waitersSQL},
 		{&r.record, "SELECT id, token, written, length(data) FROM record WHERE k = ?1"},
 		{&r.datum, "SELECT data FROM record WHERE k = ?1"},
 	} {
@@ -299,10 +305,9 @@ func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (n int, err 
 			if id != "" && l.token.ID() != id {
 				continue
 			}
-			if err := tx.deleteLease(&l); err != nil {
+			if err := tx.endLease(ks, l); err != nil {
 				return err
 			}
-			ks.remove(l.token)
 			n++
 		}
 		if n == 0 {
@@ -316,19 +321,22 @@ func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (n int, err 
 // Forget implements dibs.Inspector.
 func (s *Store) Forget(ctx context.Context, key dibs.Key) (found bool, err error) {
 	err = s.force(ctx, key, func(tx *transaction, ks *keyState) error {
-		found = ks.last() != nil
-		if err := tx.forget(ks); err != nil {
-			return err
-		}
 		record := tx.st.record
 		record.BindBlob(1, tx.k)
 		row, err := record.Step()
 		alive := row && record.Int(0)>>recordShift > tx.now
 		record.Reset()
-		if err != nil || !row {
+		if err != nil {
 			return err
 		}
-		found = found || alive
+		if found = ks.last() != nil || alive; found {
+			if err := tx.forget(ks); err != nil {
+				return err
+			}
+		}
+		if !row {
+			return nil
+		}
 		tx.dirty = true
 		tx.st.deleteRecord.BindBlob(1, tx.k)
 		_, err = tx.st.deleteRecord.Run()

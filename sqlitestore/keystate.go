@@ -31,6 +31,7 @@ type lease struct {
 	once        bool
 	fingerprint dibs.Fingerprint
 	owner       string
+	seq         int64
 }
 
 // waiter is a row of the table waiter.
@@ -80,7 +81,7 @@ func (tx *transaction) load() (*keyState, error) {
 		}
 		l := lease{
 			state: st.Int(1), until: st.Int(2), fence: st.Int(3), since: st.Int(4), attempt: st.Int(5),
-			permits: st.Int(6), plain: st.Bool(7), once: st.Bool(8), owner: string(st.Bytes(10)),
+			permits: st.Int(6), plain: st.Bool(7), once: st.Bool(8), owner: string(st.Bytes(10)), seq: st.Int(11),
 		}
 		copy(l.token[:], st.Bytes(0))
 		copy(l.fingerprint[:], st.Bytes(9))
@@ -121,6 +122,9 @@ func (tx *transaction) tidy(ks *keyState) error {
 // abandon makes a lease that is no longer among the live ones the key's last
 // abandoned one.
 func (tx *transaction) abandon(ks *keyState, l lease, at int64) error {
+	if err := tx.standAgain(&l, at); err != nil {
+		return err
+	}
 	l.attempt = 1
 	if ks.hasGone {
 		l.attempt = ks.gone.attempt + 1
@@ -240,14 +244,13 @@ func (tx *transaction) advance(ks *keyState) error {
 			if err := tx.deleteWaiter(w.seq); err != nil {
 				return err
 			}
-		case !free || w.dormant == 2:
+		case !free || w.dormant == called:
 			return nil
-		case w.dormant == 1:
-			w.dormant = 2
-			if err := tx.wakeDormant(w); err != nil {
+		case w.dormant == reserved:
+			if err := tx.setDormant(w.seq, called, w.until); err != nil {
 				return err
 			}
-			return nil
+			return tx.wakePlace(w.token)
 		case gone != nil && gone.fingerprint.Differs(w.fingerprint):
 			// It asks for something else than was abandoned. It cannot be
 			// granted, and is woken to be told so.
@@ -297,7 +300,7 @@ func (tx *transaction) offer(ks *keyState, w *waiter) error {
 	}
 	l := lease{
 		token: w.token, state: offered, until: tx.now + micros(dibs.Turn), permits: w.permits,
-		once: w.once, fingerprint: w.fingerprint, owner: string(w.owner),
+		once: w.once, fingerprint: w.fingerprint, owner: string(w.owner), seq: w.seq,
 	}
 	if _, err := tx.grant(ks, l); err != nil {
 		return err
@@ -341,6 +344,7 @@ func (tx *transaction) insertLease(l *lease) error {
 	st.BindBool(10, l.once)
 	bindFingerprint(st, 11, &l.fingerprint)
 	st.BindString(12, l.owner)
+	st.BindInt(13, l.seq)
 	_, err := st.Run()
 	return err
 }
@@ -356,17 +360,6 @@ func (tx *transaction) rename(ks *keyState) error {
 	}
 	ks.gone.token = name
 	return nil
-}
-
-func (tx *transaction) wakeDormant(w *waiter) error {
-	tx.dirty = true
-	st := tx.st.wakeDormant
-	st.BindBlob(1, tx.k)
-	st.BindInt(2, w.seq)
-	if _, err := st.Run(); err != nil {
-		return err
-	}
-	return tx.wake(w.token)
 }
 
 func (tx *transaction) deleteWaiter(seq int64) error {

@@ -2,70 +2,67 @@ package sqlitestore
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/dibs-go/dibs"
 )
 
-// firstSeq is the seq of the first place in an empty queue. It leaves room in
-// front for those whose turn comes back to them; 0 means none.
-const firstSeq = 1 << 32
+// firstSeq is the seq of the first place in an empty queue; 0 means none.
+const firstSeq = 1
 
 // wait grants the key to the token whose turn it is, and otherwise gives or keeps
 // it its place.
 func (tx *transaction) wait(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
-	var seq, until, dormant int64
-	if ks.hasFront {
-		var err error
-		if seq, until, dormant, err = tx.findWaiter(c.Token); err != nil {
+	p, redeems, err := tx.redeemed(ks, c)
+	if err != nil {
+		return err
+	}
+	if p.seq != 0 && !p.alive(tx.now) {
+		if err := tx.deleteWaiter(p.seq); err != nil {
 			return err
 		}
+		p = spot{}
 	}
-	placed := seq != 0
-	if placed && until <= tx.now {
-		if err := tx.deleteWaiter(seq); err != nil {
-			return err
-		}
-		placed = false
+	if p.dormant >= taken {
+		return tx.waitForTaken(ks, &p, redeems, c, a)
 	}
-	next := !ks.hasFront || placed && seq == ks.front.seq
+	placed := p.seq != 0
+	next := !ks.hasFront || placed && p.seq == ks.front.seq
 	if next && c.Mode != dibs.Reserve && len(ks.live) < c.Permits {
+		if redeems {
+			return tx.redeem(ks, &p, c, a)
+		}
 		if placed {
-			if err := tx.deleteWaiter(seq); err != nil {
+			if err := tx.deleteWaiter(p.seq); err != nil {
 				return err
 			}
 		}
-		l, err := tx.grant(ks, tx.leaseFor(c))
-		if err != nil {
-			return err
-		}
-		return tx.granted(ks, l, a)
+		return tx.take(ks, tx.leaseFor(c), c, a)
 	}
+	stands := c.Place
 	switch {
+	case redeems:
+		return tx.inQueue(ks, p.seq, c, a, &waitingFor{token: c.Redeems, place: redeemerAsks})
+	case placed && c.Mode == dibs.Try && (c.Place == 0 || !c.Redeems.IsZero()):
+		stands = duration(p.until - tx.now) // as before
 	case placed && c.Mode == dibs.Try:
-		if err := tx.prolong(seq, c); err != nil {
+		if err := tx.prolong(p.seq, c); err != nil {
 			return err
-		}
-		if c.Place == 0 {
-			stands := *c
-			stands.Place = duration(until - tx.now) // as before
-			c = &stands
 		}
 	case placed:
-		if err := tx.keepWaiter(seq, dormant, c); err != nil {
+		if err := tx.keepWaiter(p.seq, p.dormant, c); err != nil {
 			return err
 		}
 	case c.Mode == dibs.Try:
-		last, err := tx.lastWaiter()
-		if err != nil {
+		if p.seq, err = tx.nextSeq(ks); err != nil {
 			return err
 		}
-		return tx.inQueue(ks, last+1, false, c, a)
+		return tx.inQueue(ks, p.seq, c, a, nil)
 	default:
-		last, err := tx.lastWaiter()
-		if err != nil {
+		if p.seq, err = tx.nextSeq(ks); err != nil {
 			return err
 		}
-		full, err := tx.queueFull(ks, last)
+		full, err := tx.queueFull(ks, p.seq)
 		if err != nil {
 			return err
 		}
@@ -73,20 +70,37 @@ func (tx *transaction) wait(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
 			a.Err = fmt.Errorf("%w: %d wait for the key already", dibs.ErrFull, tx.s.opt.MaxWaiters)
 			return nil
 		}
-		seq = last + 1
-		if err := tx.insertWaiter(seq, c); err != nil {
+		if err := tx.insertWaiter(p.seq, c); err != nil {
 			return err
 		}
 		if !ks.hasFront {
-			ks.front.seq = seq
+			ks.front.seq = p.seq
 		}
 	}
-	return tx.inQueue(ks, seq, true, c, a)
+	return tx.inQueue(ks, p.seq, c, a, asIts(c, stands))
 }
 
-// inQueue answers a token whose place is, or would be, seq.
-func (tx *transaction) inQueue(ks *keyState, seq int64, placed bool, c *dibs.Claim, a *dibs.Answer) error {
-	a.State, a.Queued = dibs.Held, placed
+// take grants the key to a token that asks for it.
+func (tx *transaction) take(ks *keyState, l lease, c *dibs.Claim, a *dibs.Answer) error {
+	granted, err := tx.grant(ks, l)
+	if err != nil {
+		return err
+	}
+	if err := tx.granted(ks, granted, a); err != nil || c.Permits == 1 || !ks.hasFront {
+		return err
+	}
+	return tx.advance(ks) // to those whom a reserved place held back
+}
+
+// asIts says how a token waits in a place of its own that stands for so long.
+func asIts(c *dibs.Claim, stands time.Duration) *waitingFor {
+	return &waitingFor{token: c.Token, place: stands, dormant: c.Mode == dibs.Reserve}
+}
+
+// inQueue answers a token whose place is seq, and who is known to wait there from
+// now on; or, with w nil, whose place is or would be that.
+func (tx *transaction) inQueue(ks *keyState, seq int64, c *dibs.Claim, a *dibs.Answer, w *waitingFor) error {
+	a.State, a.Queued = dibs.Held, a.Queued || w != nil
 	first := int64(0)
 	for i := range ks.live {
 		if first == 0 || ks.live[i].until < first {
@@ -111,15 +125,13 @@ func (tx *transaction) inQueue(ks *keyState, seq int64, placed bool, c *dibs.Cla
 	switch {
 	case first > tx.now:
 		a.Left = duration(first - tx.now)
-	case placed:
+	case w != nil:
 		// Nothing is in the way of a reserved place but itself.
-		a.Left = c.Place
+		a.Left = w.place
 	}
-	if placed {
-		tx.joins = append(tx.joins, waitingFor{
-			token: c.Token, place: c.Place, dormant: c.Mode == dibs.Reserve,
-			next: a.Ahead < c.Permits, left: a.Left,
-		})
+	if w != nil {
+		w.next, w.left = a.Ahead < c.Permits, a.Left
+		tx.joins = append(tx.joins, *w)
 	}
 	return nil
 }
@@ -132,36 +144,41 @@ func (tx *transaction) readLiveFront(ks *keyState) error {
 	return readWaiter(st, ks)
 }
 
-// findWaiter returns the token's place; a seq of 0 means that it has none.
-func (tx *transaction) findWaiter(t dibs.Token) (seq, until, dormant int64, err error) {
+// findWaiter returns the token's place, alive or dead, its own or taken.
+func (tx *transaction) findWaiter(t dibs.Token) (spot, error) {
 	st := tx.st.findWaiter
 	st.BindBlob(1, tx.k)
 	st.BindBlob(2, t[:])
 	defer st.Reset()
 	row, err := st.Step()
 	if err != nil || !row {
-		return 0, 0, 0, err
+		return spot{}, err
 	}
-	return st.Int(0), st.Int(1), st.Int(2), nil
+	return spot{seq: st.Int(0), until: st.Int(1), dormant: st.Int(2)}, nil
 }
 
-// lastWaiter returns the last place's seq, 0 if there is none.
-func (tx *transaction) lastWaiter() (int64, error) {
+// nextSeq returns the seq of a new place: behind all others, and behind those
+// whom the key was offered or whose places are taken, because they may come back.
+func (tx *transaction) nextSeq(ks *keyState) (int64, error) {
+	last := int64(firstSeq - 1)
+	for i := range ks.live {
+		last = max(last, ks.live[i].seq)
+	}
 	st := tx.st.lastWaiter
 	st.BindBlob(1, tx.k)
 	defer st.Reset()
 	row, err := st.Step()
-	if err != nil || !row {
-		return firstSeq - 1, err
+	if row {
+		last = max(last, st.Int(0))
 	}
-	return st.Int(0), nil
+	return last + 1, err
 }
 
 // queueFull reports whether the key's queue is as long as it may be. They are
 // only counted, and the dead ones dropped, when their numbers allow that.
-func (tx *transaction) queueFull(ks *keyState, last int64) (bool, error) {
+func (tx *transaction) queueFull(ks *keyState, next int64) (bool, error) {
 	most := int64(tx.s.opt.MaxWaiters)
-	if !ks.hasFront || last-ks.front.seq+1 < most {
+	if !ks.hasFront || next-ks.front.seq < most {
 		return false, nil
 	}
 	count := tx.st.countWaiters
@@ -200,6 +217,7 @@ func (tx *transaction) insertWaiter(seq int64, c *dibs.Claim) error {
 	st.BindInt(8, micros(c.MaxAge))
 	bindFingerprint(st, 9, &c.Fingerprint)
 	st.BindString(10, c.Owner.String())
+	st.BindInt(11, micros(c.Place))
 	_, err := st.Run()
 	return err
 }
@@ -221,20 +239,19 @@ func (tx *transaction) keepWaiter(seq, dormant int64, c *dibs.Claim) error {
 	st.BindInt(6, micros(c.MaxAge))
 	bindFingerprint(st, 7, &c.Fingerprint)
 	st.BindString(8, c.Owner.String())
+	st.BindInt(9, micros(c.Place))
 	_, err := st.Run()
 	return err
 }
 
-// prolong lets a place last longer, if the claim says so.
+// prolong lets a place last longer.
 func (tx *transaction) prolong(seq int64, c *dibs.Claim) error {
-	if c.Place == 0 {
-		return nil
-	}
 	tx.dirty = true
 	st := tx.st.prolongWaiter
 	st.BindBlob(1, tx.k)
 	st.BindInt(2, seq)
 	st.BindInt(3, tx.now+micros(c.Place))
+	st.BindInt(4, micros(c.Place))
 	_, err := st.Run()
 	return err
 }

@@ -27,6 +27,7 @@ CREATE TABLE lease (
     attempt     INTEGER NOT NULL,
     permits     INTEGER NOT NULL,
     plain       INTEGER NOT NULL, -- 1: nothing else in the file belongs to it
+    seq         INTEGER NOT NULL, -- of the place it has taken, or was offered at; 0: none
     once        INTEGER NOT NULL, -- 1: at most once
     fingerprint BLOB    NOT NULL, -- empty: none
     owner       BLOB    NOT NULL,
@@ -42,13 +43,16 @@ CREATE TABLE progress (
     UNIQUE (k, token)
 ) STRICT;
 
--- Who waits for a key, in the order of seq.
+-- Who waits for a key, in the order of seq. A place that a lease has taken is in
+-- nobody's way, and stands again when that runs out or is given back.
 CREATE TABLE waiter (
     k           BLOB    NOT NULL,
     seq         INTEGER NOT NULL,
     token       BLOB    NOT NULL,
     until       INTEGER NOT NULL,
-    dormant     INTEGER NOT NULL, -- 0 no, 1 reserved, 2 reserved and woken
+    lasts       INTEGER NOT NULL, -- for how long, from when it is asked for
+    dormant     INTEGER NOT NULL, -- 0 no, 1 reserved, 2 reserved and woken,
+                                  -- 3 taken, 4 taken and asked for
     permits     INTEGER NOT NULL,
     once        INTEGER NOT NULL,
     max_age     INTEGER NOT NULL,

@@ -86,6 +86,8 @@ func (tx *transaction) settleBusy(x *dibs.Settlement) (bool, error) {
 		gone := *own
 		ks.remove(x.Token)
 		err = tx.abandon(ks, gone, tx.now)
+	case x.Outcome == dibs.Undo:
+		err = tx.undo(ks, *own)
 	default:
 		err = tx.end(ks, *own, x)
 	}
@@ -95,16 +97,36 @@ func (tx *transaction) settleBusy(x *dibs.Settlement) (bool, error) {
 	return true, tx.advance(ks)
 }
 
-// end ends a lease cleanly: nothing counts as abandoned any more.
-func (tx *transaction) end(ks *keyState, own lease, x *dibs.Settlement) error {
-	if err := tx.deleteLease(&own); err != nil {
+// undo ends a lease as if it had not been granted. The one that was abandoned
+// before it is still there.
+func (tx *transaction) undo(ks *keyState, own lease) error {
+	ks.remove(own.token)
+	if err := tx.standAgain(&own, tx.now); err != nil {
 		return err
 	}
-	ks.remove(own.token)
+	return tx.deleteLease(&own)
+}
+
+// end ends a lease cleanly: nothing counts as abandoned any more.
+func (tx *transaction) end(ks *keyState, own lease, x *dibs.Settlement) error {
+	if err := tx.endLease(ks, own); err != nil {
+		return err
+	}
 	if err := tx.forget(ks); err != nil || x.Outcome != dibs.Keep {
 		return err
 	}
 	return tx.keep(own.token, &own.fingerprint, x.Data, micros(x.Retention))
+}
+
+// endLease deletes a lease or an offer, and gives up the place that it has taken.
+func (tx *transaction) endLease(ks *keyState, own lease) error {
+	ks.remove(own.token)
+	if own.state == held && own.seq != 0 {
+		if _, err := tx.giveUpPlace(own.seq); err != nil {
+			return err
+		}
+	}
+	return tx.deleteLease(&own)
 }
 
 // keep writes a record, and sends the waiters that it answers to read it.
@@ -166,15 +188,16 @@ func (tx *transaction) kept(t dibs.Token) (bool, error) {
 	return row && st.Int(0)>>recordShift > tx.now && dibs.Token(st.Bytes(1)) == t, err
 }
 
-// giveUp takes the token out of the queue.
+// giveUp takes the token out of the queue, or its place from the lease that has
+// taken it.
 func (tx *transaction) giveUp(ks *keyState, t dibs.Token) (bool, error) {
-	seq, until, _, err := tx.findWaiter(t)
-	if err != nil || seq == 0 {
+	p, err := tx.findWaiter(t)
+	if err != nil || p.seq == 0 {
 		return false, err
 	}
-	if err := tx.deleteWaiter(seq); err != nil {
+	if _, err := tx.giveUpPlace(p.seq); err != nil {
 		return false, err
 	}
 	tx.leaves = append(tx.leaves, t)
-	return until > tx.now, tx.advance(ks)
+	return p.alive(tx.now), tx.advance(ks)
 }

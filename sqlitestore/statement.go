@@ -31,7 +31,8 @@ type statements struct {
 	frontWaiter, frontLiveWaiter, lastWaiter            *lite.Stmt
 	firstEnd, countWaiters                              *lite.Stmt
 	findWaiter, insertWaiter, keepWaiter, prolongWaiter *lite.Stmt
-	wakeDormant, deleteWaiter, deleteAnswered           *lite.Stmt
+	setDormant, setLasts, standAgain, giveUpPlace       *lite.Stmt
+	deleteWaiter, deleteAnswered                        *lite.Stmt
 	deleteDead                                          *lite.Stmt
 	record, saveRecord, deleteRecord                    *lite.Stmt
 	wake, lastWake, forgetWakes                         *lite.Stmt

@@ -23,15 +23,15 @@ SELECT 1 FROM lease WHERE k = ?1 UNION ALL SELECT 1 FROM waiter WHERE k = ?1
 UNION ALL SELECT 2 FROM record WHERE k = ?1
 
 -- name: leases
-SELECT token, state, until, fence, since, attempt, permits, plain, once, fingerprint, owner
+SELECT token, state, until, fence, since, attempt, permits, plain, once, fingerprint, owner, seq
 FROM lease WHERE k = ?1
 
 -- name: insertLease
-INSERT INTO lease (k, token, state, until, fence, since, attempt, permits, plain, once, fingerprint, owner)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+INSERT INTO lease (k, token, state, until, fence, since, attempt, permits, plain, once, fingerprint, owner, seq)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
 
 -- name: confirmLease
-UPDATE lease SET state = 0, until = ?3, plain = ?4, once = ?5, fingerprint = ?6, owner = ?7
+UPDATE lease SET state = 0, seq = 0, until = ?3, plain = ?4, once = ?5, fingerprint = ?6, owner = ?7
 WHERE k = ?1 AND token = ?2
 
 -- name: extendLease
@@ -72,43 +72,52 @@ DELETE FROM progress WHERE k = ?1 AND token = ?2
 
 -- name: frontWaiter
 SELECT seq, token, until, dormant, permits, once, max_age, fingerprint, owner
-FROM waiter WHERE k = ?1 ORDER BY seq LIMIT 1
+FROM waiter WHERE k = ?1 AND dormant < 3 ORDER BY seq LIMIT 1
 
 -- name: lastWaiter
 SELECT seq FROM waiter WHERE k = ?1 ORDER BY seq DESC LIMIT 1
 
 -- name: frontLiveWaiter
 SELECT seq, token, until, dormant, permits, once, max_age, fingerprint, owner
-FROM waiter WHERE k = ?1 AND until > ?2 ORDER BY seq LIMIT 1
+FROM waiter WHERE k = ?1 AND dormant < 3 AND until > ?2 ORDER BY seq LIMIT 1
 
 -- name: firstEnd
-SELECT min(until) FROM (SELECT until FROM waiter WHERE k = ?1 AND seq < ?2 ORDER BY seq LIMIT 16)
+SELECT min(until) FROM (SELECT until FROM waiter WHERE k = ?1 AND seq < ?2 AND dormant < 3 ORDER BY seq LIMIT 16)
 
 -- name: countWaiters
-SELECT count(*) FROM waiter WHERE k = ?1
+SELECT count(*) FROM waiter WHERE k = ?1 AND dormant < 3
 
 -- name: findWaiter
 SELECT seq, until, dormant FROM waiter WHERE k = ?1 AND token = ?2
 
 -- name: insertWaiter
-INSERT INTO waiter (k, seq, token, until, dormant, permits, once, max_age, fingerprint, owner)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+INSERT INTO waiter (k, seq, token, until, dormant, permits, once, max_age, fingerprint, owner, lasts)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
 
 -- name: keepWaiter
-UPDATE waiter SET until = ?3, dormant = ?4, once = ?5, max_age = ?6, fingerprint = ?7, owner = ?8
+UPDATE waiter SET until = ?3, dormant = ?4, once = ?5, max_age = ?6, fingerprint = ?7, owner = ?8, lasts = ?9
 WHERE k = ?1 AND seq = ?2
 
 -- name: prolongWaiter
-UPDATE waiter SET until = ?3 WHERE k = ?1 AND seq = ?2
+UPDATE waiter SET until = ?3, lasts = ?4 WHERE k = ?1 AND seq = ?2
 
--- name: wakeDormant
-UPDATE waiter SET dormant = 2 WHERE k = ?1 AND seq = ?2
+-- name: setDormant
+UPDATE waiter SET dormant = ?3, until = ?4 WHERE k = ?1 AND seq = ?2
+
+-- name: setLasts
+UPDATE waiter SET lasts = ?3 WHERE k = ?1 AND seq = ?2
+
+-- name: standAgain
+UPDATE waiter SET dormant = 1, until = ?3 + lasts WHERE k = ?1 AND seq = ?2 AND dormant >= 3
+
+-- name: giveUpPlace
+DELETE FROM waiter WHERE k = ?1 AND seq = ?2 RETURNING token, dormant
 
 -- name: deleteWaiter
 DELETE FROM waiter WHERE k = ?1 AND seq = ?2
 
 -- name: deleteAnswered
-DELETE FROM waiter WHERE k = ?1 AND max_age > 0 RETURNING token
+DELETE FROM waiter WHERE k = ?1 AND max_age > 0 AND dormant < 3 RETURNING token
 
 -- name: deleteDead
 DELETE FROM waiter WHERE k = ?1 AND until <= ?2

@@ -134,6 +134,11 @@ func (tx *transaction) wake(t dibs.Token) error {
 		tx.wakes = append(tx.wakes, t)
 		return nil
 	}
+	return tx.wakeOthers(t)
+}
+
+// wakeOthers has the token told in the other processes.
+func (tx *transaction) wakeOthers(t dibs.Token) error {
 	tx.dirty = true
 	wake := tx.st.wake
 	wake.BindBlob(1, t[:])
