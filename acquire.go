@@ -149,7 +149,7 @@ func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (lease 
 		lease, err = c.grant(ctx, b, a, sent)
 	case a.State == Held && a.Queued && wait != noWait:
 		waited = true
-		lease, err = c.await(ctx, b, a, wait)
+		lease, err = c.await(ctx, b, a, sent, wait)
 	default:
 		err = refusal(b.Claim, a)
 	}
@@ -169,7 +169,11 @@ func (c *Client) grant(ctx context.Context, b bid, a Answer, sent time.Time) (*L
 	if b.detach {
 		ctx = context.WithoutCancel(ctx)
 	}
-	lease := newLease(ctx, c, b, a, sent)
+	return c.keep(newLease(ctx, c, b, a, sent), b)
+}
+
+// keep starts to look after a new lease.
+func (c *Client) keep(lease *Lease, b bid) (*Lease, error) {
 	if lease.overdue() {
 		lease.end(ErrLost)
 		c.undoer.undo(b.Claim)

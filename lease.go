@@ -16,7 +16,7 @@ type Lease struct {
 	claim   Claim
 	answer  Answer
 	margin  time.Duration // how long before the end of the lease trust ends
-	granted time.Time     // when what was granted was asked for
+	granted time.Time     // when what was granted was asked for, or told
 	waited  time.Duration // for the observer
 	over    atomic.Bool   // its end was counted
 	context leaseContext
@@ -43,13 +43,32 @@ type Lease struct {
 // machines drift apart, and a context takes a moment to end.
 func margin(ttl time.Duration) time.Duration { return ttl/50 + time.Millisecond }
 
+// newLease makes the lease of an answer to what was sent at that moment.
 func newLease(ctx context.Context, c *Client, b bid, a Answer, sent time.Time) *Lease {
 	l := &Lease{client: c, claim: b.Claim, answer: a, granted: sent, place: -1}
 	l.margin = max(b.margin, margin(b.TTL))
 	l.context.lease, l.context.parent = l, ctx
 	l.context.Context, l.cancel = context.WithCancelCause(ctx)
 	l.trust(sent)
+	l.due = sent.Add(renewEvery(b.TTL))
 	return l
+}
+
+// newToldLease makes the lease of a grant that was told after the answer to
+// what was sent at that moment: it was not made before, and lasts one Turn.
+func newToldLease(ctx context.Context, c *Client, b bid, a Answer, sent time.Time) *Lease {
+	l := newLease(ctx, c, b, a, sent)
+	l.granted = time.Now()
+	end := toldUntil(b, sent)
+	l.trusted.Store(int64(end.Sub(c.epoch)))
+	l.due = l.granted.Add(renewEvery(end.Sub(l.granted)))
+	return l
+}
+
+// toldUntil is until when the holder may believe in a grant that was told after
+// the answer to what was sent at that moment.
+func toldUntil(b bid, sent time.Time) time.Time {
+	return sent.Add(Turn - max(b.margin, margin(Turn)))
 }
 
 // run runs fn under the lease and releases it on every way out.

@@ -51,7 +51,6 @@ func (r *renewer) add(l *Lease) bool {
 	if r.closed {
 		return false
 	}
-	l.due = l.granted.Add(renewEvery(l.claim.TTL))
 	heap.Push(&r.leases, l)
 	r.arm(l.due)
 	return true

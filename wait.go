@@ -34,10 +34,10 @@ const waitPatience = 10 * time.Second
 var errWaitOver = errors.New("dibs: the wait is over")
 
 // await asks again and again until the bid is granted, refused or given up.
-// Wake-ups say when asking pays.
-func (c *Client) await(ctx context.Context, b bid, a Answer, limit time.Duration) (*Lease, error) {
+// Wake-ups say when asking pays, or are the grant. a is the last answer, to what
+// was sent at heard.
+func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, limit time.Duration) (*Lease, error) {
 	start := time.Now()
-	heard := start
 	waiting := ctx
 	if limit > 0 {
 		var cancel context.CancelFunc
@@ -59,7 +59,13 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, limit time.Duration
 		}
 		again.Reset(interval)
 		select {
-		case <-woken:
+		case told := <-woken:
+			if c.believes(told, b, a, heard) {
+				if b.detach {
+					ctx = context.WithoutCancel(ctx)
+				}
+				return c.keep(newToldLease(ctx, c, b, told, heard), b)
+			}
 		case <-again.C:
 		case <-waiting.Done():
 			err := context.Cause(waiting)
@@ -94,6 +100,13 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, limit time.Duration
 	}
 }
 
+// believes reports whether a grant that was told can be taken without asking: it
+// is not an old one that came late, and enough of its time is left.
+func (c *Client) believes(told Answer, b bid, a Answer, heard time.Time) bool {
+	return told.State == Granted && told.Fence > a.Fence && b.Redeems.IsZero() &&
+		time.Until(toldUntil(b, heard)) > Turn/4
+}
+
 // giveUp leaves the queue, unless the place was reserved, and passes the reason
 // on.
 func (c *Client) giveUp(b bid, reason error) error {
@@ -107,9 +120,9 @@ type waiters struct {
 	stop     func()
 
 	mu    sync.Mutex
-	woken map[Token][]chan struct{} // several redeem one place, at worst
+	woken map[Token][]chan Answer // several redeem one place, at worst
 	// early holds wake-ups for tokens that have a place but did not enter yet.
-	early map[Token]struct{}
+	early map[Token]Answer
 }
 
 // maxEarly bounds the wake-ups kept for waiters that are about to enter.
@@ -118,40 +131,44 @@ const maxEarly = 1024
 func newWaiters(store Store) *waiters {
 	w := &waiters{
 		stop:  func() {},
-		woken: make(map[Token][]chan struct{}),
-		early: make(map[Token]struct{}),
+		woken: make(map[Token][]chan Answer),
+		early: make(map[Token]Answer),
 	}
-	if n, ok := store.(Notifier); ok {
+	switch n := store.(type) {
+	case GrantNotifier:
 		w.notified = true
-		w.stop = n.Notify(w.wake)
+		w.stop = n.NotifyGrants(w.wake)
+	case Notifier:
+		w.notified = true
+		w.stop = n.Notify(func(t Token) { w.wake(t, Answer{}) })
 	}
 	return w
 }
 
 // enter returns the channel on which the wake-ups of these tokens arrive; zero
 // ones do not count.
-func (w *waiters) enter(tokens ...Token) chan struct{} {
-	woken := make(chan struct{}, 1)
+func (w *waiters) enter(tokens ...Token) chan Answer {
+	woken := make(chan Answer, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range tokens {
 		if t.IsZero() {
 			continue
 		}
-		if _, ok := w.early[t]; ok {
+		if a, ok := w.early[t]; ok {
 			delete(w.early, t)
-			nudge(woken)
+			nudge(woken, a)
 		}
 		w.woken[t] = append(w.woken[t], woken)
 	}
 	return woken
 }
 
-func (w *waiters) leave(woken chan struct{}, tokens ...Token) {
+func (w *waiters) leave(woken chan Answer, tokens ...Token) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range tokens {
-		all := slices.DeleteFunc(w.woken[t], func(c chan struct{}) bool { return c == woken })
+		all := slices.DeleteFunc(w.woken[t], func(c chan Answer) bool { return c == woken })
 		if len(all) > 0 {
 			w.woken[t] = all
 		} else {
@@ -160,16 +177,26 @@ func (w *waiters) leave(woken chan struct{}, tokens ...Token) {
 	}
 }
 
-// nudge leaves a wake-up, if none is there.
-func nudge(woken chan struct{}) {
+// nudge leaves a wake-up, if none is there, and a grant in the place of any. Only
+// one is left at a time.
+func nudge(woken chan Answer, a Answer) {
 	select {
-	case woken <- struct{}{}:
+	case woken <- a:
+		return
 	default:
 	}
+	if a.State != Granted {
+		return
+	}
+	select {
+	case <-woken:
+	default:
+	}
+	woken <- a
 }
 
 // wake is what the store's Notifier calls.
-func (w *waiters) wake(t Token) {
+func (w *waiters) wake(t Token, a Answer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	all := w.woken[t]
@@ -177,11 +204,11 @@ func (w *waiters) wake(t Token) {
 		if len(w.early) >= maxEarly {
 			clear(w.early) // hints: whoever loses one asks soon anyway
 		}
-		w.early[t] = struct{}{}
+		w.early[t] = a
 		return
 	}
 	for _, woken := range all {
-		nudge(woken)
+		nudge(woken, a)
 	}
 }
 
