@@ -32,7 +32,7 @@ func TestRedisCluster(t *testing.T) {
 	if len(replicas) != 1 {
 		t.Fatalf("%d replicas; want 1", len(replicas))
 	}
-	old.Must("WAIT", 1, 5000)
+	replicas[0].AwaitReplica()
 	old.Kill()
 	if master := c.AwaitMaster("a", old); master != replicas[0] {
 		t.Errorf("%s took over, not the replica %s", master.name, replicas[0].name)

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 )
 
@@ -25,9 +24,19 @@ type program struct {
 	env string
 }
 
-// installing keeps the goroutines of this process from installing at once; a
-// file lock does it for several processes.
-var installing sync.Mutex
+// An installer installs packages as apt does.
+type installer struct {
+	root   bool   // permitted
+	policy string // what Debian asks whether to start a service
+	lock   string // keeps test binaries from installing at once
+}
+
+// apt is the installer of the system.
+var apt = installer{
+	root:   os.Geteuid() == 0,
+	policy: "/usr/sbin/policy-rc.d",
+	lock:   filepath.Join(os.TempDir(), "dibs-apt.lock"),
+}
 
 // find returns the program's path, and installs it where it is missing and that
 // is permitted.
@@ -35,9 +44,7 @@ func (p *program) find() (string, error) {
 	if path := p.look(); path != "" {
 		return path, nil
 	}
-	installing.Lock()
-	defer installing.Unlock()
-	return p.install()
+	return apt.install(p)
 }
 
 // look returns the program's path, or "".
@@ -60,34 +67,35 @@ func (p *program) look() string {
 	return ""
 }
 
-// install installs the program's package, unless another process just did.
-func (p *program) install() (string, error) {
-	apt, err := exec.LookPath("apt-get")
-	if err != nil || os.Geteuid() != 0 {
+// install installs the program's package, unless somebody just did, and returns
+// the program's path.
+func (a installer) install(p *program) (string, error) {
+	get, err := exec.LookPath("apt-get")
+	if err != nil || !a.root {
 		return "", fmt.Errorf("%s is missing: install it (on Debian: apt-get install %s)", p.names[0], p.pkg)
 	}
-	lock, err := os.OpenFile(filepath.Join(os.TempDir(), "dibs-apt.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(a.lock, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return "", err
 	}
 	defer lock.Close() // and so unlocks
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return "", fmt.Errorf("locking %s: %w", lock.Name(), err)
+		return "", fmt.Errorf("locking %s: %w", a.lock, err)
 	}
 	if path := p.look(); path != "" {
 		return path, nil
 	}
-	forbid, err := forbidServices("/usr/sbin/policy-rc.d")
+	permit, err := forbidServices(a.policy)
 	if err != nil {
 		return "", err
 	}
-	defer forbid()
+	defer permit()
 	install := []string{"install", "-y", "--no-install-recommends", p.pkg}
-	out, err := aptGet(apt, install...)
+	out, err := aptGet(get, install...)
 	if err != nil {
 		// The lists may be missing, as in a fresh container, or old.
-		if out, err = aptGet(apt, "update"); err == nil {
-			out, err = aptGet(apt, install...)
+		if out, err = aptGet(get, "update"); err == nil {
+			out, err = aptGet(get, install...)
 		}
 	}
 	if err != nil {

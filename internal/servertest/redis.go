@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -149,12 +150,16 @@ func (s *RedisServer) CAFile() string {
 
 // Dial connects to the server as the default user. The caller closes the
 // connection.
-func (s *RedisServer) Dial() (*RedisConn, error) {
-	return dialRedis(s.Addr(), s.TLSConfig(), "default", s.options.Password)
+func (s *RedisServer) Dial() (*RedisConn, error) { return s.dial(s.Addr()) }
+
+// dial connects to a server that is like this one.
+func (s *RedisServer) dial(addr string) (*RedisConn, error) {
+	return dialRedis(addr, s.TLSConfig(), "default", s.options.Password)
 }
 
 // Do sends a command on a connection of its own and returns the answer as
-// RedisConn.Do does. It may be called from any goroutine.
+// RedisConn.Do does. It may be called from any goroutine. What belongs to a
+// connection, such as WAIT after a write, needs Dial instead.
 func (s *RedisServer) Do(args ...any) (any, error) {
 	conn, err := s.Dial()
 	if err != nil {
@@ -188,20 +193,12 @@ func (s *RedisServer) Info(field string) string {
 }
 
 func (s *RedisServer) info(field string) (string, error) {
-	answer, err := s.Do("INFO", "everything")
+	conn, err := s.Dial()
 	if err != nil {
 		return "", err
 	}
-	text, ok := answer.(string)
-	if !ok {
-		return "", fmt.Errorf("INFO answered %T", answer)
-	}
-	for line := range strings.Lines(text) {
-		if value, ok := strings.CutPrefix(line, field+":"); ok {
-			return strings.TrimSpace(value), nil
-		}
-	}
-	return "", nil
+	defer conn.Close()
+	return conn.info(field)
 }
 
 // ReplicaOf makes the server a replica of the master, and returns when it holds
@@ -222,7 +219,7 @@ func (s *RedisServer) Promote() {
 }
 
 // AwaitReplica returns when the server is a replica that holds what its master
-// held at the time.
+// held when it was called.
 func (s *RedisServer) AwaitReplica() {
 	s.owner.Helper()
 	if err := await(s.inStep); err != nil {
@@ -230,7 +227,8 @@ func (s *RedisServer) AwaitReplica() {
 	}
 }
 
-// inStep returns nil when the server is a replica in step.
+// inStep returns nil when the server is a replica that holds all its master
+// held a moment ago.
 func (s *RedisServer) inStep() error {
 	link, err := s.info("master_link_status")
 	switch {
@@ -241,7 +239,34 @@ func (s *RedisServer) inStep() error {
 	case link != "up":
 		return errors.New("the link to the master is " + link)
 	}
-	return nil
+	port, err := s.info("master_port")
+	if err != nil {
+		return err
+	}
+	sent, err := s.offset("127.0.0.1:"+port, "master_repl_offset")
+	if err != nil {
+		return err
+	}
+	got, err := s.offset(s.Addr(), "slave_repl_offset")
+	if err == nil && got < sent {
+		err = fmt.Errorf("%d bytes behind the master", sent-got)
+	}
+	return err
+}
+
+// offset returns how far a master that is like this server has written, or a
+// replica read.
+func (s *RedisServer) offset(addr, field string) (int64, error) {
+	conn, err := s.dial(addr)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	value, err := conn.info(field)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(value, 10, 64)
 }
 
 // answers returns nil when the server serves commands. One that has data to
@@ -255,6 +280,9 @@ func (s *RedisServer) answers() error {
 			return over{e}
 		}
 		return nil
+	}
+	if err == nil && s.options.role.first != nil {
+		_, err = s.Do(s.options.role.first...)
 	}
 	return err
 }

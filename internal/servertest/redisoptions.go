@@ -58,6 +58,7 @@ type redisRole struct {
 	cluster  bool
 	sentinel bool
 	lines    []string
+	first    []any // the command to give it when it has started, each time
 }
 
 // config returns the configuration of a server in the folder, listening at the
@@ -125,7 +126,8 @@ func (o *RedisOptions) dataLines() []string {
 	}
 	switch o.Persistence {
 	case NoPersistence:
-		lines = append(lines, `save ""`)
+		// A copy of its master that a replica was sent is no memory either.
+		lines = append(lines, `save ""`, "rdb-del-sync-files yes")
 	case RDB:
 		lines = append(lines, "save 60 1")
 	case AOF:

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -80,6 +81,20 @@ func (c *RedisConn) Receive() (any, error) {
 	return c.receive()
 }
 
+// info returns a field of INFO everything, "" where there is none.
+func (c *RedisConn) info(field string) (string, error) {
+	answer, err := c.Do("INFO", "everything")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(fmt.Sprint(answer)) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(value), nil
+		}
+	}
+	return "", nil
+}
+
 // Close closes the connection.
 func (c *RedisConn) Close() error { return c.conn.Close() }
 
@@ -111,45 +126,69 @@ func appendRequest(b []byte, args []any) []byte {
 
 // readAnswer reads one answer; an error of the server's comes as a RedisError
 // in the answer's place.
-func readAnswer(r *bufio.Reader) (any, error) {
+func readAnswer(r *bufio.Reader) (any, error) { return readNested(r, 0) }
+
+// deepest is how far answers may be nested: MULTI around COMMAND has five
+// levels or so.
+const deepest = 32
+
+func readNested(r *bufio.Reader, depth int) (any, error) {
 	line, err := r.ReadBytes('\n')
 	if err != nil {
 		return nil, err
 	}
-	line, ok := bytes.CutSuffix(line, []byte("\r\n"))
-	if !ok || len(line) == 0 {
-		return nil, errors.New("not an answer in RESP: " + strconv.Quote(string(line)))
+	text, whole := bytes.CutSuffix(line, []byte("\r\n"))
+	if !whole || len(text) == 0 || depth > deepest {
+		return nil, strange(line)
 	}
-	text := string(line[1:])
-	switch line[0] {
+	kind, rest := text[0], string(text[1:])
+	switch kind {
 	case '+':
-		return text, nil
+		return rest, nil
 	case '-':
-		return RedisError(text), nil
-	case ':':
-		return strconv.ParseInt(text, 10, 64)
-	case '$':
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 {
-			return nil, err
-		}
-		b := make([]byte, n+len("\r\n"))
-		if _, err := io.ReadFull(r, b); err != nil {
-			return nil, err
-		}
-		return string(b[:n]), nil
-	case '*':
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 {
-			return nil, err
-		}
-		answers := make([]any, n)
-		for i := range answers {
-			if answers[i], err = readAnswer(r); err != nil {
+		return RedisError(rest), nil
+	}
+	n, err := strconv.ParseInt(rest, 10, 64)
+	switch {
+	case err != nil:
+		return nil, strange(line)
+	case kind == ':':
+		return n, nil
+	case n < 0:
+		return nil, nil
+	case kind == '$':
+		return readString(r, n)
+	case kind == '*':
+		answers := []any{}
+		for range n {
+			answer, err := readNested(r, depth+1)
+			if err != nil {
 				return nil, err
 			}
+			answers = append(answers, answer)
 		}
 		return answers, nil
 	}
-	return nil, errors.New("not an answer in RESP: " + strconv.Quote(string(line)))
+	return nil, strange(line)
+}
+
+// readString reads n bytes and the end of their line. What is set aside for
+// them grows as they come, so that a wrong n costs nothing.
+func readString(r *bufio.Reader, n int64) (any, error) {
+	var b strings.Builder
+	if _, err := io.CopyN(&b, r, n); err != nil {
+		return nil, err
+	}
+	end := make([]byte, len("\r\n"))
+	if _, err := io.ReadFull(r, end); err != nil {
+		return nil, err
+	}
+	if string(end) != "\r\n" {
+		return nil, strange(end)
+	}
+	return b.String(), nil
+}
+
+func strange(line []byte) error {
+	return errors.New("not an answer in RESP: " + strconv.Quote(string(line)))
 }

@@ -27,7 +27,9 @@ func TestRedisSentinel(t *testing.T) {
 				t.Errorf("the master is %s; want the first", old.name)
 			}
 			old.Must("SET", "key", "value")
-			old.Must("WAIT", len(s.Servers())-1, 5000)
+			for _, replica := range s.Servers()[1:] {
+				replica.AwaitReplica()
+			}
 			old.Kill()
 			master := s.AwaitMaster(old)
 			if got := master.Must("GET", "key"); got != "value" {

@@ -61,7 +61,7 @@ func (s *server) run() error {
 		return s.ready()
 	})
 	if err != nil {
-		return fmt.Errorf("starting %s: %w\n%s", s.name, err, s.tail())
+		return fmt.Errorf("starting %s: %w\n%s", s.name, err, s.tail(10))
 	}
 	return nil
 }
@@ -160,24 +160,29 @@ func (s *server) Log() string {
 
 // stop ends the process in good order.
 func (s *server) stop() error {
-	if err := s.proc.signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	if err := s.proc.signal(syscall.SIGCONT); err != nil {
-		return err
-	}
-	select {
-	case <-s.proc.exited:
-		return nil
-	case <-time.After(patience):
-		return fmt.Errorf("does not end on SIGTERM\n%s", s.tail())
+	deadline := time.After(patience)
+	for {
+		// More than once: Redis answers with a refusal while it is writing its
+		// first append-only file, and forgets that it was asked.
+		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
+			if err := s.proc.signal(sig); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-s.proc.exited:
+			return nil
+		case <-time.After(250 * time.Millisecond):
+		case <-deadline:
+			return errors.New("does not end on SIGTERM")
+		}
 	}
 }
 
 // end ends the server for good, and shows its log where that may help.
 func (s *server) end() {
 	if s.owner.Failed() {
-		s.owner.Logf("log of %s:\n%s", s.name, s.tail())
+		s.owner.Logf("log of %s:\n%s", s.name, s.tail(60))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,9 +207,8 @@ func (s *server) do(what string, f func() error) {
 	}
 }
 
-// tail returns the end of the log.
-func (s *server) tail() string {
-	const lines = 60
+// tail returns the last lines of the log.
+func (s *server) tail(lines int) string {
 	log := bytes.TrimSpace([]byte(s.Log()))
 	at := len(log)
 	for range lines {

@@ -1,0 +1,62 @@
+//go:build unix
+
+package servertest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// What a killed process left is removed, what a living one has is not, nor is
+// what is just being made.
+func TestSweep(t *testing.T) {
+	t.Setenv("TMPDIR", "/tmp") // and not one that is too long
+	alive, err := newFolder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	moved := filepath.Join(root, filepath.Base(alive.path))
+	if err := os.Rename(alive.path, moved); err != nil {
+		t.Fatal(err)
+	}
+	alive.path = moved
+	left := filepath.Join(root, folderPrefix+"left")
+	fresh := filepath.Join(root, folderPrefix+"fresh")
+	other := filepath.Join(root, "other")
+	for _, dir := range []string{left, fresh, other} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{left, other} {
+		if err := os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exists := func(dir string) bool {
+		_, err := os.Stat(dir)
+		return err == nil
+	}
+	sweep(root)
+	for dir, want := range map[string]bool{alive.path: true, left: false, fresh: true, other: true} {
+		if exists(dir) != want {
+			t.Errorf("%s exists: %v; want %v", dir, exists(dir), want)
+		}
+	}
+	if err := alive.remove(); err != nil || exists(alive.path) {
+		t.Errorf("removing: %v", err)
+	}
+}
+
+func TestFolderRoot(t *testing.T) {
+	t.Setenv("TMPDIR", "/somewhere/short")
+	if got := folderRoot(); got != "/somewhere/short" {
+		t.Errorf("the root is %s", got)
+	}
+	t.Setenv("TMPDIR", "/somewhere/that/is/too/long/for/the/socket/of/a/database")
+	if got := folderRoot(); got != "/tmp" {
+		t.Errorf("the root is %s", got)
+	}
+}

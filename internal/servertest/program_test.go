@@ -1,0 +1,134 @@
+//go:build unix
+
+package servertest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// shop is a system on which only what the test puts there is installed, with an
+// apt-get that runs the script.
+func shop(t *testing.T, script string) (bin string, a installer) {
+	t.Helper()
+	bin, dir := t.TempDir(), t.TempDir()
+	t.Setenv("PATH", bin)
+	t.Setenv("BIN", bin)
+	t.Setenv("DIR", dir)
+	if script != "" {
+		executable(t, filepath.Join(bin, "apt-get"), "#!/bin/sh\nPATH=/usr/bin:/bin\n"+script)
+	}
+	return bin, installer{root: true, policy: filepath.Join(dir, "policy"), lock: filepath.Join(dir, "lock")}
+}
+
+func executable(t *testing.T, name, script string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var gadget = &program{names: []string{"gadget", "gizmo"}, pkg: "gadget-tools", env: "DIBS_GADGET"}
+
+func TestProgramLook(t *testing.T) {
+	bin, _ := shop(t, "")
+	if got := gadget.look(); got != "" {
+		t.Errorf("found %s", got)
+	}
+	second := filepath.Join(bin, "gizmo")
+	executable(t, second, "")
+	if got := gadget.look(); got != second {
+		t.Errorf("found %s; want %s", got, second)
+	}
+	elsewhere := t.TempDir()
+	placed := &program{names: gadget.names, places: []string{filepath.Join(elsewhere, "*", "bin")}}
+	for _, version := range []string{"14", "15"} {
+		if err := os.MkdirAll(filepath.Join(elsewhere, version, "bin"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		executable(t, filepath.Join(elsewhere, version, "bin", "gadget"), "")
+	}
+	if got, want := placed.look(), filepath.Join(elsewhere, "15", "bin", "gadget"); got != want {
+		t.Errorf("found %s; want %s", got, want)
+	}
+	t.Setenv("DIBS_GADGET", "/opt/my/gadget")
+	if got, err := gadget.find(); got != "/opt/my/gadget" || err != nil {
+		t.Errorf("found %s, %v; want what the variable says", got, err)
+	}
+}
+
+func TestInstall(t *testing.T) {
+	// The lists are old: only after an update there is such a package.
+	bin, a := shop(t, `
+echo "$*" >>"$DIR/ran"
+case "$*" in
+*update*) touch "$DIR/updated" ;;
+*"install -y --no-install-recommends gadget-tools"*)
+	test -e "$DIR/updated" || exit 100
+	cp "$DIR/policy" "$DIR/asked" || exit 1
+	touch "$BIN/gadget" && chmod 700 "$BIN/gadget" ;;
+esac`)
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			if got, err := a.install(gadget); got != filepath.Join(bin, "gadget") || err != nil {
+				t.Errorf("installed %q, %v", got, err)
+			}
+		})
+	}
+	all.Wait()
+	dir := filepath.Dir(a.lock)
+	ran, err := os.ReadFile(filepath.Join(dir, "ran"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(ran), "\n"); n != 3 {
+		t.Errorf("apt-get ran %d times; want 3:\n%s", n, ran)
+	}
+	asked, err := os.ReadFile(filepath.Join(dir, "asked"))
+	if err != nil || !strings.Contains(string(asked), "exit 101") {
+		t.Errorf("while installing, the policy on services was %q, %v", asked, err)
+	}
+	if _, err := os.Stat(a.policy); !os.IsNotExist(err) {
+		t.Errorf("the policy on services is still there: %v", err)
+	}
+}
+
+func TestInstallRefused(t *testing.T) {
+	tests := []struct {
+		name, script string
+		root         bool
+		want         string
+	}{
+		{"not root", "touch $BIN/gadget", false, "gadget is missing: install it (on Debian: apt-get install gadget-tools)"},
+		{"no apt", "", true, "gadget is missing: install it (on Debian: apt-get install gadget-tools)"},
+		{"no such package", "echo E: Unable to locate; exit 100", true, "apt-get install gadget-tools failed: exit status 100\nE: Unable to locate"},
+		{"not in the package", "exit 0", true, "the package gadget-tools is installed, but has no gadget or gizmo"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			_, a := shop(t, test.script)
+			a.root = test.root
+			if _, err := a.install(gadget); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v; want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// The policy on services that a system has is its own.
+func TestForbidServicesLeavesPolicy(t *testing.T) {
+	policy := filepath.Join(t.TempDir(), "policy")
+	executable(t, policy, "mine")
+	permit, err := forbidServices(policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	permit()
+	if b, err := os.ReadFile(policy); string(b) != "mine" || err != nil {
+		t.Errorf("the policy is %q, %v; want it as it was", b, err)
+	}
+}
