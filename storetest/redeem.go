@@ -153,6 +153,23 @@ var redeemProperties = []Property{
 		},
 	},
 	{
+		Name: "DeadWorkersPlaceIsSeen",
+		Why:  "What has ended is dead though nobody has noticed. Whoever looks first, after a worker's lease has run out, finds its job's place in the way.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			for name, edits := range map[string][]edit{"plain": nil, "answerable": {answerable}} {
+				k, job := key(name), dibs.NewToken()
+				t.waits("reserving", p.reserve(k, job), 0)
+				t.granted("the worker", q.try(k, dibs.NewToken(), from(job), ttl(t.short())), 1)
+				t.outlast(t.short())
+				t.state("a stranger that looks", p.look(k, edits...), dibs.Held)
+				t.state("the next worker, looking", q.look(k, append(edits, from(job))...), dibs.Free)
+				t.state("a stranger", p.try(k, dibs.NewToken(), edits...), dibs.Held)
+				t.granted("the next worker", q.try(k, dibs.NewToken(), append(edits, from(job))...), 2)
+			}
+		},
+	},
+	{
 		Name: "PlaceOfADeadLeaseRunsOut",
 		Why:  "A worker may die, and its job be gone. Those behind wait for the lease to run out, and then for the place, and no longer.",
 		Check: func(t *Trial) {
