@@ -28,7 +28,8 @@
 //
 // # What there is
 //
-//   - [Redis]: one server; persistence, limits, users, TLS, a replica of another.
+//   - [Redis]: one server, of Redis or of Valkey; persistence, limits, users,
+//     TLS, a replica of another.
 //   - [RedisCluster]: masters and replicas with all slots served.
 //   - [RedisSentinel]: a master, its replicas and three sentinels that watch them.
 //   - [NewWire]: a connection that can be cut, delayed, hung, or lose the replies.
@@ -44,7 +45,7 @@
 // is installed with apt-get if the test runs as root on a system that has it,
 // once, whatever the number of test binaries; no service is set up or started.
 // Otherwise the test fails with one line that says what to install. DIBS_REDIS
-// names another program to use as redis-server, such as valkey-server.
+// and DIBS_VALKEY name the programs to use instead, as paths.
 //
 // # What is left behind
 //

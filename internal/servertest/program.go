@@ -20,6 +20,8 @@ type program struct {
 	places []string
 	// pkg is the Debian package that holds it.
 	pkg string
+	// backported says that a Debian may have it only among its backports.
+	backported bool
 	// env names a variable whose value, when set, is the path to use.
 	env string
 }
@@ -97,6 +99,9 @@ func (a installer) install(p *program) (string, error) {
 		if out, err = aptGet(get, "update"); err == nil {
 			out, err = aptGet(get, install...)
 		}
+	}
+	if err != nil && p.backported {
+		out, err = fromBackports(get, p.pkg)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s is missing, and apt-get install %s failed: %w\n%s", p.names[0], p.pkg, err, out)

@@ -97,22 +97,57 @@ esac`)
 	}
 }
 
+// What only the backports have comes from there, and from the mirror of the
+// system.
+func TestInstallBackported(t *testing.T) {
+	bin, a := shop(t, `
+case "$*" in
+*indextargets*)
+	echo "http://mirror/debian/ trixie-updates"
+	echo "http://mirror/debian/ trixie" ;;
+*SourceList=*update*) touch "$DIR/updated" ;;
+*SourceList=*install*)
+	test -e "$DIR/updated" || exit 100
+	for word in "$@"; do case "$word" in
+		Dir::Etc::SourceList=*) cp "${word#*=}" "$DIR/sources" ;;
+	esac; done
+	touch "$BIN/gadget" && chmod 700 "$BIN/gadget" ;;
+*install*) exit 100 ;;
+esac`)
+	recent := *gadget
+	if _, err := a.install(&recent); err == nil {
+		t.Error("took a backport unasked")
+	}
+	recent.backported = true
+	if got, err := a.install(&recent); got != filepath.Join(bin, "gadget") || err != nil {
+		t.Fatalf("installed %q, %v", got, err)
+	}
+	sources, err := os.ReadFile(filepath.Join(filepath.Dir(a.lock), "sources"))
+	if want := "deb http://mirror/debian/ trixie main\ndeb http://mirror/debian/ trixie-backports main\n"; string(sources) != want || err != nil {
+		t.Errorf("the sources were %q, %v; want %q", sources, err, want)
+	}
+}
+
 func TestInstallRefused(t *testing.T) {
 	tests := []struct {
 		name, script string
 		root         bool
 		want         string
+		backported   bool
 	}{
-		{"not root", "touch $BIN/gadget", false, "gadget is missing: install it (on Debian: apt-get install gadget-tools)"},
-		{"no apt", "", true, "gadget is missing: install it (on Debian: apt-get install gadget-tools)"},
-		{"no such package", "echo E: Unable to locate; exit 100", true, "apt-get install gadget-tools failed: exit status 100\nE: Unable to locate"},
-		{"not in the package", "exit 0", true, "the package gadget-tools is installed, but has no gadget or gizmo"},
+		{"not root", "touch $BIN/gadget", false, "gadget is missing: install it (on Debian: apt-get install gadget-tools)", false},
+		{"no apt", "", true, "gadget is missing: install it (on Debian: apt-get install gadget-tools)", false},
+		{"no such package", "echo E: Unable to locate; exit 100", true, "apt-get install gadget-tools failed: exit status 100\nE: Unable to locate", false},
+		{"no backports either", "case $* in *indextargets*) echo http://mirror/ubuntu/ noble-updates ;; *) exit 100 ;; esac", true, "apt-get install gadget-tools failed: the system is not Debian", true},
+		{"not in the package", "exit 0", true, "the package gadget-tools is installed, but has no gadget or gizmo", false},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			_, a := shop(t, test.script)
 			a.root = test.root
-			if _, err := a.install(gadget); err == nil || !strings.Contains(err.Error(), test.want) {
+			wanted := *gadget
+			wanted.backported = test.backported
+			if _, err := a.install(&wanted); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v; want %q", err, test.want)
 			}
 		})

@@ -22,6 +22,16 @@ var redisProgram = program{
 	env:    "DIBS_REDIS",
 }
 
+// valkeyProgram is Valkey 8.0 or newer, which goes on from Redis 7.2 and
+// understands the same configuration.
+var valkeyProgram = program{
+	names:      []string{"valkey-server", "valkey-check-rdb"},
+	places:     redisProgram.places,
+	pkg:        "valkey-tools",
+	backported: true,
+	env:        "DIBS_VALKEY",
+}
+
 // A RedisServer is a Redis server that belongs to a test.
 type RedisServer struct {
 	server
@@ -46,7 +56,11 @@ func newRedis(owner Owner, o *RedisOptions) (*RedisServer, error) {
 	if o == nil {
 		o = &RedisOptions{}
 	}
-	path, err := redisProgram.find()
+	program := &redisProgram
+	if o.Valkey {
+		program = &valkeyProgram
+	}
+	path, err := program.find()
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +95,7 @@ func startRedis(owner Owner, path string, o *RedisOptions) (*RedisServer, error)
 	if err != nil {
 		return nil, err
 	}
-	s.server = server{owner: owner, name: "redis-server at " + s.port.addr(), folder: f, ready: s.answers, wipe: s.wipeData}
+	s.server = server{owner: owner, name: s.kind() + " at " + s.port.addr(), folder: f, ready: s.answers, wipe: s.wipeData}
 	s.command = command{
 		path: path,
 		// The name says what to be, whatever the file is called.
@@ -90,7 +104,6 @@ func startRedis(owner Owner, path string, o *RedisOptions) (*RedisServer, error)
 		log:  f.join("log"),
 	}
 	if o.role.sentinel {
-		s.name = "sentinel at " + s.port.addr()
 		s.command.args = append(s.command.args, "--sentinel")
 	}
 	owner.Cleanup(s.end)
@@ -105,6 +118,18 @@ func startRedis(owner Owner, path string, o *RedisOptions) (*RedisServer, error)
 		return nil, err
 	}
 	return s, s.begin()
+}
+
+// kind is what the server is called in messages.
+func (s *RedisServer) kind() string {
+	kind := "redis"
+	if s.options.Valkey {
+		kind = "valkey"
+	}
+	if s.options.role.sentinel {
+		return kind + "-sentinel"
+	}
+	return kind + "-server"
 }
 
 // Addr returns the server's address, "127.0.0.1:4321".

@@ -28,6 +28,8 @@ const (
 // RedisOptions says what kind of Redis server is wanted. nil and the zero value
 // mean one that keeps nothing, without password, TLS or limits.
 type RedisOptions struct {
+	// Valkey has Valkey started in place of Redis.
+	Valkey      bool
 	Persistence Persistence
 	// MaxMemory is the memory in bytes above which Policy applies; 0: no limit.
 	MaxMemory int64

@@ -74,7 +74,7 @@ func (s *Sentinels) start(o *SentinelOptions) error {
 
 	n := cmp.Or(o.Sentinels, 3)
 	silence := cmp.Or(o.DownAfter, 2*time.Second).Milliseconds()
-	watch := RedisOptions{TLS: server.TLS, role: redisRole{
+	watch := RedisOptions{Valkey: server.Valkey, TLS: server.TLS, role: redisRole{
 		sentinel: true,
 		lines: []string{
 			fmt.Sprintf("sentinel monitor %s 127.0.0.1 %s %d", s.name, master.port, n/2+1),
