@@ -347,6 +347,45 @@ func TestAtMostOnceIsNotReleasedWhenTrustIsOver(t *testing.T) {
 	})
 }
 
+// TestLostLeaseEndsAsAbandoned: a holder that finds out too late that it was cut
+// off tells the next one, who goes on from what was saved.
+func TestLostLeaseEndsAsAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		line := newFaulty(s)
+		c, other := newClient(t, line, &dibs.Options{TTL: 10 * time.Second}), newClient(t, s, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Save(t.Context(), []byte("half")); err != nil {
+			t.Fatal(err)
+		}
+		line.set(func(verb string) error {
+			if verb == "renew" {
+				return errCut
+			}
+			return nil
+		}, nil)
+		<-lease.Context().Done()
+		if err := lease.Release(); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("Release returned %v", err)
+		}
+		synctest.Wait()
+		next, err := other.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
+		if err != nil {
+			t.Fatalf("what is left of the lease was not given back: %v", err)
+		}
+		if next.Attempt() != 2 || string(next.Progress()) != "half" {
+			t.Errorf("attempt %d with progress %q", next.Attempt(), next.Progress())
+		}
+		if err := next.Release(); err != nil {
+			t.Error(err)
+		}
+		empty(t, s)
+	})
+}
+
 func TestProgressReachesTheSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)

@@ -94,6 +94,20 @@ func TestSeveralKeysAllOrNone(t *testing.T) {
 		if _, err := c.AcquireAll(t.Context(), nil, nil); err == nil {
 			t.Error("no key at all was accepted")
 		}
+		synctest.Wait()
+		for key, attempt := range map[string]int{"a": 1, "b": 2, "c": 2} {
+			// The work was cut off under the keys that were not lost, too.
+			lease, err := c.Acquire(t.Context(), key, &dibs.AcquireOptions{NoWait: true})
+			if err != nil {
+				t.Fatalf("%s: %v", key, err)
+			}
+			if lease.Attempt() != attempt {
+				t.Errorf("%s: attempt %d, want %d", key, lease.Attempt(), attempt)
+			}
+			if err := lease.Release(); err != nil {
+				t.Error(err)
+			}
+		}
 		empty(t, s)
 	})
 }

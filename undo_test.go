@@ -107,6 +107,57 @@ func TestClaimIsUndoneWhenItsCallerGoesAway(t *testing.T) {
 	}
 }
 
+// TestUndoneClaimTellsNothing: a claim whose caller goes away while it is under
+// way takes nothing of what the holders before it left for the next one.
+func TestUndoneClaimTellsNothing(t *testing.T) {
+	for name, o := range map[string]*dibs.AcquireOptions{"plain": {NoWait: true}, "at most once": {NoWait: true, AtMostOnce: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newFaulty(newStore(t))
+				c := newClient(t, s, nil)
+				first, err := c.Acquire(t.Context(), "k", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := first.Save(t.Context(), []byte("half")); err != nil {
+					t.Fatal(err)
+				}
+				if err := first.Abandon(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					ctx, cancel := context.WithCancel(t.Context())
+					gate := make(chan struct{})
+					s.set(nil, func(string) error { <-gate; return nil })
+					var wg sync.WaitGroup
+					wg.Go(func() {
+						if _, err := c.Acquire(ctx, "k", o); !errors.Is(err, context.Canceled) {
+							t.Errorf("got %v", err)
+						}
+					})
+					synctest.Wait()
+					cancel()
+					wg.Wait()
+					s.set(nil, nil)
+					close(gate)
+					synctest.Wait()
+				}
+				next, err := c.Acquire(t.Context(), "k", o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if next.Attempt() != 2 || string(next.Progress()) != "half" {
+					t.Errorf("attempt %d with progress %q", next.Attempt(), next.Progress())
+				}
+				if err := next.Release(); err != nil {
+					t.Error(err)
+				}
+				empty(t, s)
+			})
+		})
+	}
+}
+
 // TestClaimSentAgainIsUndone: a claim whose first answer was lost is undone
 // though its caller goes away before it could be sent again.
 func TestClaimSentAgainIsUndone(t *testing.T) {

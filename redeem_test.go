@@ -1,0 +1,238 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// reserve reserves a place for an hour.
+func reserve(t *testing.T, c *dibs.Client) dibs.Place {
+	t.Helper()
+	p, err := c.Reserve(t.Context(), "k", time.Hour, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// redeem redeems a place whose turn has come.
+func redeem(t *testing.T, c *dibs.Client, p dibs.Place) *dibs.Lease {
+	t.Helper()
+	lease, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{NoWait: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// TestPlaceIsRedeemedByOneAtATime: a job that was handed to several workers runs
+// once at a time, and whoever comes later is woken and joins at the end.
+func TestPlaceIsRedeemedByOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		p := reserve(t, newClient(t, s, nil))
+		inside, runs := 0, 0
+		start := time.Now()
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for _, c := range []*dibs.Client{newClient(t, s, nil), newClient(t, newFaulty(s), nil)} {
+			for range 3 {
+				wg.Go(func() {
+					lease, err := c.Redeem(t.Context(), p, nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					if inside++; inside != 1 {
+						t.Errorf("%d at once", inside)
+					}
+					mu.Unlock()
+					time.Sleep(time.Minute)
+					mu.Lock()
+					inside--
+					runs++
+					mu.Unlock()
+					if err := lease.Release(); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		if runs != 6 {
+			t.Errorf("%d of 6 ran", runs)
+		}
+		if d := time.Since(start); d > 6*time.Minute+10*time.Millisecond {
+			t.Errorf("they took %v for 6 minutes of work: wake-ups were lost", d)
+		}
+		empty(t, s)
+	})
+}
+
+// TestPlaceStandsAgain: however a worker fails, its job comes before those that
+// were enqueued later, and hears of what was done.
+func TestPlaceStandsAgain(t *testing.T) {
+	for name, fail := range map[string]func(*testing.T, *faulty, *dibs.Lease){
+		"abandoned": func(t *testing.T, _ *faulty, l *dibs.Lease) {
+			if err := l.Abandon(t.Context()); err != nil {
+				t.Error(err)
+			}
+		},
+		"crashed": func(t *testing.T, line *faulty, l *dibs.Lease) {
+			line.set(func(string) error { return errCut }, nil)
+			<-l.Context().Done()
+			time.Sleep(time.Minute)
+		},
+		"lost and released": func(t *testing.T, line *faulty, l *dibs.Lease) {
+			line.set(func(string) error { return errCut }, nil)
+			<-l.Context().Done()
+			line.set(nil, nil)
+			if err := l.Release(); !errors.Is(err, dibs.ErrLost) {
+				t.Errorf("Release returned %v", err)
+			}
+			synctest.Wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				line := newFaulty(s)
+				c, worker := newClient(t, s, nil), newClient(t, line, nil)
+				job := reserve(t, c)
+				first := redeem(t, worker, job)
+				if err := first.Save(t.Context(), []byte("half")); err != nil {
+					t.Fatal(err)
+				}
+				var order []string
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					err := c.Do(t.Context(), "k", func(context.Context) error {
+						order = append(order, "the one behind")
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait()
+				fail(t, line, first)
+				time.Sleep(time.Minute)
+				second := redeem(t, c, job)
+				order = append(order, "the job")
+				if second.Attempt() != 2 || string(second.Progress()) != "half" {
+					t.Errorf("attempt %d with progress %q", second.Attempt(), second.Progress())
+				}
+				if second.ID() == first.ID() || second.Fence() <= first.Fence() {
+					t.Error("the second attempt is the first one")
+				}
+				if err := second.Release(); err != nil {
+					t.Error(err)
+				}
+				wg.Wait()
+				if len(order) != 2 || order[0] != "the job" {
+					t.Errorf("they ran in the order %q", order)
+				}
+				line.set(nil, nil)
+				empty(t, s)
+			})
+		})
+	}
+}
+
+// TestRedeemerGoesAway: a claim from a place whose caller went away while it was
+// under way leaves the place as it was.
+func TestRedeemerGoesAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c, other := newClient(t, s, nil), newClient(t, s.Store, nil)
+		job, behind := reserve(t, other), reserve(t, other)
+		ctx, cancel := context.WithCancel(t.Context())
+		gate := make(chan struct{})
+		s.set(nil, func(string) error { <-gate; return nil })
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if _, err := c.Redeem(ctx, job, nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("got %v", err)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		wg.Wait()
+		if _, err := other.Redeem(t.Context(), job, &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
+			t.Errorf("while nobody knows of the grant: %v", err)
+		}
+		s.set(nil, nil)
+		close(gate)
+		synctest.Wait()
+		if _, err := other.Redeem(t.Context(), behind, &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
+			t.Errorf("the place behind: %v", err)
+		}
+		lease := redeem(t, other, job)
+		if lease.Attempt() != 1 {
+			t.Errorf("attempt %d", lease.Attempt())
+		}
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+		if err := redeem(t, other, behind).Release(); err != nil {
+			t.Error(err)
+		}
+		empty(t, s)
+	})
+}
+
+// TestRedeemTakesItsOptions: Detach and Margin hold for a lease from a place as
+// for any other.
+func TestRedeemTakesItsOptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		lease, err := c.Redeem(ctx, reserve(t, c), &dibs.AcquireOptions{TTL: 20 * time.Second, Margin: 10 * time.Second, Detach: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Until(lease.Until()); d != 10*time.Second {
+			t.Errorf("trusted for %v, want the TTL without the margin", d)
+		}
+		cancel()
+		if err := lease.Err(); err != nil {
+			t.Errorf("the lease ended with the caller's context: %v", err)
+		}
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+		empty(t, s)
+	})
+}
+
+// TestTakenPlaceIsGivenUp: giving a place up leaves alone who works from it.
+func TestTakenPlaceIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		job := reserve(t, c)
+		lease := redeem(t, c, job)
+		if err := c.GiveUp(t.Context(), job); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Hour)
+		if err := lease.Err(); err != nil {
+			t.Errorf("the worker lost its lease: %v", err)
+		}
+		if err := c.GiveUp(t.Context(), job); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("giving it up twice: %v", err)
+		}
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+		empty(t, s)
+	})
+}
