@@ -1,9 +1,9 @@
 package redisstore
 
 import (
+	"path"
+	"slices"
 	"testing"
-
-	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
@@ -11,32 +11,104 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	storetest.Run(t, &storetest.Harness{
-		New: func(t testing.TB) *storetest.Backend {
-			server := servertest.Redis(t, &servertest.RedisOptions{Persistence: servertest.AOF})
+	standalone := func(o servertest.RedisOptions) func(testing.TB) *storetest.Backend {
+		return func(t testing.TB) *storetest.Backend {
+			server := servertest.Redis(t, &o)
 			return &storetest.Backend{
-				Open: func() dibs.Store {
-					client, err := rueidis.NewClient(rueidis.ClientOption{
-						InitAddress: []string{server.Addr()}, DisableCache: true, ForceSingleClient: true,
-					})
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(client.Close)
-					s, err := New(client, nil)
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { s.Close() })
-					return s
-				},
+				Open:    func() dibs.Store { return open(t, toServer(server.Addr()), nil) },
 				Restart: func() { server.Kill(); server.Restart() },
-				Wipe:    func() { server.Do("FLUSHALL") },
+				Wipe:    func() { server.Must("FLUSHALL") },
+			}
+		}
+	}
+	for name, backend := range map[string]func(testing.TB) *storetest.Backend{
+		"Redis":    standalone(servertest.RedisOptions{Persistence: servertest.AOF}),
+		"Valkey":   standalone(servertest.RedisOptions{Valkey: true, Persistence: servertest.AOF}),
+		"Sentinel": onSentinels,
+		"Cluster":  onCluster,
+	} {
+		t.Run(name, func(t *testing.T) {
+			storetest.Run(t, &storetest.Harness{
+				New: backend,
+				Lacks: map[storetest.Feature]string{
+					storetest.Skew:   "it reads no clock of its process; see TestNoClock",
+					storetest.Pruner: "the server forgets by itself what has ended",
+				},
+			})
+		})
+	}
+}
+
+// onSentinels returns a backend on the sentinels that all share. A restart is a
+// failover, and those who want one have sentinels of their own.
+func onSentinels(t testing.TB) *storetest.Backend {
+	own := restarts(t)
+	sentinels := sharedSentinels()
+	if own {
+		sentinels = servertest.RedisSentinel(t, nil)
+	}
+	prefix := ownPrefix()
+	return &storetest.Backend{
+		Open: func() dibs.Store { return open(t, toSentinels(sentinels), &Options{Prefix: prefix}) },
+		Wipe: func() { wipe(sentinels.Master(), prefix) },
+		Restart: func() {
+			if !own {
+				t.Fatal("the sentinels are not this property's own")
+			}
+			sentinels.Await() // what is not on the replica yet is lost
+			master := sentinels.Master()
+			master.Kill()
+			sentinels.AwaitMaster(master)
+			master.Restart()
+		},
+	}
+}
+
+// onCluster returns a backend on the cluster that all share. Those who restart
+// theirs have their own.
+func onCluster(t testing.TB) *storetest.Backend {
+	own := restarts(t)
+	cluster := sharedCluster()
+	if own {
+		cluster = servertest.RedisCluster(t, &servertest.ClusterOptions{
+			Replicas: -1, Redis: &servertest.RedisOptions{Persistence: servertest.AOF},
+		})
+	}
+	prefix := ownPrefix()
+	return &storetest.Backend{
+		Open: func() dibs.Store { return open(t, toCluster(cluster), &Options{Prefix: prefix}) },
+		Wipe: func() {
+			for _, node := range cluster.Nodes() {
+				if node.Info("role") == "master" {
+					wipe(node, prefix)
+				}
 			}
 		},
-		Lacks: map[storetest.Feature]string{
-			storetest.Skew:   "it reads no clock of its process",
-			storetest.Pruner: "the server forgets by itself what has ended",
+		Restart: func() {
+			if !own {
+				t.Fatal("the cluster is not this property's own")
+			}
+			for _, node := range cluster.Nodes() {
+				node.Kill()
+			}
+			for _, node := range cluster.Nodes() {
+				node.Restart()
+			}
+			cluster.Await()
 		},
+	}
+}
+
+// restarts reports whether the property that is tried restarts its backend.
+func restarts(t testing.TB) bool {
+	return slices.ContainsFunc(storetest.Properties(), func(p storetest.Property) bool {
+		return p.Name == path.Base(t.Name()) && slices.Contains(p.Needs, storetest.Restart)
 	})
+}
+
+// wipe has a server lose all that is under a prefix.
+func wipe(server *servertest.RedisServer, prefix string) {
+	for _, name := range names(server, prefix) {
+		server.Must("DEL", name)
+	}
 }

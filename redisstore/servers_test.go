@@ -1,0 +1,225 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// scope owns the servers that several tests share.
+var scope = servertest.NewScope()
+
+func TestMain(m *testing.M) {
+	if child := children[os.Getenv(childVar)]; child != nil {
+		if err := child(os.Getenv(addrVar), os.Stdin); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	code := m.Run()
+	scope.Close()
+	os.Exit(code)
+}
+
+// sharedCluster is six nodes that outlive a busy machine. Whoever uses it has a
+// prefix of its own, see ownPrefix.
+var sharedCluster = sync.OnceValue(func() *servertest.Cluster {
+	return servertest.RedisCluster(scope, &servertest.ClusterOptions{NodeTimeout: time.Minute})
+})
+
+// sharedSentinels watch a master and a replica, and leave them alone.
+var sharedSentinels = sync.OnceValue(func() *servertest.Sentinels {
+	return servertest.RedisSentinel(scope, &servertest.SentinelOptions{DownAfter: time.Minute})
+})
+
+var prefixes atomic.Int64
+
+// ownPrefix returns a prefix that nobody else in this run has.
+func ownPrefix() string { return fmt.Sprintf("own%d", prefixes.Add(1)) }
+
+// toServer are a client's options for one server.
+func toServer(addr string) rueidis.ClientOption {
+	return rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true}
+}
+
+// toCluster are a client's options for a cluster.
+func toCluster(c *servertest.Cluster) rueidis.ClientOption {
+	return rueidis.ClientOption{InitAddress: c.Addrs(), DisableCache: true}
+}
+
+// toSentinels are a client's options for what sentinels watch.
+func toSentinels(s *servertest.Sentinels) rueidis.ClientOption {
+	return rueidis.ClientOption{
+		InitAddress: s.Addrs(), DisableCache: true,
+		Sentinel: rueidis.SentinelOption{MasterSet: s.Name(), TopologyRefreshInterval: time.Second},
+	}
+}
+
+// open opens a store as a process of its own would: with a client of its own.
+// Both end with the test.
+func open(t testing.TB, to rueidis.ClientOption, o *Options) *Store {
+	t.Helper()
+	client, err := rueidis.NewClient(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	s, err := New(client, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// newClient returns a dibs client of the store; it ends with the test.
+func newClient(t testing.TB, s dibs.Store, o *dibs.Options) *dibs.Client {
+	t.Helper()
+	c, err := dibs.New(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Log(err)
+		}
+	})
+	return c
+}
+
+// key returns a key of the namespace that most tests use.
+func key(name string) dibs.Key { return dibs.Key{Namespace: "test", Name: name} }
+
+// lock returns a claim for a lock, for a minute.
+func lock(name string, edits ...func(*dibs.Claim)) dibs.Claim {
+	c := dibs.Claim{Key: key(name), Token: dibs.NewToken(), Permits: 1, TTL: time.Minute, Place: time.Minute}
+	for _, e := range edits {
+		e(&c)
+	}
+	return c
+}
+
+// queued makes the claim wait for its turn.
+func queued(c *dibs.Claim) { c.Mode = dibs.Queue }
+
+// answered accepts every record.
+func answered(c *dibs.Claim) { c.MaxAge = dibs.AnyAge }
+
+// claim makes one claim, in ten seconds at most.
+func claim(t testing.TB, s *Store, c dibs.Claim) (dibs.Answer, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	answers := make([]dibs.Answer, 1)
+	err := s.Claim(ctx, []dibs.Claim{c}, answers)
+	return answers[0], err
+}
+
+// settle settles one claim, in ten seconds at most.
+func settle(t testing.TB, s *Store, c dibs.Claim, outcome dibs.Outcome) (answer, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	x := dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome}
+	if outcome == dibs.Keep {
+		x.Data, x.Retention = []byte("answer"), time.Minute
+	}
+	errs := make([]error, 1)
+	err = s.Settle(ctx, []dibs.Settlement{x}, errs)
+	return errs[0], err
+}
+
+// renew renews one claim, in ten seconds at most.
+func renew(t testing.TB, s *Store, c dibs.Claim) (answer, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	errs := make([]error, 1)
+	err = s.Renew(ctx, []dibs.Renewal{{Key: c.Key, Token: c.Token, TTL: c.TTL}}, errs)
+	return errs[0], err
+}
+
+// mustGrant makes one claim, which has to be granted.
+func mustGrant(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
+	t.Helper()
+	a, err := claim(t, s, c)
+	if err != nil || a.Err != nil || a.State != dibs.Granted {
+		t.Fatalf("the claim was answered %+v, %v; it should be granted", a, err)
+	}
+	return a
+}
+
+// mustWait makes one claim, which has to get a place.
+func mustWait(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
+	t.Helper()
+	a, err := claim(t, s, c)
+	if err != nil || a.Err != nil || a.State != dibs.Held || !a.Queued {
+		t.Fatalf("the claim was answered %+v, %v; it should wait", a, err)
+	}
+	return a
+}
+
+// mustSettle settles one claim, which has to work.
+func mustSettle(t testing.TB, s *Store, c dibs.Claim, outcome dibs.Outcome) {
+	t.Helper()
+	if answer, err := settle(t, s, c, outcome); answer != nil || err != nil {
+		t.Fatalf("settling was answered %v, %v", answer, err)
+	}
+}
+
+// eventually waits until what it asks for is so: for what happens in other
+// processes, of which nothing here can be told.
+func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", within, what)
+		}
+		<-tick.C
+	}
+}
+
+// names returns the names that a server has, under a prefix.
+func names(server *servertest.RedisServer, prefix string) []string {
+	all, _ := server.Must("KEYS", prefix+":*").([]any)
+	found := make([]string, len(all))
+	for i, name := range all {
+		found[i] = name.(string)
+	}
+	return found
+}
+
+// leftover returns the names of anything but fences, and fails the test when
+// something but a fence has no expiry.
+func leftover(t testing.TB, server *servertest.RedisServer, prefix string) []string {
+	t.Helper()
+	var left []string
+	for _, name := range names(server, prefix) {
+		if strings.HasSuffix(name, "fence") {
+			continue
+		}
+		if ttl := server.Must("PTTL", name); ttl == int64(-1) {
+			t.Errorf("%q has no expiry", name)
+		}
+		left = append(left, name)
+	}
+	return left
+}
