@@ -31,7 +31,14 @@
 // record takes no memory.
 //
 // A place in the queue is live (it is offered the key in its turn) or reserved
-// (it stands, and everybody behind it, until its token claims).
+// (it stands, and everybody behind it, until somebody claims from it). A lease
+// that was claimed from a reserved place has taken it out of the queue, and puts
+// it back where it was unless it ends cleanly:
+//
+//	           Claim.Redeems            Release, Keep, Evict
+//	reserved ────────────────▶ taken ─────────────────────────▶ gone
+//	    ▲                        │
+//	    └────────────────────────┘ Abandon, Undo, the lease ran out
 //
 // # Time
 //
