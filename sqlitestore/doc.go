@@ -26,6 +26,9 @@
 //	gone             unknown (AtMostOnce): nobody is, until Evict, Forget or
 //	                 Resolve
 //
+// A reserved place in the queue is taken by the lease that is claimed from it, and
+// stands again when that is abandoned, undone or runs out.
+//
 // # Time
 //
 // Leases, places and records end by the host's time since boot, suspension
