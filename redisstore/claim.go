@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -77,38 +78,36 @@ func (s *Store) claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	return deaf, nil
 }
 
+// The flags of a claim; see lua/claim.lua.
+const (
+	simple     = 1
+	answerable = 2
+)
+
 // appendClaim appends the arguments of one claim; see lua/claim.lua.
 func appendClaim(args []string, c *dibs.Claim) []string {
-	once := "0"
+	var b [95]byte
+	if c.Mode <= dibs.Queue && c.Redeems.IsZero() {
+		b[0] = simple
+		if c.MaxAge > 0 {
+			b[0] |= answerable
+		}
+	}
+	b[1] = byte(c.Mode)
+	memory := dibs.AbandonedMemory
 	if c.AtMostOnce {
-		once = "1"
+		b[2] = 1
+		memory = forever
 	}
-	return append(args,
-		strconv.Itoa(int(c.Mode)),
-		string(c.Token[:]),
-		strconv.FormatInt(micros(c.TTL), 10),
-		strconv.FormatInt(micros(c.Place), 10),
-		strconv.Itoa(c.Permits),
-		fingerprint(&c.Fingerprint),
-		strconv.FormatInt(micros(c.MaxAge), 10),
-		once,
-		c.Owner.String(),
-		redeems(&c.Redeems),
-	)
-}
-
-func fingerprint(f *dibs.Fingerprint) string {
-	if f.IsZero() {
-		return ""
-	}
-	return string(f[:])
-}
-
-func redeems(t *dibs.Token) string {
-	if t.IsZero() {
-		return ""
-	}
-	return string(t[:])
+	binary.BigEndian.PutUint32(b[3:], uint32(c.Permits))
+	binary.BigEndian.PutUint64(b[7:], micros(c.TTL))
+	binary.BigEndian.PutUint64(b[15:], micros(c.Place))
+	binary.BigEndian.PutUint64(b[23:], micros(c.MaxAge))
+	copy(b[31:], c.Token[:])
+	copy(b[47:], c.Redeems[:])
+	copy(b[63:], c.Fingerprint[:])
+	kept := min(c.TTL, century) + memory
+	return append(args, string(b[:]), c.Owner.String(), strconv.FormatInt(kept.Milliseconds()+1, 10))
 }
 
 // The states as lua/claim.lua answers them. They are the script's own numbers,
@@ -126,6 +125,11 @@ const (
 
 // readAnswer reads one claim's answer. The error is one of the call.
 func readAnswer(a *dibs.Answer, m *rueidis.RedisMessage) error {
+	if m.IsInt64() {
+		fence, err := m.AsInt64()
+		a.State, a.Fence, a.Attempt = dibs.Granted, uint64(fence), 1
+		return err
+	}
 	f, err := fields(m)
 	if err != nil {
 		return err

@@ -252,7 +252,7 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 	if err != nil || !ok {
 		return false, err
 	}
-	n, err := s.force(ctx, resolveScript, key, token, string(data), strconv.FormatInt(micros(retention), 10))
+	n, err := s.force(ctx, resolveScript, key, token, string(data), strconv.FormatUint(micros(retention), 10))
 	return n > 0, err
 }
 

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"strconv"
 
@@ -27,7 +28,7 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 				saves = "1"
 			}
 			b.call.args = append(b.call.args,
-				string(r.Token[:]), strconv.FormatInt(micros(r.TTL), 10), saves, string(r.Progress))
+				string(r.Token[:]), strconv.FormatUint(micros(r.TTL), 10), saves, string(r.Progress))
 		}
 	}
 	return s.run(ctx, renewScript, all, func(i int, m *rueidis.RedisMessage) (err error) {
@@ -52,8 +53,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 	for _, b := range all {
 		for _, i := range b.indexes {
 			x := &settlements[i]
-			b.call.args = append(b.call.args, string(x.Token[:]), strconv.Itoa(int(x.Outcome)),
-				string(x.Data), strconv.FormatInt(micros(x.Retention), 10))
+			b.call.args = appendSettlement(b.call.args, x)
 		}
 	}
 	err := s.run(ctx, settleScript, all, func(i int, m *rueidis.RedisMessage) (err error) {
@@ -68,6 +68,15 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 		}
 	}
 	return err
+}
+
+// appendSettlement appends the arguments of one settlement; see lua/settle.lua.
+func appendSettlement(args []string, x *dibs.Settlement) []string {
+	var b [25]byte
+	b[0] = byte(x.Outcome)
+	copy(b[1:], x.Token[:])
+	binary.BigEndian.PutUint64(b[17:], micros(x.Retention))
+	return append(args, string(b[:]), string(x.Data))
 }
 
 // fits returns an error when a record of n bytes is too large.

@@ -150,11 +150,16 @@ func (s *Store) results(ctx context.Context, sc *script, all []*batch) []rueidis
 	return sc.run(ctx, s.client, calls)
 }
 
+// century is the longest time that is told the server, which counts in float64.
+const century = 100 * 365 * 24 * time.Hour
+
+// forever is how long an unknown outcome is remembered: no key is without an
+// expiry.
+const forever = 10 * 365 * 24 * time.Hour
+
 // micros turns a duration into the server's unit, at least 1 if it is anything.
-// What is longer than a century is a century: the scripts count in float64.
-func micros(d time.Duration) int64 {
-	const century = 100 * 365 * 24 * time.Hour
-	return int64((min(d, century) + time.Microsecond - 1) / time.Microsecond)
+func micros(d time.Duration) uint64 {
+	return uint64((min(d, century) + time.Microsecond - 1) / time.Microsecond)
 }
 
 func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

@@ -1,11 +1,16 @@
 -- claim answers claims.
 --
 -- KEYS  the fence, then the state of each key
--- ARGV  channel, tells, sharded, most waiters; then for each claim ten:
---       mode, token, TTL, place, permits, fingerprint, max age, at most once,
---       owner, redeems. Durations are in µs; '' stands for none.
+-- ARGV  channel, tells, sharded, most waiters; then for each claim three: the
+--       claim, its owner, and how long (ms, in digits) its state is to be kept.
+--       A claim is 1 byte flags, 1 byte mode, 1 byte at most once, 4 bytes
+--       permits, 8 bytes each TTL, place and max age (µs), 16 bytes token, 16
+--       bytes redeems, 32 bytes fingerprint; zero bytes stand for none. Of the
+--       flags, 1 is for a claim that takes or waits for the key and redeems no
+--       place, and 2 for one that a record can answer.
 --
--- Each is answered by an array that begins with its state (dibs.State):
+-- Each is answered by the fence when it is the first attempt and is granted, and
+-- otherwise by an array that begins with its state (dibs.State):
 --   granted   1, fence, number, progress or nil
 --   held      2, left, ahead, queued, highest fence so far
 --   free      3
@@ -16,7 +21,8 @@
 --   failed    0, why; or 0 alone when the queue is full
 
 local channel, tells, sharded, most = ARGV[1], ARGV[2] + 0, ARGV[3] == '1', ARGV[4] + 0
-local FIRST, EACH = 4, 10
+local FIRST, EACH = 4, 3
+local SIMPLE, ANSWERABLE = 1, 2
 local TRY, QUEUED, RESERVE, LOOK = 0, 1, 2, 3
 local GRANTED, HELD, FREE, DONE, MISMATCH, DIFFERS, UNKNOWN = 1, 2, 3, 4, 5, 6, 7
 
@@ -25,23 +31,23 @@ local given = mark
 
 -- The short way to a key of which nothing is known.
 local answers, rest = {}, 0
+local pcall_redis, unpack_struct, pack_struct = redis.pcall, struct.unpack, struct.pack
 for i = 1, #KEYS - 1 do
   local a = FIRST + EACH * (i - 1)
-  local ttl, name = ARGV[a + 3] + 0, KEYS[i + 1]
-  if ARGV[a + 1] + 0 <= QUEUED and ARGV[a + 10] == '' and not redis.pcall('GET', name)
-    and (ARGV[a + 7] == '0' or redis.pcall('EXISTS', sub(name, 1, -2) .. 'r') == 0) then
+  local claim, name = ARGV[a + 1], KEYS[i + 1]
+  local flags, _, _, _, ttl = unpack_struct('>BBBI4I8', claim)
+  if flags >= SIMPLE and not pcall_redis('GET', name)
+    and (flags == SIMPLE or pcall_redis('EXISTS', sub(name, 1, -2) .. 'r') == 0) then
     given = max(given + 1, now)
-    local once = ARGV[a + 8] + 0
-    local h = { ARGV[a + 2], given, 1, now, now + ttl, 0, once, ARGV[a + 6], ARGV[a + 9], 0, false }
-    local done = redis.pcall('SET', name, pack({ VERSION, ARGV[a + 5] + 0, 0, 0, 0, { h }, false }),
-      'PX', ceil((ttl + (once == 1 and FOREVER or MEMORY)) / 1000))
-    answers[i] = done.err and { 0, done.err } or { GRANTED, given, 1 }
+    local done = pcall_redis('SET', name,
+      pack_struct('>BI8I8I8', VERSION, given, now, now + ttl) .. claim .. ARGV[a + 2], 'PX', ARGV[a + 3])
+    answers[i] = done.err and { 0, done.err } or given
   else
     answers[i], rest = false, rest + 1
   end
 end
 if rest == 0 then
-  redis.pcall('SET', KEYS[1], given)
+  pcall_redis('SET', KEYS[1], string.format('%.0f', given))
   return answers
 end
 
@@ -73,8 +79,12 @@ local function waits(k, p)
   for _, h in ipairs(st[HOLDERS]) do
     ends = min(ends or h[ENDS], h[ENDS])
   end
-  if ahead > 0 and st[QUEUE] > 0 then
-    for _, v in ipairs(call('HMGET', k.w, spread(call('ZRANGE', k.q, 0, min(ahead, LOOKED) - 1)))) do
+  for _, f in ipairs(k.fallen or {}) do
+    ends = min(ends or f[P_ENDS], f[P_ENDS])
+  end
+  local those = ahead > 0 and call('ZRANGE', k.q, 0, min(ahead, LOOKED) - 1) or {}
+  if #those > 0 then
+    for _, v in ipairs(call('HMGET', k.w, spread(those))) do
       local e = v and unpack(v)[P_ENDS]
       if e and e > now then ends = min(ends or e, e) end
     end
@@ -285,12 +295,13 @@ end
 
 return each(answers, function(i)
   local a = FIRST + EACH * (i - 1)
+  local _, mode, once, permits, ttl, stands, maxage, token, redeems, print =
+    struct.unpack('>BBBI4I8I8I8c16c16c32', ARGV[a + 1])
   local c = {
-    mode = ARGV[a + 1] + 0, token = ARGV[a + 2], ttl = ARGV[a + 3] + 0, stands = ARGV[a + 4] + 0,
-    permits = ARGV[a + 5] + 0, print = ARGV[a + 6], maxage = ARGV[a + 7] + 0, once = ARGV[a + 8] + 0,
-    owner = ARGV[a + 9], redeems = ARGV[a + 10] ~= '',
+    mode = mode, token = token, ttl = ttl, stands = stands, permits = permits, maxage = maxage, once = once,
+    print = print == NOBODY and '' or print, owner = ARGV[a + 2], redeems = redeems ~= sub(NOBODY, 1, 16),
   }
-  c.from = c.redeems and ARGV[a + 10] or c.token
+  c.from = c.redeems and redeems or token
   local k = open(KEYS[i + 1])
   if c.mode == LOOK then return look(k, c) end
   local answer = decide(k, c)

@@ -5,7 +5,14 @@ local function open(name)
   local base = sub(name, 1, -2)
   local k = { s = name, q = base .. 'q', w = base .. 'w', r = base .. 'r', p = base .. 'p', changed = false }
   local v = call('GET', name)
-  if v then
+  if v and v:byte() == VERSION then
+    local _, fence, since, ends, _, _, once, permits, _, _, _, token, _, print =
+      struct.unpack('>BI8I8I8BBBI4I8I8I8c16c16c32', v)
+    if print == NOBODY then print = '' end
+    k.st = { VERSION, permits, 0, 0, 0,
+      { { token, fence, 1, since, ends, 0, once, print, sub(v, PLAIN_OWNER), 0, false } }, false }
+    k.found = true
+  elseif v then
     k.st = unpack(v)
     k.found = true
     if k.st[1] ~= VERSION then
@@ -311,12 +318,12 @@ local function record(k)
     error('dibs: a record of version ' .. tostring(version) .. ', written by another version of dibs', 0)
   end
   if ends <= now then return nil end
-  if print == string.rep('\0', 32) then print = '' end
+  if print == NOBODY then print = '' end
   return { written = written, ends = ends, token = token, print = print, data = sub(v, 66) }
 end
 
 local function write_record(k, token, print, data, retention)
-  if print == '' then print = string.rep('\0', 32) end
+  if print == '' then print = NOBODY end
   call('SET', k.r, struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. print .. data,
     'PX', ceil(retention / 1000))
   everybody(k, function(p) return p[P_MAXAGE] > 0 end)
@@ -332,6 +339,6 @@ local function each(answers, f)
       answers[i] = answer
     end
   end
-  if given > mark then redis.pcall('SET', KEYS[1], given) end
+  if given > mark then redis.pcall('SET', KEYS[1], string.format('%.0f', given)) end
   return answers
 end

@@ -1,36 +1,30 @@
 -- settle ends leases and gives up places.
 --
 -- KEYS  the fence, then the state of each key
--- ARGV  sharded; then for each settlement four: token, outcome (dibs.Outcome),
---       data, retention in µs
+-- ARGV  sharded; then for each settlement two: 1 byte outcome (dibs.Outcome), 16
+--       bytes token, 8 bytes retention in µs; and data
 --
 -- Each is answered by 1 when it is done, 2 when the token neither holds the key
 -- nor waits for it, and {0, why} when it failed.
 
 local sharded = ARGV[1] == '1'
-local FIRST, EACH = 1, 4
+local FIRST, EACH = 1, 2
 local RELEASE, KEEP, ABANDON, UNDO = 0, 1, 2, 3
 local OK, NOT = 1, 2
 
--- The short way of a lease that nothing hangs on.
+-- The short way of a lease that is plain.
 local answers, rest = {}, 0
+local pcall_redis, unpack_struct = redis.pcall, struct.unpack
 for i = 1, #KEYS - 1 do
   local a = FIRST + EACH * (i - 1)
-  local name, outcome = KEYS[i + 1], ARGV[a + 2] + 0
-  local v = outcome <= KEEP and redis.pcall('GET', name)
-  local st = type(v) == 'string' and unpack(v)
-  local h = st and #st[HOLDERS] == 1 and st[HOLDERS][1]
-  if h and h[TOKEN] == ARGV[a + 1] and h[ENDS] > now and h[OFFERED] == 0 and not h[PLACE] and st[1] == VERSION
-    and st[QUEUE] == 0 and st[PROGRESS] == 0 then
-    local done = {}
-    if outcome == KEEP then
-      local print, retention = h[PRINT], ARGV[a + 4] + 0
-      if print == '' then print = string.rep('\0', 32) end
-      done = redis.pcall('SET', sub(name, 1, -2) .. 'r',
-        struct.pack('>BI8I8', VERSION, now, now + retention) .. h[TOKEN] .. print .. ARGV[a + 3],
-        'PX', ceil(retention / 1000))
-    end
-    if done.err then
+  local name, outcome, token, retention = KEYS[i + 1], unpack_struct('>Bc16I8', ARGV[a + 1])
+  local v = outcome <= KEEP and pcall_redis('GET', name)
+  if v and not v.err and v:byte() == VERSION and sub(v, PLAIN_TOKEN, PLAIN_TOKEN + 15) == token
+    and unpack_struct('>I8', v, PLAIN_ENDS) > now then
+    local done = outcome == KEEP and pcall_redis('SET', sub(name, 1, -2) .. 'r',
+      struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. sub(v, PLAIN_PRINT, PLAIN_PRINT + 31) .. ARGV[a + 2],
+      'PX', ceil(retention / 1000))
+    if done and done.err then
       answers[i] = { 0, done.err }
     else
       call('DEL', name)
@@ -49,14 +43,14 @@ local given = mark
 
 return each(answers, function(i)
   local a = FIRST + EACH * (i - 1)
-  local token, outcome, data, retention = ARGV[a + 1], ARGV[a + 2] + 0, ARGV[a + 3], ARGV[a + 4] + 0
+  local outcome, token, retention = struct.unpack('>Bc16I8', ARGV[a + 1])
   local k = open(KEYS[i + 1])
   local st = k.st
   advance(k)
   local h, at = holder(st, token)
   local answer = OK
   if h and h[OFFERED] == 0 then
-    if outcome == KEEP then write_record(k, token, h[PRINT], data, retention) end
+    if outcome == KEEP then write_record(k, token, h[PRINT], ARGV[a + 2], retention) end
     table.remove(st[HOLDERS], at)
     k.changed = true
     if outcome == ABANDON then
