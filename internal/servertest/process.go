@@ -26,9 +26,9 @@ type command struct {
 // that an interrupt from the keyboard reaches the test and not the server, and
 // a signal for the server reaches its children.
 type process struct {
-	pid    int
-	exited chan struct{}
-	err    error // why it exited; read after exited
+	pid     int
+	exited  chan struct{}
+	outcome string // "exit status 1", "signal: killed"; read after exited
 }
 
 // start starts the program. It ends when this process does, whatever ends it.
@@ -55,7 +55,8 @@ func start(c command) (*process, error) {
 	}
 	p := &process{pid: cmd.Process.Pid, exited: make(chan struct{})}
 	go func() {
-		p.err = cmd.Wait()
+		_ = cmd.Wait() // how it ended is in its state
+		p.outcome = cmd.ProcessState.String()
 		close(p.exited)
 	}()
 	return p, nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -221,8 +222,8 @@ func (s *Sentinels) content(sentinel *RedisServer) error {
 	}
 	err = shows(answer, map[string]string{
 		"flags":               "master",
-		"num-slaves":          fmt.Sprint(len(s.servers) - 1),
-		"num-other-sentinels": fmt.Sprint(len(s.sentinels) - 1),
+		"num-slaves":          strconv.Itoa(len(s.servers) - 1),
+		"num-other-sentinels": strconv.Itoa(len(s.sentinels) - 1),
 	})
 	if err != nil {
 		return err

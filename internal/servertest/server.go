@@ -56,7 +56,7 @@ func (s *server) run() error {
 	s.proc, s.paused = proc, false
 	err = await(func() error {
 		if proc.gone() {
-			return over{fmt.Errorf("exited: %v", proc.err)}
+			return over{errors.New("exited: " + proc.outcome)}
 		}
 		return s.ready()
 	})
