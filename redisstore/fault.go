@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,6 +16,10 @@ import (
 var (
 	// ErrUnauthorized: the password, or what the user may do, is not enough.
 	ErrUnauthorized = errors.New("redisstore: the server refuses this user")
+	// ErrUnreachable: nobody answers at the address, or not in time.
+	ErrUnreachable = errors.New("redisstore: the server cannot be reached")
+	// ErrUnsupported: who answers is not a Redis of the right kind and age.
+	ErrUnsupported = errors.New("redisstore: the server is not one that can be used")
 	// ErrReadOnly: the server is a replica, or has no master that takes writes.
 	ErrReadOnly = errors.New("redisstore: the server takes no writes")
 	// ErrForeign: one of our names has a value that is not ours.
@@ -54,7 +59,12 @@ type fault struct {
 	cure string
 }
 
-func (f *fault) Error() string { return fmt.Sprintf("%v: %s (%s)", f.is, f.said, f.cure) }
+func (f *fault) Error() string {
+	if f.cure == "" {
+		return fmt.Sprintf("%v: %s", f.is, f.said)
+	}
+	return fmt.Sprintf("%v: %s (%s)", f.is, f.said, f.cure)
+}
 
 // Unwrap makes errors.Is work.
 func (f *fault) Unwrap() error { return f.is }
@@ -63,7 +73,14 @@ func (f *fault) Unwrap() error { return f.is }
 func explain(err error) error {
 	said, ok := rueidis.IsRedisErr(err)
 	if !ok {
-		return fmt.Errorf("redisstore: %w", err)
+		switch _, known := errors.AsType[*fault](err); {
+		case known:
+			return err
+		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+			return fmt.Errorf("redisstore: %w", err)
+		default:
+			return fmt.Errorf("%w: %w", ErrUnreachable, err)
+		}
 	}
 	for _, f := range faults {
 		if strings.HasPrefix(said.Error(), f.begins) {

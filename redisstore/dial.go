@@ -1,0 +1,155 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+)
+
+// dialLimit bounds a connection's making, up to the server's first word.
+const dialLimit = 3 * time.Second
+
+// dialer makes the connections of a client that Open made. It knocks before it
+// hands one over: who is not Redis, or says nothing, is told apart from a server
+// that is down.
+type dialer struct {
+	network string
+	life    context.Context // ends with the store, and so do attempts under way
+}
+
+// dial is a rueidis.ClientOption.DialCtxFn.
+func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, config *tls.Config) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	defer context.AfterFunc(d.life, cancel)()
+	conn, err := netDialer.DialContext(ctx, d.network, addr)
+	if err != nil {
+		return nil, &fault{is: ErrUnreachable, said: err.Error()}
+	}
+	if config != nil {
+		if conn, err = handshake(ctx, conn, addr, config); err != nil {
+			return nil, err
+		}
+	}
+	if err := knock(ctx, conn, addr, config != nil); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// handshake makes a connection one over TLS, or closes it.
+func handshake(ctx context.Context, conn net.Conn, addr string, config *tls.Config) (net.Conn, error) {
+	if config.ServerName == "" {
+		host, _, err := net.SplitHostPort(addr)
+		if err != nil {
+			host = addr
+		}
+		config = config.Clone()
+		config.ServerName = host
+	}
+	secure := tls.Client(conn, config)
+	err := secure.HandshakeContext(ctx)
+	if err == nil {
+		return secure, nil
+	}
+	conn.Close()
+	cure := "is it the right address?"
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		cure = "it does not speak TLS: write redis for rediss"
+	} else if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		cure = "name whom to trust with ?ca=FILE, and the name in the certificate with ?server-name="
+	}
+	return nil, &fault{is: ErrUnreachable, said: addr + ": " + err.Error(), cure: cure}
+}
+
+// refusals are first words that no other will follow.
+var refusals = [][]byte{[]byte("-DENIED"), []byte("-ERR max number of clients")}
+
+// knock sees to it that who answers is a Redis.
+func knock(ctx context.Context, conn net.Conn, addr string, secure bool) error {
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return &fault{is: ErrUnreachable, said: addr + ": " + err.Error()}
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	answer, err := exchange(conn, []byte("*1\r\n$4\r\nPING\r\n"))
+	said := string(bytes.TrimSpace(answer))
+	if len(said) > 80 {
+		said = said[:80] + "…"
+	}
+	switch {
+	case err == nil && bytes.Equal(answer, []byte("+PONG\r\n")):
+	case err == nil && answer[0] == '-':
+		for _, r := range refusals {
+			if bytes.HasPrefix(answer, r) {
+				return &fault{is: ErrUnauthorized, said: said[1:], cure: "the server takes no connection of ours"}
+			}
+		}
+		// It wants a password, or loads its data: the client finds out.
+	case len(answer) > 0:
+		cure := "is it the right address?"
+		if answer[0] == 0x15 { // an alert
+			cure = "it seems to speak TLS: write rediss for redis"
+		}
+		return &fault{is: ErrUnsupported, said: fmt.Sprintf("%s is not a Redis, it says %q", addr, said), cure: cure}
+	case ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded):
+		return &fault{is: ErrUnreachable, said: fmt.Sprintf("%s takes connections, but said nothing for %v", addr, dialLimit), cure: "it hangs, or is not a Redis"}
+	case secure:
+		return &fault{is: ErrUnreachable, said: addr + " hung up: " + err.Error(), cure: "it may want a certificate: ?cert=FILE&key=FILE"}
+	default:
+		return &fault{is: ErrUnreachable, said: addr + " hung up: " + err.Error(), cure: "it may speak TLS (write rediss for redis), or refuse this host"}
+	}
+	return conn.SetDeadline(time.Time{})
+}
+
+// exchange sends a request and returns the first line of the answer, which has
+// at least one byte if there is no error.
+func exchange(conn net.Conn, request []byte) ([]byte, error) {
+	if _, err := conn.Write(request); err != nil {
+		return nil, err
+	}
+	answer := make([]byte, 0, 512)
+	for {
+		n, err := conn.Read(answer[len(answer):cap(answer)])
+		answer = answer[:len(answer)+n]
+		switch {
+		case bytes.HasSuffix(answer, []byte("\n")) || len(answer) == cap(answer):
+			return answer, nil
+		case err != nil:
+			return answer, err
+		}
+	}
+}
+
+// security returns the TLS settings of an address, nil without TLS.
+func (a *Address) security() (*tls.Config, error) {
+	if !a.tls {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.serverName, InsecureSkipVerify: a.skipVerify}
+	if a.ca != "" {
+		pem, err := os.ReadFile(a.ca)
+		if err != nil {
+			return nil, fmt.Errorf("redisstore: ca: %w", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("redisstore: ca: %s has no certificate in PEM", a.ca)
+		}
+	}
+	if a.cert != "" {
+		pair, err := tls.LoadX509KeyPair(a.cert, a.key)
+		if err != nil {
+			return nil, fmt.Errorf("redisstore: cert and key: %w", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}

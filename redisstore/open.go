@@ -1,0 +1,268 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/dibs-go/dibs"
+)
+
+const (
+	// openLimit bounds Open.
+	openLimit = 8 * time.Second
+	// callLimit is how long a server may owe an answer before its connection is
+	// given up, and pingGap how often one that is idle is asked.
+	callLimit = 4 * time.Second
+	pingGap   = 2 * time.Second
+	// topologyGap is how often sentinels and clusters are asked who is who,
+	// beside what they tell by themselves.
+	topologyGap = 2 * time.Second
+)
+
+// The oldest servers that will do.
+var (
+	oldest        = version{6, 2}
+	oldestCluster = version{7, 0} // it publishes in the key's slot
+)
+
+// Open connects to the Redis that the URL names (see Parse) and returns a Store
+// on it. Options may be nil; what the URL says goes into them. It asks the
+// server a first question, and takes 8 s at most.
+//
+// It returns an ErrURL, or an error that says what is wrong and what to do:
+// ErrUnreachable when nobody answers, ErrUnsupported when who answers is not a
+// Redis of the right kind and age, ErrUnauthorized when it refuses the user,
+// ErrReadOnly when it is a replica, and others that calls return.
+func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
+	a, err := Parse(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	if o, err = a.amend(o); err != nil {
+		return nil, err
+	}
+	if _, err := o.withDefaults(); err != nil {
+		return nil, err
+	}
+	security, err := a.security()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	life, end := context.WithCancel(context.Background())
+	d := &dialer{network: "tcp", life: life}
+	if a.kind == socket {
+		d.network = "unix"
+	}
+	option := a.clientOption()
+	option.DialCtxFn = d.dial
+	option.TLSConfig, option.Sentinel.TLSConfig = security, security
+	client, err := connect(ctx, option, end)
+	if err != nil {
+		end()
+		return nil, a.explain(err)
+	}
+	s, err := New(&ownClient{client, end}, o)
+	if err != nil {
+		client.Close()
+		end()
+		return nil, err
+	}
+	s.owned = true
+	if err := s.meet(ctx, a); err != nil {
+		s.Close()
+		return nil, a.explain(err)
+	}
+	return s, nil
+}
+
+// ownClient is a client that Open made. Its end does not wait for connections
+// that are being made.
+type ownClient struct {
+	rueidis.Client
+	end context.CancelFunc
+}
+
+func (c *ownClient) Close() {
+	c.end()
+	c.Client.Close()
+}
+
+func (a *Address) clientOption() rueidis.ClientOption {
+	reach := net.Dialer{Timeout: dialLimit, KeepAlive: pingGap}
+	o := rueidis.ClientOption{
+		InitAddress:       a.hosts,
+		Username:          a.user,
+		Password:          a.password,
+		SelectDB:          a.db,
+		ClientName:        "dibs",
+		Dialer:            reach,
+		ConnWriteTimeout:  callLimit,
+		DisableCache:      true,
+		ForceSingleClient: a.kind == single || a.kind == socket,
+	}
+	switch a.kind {
+	case sentinels:
+		o.Sentinel = rueidis.SentinelOption{
+			Dialer:                  reach,
+			MasterSet:               a.master,
+			Username:                a.sentinelUser,
+			Password:                a.sentinelPassword,
+			ClientName:              "dibs",
+			TopologyRefreshInterval: topologyGap,
+		}
+	case cluster:
+		o.ClusterOption = rueidis.ClusterOption{ShardsRefreshInterval: topologyGap, MaxMovedRedirections: 16}
+	}
+	return o
+}
+
+// connect makes a client. When the context ends first, what is under way is
+// ended and cleaned up behind the caller's back: making clients takes no context.
+func connect(ctx context.Context, option rueidis.ClientOption, end context.CancelFunc) (rueidis.Client, error) {
+	type result struct {
+		client rueidis.Client
+		err    error
+	}
+	made := make(chan result, 1)
+	go func() {
+		client, err := rueidis.NewClient(option)
+		if err != nil && client != nil {
+			client.Close()
+			client = nil
+		}
+		made <- result{client, err}
+	}()
+	select {
+	case r := <-made:
+		return r.client, r.err
+	case <-ctx.Done():
+		end()
+		go func() {
+			if r := <-made; r.client != nil {
+				r.client.Close()
+			}
+		}()
+		return nil, ended(ctx)
+	}
+}
+
+// ended says that there was no answer in time, or what else ended the context.
+func ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, context.DeadlineExceeded) {
+		return cause
+	}
+	return fmt.Errorf("%w: no answer in time", ErrUnreachable)
+}
+
+// meet finds out whether the server is one that the store can be on, and asks it
+// a first question.
+func (s *Store) meet(ctx context.Context, a *Address) error {
+	hello, err := s.client.Do(ctx, s.client.B().Arbitrary("HELLO").Build()).AsMap()
+	if err != nil {
+		return err
+	}
+	word := func(name string) string {
+		m := hello[name]
+		text, _ := m.ToString()
+		return text
+	}
+	if err := a.suits(word("mode"), word("version")); err != nil {
+		return err
+	}
+	if role := word("role"); a.kind != cluster && role != "" && role != "master" {
+		return &fault{is: ErrReadOnly, said: "it is a " + role, cure: "connect to the master, or through Sentinel: redis+sentinel://HOST:PORT/MASTER"}
+	}
+	if err := s.look(ctx); err != nil {
+		return err
+	}
+	return nil
+}
+
+// look asks for a key and changes nothing.
+func (s *Store) look(ctx context.Context) error {
+	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1}}
+	answers := make([]dibs.Answer, 1)
+	if err := s.Claim(ctx, claims, answers); err != nil {
+		return err
+	}
+	return answers[0].Err
+}
+
+// suits returns an error if a server in that mode and of that version is not
+// what the address says, or not enough.
+func (a *Address) suits(mode, v string) error {
+	wrong := func(said, cure string) error { return &fault{is: ErrUnsupported, said: said, cure: cure} }
+	switch {
+	case mode == "cluster" && a.kind != cluster:
+		return wrong("it is a node of a Redis Cluster", "write redis+cluster://HOST:PORT,HOST:PORT")
+	case mode == "sentinel":
+		return wrong("it is a sentinel", "write redis+sentinel://HOST:PORT/MASTER")
+	case mode != "cluster" && a.kind == cluster:
+		return wrong("it is no node of a Redis Cluster", "write redis://HOST:PORT")
+	}
+	least := oldest
+	if a.kind == cluster {
+		least = oldestCluster
+	}
+	if got, ok := parseVersion(v); ok && got.less(least) {
+		return wrong("its version is "+v, "it has to be "+least.String()+" or newer")
+	}
+	return nil
+}
+
+// explain gives an error of Open its meaning.
+func (a *Address) explain(err error) error {
+	said := err.Error()
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: no answer in time", ErrUnreachable)
+	case strings.Contains(said, "unknown command") && strings.Contains(strings.ToUpper(said), "HELLO"):
+		return &fault{is: ErrUnsupported, said: said, cure: "it has to be Redis " + oldest.String() + " or newer"}
+	case a.kind == sentinels && strings.Contains(strings.ToUpper(said), "UNKNOWN COMMAND") && strings.Contains(strings.ToUpper(said), "SENTINEL"):
+		return &fault{is: ErrUnsupported, said: said, cure: "it is no sentinel: write redis://HOST:PORT"}
+	case a.kind == sentinels && (rueidis.IsRedisNil(err) || strings.Contains(said, "No such master")):
+		return &fault{is: ErrUnsupported, said: fmt.Sprintf("the sentinels know no master %q", a.master), cure: "write redis+sentinel://HOST:PORT/MASTER"}
+	case a.kind == cluster && strings.Contains(said, "cluster support disabled"):
+		return &fault{is: ErrUnsupported, said: "it is no node of a Redis Cluster", cure: "write redis://HOST:PORT"}
+	case strings.Contains(said, "SELECT is not allowed in cluster mode"):
+		return &fault{is: ErrUnsupported, said: "it is a node of a Redis Cluster", cure: "write redis+cluster://HOST:PORT,HOST:PORT"}
+	}
+	if _, ok := rueidis.IsRedisErr(err); ok {
+		err = explain(err)
+	}
+	if a.kind == sentinels && errors.Is(err, ErrUnauthorized) {
+		return fmt.Errorf("%w; what the sentinels want is ?sentinel-user= and sentinel-password=", err)
+	}
+	if errors.Is(err, rueidis.ErrClosing) {
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	}
+	return err
+}
+
+// version is a server's, as far as it matters.
+type version struct{ major, minor int }
+
+func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
+
+func (v version) less(w version) bool {
+	return v.major < w.major || v.major == w.major && v.minor < w.minor
+}
+
+// parseVersion reads "7.0.15"; false for what is none.
+func parseVersion(s string) (v version, ok bool) {
+	major, rest, _ := strings.Cut(s, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	var err1, err2 error
+	v.major, err1 = strconv.Atoi(major)
+	v.minor, err2 = strconv.Atoi(minor)
+	return v, err1 == nil && err2 == nil
+}

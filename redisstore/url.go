@@ -1,0 +1,372 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrURL: a URL does not say where a Redis is. The error's text says what is
+// wrong and how to write it; nothing in it can be a password.
+var ErrURL = errors.New("redisstore: not the URL of a Redis")
+
+// kind is what an address leads to.
+type kind int
+
+const (
+	single kind = iota
+	socket
+	sentinels
+	cluster
+)
+
+// scheme is how URLs begin.
+type scheme struct {
+	name string
+	kind kind
+	tls  bool
+	form string // how the whole looks
+}
+
+var schemes = []scheme{
+	{"redis", single, false, "redis://[USER:PASSWORD@]HOST[:PORT][/DB]"},
+	{"rediss", single, true, "rediss://[USER:PASSWORD@]HOST[:PORT][/DB]"},
+	{"redis+unix", socket, false, "redis+unix://[USER:PASSWORD@]/PATH"},
+	{"redis+sentinel", sentinels, false, "redis+sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]"},
+	{"rediss+sentinel", sentinels, true, "rediss+sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]"},
+	{"redis+cluster", cluster, false, "redis+cluster://[USER:PASSWORD@]HOST[:PORT],…"},
+	{"rediss+cluster", cluster, true, "rediss+cluster://[USER:PASSWORD@]HOST[:PORT],…"},
+}
+
+// Address says where a Redis is, and how to reach it and to use it; see Parse.
+type Address struct {
+	scheme string
+	kind   kind
+	tls    bool
+	hosts  []string // host and port of each; a socket's path
+	path   string   // what is printed behind them
+	master string   // what the sentinels call it
+	db     int
+
+	user, password                 string
+	sentinelUser, sentinelPassword string
+
+	ca, cert, key, serverName string
+	skipVerify                bool
+
+	prefix      string
+	replicas    int
+	replicaWait time.Duration
+
+	shown url.Values // the parameters that may be printed
+}
+
+// parameters are what may stand behind the '?'.
+var parameters = []struct {
+	name   string
+	fits   func(*Address) bool
+	secret bool
+	set    func(*Address, string) error
+}{
+	{"prefix", always, false, func(a *Address, v string) error {
+		if !validPrefix(v) {
+			return errors.New("it must be 1 to 64 letters, digits, '.', '_', '-' and ':'")
+		}
+		a.prefix = v
+		return nil
+	}},
+	{"replicas", always, false, func(a *Address, v string) (err error) {
+		a.replicas, err = number(v)
+		return err
+	}},
+	{"replica-wait", always, false, func(a *Address, v string) (err error) {
+		if a.replicaWait, err = time.ParseDuration(v); err != nil || a.replicaWait < time.Millisecond {
+			return errors.New("it must be a duration of at least 1ms, such as 500ms")
+		}
+		return nil
+	}},
+	{"db", onSocket, false, func(a *Address, v string) (err error) {
+		a.db, err = number(v)
+		return err
+	}},
+	{"ca", overTLS, false, func(a *Address, v string) error { a.ca = v; return nil }},
+	{"cert", overTLS, false, func(a *Address, v string) error { a.cert = v; return nil }},
+	{"key", overTLS, false, func(a *Address, v string) error { a.key = v; return nil }},
+	{"server-name", overTLS, false, func(a *Address, v string) error { a.serverName = v; return nil }},
+	{"skip-verify", overTLS, false, func(a *Address, v string) (err error) {
+		if a.skipVerify, err = strconv.ParseBool(v); err != nil {
+			return errors.New("it must be true or false")
+		}
+		return nil
+	}},
+	{"sentinel-user", throughSentinels, true, func(a *Address, v string) error { a.sentinelUser = v; return nil }},
+	{"sentinel-password", throughSentinels, true, func(a *Address, v string) error { a.sentinelPassword = v; return nil }},
+}
+
+func always(*Address) bool             { return true }
+func onSocket(a *Address) bool         { return a.kind == socket }
+func overTLS(a *Address) bool          { return a.tls }
+func throughSentinels(a *Address) bool { return a.kind == sentinels }
+
+func number(s string) (int, error) {
+	n, err := strconv.ParseUint(s, 10, 31)
+	if err != nil {
+		return 0, errors.New("it must be a number, 0 or more")
+	}
+	return int(n), nil
+}
+
+// Parse reads a URL, one of
+//
+//	redis://[USER:PASSWORD@]HOST[:PORT][/DB]
+//	redis+sentinel://[USER:PASSWORD@]HOST[:PORT],…/MASTER[/DB]
+//	redis+cluster://[USER:PASSWORD@]HOST[:PORT],…
+//	redis+unix://[USER:PASSWORD@]/PATH
+//
+// or the first three with rediss for redis, which means TLS. The port is 6379 if
+// none is given, that of sentinels 26379. User and password are percent-encoded
+// where they have a '?', '%' or ':'. Behind a '?' may follow, joined by '&':
+//
+//	prefix=TEXT                  Options.Prefix
+//	replicas=N, replica-wait=D   Options.Replicas, Options.ReplicaWait
+//	ca=FILE                      TLS: whom to trust, PEM; the system's otherwise
+//	cert=FILE, key=FILE          TLS: who we are, PEM
+//	server-name=NAME             TLS: the name in the server's certificate
+//	skip-verify=true             TLS: trust anybody, for tests
+//	sentinel-user=NAME, sentinel-password=TEXT
+//	db=N                         the database behind a Unix socket
+//
+// It asks nobody and reads no file. The error is an ErrURL.
+func Parse(rawURL string) (*Address, error) {
+	a, err := parse(rawURL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrURL, err)
+	}
+	return a, nil
+}
+
+func parse(rawURL string) (*Address, error) {
+	name, rest, ok := strings.Cut(rawURL, "://")
+	at := slices.IndexFunc(schemes, func(s scheme) bool { return s.name == name })
+	if !ok || at < 0 {
+		return nil, fmt.Errorf("it must begin with %s", strings.Join(Schemes(), "://, ")+"://")
+	}
+	s := schemes[at]
+	a := &Address{scheme: s.name, kind: s.kind, tls: s.tls, shown: url.Values{}}
+	rest, query, _ := strings.Cut(rest, "?")
+	if strings.Contains(query, "@") {
+		return nil, errors.New("a '?' in a password is written %3F, and an '@' behind a '?' %40")
+	}
+	// The last '@', so that one in a password does no harm.
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		if err := a.setUser(rest[:i]); err != nil {
+			return nil, fmt.Errorf("%w: %s", err, s.form)
+		}
+		rest = rest[i+1:]
+	}
+	hosts, path, slash := strings.Cut(rest, "/")
+	if slash {
+		a.path = "/" + path
+	}
+	if err := a.setHosts(hosts); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, s.form)
+	}
+	if err := a.setPath(path); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, s.form)
+	}
+	if err := a.setParameters(query); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Schemes returns how URLs that Parse understands begin: "redis", "rediss", …
+func Schemes() []string {
+	names := make([]string, len(schemes))
+	for i, s := range schemes {
+		names[i] = s.name
+	}
+	return names
+}
+
+// String returns the URL without user, passwords and what else is secret.
+func (a *Address) String() string {
+	s := a.scheme + "://"
+	if a.kind != socket {
+		s += strings.Join(a.hosts, ",")
+	}
+	s += a.path
+	if len(a.shown) > 0 {
+		s += "?" + a.shown.Encode()
+	}
+	return s
+}
+
+func (a *Address) setUser(s string) error {
+	user, password, ok := strings.Cut(s, ":")
+	if !ok {
+		// Some programs take it for a password, and others for a user.
+		return errors.New("what stands before the '@' must be USER:PASSWORD or :PASSWORD")
+	}
+	var err1, err2 error
+	a.user, err1 = url.PathUnescape(user)
+	a.password, err2 = url.PathUnescape(password)
+	if err1 != nil || err2 != nil {
+		return errors.New("a '%' in a user or password is written %25")
+	}
+	return nil
+}
+
+// setHosts reads what stands between user and path. Its errors repeat none of
+// it: with a slip of the keyboard it is a password.
+func (a *Address) setHosts(s string) error {
+	switch {
+	case a.kind == socket && s != "":
+		return errors.New("a socket has a path and no host")
+	case a.kind == socket:
+		return nil
+	case s == "":
+		return errors.New("the host is missing")
+	}
+	for host := range strings.SplitSeq(s, ",") {
+		addr, err := a.hostPort(host)
+		if err != nil {
+			return err
+		}
+		if slices.Contains(a.hosts, addr) {
+			return errors.New("a host is there twice")
+		}
+		a.hosts = append(a.hosts, addr)
+	}
+	if a.kind == single && len(a.hosts) > 1 {
+		return errors.New("several hosts are a Cluster's or sentinels'")
+	}
+	return nil
+}
+
+// hostPort returns a host with its port.
+func (a *Address) hostPort(s string) (string, error) {
+	port := "6379"
+	if a.kind == sentinels {
+		port = "26379"
+	}
+	host := s
+	switch {
+	case strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]"):
+		host = s[1 : len(s)-1]
+	case strings.Contains(s, ":"):
+		var err error
+		if host, port, err = net.SplitHostPort(s); err != nil {
+			return "", errors.New("a host must be NAME, NAME:PORT or, with an IPv6 address, [ADDRESS]:PORT")
+		}
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", errors.New("a port must be a number from 1 to 65535")
+	}
+	if host == "" || strings.ContainsAny(host, " %\"'\\") {
+		return "", errors.New("a host is missing, or none")
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// setPath reads what stands behind the first '/' after the hosts.
+func (a *Address) setPath(s string) (err error) {
+	switch a.kind {
+	case socket:
+		path, err := url.PathUnescape(a.path)
+		if err != nil || s == "" {
+			return errors.New("the path of the socket is missing, or has a '%' that is not written %25")
+		}
+		a.hosts = []string{path}
+		return nil
+	case cluster:
+		if s != "" && s != "0" {
+			return errors.New("a Cluster has only database 0")
+		}
+		return nil
+	case sentinels:
+		master, db, _ := strings.Cut(s, "/")
+		if a.master, err = url.PathUnescape(master); err != nil || master == "" {
+			return errors.New("the name that the sentinels have for the master is missing")
+		}
+		s = db
+	}
+	if s == "" {
+		return nil
+	}
+	if a.db, err = number(s); err != nil {
+		return errors.New("the database must be a number")
+	}
+	return nil
+}
+
+func (a *Address) setParameters(query string) error {
+	values, err := url.ParseQuery(query)
+	if err != nil {
+		return errors.New("what stands behind the '?' must be NAME=VALUE, joined by '&'")
+	}
+	var known []string
+	for _, p := range parameters {
+		if !p.fits(a) {
+			continue
+		}
+		known = append(known, p.name)
+		given := values[p.name]
+		delete(values, p.name)
+		if len(given) == 0 {
+			continue
+		}
+		if len(given) > 1 || given[0] == "" {
+			return fmt.Errorf("%s must be there once, and have a value", p.name)
+		}
+		if err := p.set(a, given[0]); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if !p.secret {
+			a.shown.Set(p.name, given[0])
+		}
+	}
+	for name := range values {
+		return fmt.Errorf("%q is unknown behind the '?' of %s://; known are %s", name, a.scheme, strings.Join(known, ", "))
+	}
+	if (a.cert == "") != (a.key == "") {
+		return errors.New("cert and key belong together")
+	}
+	return nil
+}
+
+// amend returns the options with what the URL says of them.
+func (a *Address) amend(o *Options) (*Options, error) {
+	var r Options
+	if o != nil {
+		r = *o
+	}
+	if err := amend(&r.Prefix, a.prefix, "prefix", "Options.Prefix"); err != nil {
+		return nil, err
+	}
+	if err := amend(&r.Replicas, a.replicas, "replicas", "Options.Replicas"); err != nil {
+		return nil, err
+	}
+	if err := amend(&r.ReplicaWait, a.replicaWait, "replica-wait", "Options.ReplicaWait"); err != nil {
+		return nil, err
+	}
+	return &r, nil
+}
+
+// amend sets an option to what the URL says. Two that differ are nobody's will.
+func amend[T comparable](option *T, said T, name, field string) error {
+	var zero T
+	switch {
+	case said == zero || said == *option:
+		return nil
+	case *option != zero:
+		return fmt.Errorf("%w: its %s is %v, and %s is %v", ErrURL, name, said, field, *option)
+	}
+	*option = said
+	return nil
+}
