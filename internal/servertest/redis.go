@@ -5,10 +5,8 @@ package servertest
 import (
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 )
 
@@ -224,74 +222,6 @@ func (s *RedisServer) info(field string) (string, error) {
 	}
 	defer conn.Close()
 	return conn.info(field)
-}
-
-// ReplicaOf makes the server a replica of the master, and returns when it holds
-// what the master holds. It stays one over restarts.
-func (s *RedisServer) ReplicaOf(master *RedisServer) {
-	s.owner.Helper()
-	s.Must("REPLICAOF", "127.0.0.1", master.port)
-	s.Must("CONFIG", "REWRITE")
-	s.AwaitReplica()
-}
-
-// Promote makes a replica a master with what it has. It stays one over
-// restarts.
-func (s *RedisServer) Promote() {
-	s.owner.Helper()
-	s.Must("REPLICAOF", "NO", "ONE")
-	s.Must("CONFIG", "REWRITE")
-}
-
-// AwaitReplica returns when the server is a replica that holds what its master
-// held when it was called.
-func (s *RedisServer) AwaitReplica() {
-	s.owner.Helper()
-	if err := await(s.inStep); err != nil {
-		s.owner.Fatalf("%s: %v", s.name, err)
-	}
-}
-
-// inStep returns nil when the server is a replica that holds all its master
-// held a moment ago.
-func (s *RedisServer) inStep() error {
-	link, err := s.info("master_link_status")
-	switch {
-	case err != nil:
-		return err
-	case link == "":
-		return errors.New("not a replica")
-	case link != "up":
-		return errors.New("the link to the master is " + link)
-	}
-	port, err := s.info("master_port")
-	if err != nil {
-		return err
-	}
-	sent, err := s.offset("127.0.0.1:"+port, "master_repl_offset")
-	if err != nil {
-		return err
-	}
-	got, err := s.offset(s.Addr(), "slave_repl_offset")
-	if err == nil && got < sent {
-		err = fmt.Errorf("%d bytes behind the master", sent-got)
-	}
-	return err
-}
-
-// offset returns how far a master that is like this server has written, or a
-// replica read.
-func (s *RedisServer) offset(addr, field string) (int64, error) {
-	conn, err := s.dial(addr)
-	if err != nil {
-		return 0, err
-	}
-	defer conn.Close()
-	value, err := conn.info(field)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(value, 10, 64)
 }
 
 // answers returns nil when the server serves commands. One that has data to
