@@ -66,7 +66,7 @@ func (s *Store) usable(ctx context.Context) error {
 // Batching implements dibs.Batcher: while one batch is with the server, the next
 // can be on its way.
 func (s *Store) Batching() dibs.Batching {
-	return dibs.Batching{Size: 256, Parallel: 2}
+	return dibs.Batching{Size: 256, Parallel: 1}
 }
 
 // most is how many elements one run of a script has: others wait while it runs.

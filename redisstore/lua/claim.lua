@@ -36,15 +36,15 @@ for i = 1, #KEYS - 1 do
   local a = FIRST + EACH * (i - 1)
   local claim, name = ARGV[a + 1], KEYS[i + 1]
   local flags, _, _, _, ttl = unpack_struct('>BBBI4I8', claim)
-  if flags >= SIMPLE and not pcall_redis('GET', name)
-    and (flags == SIMPLE or pcall_redis('EXISTS', sub(name, 1, -2) .. 'r') == 0) then
-    given = max(given + 1, now)
-    local done = pcall_redis('SET', name,
-      pack_struct('>BI8I8I8', VERSION, given, now, now + ttl) .. claim .. ARGV[a + 2], 'PX', ARGV[a + 3])
-    answers[i] = done.err and { 0, done.err } or given
-  else
-    answers[i], rest = false, rest + 1
+  local done = false
+  if flags == SIMPLE or flags > SIMPLE and pcall_redis('EXISTS', sub(name, 1, -2) .. 'r') == 0 then
+    local fence = max(given + 1, now)
+    done = pcall_redis('SET', name,
+      pack_struct('>BI8I8I8', VERSION, fence, now, now + ttl) .. claim .. ARGV[a + 2], 'NX', 'PX', ARGV[a + 3])
+    if done and done.ok then given, done = fence, fence end
   end
+  if not done then rest = rest + 1 end
+  answers[i] = type(done) == 'table' and { 0, done.err } or done
 end
 if rest == 0 then
   pcall_redis('SET', KEYS[1], string.format('%.0f', given))
