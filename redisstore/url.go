@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -268,10 +269,17 @@ func (a *Address) hostPort(s string) (string, error) {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return "", errors.New("a port must be a number from 1 to 65535")
 	}
-	if host == "" || strings.ContainsAny(host, " %\"'\\") {
-		return "", errors.New("a host is missing, or none")
+	if _, err := netip.ParseAddr(host); err != nil && !validName(host) {
+		return "", errors.New("a host must be a name or an address")
 	}
 	return net.JoinHostPort(host, port), nil
+}
+
+// validName reports whether s can be the name of a host.
+func validName(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '.' && c != '-' && c != '_'
+	})
 }
 
 // setPath reads what stands behind the first '/' after the hosts.

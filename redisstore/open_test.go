@@ -1,0 +1,175 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestOpen: every way in leads to a store that works, waiting included.
+func TestOpen(t *testing.T) {
+	user := func(u, name, password string) string {
+		parsed, err := url.Parse(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed.User = url.UserPassword(name, password)
+		return parsed.String()
+	}
+	tests := []struct {
+		name string
+		url  func(t *testing.T) (url string, keys func() string)
+	}{
+		{"plain", func(t *testing.T) (string, func() string) {
+			s := servertest.Redis(t, nil)
+			return s.URL(), keysOf(s)
+		}},
+		{"database", func(t *testing.T) (string, func() string) {
+			s := servertest.Redis(t, nil)
+			return strings.TrimSuffix(s.URL(), "/0") + "/7", func() string { return s.Info("db7") }
+		}},
+		{"password", func(t *testing.T) (string, func() string) {
+			s := servertest.Redis(t, &servertest.RedisOptions{Password: "p:w/d@?#%"})
+			return user(s.URL(), "", "p:w/d@?#%"), keysOf(s)
+		}},
+		{"user", func(t *testing.T) (string, func() string) {
+			s := servertest.Redis(t, &servertest.RedisOptions{Users: []string{"app on >secret ~dibs:* &dibs:* +@all -@admin"}})
+			return user(s.URL(), "app", "secret"), keysOf(s)
+		}},
+		{"TLS", func(t *testing.T) (string, func() string) {
+			s := servertest.Redis(t, &servertest.RedisOptions{TLS: true})
+			return s.URL() + "?ca=" + url.QueryEscape(s.CAFile()), keysOf(s)
+		}},
+		{"TLS by name", func(t *testing.T) (string, func() string) {
+			s := servertest.Redis(t, &servertest.RedisOptions{TLS: true})
+			return s.URL() + "?server-name=localhost&ca=" + url.QueryEscape(s.CAFile()), keysOf(s)
+		}},
+		{"TLS with a certificate", func(t *testing.T) (string, func() string) {
+			s := servertest.Redis(t, &servertest.RedisOptions{TLS: true, Directives: []string{"tls-auth-clients yes"}})
+			return s.URL() + "?" + url.Values{"ca": {s.CAFile()}, "cert": {s.CAFile()}, "key": {keyFile(s)}}.Encode(), keysOf(s)
+		}},
+		{"TLS unverified", func(t *testing.T) (string, func() string) {
+			s := servertest.Redis(t, &servertest.RedisOptions{TLS: true})
+			return s.URL() + "?skip-verify=true", keysOf(s)
+		}},
+		{"socket", func(t *testing.T) (string, func() string) {
+			path := filepath.Join(shortDir(t), "s")
+			s := servertest.Redis(t, &servertest.RedisOptions{Directives: []string{"unixsocket " + path}})
+			return "redis+unix://" + path + "?db=1", func() string { return s.Info("db1") }
+		}},
+		{"sentinels", func(t *testing.T) (string, func() string) {
+			s := servertest.RedisSentinel(t, &servertest.SentinelOptions{Redis: &servertest.RedisOptions{Password: "secret"}})
+			return s.URL(), keysOf(s.Master())
+		}},
+		{"sentinels over TLS", func(t *testing.T) (string, func() string) {
+			s := servertest.RedisSentinel(t, &servertest.SentinelOptions{Redis: &servertest.RedisOptions{TLS: true}})
+			return s.URL() + "?ca=" + url.QueryEscape(s.Master().CAFile()), keysOf(s.Master())
+		}},
+		{"cluster", func(t *testing.T) (string, func() string) {
+			c := servertest.RedisCluster(t, &servertest.ClusterOptions{Replicas: -1, Redis: &servertest.RedisOptions{Password: "secret"}})
+			return c.URL(), func() string { return keysOf(c.Nodes()[0])() + keysOf(c.Nodes()[1])() + keysOf(c.Nodes()[2])() }
+		}},
+		{"cluster over TLS by one node", func(t *testing.T) (string, func() string) {
+			c := servertest.RedisCluster(t, &servertest.ClusterOptions{Replicas: -1, Redis: &servertest.RedisOptions{TLS: true}})
+			n := c.Nodes()
+			return strings.Replace(strings.TrimSuffix(n[0].URL(), "/0"), "rediss", "rediss+cluster", 1) + "?ca=" + url.QueryEscape(n[0].CAFile()),
+				func() string { return keysOf(n[0])() + keysOf(n[1])() + keysOf(n[2])() }
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			url, keys := test.url(t)
+			if got := keys(); got != "" {
+				t.Fatalf("there are keys already: %s", got)
+			}
+			s, err := Open(t.Context(), url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			work(t, s)
+			if keys() == "" {
+				t.Error("there are no keys where they should be")
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := s.Claim(t.Context(), nil, nil); err == nil {
+				t.Error("a closed store answers")
+			}
+		})
+	}
+}
+
+// work has two clients take turns, with records.
+func work(t *testing.T, s *Store) {
+	t.Helper()
+	for i := range 8 {
+		key := fmt.Sprint("key ", i)
+		entered := make(chan struct{})
+		first, second := newClient(t, s, nil), newClient(t, s, nil)
+		done := make(chan error, 1)
+		go func() {
+			<-entered
+			done <- second.Do(t.Context(), key, func(context.Context) error { return nil })
+		}()
+		lease, err := first.Acquire(t.Context(), key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		close(entered)
+		awaitQueue(t, s, key)
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		got, err := dibs.Once(t.Context(), first, "once "+key, nil, func(context.Context) (int, error) { return i, nil })
+		if err != nil || got != i {
+			t.Errorf("%d, %v", got, err)
+		}
+	}
+}
+
+// awaitQueue returns when somebody waits for the key.
+func awaitQueue(t *testing.T, s *Store, key string) {
+	t.Helper()
+	eventually(t, 10*time.Second, "somebody waits", func() bool {
+		for e, err := range s.List(t.Context(), dibs.Query{Namespace: new(string), Name: key}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e.Waiters == 1
+		}
+		return false
+	})
+}
+
+// keysOf returns a function that describes a server's keys; "" for none.
+func keysOf(s *servertest.RedisServer) func() string { return func() string { return s.Info("db0") } }
+
+// keyFile returns the path of the key that belongs to the server's certificate.
+func keyFile(s *servertest.RedisServer) string {
+	return filepath.Join(filepath.Dir(s.CAFile()), "key.pem")
+}
+
+// shortDir returns a folder whose name is short enough for a socket in it.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "dibs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
