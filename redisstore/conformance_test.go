@@ -15,7 +15,7 @@ func TestConformance(t *testing.T) {
 		return func(t testing.TB) *storetest.Backend {
 			server := servertest.Redis(t, &o)
 			return &storetest.Backend{
-				Open:    func() dibs.Store { return open(t, toServer(server.Addr()), nil) },
+				Open:    func() dibs.Store { return open(t, server.URL(), nil) },
 				Restart: func() { server.Kill(); server.Restart() },
 				Wipe:    func() { server.Must("FLUSHALL") },
 			}
@@ -49,7 +49,7 @@ func onSentinels(t testing.TB) *storetest.Backend {
 	}
 	prefix := ownPrefix()
 	return &storetest.Backend{
-		Open: func() dibs.Store { return open(t, toSentinels(sentinels), &Options{Prefix: prefix}) },
+		Open: func() dibs.Store { return open(t, sentinels.URL(), &Options{Prefix: prefix}) },
 		Wipe: func() { wipe(sentinels.Master(), prefix) },
 		Restart: func() {
 			if !own {
@@ -76,7 +76,7 @@ func onCluster(t testing.TB) *storetest.Backend {
 	}
 	prefix := ownPrefix()
 	return &storetest.Backend{
-		Open: func() dibs.Store { return open(t, toCluster(cluster), &Options{Prefix: prefix}) },
+		Open: func() dibs.Store { return open(t, cluster.URL(), &Options{Prefix: prefix}) },
 		Wipe: func() {
 			for _, node := range cluster.Nodes() {
 				if node.Info("role") == "master" {

@@ -21,6 +21,7 @@ const dialLimit = 3 * time.Second
 type dialer struct {
 	network string
 	life    context.Context // ends with the store, and so do attempts under way
+	stall   time.Duration   // see watchedConn; 0 where nobody can take the server's place
 }
 
 // dial is a rueidis.ClientOption.DialCtxFn.
@@ -41,6 +42,9 @@ func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, c
 		conn.Close()
 		return nil, err
 	}
+	if d.stall > 0 {
+		return watch(conn, d.stall), nil
+	}
 	return conn, nil
 }
 
@@ -60,6 +64,9 @@ func handshake(ctx context.Context, conn net.Conn, addr string, config *tls.Conf
 		return secure, nil
 	}
 	conn.Close()
+	if ctx.Err() != nil {
+		return nil, &fault{is: ErrUnreachable, said: silent(addr), cure: "it hangs, or does not speak TLS: write redis for rediss"}
+	}
 	cure := "is it the right address?"
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		cure = "it does not speak TLS: write redis for rediss"
@@ -100,13 +107,17 @@ func knock(ctx context.Context, conn net.Conn, addr string, secure bool) error {
 		}
 		return &fault{is: ErrUnsupported, said: fmt.Sprintf("%s is not a Redis, it says %q", addr, said), cure: cure}
 	case ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded):
-		return &fault{is: ErrUnreachable, said: fmt.Sprintf("%s takes connections, but said nothing for %v", addr, dialLimit), cure: "it hangs, or is not a Redis"}
+		return &fault{is: ErrUnreachable, said: silent(addr), cure: "it hangs, or is not a Redis"}
 	case secure:
 		return &fault{is: ErrUnreachable, said: addr + " hung up: " + err.Error(), cure: "it may want a certificate: ?cert=FILE&key=FILE"}
 	default:
 		return &fault{is: ErrUnreachable, said: addr + " hung up: " + err.Error(), cure: "it may speak TLS (write rediss for redis), or refuse this host"}
 	}
 	return conn.SetDeadline(time.Time{})
+}
+
+func silent(addr string) string {
+	return fmt.Sprintf("%s takes connections, but said nothing for %v", addr, dialLimit)
 }
 
 // exchange sends a request and returns the first line of the answer, which has

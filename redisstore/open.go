@@ -48,7 +48,8 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	if o, err = a.amend(o); err != nil {
 		return nil, err
 	}
-	if _, err := o.withDefaults(); err != nil {
+	settings, err := o.withDefaults()
+	if err != nil {
 		return nil, err
 	}
 	security, err := a.security()
@@ -61,6 +62,9 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	d := &dialer{network: "tcp", life: life}
 	if a.kind == socket {
 		d.network = "unix"
+	}
+	if a.kind == sentinels || a.kind == cluster {
+		d.stall = stallLimit + time.Duration(min(settings.Replicas, 1))*settings.ReplicaWait
 	}
 	option := a.clientOption()
 	option.DialCtxFn = d.dial

@@ -10,8 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
-
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 )
@@ -48,34 +46,10 @@ var prefixes atomic.Int64
 // ownPrefix returns a prefix that nobody else in this run has.
 func ownPrefix() string { return fmt.Sprintf("own%d", prefixes.Add(1)) }
 
-// toServer are a client's options for one server.
-func toServer(addr string) rueidis.ClientOption {
-	return rueidis.ClientOption{InitAddress: []string{addr}, DisableCache: true, ForceSingleClient: true}
-}
-
-// toCluster are a client's options for a cluster.
-func toCluster(c *servertest.Cluster) rueidis.ClientOption {
-	return rueidis.ClientOption{InitAddress: c.Addrs(), DisableCache: true}
-}
-
-// toSentinels are a client's options for what sentinels watch.
-func toSentinels(s *servertest.Sentinels) rueidis.ClientOption {
-	return rueidis.ClientOption{
-		InitAddress: s.Addrs(), DisableCache: true,
-		Sentinel: rueidis.SentinelOption{MasterSet: s.Name(), TopologyRefreshInterval: time.Second},
-	}
-}
-
-// open opens a store as a process of its own would: with a client of its own.
-// Both end with the test.
-func open(t testing.TB, to rueidis.ClientOption, o *Options) *Store {
+// open opens a store as a process of its own would. It ends with the test.
+func open(t testing.TB, url string, o *Options) *Store {
 	t.Helper()
-	client, err := rueidis.NewClient(to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(client.Close)
-	s, err := New(client, o)
+	s, err := Open(t.Context(), url, o)
 	if err != nil {
 		t.Fatal(err)
 	}
