@@ -29,7 +29,7 @@ var (
 	ErrNotReplicated = errors.New("redisstore: not enough replicas acknowledged")
 )
 
-// faults are what servers say, by how it begins, and what it means. With all
+// faults are what servers say, by how it begins (without ERR), and what it means. With all
 // set nothing of the call was done or will be; otherwise it is one element's.
 var faults = []struct {
 	begins string
@@ -48,8 +48,8 @@ var faults = []struct {
 	{"NOAUTH", ErrUnauthorized, true, "the server wants a password: redis://USER:PASSWORD@HOST"},
 	{"WRONGPASS", ErrUnauthorized, true, "the user name or the password is wrong"},
 	{"NOPERM", ErrUnauthorized, true, "the user needs the rights that the README of redisstore lists"},
-	{"ERR invalid DB index", ErrForeign, true, "the server has fewer databases; see databases in its configuration"},
-	{"ERR DB index", ErrForeign, true, "the server has fewer databases; see databases in its configuration"},
+	{"invalid DB index", ErrUnsupported, true, "the server has fewer databases; see databases in its configuration"},
+	{"DB index", ErrUnsupported, true, "the server has fewer databases; see databases in its configuration"},
 }
 
 // fault is a server's error with its meaning.
@@ -94,7 +94,7 @@ func explain(err error) error {
 // the whole call.
 func element(why string) (answer, err error) {
 	for _, f := range faults {
-		if strings.HasPrefix(why, f.begins) {
+		if strings.HasPrefix(strings.TrimPrefix(why, "ERR "), f.begins) {
 			e := &fault{is: f.is, said: why, cure: f.cure}
 			if f.all {
 				return nil, e

@@ -1,0 +1,242 @@
+package redisstore
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestOpenRefuses: whatever is at the address and is not what the URL says, or
+// is nothing, is told with its cure, in bounded time, without the password, and
+// nothing is left running.
+func TestOpenRefuses(t *testing.T) {
+	plain := servertest.Redis(t, nil)
+	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: plain})
+	replica.AwaitReplica()
+	locked := servertest.Redis(t, &servertest.RedisOptions{
+		Password: "right",
+		Users:    []string{"app on >right ~dibs:* &dibs:* +@all", "guest on >right ~* &* -@all +ping"},
+	})
+	secure := servertest.Redis(t, &servertest.RedisOptions{TLS: true})
+	strict := servertest.Redis(t, &servertest.RedisOptions{TLS: true, Directives: []string{"tls-auth-clients yes"}})
+	full := servertest.Redis(t, &servertest.RedisOptions{Directives: []string{"maxclients 1"}})
+	only, err := full.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer only.Close()
+	if _, err := only.Do("PING"); err != nil {
+		t.Fatal(err)
+	}
+	foreign := servertest.Redis(t, nil)
+	foreign.Must("LPUSH", "dibs:fence", "theirs")
+	paused := servertest.Redis(t, nil)
+	paused.Pause()
+	gone := servertest.Redis(t, nil)
+	gone.Kill()
+	hanging := servertest.NewWire(t, plain.Addr())
+	hanging.Hang()
+	mute := servertest.NewWire(t, plain.Addr())
+	mute.DropReplies()
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	at := func(s *servertest.RedisServer) string { return "redis://" + s.Addr() }
+	group, nodes := sharedSentinels(), sharedCluster()
+	sentinel, node := group.Sentinels()[0], nodes.Nodes()[0]
+	ca := "?ca=" + secure.CAFile()
+
+	tests := []struct {
+		name, url string
+		is        error
+		want      string
+	}{
+		{"no password", at(locked), ErrUnauthorized, "wants a password"},
+		{"wrong password", "redis://:secret@" + locked.Addr(), ErrUnauthorized, "the password is wrong"},
+		{"wrong user", "redis://nobody:secret@" + locked.Addr(), ErrUnauthorized, "user name or the password"},
+		{"no rights", "redis://guest:right@" + locked.Addr(), ErrUnauthorized, "README"},
+		{"rights to other keys", "redis://app:right@" + locked.Addr() + "?prefix=other", ErrUnauthorized, "README"},
+		{"database", at(plain) + "/99", ErrUnsupported, "fewer databases"},
+		{"values of others", at(foreign), ErrForeign, "Options.Prefix"},
+		{"replica", at(replica), ErrReadOnly, "connect to the master"},
+		{"TLS where there is none", "rediss://:secret@" + plain.Addr(), ErrUnreachable, "write redis for rediss"},
+		{"no TLS where there is", "redis://:secret@" + secure.Addr(), ErrUnreachable, "write rediss for redis"},
+		{"certificate of nobody we trust", "rediss://:secret@" + secure.Addr(), ErrUnreachable, "?ca=FILE"},
+		{"certificate of another", "rediss://" + secure.Addr() + ca + "&server-name=example.org", ErrUnreachable, "?server-name="},
+		{"no certificate of ours", "rediss://" + strict.Addr() + ca, ErrUnreachable, "?cert=FILE"},
+		{"no such file", "rediss://" + secure.Addr() + "?ca=/nowhere.pem", nil, "/nowhere.pem"},
+		{"no certificate in the file", "rediss://" + secure.Addr() + "?ca=" + keyFile(secure), nil, "no certificate in PEM"},
+		{"too many clients", at(full), ErrUnauthorized, "max number of clients"},
+		{"nobody there", at(gone), ErrUnreachable, "refused"},
+		{"no such host", "redis://dibs.invalid", ErrUnreachable, "dibs.invalid"},
+		{"paused", at(paused), ErrUnreachable, "said nothing"},
+		{"hanging", "redis://:secret@" + hanging.Addr(), ErrUnreachable, "said nothing"},
+		{"mute", "redis://:secret@" + mute.Addr(), ErrUnreachable, "said nothing"},
+		{"silent over TLS", "rediss://:secret@" + paused.Addr(), ErrUnreachable, "said nothing"},
+		{"web server", "redis://:secret@" + strings.TrimPrefix(web.URL, "http://"), ErrUnsupported, "is not a Redis"},
+		{"SSH", "redis://:secret@" + speaking(t, func(conn net.Conn) { fmt.Fprint(conn, "SSH-2.0-OpenSSH_9.9\r\n") }), ErrUnsupported, "SSH-2.0"},
+		{"hangs up", "redis://" + speaking(t, func(net.Conn) {}), ErrUnreachable, "hung up"},
+		{"too old", "redis://" + pretending(t, "6.0.16"), ErrUnsupported, "6.2 or newer"},
+		{"much too old", "redis://" + pretending(t, ""), ErrUnsupported, "6.2 or newer"},
+		{"no socket", "redis+unix:///nowhere/redis.sock", ErrUnreachable, "/nowhere/redis.sock"},
+
+		{"node of a cluster", at(node), ErrUnsupported, "write redis+cluster://"},
+		{"database of a cluster", at(node) + "/1", ErrUnsupported, "write redis+cluster://"},
+		{"sentinel", at(sentinel), ErrUnsupported, "write redis+sentinel://"},
+		{"sentinel as a cluster", "redis+cluster://" + sentinel.Addr(), ErrUnsupported, "write redis"},
+		{"no cluster", "redis+cluster://" + plain.Addr(), ErrUnsupported, "write redis://"},
+		{"none of two a cluster", "redis+cluster://" + plain.Addr() + "," + replica.Addr(), ErrUnsupported, "write redis://"},
+		{"cluster with a wrong password", "redis+cluster://:secret@" + locked.Addr(), ErrUnauthorized, "password"},
+		{"cluster that is gone", "redis+cluster://:secret@" + gone.Addr() + "," + hanging.Addr(), ErrUnreachable, ""},
+		{"old cluster", "redis+cluster://" + pretendingCluster(t, "6.2.14"), ErrUnsupported, "7.0 or newer"},
+		{"no sentinel", "redis+sentinel://" + plain.Addr() + "/dibs", ErrUnsupported, "no sentinel"},
+		{"unknown master", strings.TrimSuffix(group.URL(), group.Name()) + "other", ErrUnsupported, `know no master "other"`},
+		{"sentinels that are gone", "redis+sentinel://:secret@" + gone.Addr() + "," + hanging.Addr() + "/dibs", ErrUnreachable, ""},
+		{"sentinels that hang", "redis+sentinel://:secret@" + paused.Addr() + "," + hanging.Addr() + "," + mute.Addr() + "/dibs", ErrUnreachable, ""},
+		{"sentinels that want a password", "redis+sentinel://:right@" + locked.Addr() + "/dibs", ErrUnauthorized, "sentinel-password="},
+	}
+	// All at once, since some take their time.
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, test := range tests {
+		all.Go(func() {
+			s, err := Open(ctx, test.url, nil)
+			if err == nil {
+				s.Close()
+				t.Errorf("%s: it was opened", test.name)
+				return
+			}
+			if test.is != nil && !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s: %v; want %v with %q", test.name, err, test.is, test.want)
+			}
+			for _, secret := range []string{"secret", "right@"} {
+				if strings.Contains(err.Error(), secret) {
+					t.Errorf("%s: the password is in %q", test.name, err)
+				}
+			}
+			if strings.Count(err.Error(), "redisstore: ") != 1 {
+				t.Errorf("%s: %q stutters", test.name, err)
+			}
+		})
+	}
+	start := time.Now()
+	all.Wait()
+	if took := time.Since(start); took > 7*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	nothingRuns(t)
+	t.Run("given up", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer time.AfterFunc(20*time.Millisecond, cancel).Stop()
+		start := time.Now()
+		if _, err := Open(ctx, at(paused), nil); !errors.Is(err, context.Canceled) || time.Since(start) > time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+		nothingRuns(t)
+	})
+}
+
+// nothingRuns waits until no goroutine runs that opening started.
+func nothingRuns(t *testing.T) {
+	t.Helper()
+	buf := make([]byte, 1<<20)
+	eventually(t, 2*callLimit, "no goroutine is left", func() bool {
+		stacks := string(buf[:runtime.Stack(buf, true)])
+		return !strings.Contains(stacks, "redis/rueidis")
+	})
+}
+
+// speaking returns the address of a server that says what it says to whoever
+// comes, and hangs up once it was told something.
+func speaking(t *testing.T, say func(net.Conn)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				say(conn)
+				_, _ = conn.Read(make([]byte, 64))
+			}()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+// pretending returns the address of a server that says to be Redis of that
+// version, and of one that is older than HELLO if it is "". Real ones of that age
+// are nowhere to be had any more.
+func pretending(t *testing.T, version string) string { return pretend(t, version, "standalone") }
+
+func pretendingCluster(t *testing.T, version string) string { return pretend(t, version, "cluster") }
+
+func pretend(t *testing.T, version, mode string) string {
+	t.Helper()
+	var addr string
+	addr = speaking(t, func(conn net.Conn) {
+		r := bufio.NewReader(conn)
+		for {
+			args, err := readCommand(r)
+			if err != nil {
+				return
+			}
+			answer := "+OK\r\n"
+			switch {
+			case args[0] == "PING":
+				answer = "+PONG\r\n"
+			case args[0] == "HELLO" && version == "":
+				answer = "-ERR unknown command `HELLO`, with args beginning with: `3`, \r\n"
+			case args[0] == "HELLO":
+				answer = fmt.Sprintf("%%4\r\n$5\r\nproto\r\n:3\r\n$7\r\nversion\r\n$%d\r\n%s\r\n$4\r\nmode\r\n$%d\r\n%s\r\n$4\r\nrole\r\n$6\r\nmaster\r\n", len(version), version, len(mode), mode)
+			case args[0] == "CLUSTER":
+				host, port, _ := net.SplitHostPort(addr)
+				answer = fmt.Sprintf("*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$%d\r\n%s\r\n:%s\r\n$1\r\nx\r\n", len(host), host, port)
+			}
+			if _, err := io.WriteString(conn, answer); err != nil {
+				return
+			}
+		}
+	})
+	return addr
+}
+
+// readCommand reads one command in RESP.
+func readCommand(r *bufio.Reader) ([]string, error) {
+	var n int
+	if _, err := fmt.Fscanf(r, "*%d\r\n", &n); err != nil {
+		return nil, err
+	}
+	args := make([]string, n)
+	for i := range args {
+		var size int
+		if _, err := fmt.Fscanf(r, "$%d\r\n", &size); err != nil {
+			return nil, err
+		}
+		text := make([]byte, size+2)
+		if _, err := io.ReadFull(r, text); err != nil {
+			return nil, err
+		}
+		args[i] = strings.ToUpper(string(text[:size]))
+	}
+	return args, nil
+}
