@@ -26,6 +26,7 @@ type batcher[Q, A any] struct {
 	size     int
 	parallel int
 	singles  sync.Pool // of *single[Q, A]
+	tickets  sync.Pool // of *ticket[Q, A], with nothing in them
 
 	mu      sync.Mutex
 	queue   []*ticket[Q, A]
@@ -45,7 +46,7 @@ type ticket[Q, A any] struct {
 	a    A
 	sent time.Time
 	err  error
-	done chan struct{}
+	done chan struct{} // has an element when it is answered
 
 	// Set under the batcher's lock when nobody waits for the ticket any more;
 	// called with what became of it.
@@ -70,7 +71,7 @@ func (b *batcher[Q, A]) do(ctx context.Context, stop <-chan struct{}, q Q, orpha
 	if b.direct {
 		return b.alone(ctx, q)
 	}
-	t := &ticket[Q, A]{q: q, done: make(chan struct{})}
+	t := b.ticket(q)
 	b.mu.Lock()
 	b.queue = append(b.queue, t)
 	if b.running < b.parallel {
@@ -81,7 +82,7 @@ func (b *batcher[Q, A]) do(ctx context.Context, stop <-chan struct{}, q Q, orpha
 
 	select {
 	case <-t.done:
-		return t.a, t.sent, t.err
+		return b.answer(t)
 	case <-ctx.Done():
 	case <-stop:
 	}
@@ -93,11 +94,29 @@ func (b *batcher[Q, A]) do(ctx context.Context, stop <-chan struct{}, q Q, orpha
 	}
 	select {
 	case <-t.done: // it was answered after all
-		return t.a, t.sent, t.err
+		return b.answer(t)
 	default:
 		t.orphaned = orphaned
 		return t.a, t.sent, errGaveUp
 	}
+}
+
+// ticket returns a ticket for q.
+func (b *batcher[Q, A]) ticket(q Q) *ticket[Q, A] {
+	t, _ := b.tickets.Get().(*ticket[Q, A])
+	if t == nil {
+		t = &ticket[Q, A]{done: make(chan struct{}, 1)}
+	}
+	t.q = q
+	return t
+}
+
+// answer returns what an answered ticket got. Nobody else knows it any more.
+func (b *batcher[Q, A]) answer(t *ticket[Q, A]) (A, time.Time, error) {
+	a, sent, err := t.a, t.sent, t.err
+	*t = ticket[Q, A]{done: t.done}
+	b.tickets.Put(t)
+	return a, sent, err
 }
 
 // idle returns a channel that is closed when no batch is under way, and nothing
@@ -140,6 +159,7 @@ func (b *batcher[Q, A]) alone(ctx context.Context, q Q) (a A, sent time.Time, er
 func (b *batcher[Q, A]) run() {
 	var qs []Q
 	var as []A
+	var tickets, orphans []*ticket[Q, A]
 	for {
 		b.mu.Lock()
 		if len(b.queue) == 0 {
@@ -152,7 +172,7 @@ func (b *batcher[Q, A]) run() {
 			return
 		}
 		n := min(len(b.queue), b.size)
-		tickets := slices.Clone(b.queue[:n])
+		tickets = append(tickets[:0], b.queue[:n]...)
 		b.queue = slices.Delete(b.queue, 0, n)
 		b.mu.Unlock()
 
@@ -160,7 +180,8 @@ func (b *batcher[Q, A]) run() {
 		for _, t := range tickets {
 			qs = append(qs, t.q)
 		}
-		as = append(as[:0], make([]A, n)...)
+		as = slices.Grow(as[:0], n)[:n]
+		clear(as)
 		sent := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
 		err := b.call(ctx, qs, as)
@@ -169,14 +190,19 @@ func (b *batcher[Q, A]) run() {
 		b.mu.Lock()
 		for i, t := range tickets {
 			t.a, t.sent, t.err = as[i], sent, err
-			close(t.done)
-		}
-		b.mu.Unlock()
-		for _, t := range tickets {
 			if t.orphaned != nil {
-				t.orphaned(t.q, t.a, t.err)
+				orphans = append(orphans, t)
+			} else {
+				t.done <- struct{}{} // and it is another's
 			}
 		}
+		b.mu.Unlock()
+		for _, t := range orphans {
+			t.orphaned(t.q, t.a, t.err)
+		}
 		clear(qs) // do not keep what the batch pointed to
+		clear(tickets)
+		clear(orphans)
+		orphans = orphans[:0]
 	}
 }

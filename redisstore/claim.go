@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -48,11 +49,11 @@ func (s *Store) claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	if len(all) == 0 {
 		return nil, nil
 	}
+	var w claimWriter
 	for _, b := range all {
-		channel := s.ears.channel(b.group)
-		b.call.args[0] = channel
+		b.call.args[0] = s.ears.channel(b.group)
 		for _, i := range b.indexes {
-			b.call.args = appendClaim(b.call.args, &claims[i])
+			b.call.args = w.append(b.call.args, &claims[i])
 		}
 	}
 	err = s.run(ctx, claimScript, all, func(i int, m *rueidis.RedisMessage) error {
@@ -84,8 +85,17 @@ const (
 	answerable = 2
 )
 
-// appendClaim appends the arguments of one claim; see lua/claim.lua.
-func appendClaim(args []string, c *dibs.Claim) []string {
+// claimWriter writes claims for lua/claim.lua. What they mostly have in common it
+// writes once.
+type claimWriter struct {
+	owner     dibs.Owner
+	ownerText string
+	kept      time.Duration
+	keptText  string
+}
+
+// append appends the arguments of one claim.
+func (w *claimWriter) append(args []string, c *dibs.Claim) []string {
 	var b [95]byte
 	if c.Mode <= dibs.Queue && c.Redeems.IsZero() {
 		b[0] = simple
@@ -106,8 +116,13 @@ func appendClaim(args []string, c *dibs.Claim) []string {
 	copy(b[31:], c.Token[:])
 	copy(b[47:], c.Redeems[:])
 	copy(b[63:], c.Fingerprint[:])
-	kept := min(c.TTL, century) + memory
-	return append(args, string(b[:]), c.Owner.String(), strconv.FormatInt(kept.Milliseconds()+1, 10))
+	if w.ownerText == "" || c.Owner != w.owner {
+		w.owner, w.ownerText = c.Owner, c.Owner.String()
+	}
+	if kept := min(c.TTL, century) + memory; kept != w.kept {
+		w.kept, w.keptText = kept, strconv.FormatInt(kept.Milliseconds()+1, 10)
+	}
+	return append(args, string(b[:]), w.ownerText, w.keptText)
 }
 
 // The states as lua/claim.lua answers them. They are the script's own numbers,

@@ -102,7 +102,8 @@ func (s *Store) batches(n int, key func(int) (dibs.Key, bool), head []string) []
 		if b == nil || len(b.indexes) == most {
 			b = &batch{group: group}
 			b.call.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
-			b.call.args = append(make([]string, 0, 10*min(n, most)+len(head)), head...)
+			b.call.args = append(make([]string, 0, 4*min(n, most)+len(head)), head...)
+			b.indexes = make([]int, 0, min(n, most))
 			all = append(all, b)
 			if s.names.cluster {
 				if open == nil {
