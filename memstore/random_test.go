@@ -56,7 +56,7 @@ type grantee struct {
 
 func schedule(t *testing.T, seed uint64) {
 	w := &walker{
-		Rand: rand.New(rand.NewPCG(seed, 1)), t: t, s: open(t, nil),
+		Rand: rand.New(rand.NewPCG(seed, 1)), t: t, s: open(t, &memstore.Options{MaxBytes: room}),
 		models: map[dibs.Key]*model{}, fences: map[dibs.Key]uint64{}, grants: map[grantee]uint64{},
 	}
 	w.prints = w.IntN(2) == 0
@@ -75,6 +75,38 @@ func schedule(t *testing.T, seed uint64) {
 		w.step(w.keys[w.IntN(len(w.keys))])
 		if t.Failed() {
 			return
+		}
+	}
+	w.emptied()
+}
+
+// room is how many bytes the store has, more than a schedule needs.
+const room = 1 << 16
+
+// emptied checks that the store has counted right what it kept: when it is empty
+// again there is room for so much and no more.
+func (w *walker) emptied() {
+	ctx := w.t.Context()
+	for _, k := range w.keys {
+		_, err := w.s.Evict(ctx, k, "")
+		w.ok(err)
+		_, err = w.s.Forget(ctx, k)
+		w.ok(err)
+	}
+	for _, size := range []int{room + 1, room} {
+		k := dibs.Key{Name: "large"}
+		c := dibs.Claim{Key: k, Token: dibs.NewToken(), TTL: time.Hour, Permits: 1}
+		if a := claim(w.t, w.s, c); a.State != dibs.Granted {
+			w.t.Fatalf("claiming a new key: %+v", a)
+		}
+		err := settle(w.t, w.s, dibs.Settlement{
+			Key: k, Token: c.Token, Outcome: dibs.Keep, Data: make([]byte, size), Retention: time.Hour,
+		})
+		if errors.Is(err, dibs.ErrFull) != (size > room) {
+			w.t.Errorf("an empty store with room for %d bytes, keeping %d: %v", room, size, err)
+		}
+		if err != nil {
+			w.ok(settle(w.t, w.s, dibs.Settlement{Key: k, Token: c.Token}))
 		}
 	}
 }
