@@ -3,11 +3,21 @@ module github.com/dibs-go/dibs/proof
 go 1.26.0
 
 require (
+	github.com/bsm/redislock v0.9.4
 	github.com/dibs-go/dibs v0.0.0
 	github.com/dibs-go/dibs/sqlitestore v0.0.0
+	github.com/go-redsync/redsync/v4 v4.18.0
+	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redis/rueidis v1.0.79
 )
 
 require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+)
+
+require (
+	github.com/dibs-go/dibs/redisstore v0.0.0
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
@@ -23,3 +33,5 @@ require (
 replace github.com/dibs-go/dibs => ../
 
 replace github.com/dibs-go/dibs/sqlitestore => ../sqlitestore
+
+replace github.com/dibs-go/dibs/redisstore => ../redisstore
