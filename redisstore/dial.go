@@ -9,19 +9,52 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"time"
 )
 
-// dialLimit bounds a connection's making, up to the server's first word.
-const dialLimit = 3 * time.Second
+const (
+	// dialLimit bounds a connection's making, up to the server's first word.
+	dialLimit = 3 * time.Second
+	// leaveLimit is how long servers have to let go of a store that is closed.
+	leaveLimit = time.Second
+)
 
 // dialer makes the connections of a client that Open made. It knocks before it
 // hands one over: who is not Redis, or says nothing, is told apart from a server
 // that is down.
 type dialer struct {
 	network string
+	stall   time.Duration   // see watchedConn
 	life    context.Context // ends with the store, and so do attempts under way
-	stall   time.Duration   // see watchedConn; 0 where nobody can take the server's place
+	end     context.CancelFunc
+
+	mu    sync.Mutex
+	conns map[*watchedConn]struct{} // that are open
+}
+
+func newDialer(network string, stall time.Duration) *dialer {
+	d := &dialer{network: network, stall: stall, conns: make(map[*watchedConn]struct{})}
+	d.life, d.end = context.WithCancel(context.Background())
+	return d
+}
+
+// leave ends what is being dialled, and a moment later what does not let go.
+func (d *dialer) leave() (stop func() bool) {
+	d.end()
+	return time.AfterFunc(leaveLimit, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		for c := range d.conns {
+			_ = c.Conn.Close() // whoever has it closes it once more
+		}
+	}).Stop
+}
+
+func (d *dialer) forget(c *watchedConn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.conns, c)
 }
 
 // dial is a rueidis.ClientOption.DialCtxFn.
@@ -42,10 +75,11 @@ func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, c
 		conn.Close()
 		return nil, err
 	}
-	if d.stall > 0 {
-		return watch(conn, d.stall), nil
-	}
-	return conn, nil
+	c := watch(conn, d.stall, d.forget)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conns[c] = struct{}{}
+	return c, nil
 }
 
 // handshake makes a connection one over TLS, or closes it.

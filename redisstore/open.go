@@ -20,7 +20,7 @@ const (
 	// callLimit is how long a server may owe an answer before its connection is
 	// given up, and pingGap how often one that is idle is asked.
 	callLimit = 4 * time.Second
-	pingGap   = 2 * time.Second
+	pingGap   = 1 * time.Second
 	// topologyGap is how often sentinels and clusters are asked who is who,
 	// beside what they tell by themselves.
 	topologyGap = 2 * time.Second
@@ -58,46 +58,36 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	life, end := context.WithCancel(context.Background())
-	d := &dialer{network: "tcp", life: life}
-	if a.kind == socket {
-		d.network = "unix"
+	// WAIT may take its time.
+	patience := time.Duration(min(settings.Replicas, 1)) * settings.ReplicaWait
+	network, stall := "tcp", callLimit
+	switch a.kind {
+	case socket:
+		network = "unix"
+	case sentinels, cluster:
+		stall = stallLimit
 	}
-	if a.kind == sentinels || a.kind == cluster {
-		d.stall = stallLimit + time.Duration(min(settings.Replicas, 1))*settings.ReplicaWait
-	}
+	d := newDialer(network, stall+patience)
 	option := a.clientOption()
+	option.ConnWriteTimeout = callLimit + patience
 	option.DialCtxFn = d.dial
 	option.TLSConfig, option.Sentinel.TLSConfig = security, security
-	client, err := connect(ctx, option, end)
+	client, err := connect(ctx, option, d)
 	if err != nil {
-		end()
 		return nil, a.explain(err)
 	}
-	s, err := New(&ownClient{client, end}, o)
+	s, err := New(client, o)
 	if err != nil {
+		d.end()
 		client.Close()
-		end()
 		return nil, err
 	}
-	s.owned = true
+	s.own = d
 	if err := s.meet(ctx, a); err != nil {
 		s.Close()
 		return nil, a.explain(err)
 	}
 	return s, nil
-}
-
-// ownClient is a client that Open made. Its end does not wait for connections
-// that are being made.
-type ownClient struct {
-	rueidis.Client
-	end context.CancelFunc
-}
-
-func (c *ownClient) Close() {
-	c.end()
-	c.Client.Close()
 }
 
 func (a *Address) clientOption() rueidis.ClientOption {
@@ -109,7 +99,6 @@ func (a *Address) clientOption() rueidis.ClientOption {
 		SelectDB:          a.db,
 		ClientName:        "dibs",
 		Dialer:            reach,
-		ConnWriteTimeout:  callLimit,
 		DisableCache:      true,
 		ForceSingleClient: a.kind == single || a.kind == socket,
 	}
@@ -129,9 +118,10 @@ func (a *Address) clientOption() rueidis.ClientOption {
 	return o
 }
 
-// connect makes a client. When the context ends first, what is under way is
-// ended and cleaned up behind the caller's back: making clients takes no context.
-func connect(ctx context.Context, option rueidis.ClientOption, end context.CancelFunc) (rueidis.Client, error) {
+// connect makes a client, or ends the dialer. When the context ends first, what
+// is under way is cleaned up behind the caller's back: making clients takes no
+// context.
+func connect(ctx context.Context, option rueidis.ClientOption, d *dialer) (rueidis.Client, error) {
 	type result struct {
 		client rueidis.Client
 		err    error
@@ -139,8 +129,11 @@ func connect(ctx context.Context, option rueidis.ClientOption, end context.Cance
 	made := make(chan result, 1)
 	go func() {
 		client, err := rueidis.NewClient(option)
-		if err != nil && client != nil {
-			client.Close()
+		if err != nil {
+			d.end()
+			if client != nil {
+				client.Close()
+			}
 			client = nil
 		}
 		made <- result{client, err}
@@ -149,11 +142,12 @@ func connect(ctx context.Context, option rueidis.ClientOption, end context.Cance
 	case r := <-made:
 		return r.client, r.err
 	case <-ctx.Done():
-		end()
+		stop := d.leave()
 		go func() {
 			if r := <-made; r.client != nil {
 				r.client.Close()
 			}
+			stop()
 		}()
 		return nil, ended(ctx)
 	}

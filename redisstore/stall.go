@@ -24,10 +24,11 @@ type watchedConn struct {
 	hung  atomic.Bool  // given up
 	over  atomic.Bool  // closed
 	look  *time.Timer
+	gone  func(*watchedConn) // called when it was closed
 }
 
-func watch(conn net.Conn, limit time.Duration) *watchedConn {
-	c := &watchedConn{Conn: conn, limit: limit, epoch: time.Now()}
+func watch(conn net.Conn, limit time.Duration, gone func(*watchedConn)) *watchedConn {
+	c := &watchedConn{Conn: conn, limit: limit, epoch: time.Now(), gone: gone}
 	c.look = time.AfterFunc(time.Hour, c.check)
 	c.look.Reset(limit) // not before look is set
 	return c
@@ -70,6 +71,7 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 func (c *watchedConn) Close() error {
 	c.over.Store(true)
 	c.look.Stop()
+	c.gone(c)
 	return c.Conn.Close()
 }
 

@@ -19,7 +19,7 @@ type Store struct {
 	options Options
 	names   namer
 	ears    *ears
-	owned   bool // the client was made by Open
+	own     *dialer // of a client that Open made
 	closed  atomic.Bool
 }
 
@@ -46,8 +46,11 @@ func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
+	if s.own != nil {
+		defer s.own.leave()()
+	}
 	s.ears.close()
-	if s.owned {
+	if s.own != nil {
 		s.client.Close()
 	}
 	return nil

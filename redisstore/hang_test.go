@@ -1,0 +1,51 @@
+package redisstore
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestHang: a server that says nothing any more is noticed in bounded time, by
+// calls that would wait for ever, and closing does not wait for it. When it is
+// back all goes on.
+func TestHang(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t, nil)
+	for _, what := range []string{"asked", "waited for"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			wire := servertest.NewWire(t, server.Addr())
+			s := open(t, "redis://"+wire.Addr()+"?prefix="+ownPrefix(), nil)
+			first := lock("key")
+			mustGrant(t, s, first)
+			if what == "waited for" {
+				mustWait(t, s, lock("key", queued)) // there is a subscription now
+			}
+			wire.Hang()
+			start := time.Now()
+			answers := make([]dibs.Answer, 1)
+			err := s.Claim(t.Context(), []dibs.Claim{lock("other")}, answers)
+			if took := time.Since(start); !errors.Is(err, ErrUnreachable) || took > callLimit+callLimit/4+time.Second {
+				t.Errorf("%v after %v", err, took)
+			}
+			wire.Mend()
+			eventually(t, 10*time.Second, "it is there again", func() bool {
+				errs := make([]error, 1)
+				return s.Renew(t.Context(), []dibs.Renewal{{Key: first.Key, Token: first.Token, TTL: time.Minute}}, errs) == nil && errs[0] == nil
+			})
+			wire.Hang()
+			start = time.Now()
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(start); took > 3*time.Second {
+				t.Errorf("closing took %v", took)
+			}
+			wire.Mend()
+		})
+	}
+}
