@@ -48,6 +48,7 @@ var faults = []struct {
 	{"NOAUTH", ErrUnauthorized, true, "the server wants a password: redis://USER:PASSWORD@HOST"},
 	{"WRONGPASS", ErrUnauthorized, true, "the user name or the password is wrong"},
 	{"NOPERM", ErrUnauthorized, true, "the user needs the rights that the README of redisstore lists"},
+	{"The user executing the script", ErrUnauthorized, true, "the user needs the rights that the README of redisstore lists"},
 	{"invalid DB index", ErrUnsupported, true, "the server has fewer databases; see databases in its configuration"},
 	{"DB index", ErrUnsupported, true, "the server has fewer databases; see databases in its configuration"},
 }

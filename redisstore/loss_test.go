@@ -190,7 +190,7 @@ func laggingSentinel(t *testing.T) losing {
 	return losing{
 		open: func() *Store { return open(t, sentinels.URL(), nil) },
 		ttl:  18 * time.Second, // so that it is still trusted when there is a master again
-		slow: 2 * stallLimit, // one for what was under way, one for the question who the master is
+		slow: 2 * stallLimit,   // one for what was under way, one for the question who the master is
 		lag:  func() { deafen(t, master, sentinels.Servers()) },
 		lose: func() {
 			knowsNothing(t, sentinels.Servers()[1:])

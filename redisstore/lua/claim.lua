@@ -26,7 +26,7 @@ local SIMPLE, ANSWERABLE = 1, 2
 local TRY, QUEUED, RESERVE, LOOK = 0, 1, 2, 3
 local GRANTED, HELD, FREE, DONE, MISMATCH, DIFFERS, UNKNOWN = 1, 2, 3, 4, 5, 6, 7
 
-local mark = (call('GET', KEYS[1]) or 0) + 0
+local mark = highest()
 local given = mark
 
 -- The short way to a key of which nothing is known.
@@ -43,8 +43,9 @@ for i = 1, #KEYS - 1 do
       pack_struct('>BI8I8I8', VERSION, fence, now, now + ttl) .. claim .. ARGV[a + 2], 'NX', 'PX', ARGV[a + 3])
     if done and done.ok then given, done = fence, fence end
   end
+  if type(done) == 'table' then done = false end -- the long way tells why, if it is so there
   if not done then rest = rest + 1 end
-  answers[i] = type(done) == 'table' and { 0, done.err } or done
+  answers[i] = done
 end
 if rest == 0 then
   pcall_redis('SET', KEYS[1], string.format('%.0f', given))

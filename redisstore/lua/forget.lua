@@ -6,7 +6,7 @@
 -- It is answered by 1 when there was anything to forget, and 0 otherwise.
 
 local sharded = ARGV[1] == '1'
-local mark = (call('GET', KEYS[1]) or 0) + 0
+local mark = highest()
 local given = mark
 
 --@key.lua

@@ -6,6 +6,7 @@ local function open(name)
   local k = { s = name, q = base .. 'q', w = base .. 'w', r = base .. 'r', p = base .. 'p', changed = false }
   local v = call('GET', name)
   if v and v:byte() == VERSION then
+    if #v < PLAIN_OWNER - 1 then error(WRONG, 0) end
     local _, fence, since, ends, _, _, once, permits, _, _, _, token, _, print =
       struct.unpack('>BI8I8I8BBBI4I8I8I8c16c16c32', v)
     if print == NOBODY then print = '' end
@@ -13,11 +14,11 @@ local function open(name)
       { { token, fence, 1, since, ends, 0, once, print, sub(v, PLAIN_OWNER), 0, false } }, false }
     k.found = true
   elseif v then
-    k.st = unpack(v)
-    k.found = true
-    if k.st[1] ~= VERSION then
-      error('dibs: a value of version ' .. tostring(k.st[1]) .. ', written by another version of dibs', 0)
-    end
+    local ok, st = pcall(unpack, v)
+    if not ok or type(st) ~= 'table' or type(st[1]) ~= 'number' then error(WRONG, 0) end
+    if st[1] ~= VERSION then error(WRONG .. ', but perhaps version ' .. st[1] .. ' of it', 0) end
+    if type(st[HOLDERS]) ~= 'table' then error(WRONG, 0) end
+    k.st, k.found = st, true
   else
     k.st = { VERSION, 1, 0, 0, 0, {}, false }
   end
@@ -41,8 +42,20 @@ local function close(k)
     return
   end
   local ms = ceil((ends - now) / 1000)
-  call('SET', k.s, pack(st), 'PX', ms)
+  if k.found then
+    local done = insist(k.s, pack(st), ms)
+    if done.err then error(done, 0) end
+  else
+    call('SET', k.s, pack(st), 'PX', ms)
+  end
+  k.found, k.changed = true, false
   if st[PROGRESS] == 1 then call('PEXPIRE', k.p, ms) end
+end
+
+-- affirm fails where the server takes no writes. Then it is no master, and says
+-- of nothing that it is not there.
+local function affirm()
+  call('PERSIST', KEYS[1])
 end
 
 local function differs(a, b)
@@ -96,8 +109,12 @@ local function order(p)
 end
 
 local function insert_place(k, token, p)
-  call('ZADD', k.q, order(p), token)
   write_place(k, token, p)
+  local done = redis.pcall('ZADD', k.q, order(p), token)
+  if type(done) == 'table' then -- what has no expiry yet must not stay
+    call('HDEL', k.w, token)
+    error(done, 0)
+  end
   stand(k, p[P_ENDS], true)
 end
 
@@ -135,6 +152,7 @@ local function first(k)
   while true do
     local token = call('ZRANGE', k.q, 0, 0)[1]
     if not token then
+      if call('EXISTS', k.w) == 1 then return nil end -- who is parked may come back
       k.st[QUEUE] = 0
       k.changed = true
       return nil
@@ -156,21 +174,30 @@ local function grant(k, token, ends, print, once, owner)
   return h
 end
 
--- hand_over offers the key to those in front, as far as there are permits. A
--- reserved place stops it.
-local function hand_over(k)
-  local st = k.st
-  if st[QUEUE] == 0 then return end
+-- sweep removes parked places that have run out: while the queue lasts nothing
+-- else would.
+local function sweep(k)
+  if call('HLEN', k.w) < 2 * call('ZCARD', k.q) + 64 then return end
+  local all = call('HGETALL', k.w)
+  for i = 1, #all, 2 do
+    if unpack(all[i + 1])[P_ENDS] <= now then remove_place(k, all[i]) end
+  end
+end
+
+-- serve offers the key to those in front, and returns whether somebody took it,
+-- and whether somebody was parked.
+local function serve(k)
+  local st, serves, parks = k.st, false, false
   while #st[HOLDERS] < st[PERMITS] and not unknown(st) do
     local token, p = first(k)
-    if not token then return end
+    if not token then break end
     if p[P_RESERVED] == 1 then
       if p[P_CALLED] == 0 then
         p[P_CALLED] = 1
         write_place(k, token, p)
         ask(p, token)
       end
-      return
+      break
     end
     if st[LOST] and differs(st[LOST][PRINT], p[P_PRINT]) then
       remove_place(k, token)
@@ -178,7 +205,7 @@ local function hand_over(k)
     else
       -- A grant that is told is a lease from now on: its holder may begin
       -- without asking. What was abandoned takes an answer to tell.
-      local told = p[P_TELLS] == 1 and not st[LOST]
+      local told = p[P_TELLS] == 1 and p[P_CHANNEL] ~= '' and not st[LOST]
       local fence, heard = max(given + 1, now), 1
       if p[P_CHANNEL] ~= '' then
         local message = token
@@ -191,13 +218,25 @@ local function hand_over(k)
         call('ZREM', k.q, token)
         p[P_PARKED] = 1
         write_place(k, token, p)
+        parks = true
       else
         remove_place(k, token)
         local h = grant(k, token, now + TURN, p[P_PRINT], p[P_ONCE], p[P_OWNER])
         if not told then h[OFFERED] = 1 end
+        serves = true
       end
     end
   end
+  return serves, parks
+end
+
+-- hand_over offers the key to those in front, as far as there are permits. A
+-- reserved place stops it.
+local function hand_over(k)
+  if k.st[QUEUE] == 0 then return end
+  local serves, parks = serve(k)
+  if parks then sweep(k) end
+  if serves then close(k) end -- who was told of it has it, whatever fails from here on
 end
 
 -- everybody tells all who wait that they should ask, and takes those out of the
@@ -313,9 +352,10 @@ end
 local function record(k)
   local v = call('GET', k.r)
   if not v then return nil end
+  if #v < 65 then error(WRONG, 0) end
   local version, written, ends, token, print = struct.unpack('>BI8I8c16c32', v)
   if version ~= VERSION then
-    error('dibs: a record of version ' .. tostring(version) .. ', written by another version of dibs', 0)
+    error(WRONG .. ', but perhaps version ' .. version .. ' of it', 0)
   end
   if ends <= now then return nil end
   if print == NOBODY then print = '' end
@@ -324,8 +364,9 @@ end
 
 local function write_record(k, token, print, data, retention)
   if print == '' then print = NOBODY end
-  call('SET', k.r, struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. print .. data,
-    'PX', ceil(retention / 1000))
+  local done = insist(k.r, struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. print .. data,
+    ceil(retention / 1000))
+  if done.err then error(done, 0) end
   everybody(k, function(p) return p[P_MAXAGE] > 0 end)
 end
 

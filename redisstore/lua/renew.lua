@@ -9,7 +9,7 @@
 
 local sharded = ARGV[1] == '1'
 local FIRST, EACH = 1, 4
-local mark = (call('GET', KEYS[1]) or 0) + 0
+local mark = highest()
 local given = mark
 
 --@key.lua
@@ -29,5 +29,6 @@ return each({}, function(i)
     h[ENDS], k.changed = now + ttl, true
   end
   close(k)
+  if not held then affirm() end
   return held and 1 or 2
 end)

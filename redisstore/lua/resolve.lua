@@ -7,7 +7,7 @@
 -- It is answered by 1 when it did, and by 0 when nothing is unknown.
 
 local sharded = ARGV[1] == '1'
-local mark = (call('GET', KEYS[1]) or 0) + 0
+local mark = highest()
 local given = mark
 
 --@key.lua

@@ -21,9 +21,9 @@ for i = 1, #KEYS - 1 do
   local v = outcome <= KEEP and pcall_redis('GET', name)
   if v and not v.err and v:byte() == VERSION and sub(v, PLAIN_TOKEN, PLAIN_TOKEN + 15) == token
     and unpack_struct('>I8', v, PLAIN_ENDS) > now then
-    local done = outcome == KEEP and pcall_redis('SET', sub(name, 1, -2) .. 'r',
+    local done = outcome == KEEP and insist(sub(name, 1, -2) .. 'r',
       struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. sub(v, PLAIN_PRINT, PLAIN_PRINT + 31) .. ARGV[a + 2],
-      'PX', ceil(retention / 1000))
+      ceil(retention / 1000))
     if done and done.err then
       answers[i] = { 0, done.err }
     else
@@ -36,7 +36,7 @@ for i = 1, #KEYS - 1 do
 end
 if rest == 0 then return answers end
 
-local mark = (call('GET', KEYS[1]) or 0) + 0
+local mark = highest()
 local given = mark
 
 --@key.lua
@@ -66,7 +66,11 @@ return each(answers, function(i)
     -- Who does not know that it holds the key has nothing to keep: this was
     -- sent twice, or comes too late.
     local r = record(k)
-    answer = r and r.token == token and OK or NOT
+    if r and r.token == token then
+      call('PEXPIRE', k.r, ceil((r.ends - now) / 1000)) -- a write, for those who wait for replicas
+    else
+      answer = NOT
+    end
   elseif h then
     table.remove(st[HOLDERS], at) -- it gives up a turn that it may not know of
     k.changed = true
@@ -83,5 +87,6 @@ return each(answers, function(i)
     end
   end
   close(k)
+  if answer == NOT then affirm() end
   return answer
 end)

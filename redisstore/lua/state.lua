@@ -66,3 +66,23 @@ local sub, max, min, ceil = string.sub, math.max, math.min, math.ceil
 
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
+
+local WRONG = 'WRONGTYPE the value is not one that dibs has written'
+
+-- highest returns the highest fence so far.
+local function highest()
+  local fence = tonumber(call('GET', KEYS[1]) or 0)
+  if not fence or fence > 2 ^ 53 - MEMORY then error(WRONG, 0) end
+  return fence
+end
+
+-- insist sets what has been begun and has to be finished, also where the server
+-- is out of memory: a script that has written may go on writing.
+local function insist(name, value, ms)
+  local done = redis.pcall('SET', name, value, 'PX', ms)
+  if done.err and string.find(done.err, 'OOM', 1, true) then
+    call('PERSIST', KEYS[1]) -- the fence, which has no expiry
+    done = redis.pcall('SET', name, value, 'PX', ms)
+  end
+  return done
+end

@@ -1,0 +1,345 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestFaults: what keeps the server from serving is said, as what it is and in
+// time, by whoever asks for anything; nothing is granted meanwhile, and nobody
+// is told that a lease is lost by a server that cannot know.
+func TestFaults(t *testing.T) {
+	const patience = time.Second
+	for _, fault := range []struct {
+		name   string
+		happen func(*testing.T, *servertest.RedisServer)
+		over   func(*servertest.RedisServer)
+		is     error
+		or     error // is the same, said sooner or later
+	}{
+		{
+			name:   "Hanging",
+			happen: func(_ *testing.T, s *servertest.RedisServer) { s.Pause() },
+			over:   func(s *servertest.RedisServer) { s.Continue() },
+			is:     context.DeadlineExceeded,
+			or:     ErrUnreachable,
+		},
+		{
+			name:   "Unreachable",
+			happen: func(_ *testing.T, s *servertest.RedisServer) { s.Kill() },
+			over:   func(s *servertest.RedisServer) { s.Restart() },
+			is:     ErrUnreachable,
+		},
+		{
+			name: "Replica",
+			happen: func(t *testing.T, s *servertest.RedisServer) {
+				// One that is in step, so that it knows all that its master knew.
+				master := servertest.Redis(t, nil)
+				master.ReplicaOf(s)
+				master.Promote()
+				s.ReplicaOf(master)
+			},
+			over: func(s *servertest.RedisServer) { s.Promote() },
+			is:   ErrReadOnly,
+		},
+		{
+			name:   "TooFewReplicas",
+			happen: func(_ *testing.T, s *servertest.RedisServer) { s.Must("CONFIG", "SET", "min-replicas-to-write", 1) },
+			over:   func(s *servertest.RedisServer) { s.Must("CONFIG", "SET", "min-replicas-to-write", 0) },
+			is:     ErrReadOnly,
+		},
+		{
+			name:   "DiskFails",
+			happen: failToSave,
+			over:   func(s *servertest.RedisServer) { s.Must("CONFIG", "SET", "save", "") },
+			is:     ErrReadOnly,
+		},
+		{
+			name: "PasswordChanged",
+			happen: func(_ *testing.T, s *servertest.RedisServer) {
+				s.Must("ACL", "SETUSER", "app", "resetpass", ">changed")
+				s.Must("CLIENT", "KILL", "USER", "app")
+			},
+			over: func(s *servertest.RedisServer) { s.Must("ACL", "SETUSER", "app", ">secret") },
+			is:   ErrUnauthorized,
+			or:   ErrUnreachable, // of the connection that ended
+		},
+		{
+			name:   "RightTakenAway",
+			happen: func(_ *testing.T, s *servertest.RedisServer) { s.Must("ACL", "SETUSER", "app", "-@write") },
+			over:   func(s *servertest.RedisServer) { s.Must("ACL", "SETUSER", "app", "+@write") },
+			is:     ErrUnauthorized,
+		},
+	} {
+		t.Run(fault.name, func(t *testing.T) {
+			t.Parallel()
+			server := servertest.Redis(t, &servertest.RedisOptions{
+				Persistence: servertest.AOF, Users: []string{"app on >secret ~* &* +@all"},
+			})
+			s := open(t, "redis://app:secret@"+server.Addr(), nil)
+			held, once := lock("held"), lock("once", answered)
+			mustGrant(t, s, held)
+			mustGrant(t, s, once)
+			fault.happen(t, server)
+
+			for what, ask := range map[string]func(context.Context) error{
+				"a claim of a free key": func(ctx context.Context) error {
+					answers := make([]dibs.Answer, 1)
+					err := s.Claim(ctx, []dibs.Claim{lock("free")}, answers)
+					return errors.Join(err, answers[0].Err)
+				},
+				"a claim of a held key": func(ctx context.Context) error {
+					answers := make([]dibs.Answer, 1)
+					err := s.Claim(ctx, []dibs.Claim{lock("held", queued)}, answers)
+					return errors.Join(err, answers[0].Err)
+				},
+				"a renewal": func(ctx context.Context) error {
+					return renewal(ctx, s, dibs.Renewal{Key: held.Key, Token: held.Token, TTL: time.Minute})
+				},
+				"a stranger's renewal": func(ctx context.Context) error {
+					return renewal(ctx, s, dibs.Renewal{Key: held.Key, Token: dibs.NewToken(), TTL: time.Minute})
+				},
+				"a release": func(ctx context.Context) error {
+					return settlement(ctx, s, dibs.Settlement{Key: held.Key, Token: held.Token})
+				},
+				"a stranger's release": func(ctx context.Context) error {
+					return settlement(ctx, s, dibs.Settlement{Key: key("nobody's"), Token: held.Token})
+				},
+				"a record": func(ctx context.Context) error {
+					return settlement(ctx, s, dibs.Settlement{
+						Key: once.Key, Token: once.Token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Minute,
+					})
+				},
+				"an eviction": func(ctx context.Context) error {
+					_, err := s.Evict(ctx, held.Key, "")
+					return err
+				},
+			} {
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				err := ask(ctx)
+				cancel()
+				if !errors.Is(err, fault.is) && (fault.or == nil || !errors.Is(err, fault.or)) {
+					t.Errorf("%s: %v; want %v", what, err, fault.is)
+				}
+				if d := time.Since(start); d > 2*patience {
+					t.Errorf("%s: the error came after %v, and was wanted in %v", what, d, patience)
+				}
+			}
+
+			fault.over(server)
+			eventually(t, 10*time.Second, "the server serves again", func() bool {
+				answer, err := renew(t, s, once)
+				return answer == nil && err == nil
+			})
+			// What hung went through late: nothing but the release is there, and
+			// places that run out.
+			if fault.is != context.DeadlineExceeded {
+				mustSettle(t, s, once, dibs.Keep)
+				mustSettle(t, s, held, dibs.Release)
+				for _, name := range leftover(t, server, "dibs") {
+					if name != newName(s, once.Key, 'r') {
+						t.Errorf("%q was left", name)
+					}
+				}
+			}
+		})
+	}
+}
+
+// renewal makes one renewal, and settlement one settlement; the error is the
+// call's or the element's.
+func renewal(ctx context.Context, s *Store, r dibs.Renewal) error {
+	errs := make([]error, 1)
+	err := s.Renew(ctx, []dibs.Renewal{r}, errs)
+	return errors.Join(err, errs[0])
+}
+
+func settlement(ctx context.Context, s *Store, x dibs.Settlement) error {
+	errs := make([]error, 1)
+	err := s.Settle(ctx, []dibs.Settlement{x}, errs)
+	return errors.Join(err, errs[0])
+}
+
+// newName returns the name of a part of a key.
+func newName(s *Store, k dibs.Key, kind byte) string {
+	name := s.names.state(k)
+	return name[:len(name)-1] + string(kind)
+}
+
+// failToSave has a server that cannot write to its disk.
+func failToSave(t *testing.T, s *servertest.RedisServer) {
+	dir := s.Must("CONFIG", "GET", "dir").([]any)[1].(string)
+	s.Must("CONFIG", "SET", "save", "3600 1")
+	if err := os.MkdirAll(filepath.Join(dir, "dump.rdb", "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 10*time.Second, "saving fails", func() bool {
+		s.Do("BGSAVE") // refused while one runs
+		return s.Info("rdb_last_bgsave_status") == "err"
+	})
+}
+
+// TestOutOfMemory: nothing new begins, and what was begun comes to its end, with
+// its record and with those who wait.
+func TestOutOfMemory(t *testing.T) {
+	server := servertest.Redis(t, nil)
+	s := open(t, server.URL(), nil)
+	held, once, next := lock("held"), lock("once", answered), lock("held", queued)
+	mustGrant(t, s, held)
+	mustGrant(t, s, once)
+	mustWait(t, s, next)
+	server.Must("CONFIG", "SET", "maxmemory", 1<<20)
+
+	for name, c := range map[string]dibs.Claim{"a lock": lock("free"), "one that waits": lock("once", queued), "one with a record": lock("new", answered)} {
+		a, err := claim(t, s, c)
+		if err != nil || !errors.Is(a.Err, dibs.ErrFull) || a.State != 0 {
+			t.Errorf("%s: answered %+v, %v; want ErrFull", name, a, err)
+		}
+		if answer, err := settle(t, s, c, dibs.Undo); !errors.Is(answer, dibs.ErrLost) || err != nil {
+			t.Errorf("%s: had something to undo: %v, %v", name, answer, err)
+		}
+	}
+	if a, err := claim(t, s, lock("held")); err != nil || a.State != dibs.Held {
+		t.Errorf("a held key: answered %+v, %v; want Held", a, err)
+	}
+	mustGrant(t, s, held) // asked again, as after a reply that was lost
+	for name, c := range map[string]dibs.Claim{"the lock": held, "the one with a record": once} {
+		if answer, err := renew(t, s, c); answer != nil || err != nil {
+			t.Errorf("renewing %s: %v, %v", name, answer, err)
+		}
+	}
+	mustSettle(t, s, once, dibs.Keep)
+	if a, err := claim(t, s, lock("once", answered)); err != nil || a.State != dibs.Done || string(a.Record.Data) != "answer" {
+		t.Errorf("the record: %+v, %v", a, err)
+	}
+	mustSettle(t, s, held, dibs.Release)
+	mustGrant(t, s, next)
+	mustSettle(t, s, next, dibs.Release)
+	for _, name := range leftover(t, server, "dibs") {
+		if name != newName(s, once.Key, 'r') {
+			t.Errorf("%q was left", name)
+		}
+	}
+}
+
+// TestForeignValues: a value of another program under one of our names is told
+// for what it is, to those who ask for its key and to nobody else. Nothing is
+// granted, and it is not touched where it matters.
+func TestForeignValues(t *testing.T) {
+	for kind, values := range map[string][][]any{
+		"state":  {{"RPUSH", "x"}, {"SET", "theirs"}, {"SET", "5"}, {"SET", ""}, {"SET", "\x01short"}, {"SET", "\x91\x01"}, {"SET", "\x97\x07\x01\x01\x01\x01\x01\x01"}},
+		"record": {{"RPUSH", "x"}, {"SET", "theirs"}, {"SET", ""}, {"SET", "\x02theirs"}},
+		"queue":  {{"SET", "theirs"}, {"RPUSH", "x"}},
+		"places": {{"SET", "theirs"}, {"RPUSH", "x"}},
+		"fence":  {{"SET", "theirs"}, {"RPUSH", "x"}, {"SET", "1e300"}},
+	} {
+		for i, value := range values {
+			t.Run(fmt.Sprint(kind, " ", i), func(t *testing.T) {
+				t.Parallel()
+				server := servertest.Redis(t, nil)
+				s := open(t, server.URL(), nil)
+				k := key("k")
+				name := map[string]string{
+					"state": newName(s, k, 's'), "record": newName(s, k, 'r'), "queue": newName(s, k, 'q'),
+					"places": newName(s, k, 'w'), "fence": s.names.fence(""),
+				}[kind]
+				holds := kind == "queue" || kind == "places" // these are looked at when somebody waits
+				first := lock("k", answered)
+				if holds {
+					mustGrant(t, s, first)
+				}
+				server.Must(value[0], name, value[1])
+				before := server.Must("DUMP", name)
+
+				c := lock("k", answered, queued)
+				answers := make([]dibs.Answer, 2)
+				err := s.Claim(t.Context(), []dibs.Claim{c, lock("other")}, answers)
+				if !errors.Is(errors.Join(err, answers[0].Err), ErrForeign) || answers[0].State != 0 {
+					t.Errorf("the claim was answered %+v, %v; want ErrForeign", answers[0], err)
+				}
+				if kind != "fence" && (err != nil || answers[1].State != dibs.Granted) {
+					t.Errorf("another key's claim was answered %+v, %v", answers[1], err)
+				}
+				if kind == "state" || kind == "fence" {
+					answer, err := renew(t, s, c)
+					if !errors.Is(errors.Join(answer, err), ErrForeign) {
+						t.Errorf("the renewal was answered %v, %v; want ErrForeign", answer, err)
+					}
+					for _, o := range []dibs.Outcome{dibs.Release, dibs.Keep, dibs.Abandon, dibs.Undo} {
+						if answer, err = settle(t, s, c, o); !errors.Is(errors.Join(answer, err), ErrForeign) {
+							t.Errorf("the settlement %d was answered %v, %v; want ErrForeign", o, answer, err)
+						}
+					}
+				}
+				if holds {
+					mustSettle(t, s, first, dibs.Release)
+				}
+				if after := server.Must("DUMP", name); after != before {
+					t.Errorf("%q was changed", name)
+				}
+				for _, left := range leftoverBut(t, server, name) {
+					if left != newName(s, key("other"), 's') {
+						t.Errorf("%q was left", left)
+					}
+				}
+			})
+		}
+	}
+}
+
+// leftoverBut is leftover without one name, which may be without an expiry.
+func leftoverBut(t *testing.T, server *servertest.RedisServer, name string) []string {
+	t.Helper()
+	server.Must("DEL", name)
+	return leftover(t, server, "dibs")
+}
+
+// TestForeignRecordEndsNoTurn: a claim that fails on a foreign record has let
+// time pass for its key before. Who was granted it by that holds it.
+func TestForeignRecordEndsNoTurn(t *testing.T) {
+	server := servertest.Redis(t, nil)
+	s := open(t, server.URL(), nil)
+	told := make(chan dibs.Answer, 1)
+	defer s.NotifyGrants(func(_ dibs.Token, a dibs.Answer) { told <- a })()
+	first := lock("k", func(c *dibs.Claim) { c.TTL = 20 * time.Millisecond })
+	second := lock("k", queued)
+	mustGrant(t, s, first)
+	mustWait(t, s, second)
+	mustSettle(t, s, first, dibs.Release) // so that nothing was abandoned, and a grant can be told
+	if a := <-told; a.State != dibs.Granted {
+		t.Fatalf("the second was told %+v", a)
+	}
+	third := lock("k", queued)
+	mustWait(t, s, third)
+	server.Must("SET", newName(s, first.Key, 'r'), "theirs")
+	// The second's lease of a turn runs out; the third's claim would be handed
+	// the key by whoever asks next, whose own claim fails.
+	fourth := lock("k", answered, queued)
+	eventually(t, 5*time.Second, "the third has its turn", func() bool {
+		a, err := claim(t, s, fourth)
+		if !errors.Is(errors.Join(err, a.Err), ErrForeign) {
+			t.Fatalf("a claim beside a foreign record was answered %+v, %v", a, err)
+		}
+		select {
+		case <-told:
+			return true
+		default:
+			return false
+		}
+	})
+	if a, err := claim(t, s, lock("k")); err != nil || a.State != dibs.Held {
+		t.Fatalf("a stranger was answered %+v, %v, while the third has its turn", a, err)
+	}
+	if a := mustGrant(t, s, third); a.Attempt != 2 {
+		t.Errorf("the third is attempt %d, want 2", a.Attempt)
+	}
+}
