@@ -56,6 +56,13 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// Client returns the client that the store uses, for commands of your own. It is
+// closed with the store if Open made it.
+func (s *Store) Client() rueidis.Client { return s.client }
+
+// Prefix returns how the names of the store's keys begin, see Options.Prefix.
+func (s *Store) Prefix() string { return s.options.Prefix }
+
 // ErrClosed is returned by calls on a closed store.
 var ErrClosed = errors.New("redisstore: the store is closed")
 

@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/dibs-go/dibs v0.0.0
+	github.com/dibs-go/dibs/redisstore v0.0.0
 	github.com/dibs-go/dibs/sqlitestore v0.0.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/spf13/cobra v1.10.2
@@ -17,6 +18,7 @@ require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/redis/rueidis v1.0.79 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	modernc.org/libc v1.79.0 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
@@ -25,5 +27,7 @@ require (
 )
 
 replace github.com/dibs-go/dibs => ../../
+
+replace github.com/dibs-go/dibs/redisstore => ../../redisstore
 
 replace github.com/dibs-go/dibs/sqlitestore => ../../sqlitestore

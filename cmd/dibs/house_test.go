@@ -17,16 +17,16 @@ func TestHouse(t *testing.T) {
 		yaml     = "github.com/goccy/go-yaml/..."
 		unix     = "golang.org/x/sys/unix"
 	)
-	memory, sqlite := root+"/memstore", root+"/sqlitestore"
+	memory, sqlite, redis, server := root+"/memstore", root+"/sqlitestore", root+"/redisstore", root+"/internal/servertest"
 	house.Check(t, []house.Room{
-		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{root + "/idempotency", internal + "/foreign", root + "/internal/house"}},
+		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{root + "/idempotency", internal + "/foreign", root + "/internal/house", server}},
 		{
 			Dir: "internal/command",
 			Imports: []string{
 				root, root + "/idempotency", memory, cobra, pflag,
 				internal + "/demo", internal + "/process", internal + "/proxy", internal + "/race", internal + "/stores",
 			},
-			Tests: []string{sqlite, unix},
+			Tests: []string{sqlite, unix, redis, server},
 		},
 		{Dir: "internal/demo"},
 		{Dir: "internal/foreign"},
@@ -38,7 +38,7 @@ func TestHouse(t *testing.T) {
 			Tests:   []string{memory, sqlite},
 		},
 		{Dir: "internal/race", Imports: []string{root, internal + "/stores"}},
-		{Dir: "internal/stores", Imports: []string{root, memory, sqlite}},
+		{Dir: "internal/stores", Imports: []string{root, memory, sqlite, redis}, Tests: []string{server}},
 		{Dir: "internal/upstream", Imports: []string{root}},
 	})
 }

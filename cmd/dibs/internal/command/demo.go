@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/demo"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
 )
 
 func (p *program) demo() *cobra.Command {
@@ -22,12 +23,16 @@ Uses the loopback interface and a temporary folder only, unless --store or
 DIBS_STORE names a store that several processes can share. Ends with 1 if, with
 dibs, an order was charged twice or lost.`,
 		Example: `  dibs demo
-  dibs demo --exit --store sqlite:/tmp/demo.db`,
+  dibs demo --exit --store sqlite:/tmp/demo.db
+  dibs demo --store redis://localhost`,
 		Args: cobra.NoArgs,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			o := demo.Options{Store: p.storeURL, Namespace: p.namespace, Exit: exit}
 			if o.Store == "" {
 				o.Store = p.env.Getenv("DIBS_STORE")
+			}
+			if o.Store != "" {
+				_, o.Secret = stores.Show(o.Store)
 			}
 			if strings.HasPrefix(o.Store, "memory:") {
 				return usagef("store: the demo's two proxies share a store, and a store in memory has one process only")

@@ -20,11 +20,12 @@ first as they please, so that some overwrite what others wrote, and then one at
 a time, while holding a key of the store.
 
 The workers are goroutines, or with --processes five processes. The number is in
-a file of its own, beside the store's file where it has one; file and key are
-removed at the end. Ends with 1 unless updates were lost without the key and
-none with it.`,
+the store's database if that is a server, else in a file of its own, beside the
+store's file where it has one. Number and key are removed at the end. Ends with
+1 unless updates were lost without the key and none with it.`,
 		Example: `  dibs race
-  dibs race --processes --store sqlite:/var/lib/dibs/dibs.db`,
+  dibs race --processes --store sqlite:/var/lib/dibs/dibs.db
+  dibs race --processes --store redis://cache.internal`,
 		Args: cobra.NoArgs,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			url := p.storeOf()

@@ -19,6 +19,8 @@ type Options struct {
 	// Store is the URL of a store that several processes can share; "" makes a
 	// SQLite file in a temporary folder.
 	Store string
+	// Secret says that the URL has a password in it, and is not to be printed.
+	Secret bool
 	// Namespace in that store.
 	Namespace string
 	// Exit ends the demo after the table.
@@ -45,6 +47,9 @@ func Run(ctx context.Context, o Options, out io.Writer) error {
 		dir:       dir,
 		store:     cmp.Or(o.Store, "sqlite:"+filepath.Join(dir, "dibs.db")),
 		namespace: cmp.Or(o.Namespace, fmt.Sprintf("demo-%d", os.Getpid())),
+	}
+	if !o.Secret { // else it has to be in the environment of whoever looks
+		d.shown = " --store '" + d.store + "'"
 	}
 	fmt.Fprintf(out, `A payments service, and two proxies before it. %d orders come in, each sent %d
 times at once, by clients that lose patience after %v and retry. Half-way, one
@@ -77,6 +82,7 @@ type demo struct {
 	program   string
 	dir       string
 	store     string
+	shown     string // the flag that names it
 	namespace string
 }
 
@@ -114,12 +120,12 @@ func (d *demo) run(ctx context.Context, guard bool) (*result, error) {
 	}
 	r := &result{payments: service}
 	flags := []string{
-		"--upstream", service.url, "--store", d.store, "--namespace", d.namespace, "--any-host",
+		"--upstream", service.url, "--namespace", d.namespace, "--any-host",
 		"--lease", lease, "--on-crash", "at-most-once", fmt.Sprintf("--guard=%v", guard),
 	}
 	var proxies [2]*proxyProcess
 	for i := range proxies {
-		if proxies[i], err = startProxy(d.program, flags...); err != nil {
+		if proxies[i], err = startProxy(d.program, d.store, flags...); err != nil {
 			r.survivor = proxies[0]
 			r.close()
 			return nil, err
@@ -171,16 +177,16 @@ func (d *demo) settle(ctx context.Context, service *payments, c charge, instance
 	if err != nil {
 		return err
 	}
-	args := []string{instance, "--store", d.store, "--namespace", d.namespace}
+	args := []string{instance, "--namespace", d.namespace}
 	made := ledger[c.Order]
 	if len(made) == 0 {
-		return settle(ctx, d.program, append(args, "--rerun")...)
+		return settle(ctx, d.program, d.store, append(args, "--rerun")...)
 	}
 	body, err := json.Marshal(made[0])
 	if err != nil {
 		return err
 	}
-	return settle(ctx, d.program, append(args, "--status", "201", "--header", "Content-Type: application/json", "--body", string(body))...)
+	return settle(ctx, d.program, d.store, append(args, "--status", "201", "--header", "Content-Type: application/json", "--body", string(body))...)
 }
 
 // count compares the ledger with the orders.

@@ -43,11 +43,18 @@ func (b *lockedBuffer) String() string {
 // startLimit is how long a proxy may take to start.
 const startLimit = 10 * time.Second
 
+// withStore names the store to a process, in its environment: there may be a
+// password in it, and everybody may read its arguments.
+func withStore(cmd *exec.Cmd, store string) *exec.Cmd {
+	cmd.Env = append(os.Environ(), "DIBS_STORE="+store)
+	return cmd
+}
+
 // startProxy runs "dibs proxy" with these flags and waits until it serves.
-func startProxy(program string, flags ...string) (*proxyProcess, error) {
+func startProxy(program, store string, flags ...string) (*proxyProcess, error) {
 	p := &proxyProcess{done: make(chan struct{})}
 	args := append([]string{"proxy", "--listen", "127.0.0.1:0", "--access-log", "off"}, flags...)
-	p.cmd = exec.Command(program, args...)
+	p.cmd = withStore(exec.Command(program, args...), store)
 	p.cmd.Stderr = &p.logs
 	p.cmd.SysProcAttr = ownGroup
 	stdout, err := p.cmd.StdoutPipe()
@@ -91,8 +98,8 @@ func (p *proxyProcess) stop() {
 }
 
 // settle runs "dibs settle".
-func settle(ctx context.Context, program string, args ...string) error {
-	out, err := exec.CommandContext(ctx, program, append([]string{"settle", "--yes"}, args...)...).CombinedOutput()
+func settle(ctx context.Context, program, store string, args ...string) error {
+	out, err := withStore(exec.CommandContext(ctx, program, append([]string{"settle", "--yes"}, args...)...), store).CombinedOutput()
 	if err != nil {
 		return errors.New(strings.TrimSpace(string(out)))
 	}

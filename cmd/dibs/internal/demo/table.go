@@ -38,8 +38,8 @@ func serveOn(w io.Writer, d *demo, r *result, name string) {
 
   curl -i %[1]s/charges -H 'Idempotency-Key: "mine"' -d '{"order":"mine","amount":1999}'
   tail -n 3 %[2]s
-  %[3]s show --store %[4]s --namespace %[5]s --glob '*:mine'
+  %[3]s show%[4]s --namespace %[5]s --glob '*:mine'
 
 Then change the amount and send it again.
-`, r.survivor.url, r.payments.path, name, d.store, d.namespace)
+`, r.survivor.url, r.payments.path, name, d.shown, d.namespace)
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -49,21 +48,21 @@ type step struct {
 
 // race is one run of Run.
 type race struct {
-	o     Options
-	key   string
-	value *value
+	o      Options
+	key    string
+	number number
 }
 
 // Run races twice, and writes down what happened. It returns an ErrNotShown
 // unless updates were lost without the key and none with it.
 func Run(ctx context.Context, o Options, w io.Writer) error {
-	// Neither file nor key is anybody else's, and neither is left behind.
-	v, err := newValue(o.Store.Folder())
-	if err != nil {
+	// Neither number nor key is anybody else's, and neither is left behind.
+	r := &race{o: o, key: "dibs race " + dibs.NewToken().ID()}
+	var err error
+	if r.number, err = newNumber(o.Store); err != nil {
 		return err
 	}
-	defer v.remove()
-	r := &race{o: o, key: "dibs race " + dibs.NewToken().ID(), value: v}
+	defer r.number.remove(ctx)
 	kind := "goroutines"
 	if o.Processes {
 		kind = "processes"
@@ -99,10 +98,11 @@ func Run(ctx context.Context, o Options, w io.Writer) error {
 // run lets the workers loose and returns what they did, in the order in which
 // they read, and what became of the number.
 func (r *race) run(ctx context.Context, guarded bool, think time.Duration) ([]step, int, error) {
-	if err := r.value.write(begin); err != nil {
+	if err := r.number.write(ctx, begin); err != nil {
 		return nil, 0, err
 	}
-	task := task{File: r.value.path, Think: think, Namespace: r.o.Namespace}
+	task := task{Think: think, Namespace: r.o.Namespace}
+	r.number.tell(&task)
 	if guarded {
 		task.Key = r.key
 	}
@@ -115,7 +115,7 @@ func (r *race) run(ctx context.Context, guarded bool, think time.Duration) ([]st
 		return nil, 0, err
 	}
 	slices.SortStableFunc(steps, func(a, b step) int { return a.Read - b.Read })
-	n, err := r.value.read()
+	n, err := r.number.read(ctx)
 	return steps, n, err
 }
 
@@ -134,37 +134,4 @@ func tell(w io.Writer, name string, steps []step, n int) {
 		verdict = fmt.Sprintf("%d updates are lost", lost)
 	}
 	fmt.Fprintf(w, "%-16sread %s\n%-16swrote%s\n%-16s%d: %s\n", name, &reads, "", &writes, "", n, verdict)
-}
-
-// value is the number that is raced for: three digits in a file, overwritten in
-// place, so that whoever reads finds a number at every moment.
-type value struct{ path string }
-
-// newValue makes the file in the folder, or among the system's temporary files
-// if that is "".
-func newValue(folder string) (*value, error) {
-	f, err := os.CreateTemp(folder, "dibs-race-*")
-	if err != nil {
-		return nil, err
-	}
-	return &value{path: f.Name()}, f.Close()
-}
-
-func (v *value) remove() { _ = os.Remove(v.path) }
-
-func (v *value) read() (n int, err error) {
-	text, err := os.ReadFile(v.path)
-	if err == nil {
-		_, err = fmt.Sscanf(string(text), "%d", &n)
-	}
-	return n, err
-}
-
-func (v *value) write(n int) error {
-	f, err := os.OpenFile(v.path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(f, "%03d\n", n)
-	return errors.Join(err, f.Close())
 }

@@ -20,19 +20,19 @@ import (
 
 // task is what a worker is told.
 type task struct {
-	File  string        `json:"file"`
+	File  string        `json:"file,omitempty"`
+	Cell  string        `json:"cell,omitempty"`
 	Think time.Duration `json:"think"`
 
 	// Key is held meanwhile, unless it is "".
 	Key       string `json:"key,omitempty"`
-	Store     string `json:"store,omitempty"`
+	Store     string `json:"store"`
 	Namespace string `json:"namespace,omitempty"`
 }
 
 // do reads, thinks, adds one and writes.
-func (t *task) do(ctx context.Context) (step, error) {
-	v := &value{path: t.File}
-	n, err := v.read()
+func (t *task) do(ctx context.Context, v number) (step, error) {
+	n, err := v.read(ctx)
 	if err != nil {
 		return step{}, err
 	}
@@ -41,16 +41,16 @@ func (t *task) do(ctx context.Context) (step, error) {
 	case <-ctx.Done():
 		return step{}, context.Cause(ctx)
 	}
-	return step{Read: n, Wrote: n + 1}, v.write(n + 1)
+	return step{Read: n, Wrote: n + 1}, v.write(ctx, n+1)
 }
 
 // perform is do while holding the key, if there is one.
-func (t *task) perform(ctx context.Context, client *dibs.Client) (s step, err error) {
+func (t *task) perform(ctx context.Context, client *dibs.Client, v number) (s step, err error) {
 	if t.Key == "" {
-		return t.do(ctx)
+		return t.do(ctx, v)
 	}
 	err = client.Do(ctx, t.Key, func(ctx context.Context) error {
-		s, err = t.do(ctx)
+		s, err = t.do(ctx, v)
 		return err
 	})
 	return s, err
@@ -69,7 +69,7 @@ func (r *race) goroutines(ctx context.Context, t task) ([]step, error) {
 		if err := pause(ctx, time.Duration(i)*apart); err != nil {
 			return step{}, err
 		}
-		return t.perform(ctx, client)
+		return t.perform(ctx, client, r.number)
 	})
 	return steps, errors.Join(err, client.Close())
 }
@@ -175,23 +175,25 @@ func work(in io.Reader, out io.Writer) (err error) {
 	if err := words.Decode(&t); err != nil {
 		return err
 	}
-	var client *dibs.Client
-	if t.Key != "" {
-		store, err := stores.Open(ctx, t.Store)
-		if err != nil {
-			return err
-		}
-		defer store.Close()
-		if client, err = dibs.New(store, &dibs.Options{Namespace: t.Namespace, Label: label}); err != nil {
-			return err
-		}
-		defer client.Close()
+	store, err := stores.Open(ctx, t.Store)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	client, err := dibs.New(store, &dibs.Options{Namespace: t.Namespace, Label: label})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	var v number = &file{t.File}
+	if t.Cell != "" {
+		v = &cell{t.Cell, store.Cell(t.Cell)}
 	}
 	var start bool
 	if err := errors.Join(answers.Encode(true), words.Decode(&start)); err != nil {
 		return err
 	}
-	s, err := t.perform(ctx, client)
+	s, err := t.perform(ctx, client, v)
 	if err != nil {
 		return err
 	}

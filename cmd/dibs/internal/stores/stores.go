@@ -36,6 +36,7 @@ type Store struct {
 	dibs.Store
 	url    string
 	folder string
+	cell   func(name string) Cell
 	close  func() error
 }
 
@@ -44,6 +45,22 @@ func (s *Store) String() string { return s.url }
 
 // Folder returns the folder in which the store's file is, or "" if it has none.
 func (s *Store) Folder() string { return s.folder }
+
+// Cell returns the cell of that name, or nil if the store has none.
+func (s *Store) Cell(name string) Cell {
+	if s.cell == nil {
+		return nil
+	}
+	return s.cell(name)
+}
+
+// Cell is a text in the store's own database that everybody may read and write,
+// and that nothing guards. It is forgotten after ten minutes without a write.
+type Cell interface {
+	Read(ctx context.Context) (string, error)
+	Write(ctx context.Context, text string) error
+	Remove(ctx context.Context) error
+}
 
 // Inspector returns the store's listing and forcing side, or an ErrUnusable.
 func (s *Store) Inspector() (dibs.Inspector, error) {
@@ -60,19 +77,29 @@ func (s *Store) Close() error { return s.close() }
 // backend opens the stores of one scheme. rest is the URL after the colon.
 type backend struct {
 	scheme string
-	form   string // how its URLs look
+	form   string // how its URLs look; "" when another's form says it
 	// lasting stores outlive the process, so that another one can look into them.
 	lasting bool
 	// check refuses what cannot be the rest of a URL.
 	check func(rest string) error
-	// exists returns an error when there is nothing to look into.
+	// show returns the rest without credentials; nil where there are none.
+	show func(rest string) string
+	// exists returns an error when there is nothing to look into; nil where there
+	// is nothing to be made.
 	exists func(rest string) error
-	// folder returns in which folder it is; nil for stores that are not files.
-	folder func(rest string) string
-	open   func(rest string) (dibs.Store, func() error, error)
+	// open sets the Store's store, how it is closed, and what else it has.
+	open func(ctx context.Context, rest string, s *Store) error
 }
 
-var backends = []backend{
+// url returns the URL without credentials.
+func (b *backend) url(rest string) string {
+	if b.show != nil {
+		rest = b.show(rest)
+	}
+	return b.scheme + ":" + rest
+}
+
+var backends = append([]backend{
 	{
 		scheme: "memory", form: "memory:",
 		check: func(rest string) error {
@@ -81,12 +108,13 @@ var backends = []backend{
 			}
 			return nil
 		},
-		open: func(string) (dibs.Store, func() error, error) {
-			s, err := memstore.New(nil)
+		open: func(_ context.Context, _ string, s *Store) error {
+			m, err := memstore.New(nil)
 			if err != nil {
-				return nil, nil, err
+				return err
 			}
-			return s, s.Close, nil
+			s.Store, s.close = m, m.Close
+			return nil
 		},
 	},
 	{
@@ -109,22 +137,33 @@ var backends = []backend{
 			}
 			return err
 		},
-		folder: filepath.Dir,
-		open: func(rest string) (dibs.Store, func() error, error) {
-			s, err := sqlitestore.Open(rest, nil)
+		open: func(_ context.Context, rest string, s *Store) error {
+			f, err := sqlitestore.Open(rest, nil)
 			if err != nil {
-				return nil, nil, err
+				return err
 			}
-			return s, s.Close, nil
+			s.Store, s.close, s.folder = f, f.Close, filepath.Dir(rest)
+			return nil
 		},
 	},
+}, redisBackends()...)
+
+// Show returns the URL of a store without credentials, and whether it had any.
+func Show(url string) (shown string, secret bool) {
+	b, rest, err := parse(url)
+	if err != nil {
+		return "", true
+	}
+	return b.url(rest), b.show != nil && (strings.Contains(url, "@") || strings.Contains(url, "password="))
 }
 
 // Forms returns how the URLs of stores look, for help texts.
 func Forms() []string {
-	forms := make([]string, len(backends))
-	for i, b := range backends {
-		forms[i] = b.form
+	var forms []string
+	for _, b := range backends {
+		if b.form != "" {
+			forms = append(forms, b.form)
+		}
 	}
 	return forms
 }
@@ -149,8 +188,10 @@ func OpenExisting(ctx context.Context, url string) (*Store, error) {
 	if !b.lasting {
 		return nil, fmt.Errorf("%w: %s: lives and ends with one process, there is nothing to look into; name the store with --store or DIBS_STORE", ErrURL, b.scheme)
 	}
-	if err := b.exists(rest); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+	if b.exists != nil {
+		if err := b.exists(rest); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+		}
 	}
 	return open(ctx, b, rest)
 }
@@ -182,17 +223,14 @@ func open(ctx context.Context, b *backend, rest string) (*Store, error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		s, closeStore, err := b.open(rest)
+		store := &Store{url: b.url(rest)}
+		err := b.open(ctx, rest, store)
+		if err == nil {
+			if err = store.probe(ctx); err != nil {
+				_ = store.close()
+			}
+		}
 		if err != nil {
-			done <- result{err: err}
-			return
-		}
-		store := &Store{Store: s, url: b.scheme + ":" + rest, close: closeStore}
-		if b.folder != nil {
-			store.folder = b.folder(rest)
-		}
-		if err := store.probe(ctx); err != nil {
-			_ = closeStore()
 			done <- result{err: err}
 			return
 		}
@@ -211,7 +249,7 @@ func open(ctx context.Context, b *backend, rest string) (*Store, error) {
 			}
 		}()
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return nil, fmt.Errorf("%w: %s:%s did not answer within %v", ErrUnusable, b.scheme, rest, openLimit)
+			return nil, fmt.Errorf("%w: %s did not answer within %v", ErrUnusable, b.url(rest), openLimit)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrUnusable, context.Cause(ctx))
 	}

@@ -1,0 +1,75 @@
+package stores
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/dibs-go/dibs/redisstore"
+)
+
+// redisForms are how the URLs of Redis look, for help texts. What they leave out
+// is in the errors and in the README of redisstore.
+var redisForms = map[string]string{
+	"redis":          "redis://HOST[:PORT][/DB]",
+	"redis+sentinel": "redis+sentinel://HOST[:PORT],…/MASTER",
+	"redis+cluster":  "redis+cluster://HOST[:PORT],…",
+	"redis+unix":     "redis+unix:///PATH",
+	"rediss":         "rediss…:// for TLS",
+}
+
+func redisBackends() []backend {
+	var all []backend
+	for _, scheme := range redisstore.Schemes() {
+		all = append(all, backend{
+			scheme: scheme, form: redisForms[scheme], lasting: true,
+			check: func(rest string) error {
+				_, err := redisstore.Parse(scheme + ":" + rest)
+				if errors.Is(err, redisstore.ErrURL) {
+					return errors.New(strings.TrimPrefix(err.Error(), redisstore.ErrURL.Error()+": "))
+				}
+				return err
+			},
+			show: func(rest string) string {
+				a, err := redisstore.Parse(scheme + ":" + rest)
+				if err != nil {
+					return "" // it was checked
+				}
+				return strings.TrimPrefix(a.String(), scheme+":")
+			},
+			open: func(ctx context.Context, rest string, s *Store) error {
+				r, err := redisstore.Open(ctx, scheme+":"+rest, nil)
+				if err != nil {
+					return fmt.Errorf("%s: %w", s, err)
+				}
+				s.Store, s.close = r, r.Close
+				s.cell = func(name string) Cell { return &redisCell{r, r.Prefix() + ":cell:" + name} }
+				return nil
+			},
+		})
+	}
+	return all
+}
+
+// redisCell is a Cell in a key of its own.
+type redisCell struct {
+	store *redisstore.Store
+	key   string
+}
+
+func (c *redisCell) Read(ctx context.Context) (string, error) {
+	client := c.store.Client()
+	return client.Do(ctx, client.B().Get().Key(c.key).Build()).ToString()
+}
+
+func (c *redisCell) Write(ctx context.Context, text string) error {
+	client := c.store.Client()
+	return client.Do(ctx, client.B().Set().Key(c.key).Value(text).Ex(10*time.Minute).Build()).Error()
+}
+
+func (c *redisCell) Remove(ctx context.Context) error {
+	client := c.store.Client()
+	return client.Do(ctx, client.B().Del().Key(c.key).Build()).Error()
+}
