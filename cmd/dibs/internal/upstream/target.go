@@ -10,15 +10,26 @@ import (
 // client sent it (which is inbound.RequestURI), behind the origin's own path if
 // it has one. The Host stays what it is.
 func (t *Transport) Direct(out, inbound *http.Request) {
-	target := inbound.RequestURI
+	prefix, target := t.Target(inbound)
+	out.URL = t.locate(prefix+target, out.Host)
+}
+
+// Target returns the request target that the origin gets, in two parts: the
+// origin's own path, and that of the request as the client sent it.
+func (t *Transport) Target(inbound *http.Request) (prefix, target string) {
+	target = inbound.RequestURI
 	if rest, ok := absolute(target); ok {
 		target = rest
 	}
-	if target != "*" {
-		target = t.prefix + target
+	if target == "*" {
+		return "", target
 	}
-	out.URL = t.locate(target, out.Host)
+	return t.prefix, target
 }
+
+// Host returns the Host that the origin gets: the client's, and the origin's own
+// if the client, one of HTTP/1.0, named none.
+func (t *Transport) Host(inbound *http.Request) string { return hostOr(inbound.Host, t.host) }
 
 // absolute returns the origin form of a target in absolute form: a proxy that
 // stands before one origin speaks to it in origin form (RFC 9112, 3.2.2).

@@ -23,6 +23,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Options of a Transport. The zero value, and nil, mean the defaults.
@@ -46,6 +47,8 @@ type Transport struct {
 	dialer *net.Dialer
 	tls    *tls.Config
 	limit  time.Duration
+	addr   string // for exchanges; "" when there are none
+	lines  lines
 }
 
 // New returns a Transport to the origin at the URL: http://, https:// (which
@@ -75,12 +78,13 @@ func New(origin string, o *Options) (*Transport, error) {
 		dialer: &net.Dialer{KeepAlive: 15 * time.Second},
 	}
 	idle := cmp.Or(options.IdleConns, 1024)
+	t.lines.most, t.lines.after = idle, cmp.Or(options.IdleTimeout, 90*time.Second)
 	t.base = &http.Transport{
 		DialContext:           t.dial,
 		DialTLSContext:        t.dialTLS,
 		MaxIdleConns:          idle,
 		MaxIdleConnsPerHost:   idle,
-		IdleConnTimeout:       cmp.Or(options.IdleTimeout, 90*time.Second),
+		IdleConnTimeout:       t.lines.after,
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true, // bytes pass as they are
 		WriteBufferSize:       8 << 10,
@@ -103,12 +107,19 @@ func New(origin string, o *Options) (*Transport, error) {
 		t.base.Protocols.SetHTTP2(true)
 	default:
 		t.base.Protocols.SetHTTP1(true)
+		if foreign := func(c rune) bool { return c >= utf8.RuneSelf }; !strings.ContainsFunc(u.Host, foreign) {
+			// Names in other scripts are net/http's to translate.
+			t.addr = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80"))
+		}
 	}
 	return t, nil
 }
 
 // CloseIdleConnections closes the connections that no request is using.
-func (t *Transport) CloseIdleConnections() { t.base.CloseIdleConnections() }
+func (t *Transport) CloseIdleConnections() {
+	t.base.CloseIdleConnections()
+	t.lines.close()
+}
 
 // attempts is how often a request may go out of which nothing had arrived.
 const attempts = 3
@@ -119,13 +130,13 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if isSafe(req.Method) {
 		res, err := t.base.RoundTrip(req)
 		if err != nil {
-			return nil, failure(req, HungUp, err)
+			return nil, failure(req.Context(), HungUp, err)
 		}
 		return res, nil
 	}
 	body, err := newLastingBody(req)
 	if err != nil {
-		return nil, failure(req, Unreached, err)
+		return nil, failure(req.Context(), Unreached, err)
 	}
 	for i := 1; ; i++ {
 		p := &passage{lineEnd: len(req.Method) + 1, strip: stripped(req)}
@@ -142,7 +153,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		// do better; one that had been idle may have died in the meantime.
 		if kind != Unreached || !p.stale || i == attempts || req.Context().Err() != nil || !body.rewind() {
 			body.release()
-			return nil, failure(req, kind, err)
+			return nil, failure(req.Context(), kind, err)
 		}
 	}
 }
@@ -193,7 +204,7 @@ func reason(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Error()
 	}
-	for _, plain := range []error{io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled, errSentBefore, errHungUp, errNoAnswer} {
+	for _, plain := range []error{io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled, errSentBefore, errHungUp, errNoAnswer, errLongHead, errNoFinal} {
 		if errors.Is(err, plain) {
 			return plain.Error()
 		}
@@ -207,12 +218,12 @@ var errNoAnswer = errors.New("the connection ended before the answer")
 // Unwrap returns what net/http said.
 func (e *Error) Unwrap() error { return e.Err }
 
-func failure(req *http.Request, kind Kind, err error) error {
+func failure(ctx context.Context, kind Kind, err error) error {
 	if errors.Is(err, errSentBefore) {
 		err = errNoAnswer
 	}
 	timeout, ok := errors.AsType[net.Error](err)
-	timedOut := ok && timeout.Timeout() || errors.Is(req.Context().Err(), context.DeadlineExceeded)
+	timedOut := ok && timeout.Timeout() || errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if kind == HungUp && timedOut {
 		kind = TimedOut
 	}
