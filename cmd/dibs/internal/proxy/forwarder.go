@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -23,14 +24,15 @@ import (
 // forwarder sends a request to the origin and its answer back. It stands behind
 // the guard, where one is.
 type forwarder struct {
-	proxy     *httputil.ReverseProxy
+	proxy     *httputil.ReverseProxy // what is not relayed goes through it
 	transport *upstream.Transport
+	errors    *log.Logger
 	forwarded bool
 	docsURL   string
 }
 
 func newForwarder(p *Policy, t *upstream.Transport, errors *log.Logger) *forwarder {
-	f := &forwarder{transport: t, forwarded: p.Forwarded, docsURL: p.DocsURL}
+	f := &forwarder{transport: t, errors: errors, forwarded: p.Forwarded, docsURL: p.DocsURL}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
 		ModifyResponse: dropMarker,
@@ -46,7 +48,11 @@ func newForwarder(p *Policy, t *upstream.Transport, errors *log.Logger) *forward
 }
 
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	_, guarded := dibs.FromContext(r.Context())
+	lease, guarded := dibs.FromContext(r.Context())
+	if guarded && f.relays(r) {
+		f.relay(w, r, lease)
+		return
+	}
 	if guarded {
 		defer brokeOff(r.Context())
 	} else if r.Body != nil && r.Body != http.NoBody {
@@ -104,7 +110,9 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 		h[fenceHeader] = []string{strconv.FormatUint(lease.Fence(), 10)}
 	}
 	if f.forwarded {
-		f.setForwarded(r)
+		for _, field := range forwardedFields(r.In) {
+			h.Set(field.name, field.value)
+		}
 	}
 }
 
@@ -135,17 +143,22 @@ func (b *siftedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// setForwarded adds the client's address to what proxies before us said.
-func (f *forwarder) setForwarded(r *httputil.ProxyRequest) {
-	h := r.Out.Header
-	if host, _, err := net.SplitHostPort(r.In.RemoteAddr); err == nil {
-		h.Set("X-Forwarded-For", strings.Join(append(slices.Clone(h["X-Forwarded-For"]), host), ", "))
+// field is a header field with one value.
+type field struct{ name, value string }
+
+// forwardedNames are the fields of forwardedFields.
+var forwardedNames = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
+
+// forwardedFields says who the client is, behind what proxies before us said.
+func forwardedFields(r *http.Request) [3]field {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
 	}
-	if h.Get("X-Forwarded-Host") == "" {
-		h.Set("X-Forwarded-Host", r.In.Host)
-	}
-	if h.Get("X-Forwarded-Proto") == "" {
-		h.Set("X-Forwarded-Proto", "http")
+	return [...]field{
+		{"X-Forwarded-For", strings.Join(append(slices.Clone(r.Header["X-Forwarded-For"]), host), ", ")},
+		{"X-Forwarded-Host", cmp.Or(r.Header.Get("X-Forwarded-Host"), r.Host)},
+		{"X-Forwarded-Proto", cmp.Or(r.Header.Get("X-Forwarded-Proto"), "http")},
 	}
 }
 
@@ -173,8 +186,8 @@ func (f *forwarder) fail(w http.ResponseWriter, r *http.Request, err error) {
 			failure = idempotency.TimedOut
 		}
 	}
-	if f.proxy.ErrorLog != nil && !errors.Is(err, context.Canceled) {
-		f.proxy.ErrorLog.Print(err)
+	if !errors.Is(err, context.Canceled) {
+		f.errors.Print(err)
 	}
 	if !idempotency.Fail(r.Context(), failure) {
 		idempotency.WriteProblem(w, f.docsURL, idempotency.FailureProblem(failure))
@@ -236,9 +249,14 @@ func streams(h http.Header) bool {
 	if strings.EqualFold(h.Get("X-Accel-Buffering"), "no") {
 		return true
 	}
-	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
-	media = strings.ToLower(strings.TrimSpace(media))
+	media := media(h)
 	return slices.Contains(streamed, media) || strings.HasPrefix(media, "application/grpc+")
+}
+
+// media returns the answer's media type, in lower case.
+func media(h http.Header) string {
+	media, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.ToLower(strings.TrimSpace(media))
 }
 
 // bufferPool lends the buffers that answers are copied with.

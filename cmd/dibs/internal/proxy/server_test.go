@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -204,8 +205,10 @@ func TestRequestFields(t *testing.T) {
 			has:    []string{"\r\nDibs-Fence: "}, hasNot: []string{"Dibs-Fence: 7\r", "Idempotent-Replayed", "Idempotency-Control"}},
 		{name: "also without a key", to: p, fields: "Dibs-Fence: 7\r\nIdempotent-Replayed: true\r\n", hasNot: []string{"Dibs-Fence", "Idempotent-Replayed"}},
 		{name: "hop-by-hop fields are removed", to: p,
-			fields: "Connection: close, X-Hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nProxy-Authorization: x\r\nTE: gzip\r\nX-End: 2\r\n",
-			has:    []string{"\r\nX-End: 2\r\n"}, hasNot: []string{"X-Hop", "Keep-Alive", "Proxy-Authorization", "Connection", "TE:"}},
+			fields: "Connection: close, x-hop\r\nX-Hop: 1\r\nKeep-Alive: 5\r\nProxy-Connection: a\r\nProxy-Authorization: x\r\nTE: gzip\r\nX-End: 2\r\n",
+			has:    []string{"\r\nX-End: 2\r\n"}, hasNot: []string{"X-Hop", "Keep-Alive", "Proxy-", "Connection", "Te:"}},
+		{name: "TE: trailers passes", to: p, fields: "Connection: TE\r\nTE: gzip, Trailers\r\n",
+			has: []string{"\r\nTe: trailers\r\n"}, hasNot: []string{"gzip", "Connection"}},
 		{name: "Connection: Idempotency-Key does not hide the key", to: p,
 			fields: "Connection: Idempotency-Key\r\nIdempotency-Key: a3\r\n",
 			has:    []string{"\r\nIdempotency-Key: a3\r\n", "\r\nDibs-Fence: "}},
@@ -213,31 +216,52 @@ func TestRequestFields(t *testing.T) {
 			has: []string{"\r\nX-Forwarded-For: 1.2.3.4\r\n", "\r\nForwarded: for=1.2.3.4\r\n", "\r\nX-Forwarded-Proto: https\r\n"}},
 		{name: "--forwarded adds to it", to: forwarding, fields: "X-Forwarded-For: 1.2.3.4\r\n",
 			has: []string{"\r\nX-Forwarded-For: 1.2.3.4, 127.0.0.1\r\n", "\r\nX-Forwarded-Host: shop.example.com:81\r\n", "\r\nX-Forwarded-Proto: http\r\n"}},
+		{name: "--forwarded leaves what was said, and its neighbours", to: forwarding, fields: "X-Forwarded-Host: a\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Port: 443\r\n",
+			has:    []string{"\r\nX-Forwarded-For: 127.0.0.1\r\n", "\r\nX-Forwarded-Host: a\r\n", "\r\nX-Forwarded-Proto: https\r\n", "\r\nX-Forwarded-Port: 443\r\n"},
+			hasNot: []string{"\r\nX-Forwarded-Host: shop"}},
 		{name: "several values stay several", to: p, fields: "X-A: 1\r\nX-A: 2\r\n", has: []string{"\r\nX-A: 1\r\nX-A: 2\r\n"}},
 		{name: "Accept-Encoding and User-Agent pass", to: p, fields: "Accept-Encoding: br\r\nUser-Agent: me/1\r\n",
 			has: []string{"\r\nAccept-Encoding: br\r\n", "\r\nUser-Agent: me/1\r\n"}},
 	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			res, _ := send(t, test.to.url, "POST /a?b=|;c HTTP/1.1\r\nHost: shop.example.com:81\r\nContent-Length: 3\r\n"+test.fields+"\r\nabc")
-			if res.StatusCode != 200 {
-				t.Fatalf("status %d", res.StatusCode)
-			}
-			got := o.last()
-			if !strings.HasPrefix(got, "POST /a?b=|;c HTTP/1.1\r\n") || !strings.HasSuffix(got, "\r\n\r\nabc") {
-				t.Errorf("the origin saw %q", got)
-			}
-			for _, want := range test.has {
-				if !strings.Contains(got, want) {
-					t.Errorf("the origin saw %q; want %q in it", got, want)
+	// A request is forwarded in several ways: without a guard, and with one,
+	// short or not. What the origin gets is the same.
+	bodies := map[string]struct{ framing, body, got string }{
+		"short":   {"Content-Length: 3\r\n", "abc", "abc"},
+		"chunked": {"Transfer-Encoding: chunked\r\n", "3\r\nabc\r\n0\r\n\r\n", "3\r\nabc\r\n0\r\n\r\n"},
+	}
+	for i, test := range tests {
+		for how, body := range bodies {
+			for _, guarded := range []bool{true, false} {
+				fields := test.fields
+				if own := strings.Contains(fields, "Idempotency-Key: "); guarded != own {
+					if own || slices.Contains(test.hasNot, "Dibs-Fence") {
+						continue // it is about the other
+					}
+					fields += fmt.Sprintf("Idempotency-Key: b%d\r\n", i)
 				}
+				t.Run(fmt.Sprintf("%s, %s, guarded %v", test.name, how, guarded), func(t *testing.T) {
+					fields := strings.Replace(fields, "Idempotency-Key: ", "Idempotency-Key: "+how, 1)
+					res, _ := send(t, test.to.url, "POST /a?b=|;c HTTP/1.1\r\nHost: shop.example.com:81\r\n"+body.framing+fields+"\r\n"+body.body)
+					if res.StatusCode != 200 {
+						t.Fatalf("status %d", res.StatusCode)
+					}
+					got := o.last()
+					if !strings.HasPrefix(got, "POST /a?b=|;c HTTP/1.1\r\n") || !strings.HasSuffix(got, "\r\n\r\n"+body.got) || strings.Contains(got, "Dibs-Fence") != guarded {
+						t.Errorf("the origin saw %q", got)
+					}
+					for _, want := range test.has {
+						if !strings.Contains(got, strings.Replace(want, "Idempotency-Key: ", "Idempotency-Key: "+how, 1)) {
+							t.Errorf("the origin saw %q; want %q in it", got, want)
+						}
+					}
+					for _, no := range test.hasNot {
+						if strings.Contains(got, no) {
+							t.Errorf("the origin saw %q; want no %q in it", got, no)
+						}
+					}
+				})
 			}
-			for _, no := range test.hasNot {
-				if strings.Contains(got, no) {
-					t.Errorf("the origin saw %q; want no %q in it", got, no)
-				}
-			}
-		})
+		}
 	}
 }
 

@@ -1,0 +1,69 @@
+package proxy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestRelayedFraming: a request without a body stays one without a body.
+func TestRelayedFraming(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	p := start(t, o.url+"/api", "")
+	tests := []struct{ request, fields, line, has, hasNot string }{
+		{"POST /a HTTP/1.1\r\n", "", "POST /api/a HTTP/1.1\r\n", "\r\nContent-Length: 0\r\n", "Transfer-Encoding"},
+		{"PATCH /a HTTP/1.1\r\n", "Content-Length: 0\r\n", "PATCH /api/a HTTP/1.1\r\n", "\r\nContent-Length: 0\r\n", "Transfer-Encoding"},
+		{"DELETE //a/../b HTTP/1.1\r\n", "", "DELETE /api//a/../b HTTP/1.1\r\n", "\r\nHost: a\r\n", "Content-Length"},
+		{"CHARGE /%2F?a;b|c HTTP/1.1\r\n", "", "CHARGE /api/%2F?a;b|c HTTP/1.1\r\n", "\r\nHost: a\r\n", "Content-Length"},
+		{"POST http://a/x HTTP/1.1\r\n", "", "POST /api/x HTTP/1.1\r\n", "\r\nHost: a\r\n", "Transfer-Encoding"},
+		{"POST /a HTTP/1.1\r\n", "Expect: 100-continue\r\nContent-Length: 0\r\n", "POST /api/a HTTP/1.1\r\n", "\r\nContent-Length: 0\r\n", "Transfer-Encoding"},
+	}
+	for i, test := range tests {
+		res, _ := send(t, p.url, test.request+"Host: a\r\nIdempotency-Key: "+fmt.Sprint(i)+"\r\n"+test.fields+"\r\n")
+		got := o.last()
+		if res.StatusCode != 200 || !strings.HasPrefix(got, test.line) || !strings.HasSuffix(got, "\r\n\r\n") ||
+			!strings.Contains(got, test.has) || strings.Contains(got, test.hasNot) || !strings.Contains(got, "Dibs-Fence") {
+			t.Errorf("%q: %d, the origin saw %q", test.request, res.StatusCode, got)
+		}
+	}
+	// HTTP/1.0 knows no Host; the origin does.
+	send(t, p.url, "POST /old HTTP/1.0\r\nIdempotency-Key: old\r\nContent-Length: 1\r\n\r\na")
+	if got := o.last(); !strings.HasPrefix(got, "POST /api/old HTTP/1.1\r\n") || !strings.Contains(got, "\r\nHost: "+strings.TrimPrefix(o.url, "http://")+"\r\n") {
+		t.Errorf("the origin saw %q", got)
+	}
+}
+
+// TestRelayedAnswer: however the origin frames its answer, the client gets it
+// whole, with and without a guard, and as a replay.
+func TestRelayedAnswer(t *testing.T) {
+	tests := map[string]string{
+		"chunks":                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\no\n\r\n1\r\nk\r\n0\r\n\r\n",
+		"an announced trailer":   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum, X-None\r\n\r\n3\r\no\nk\r\n0\r\nX-Sum: 1\r\nX-Sum: 2\r\n\r\n",
+		"an unannounced trailer": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\no\nk\r\n0\r\nX-Sum: 1\r\nX-Sum: 2\r\n\r\n",
+		"a long one":             "HTTP/1.1 200 OK\r\nContent-Length: 100003\r\n\r\n" + strings.Repeat("o", 100000) + "o\nk",
+		"an empty one":           "HTTP/1.1 204 No Content\r\n\r\n",
+	}
+	for name, answer := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := newBareOrigin(t, answer)
+			p := start(t, o.url, "")
+			var first string
+			for i, key := range []string{"", "Idempotency-Key: k\r\n", "Idempotency-Key: k\r\n"} {
+				res, body := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n"+key+"\r\n")
+				got := fmt.Sprint(res.StatusCode, res.Trailer["X-Sum"], body)
+				if i == 0 {
+					first = got
+					if strings.Contains(name, "trailer") && len(res.Trailer["X-Sum"]) != 2 {
+						t.Errorf("the trailer is %v", res.Trailer)
+					}
+				}
+				if got != first {
+					t.Errorf("%d: got %.60q; without a guard it is %.60q", i, got, first)
+				}
+			}
+			if !strings.HasPrefix(first, "20") {
+				t.Errorf("got %.60q", first)
+			}
+		})
+	}
+}
