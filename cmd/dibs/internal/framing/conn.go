@@ -7,20 +7,6 @@ import (
 	"time"
 )
 
-// Listener hands out connections that watch their framing.
-type Listener struct {
-	net.Listener
-}
-
-// Accept returns a *Conn.
-func (l Listener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &Conn{Conn: c}, nil
-}
-
 // Conn is a server's connection that reads along. Its zero value with a Conn
 // set is ready.
 type Conn struct {
@@ -30,22 +16,27 @@ type Conn struct {
 	scanner Scanner
 	heard   time.Time // when the last bytes of a body came that has not ended
 	served  int       // requests that reached the handler
+	limit   deadline
 
-	aside atomic.Bool // what follows is not HTTP/1
+	aside   atomic.Bool // what follows is not HTTP/1
+	limited atomic.Bool // there is a write deadline
 }
 
 // Read reads from the connection and scans what it read.
 func (c *Conn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if n > 0 && !c.aside.Load() {
-		c.scan(p[:n])
+	for {
+		if err := c.beginRead(); err != nil {
+			return 0, err
+		}
+		n, err := c.Conn.Read(p)
+		if c.endRead(p[:n], err) {
+			return n, err
+		}
 	}
-	return n, err
 }
 
+// scan is called under the lock.
 func (c *Conn) scan(p []byte) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.scanner.Scan(p)
 	if c.scanner.state == aside && c.scanner.bad == 0 {
 		c.aside.Store(true)

@@ -12,6 +12,14 @@ import (
 	"time"
 )
 
+// listener makes a Conn of each connection.
+type listener struct{ net.Listener }
+
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return &Conn{Conn: c}, err
+}
+
 // TestConn: behind a real server, the ambiguous request of a connection is told
 // from those before it, also when all come in one piece.
 func TestConn(t *testing.T) {
@@ -30,7 +38,7 @@ func TestConn(t *testing.T) {
 			io.Copy(w, r.Body)
 		}),
 	}
-	go server.Serve(Listener{l})
+	go server.Serve(listener{l})
 	defer server.Close()
 	c, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {

@@ -16,7 +16,6 @@ import (
 	"sync"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/framing"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
 )
@@ -228,8 +227,8 @@ func (a *answer) FlushError() error {
 // Hijack hands out the connection of a request that became something else.
 func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	c, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
-	if own, ok := c.(*framing.Conn); ok {
-		own.Aside()
+	if v, ok := c.(*visit); ok {
+		v.Aside()
 	}
 	return c, rw, err
 }

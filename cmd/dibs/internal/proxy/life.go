@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/framing"
@@ -15,74 +16,75 @@ import (
 // waits for every connection that has not been idle before: for one that has
 // said nothing yet, for one that never ends its request.
 type life struct {
-	mu       sync.Mutex
-	conns    map[net.Conn]*visit
-	draining bool
+	draining atomic.Bool
 	changed  chan struct{} // gets an element when a visit may have ended
+
+	mu     sync.Mutex
+	visits map[*visit]struct{}
 }
 
-// visit is one connection.
+// visit is one connection, until it is closed or becomes something else.
 type visit struct {
-	running  int  // handlers
-	answered bool // a handler ran since the connection was last idle
-	gone     bool // the connection became something else
+	framing.Conn
+	running  atomic.Int32 // handlers
+	answered atomic.Bool  // a handler ran since the connection was last idle
 }
 
 func newLife() *life {
-	return &life{conns: make(map[net.Conn]*visit), changed: make(chan struct{}, 1)}
+	return &life{visits: make(map[*visit]struct{}), changed: make(chan struct{}, 1)}
+}
+
+// listener makes visits of a listener's connections.
+type listener struct {
+	net.Listener
+	life *life
+}
+
+// Accept returns a *visit.
+func (l listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	v := &visit{Conn: framing.Conn{Conn: c}}
+	l.life.mu.Lock()
+	defer l.life.mu.Unlock()
+	l.life.visits[v] = struct{}{}
+	return v, nil
 }
 
 // connState is the server's hook.
 func (l *life) connState(c net.Conn, state http.ConnState) {
-	if state == http.StateActive {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	v := c.(*visit)
 	switch state {
-	case http.StateNew:
-		l.conns[c] = new(visit)
-		return
-	case http.StateHijacked:
-		if v := l.conns[c]; v != nil {
-			v.gone = true
-		}
 	case http.StateIdle:
-		if v := l.conns[c]; v != nil {
-			v.answered = false
-		}
-	case http.StateClosed:
-		delete(l.conns, c)
+		v.answered.Store(false)
+	case http.StateHijacked, http.StateClosed:
+		l.mu.Lock()
+		delete(l.visits, v)
+		l.mu.Unlock()
+	default:
+		return
 	}
-	if l.draining {
-		l.signal()
-	}
+	l.signal()
 }
 
 // enter is called when a handler starts on a connection.
-func (l *life) enter(c net.Conn) *visit {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	v := l.conns[c]
-	if v == nil {
-		v = new(visit) // closed in the meantime
-	}
-	v.running++
-	v.answered = true
-	return v
+func (v *visit) enter() {
+	v.running.Add(1)
+	v.answered.Store(true)
 }
 
 // leave is called when it ends.
 func (l *life) leave(v *visit) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	v.running--
-	if l.draining {
-		l.signal()
-	}
+	v.running.Add(-1)
+	l.signal()
 }
 
 func (l *life) signal() {
+	if !l.stopped() {
+		return
+	}
 	select {
 	case l.changed <- struct{}{}:
 	default:
@@ -90,11 +92,7 @@ func (l *life) signal() {
 }
 
 // stopped reports whether the proxy takes no new requests.
-func (l *life) stopped() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.draining
-}
+func (l *life) stopped() bool { return l.draining.Load() }
 
 // busy counts the connections on which somebody waits for an answer. A peer
 // that is in the middle of a request and has sent nothing for a while does not
@@ -103,14 +101,10 @@ func (l *life) busy() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
-	for c, v := range l.conns {
-		if v.gone || v.running == 0 && !v.answered {
-			continue
+	for v := range l.visits {
+		if (v.running.Load() > 0 || v.answered.Load()) && v.Silent() <= silence {
+			n++
 		}
-		if own, ok := c.(*framing.Conn); ok && own.Silent() > silence {
-			continue
-		}
-		n++
 	}
 	return n
 }
@@ -119,11 +113,7 @@ func (l *life) busy() int {
 const silence = 2 * time.Second
 
 // begin stops the admission of requests.
-func (l *life) begin() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.draining = true
-}
+func (l *life) begin() { l.draining.Store(true) }
 
 // wait waits until nobody waits for an answer any more, or for the end of ctx.
 // It returns how many still did.

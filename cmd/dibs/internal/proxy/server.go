@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/framing"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
 )
@@ -115,7 +114,7 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener) error {
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	failed := make(chan error, 2)
-	go func() { failed <- server.Serve(framing.Listener{Listener: l}) }()
+	go func() { failed <- server.Serve(listener{Listener: l, life: s.life}) }()
 	if admin != nil {
 		a := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerLimit}
 		go func() { failed <- a.Serve(admin) }()
@@ -168,13 +167,13 @@ type connKey struct{}
 
 // serve is the handler of all requests.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	c, _ := r.Context().Value(connKey{}).(net.Conn)
-	if own, ok := c.(*framing.Conn); ok && r.ProtoMajor == 1 && !own.Admit() || r.Method == "PRI" {
+	v := r.Context().Value(connKey{}).(*visit)
+	if r.ProtoMajor == 1 && !v.Admit() || r.Method == "PRI" {
 		w.Header().Set("Connection", "close")
 		idempotency.WriteProblem(w, s.config.DocsURL, ambiguous)
 		return
 	}
-	v := s.life.enter(c)
+	v.enter()
 	defer s.life.leave(v)
 	if s.access != nil {
 		entry := s.access.begin(w, r)
