@@ -125,6 +125,7 @@ type server struct {
 	cmd  *exec.Cmd
 	stop io.Closer
 	url  string
+	each []float64 // microseconds of processor time for an answer, a round each
 }
 
 // serve starts a program that prints its URL on the first line of its output.

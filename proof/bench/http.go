@@ -23,8 +23,24 @@ func again(connection, _ int) string { return "key-" + strconv.Itoa(connection) 
 // side makes one side of a contest of a server and the keys sent to it.
 func side(s *server, keys func() func(connection, i int) string) func(context.Context, time.Duration) (float64, error) {
 	return func(ctx context.Context, d time.Duration) (float64, error) {
-		return load{addr: s.addr(), keys: keys()}.perSecond(ctx, d)
+		before := s.processor()
+		start := time.Now()
+		perSecond, err := load{addr: s.addr(), keys: keys()}.perSecond(ctx, d)
+		answers := perSecond * time.Since(start).Seconds()
+		s.each = append(s.each, float64((s.processor()-before).Nanoseconds())/1e3/answers)
+		return perSecond, err
 	}
+}
+
+// contend runs a contest between two servers. Beside the ratio of what they
+// answer it tells what an answer costs each in processor time, which the
+// machine's other work disturbs less.
+func contend(ctx context.Context, c config, ours, floor *server, keys func() func(connection, i int) string) (figure, error) {
+	f, err := interleave(ctx, c, "answers/s", side(ours, keys), side(floor, keys))
+	if err == nil && ours.processor() > 0 {
+		f.detail += fmt.Sprintf(", for %s against %s µs of processor time each", count(median(ours.each)), count(median(floor.each)))
+	}
+	return f, err
 }
 
 func replays() func(connection, i int) string { return again }
@@ -42,7 +58,7 @@ func middlewareReplay(ctx context.Context, c config) (figure, error) {
 		return figure{}, err
 	}
 	defer guarded.end()
-	return interleave(ctx, c, "answers/s", side(guarded, replays), side(bare, replays))
+	return contend(ctx, c, guarded, bare, replays)
 }
 
 // middlewareAllocations counts what the middleware allocates for a first
@@ -110,5 +126,5 @@ func proxyContest(ctx context.Context, c config, keys func() func(connection, i 
 		return figure{}, err
 	}
 	defer proxy.end()
-	return interleave(ctx, c, "answers/s", side(proxy, keys), side(reverse, keys))
+	return contend(ctx, c, proxy, reverse, keys)
 }
