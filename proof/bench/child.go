@@ -149,7 +149,7 @@ func serve(ctx context.Context, program string, args ...string) (*server, error)
 		s.end()
 		return nil, fmt.Errorf("%s %v did not come up: %w", program, args, err)
 	}
-	for _, word := range strings.Fields(line) {
+	for word := range strings.FieldsSeq(line) {
 		if strings.HasPrefix(word, "http://") {
 			s.url = strings.TrimRight(word, ",;.")
 			return s, nil

@@ -84,12 +84,12 @@ func (c *client) answered() (bool, error) {
 		line, _, _ := bytes.Cut(head, []byte("\r"))
 		return false, fmt.Errorf("the server answered %q", line)
 	}
-	at := bytes.Index(head, contentLength)
-	if at < 0 {
+	_, after, ok := bytes.Cut(head, contentLength)
+	if !ok {
 		return false, errors.New("the answer has no Content-Length")
 	}
 	length := 0
-	for _, digit := range head[at+len(contentLength):] {
+	for _, digit := range after {
 		if digit < '0' || digit > '9' {
 			break
 		}
