@@ -19,7 +19,7 @@ var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
 	if child := children[os.Getenv(childVar)]; child != nil {
-		if err := child(os.Getenv(addrVar), os.Stdin); err != nil {
+		if err := child(os.Getenv(urlVar), os.Stdin); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
