@@ -137,7 +137,7 @@ func TestCancelledCall(t *testing.T) {
 	if server.Must("EXISTS", newName(s, free.Key, 's')) != int64(0) {
 		t.Error("the lease of the cancelled call is still there")
 	}
-	if n := waitersOf(t, s, held.Key); n != 1 {
+	if n := waitersOf(t, open(t, server.URL(), nil), held.Key); n != 1 {
 		t.Errorf("%d wait; the place of the cancelled call should be gone", n)
 	}
 }
