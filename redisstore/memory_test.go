@@ -1,0 +1,104 @@
+package redisstore
+
+import (
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestMemoryComesBack: after a hundred thousand keys the server is as it was.
+func TestMemoryComesBack(t *testing.T) {
+	server := servertest.Redis(t, &servertest.RedisOptions{Directives: []string{"hz 100"}})
+	s := open(t, server.URL(), nil)
+	use := func(n, first int) {
+		const batch, workers = 500, 4
+		var working sync.WaitGroup
+		for w := range workers {
+			working.Go(func() {
+				claims, answers := make([]dibs.Claim, batch), make([]dibs.Answer, batch)
+				settlements, errs := make([]dibs.Settlement, batch), make([]error, batch)
+				for from := w * batch; from < n; from += workers * batch {
+					for i := range claims {
+						claims[i] = lock(fmt.Sprintf("key %d", first+from+i), answered)
+						x := dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token}
+						if i%2 == 0 {
+							x.Outcome, x.Data, x.Retention = dibs.Keep, []byte("answer"), 10*time.Millisecond
+						}
+						settlements[i] = x
+					}
+					if err := s.Claim(t.Context(), claims, answers); err != nil {
+						t.Error(err)
+						return
+					}
+					if err := s.Settle(t.Context(), settlements, errs); err != nil {
+						t.Error(err)
+						return
+					}
+					for i := range claims {
+						if answers[i].State != dibs.Granted || errs[i] != nil {
+							t.Errorf("key %d was answered %+v and %v", first+from+i, answers[i], errs[i])
+							return
+						}
+					}
+				}
+			})
+		}
+		working.Wait()
+	}
+	memory := func() int64 {
+		server.Must("MEMORY", "PURGE")
+		n, err := strconv.ParseInt(server.Info("used_memory"), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	empty := func() bool { return server.Must("DBSIZE") == int64(1) } // the fence
+
+	use(2000, 0) // scripts, connections and their buffers
+	eventually(t, 20*time.Second, "the first keys are gone", empty)
+	before := memory()
+	use(100_000, 2000)
+	eventually(t, 20*time.Second, "all keys are gone", empty)
+	// A hundred thousand keys of one byte would be 5 MB.
+	const most = 256 << 10
+	eventually(t, 20*time.Second, "the memory is back where it was", func() bool { return memory()-before < most })
+	t.Logf("memory: %d bytes before, %d after", before, memory())
+	leftover(t, server, "dibs")
+}
+
+// TestDeadPlacesAreSwept: who is parked and does not come back is forgotten,
+// also while the key's queue goes on for ever.
+func TestDeadPlacesAreSwept(t *testing.T) {
+	server := servertest.Redis(t, nil)
+	s := open(t, server.URL(), nil)
+	holder := lock("busy")
+	mustGrant(t, s, holder)
+	for range 20 {
+		// A process of 20 that wait for a moment, and are gone.
+		gone := open(t, server.URL(), nil)
+		for range 20 {
+			mustWait(t, gone, lock("busy", queued, func(c *dibs.Claim) { c.Place = 50 * time.Millisecond }))
+		}
+		gone.Close()
+		eventually(t, 10*time.Second, "the server has noticed", func() bool {
+			channels, _ := server.Must("PUBSUB", "CHANNELS", "dibs:wake:*").([]any)
+			return len(channels) <= 1
+		})
+		next := lock("busy", queued)
+		mustWait(t, s, next)
+		mustSettle(t, s, holder, dibs.Release)
+		mustGrant(t, s, next)
+		holder = next
+		<-time.After(60 * time.Millisecond) // their places run out
+	}
+	if n := server.Must("HLEN", newName(s, holder.Key, 'w')).(int64); n > 100 {
+		t.Errorf("%d places are kept of those who are gone", n)
+	}
+	mustSettle(t, s, holder, dibs.Release)
+}
