@@ -235,8 +235,9 @@ func tree(t *testing.T, dir string) string {
 
 // TestRunBusy: whoever does not wait, or not for ever, is told that the key is
 // busy, on one line, and nothing is run.
-func TestRunBusy(t *testing.T) {
-	b := newBench(t)
+func TestRunBusy(t *testing.T) { everyStore(t, checkRunBusy) }
+
+func checkRunBusy(t *testing.T, b *bench) {
 	key := "two\nlines"
 	holder := b.start(t, "run", key, "--", "sh", "-c", "echo > in; exec sleep 60")
 	eventually(t, "the holder", func() bool { return b.read("in") != "" })
@@ -268,8 +269,9 @@ func TestRunBusy(t *testing.T) {
 }
 
 // TestRunSignalWhileWaiting: a signal gives the place in the queue up.
-func TestRunSignalWhileWaiting(t *testing.T) {
-	b := newBench(t)
+func TestRunSignalWhileWaiting(t *testing.T) { everyStore(t, checkRunSignalWhileWaiting) }
+
+func checkRunSignalWhileWaiting(t *testing.T, b *bench) {
 	b.start(t, "run", "k", "--", "sleep", "60")
 	s := b.inspector(t)
 	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition != "" })

@@ -83,7 +83,11 @@ func TestRunStragglers(t *testing.T) {
 // TestRunKeepsTheKey: a command that runs for four leases keeps its key.
 func TestRunKeepsTheKey(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	everyStore(t, checkRunKeepsTheKey)
+}
+
+func checkRunKeepsTheKey(t *testing.T, b *bench) {
+	t.Parallel()
 	p := b.start(t, "run", "--lease=1s", "k", "--", "sleep", "4")
 	s := b.inspector(t)
 	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == dibs.ConditionHeld })
@@ -107,8 +111,12 @@ func TestRunKeepsTheKey(t *testing.T) {
 // one enters when the lease has run out: not before, and within a second.
 func TestRunKilled(t *testing.T) {
 	t.Parallel()
+	everyStore(t, checkRunKilled)
+}
+
+func checkRunKilled(t *testing.T, b *bench) {
+	t.Parallel()
 	const lease = 2 * time.Second
-	b := newBench(t)
 	p := b.start(t, "run", "--lease="+lease.String(), "k", "--", "sh", "-c", "echo $$ > pid; sleep 600 & echo $! > child; wait")
 	eventually(t, "the command", func() bool { return strings.HasSuffix(b.read("child"), "\n") })
 	next := b.start(t, "run", "--lease="+lease.String(), "k", "--", "touch", "next")
@@ -279,7 +287,11 @@ func lockWriters(t *testing.T, path string) (unlock func()) {
 // lease, and the waiter moves up at once.
 func TestRunReleasedByOperator(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	everyStore(t, checkRunReleasedByOperator)
+}
+
+func checkRunReleasedByOperator(t *testing.T, b *bench) {
+	t.Parallel()
 	p := b.start(t, "run", "--lease=3s", "k", "--", "sleep", "600")
 	s := b.inspector(t)
 	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == dibs.ConditionHeld })

@@ -52,8 +52,9 @@ func (b *bench) checkSum(t *testing.T, n int) {
 
 // TestRunCrowd: hundreds of processes that come at once each add one to a number
 // in a file; the sum is right, and no two are inside at once.
-func TestRunCrowd(t *testing.T) {
-	b := newBench(t)
+func TestRunCrowd(t *testing.T) { everyStore(t, checkRunCrowd) }
+
+func checkRunCrowd(t *testing.T, b *bench) {
 	b.write(t, "count", "0")
 	all := make([]*program, crowd)
 	start := time.Now()
@@ -70,8 +71,9 @@ func TestRunCrowd(t *testing.T) {
 }
 
 // TestRunOrder: processes that come one after the other enter in that order.
-func TestRunOrder(t *testing.T) {
-	b := newBench(t)
+func TestRunOrder(t *testing.T) { everyStore(t, checkRunOrder) }
+
+func checkRunOrder(t *testing.T, b *bench) {
 	b.write(t, "count", "0")
 	gate := b.start(t, "run", "sum", "--", "sh", "-c", "echo > in; exec sleep 600")
 	eventually(t, "the first holder", func() bool { return b.read("in") != "" })
@@ -99,9 +101,10 @@ func TestRunOrder(t *testing.T) {
 
 // TestRunSomeKilled: a third of sixty processes is killed at random moments. The
 // others finish, one at a time, and no key stays stuck.
-func TestRunSomeKilled(t *testing.T) {
+func TestRunSomeKilled(t *testing.T) { everyStore(t, checkRunSomeKilled) }
+
+func checkRunSomeKilled(t *testing.T, b *bench) {
 	const all, keys = 60, 3
-	b := newBench(t)
 	// Who was killed inside leaves its mark there, but is not alive any more; a
 	// zombie that nobody has buried yet is not.
 	const script = `test -e "in.$1" && ps -o stat= -p "$(cat "in.$1")" | grep -q '^[^Z]' && echo "$2" >> overlaps
@@ -147,8 +150,13 @@ echo $$ > "in.$1"; sleep 0.02; echo "$2" >> done; rm "in.$1"`
 // a process. Other programs may slow the machine down, so one of three
 // measurements has to say so.
 func TestRunHandOver(t *testing.T) {
+	t.Run("sqlite", func(t *testing.T) { checkRunHandOver(t, newBench) })
+	t.Run("redis", func(t *testing.T) { checkRunHandOver(t, newRedisBench) })
+}
+
+func checkRunHandOver(t *testing.T, fresh func(*testing.T) *bench) {
 	for range 3 {
-		gap, start := measureHandOver(t)
+		gap, start := measureHandOver(t, fresh(t))
 		t.Logf("hand-over: median %v; a whole run with a free key: median %v", gap, start)
 		if gap <= 50*time.Millisecond+start {
 			return
@@ -159,10 +167,9 @@ func TestRunHandOver(t *testing.T) {
 
 // measureHandOver returns the median time between two sections, and that of a run
 // whose key is free.
-func measureHandOver(t *testing.T) (gap, start time.Duration) {
+func measureHandOver(t *testing.T, b *bench) (gap, start time.Duration) {
 	t.Helper()
 	const rounds = 21
-	b := newBench(t)
 	gate := b.start(t, "run", "k", "--", "sh", "-c", "echo > in; exec sleep 600")
 	eventually(t, "the first holder", func() bool { return b.read("in") != "" })
 	s := b.inspector(t)
@@ -199,8 +206,9 @@ func measureHandOver(t *testing.T) (gap, start time.Duration) {
 
 // TestRunPermits: so many may be inside at once, and not one more; whoever
 // disagrees on the number is refused.
-func TestRunPermits(t *testing.T) {
-	b := newBench(t)
+func TestRunPermits(t *testing.T) { everyStore(t, checkRunPermits) }
+
+func checkRunPermits(t *testing.T, b *bench) {
 	const permits = 3
 	var all []*program
 	for i := range 2 * permits {

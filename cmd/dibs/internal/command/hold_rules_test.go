@@ -12,8 +12,9 @@ import (
 
 // TestRunOncePer: only a success counts, as long as it is not older than the
 // caller says.
-func TestRunOncePer(t *testing.T) {
-	b := newBench(t)
+func TestRunOncePer(t *testing.T) { everyStore(t, checkRunOncePer) }
+
+func checkRunOncePer(t *testing.T, b *bench) {
 	steps := []struct {
 		name    string
 		flags   []string
@@ -56,6 +57,11 @@ func TestRunOncePer(t *testing.T) {
 // TestRunOncePerMeanwhile: whoever comes while it runs waits for the outcome, and
 // runs if that was a failure; with --skip it does not wait.
 func TestRunOncePerMeanwhile(t *testing.T) {
+	t.Run("sqlite", func(t *testing.T) { checkRunOncePerMeanwhile(t, newBench) })
+	t.Run("redis", func(t *testing.T) { checkRunOncePerMeanwhile(t, newRedisBench) })
+}
+
+func checkRunOncePerMeanwhile(t *testing.T, fresh func(*testing.T) *bench) {
 	for name, test := range map[string]struct {
 		first string
 		ran   int
@@ -65,7 +71,7 @@ func TestRunOncePerMeanwhile(t *testing.T) {
 		"killed":  {"kill -KILL $$", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t)
+			b := fresh(t)
 			first := b.start(t, "run", "--once-per=1h", "k", "--", "sh", "-c", "echo x >> ran; while ! test -e go; do sleep 0.01; done; "+test.first)
 			eventually(t, "the first", func() bool { return b.read("ran") != "" })
 			waiter := b.start(t, "run", "--once-per=1h", "k", "--", "sh", "-c", "echo x >> ran")
@@ -139,8 +145,9 @@ var oddKeys = []string{
 
 // TestRunOddKeys: each of them is its own key, and none is taken for another or
 // for anything else: all can be held at once.
-func TestRunOddKeys(t *testing.T) {
-	b := newBench(t)
+func TestRunOddKeys(t *testing.T) { everyStore(t, checkRunOddKeys) }
+
+func checkRunOddKeys(t *testing.T, b *bench) {
 	holders := make([]*program, len(oddKeys))
 	for i, key := range oddKeys {
 		holders[i] = b.start(t, "run", "--skip", "--key="+key, "--", "sh", "-c", `printf %s "$DIBS_KEY" > held."$1"; exec sleep 600`, "sh", base64.RawURLEncoding.EncodeToString([]byte(key))[:min(16, base64.RawURLEncoding.EncodedLen(len(key)))]+"."+string(rune('a'+i%26))+string(rune('a'+i/26)))

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/redisstore"
 	"github.com/dibs-go/dibs/sqlitestore"
 )
 
@@ -84,6 +86,22 @@ func newBench(t *testing.T) *bench {
 	dir := t.TempDir()
 	return &bench{dir: dir, store: "sqlite:" + filepath.Join(dir, "dibs.db")}
 }
+
+// everyStore runs the test on each store that several processes can share.
+func everyStore(t *testing.T, test func(*testing.T, *bench)) {
+	t.Run("sqlite", func(t *testing.T) { test(t, newBench(t)) })
+	t.Run("redis", func(t *testing.T) { test(t, newRedisBench(t)) })
+}
+
+// newRedisBench is newBench with a server that wants a password.
+func newRedisBench(t *testing.T) *bench {
+	t.Helper()
+	server := servertest.Redis(t, &servertest.RedisOptions{Password: secret})
+	return &bench{dir: t.TempDir(), store: server.URL()}
+}
+
+// secret must not be seen in anything that is printed.
+const secret = "pass-word"
 
 // path is a file in the folder.
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
@@ -182,7 +200,11 @@ func (b *bench) run(t *testing.T, args ...string) (code int, stdout, stderr stri
 	t.Helper()
 	p := b.start(t, args...)
 	code = p.code(t)
-	return code, p.stdout.String(), p.stderr.String()
+	stdout, stderr = p.stdout.String(), p.stderr.String()
+	if strings.Contains(stdout+stderr, secret) {
+		t.Errorf("%q prints the password: %s%s", args, stdout, stderr)
+	}
+	return code, stdout, stderr
 }
 
 func (p *program) signal(t *testing.T, s syscall.Signal) {
@@ -210,12 +232,24 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
+// inspected is a store that can be looked into.
+type inspected interface {
+	dibs.Store
+	dibs.Inspector
+	Close() error
+}
+
 // inspector opens the store to look into it.
-func (b *bench) inspector(t *testing.T) *sqlitestore.Store {
+func (b *bench) inspector(t *testing.T) inspected {
 	t.Helper()
-	var s *sqlitestore.Store
+	var s inspected
 	var err error
-	if s, err = sqlitestore.Open(strings.TrimPrefix(b.store, "sqlite:"), nil); err != nil {
+	if path, ok := strings.CutPrefix(b.store, "sqlite:"); ok {
+		s, err = sqlitestore.Open(path, nil)
+	} else {
+		s, err = redisstore.Open(t.Context(), b.store, nil)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
@@ -223,7 +257,7 @@ func (b *bench) inspector(t *testing.T) *sqlitestore.Store {
 }
 
 // entry returns what the store knows of a key; no Condition when that is nothing.
-func entry(t *testing.T, s *sqlitestore.Store, key string) dibs.Entry {
+func entry(t *testing.T, s dibs.Inspector, key string) dibs.Entry {
 	t.Helper()
 	ns := ""
 	for e, err := range s.List(context.Background(), dibs.Query{Namespace: &ns, Name: key}) {

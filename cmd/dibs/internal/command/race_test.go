@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/redisstore"
 )
 
 // TestRace: updates are lost without the key and none with it, on every store,
@@ -36,6 +37,17 @@ with dibs       read   100  101  102  103  104
 				t.Errorf("left behind: %s in %s", f.Name(), dir)
 			}
 		}
+	}
+	r := newRedisBench(t)
+	for _, args := range [][]string{{"race"}, {"race", "--processes"}} {
+		code, stdout, stderr := r.run(t, args...)
+		if code != 0 || stderr != "" || !lost.MatchString(stdout) || !strings.HasSuffix(stdout, kept) {
+			t.Errorf("%s: %d, %q\n%s", args, code, stderr, stdout)
+		}
+	}
+	cells := r.inspector(t).(*redisstore.Store).Client()
+	if left, err := cells.Do(t.Context(), cells.B().Keys().Pattern("*").Build()).AsStrSlice(); err != nil || len(left) != 1 {
+		t.Errorf("left behind, beside the fence: %q, %v", left, err)
 	}
 	if code, _, stderr := b.run(t, "race", "--processes", "--store=memory:"); code != 64 || !strings.Contains(stderr, "share no store in memory") {
 		t.Errorf("processes in memory: %d, %q", code, stderr)
