@@ -13,42 +13,31 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// Claim implements dibs.Store: one round trip, and one more for the first claim
-// of a process that has to wait, which has to listen first.
+// Claim implements dibs.Store, in one round trip.
 func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	deaf, err := s.claim(ctx, claims, answers, func(int) bool { return true })
-	if err != nil || len(deaf) == 0 {
+	all := s.claims(claims, answers)
+	if err := s.run(ctx, all); err != nil {
 		return err
 	}
-	// Some wait, and nobody listens for them yet. They have their places, so a
-	// failure here only means that they find out by asking.
-	heard := make(map[string]bool, len(deaf))
-	for group := range deaf {
-		heard[group] = s.ears.listen(ctx, group)
-	}
-	_, err = s.claim(ctx, claims, answers, func(i int) bool {
-		return answers[i].State == dibs.Held && answers[i].Queued && heard[s.names.group(claims[i].Key)]
-	})
-	return err
+	s.refuseUnacknowledged(ctx, all, claims, answers)
+	s.hearOf(all, claims, answers)
+	return nil
 }
 
-// claim asks for the claims that are meant, and returns the groups in which one
-// waits without being listened for.
-func (s *Store) claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer, meant func(int) bool) (deaf map[string]bool, err error) {
-	key := func(i int) (dibs.Key, bool) {
-		if !meant(i) {
-			return dibs.Key{}, false
-		}
-		answers[i] = dibs.Answer{Err: claims[i].Validate()}
-		return claims[i].Key, answers[i].Err == nil
-	}
-	all := s.batches(len(claims), key, []string{"", s.ears.tells(), s.names.sharded(), strconv.Itoa(s.options.MaxWaiters)})
-	if len(all) == 0 {
-		return nil, nil
-	}
+// claims makes the batches of claims.
+func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
+	all := s.batches(len(claims), verb{
+		script: claimScript,
+		head:   []string{"", s.ears.tells(), s.names.sharded(), strconv.Itoa(s.options.MaxWaiters)},
+		key: func(i int) (dibs.Key, bool) {
+			answers[i] = dibs.Answer{Err: claims[i].Validate()}
+			return claims[i].Key, answers[i].Err == nil
+		},
+		answer: func(i int, m *rueidis.RedisMessage) error { return readAnswer(&answers[i], m) },
+	})
 	var w claimWriter
 	for _, b := range all {
 		b.call.args[0] = s.ears.channel(b.group)
@@ -56,27 +45,30 @@ func (s *Store) claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 			b.call.args = w.append(b.call.args, &claims[i])
 		}
 	}
-	err = s.run(ctx, claimScript, all, func(i int, m *rueidis.RedisMessage) error {
-		return readAnswer(&answers[i], m)
-	})
-	if err != nil {
-		return nil, err
-	}
-	s.refuseUnacknowledged(ctx, all, claims, answers)
+	return all
+}
+
+// hearOf sees to it that those who wait, and whom the server could not tell, are
+// listened for from now on.
+func (s *Store) hearOf(all []*batch, claims []dibs.Claim, answers []dibs.Answer) {
 	for _, b := range all {
 		if b.call.args[0] != "" {
 			continue
 		}
+		var deaf []dibs.Token
 		for _, i := range b.indexes {
-			if answers[i].State == dibs.Held && answers[i].Queued && claims[i].Mode <= dibs.Queue {
-				if deaf == nil {
-					deaf = make(map[string]bool)
+			if a, c := &answers[i], &claims[i]; a.State == dibs.Held && a.Queued && c.Mode <= dibs.Queue {
+				token := c.Token
+				if !c.Redeems.IsZero() {
+					token = c.Redeems
 				}
-				deaf[b.group] = true
+				deaf = append(deaf, token)
 			}
 		}
+		if len(deaf) > 0 {
+			s.ears.listen(b.group, deaf)
+		}
 	}
-	return deaf, nil
 }
 
 // The flags of a claim; see lua/claim.lua.

@@ -22,7 +22,8 @@ import (
 type ears struct {
 	client  rueidis.Client
 	names   namer
-	process string // names this process's channels
+	process string    // names this process's channels
+	epoch   time.Time // where times are counted from
 
 	life  context.Context
 	end   context.CancelFunc
@@ -42,16 +43,15 @@ type listener struct {
 // channel is a subscription.
 type channel struct {
 	name  string
-	open  atomic.Bool   // the server has confirmed it
-	ready chan struct{} // closed when it was confirmed first
-	used  atomic.Int64  // when somebody last waited, unix seconds
+	open  atomic.Bool  // the server has confirmed it
+	used  atomic.Int64 // when somebody last waited, since the epoch
 	leave context.CancelFunc
+	deaf  []dibs.Token // who waits for it to open; under the ears' lock
 }
 
 const (
-	// listenPatience is how long a claim waits for its process to be listened
-	// for. Then it waits by asking.
-	listenPatience = time.Second
+	// maxDeaf is how many are told that they are listened for.
+	maxDeaf = 4096
 	// listenIdle is how long a cluster's channel is kept for nobody.
 	listenIdle = time.Minute
 	// How soon a lost subscription is tried again.
@@ -63,7 +63,7 @@ func newEars(client rueidis.Client, names namer) *ears {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // it never fails; see its documentation
 	e := &ears{
-		client: client, names: names, process: hex.EncodeToString(id[:]),
+		client: client, names: names, process: hex.EncodeToString(id[:]), epoch: time.Now(),
 		channels: make(map[string]*channel),
 	}
 	e.life, e.end = context.WithCancel(context.Background())
@@ -84,7 +84,7 @@ func (e *ears) channel(group string) string {
 	if c == nil || !c.open.Load() {
 		return ""
 	}
-	c.used.Store(time.Now().Unix())
+	c.used.Store(int64(time.Since(e.epoch)))
 	return c.name
 }
 
@@ -96,17 +96,18 @@ func (e *ears) tells() string {
 	return "0"
 }
 
-// listen sees to it that a group is listened for, and reports whether it is.
-func (e *ears) listen(ctx context.Context, group string) bool {
+// listen sees to it that a group is listened for, and has those tokens ask again
+// as soon as it is: their places do not know yet where to reach them.
+func (e *ears) listen(group string, deaf []dibs.Token) {
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.life.Err() != nil {
-		e.mu.Unlock()
-		return false
+		return
 	}
 	c := e.channels[group]
 	if c == nil {
-		c = &channel{name: e.names.channel(group, e.process), ready: make(chan struct{})}
-		c.used.Store(time.Now().Unix())
+		c = &channel{name: e.names.channel(group, e.process)}
+		c.used.Store(int64(time.Since(e.epoch)))
 		var life context.Context
 		life, c.leave = context.WithCancel(e.life)
 		e.channels[group] = c
@@ -115,19 +116,26 @@ func (e *ears) listen(ctx context.Context, group string) bool {
 			e.tasks.Go(e.retire)
 		}
 	}
-	e.mu.Unlock()
+	if room := maxDeaf - len(c.deaf); len(deaf) > room {
+		deaf = deaf[:room] // hints: the others ask soon anyway
+	}
+	c.deaf = append(c.deaf, deaf...)
 	if c.open.Load() {
-		return true
+		e.tasks.Go(func() { e.opened(c) })
 	}
-	patience := time.NewTimer(listenPatience)
-	defer patience.Stop()
-	select {
-	case <-c.ready:
-	case <-patience.C:
-	case <-ctx.Done():
-	case <-e.life.Done():
+}
+
+// opened tells those who wait that they are listened for.
+func (e *ears) opened(c *channel) {
+	e.mu.Lock()
+	deaf, list := c.deaf, e.list
+	c.deaf = nil
+	e.mu.Unlock()
+	for _, t := range deaf {
+		for _, l := range list {
+			l.wake(t, dibs.Answer{})
+		}
 	}
-	return c.open.Load()
 }
 
 // attend keeps a channel subscribed until its life ends.
@@ -158,13 +166,8 @@ func (e *ears) subscribe(life context.Context, c *channel) {
 			c.open.Store(false)
 			return
 		}
-		if !c.open.Swap(true) {
-			select {
-			case <-c.ready:
-			default:
-				close(c.ready)
-			}
-		}
+		c.open.Store(true)
+		e.opened(c)
 	})
 	if e.names.cluster {
 		_ = e.client.Receive(ctx, e.client.B().Ssubscribe().Channel(c.name).Build(), e.hear)
@@ -212,7 +215,7 @@ func (e *ears) retire() {
 		}
 		e.mu.Lock()
 		for group, c := range e.channels {
-			if time.Since(time.Unix(c.used.Load(), 0)) > listenIdle {
+			if time.Since(e.epoch)-time.Duration(c.used.Load()) > listenIdle {
 				c.leave()
 				delete(e.channels, group)
 			}

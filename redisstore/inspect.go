@@ -107,12 +107,8 @@ func (s *Store) list(ctx context.Context, q *dibs.Query, keys []dibs.Key, yield 
 	if q.Data {
 		data = "1"
 	}
-	all := s.batches(len(keys), func(i int) (dibs.Key, bool) { return keys[i], true }, []string{data})
-	for _, b := range all {
-		b.call.keys = b.call.keys[1:] // inspecting needs no fence
-	}
 	entries := make([]dibs.Entry, len(keys))
-	err := s.run(ctx, inspectScript, all, func(i int, m *rueidis.RedisMessage) (err error) {
+	err := s.inspect(ctx, keys, data, func(i int, m *rueidis.RedisMessage) (err error) {
 		entries[i], err = readEntry(m)
 		entries[i].Key = keys[i]
 		return err
@@ -261,9 +257,8 @@ func (s *Store) force(ctx context.Context, sc *script, key dibs.Key, args ...str
 	if err := s.usable(ctx); err != nil {
 		return 0, err
 	}
-	all := s.batches(1, func(int) (dibs.Key, bool) { return key, true }, append([]string{s.names.sharded()}, args...))
 	var n int64
-	err := s.run(ctx, sc, all, func(_ int, m *rueidis.RedisMessage) (err error) {
+	err := s.run(ctx, s.batches(1, verb{sc, append([]string{s.names.sharded()}, args...), every(key), func(_ int, m *rueidis.RedisMessage) (err error) {
 		if m.IsArray() {
 			f, err := fields(m)
 			if err != nil {
@@ -275,8 +270,22 @@ func (s *Store) force(ctx context.Context, sc *script, key dibs.Key, args ...str
 		}
 		n, err = m.AsInt64()
 		return err
-	})
+	}}))
 	return int(n), err
+}
+
+// inspect runs the script of that name for keys.
+func (s *Store) inspect(ctx context.Context, keys []dibs.Key, data string, answer func(int, *rueidis.RedisMessage) error) error {
+	all := s.batches(len(keys), verb{inspectScript, []string{data}, every(keys...), answer})
+	for _, b := range all {
+		b.call.keys = b.call.keys[1:] // it needs no fence
+	}
+	return s.run(ctx, all)
+}
+
+// every is the key of a verb whose elements are keys.
+func every(keys ...dibs.Key) func(int) (dibs.Key, bool) {
+	return func(i int) (dibs.Key, bool) { return keys[i], true }
 }
 
 // tokenOf returns the token of the attempt that the ID names, as the scripts
@@ -288,10 +297,8 @@ func (s *Store) tokenOf(ctx context.Context, key dibs.Key, id string) (string, b
 	if err := key.Validate(); err != nil || id == "" {
 		return "", err == nil, err
 	}
-	all := s.batches(1, func(int) (dibs.Key, bool) { return key, true }, []string{"0"})
-	all[0].call.keys = all[0].call.keys[1:]
 	var token string
-	err := s.run(ctx, inspectScript, all, func(_ int, m *rueidis.RedisMessage) error {
+	err := s.inspect(ctx, []dibs.Key{key}, "0", func(_ int, m *rueidis.RedisMessage) error {
 		if _, err := readEntry(m); err != nil {
 			return err
 		}

@@ -11,15 +11,18 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// acknowledged runs the script for each batch and waits until enough replicas
+// acknowledged sends each batch and waits until enough replicas
 // have what it wrote. WAIT is about its own connection, so both go over one that
 // is nobody else's meanwhile; on a cluster that is one for each batch, because
 // each is another master's.
-func (s *Store) acknowledged(ctx context.Context, sc *script, all []*batch) []rueidis.RedisResult {
+func (s *Store) acknowledged(ctx context.Context, all []*batch) []rueidis.RedisResult {
 	results := make([]rueidis.RedisResult, len(all))
 	for i, b := range all {
 		_ = s.client.Dedicated(func(own rueidis.DedicatedClient) error {
-			results[i] = sc.run(ctx, own, []call{b.call})[0]
+			results[i] = pipeline(ctx, own, []*call{&b.call})[0]
+			if !b.call.script.writes {
+				return nil
+			}
 			n, err := own.Do(ctx, own.B().Arbitrary("WAIT", strconv.Itoa(s.options.Replicas),
 				strconv.FormatInt(s.options.ReplicaWait.Milliseconds(), 10)).Build()).AsInt64()
 			b.unacknowledged = err != nil || n < int64(s.options.Replicas)

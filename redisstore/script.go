@@ -51,6 +51,7 @@ func source(name string) string {
 
 // call is one run of a script.
 type call struct {
+	script     *script
 	keys, args []string
 }
 
@@ -58,17 +59,17 @@ func (c *call) command(client rueidis.CoreClient, how, script string) rueidis.Co
 	return client.B().Arbitrary(how, script, strconv.Itoa(len(c.keys))).Keys(c.keys...).Args(c.args...).Build()
 }
 
-// run runs the script for each call, in one pipeline. Where the server does not
-// know the script it is sent whole: nothing was done then.
-func (s *script) run(ctx context.Context, client rueidis.CoreClient, calls []call) []rueidis.RedisResult {
+// pipeline makes the calls in one go. Where the server does not know a script it
+// is sent whole: nothing was done then.
+func pipeline(ctx context.Context, client rueidis.CoreClient, calls []*call) []rueidis.RedisResult {
 	commands := make(rueidis.Commands, len(calls))
-	for i := range calls {
-		commands[i] = calls[i].command(client, "EVALSHA", s.sha)
+	for i, c := range calls {
+		commands[i] = c.command(client, "EVALSHA", c.script.sha)
 	}
 	results := client.DoMulti(ctx, commands...)
-	for i := range results {
+	for i, c := range calls {
 		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
-			results[i] = client.Do(ctx, calls[i].command(client, "EVAL", s.text))
+			results[i] = client.Do(ctx, c.command(client, "EVAL", c.script.text))
 		}
 	}
 	return results

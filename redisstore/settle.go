@@ -16,10 +16,18 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	all := s.batches(len(renewals), func(i int) (dibs.Key, bool) {
-		errs[i] = renewals[i].Validate()
-		return renewals[i].Key, errs[i] == nil
-	}, []string{s.names.sharded()})
+	all := s.batches(len(renewals), verb{
+		script: renewScript,
+		head:   []string{s.names.sharded()},
+		key: func(i int) (dibs.Key, bool) {
+			errs[i] = renewals[i].Validate()
+			return renewals[i].Key, errs[i] == nil
+		},
+		answer: func(i int, m *rueidis.RedisMessage) (err error) {
+			errs[i], err = readOutcome(m)
+			return err
+		},
+	})
 	for _, b := range all {
 		for _, i := range b.indexes {
 			r := &renewals[i]
@@ -31,10 +39,7 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 				string(r.Token[:]), strconv.FormatUint(micros(r.TTL), 10), saves, string(r.Progress))
 		}
 	}
-	return s.run(ctx, renewScript, all, func(i int, m *rueidis.RedisMessage) (err error) {
-		errs[i], err = readOutcome(m)
-		return err
-	})
+	return s.run(ctx, all)
 }
 
 // Settle implements dibs.Store, in one round trip.
@@ -42,24 +47,28 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	all := s.batches(len(settlements), func(i int) (dibs.Key, bool) {
-		x := &settlements[i]
-		errs[i] = x.Validate()
-		if errs[i] == nil && x.Outcome == dibs.Keep {
-			errs[i] = s.fits(len(x.Data))
-		}
-		return x.Key, errs[i] == nil
-	}, []string{s.names.sharded()})
+	all := s.batches(len(settlements), verb{
+		script: settleScript,
+		head:   []string{s.names.sharded()},
+		key: func(i int) (dibs.Key, bool) {
+			x := &settlements[i]
+			errs[i] = x.Validate()
+			if errs[i] == nil && x.Outcome == dibs.Keep {
+				errs[i] = s.fits(len(x.Data))
+			}
+			return x.Key, errs[i] == nil
+		},
+		answer: func(i int, m *rueidis.RedisMessage) (err error) {
+			errs[i], err = readOutcome(m)
+			return err
+		},
+	})
 	for _, b := range all {
 		for _, i := range b.indexes {
-			x := &settlements[i]
-			b.call.args = appendSettlement(b.call.args, x)
+			b.call.args = appendSettlement(b.call.args, &settlements[i])
 		}
 	}
-	err := s.run(ctx, settleScript, all, func(i int, m *rueidis.RedisMessage) (err error) {
-		errs[i], err = readOutcome(m)
-		return err
-	})
+	err := s.run(ctx, all)
 	for _, b := range all {
 		for _, i := range b.indexes {
 			if b.unacknowledged && errs[i] == nil && settlements[i].Outcome == dibs.Keep {

@@ -87,17 +87,25 @@ type batch struct {
 	group   string
 	indexes []int // of the elements in the caller's slice
 	call    call
+	answer  func(i int, m *rueidis.RedisMessage) error // takes one element's; an error is the call's
 
 	unacknowledged bool // by as many replicas as the options want
 }
 
-// batches sorts elements into batches by the group of their key; key returns
-// the i-th one's, or false when the element has its answer.
-func (s *Store) batches(n int, key func(int) (dibs.Key, bool), head []string) []*batch {
+// A verb says how elements are sent and how their answers are taken.
+type verb struct {
+	script *script
+	head   []string                                   // the arguments before those of the elements
+	key    func(i int) (dibs.Key, bool)               // false when the element has its answer
+	answer func(i int, m *rueidis.RedisMessage) error // an error is the call's
+}
+
+// batches sorts n elements into batches by the group of their key.
+func (s *Store) batches(n int, v verb) []*batch {
 	var all []*batch
 	var open map[string]*batch // on a cluster: by group
 	for i := range n {
-		k, ok := key(i)
+		k, ok := v.key(i)
 		if !ok {
 			continue
 		}
@@ -110,9 +118,10 @@ func (s *Store) batches(n int, key func(int) (dibs.Key, bool), head []string) []
 			b = open[group]
 		}
 		if b == nil || len(b.indexes) == most {
-			b = &batch{group: group}
+			b = &batch{group: group, answer: v.answer}
+			b.call.script = v.script
 			b.call.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
-			b.call.args = append(make([]string, 0, 4*min(n, most)+len(head)), head...)
+			b.call.args = append(make([]string, 0, 4*min(n, most)+len(v.head)), v.head...)
 			b.indexes = make([]int, 0, min(n, most))
 			all = append(all, b)
 			if s.names.cluster {
@@ -128,11 +137,14 @@ func (s *Store) batches(n int, key func(int) (dibs.Key, bool), head []string) []
 	return all
 }
 
-// run runs a script for all batches and passes each element's answer to answer.
-// The error is one of the call: nothing is known then.
-func (s *Store) run(ctx context.Context, sc *script, all []*batch, answer func(i int, m *rueidis.RedisMessage) error) error {
+// run sends all batches at once and takes the elements' answers. The error is one
+// of the call: nothing is known then.
+func (s *Store) run(ctx context.Context, all []*batch) error {
+	if len(all) == 0 {
+		return nil
+	}
 	var failed error
-	for i, result := range s.results(ctx, sc, all) {
+	for i, result := range s.results(ctx, all) {
 		answers, err := result.ToArray()
 		if err == nil && len(answers) != len(all[i].indexes) {
 			err = fmt.Errorf("redisstore: %d answers to %d questions", len(answers), len(all[i].indexes))
@@ -142,7 +154,7 @@ func (s *Store) run(ctx context.Context, sc *script, all []*batch, answer func(i
 			continue
 		}
 		for j, at := range all[i].indexes {
-			if err := answer(at, &answers[j]); err != nil {
+			if err := all[i].answer(at, &answers[j]); err != nil {
 				failed = errors.Join(failed, err)
 			}
 		}
@@ -150,15 +162,15 @@ func (s *Store) run(ctx context.Context, sc *script, all []*batch, answer func(i
 	return failed
 }
 
-func (s *Store) results(ctx context.Context, sc *script, all []*batch) []rueidis.RedisResult {
-	if s.options.Replicas > 0 && sc.writes {
-		return s.acknowledged(ctx, sc, all)
+func (s *Store) results(ctx context.Context, all []*batch) []rueidis.RedisResult {
+	if s.options.Replicas > 0 {
+		return s.acknowledged(ctx, all)
 	}
-	calls := make([]call, len(all))
+	calls := make([]*call, len(all))
 	for i, b := range all {
-		calls[i] = b.call
+		calls[i] = &b.call
 	}
-	return sc.run(ctx, s.client, calls)
+	return pipeline(ctx, s.client, calls)
 }
 
 // century is the longest time that is told the server, which counts in float64.
