@@ -9,16 +9,22 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // TestStorm: 64 connections, 2,000 keys, each sent five times at once, over two
-// proxy processes that share one SQLite file. Each effect happens exactly once;
-// each answer is the first, a replay with the same bytes, or a 409 that says
-// when to retry; none is a 5xx.
+// proxy processes that share one store. Each effect happens exactly once; each
+// answer is the first, a replay with the same bytes, or a 409 that says when to
+// retry; none is a 5xx.
 func TestStorm(t *testing.T) {
+	t.Run("sqlite", func(t *testing.T) { blow(t, sqliteStore(t)) })
+	t.Run("redis", func(t *testing.T) { blow(t, servertest.Redis(t, nil).URL()) })
+}
+
+func blow(t *testing.T, store string) {
 	const keys, copies, connections = 2000, 5, 64
 	origin := newCounter(t, nil)
-	store := sqliteStore(t)
 	proxies := []*process{
 		startProxy(t, origin.URL, store, "--access-log", "off"),
 		startProxy(t, origin.URL, store, "--access-log", "off"),
@@ -107,8 +113,16 @@ func retryAfter(r reply) int {
 
 // TestDemo: the demo shows what it is for, in time, without the network.
 func TestDemo(t *testing.T) {
+	t.Run("sqlite", func(t *testing.T) { checkDemo(t) })
+	t.Run("redis", func(t *testing.T) {
+		server := servertest.Redis(t, &servertest.RedisOptions{Password: secret})
+		checkDemo(t, "--store", server.URL())
+	})
+}
+
+func checkDemo(t *testing.T, flags ...string) {
 	began := time.Now()
-	code, stdout, stderr := run(t, "demo", "--exit")
+	code, stdout, stderr := run(t, append([]string{"demo", "--exit"}, flags...)...)
 	if code != 0 {
 		t.Fatalf("it ended with %d: %s%s", code, stdout, stderr)
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // TestURL: what does not name a store is refused, and nothing of it that could
@@ -14,7 +16,11 @@ func TestURL(t *testing.T) {
 	tests := []struct{ url, want string }{
 		{"", "has no scheme; the known ones are memory:, sqlite:PATH"},
 		{"dibs.db", "has no scheme"},
-		{"redis://:secret@host", `the scheme "redis" is unknown; the known ones are memory:, sqlite:PATH`},
+		{"mongo://:secret@host", `the scheme "mongo" is unknown; the known ones are memory:, sqlite:PATH, redis://HOST`},
+		{"redis://secret@host", "USER:PASSWORD or :PASSWORD"},
+		{"redis://:secret@", "the host is missing"},
+		{"redis:host", "it must begin with redis://"},
+		{"rediss+cluster://:secret@host/7", "only database 0"},
 		{"memory:x", "write memory:"},
 		{"sqlite:", "the path is missing"},
 		{"sqlite://dibs.db", "write sqlite:dibs.db"},
@@ -60,13 +66,18 @@ func TestUnusable(t *testing.T) {
 // TestOpen: a store that is there is opened, and can be looked into.
 func TestOpen(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "dibs.db")
-	for _, open := range []string{"memory:", url, url} {
-		s, err := Open(t.Context(), open)
+	server := servertest.Redis(t, &servertest.RedisOptions{Password: "secret"})
+	for _, test := range []struct{ url, shown string }{
+		{"memory:", "memory:"}, {url, url}, {url, url},
+		{server.URL() + "?prefix=p", "redis://" + server.Addr() + "/0?prefix=p"},
+	} {
+		s, err := Open(t.Context(), test.url)
 		if err != nil {
-			t.Fatalf("%s: %v", open, err)
+			t.Fatalf("%s: %v", test.shown, err)
 		}
-		if s.String() != open {
-			t.Errorf("String() = %s; want %s", s, open)
+		shown, secret := Show(test.url)
+		if s.String() != test.shown || shown != test.shown || secret != strings.HasPrefix(test.url, "redis") {
+			t.Errorf("String() = %s, Show() = %s, %v; want %s", s, shown, secret, test.shown)
 		}
 		if _, err := s.Inspector(); err != nil {
 			t.Error(err)
@@ -75,9 +86,45 @@ func TestOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	s, err := OpenExisting(t.Context(), url)
+	for _, url := range []string{url, server.URL()} {
+		s, err := OpenExisting(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+	}
+}
+
+// TestCell: what a server's store can keep for everybody is there until it is
+// removed, and files have none.
+func TestCell(t *testing.T) {
+	s, err := Open(t.Context(), servertest.Redis(t, nil).URL())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Close()
+	defer s.Close()
+	a, b := s.Cell("x"), s.Cell("x")
+	if _, err := a.Read(t.Context()); err == nil {
+		t.Error("there is a text already")
+	}
+	if err := a.Write(t.Context(), "one"); err != nil {
+		t.Error(err)
+	}
+	if text, err := b.Read(t.Context()); text != "one" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	if err := b.Remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := a.Read(t.Context()); err == nil {
+		t.Error("it is there still")
+	}
+	m, err := Open(t.Context(), "memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if m.Cell("x") != nil {
+		t.Error("memory has a cell")
+	}
 }
