@@ -1,0 +1,243 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// contention is what happened while goroutines wanted one key.
+type contention struct {
+	grants []int           // by goroutine
+	gaps   []time.Duration // from one who gives the key back to the next who has it
+}
+
+// crowd lets goroutines take one key in turns for d, each holding it for a
+// while.
+func crowd(ctx context.Context, l locker, waiters int, d time.Duration) (contention, error) {
+	c := contention{grants: make([]int, waiters)}
+	over, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	var released time.Time // under the lock that is measured
+	var wg sync.WaitGroup
+	errs := make(chan error, waiters)
+	for i := range waiters {
+		wg.Go(func() {
+			for over.Err() == nil {
+				err := l.lock(over, "contended", func() {
+					if !released.IsZero() {
+						c.gaps = append(c.gaps, time.Since(released))
+					}
+					c.grants[i]++
+					time.Sleep(hold)
+					released = time.Now()
+				})
+				if err != nil && over.Err() == nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	return c, <-errs
+}
+
+// total returns how often the key was granted.
+func (c *contention) total() (n int) {
+	for _, g := range c.grants {
+		n += g
+	}
+	return n
+}
+
+// redisContended measures everybody with 32 goroutines on one key, one after
+// the other, and tells of ours what figure says.
+func redisContended(waiters int, unit string, of func(contention) float64) func(context.Context, config) (figure, error) {
+	return func(ctx context.Context, c config) (figure, error) {
+		b, err := newRedisBench()
+		if err != nil {
+			return figure{}, err
+		}
+		defer b.end()
+		names := append([]string{ours}, redisPeers...)
+		got := make(map[string][]float64)
+		for round := range c.rounds + 1 {
+			for i := range names {
+				name := names[(i+round)%len(names)]
+				one, err := crowd(ctx, b.lockers[name], waiters, 2*c.round)
+				if err != nil {
+					return figure{}, fmt.Errorf("%s: %w", name, err)
+				}
+				if round > 0 { // the first one warms up
+					got[name] = append(got[name], of(one))
+				}
+			}
+			if ctx.Err() != nil {
+				return figure{}, errors.New("interrupted")
+			}
+		}
+		var all []string
+		for _, name := range redisPeers {
+			all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s %s", name, count(median(got[name])), unit)))
+		}
+		return figure{value: got[ours], unit: unit, detail: strings.Join(all, ", ")}, nil
+	}
+}
+
+// gap returns the median hand-over in milliseconds.
+func gap(c contention) float64 {
+	if len(c.gaps) == 0 {
+		return 0
+	}
+	slices.Sort(c.gaps)
+	return float64(c.gaps[len(c.gaps)/2].Microseconds()) / 1000
+}
+
+// evenness returns how often the luckiest was granted against the unluckiest.
+func evenness(c contention) float64 {
+	return float64(slices.Max(c.grants)) / float64(max(slices.Min(c.grants), 1))
+}
+
+// redisRoundTrips counts, at the server, the scripts that a contended cycle takes.
+func redisRoundTrips(ctx context.Context, c config) (figure, error) {
+	b, err := newRedisBench()
+	if err != nil {
+		return figure{}, err
+	}
+	defer b.end()
+	var f figure
+	for range min(c.rounds, 5) {
+		before, err := b.scripts()
+		if err != nil {
+			return f, err
+		}
+		one, err := crowd(ctx, b.lockers[ours], 32, 2*c.round)
+		if err != nil {
+			return f, err
+		}
+		after, err := b.scripts()
+		if err != nil {
+			return f, err
+		}
+		f.value = append(f.value, float64(after-before)/float64(one.total()))
+	}
+	f.detail = "scripts run by the server, 32 goroutines on one key"
+	return f, nil
+}
+
+// scripts returns how many scripts the server has run.
+func (b *redisBench) scripts() (int, error) {
+	answer, err := b.server.Do("INFO", "commandstats")
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	for line := range strings.Lines(answer.(string)) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_evalsha:calls="); ok {
+			digits, _, _ := strings.Cut(rest, ",")
+			return strconv.Atoi(digits)
+		}
+	}
+	return n, nil
+}
+
+// redisReplay counts the scripts of a first request and of a replay.
+func redisReplay(ctx context.Context, c config) (figure, error) {
+	b, err := newRedisBench()
+	if err != nil {
+		return figure{}, err
+	}
+	defer b.end()
+	var f figure
+	client := b.lockers[ours].(dibsLocker).client
+	var firsts, replays []string
+	for round := range c.rounds {
+		for again := range 2 {
+			before, err := b.scripts()
+			if err != nil {
+				return f, err
+			}
+			if _, err := dibs.Once(ctx, client, "request "+strconv.Itoa(round), nil,
+				func(context.Context) (string, error) { return "answer", nil }); err != nil {
+				return f, err
+			}
+			after, err := b.scripts()
+			if err != nil {
+				return f, err
+			}
+			if again == 1 {
+				f.value = append(f.value, float64(after-before))
+				replays = append(replays, strconv.Itoa(after-before))
+			} else {
+				firsts = append(firsts, strconv.Itoa(after-before))
+			}
+		}
+	}
+	f.detail = fmt.Sprintf("a first request %s", slices.Max(firsts))
+	return f, nil
+}
+
+// redisTail measures the slowest hundredth of 64 goroutines' claims and
+// settlements.
+func redisTail(ctx context.Context, c config) (figure, error) {
+	b, err := newRedisBench()
+	if err != nil {
+		return figure{}, err
+	}
+	defer b.end()
+	f := figure{unit: "ms"}
+	var other []float64
+	for round := range c.rounds + 1 {
+		for _, name := range []string{ours, redsyncName} {
+			p99, err := tail(ctx, b.lockers[name], 64, c.round)
+			if err != nil {
+				return f, fmt.Errorf("%s: %w", name, err)
+			}
+			switch {
+			case round == 0:
+			case name == ours:
+				f.value = append(f.value, p99)
+			default:
+				other = append(other, p99)
+			}
+		}
+	}
+	f.detail = fmt.Sprintf("redsync %s ms", count(median(other)))
+	return f, nil
+}
+
+func tail(ctx context.Context, l locker, goroutines int, d time.Duration) (float64, error) {
+	took := make([][]time.Duration, goroutines)
+	var wg sync.WaitGroup
+	errs := make(chan error, goroutines)
+	start := time.Now()
+	for g := range goroutines {
+		wg.Go(func() {
+			for i := 0; time.Since(start) < d; i++ {
+				began := time.Now()
+				if err := l.lock(ctx, fmt.Sprintf("goroutine %d, cycle %d", g, i), func() {}); err != nil {
+					errs <- err
+					return
+				}
+				took[g] = append(took[g], time.Since(began))
+			}
+		})
+	}
+	wg.Wait()
+	close(errs)
+	if err := <-errs; err != nil {
+		return 0, err
+	}
+	all := slices.Concat(took...)
+	slices.Sort(all)
+	return float64(all[len(all)*99/100].Microseconds()) / 1000, nil
+}

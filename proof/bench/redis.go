@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	redsyncpool "github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/redisstore"
+)
+
+// A locker takes a key, runs a section under it and gives it back: what is the
+// same for dibs and its peers. It waits for its turn.
+type locker interface {
+	lock(ctx context.Context, key string, section func()) error
+}
+
+// redisBench is a server and everybody who is measured on it.
+type redisBench struct {
+	server  *servertest.RedisServer
+	client  rueidis.Client // of dibs and the floor
+	lockers map[string]locker
+	scope   *servertest.Scope
+	close   []func()
+}
+
+const lockTTL = 10 * time.Second
+
+// The names of those who are measured.
+const (
+	ours        = "dibs"
+	floorName   = "raw floor"
+	redsyncName = "redsync"
+	bsmName     = "redislock"
+	rueidisName = "rueidislock"
+)
+
+var redisPeers = []string{redsyncName, bsmName, rueidisName}
+
+func newRedisBench() (b *redisBench, err error) {
+	b = &redisBench{scope: servertest.NewScope()}
+	defer func() {
+		if err != nil {
+			b.end()
+		}
+	}()
+	b.server = servertest.Redis(b.scope, nil)
+	if b.client, err = rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{b.server.Addr()}, DisableCache: true, ForceSingleClient: true,
+	}); err != nil {
+		return b, err
+	}
+	b.close = append(b.close, b.client.Close)
+	store, err := redisstore.New(b.client, nil)
+	if err != nil {
+		return b, err
+	}
+	client, err := dibs.New(store, &dibs.Options{TTL: lockTTL})
+	if err != nil {
+		return b, err
+	}
+	b.close = append(b.close, func() { _ = client.Close() }, func() { _ = store.Close() })
+
+	// go-redis gives each caller a connection: as many as there are callers,
+	// so that none waits for one.
+	pooled := redis.NewClient(&redis.Options{Addr: b.server.Addr(), PoolSize: 512, MinIdleConns: 64})
+	b.close = append(b.close, func() { _ = pooled.Close() })
+	others, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption: rueidis.ClientOption{InitAddress: []string{b.server.Addr()}, ForceSingleClient: true},
+		KeyMajority:  1, KeyValidity: lockTTL,
+	})
+	if err != nil {
+		return b, err
+	}
+	b.close = append(b.close, others.Close)
+	b.lockers = map[string]locker{
+		ours:        dibsLocker{client},
+		floorName:   floorLocker{b.client},
+		redsyncName: redsyncLocker{redsync.New(redsyncpool.NewPool(pooled))},
+		bsmName:     bsmLocker{redislock.New(pooled)},
+		rueidisName: rueidisLocker{others},
+	}
+	return b, nil
+}
+
+func (b *redisBench) end() {
+	for i := len(b.close) - 1; i >= 0; i-- {
+		b.close[i]()
+	}
+	b.scope.Close()
+}
+
+type dibsLocker struct{ client *dibs.Client }
+
+func (l dibsLocker) lock(ctx context.Context, key string, section func()) error {
+	lease, err := l.client.Acquire(ctx, key, nil)
+	if err != nil {
+		return err
+	}
+	section()
+	return lease.Release()
+}
+
+// floorLocker is the least that a lock on Redis can be: SET NX with a time to
+// live, and a delete that compares. It waits for nobody and guards against
+// nothing else.
+type floorLocker struct{ client rueidis.Client }
+
+var compareAndDelete = rueidis.NewLuaScript(
+	`if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end`)
+
+func (l floorLocker) lock(ctx context.Context, key string, section func()) error {
+	token := dibs.NewToken()
+	value := string(token[:])
+	if err := l.client.Do(ctx, l.client.B().Set().Key(key).Value(value).Nx().Px(lockTTL).Build()).Error(); err != nil {
+		return err
+	}
+	section()
+	return compareAndDelete.Exec(ctx, l.client, []string{key}, []string{value}).Error()
+}
+
+type redsyncLocker struct{ sync *redsync.Redsync }
+
+func (l redsyncLocker) lock(ctx context.Context, key string, section func()) error {
+	m := l.sync.NewMutex(key, redsync.WithExpiry(lockTTL), redsync.WithTries(1<<30))
+	if err := m.LockContext(ctx); err != nil {
+		return err
+	}
+	section()
+	_, err := m.UnlockContext(ctx)
+	return err
+}
+
+type bsmLocker struct{ client *redislock.Client }
+
+func (l bsmLocker) lock(ctx context.Context, key string, section func()) error {
+	// Its own example's way to wait.
+	held, err := l.client.Obtain(ctx, key, lockTTL, &redislock.Options{
+		RetryStrategy: redislock.LinearBackoff(10 * time.Millisecond),
+	})
+	if err != nil {
+		return err
+	}
+	section()
+	return held.Release(ctx)
+}
+
+type rueidisLocker struct{ locker rueidislock.Locker }
+
+func (l rueidisLocker) lock(ctx context.Context, key string, section func()) error {
+	_, cancel, err := l.locker.WithContext(ctx, key)
+	if err != nil {
+		return err
+	}
+	section()
+	cancel()
+	return nil
+}
+
+// lockRate lets goroutines take and release keys of their own for d, and
+// returns how often they did a second.
+func lockRate(ctx context.Context, l locker, goroutines int, d time.Duration) (float64, error) {
+	var n atomic.Int64
+	var failed atomic.Pointer[error]
+	var wg sync.WaitGroup
+	start := time.Now()
+	for g := range goroutines {
+		wg.Go(func() {
+			for i := 0; time.Since(start) < d && failed.Load() == nil; i++ {
+				if err := l.lock(ctx, fmt.Sprintf("goroutine %d, cycle %d", g, i), func() {}); err != nil {
+					failed.Store(&err)
+					return
+				}
+				n.Add(1)
+			}
+		})
+	}
+	wg.Wait()
+	if err := failed.Load(); err != nil {
+		return 0, *err
+	}
+	return float64(n.Load()) / time.Since(start).Seconds(), nil
+}
