@@ -110,7 +110,7 @@ func TestCancelledCall(t *testing.T) {
 	s := open(t, server.URLAt(w.Addr()), nil)
 	held, waits, free := lock("held"), lock("held", queued), lock("free")
 	mustGrant(t, s, held)
-	mustWait(t, s, lock("held", queued)) // so that it listens
+	mustListen(t, s, lock("held", queued))
 	w.DropReplies()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)

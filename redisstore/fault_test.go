@@ -308,18 +308,22 @@ func leftoverBut(t *testing.T, server *servertest.RedisServer, name string) []st
 func TestForeignRecordEndsNoTurn(t *testing.T) {
 	server := servertest.Redis(t, nil)
 	s := open(t, server.URL(), nil)
-	told := make(chan dibs.Answer, 1)
-	defer s.NotifyGrants(func(_ dibs.Token, a dibs.Answer) { told <- a })()
+	granted, woken := make(chan dibs.Token, 16), make(chan dibs.Token, 16)
+	defer s.NotifyGrants(func(token dibs.Token, a dibs.Answer) {
+		if a.State == dibs.Granted {
+			granted <- token
+		} else {
+			woken <- token
+		}
+	})()
 	first := lock("k", func(c *dibs.Claim) { c.TTL = 20 * time.Millisecond })
 	second := lock("k", queued)
 	mustGrant(t, s, first)
-	mustWait(t, s, second)
+	mustListen(t, s, second)
 	mustSettle(t, s, first, dibs.Release) // so that nothing was abandoned, and a grant can be told
-	if a := <-told; a.State != dibs.Granted {
-		t.Fatalf("the second was told %+v", a)
-	}
+	<-granted
 	third := lock("k", queued)
-	mustWait(t, s, third)
+	mustListen(t, s, third)
 	server.Must("SET", newName(s, first.Key, 'r'), "theirs")
 	// The second's lease of a turn runs out; the third's claim would be handed
 	// the key by whoever asks next, whose own claim fails.
@@ -330,8 +334,8 @@ func TestForeignRecordEndsNoTurn(t *testing.T) {
 			t.Fatalf("a claim beside a foreign record was answered %+v, %v", a, err)
 		}
 		select {
-		case <-told:
-			return true
+		case token := <-woken:
+			return token == third.Token
 		default:
 			return false
 		}

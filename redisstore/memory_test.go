@@ -83,7 +83,7 @@ func TestDeadPlacesAreSwept(t *testing.T) {
 		// A process of 20 that wait for a moment, and are gone.
 		gone := open(t, server.URL(), nil)
 		for range 20 {
-			mustWait(t, gone, lock("busy", queued, func(c *dibs.Claim) { c.Place = 50 * time.Millisecond }))
+			mustListen(t, gone, lock("busy", queued, func(c *dibs.Claim) { c.Place = 50 * time.Millisecond }))
 		}
 		gone.Close()
 		eventually(t, 10*time.Second, "the server has noticed", func() bool {
@@ -91,7 +91,7 @@ func TestDeadPlacesAreSwept(t *testing.T) {
 			return len(channels) <= 1
 		})
 		next := lock("busy", queued)
-		mustWait(t, s, next)
+		mustListen(t, s, next)
 		mustSettle(t, s, holder, dibs.Release)
 		mustGrant(t, s, next)
 		holder = next

@@ -148,6 +148,15 @@ func mustWait(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 	return a
 }
 
+// mustListen makes one claim, which has to get a place, and sees to it that its
+// process hears of its turn.
+func mustListen(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
+	t.Helper()
+	mustWait(t, s, c)
+	eventually(t, 10*time.Second, "the process is listened for", func() bool { return s.ears.channel(s.names.group(c.Key)) != "" })
+	return mustWait(t, s, c)
+}
+
 // mustSettle settles one claim, which has to work.
 func mustSettle(t testing.TB, s *Store, c dibs.Claim, outcome dibs.Outcome) {
 	t.Helper()

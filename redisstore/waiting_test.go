@@ -151,7 +151,7 @@ func endSubscriptions(t *testing.T, url string, masters []*servertest.RedisServe
 					return
 				}
 				served[i] = time.Now()
-				if err := lease.Release(); err != nil {
+				if err := lease.Release(); err != nil && !errors.Is(err, dibs.ErrStore) {
 					t.Error(err)
 				}
 			})
@@ -176,7 +176,8 @@ func endSubscriptions(t *testing.T, url string, masters []*servertest.RedisServe
 		for i, lease := range leases {
 			wait.Go(func() {
 				released[i] = time.Now()
-				if err := lease.Release(); err != nil {
+				// On a cluster the connection that ends may be the one of the call.
+				if err := lease.Release(); err != nil && !errors.Is(err, dibs.ErrStore) {
 					t.Error(err)
 				}
 			})
@@ -206,13 +207,13 @@ func TestDeadWaiters(t *testing.T) {
 	for range 2 {
 		gone := open(t, server.URL(), nil)
 		for range crowd {
-			mustWait(t, gone, lock(waitedFor, queued))
+			mustListen(t, gone, lock(waitedFor, queued))
 		}
 		closed = append(closed, gone)
 	}
 	eventually(t, 20*time.Second, "twenty wait", func() bool { return waitersOf(t, s, holder.Key) == 4*crowd })
 	alive := lock(waitedFor, queued)
-	if a := mustWait(t, s, alive); a.Ahead != 4*crowd {
+	if a := mustListen(t, s, alive); a.Ahead != 4*crowd {
 		t.Fatalf("%d are ahead, want %d", a.Ahead, 4*crowd)
 	}
 	for _, p := range killed {
