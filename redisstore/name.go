@@ -97,3 +97,26 @@ func (n *namer) sharded() string {
 	}
 	return "0"
 }
+
+// isFence reports whether a name is a fence's.
+func (n *namer) isFence(name string) bool {
+	rest, ok := strings.CutPrefix(name, n.prefix+":")
+	if ok && n.cluster {
+		ok = len(rest) > len("{000}:") && rest[0] == '{' && rest[4:6] == "}:"
+		rest = rest[min(len(rest), len("{000}:")):]
+	}
+	return ok && rest == "fence"
+}
+
+// isOurs reports whether a name is one of those that this package gives.
+func (n *namer) isOurs(name string) bool {
+	if n.isFence(name) || strings.HasPrefix(name, n.prefix+":cell:") {
+		return true
+	}
+	at := len(name) - 2
+	if at < 0 || name[at] != ':' || !strings.ContainsRune("sqwrp", rune(name[at+1])) {
+		return false
+	}
+	_, ok := n.parse(name)
+	return ok
+}

@@ -19,6 +19,7 @@ type Store struct {
 	options Options
 	names   namer
 	ears    *ears
+	clocks  clocks  // that Check saw
 	own     *dialer // of a client that Open made
 	closed  atomic.Bool
 }

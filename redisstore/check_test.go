@@ -1,0 +1,262 @@
+package redisstore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestCheck: what is wrong with a server's set-up is found, and nothing else.
+func TestCheck(t *testing.T) {
+	const dangerous, advice, unchecked = dibs.SeverityDangerous, dibs.SeverityAdvice, dibs.SeverityUnchecked
+	sound := servertest.RedisOptions{Persistence: servertest.AOF}
+	type found struct {
+		name     string
+		severity dibs.Severity
+		what     string
+	}
+	tests := []struct {
+		name string
+		url  func(*testing.T) string
+		want []found
+	}{
+		{"sound", func(t *testing.T) string { return servertest.Redis(t, &sound).URL() }, nil},
+		{"in use", func(t *testing.T) string {
+			url := servertest.Redis(t, &sound).URL()
+			work(t, open(t, url, nil))
+			return url
+		}, nil},
+		{"nothing kept", func(t *testing.T) string { return servertest.Redis(t, nil).URL() }, []found{
+			{"persistence", dangerous, "keeps nothing on disk"},
+		}},
+		{"snapshots", func(t *testing.T) string {
+			return servertest.Redis(t, &servertest.RedisOptions{Persistence: servertest.RDB}).URL()
+		}, []found{
+			{"persistence", advice, "now and then only"},
+		}},
+		{"log without sync", func(t *testing.T) string {
+			o := sound
+			o.Directives = []string{"appendfsync no"}
+			return servertest.Redis(t, &o).URL()
+		}, []found{{"persistence", advice, "appendfsync is no"}}},
+		{"eviction", func(t *testing.T) string {
+			o := sound
+			o.Policy, o.MaxMemory = "volatile-ttl", 64<<20
+			return servertest.Redis(t, &o).URL()
+		}, []found{{"eviction", dangerous, "volatile-ttl"}}},
+		{"eviction without a limit", func(t *testing.T) string {
+			o := sound
+			o.Policy = "allkeys-lru"
+			return servertest.Redis(t, &o).URL()
+		}, []found{{"eviction", advice, "allkeys-lru"}}},
+		{"nearly full", func(t *testing.T) string {
+			o := sound
+			o.MaxMemory = 64 << 20
+			s := servertest.Redis(t, &o)
+			s.Must("SETRANGE", "ballast", 60<<20, "x")
+			return s.URL()
+		}, []found{{"memory", advice, "% of maxmemory"}}},
+		{"replica", func(t *testing.T) string {
+			master := servertest.Redis(t, &sound)
+			o := sound
+			o.ReplicaOf = master
+			servertest.Redis(t, &o).AwaitReplica()
+			return master.URL()
+		}, []found{{"replication", advice, "nobody waits for them"}}},
+		{"replica that is waited for", func(t *testing.T) string {
+			master := servertest.Redis(t, &sound)
+			o := sound
+			o.ReplicaOf = master
+			servertest.Redis(t, &o).AwaitReplica()
+			return master.URL() + "?replicas=1"
+		}, nil},
+		{"replicas that are none", func(t *testing.T) string {
+			return servertest.Redis(t, &sound).URL() + "?replicas=2"
+		}, []found{{"replication", dangerous, "2 replicas have to acknowledge each grant, and there are 0"}}},
+		{"replicas required", func(t *testing.T) string {
+			o := sound
+			o.Directives = []string{"min-replicas-to-write 1"}
+			s := servertest.Redis(t, &o)
+			o = sound
+			o.ReplicaOf = s
+			servertest.Redis(t, &o).AwaitReplica()
+			return s.URL()
+		}, []found{{"replication", advice, "nobody waits"}}},
+		{"clock set back", func(t *testing.T) string {
+			s := servertest.Redis(t, &sound)
+			s.Must("SET", "dibs:fence", time.Now().Add(time.Hour).UnixMicro())
+			return s.URL()
+		}, []found{{"clock", dangerous, "1h0m0s ahead of the server's clock"}}},
+		{"prefix of another", func(t *testing.T) string {
+			s := servertest.Redis(t, &sound)
+			s.Must("SET", "dibs:session:1", "x")
+			s.Must("SET", "dibs:{000}:x y:t", "x")
+			s.Must("SET", "dibsy", "x") // not the prefix
+			return s.URL()
+		}, []found{{"prefix", advice, "2 names begin with dibs:"}}},
+		{"no right to subscribe", func(t *testing.T) string {
+			o := sound
+			o.Users = []string{"app on >secret ~dibs:* &dibs:* +@all -subscribe"}
+			return strings.Replace(servertest.Redis(t, &o).URL(), "://", "://app:secret@", 1)
+		}, []found{{"wake-ups", advice, "NOPERM"}}},
+		{"no right to look", func(t *testing.T) string {
+			o := sound
+			o.Users = []string{"app on >secret ~dibs:* &dibs:* +@all -info -config"}
+			return strings.Replace(servertest.Redis(t, &o).URL(), "://", "://app:secret@", 1)
+		}, []found{
+			{"eviction", unchecked, "not known"}, {"persistence", unchecked, "not known"}, {"replication", unchecked, "not known"},
+		}},
+		// As managed servers are.
+		{"no configuration", func(t *testing.T) string {
+			o := servertest.RedisOptions{Policy: "volatile-lru", MaxMemory: 64 << 20, Directives: []string{`rename-command CONFIG ""`}}
+			return servertest.Redis(t, &o).URL()
+		}, []found{{"eviction", dangerous, "volatile-lru"}, {"persistence", advice, "at best only the latest"}}},
+		{"sentinels", func(t *testing.T) string { return sharedSentinels().URL() }, []found{
+			{"persistence", dangerous, "keeps nothing"}, {"replication", advice, "nobody waits"},
+		}},
+		{"cluster", func(t *testing.T) string {
+			o := sound
+			o.Directives = []string{"cluster-allow-reads-when-down yes"}
+			c := servertest.RedisCluster(t, &servertest.ClusterOptions{Replicas: -1, Redis: &o})
+			c.Nodes()[1].Must("CONFIG", "SET", "maxmemory-policy", "allkeys-random", "maxmemory", "100mb")
+			c.MasterOf("dibs:{abc}:fence").Must("SET", "dibs:{abc}:fence", time.Now().Add(time.Hour).UnixMicro())
+			work(t, open(t, c.URL(), nil))
+			return c.URL()
+		}, []found{
+			{"clock", dangerous, "ahead"}, {"eviction", dangerous, "allkeys-random"}, {"partition", advice, "cluster-allow-reads-when-down is yes"},
+		}},
+		{"replicas of a cluster", func(t *testing.T) string { return sharedCluster().URL() }, []found{
+			{"persistence", dangerous, "keeps nothing"}, {"replication", advice, "nobody waits"},
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			url := test.url(t)
+			if !strings.Contains(url, "?") && strings.Contains(test.name, "of a cluster") {
+				url += "?prefix=" + ownPrefix()
+			}
+			s := open(t, url, nil)
+			for range 2 { // the second look has the first to compare with
+				got, err := s.Check(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !slices.EqualFunc(got, test.want, func(f dibs.Finding, w found) bool {
+					return f.Name == w.name && f.Severity == w.severity && strings.Contains(f.What, w.what) && f.Cure != ""
+				}) {
+					t.Errorf("found\n%s\nwant %v", list(got), test.want)
+				}
+			}
+		})
+	}
+}
+
+func list(all []dibs.Finding) string {
+	var b strings.Builder
+	for _, f := range all {
+		fmt.Fprintf(&b, "  %s, %s: %s %s\n", f.Name, f.Severity, f.What, f.Cure)
+	}
+	return b.String()
+}
+
+// TestCheckWhere: of several servers, it is said which ones are meant.
+func TestCheckWhere(t *testing.T) {
+	c := servertest.RedisCluster(t, &servertest.ClusterOptions{Replicas: -1, Redis: &servertest.RedisOptions{Persistence: servertest.AOF}})
+	odd := c.Nodes()[2]
+	odd.Must("CONFIG", "SET", "maxmemory-policy", "allkeys-random", "maxmemory", "100mb")
+	got, err := open(t, c.URL(), nil).Check(t.Context())
+	if err != nil || len(got) != 1 || !strings.HasSuffix(got[0].What, "(at "+odd.Addr()+")") {
+		t.Errorf("found\n%s, %v", list(got), err)
+	}
+}
+
+// TestCheckClocks: a clock that was set between two looks is noticed, in either
+// direction, and so are two that are apart; one that is a little off is not.
+func TestCheckClocks(t *testing.T) {
+	s := open(t, servertest.Redis(t, &servertest.RedisOptions{Persistence: servertest.AOF}).URL(), nil)
+	look := func(since time.Duration, step time.Duration) string {
+		t.Helper()
+		if _, err := s.Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		// Before, and as if the clock had shown something else then.
+		for addr, last := range s.clocks.last {
+			last.at, last.shows = last.at.Add(-since), last.shows.Add(-since-step)
+			s.clocks.last[addr] = last
+		}
+		got, err := s.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list(got)
+	}
+	tests := []struct {
+		since, step time.Duration
+		want        string
+	}{
+		{time.Minute, 0, ""},
+		{time.Minute, 100 * time.Millisecond, ""},
+		{24 * time.Hour, 20 * time.Second, ""}, // as oscillators do
+		{time.Minute, time.Hour, "clock, dangerous: In the last 1m0s the server's clock was set 1h0m0s ahead"},
+		{time.Minute, -2 * time.Second, "2s back"},
+		{24 * time.Hour, -time.Hour, "1h0m0s back"},
+	}
+	for _, test := range tests {
+		got := look(test.since, test.step)
+		if test.want == "" && got != "" || !strings.Contains(strings.ReplaceAll(got, ".001s", "s"), test.want) {
+			t.Errorf("after %v, set by %v: found\n%s, want %q", test.since, test.step, got, test.want)
+		}
+	}
+	now := time.Now()
+	a := &server{addr: "a", clock: sighting{at: now, shows: now}}
+	b := &server{addr: "b", clock: sighting{at: now.Add(time.Second), shows: now.Add(time.Second + 100*time.Millisecond)}}
+	d := &server{addr: "d", clock: sighting{at: now, shows: now.Add(-3 * time.Second), vague: time.Millisecond}}
+	for _, test := range []struct {
+		servers []*server
+		want    string
+	}{
+		{[]*server{a}, ""},
+		{[]*server{a, b}, ""},
+		{[]*server{a, d, b}, "The clocks of d and b are 3.099s apart"},
+	} {
+		c := &checkup{where: map[dibs.Finding][]string{}}
+		checkApart(c, test.servers)
+		if got := list(c.findings()); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
+			t.Errorf("found %q, want %q", got, test.want)
+		}
+	}
+}
+
+// TestCheckVersion: a server that is too old is told from one that is not.
+func TestCheckVersion(t *testing.T) {
+	for version, want := range map[string]bool{"6.0.16": true, "6.2.0": false, "7.4.1": false, "10.0.0": false, "8.1.0-rc1": false, "": false} {
+		c := &checkup{where: map[dibs.Finding][]string{}}
+		s := &Store{}
+		s.checkVersion(c, &server{hello: map[string]string{"version": version, "mode": "standalone"}})
+		if got := c.findings(); (len(got) == 1) != want {
+			t.Errorf("%s: found\n%s", version, list(got))
+		}
+	}
+	c := &checkup{where: map[dibs.Finding][]string{}}
+	s := &Store{names: namer{cluster: true}}
+	s.checkVersion(c, &server{hello: map[string]string{"version": "6.2.14", "mode": "cluster"}})
+	(&Store{}).checkVersion(c, &server{hello: map[string]string{"version": "7.0.0", "mode": "cluster"}})
+	if got := c.findings(); len(got) != 2 {
+		t.Errorf("found\n%s", list(got))
+	}
+}
+
+// TestCheckUnreachable: a server that does not answer is an error, not a finding.
+func TestCheckUnreachable(t *testing.T) {
+	server := servertest.Redis(t, nil)
+	s := open(t, server.URL(), nil)
+	server.Kill()
+	if got, err := s.Check(t.Context()); err == nil || got != nil {
+		t.Errorf("found\n%s, %v", list(got), err)
+	}
+}

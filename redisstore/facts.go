@@ -1,0 +1,113 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// server is what one server says of itself. What it may not say is missing.
+type server struct {
+	addr   string
+	client rueidis.Client
+
+	hello  map[string]string // HELLO
+	info   map[string]string // INFO
+	config map[string]string // CONFIG GET of the parameters
+	clock  sighting
+}
+
+// sighting is what a clock showed.
+type sighting struct {
+	at    time.Time     // here, with the monotonic clock
+	shows time.Time     // there
+	vague time.Duration // how far off it may be, because asking takes time
+}
+
+// parameters of the configuration that matter. A server that does not have one
+// says nothing of it.
+var configured = []string{
+	"maxmemory", "maxmemory-policy", "appendonly", "appendfsync", "save",
+	"min-replicas-to-write", "cluster-allow-reads-when-down",
+}
+
+// servers asks all servers about themselves, side by side. The error is that of
+// a server that does not answer at all.
+func (s *Store) servers(ctx context.Context) ([]*server, error) {
+	nodes := s.client.Nodes()
+	all := make([]*server, len(nodes))
+	errs := make([]error, len(nodes))
+	var asked sync.WaitGroup
+	for i, addr := range slices.Sorted(maps.Keys(nodes)) {
+		all[i] = &server{addr: addr, client: nodes[addr]}
+		asked.Go(func() { errs[i] = all[i].ask(ctx) })
+	}
+	asked.Wait()
+	return all, errors.Join(errs...)
+}
+
+func (v *server) ask(ctx context.Context) error {
+	b := v.client.B
+	start := time.Now()
+	clock, err := v.client.Do(ctx, b().Time().Build()).AsIntSlice()
+	if err != nil || len(clock) != 2 {
+		return explain(err)
+	}
+	took := time.Since(start)
+	v.clock = sighting{at: start.Add(took / 2), shows: time.UnixMicro(clock[0]*1e6 + clock[1]), vague: took / 2}
+
+	v.hello, v.info, v.config = map[string]string{}, map[string]string{}, map[string]string{}
+	hello, err := v.client.Do(ctx, b().Arbitrary("HELLO").Build()).AsMap()
+	if err != nil {
+		return explain(err)
+	}
+	for name, m := range hello {
+		if text, err := m.ToString(); err == nil {
+			v.hello[name] = text
+		}
+	}
+	// What a user may not ask, or a managed server does not tell, stays unknown.
+	if info, err := v.client.Do(ctx, b().Info().Build()).ToString(); err == nil {
+		for line := range strings.Lines(info) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+				v.info[name] = value
+			}
+		}
+	}
+	for _, name := range configured {
+		got, err := v.client.Do(ctx, b().ConfigGet().Parameter(name).Build()).AsStrMap()
+		if value, ok := got[name]; ok && err == nil {
+			v.config[name] = value
+		}
+	}
+	return ctx.Err()
+}
+
+// says returns the first that is known: a parameter of the configuration, or
+// what INFO calls it.
+func (v *server) says(parameter, info string) (value string, known bool) {
+	if value, known = v.config[parameter]; !known && info != "" {
+		value, known = v.info[info]
+	}
+	return value, known
+}
+
+// number is says for numbers.
+func (v *server) number(parameter, info string) (n int64, known bool) {
+	text, known := v.says(parameter, info)
+	if !known {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil
+}
+
+// master reports whether the server takes writes, as far as it says.
+func (v *server) master() bool { return v.hello["role"] != "replica" && v.hello["role"] != "slave" }
