@@ -20,8 +20,8 @@ type contention struct {
 }
 
 // crowd lets goroutines take one key in turns for d, each holding it for a
-// while.
-func crowd(ctx context.Context, l locker, waiters int, d time.Duration) (contention, error) {
+// while. The key is new: a peer may leave one held that was waited for in vain.
+func crowd(ctx context.Context, l locker, key string, waiters int, d time.Duration) (contention, error) {
 	c := contention{grants: make([]int, waiters)}
 	over, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -31,7 +31,7 @@ func crowd(ctx context.Context, l locker, waiters int, d time.Duration) (content
 	for i := range waiters {
 		wg.Go(func() {
 			for over.Err() == nil {
-				err := l.lock(over, "contended", func() {
+				err := l.lock(over, key, func() {
 					if !released.IsZero() {
 						c.gaps = append(c.gaps, time.Since(released))
 					}
@@ -73,7 +73,7 @@ func redisContended(waiters int, unit string, of func(contention) float64) func(
 		for round := range c.rounds + 1 {
 			for i := range names {
 				name := names[(i+round)%len(names)]
-				one, err := crowd(ctx, b.lockers[name], waiters, 2*c.round)
+				one, err := crowd(ctx, b.lockers[name], fmt.Sprint(name, round), waiters, 2*c.round)
 				if err != nil {
 					return figure{}, fmt.Errorf("%s: %w", name, err)
 				}
@@ -120,7 +120,7 @@ func redisRoundTrips(ctx context.Context, c config) (figure, error) {
 		if err != nil {
 			return f, err
 		}
-		one, err := crowd(ctx, b.lockers[ours], 32, 2*c.round)
+		one, err := crowd(ctx, b.lockers[ours], "contended", 32, 2*c.round)
 		if err != nil {
 			return f, err
 		}
