@@ -54,5 +54,8 @@ func TestConformance(t *testing.T) {
 				},
 			}
 		},
+		Lacks: map[storetest.Feature]string{
+			storetest.GrantNotifier: "the file's readers are only told that something has changed, and asking reads it anyway",
+		},
 	})
 }

@@ -80,13 +80,15 @@ const (
 	Inspector Feature = "inspector" // dibs.Inspector
 	Notifier  Feature = "notifier"  // dibs.Notifier
 	Pruner    Feature = "pruner"    // dibs.Pruner
+
+	GrantNotifier Feature = "grant notifier" // dibs.GrantNotifier
 )
 
 // days is the feature of having days to spare. It follows from Virtual and is
 // not a matter for Lacks.
 const days Feature = "virtual time"
 
-var features = []Feature{Processes, Skew, Restart, Wipe, Inspector, Notifier, Pruner}
+var features = []Feature{Processes, Skew, Restart, Wipe, Inspector, Notifier, Pruner, GrantNotifier}
 
 // lacks returns why the harness cannot check what needs f, or "".
 func (h *Harness) lacks(f Feature) string {
@@ -135,6 +137,7 @@ func (h *Harness) declare(t testing.TB, b *Backend, s dibs.Store) {
 	_, inspector := s.(dibs.Inspector)
 	_, notifier := s.(dibs.Notifier)
 	_, pruner := s.(dibs.Pruner)
+	_, tells := s.(dibs.GrantNotifier)
 	has := map[Feature]bool{
 		Skew:      b.OpenSkewed != nil,
 		Restart:   b.Restart != nil,
@@ -142,6 +145,8 @@ func (h *Harness) declare(t testing.TB, b *Backend, s dibs.Store) {
 		Inspector: inspector,
 		Notifier:  notifier,
 		Pruner:    pruner,
+
+		GrantNotifier: tells,
 	}
 	for _, f := range features {
 		there, readable := has[f]

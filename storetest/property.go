@@ -33,6 +33,7 @@ func Properties() []Property {
 		batchProperties,
 		lookProperties,
 		notifyProperties,
+		grantProperties,
 		pruneProperties,
 		inspectProperties,
 		raceProperties,

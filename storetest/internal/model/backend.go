@@ -14,6 +14,7 @@ type Backend struct {
 
 	mu   sync.Mutex
 	last uint64 // highest fence given out
+	said uint64 // highest fence that a claim was answered with
 	seq  int    // of the last place given out
 	keys map[dibs.Key]*state
 }
@@ -26,7 +27,7 @@ func New(bug Bug) *Backend {
 // Open returns a store on the data, in a process whose clock is off by skew.
 // A correct store never looks at that clock.
 func (b *Backend) Open(skew time.Duration) *Store {
-	return &Store{b: b, skew: skew, wakes: map[int]func(dibs.Token){}}
+	return &Store{b: b, skew: skew, listeners: map[int]listener{}}
 }
 
 // Wipe loses all data.
@@ -34,7 +35,7 @@ func (b *Backend) Wipe() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.keys = map[dibs.Key]*state{}
-	b.last = 0
+	b.last, b.said = 0, 0
 }
 
 // Restart stops the backend and starts it again with the data it had.
@@ -52,6 +53,23 @@ func (b *Backend) nextFence(now time.Time) uint64 {
 		b.last = max(b.last+1, uint64(now.UnixMicro()))
 	}
 	return b.last
+}
+
+// highest returns a fence that no grant before now is above, also none that was
+// given out before the data was lost.
+func (b *Backend) highest(now time.Time) uint64 {
+	past := uint64(now.UnixMicro()) - 1
+	switch b.bug {
+	case HeldWithoutFence:
+		return 0
+	case HeldFenceOfClaims:
+		return max(b.said, past-uint64(time.Hour.Microseconds()))
+	case HeldFenceFromCount:
+		return b.last
+	case HeldFenceAhead:
+		return max(b.last, past) + uint64(time.Hour.Microseconds())
+	}
+	return max(b.last, past)
 }
 
 // state returns what is known of a key, as of now.

@@ -156,6 +156,41 @@ const (
 	AnsweredPlaceStands Bug = "a redeemer that a record answers leaves its place standing"
 	// A place that is not granted needs no word.
 	ReservedNotWoken Bug = "nobody tells a reserved place that its turn has come"
+	// The message has a counter of its own.
+	ToldFenceOther Bug = "a told grant has another fence than its lease"
+	// The lease that is made for a waiter is the one that it asked for.
+	ToldForEver Bug = "a told grant lasts as long as was asked for"
+	// The turn is counted from when the key was freed, and the message waits.
+	ToldBriefly Bug = "a told grant runs out before its turn is over"
+	// Nobody had confirmed it, so it is treated as an offer.
+	ToldLapseForgotten Bug = "a told grant that runs out was not abandoned"
+	// A message without a lease behind it.
+	ToldOnly Bug = "a grant is told and not made"
+	// The waiter is told, and is still on offer in the database.
+	ToldWithoutLease Bug = "a told grant has to be confirmed"
+	// The row is made without the waiter's columns.
+	ToldWithoutFingerprint Bug = "a told grant has no fingerprint"
+	// The channel is the key's and not the process's.
+	ToldToAll Bug = "a grant is told to all who wait"
+	// Any process can take a grant.
+	ToldToAnybody Bug = "what listens for wake-ups is granted as if it listened for grants"
+	// The message has no flag for it.
+	AtMostOnceTold Bug = "a grant is told to one that must not run twice"
+	// The message has no room for the attempt and the progress.
+	HeirTold Bug = "who comes after an abandoned lease is told a first attempt"
+	// A reserved place is told as any other.
+	ReservedTold Bug = "a reserved place is told a grant"
+	// The subscription is kept.
+	StoppedIsTold Bug = "a grant is told after the listener stopped"
+	// Held has no fence.
+	HeldWithoutFence Bug = "a held answer has no fence"
+	// The fence of the answers, and not of the grants.
+	HeldFenceOfClaims Bug = "a held answer's fence leaves out what was told"
+	// The mark is read from the data that was lost.
+	HeldFenceFromCount Bug = "a held answer's fence falls when the data is lost"
+	// The next fence, and some to spare.
+	HeldFenceAhead Bug = "a held answer's fence is above the next grant's"
+
 	// Undo is Abandon.
 	UndoAbandons Bug = "an undone lease counts as abandoned"
 	// Undo is Release.
@@ -180,4 +215,7 @@ var Bugs = []Bug{
 	RedeemTwice, PlaceLost, PlaceReturnsLast, PlaceKeepsItsEnd, ReleaseLeavesPlace, TakenPlaceBlocks,
 	TakenPlaceJoins, TakenPlaceEnds, AnsweredPlaceStands, ReservedNotWoken,
 	UndoAbandons, UndoCleans, UndoForgetsProgress,
+	ToldFenceOther, ToldForEver, ToldBriefly, ToldLapseForgotten, ToldOnly, ToldWithoutLease,
+	ToldWithoutFingerprint, ToldToAll, ToldToAnybody, AtMostOnceTold, HeirTold, ReservedTold,
+	StoppedIsTold, HeldWithoutFence, HeldFenceOfClaims, HeldFenceFromCount, HeldFenceAhead,
 }

@@ -153,27 +153,3 @@ func (st *state) write(x dibs.Settlement, asked dibs.Fingerprint, now time.Time)
 func (st *state) remove(t dibs.Token) {
 	st.holders = slices.DeleteFunc(st.holders, func(l lease) bool { return l.token == t })
 }
-
-// Notify implements dibs.Notifier.
-func (s *Store) Notify(wake func(dibs.Token)) (stop func()) {
-	s.b.mu.Lock()
-	defer s.b.mu.Unlock()
-	s.named++
-	name := s.named
-	s.wakes[name] = wake
-	return func() {
-		s.b.mu.Lock()
-		defer s.b.mu.Unlock()
-		delete(s.wakes, name)
-	}
-}
-
-// wake tells the process that its waiter should ask again.
-func (s *Store) wake(t dibs.Token) {
-	if s.b.bug == NoWakeUp {
-		return
-	}
-	for _, wake := range s.wakes {
-		wake(t)
-	}
-}

@@ -36,6 +36,7 @@ type lease struct {
 	progress   []byte // saved by this holder
 	inherited  []byte // saved by the one that abandoned the key before
 	offered    bool   // to a waiter that has yet to confirm
+	silent     bool   // told to a waiter of whom nothing was heard since
 	from       *place // the reserved place that it has taken
 	told       *lease // what was abandoned before, which it took up
 }
@@ -94,7 +95,7 @@ func (s *state) advance(now time.Time) {
 			i -= len(s.holders)
 			s.drop(i)
 		}
-		s.handOver(at)
+		s.serve(at, false)
 	}
 	switch {
 	case s.gone == nil:
@@ -151,6 +152,7 @@ func (s *state) runOut(i int, at time.Time) {
 	switch {
 	case l.offered && s.b.bug != OfferAbandons:
 		// Its turn is over. Nobody did anything, so nothing was abandoned.
+	case l.silent && s.b.bug == ToldLapseForgotten:
 	case s.b.bug == AbandonedUnreported:
 	default:
 		s.abandoned++
@@ -236,13 +238,21 @@ func (s *state) clean() {
 	s.unknown = false
 }
 
-// handOver grants the key to the places at the head of the queue, as far as
-// there are permits. A reserved place stops it.
-func (s *state) handOver(now time.Time) {
+// handOver grants the key to the places at the head of the queue.
+func (s *state) handOver(now time.Time) { s.serve(now, true) }
+
+// serve grants the key to the places at the head of the queue, as far as there
+// are permits. A reserved place stops it. What is worked out to have happened
+// before this moment is offered and not told: it would be told late.
+func (s *state) serve(now time.Time, live bool) {
 	for !s.unknown && len(s.queue) > 0 && len(s.holders) < s.permits {
 		next := s.queue[0]
 		if next.reserved() && s.b.bug != ReservedGranted && s.b.bug != ReservedIgnored {
-			if s.b.bug != ReservedNotWoken {
+			switch s.b.bug {
+			case ReservedNotWoken:
+			case ReservedTold:
+				next.store.tell(next.claim.Token, dibs.Answer{State: dibs.Granted, Fence: s.b.nextFence(now), Attempt: 1})
+			default:
 				next.wake() // once would do
 			}
 			return
@@ -264,7 +274,12 @@ func (s *state) handOver(now time.Time) {
 		if s.b.bug == WaiterForgotten {
 			return
 		}
+		tells := live && s.tells(next)
 		l := s.grant(next.claim, now)
+		if tells {
+			s.tell(l, next, now)
+			continue
+		}
 		l.offered = true
 		l.ends = s.until(now.Add(dibs.Turn))
 		next.store.wake(l.token)

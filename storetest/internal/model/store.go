@@ -17,15 +17,16 @@ type Store struct {
 	b     *Backend
 	skew  time.Duration
 	broke atomic.Bool
-	wakes map[int]func(dibs.Token)
-	named int
+
+	listeners map[int]listener // by the number that it was given
+	listened  int
 }
 
 var (
-	_ dibs.Store     = (*Store)(nil)
-	_ dibs.Inspector = (*Store)(nil)
-	_ dibs.Notifier  = (*Store)(nil)
-	_ dibs.Pruner    = (*Store)(nil)
+	_ dibs.Store         = (*Store)(nil)
+	_ dibs.Inspector     = (*Store)(nil)
+	_ dibs.GrantNotifier = (*Store)(nil)
+	_ dibs.Pruner        = (*Store)(nil)
 )
 
 // Break makes every later call of Claim fail as a whole, as when the backend
@@ -64,7 +65,14 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 			continue
 		}
 		seen[c.Key] = i
-		answers[i] = s.claim(c)
+		a := s.claim(c)
+		switch a.State {
+		case dibs.Granted:
+			s.b.said = max(s.b.said, a.Fence)
+		case dibs.Held:
+			a.Fence = s.b.highest(s.now())
+		}
+		answers[i] = a
 	}
 	if s.b.bug == BatchSorted {
 		shuffle(claims, answers)
@@ -151,6 +159,7 @@ func (s *Store) again(st *state, l *lease, c dibs.Claim, now time.Time) dibs.Ans
 		l.ends = st.until(now.Add(s.b.lasting(c.TTL)))
 	}
 	l.asked, l.owner, l.atMostOnce = c.Fingerprint, c.Owner, c.AtMostOnce
+	l.silent = false
 	if l.offered {
 		l.offered = false
 		st.takeUp(l)
@@ -358,6 +367,7 @@ func (s *Store) renew(r dibs.Renewal) error {
 	if ends := now.Add(s.b.lasting(r.TTL)); s.b.bug != RenewOnlyExtends || ends.After(l.ends) {
 		l.ends = st.until(ends)
 	}
+	l.silent = false
 	if r.Progress != nil {
 		l.progress = s.b.copy(r.Progress)
 	}

@@ -1,0 +1,104 @@
+package model
+
+import (
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// listener is one that wants to know.
+type listener struct {
+	wake  func(dibs.Token, dibs.Answer)
+	takes bool // a grant, and not only the word to ask again
+}
+
+// Notify implements dibs.Notifier.
+func (s *Store) Notify(wake func(dibs.Token)) (stop func()) {
+	return s.listen(listener{wake: func(t dibs.Token, _ dibs.Answer) { wake(t) }})
+}
+
+// NotifyGrants implements dibs.GrantNotifier.
+func (s *Store) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	return s.listen(listener{wake: wake, takes: true})
+}
+
+func (s *Store) listen(l listener) (stop func()) {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	s.listened++
+	number := s.listened
+	s.listeners[number] = l
+	return func() {
+		s.b.mu.Lock()
+		defer s.b.mu.Unlock()
+		if s.b.bug != StoppedIsTold {
+			delete(s.listeners, number)
+		}
+	}
+}
+
+// wake tells the process that its waiter should ask again.
+func (s *Store) wake(t dibs.Token) { s.tell(t, dibs.Answer{}) }
+
+// tell tells the process what its waiter was granted, or that it should ask.
+func (s *Store) tell(t dibs.Token, a dibs.Answer) {
+	if s.b.bug == NoWakeUp {
+		return
+	}
+	for _, l := range s.listeners {
+		l.wake(t, a)
+	}
+}
+
+// hearsGrants reports whether the process can be told a grant.
+func (s *Store) hearsGrants() bool {
+	for _, l := range s.listeners {
+		if l.takes {
+			return true
+		}
+	}
+	return s.b.bug == ToldToAnybody
+}
+
+// tells reports whether the next in the queue is told its grant as it is made. Who
+// has to hear of what was abandoned before is not, nor what must not be left
+// unknown because nobody heard.
+func (s *state) tells(next *place) bool {
+	switch {
+	case !next.store.hearsGrants():
+		return false
+	case next.claim.AtMostOnce:
+		return s.b.bug == AtMostOnceTold
+	case s.gone != nil:
+		return s.b.bug == HeirTold
+	}
+	return true
+}
+
+// tell makes the grant one that lasts a Turn from now on, and passes it on.
+func (s *state) tell(l *lease, next *place, now time.Time) {
+	l.silent = true
+	l.ends = s.until(now.Add(dibs.Turn))
+	a := granted(l)
+	switch s.b.bug {
+	case ToldFenceOther:
+		a.Fence++
+	case ToldForEver:
+		l.ends = s.until(now.Add(next.claim.TTL))
+	case ToldBriefly:
+		l.ends = s.until(now.Add(dibs.Turn / 2))
+	case ToldWithoutFingerprint:
+		l.asked = dibs.Fingerprint{}
+	case HeirTold:
+		a.Attempt, a.Progress = 1, nil
+	case ToldToAll:
+		for _, p := range s.queue {
+			p.store.tell(p.claim.Token, a)
+		}
+	case ToldOnly:
+		s.remove(next.claim.Token)
+	case ToldWithoutLease:
+		l.offered = true
+	}
+	next.store.tell(next.claim.Token, a)
+}
