@@ -251,7 +251,9 @@ func (s *Store) Notify(wake func(dibs.Token)) (stop func()) {
 	return s.ears.add(&listener{func(t dibs.Token, _ dibs.Answer) { wake(t) }}, false)
 }
 
-// NotifyGrants implements dibs.GrantNotifier.
+// NotifyGrants implements dibs.GrantNotifier. Where replicas have to have a grant
+// before it counts, none is told: whoever is woken asks, and the answer waits for
+// them.
 func (s *Store) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return s.ears.add(&listener{wake}, true)
+	return s.ears.add(&listener{wake}, s.options.Replicas == 0)
 }

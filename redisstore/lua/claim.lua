@@ -12,7 +12,7 @@
 -- Each is answered by the fence when it is the first attempt and is granted, and
 -- otherwise by an array that begins with its state (dibs.State):
 --   granted   1, fence, number, progress or nil
---   held      2, left, ahead, queued, highest fence so far
+--   held      2, left, ahead, queued, a fence that no grant so far is above
 --   free      3
 --   done      4, data, age, left
 --   mismatch  5
@@ -54,6 +54,12 @@ end
 
 --@key.lua
 
+-- past returns a fence that no grant before now is above, also none that was lost
+-- with the data.
+local function past()
+  return max(given, now - 1)
+end
+
 -- granted answers a holder.
 local function granted(k, h)
   if h[INHERITS] == 1 then
@@ -91,12 +97,12 @@ local function waits(k, p)
     end
   end
   ends = ends or p and p[P_ENDS] or now
-  return { HELD, max(ends - now, 0), ahead, p and 1 or 0, given }
+  return { HELD, max(ends - now, 0), ahead, p and 1 or 0, past() }
 end
 
 -- behind answers one from a place that a lease has taken.
 local function behind(k, h)
-  return { HELD, h[ENDS] - now, before(k, h[PLACE]), 1, given }
+  return { HELD, h[ENDS] - now, before(k, h[PLACE]), 1, past() }
 end
 
 -- refuses answers what is not for want of its turn.
@@ -208,7 +214,7 @@ end
 -- again answers a token that holds the key.
 local function again(k, h, c)
   if c.mode == RESERVE then -- whoever holds the key has no use for a place
-    return { HELD, h[ENDS] - now, 0, 0, given }
+    return { HELD, h[ENDS] - now, 0, 0, past() }
   end
   h[ENDS], k.changed = now + c.ttl, true
   return granted(k, h)

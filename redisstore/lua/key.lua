@@ -184,6 +184,15 @@ local function sweep(k)
   end
 end
 
+-- clashes reports whether a holder does something else.
+local function clashes(st, print)
+  if print == '' then return false end
+  for _, h in ipairs(st[HOLDERS]) do
+    if differs(h[PRINT], print) then return true end
+  end
+  return false
+end
+
 -- serve offers the key to those in front, and returns whether somebody took it,
 -- and whether somebody was parked.
 local function serve(k)
@@ -204,8 +213,9 @@ local function serve(k)
       ask(p, token) -- and is told of the mismatch
     else
       -- A grant that is told is a lease from now on: its holder may begin
-      -- without asking. What was abandoned takes an answer to tell.
-      local told = p[P_TELLS] == 1 and p[P_CHANNEL] ~= '' and not st[LOST]
+      -- without asking. What was abandoned takes an answer to tell, and so does that
+      -- another holder does something else.
+      local told = p[P_TELLS] == 1 and p[P_CHANNEL] ~= '' and not st[LOST] and not clashes(st, p[P_PRINT])
       local fence, heard = max(given + 1, now), 1
       if p[P_CHANNEL] ~= '' then
         local message = token
