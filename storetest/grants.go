@@ -22,6 +22,7 @@ var grantProperties = []Property{
 				"undo":    p.undo,
 			} {
 				k, a, b, c := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				heard.ready(k)
 				last := t.granted("the holder", p.try(k, a), 1)
 				last = max(last, t.waitsAt("the first waiter", q.queue(k, b), 0))
 				last = max(last, t.waitsAt("the second waiter", q.queue(k, c), 1))
@@ -50,6 +51,7 @@ var grantProperties = []Property{
 			p := t.process()
 			heard := p.listenGrants()
 			k, a, ws := key("k"), dibs.NewToken(), tokens(3)
+			heard.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			for i, w := range ws {
 				t.waits("waiter "+itoa(i), p.queue(k, w), i)
@@ -75,6 +77,7 @@ var grantProperties = []Property{
 			// hold makes b the holder of a key by a told grant alone.
 			hold := func(name string) (k dibs.Key, b dibs.Token) {
 				k, a, b := key(name), dibs.NewToken(), dibs.NewToken()
+				heard.ready(k)
 				last := t.granted("the holder", p.try(k, a, asked("this")), 1)
 				t.waits("the waiter", q.queue(k, b, asked("this"), answerable), 0)
 				t.ok("release", p.release(k, a))
@@ -126,6 +129,7 @@ var grantProperties = []Property{
 			p, q := t.process(), t.process()
 			heard := q.listenGrants()
 			k, a, silent, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			t.waits("one that will be silent", q.queue(k, silent), 0)
 			t.waits("the next", p.queue(k, next), 1)
@@ -163,6 +167,7 @@ var grantProperties = []Property{
 			p, q := t.process(), t.process()
 			heard := q.listenGrants()
 			k, a, b, c, d := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
 			t.granted("the holder", p.try(k, a, answerable), 1)
 			t.waits("one that will not come", q.queue(k, b, atMostOnce, answerable), 0)
 			t.ok("release", p.release(k, a))
@@ -185,6 +190,7 @@ var grantProperties = []Property{
 			heard := q.listenGrants()
 			for name, progress := range map[string]string{"began": "", "half": "half"} {
 				k, a, b, c := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				heard.ready(k)
 				t.granted("the holder", p.try(k, a), 1)
 				if progress != "" {
 					t.ok("progress", p.save(k, a, long, progress))
@@ -212,6 +218,7 @@ var grantProperties = []Property{
 			p, q := t.process(), t.process()
 			heard := q.listenGrants()
 			k, a, b, c, r := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			// all asks in every way and returns the highest fence that was answered.
 			all := func(when string, waiter dibs.Token) uint64 {
@@ -255,6 +262,7 @@ var grantProperties = []Property{
 			p := t.process()
 			heard := p.listenGrants()
 			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			t.waits("the waiter", p.queue(k, b), 0)
 			t.ok("release", p.release(k, a))
@@ -277,6 +285,7 @@ var grantProperties = []Property{
 			p, q := t.process(), t.process()
 			heard := q.listenGrants()
 			k, holders, ws := key("k"), tokens(n), tokens(n+1)
+			heard.ready(k)
 			var last uint64
 			for _, h := range holders {
 				last = max(last, t.granted("a holder", p.try(k, h, permits(n)), 1))
@@ -328,6 +337,7 @@ var grantProperties = []Property{
 			p, q := t.process(), t.process()
 			heard := q.listenGrants()
 			k, a, job, worker, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
 			t.granted("the holder", p.try(k, a), 1)
 			t.waits("the job", p.reserve(k, job), 0)
 			t.waits("the waiter behind it", q.queue(k, b), 1)
@@ -351,6 +361,7 @@ var grantProperties = []Property{
 			p, q := t.process(), t.process()
 			stopped, going := q.listenGrants(), q.listenGrants()
 			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			going.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			t.waits("the waiter", q.queue(k, b), 0)
 			stopped.stop()
@@ -401,6 +412,7 @@ var grantProperties = []Property{
 						t.poll("a turn", func() bool {
 							// As a client does: the word counts if it is newer than the
 							// last answer, and for a turn from when that was asked for.
+							heard.forget(w)
 							asked := time.Now()
 							if d = p.queue(k, w); d.State == dibs.Granted {
 								return true

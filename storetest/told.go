@@ -10,6 +10,7 @@ import (
 // grantListener collects what the waiters of one process are told.
 type grantListener struct {
 	t    *Trial
+	p    *process
 	stop func()
 
 	mu      sync.Mutex
@@ -19,7 +20,7 @@ type grantListener struct {
 
 // listenGrants begins to collect. It stops when the trial ends.
 func (p *process) listenGrants() *grantListener {
-	l := &grantListener{t: p.t, heard: map[dibs.Token]dibs.Answer{}, changed: make(chan struct{})}
+	l := &grantListener{t: p.t, p: p, heard: map[dibs.Token]dibs.Answer{}, changed: make(chan struct{})}
 	l.stop = sync.OnceFunc(p.store.(dibs.GrantNotifier).NotifyGrants(func(token dibs.Token, a dibs.Answer) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -29,6 +30,22 @@ func (p *process) listenGrants() *grantListener {
 	}))
 	p.t.Cleanup(l.stop)
 	return l
+}
+
+// ready lets waiters of the process have their turns on the key until one is told
+// its grant: a store may begin to listen only when somebody waits.
+func (l *grantListener) ready(k dibs.Key) {
+	l.t.Helper()
+	l.t.poll("a grant that is told", func() bool {
+		a, b := dibs.NewToken(), dibs.NewToken()
+		l.t.granted("a holder", l.p.try(k, a), 1)
+		l.t.waits("a waiter", l.p.queue(k, b), 0)
+		l.t.ok("its release", l.p.release(k, a))
+		told, ok := l.within(b, dibs.Turn/2)
+		l.t.granted("the waiter", l.p.queue(k, b), 1)
+		l.t.ok("its release", l.p.release(k, b))
+		return ok && told.State == dibs.Granted
+	})
 }
 
 // within returns the last that the token was told, once it was told anything,
