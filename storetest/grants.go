@@ -249,7 +249,6 @@ var grantProperties = []Property{
 			t.ok("giving the reserved place up", p.release(k, r))
 			highest = all("after another was told", b)
 			t.ok("giving the reserved place up", p.release(k, r))
-			heard.forget(b)
 			t.ok("the second waiter's release", q.release(k, c))
 			heard.told("the first waiter", b, highest, 1)
 		},

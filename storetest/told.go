@@ -70,12 +70,14 @@ func (l *grantListener) within(token dibs.Token, d time.Duration) (dibs.Answer, 
 }
 
 // wait waits until the token is told anything, and fails the trial when it is not.
+// What it returns it forgets.
 func (l *grantListener) wait(what string, token dibs.Token) dibs.Answer {
 	l.t.Helper()
 	a, ok := l.within(token, l.t.h.Wake)
 	if !ok {
 		l.t.Fatalf("%s: not woken within %v", what, l.t.h.Wake)
 	}
+	l.forget(token)
 	return a
 }
 
