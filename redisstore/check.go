@@ -316,6 +316,7 @@ func (c *checkup) checkFence(ctx context.Context, v *server, name string) error 
 
 // checkWakeUps finds out whether this process can be told that its turn has come.
 func (s *Store) checkWakeUps(ctx context.Context, c *checkup) {
+	whole := ctx
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	var heard atomic.Bool
@@ -327,6 +328,7 @@ func (s *Store) checkWakeUps(ctx context.Context, c *checkup) {
 	var err error
 	if s.names.cluster {
 		err = s.client.Receive(ctx, s.client.B().Ssubscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})
+		_ = s.client.Do(whole, s.client.B().Sunsubscribe().Channel(channel).Build()).Error() // others use the connection too
 	} else {
 		_ = s.client.Dedicated(func(own rueidis.DedicatedClient) error {
 			err = own.Receive(ctx, own.B().Subscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})

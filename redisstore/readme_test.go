@@ -1,0 +1,71 @@
+package redisstore
+
+import (
+	"context"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+func readme(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestReadmeNamesAll: every URL's beginning and parameter is in the README.
+func TestReadmeNamesAll(t *testing.T) {
+	text := readme(t)
+	for _, scheme := range Schemes() {
+		if !strings.Contains(text, "`"+scheme+"://") {
+			t.Errorf("it does not name %s://", scheme)
+		}
+	}
+	for _, p := range parameters {
+		if !strings.Contains(text, "`"+p.name+"=") {
+			t.Errorf("it does not name %s=", p.name)
+		}
+	}
+}
+
+// TestReadmeRights: a user that is made as the README says can do everything, and
+// has nothing to spare.
+func TestReadmeRights(t *testing.T) {
+	block := regexp.MustCompile(`(?s)ACL SETUSER dibs (.*?)` + "```").FindStringSubmatch(readme(t))
+	if block == nil {
+		t.Fatal("it does not say how to make a user")
+	}
+	args := []any{"ACL", "SETUSER", "dibs"}
+	rights := map[string]bool{}
+	for _, word := range strings.Fields(strings.ReplaceAll(block[1], ">PASSWORD", ">secret")) {
+		args = append(args, word)
+		rights[word] = true
+	}
+	server := servertest.Redis(t, nil)
+	server.Must(args...)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if err := exerciseAll(ctx, open(t, "redis://dibs:secret@"+server.Addr(), nil)); err != nil {
+		t.Error(err)
+	}
+	for _, right := range leastRights {
+		if !rights[right] {
+			t.Errorf("it does not grant %s", right)
+		}
+		delete(rights, right)
+	}
+	for right := range rights {
+		switch right {
+		case "on", ">secret", "resetkeys", "resetchannels", "-@all", "+publish", "+subscribe", "+unsubscribe":
+		default:
+			t.Errorf("it grants %s, which is not needed", right)
+		}
+	}
+}
