@@ -171,12 +171,23 @@ func (e *ears) subscribe(life context.Context, c *channel) {
 	})
 	if e.names.cluster {
 		_ = e.client.Receive(ctx, e.client.B().Ssubscribe().Channel(c.name).Build(), e.hear)
+		if life.Err() != nil {
+			e.unsubscribe(c)
+		}
 		return
 	}
 	// On a connection of its own, so that what is heard waits behind no answer.
 	_ = e.client.Dedicated(func(own rueidis.DedicatedClient) error {
 		return own.Receive(ctx, own.B().Subscribe().Channel(c.name).Build(), e.hear)
 	})
+}
+
+// unsubscribe ends what the end of listening does not end on a connection that
+// others use too. Who waits in vain must not be taken for one that hears.
+func (e *ears) unsubscribe(c *channel) {
+	ctx, cancel := context.WithTimeout(context.Background(), listenBackoffMax)
+	defer cancel()
+	_ = e.client.Do(ctx, e.client.B().Sunsubscribe().Channel(c.name).Build()).Error()
 }
 
 // hear takes what a script published: a token that should ask again, or one
