@@ -1,7 +1,7 @@
 # The two commands that matter: `make demo` shows the main job, `make test`
 # passes every test. Both work on a machine with Go, git and make.
 
-MODULES := . sqlitestore cmd/dibs proof
+MODULES := . sqlitestore redisstore cmd/dibs proof
 # Seconds that each fuzz test runs in `make test`.
 FUZZTIME ?= 3s
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
@@ -9,7 +9,7 @@ LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 .PHONY: demo test need fuzz lint bench tidy build
 
 demo:
-	go run ./cmd/dibs demo $(if $(STORE),--store $(STORE))
+	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
 
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/dibs ./cmd/dibs
