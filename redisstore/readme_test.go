@@ -44,7 +44,7 @@ func TestReadmeRights(t *testing.T) {
 	}
 	args := []any{"ACL", "SETUSER", "dibs"}
 	rights := map[string]bool{}
-	for _, word := range strings.Fields(strings.ReplaceAll(block[1], ">PASSWORD", ">secret")) {
+	for word := range strings.FieldsSeq(strings.ReplaceAll(block[1], ">PASSWORD", ">secret")) {
 		args = append(args, word)
 		rights[word] = true
 	}

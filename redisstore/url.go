@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ErrURL: a URL does not say where a Redis is. The error's text says what is
+// ErrURL says that a URL does not say where a Redis is. The error's text says what is
 // wrong and how to write it; nothing in it can be a password.
 var ErrURL = errors.New("redisstore: not the URL of a Redis")
 
