@@ -22,7 +22,7 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	if err := s.run(ctx, all); err != nil {
 		return err
 	}
-	s.refuseUnacknowledged(ctx, all, claims, answers)
+	s.refuseBehind(ctx, all, claims, answers)
 	s.hearOf(all, claims, answers)
 	return nil
 }
@@ -37,6 +37,7 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 			return claims[i].Key, answers[i].Err == nil
 		},
 		answer: func(i int, m *rueidis.RedisMessage) error { return readAnswer(&answers[i], m) },
+		lasts:  func(_ int, m *rueidis.RedisMessage) bool { return isGrant(m) },
 	})
 	var w claimWriter
 	for _, b := range all {
@@ -129,6 +130,15 @@ const (
 	permitsDiffer
 	unknown
 )
+
+// isGrant reports whether a claim was granted.
+func isGrant(m *rueidis.RedisMessage) bool {
+	if m.IsInt64() {
+		return true
+	}
+	f, err := fields(m)
+	return err == nil && f.int() == granted
+}
 
 // readAnswer reads one claim's answer. The error is one of the call.
 func readAnswer(a *dibs.Answer, m *rueidis.RedisMessage) error {

@@ -258,25 +258,32 @@ func (s *Store) force(ctx context.Context, sc *script, key dibs.Key, args ...str
 		return 0, err
 	}
 	var n int64
-	err := s.run(ctx, s.batches(1, verb{sc, append([]string{s.names.sharded()}, args...), every(key), func(_ int, m *rueidis.RedisMessage) (err error) {
-		if m.IsArray() {
-			f, err := fields(m)
-			if err != nil {
-				return err
+	all := s.batches(1, verb{
+		script: sc,
+		head:   append([]string{s.names.sharded()}, args...),
+		key:    every(key),
+		answer: func(_ int, m *rueidis.RedisMessage) (err error) {
+			if m.IsArray() {
+				f, err := fields(m)
+				if err != nil {
+					return err
+				}
+				f.next()
+				one, all := element(f.text())
+				return first(all, one)
 			}
-			f.next()
-			one, all := element(f.text())
-			return first(all, one)
-		}
-		n, err = m.AsInt64()
-		return err
-	}}))
-	return int(n), err
+			n, err = m.AsInt64()
+			return err
+		},
+		lasts: func(_ int, m *rueidis.RedisMessage) bool { return sc == resolveScript && isDone(m) },
+	})
+	err := s.run(ctx, all)
+	return int(n), first(err, all[0].behind)
 }
 
 // inspect runs the script of that name for keys.
 func (s *Store) inspect(ctx context.Context, keys []dibs.Key, data string, answer func(int, *rueidis.RedisMessage) error) error {
-	all := s.batches(len(keys), verb{inspectScript, []string{data}, every(keys...), answer})
+	all := s.batches(len(keys), verb{script: inspectScript, head: []string{data}, key: every(keys...), answer: answer})
 	for _, b := range all {
 		b.call.keys = b.call.keys[1:] // it needs no fence
 	}

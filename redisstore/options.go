@@ -21,11 +21,13 @@ type Options struct {
 	// answered dibs.ErrFull. Default: 64 MiB.
 	MaxRecord int
 
-	// Replicas is how many replicas have to acknowledge a grant, and a record,
-	// before it counts (WAIT). A grant that they do not acknowledge is undone
-	// and refused with ErrNotReplicated. It makes the loss of a grant at a
-	// failover unlikely, not impossible, and costs a connection of its own and a
-	// round trip to the replicas. Default: 0, none.
+	// Replicas is how many replicas have to acknowledge a grant, a renewal and a
+	// record before it counts (WAIT). A grant that they do not acknowledge is
+	// undone and refused with ErrNotReplicated; a renewal or a record is answered
+	// ErrNotReplicated and may be sent again. So a holder that is cut off with its
+	// master loses the lease before a replica that takes over can give it away. It
+	// makes the loss of a grant at a failover unlikely, not impossible, and costs a
+	// connection of its own and a round trip to the replicas. Default: 0, none.
 	Replicas int
 	// ReplicaWait is how long they have for it. Default: 1 s.
 	ReplicaWait time.Duration

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -11,38 +12,108 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// acknowledged sends each batch and waits until enough replicas
-// have what it wrote. WAIT is about its own connection, so both go over one that
-// is nobody else's meanwhile; on a cluster that is one for each batch, because
-// each is another master's.
-func (s *Store) acknowledged(ctx context.Context, all []*batch) []rueidis.RedisResult {
+// replicated sends all batches and waits until enough replicas have what lasts of
+// what they wrote. WAIT is about its own connection, so both go over one that is
+// nobody else's meanwhile; on a cluster each batch is another master's.
+func (s *Store) replicated(ctx context.Context, all []*batch) []rueidis.RedisResult {
+	if !s.names.cluster {
+		return s.sendAndWait(ctx, all)
+	}
+	const atOnce = 16
 	results := make([]rueidis.RedisResult, len(all))
-	for i, b := range all {
-		_ = s.client.Dedicated(func(own rueidis.DedicatedClient) error {
-			results[i] = pipeline(ctx, own, []*call{&b.call})[0]
-			if !b.call.script.writes {
-				return nil
-			}
-			n, err := own.Do(ctx, own.B().Arbitrary("WAIT", strconv.Itoa(s.options.Replicas),
-				strconv.FormatInt(s.options.ReplicaWait.Milliseconds(), 10)).Build()).AsInt64()
-			b.unacknowledged = err != nil || n < int64(s.options.Replicas)
-			return nil
+	free := make(chan struct{}, atOnce)
+	var sending sync.WaitGroup
+	for i := range all {
+		free <- struct{}{}
+		sending.Go(func() {
+			results[i] = s.sendAndWait(ctx, all[i:i+1])[0]
+			<-free
 		})
 	}
+	sending.Wait()
 	return results
 }
 
-// refuseUnacknowledged undoes the grants that not enough replicas have. The
-// undoing may be lost with them; then they run out.
-func (s *Store) refuseUnacknowledged(ctx context.Context, all []*batch, claims []dibs.Claim, answers []dibs.Answer) {
+// sendAndWait sends batches to one server and waits for its replicas.
+func (s *Store) sendAndWait(ctx context.Context, all []*batch) (results []rueidis.RedisResult) {
+	calls := make([]*call, len(all))
+	for i, b := range all {
+		calls[i] = &b.call
+	}
+	_ = s.client.Dedicated(func(own rueidis.DedicatedClient) error {
+		results = pipeline(ctx, own, calls)
+		var lasting []*batch
+		for i, b := range all {
+			if b.anyLasts(&results[i]) {
+				lasting = append(lasting, b)
+			}
+		}
+		if len(lasting) > 0 {
+			behind := s.await(ctx, own)
+			for _, b := range lasting {
+				b.behind = behind
+			}
+		}
+		return nil
+	})
+	return results
+}
+
+// anyLasts reports whether one of a batch's answers counts only when replicas
+// have what it says.
+func (b *batch) anyLasts(result *rueidis.RedisResult) bool {
+	answers, err := result.ToArray()
+	if err != nil || b.lasts == nil || len(answers) != len(b.indexes) {
+		return false
+	}
+	for j, i := range b.indexes {
+		if b.lasts(i, &answers[j]) {
+			return true
+		}
+	}
+	return false
+}
+
+// await waits until enough replicas have what was written over the connection.
+func (s *Store) await(ctx context.Context, own rueidis.DedicatedClient) error {
+	patience := s.options.ReplicaWait
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = max(min(patience, time.Until(deadline)*9/10), time.Millisecond)
+	}
+	n, err := own.Do(ctx, own.B().Arbitrary("WAIT", strconv.Itoa(s.options.Replicas),
+		strconv.FormatInt(patience.Milliseconds(), 10)).Build()).AsInt64()
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrNotReplicated, explain(err))
+	case n < int64(s.options.Replicas):
+		return fmt.Errorf("%w within %v: %d of the %d that have to (Options.Replicas)",
+			ErrNotReplicated, patience.Round(time.Millisecond), n, s.options.Replicas)
+	}
+	return nil
+}
+
+// markBehind has those elements fail that were done, that last, and that not
+// enough replicas have.
+func markBehind(all []*batch, errs []error, lasts func(i int) bool) {
+	for _, b := range all {
+		for _, i := range b.indexes {
+			if b.behind != nil && errs[i] == nil && lasts(i) {
+				errs[i] = b.behind
+			}
+		}
+	}
+}
+
+// refuseBehind undoes the grants that not enough replicas have. The undoing may be
+// lost with them; then they run out.
+func (s *Store) refuseBehind(ctx context.Context, all []*batch, claims []dibs.Claim, answers []dibs.Answer) {
 	var undos []dibs.Settlement
 	for _, b := range all {
 		for _, i := range b.indexes {
-			if !b.unacknowledged || answers[i].State != dibs.Granted {
-				continue
+			if b.behind != nil && answers[i].State == dibs.Granted {
+				answers[i] = dibs.Answer{Err: b.behind}
+				undos = append(undos, dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token, Outcome: dibs.Undo})
 			}
-			answers[i] = dibs.Answer{Err: s.notReplicated()}
-			undos = append(undos, dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token, Outcome: dibs.Undo})
 		}
 	}
 	if len(undos) == 0 {
@@ -51,8 +122,4 @@ func (s *Store) refuseUnacknowledged(ctx context.Context, all []*batch, claims [
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	_ = s.Settle(ctx, undos, make([]error, len(undos)))
-}
-
-func (s *Store) notReplicated() error {
-	return fmt.Errorf("%w within %v: %d have to (Options.Replicas)", ErrNotReplicated, s.options.ReplicaWait, s.options.Replicas)
 }

@@ -27,6 +27,7 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 			errs[i], err = readOutcome(m)
 			return err
 		},
+		lasts: func(_ int, m *rueidis.RedisMessage) bool { return isDone(m) },
 	})
 	for _, b := range all {
 		for _, i := range b.indexes {
@@ -39,7 +40,9 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 				string(r.Token[:]), strconv.FormatUint(micros(r.TTL), 10), saves, string(r.Progress))
 		}
 	}
-	return s.run(ctx, all)
+	err := s.run(ctx, all)
+	markBehind(all, errs, func(int) bool { return true })
+	return err
 }
 
 // Settle implements dibs.Store, in one round trip.
@@ -62,6 +65,9 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 			errs[i], err = readOutcome(m)
 			return err
 		},
+		lasts: func(i int, m *rueidis.RedisMessage) bool {
+			return settlements[i].Outcome == dibs.Keep && isDone(m)
+		},
 	})
 	for _, b := range all {
 		for _, i := range b.indexes {
@@ -69,13 +75,8 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 		}
 	}
 	err := s.run(ctx, all)
-	for _, b := range all {
-		for _, i := range b.indexes {
-			if b.unacknowledged && errs[i] == nil && settlements[i].Outcome == dibs.Keep {
-				errs[i] = s.notReplicated() // sent again, it is found and waited for
-			}
-		}
-	}
+	// A record that is sent again is found, and waited for once more.
+	markBehind(all, errs, func(i int) bool { return settlements[i].Outcome == dibs.Keep })
 	return err
 }
 
@@ -94,6 +95,12 @@ func (s *Store) fits(n int) error {
 		return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrFull, n, s.options.MaxRecord)
 	}
 	return nil
+}
+
+// isDone reports whether a renewal or a settlement was done.
+func isDone(m *rueidis.RedisMessage) bool {
+	n, err := m.AsInt64()
+	return err == nil && n == 1
 }
 
 // readOutcome reads what became of a renewal or a settlement. The second error

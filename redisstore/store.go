@@ -90,7 +90,8 @@ type batch struct {
 	call    call
 	answer  func(i int, m *rueidis.RedisMessage) error // takes one element's; an error is the call's
 
-	unacknowledged bool // by as many replicas as the options want
+	lasts  func(i int, m *rueidis.RedisMessage) bool // see verb
+	behind error                                     // why it does not count, for want of replicas
 }
 
 // A verb says how elements are sent and how their answers are taken.
@@ -99,6 +100,9 @@ type verb struct {
 	head   []string                                   // the arguments before those of the elements
 	key    func(i int) (dibs.Key, bool)               // false when the element has its answer
 	answer func(i int, m *rueidis.RedisMessage) error // an error is the call's
+	// lasts reports whether an answer counts only when replicas have what it says,
+	// if the options want that. Nil for none that does.
+	lasts func(i int, m *rueidis.RedisMessage) bool
 }
 
 // batches sorts n elements into batches by the group of their key.
@@ -119,7 +123,7 @@ func (s *Store) batches(n int, v verb) []*batch {
 			b = open[group]
 		}
 		if b == nil || len(b.indexes) == most {
-			b = &batch{group: group, answer: v.answer}
+			b = &batch{group: group, answer: v.answer, lasts: v.lasts}
 			b.call.script = v.script
 			b.call.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
 			b.call.args = append(make([]string, 0, 4*min(n, most)+len(v.head)), v.head...)
@@ -165,7 +169,7 @@ func (s *Store) run(ctx context.Context, all []*batch) error {
 
 func (s *Store) results(ctx context.Context, all []*batch) []rueidis.RedisResult {
 	if s.options.Replicas > 0 {
-		return s.acknowledged(ctx, all)
+		return s.replicated(ctx, all)
 	}
 	calls := make([]*call, len(all))
 	for i, b := range all {

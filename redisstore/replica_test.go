@@ -1,0 +1,191 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestReplicas: what has to be on a replica does not count before it is there.
+func TestReplicas(t *testing.T) {
+	const patience = 500 * time.Millisecond
+	for name, start := range map[string]func(*testing.T) (url string, master, replica *servertest.RedisServer){
+		"Redis": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
+			master := servertest.Redis(t, nil)
+			replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
+			follows(t, master, replica)
+			return master.URL(), master, replica
+		},
+		"Valkey": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
+			master := servertest.Redis(t, &servertest.RedisOptions{Valkey: true})
+			replica := servertest.Redis(t, &servertest.RedisOptions{Valkey: true, ReplicaOf: master})
+			follows(t, master, replica)
+			return master.URL(), master, replica
+		},
+		"Cluster": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
+			c := servertest.RedisCluster(t, &servertest.ClusterOptions{NodeTimeout: time.Minute})
+			k := key("k")
+			b := bucket(k)
+			master := c.MasterOf("{" + string(b[:]) + "}")
+			return c.URL(), master, c.ReplicasOf(master)[0]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			url, master, replica := start(t)
+			s := open(t, url, &Options{Replicas: 1, ReplicaWait: patience})
+			free := func(what string) {
+				t.Helper()
+				if left := leftover(t, master, "dibs"); len(left) > 0 {
+					t.Errorf("%s: %q was left", what, left)
+				}
+			}
+
+			// While the replica is there, all is as ever.
+			c := lock("k", answered)
+			mustGrant(t, s, c)
+			if got := names(replica, "dibs"); len(got) != 2 {
+				t.Errorf("the replica has %q of the grant", got)
+			}
+			if answer, err := renew(t, s, c); answer != nil || err != nil {
+				t.Errorf("the renewal was answered %v, %v", answer, err)
+			}
+			mustSettle(t, s, c, dibs.Release)
+			free("after a release")
+
+			// A grant that the replica does not have is refused, and undone.
+			replica.Pause()
+			start := time.Now()
+			refused := lock("k", answered)
+			a, err := claim(t, s, refused)
+			if err != nil || !errors.Is(a.Err, ErrNotReplicated) || a.State != 0 {
+				t.Errorf("a claim was answered %+v, %v; want ErrNotReplicated", a, err)
+			}
+			if d := time.Since(start); d < patience || d > 2*patience+time.Second {
+				t.Errorf("the refusal came after %v; ReplicaWait is %v", d, patience)
+			}
+			eventually(t, 5*time.Second, "the grant is undone", func() bool {
+				answer, err := settle(t, s, refused, dibs.Undo)
+				return err == nil && errors.Is(answer, dibs.ErrLost)
+			})
+			free("after the refusal")
+
+			// What grants nothing waits for nobody.
+			replica.Continue()
+			held := lock("k", answered)
+			eventually(t, 10*time.Second, "it is granted again", func() bool {
+				a, err := claim(t, s, held)
+				return err == nil && a.State == dibs.Granted
+			})
+			replica.Pause()
+			start = time.Now()
+			if a, err := claim(t, s, lock("k")); err != nil || a.State != dibs.Held {
+				t.Errorf("a claim of a held key was answered %+v, %v", a, err)
+			}
+			if a, err := claim(t, s, lock("k", func(c *dibs.Claim) { c.Mode = dibs.Look })); err != nil || a.State != dibs.Held {
+				t.Errorf("a look at a held key was answered %+v, %v", a, err)
+			}
+			if d := time.Since(start); d >= patience {
+				t.Errorf("two answers that grant nothing took %v", d)
+			}
+
+			// A renewal is none, and no loss.
+			if answer, err := renew(t, s, held); !errors.Is(answer, ErrNotReplicated) || err != nil {
+				t.Errorf("a renewal was answered %v, %v; want ErrNotReplicated", answer, err)
+			}
+
+			// A record that the replica does not have is not kept yet, however
+			// often it is sent, and is found as soon as it has.
+			for range 2 {
+				if answer, err := settle(t, s, held, dibs.Keep); !errors.Is(answer, ErrNotReplicated) || err != nil {
+					t.Errorf("a record was answered %v, %v; want ErrNotReplicated", answer, err)
+				}
+			}
+			replica.Continue()
+			eventually(t, 10*time.Second, "the record is kept", func() bool {
+				answer, err := settle(t, s, held, dibs.Keep)
+				return answer == nil && err == nil
+			})
+			if a, err := claim(t, s, lock("k", answered)); err != nil || a.State != dibs.Done || string(a.Record.Data) != "answer" {
+				t.Errorf("the record: %+v, %v", a, err)
+			}
+			if got := names(replica, "dibs"); !slices.Contains(got, newName(s, held.Key, 'r')) {
+				t.Errorf("the replica has %q, and no record", got)
+			}
+		})
+	}
+}
+
+// TestNoReplica: with none at all nothing is granted, and the error says how many
+// there have to be.
+func TestNoReplica(t *testing.T) {
+	server := servertest.Redis(t, nil)
+	s := open(t, server.URL(), &Options{Replicas: 2, ReplicaWait: 50 * time.Millisecond})
+	claims := []dibs.Claim{lock("a"), lock("b"), lock("c")}
+	answers := make([]dibs.Answer, len(claims))
+	if err := s.Claim(t.Context(), claims, answers); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range answers {
+		if !errors.Is(a.Err, ErrNotReplicated) || a.State != 0 {
+			t.Errorf("claim %d was answered %+v", i, a)
+		}
+	}
+	if left := leftover(t, server, "dibs"); len(left) > 0 {
+		t.Errorf("%q was left", left)
+	}
+}
+
+// TestReplicasLoseHolders: a holder whose renewals reach no replica loses its
+// lease before a replica that takes over could give it to another.
+func TestReplicasLoseHolders(t *testing.T) {
+	master := servertest.Redis(t, nil)
+	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
+	follows(t, master, replica)
+	const ttl = time.Second
+	s := open(t, master.URL(), &Options{Replicas: 1, ReplicaWait: 100 * time.Millisecond})
+	c := newClient(t, s, &dibs.Options{Namespace: "test", TTL: ttl})
+	lease, err := c.Acquire(t.Context(), "k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-time.After(ttl) // renewed several times
+	if err := lease.Err(); err != nil {
+		t.Fatalf("with its replica there: %v", err)
+	}
+	deafen(t, master, []*servertest.RedisServer{replica})
+	replica.Promote()
+	second := open(t, replica.URL(), nil)
+	eventually(t, 10*time.Second, "the replica grants the key to another", func() bool {
+		a, err := claim(t, second, lock("k"))
+		return err == nil && a.State == dibs.Granted
+	})
+	if cause := context.Cause(lease.Context()); !errors.Is(cause, dibs.ErrLost) {
+		t.Errorf("the first holder's context ended with %v as the second was granted; want ErrLost", cause)
+	}
+	_ = lease.Release() // it is lost
+}
+
+// follows waits until a replica is in step, and is sent what is written from then
+// on: a new one first has to say that it is ready, which it does every second.
+func follows(t *testing.T, master, replica *servertest.RedisServer) {
+	t.Helper()
+	replica.AwaitReplica()
+	conn, err := master.Dial()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	eventually(t, 10*time.Second, "the replica follows", func() bool {
+		if _, err := conn.Do("SET", "something", "else"); err != nil {
+			t.Fatal(err)
+		}
+		n, err := conn.Do("WAIT", 1, 100)
+		return err == nil && n == int64(1)
+	})
+}
