@@ -29,14 +29,16 @@ type Lease struct {
 
 	steps steps // what Step remembers
 
-	settling sync.Mutex // held while a settlement is under way
-	settled  bool       // under settling: the store has taken it
-	kept     bool       // under settling: the store may have a record of it
+	settling sync.Mutex  // held while a settlement is under way
+	settled  bool        // under settling: the store has taken it
+	ending   atomic.Bool // the store is asked to, or has: what a renewal finds says nothing
+	kept     bool        // under settling: the store may have a record of it
 
 	// The renewer's, under its lock.
-	due   time.Time // when to look at this lease again
-	place int       // in the renewer's heap; -1 when not in it
-	busy  bool      // a renewal is under way
+	due   time.Time     // when to look at this lease again
+	lasts time.Duration // how long what the store said last is good for
+	place int           // in the renewer's heap; -1 when not in it
+	busy  bool          // a renewal is under way
 }
 
 // margin is the part of the TTL that a holder does not rely on: clocks of two
@@ -50,7 +52,8 @@ func newLease(ctx context.Context, c *Client, b bid, a Answer, sent time.Time) *
 	l.context.lease, l.context.parent = l, ctx
 	l.context.Context, l.cancel = context.WithCancelCause(ctx)
 	l.trust(sent)
-	l.due = sent.Add(renewEvery(b.TTL))
+	l.lasts = b.TTL
+	l.due = sent.Add(renewEvery(l.lasts))
 	return l
 }
 
@@ -61,14 +64,17 @@ func newToldLease(ctx context.Context, c *Client, b bid, a Answer, sent time.Tim
 	l.granted = time.Now()
 	end := toldUntil(b, sent)
 	l.trusted.Store(int64(end.Sub(c.epoch)))
-	l.due = l.granted.Add(renewEvery(end.Sub(l.granted)))
+	l.lasts = end.Sub(l.granted)
+	l.due = l.granted.Add(renewEvery(l.lasts))
 	return l
 }
 
 // toldUntil is until when the holder may believe in a grant that was told after
-// the answer to what was sent at that moment.
+// the answer to what was sent at that moment. A claim or a renewal of its own can
+// make the lease last no longer than its TTL, if that is shorter than a Turn.
 func toldUntil(b bid, sent time.Time) time.Time {
-	return sent.Add(Turn - max(b.margin, margin(Turn)))
+	lasts := min(Turn, b.TTL)
+	return sent.Add(lasts - max(b.margin, margin(lasts)))
 }
 
 // run runs fn under the lease and releases it on every way out.
@@ -216,7 +222,11 @@ func (l *Lease) settle(ctx context.Context, s Settlement) error {
 		l.client.undoer.abandon(l.claim)
 		return ErrLost
 	}
+	l.ending.Store(true)
 	err, _, callErr := l.client.settles.do(ctx, nil, s, nil)
+	if callErr != nil || err != nil {
+		l.ending.Store(false)
+	}
 	if callErr != nil {
 		// A renewal finds no lease if the record is there. So what a renewal
 		// says is no longer the last word.

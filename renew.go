@@ -111,7 +111,7 @@ func (r *renewer) look() {
 	for len(r.leases) > 0 {
 		l := r.leases[0]
 		// What is due within a moment comes along.
-		if l.due.After(now.Add(retryEvery(l.claim.TTL))) {
+		if l.due.After(now.Add(retryEvery(l.lasts))) {
 			break
 		}
 		trusted := l.Until()
@@ -151,7 +151,7 @@ func (r *renewer) renew(leases []*Lease) {
 	patience := r.timeout
 	for i, l := range leases {
 		renewals[i] = Renewal{Key: l.claim.Key, Token: l.claim.Token, TTL: l.claim.TTL}
-		patience = min(patience, renewEvery(l.claim.TTL))
+		patience = min(patience, renewEvery(l.lasts))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -175,14 +175,15 @@ func (r *renewer) renew(leases []*Lease) {
 		switch {
 		case callErr == nil && errs[i] == nil:
 			l.trust(sent)
-			l.due = sent.Add(renewEvery(l.claim.TTL))
-		case callErr == nil && errors.Is(errs[i], ErrLost):
+			l.lasts = l.claim.TTL
+			l.due = sent.Add(renewEvery(l.lasts))
+		case callErr == nil && errors.Is(errs[i], ErrLost) && !l.ending.Load():
 			r.drop(l)
 			lost = append(lost, l)
 			continue
 		default:
 			trusted := l.Until()
-			l.due = time.Now().Add(retryEvery(l.claim.TTL))
+			l.due = time.Now().Add(retryEvery(l.lasts))
 			if l.due.After(trusted) {
 				l.due = trusted
 			}

@@ -49,6 +49,18 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 	poll := pollMin
 	again := time.NewTimer(0)
 	defer again.Stop()
+	over := func() error {
+		select {
+		case <-c.done:
+			return c.giveUp(b, ErrClosed)
+		default:
+		}
+		err := context.Cause(waiting)
+		if err == errWaitOver {
+			err = &HeldError{Key: b.Key, Left: a.Left, Waited: time.Since(start)}
+		}
+		return c.giveUp(b, err)
+	}
 	for {
 		var interval, place time.Duration
 		interval, place, poll = c.waiters.pace(a, poll)
@@ -59,27 +71,25 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		}
 		again.Reset(interval)
 		select {
-		case told := <-woken:
-			if c.believes(told, b, a, heard) {
+		case w := <-woken:
+			if c.believes(w, b, a, heard) {
 				if b.detach {
 					ctx = context.WithoutCancel(ctx)
 				}
-				return c.keep(newToldLease(ctx, c, b, told, heard), b)
+				return c.keep(newToldLease(ctx, c, b, w.answer, heard), b)
 			}
 		case <-again.C:
 		case <-waiting.Done():
-			err := context.Cause(waiting)
-			if err == errWaitOver {
-				err = &HeldError{Key: b.Key, Left: a.Left, Waited: time.Since(start)}
-			}
-			return nil, c.giveUp(b, err)
+			return nil, over()
 		case <-c.done:
-			return nil, c.giveUp(b, ErrClosed)
+			return nil, over()
 		}
 		next, sent, err := c.claims.do(waiting, c.done, b.Claim, c.orphan(b))
 		switch {
 		case errors.Is(err, errGaveUp):
-			continue // to what ended it
+			// The claim may be under way, and is undone when it is answered. So
+			// nothing that was told meanwhile can be taken.
+			return nil, over()
 		case err != nil && time.Since(heard) < waitPatience:
 			a.Left = 0
 			continue
@@ -101,9 +111,10 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 }
 
 // believes reports whether a grant that was told can be taken without asking: it
-// is not an old one that came late, and enough of its time is left.
-func (c *Client) believes(told Answer, b bid, a Answer, heard time.Time) bool {
-	return told.State == Granted && told.Fence > a.Fence && b.Redeems.IsZero() &&
+// is this token's (a redeemer hears of its place's too), not an old one that came
+// late, and enough of its time is left.
+func (c *Client) believes(w word, b bid, a Answer, heard time.Time) bool {
+	return w.answer.State == Granted && w.token == b.Token && w.answer.Fence > a.Fence &&
 		time.Until(toldUntil(b, heard)) > Turn/4
 }
 
@@ -120,9 +131,15 @@ type waiters struct {
 	stop     func()
 
 	mu    sync.Mutex
-	woken map[Token][]chan Answer // several redeem one place, at worst
+	woken map[Token][]chan word // several redeem one place, at worst
 	// early holds wake-ups for tokens that have a place but did not enter yet.
 	early map[Token]Answer
+}
+
+// word is a wake-up to a token: its grant, or that it should ask.
+type word struct {
+	token  Token
+	answer Answer // Granted, or zero
 }
 
 // maxEarly bounds the wake-ups kept for waiters that are about to enter.
@@ -131,7 +148,7 @@ const maxEarly = 1024
 func newWaiters(store Store) *waiters {
 	w := &waiters{
 		stop:  func() {},
-		woken: make(map[Token][]chan Answer),
+		woken: make(map[Token][]chan word),
 		early: make(map[Token]Answer),
 	}
 	switch n := store.(type) {
@@ -147,8 +164,8 @@ func newWaiters(store Store) *waiters {
 
 // enter returns the channel on which the wake-ups of these tokens arrive; zero
 // ones do not count.
-func (w *waiters) enter(tokens ...Token) chan Answer {
-	woken := make(chan Answer, 1)
+func (w *waiters) enter(tokens ...Token) chan word {
+	woken := make(chan word, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range tokens {
@@ -157,18 +174,18 @@ func (w *waiters) enter(tokens ...Token) chan Answer {
 		}
 		if a, ok := w.early[t]; ok {
 			delete(w.early, t)
-			nudge(woken, a)
+			nudge(woken, word{t, a})
 		}
 		w.woken[t] = append(w.woken[t], woken)
 	}
 	return woken
 }
 
-func (w *waiters) leave(woken chan Answer, tokens ...Token) {
+func (w *waiters) leave(woken chan word, tokens ...Token) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range tokens {
-		all := slices.DeleteFunc(w.woken[t], func(c chan Answer) bool { return c == woken })
+		all := slices.DeleteFunc(w.woken[t], func(c chan word) bool { return c == woken })
 		if len(all) > 0 {
 			w.woken[t] = all
 		} else {
@@ -179,20 +196,20 @@ func (w *waiters) leave(woken chan Answer, tokens ...Token) {
 
 // nudge leaves a wake-up, if none is there, and a grant in the place of any. Only
 // one is left at a time.
-func nudge(woken chan Answer, a Answer) {
+func nudge(woken chan word, w word) {
 	select {
-	case woken <- a:
+	case woken <- w:
 		return
 	default:
 	}
-	if a.State != Granted {
+	if w.answer.State != Granted {
 		return
 	}
 	select {
 	case <-woken:
 	default:
 	}
-	woken <- a
+	woken <- w
 }
 
 // wake is what the store's Notifier calls.
@@ -208,7 +225,7 @@ func (w *waiters) wake(t Token, a Answer) {
 		return
 	}
 	for _, woken := range all {
-		nudge(woken, a)
+		nudge(woken, word{t, a})
 	}
 }
 
