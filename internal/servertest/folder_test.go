@@ -12,7 +12,7 @@ import (
 // what is just being made.
 func TestSweep(t *testing.T) {
 	t.Setenv("TMPDIR", "/tmp") // and not one that is too long
-	alive, err := newFolder()
+	alive, err := newFolder(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +52,11 @@ func TestSweep(t *testing.T) {
 
 func TestFolderRoot(t *testing.T) {
 	t.Setenv("TMPDIR", "/somewhere/short")
-	if got := folderRoot(); got != "/somewhere/short" {
+	if got := folderRoot(nil); got != "/somewhere/short" {
 		t.Errorf("the root is %s", got)
 	}
 	t.Setenv("TMPDIR", "/somewhere/that/is/too/long/for/the/socket/of/a/database")
-	if got := folderRoot(); got != "/tmp" {
+	if got := folderRoot(nil); got != "/tmp" {
 		t.Errorf("the root is %s", got)
 	}
 }

@@ -4,6 +4,7 @@ package servertest
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -20,15 +21,20 @@ type command struct {
 	dir  string
 	env  []string // nil: that of the test
 	log  string   // the file that its output is appended to
+	as   *account // nil: the user of the test
+	// family says that the program's children leave its process group.
+	family bool
 }
 
 // A process is a running server: the leader of a process group of its own, so
 // that an interrupt from the keyboard reaches the test and not the server, and
-// a signal for the server reaches its children.
+// a signal for the server reaches its children, unless they have left it.
 type process struct {
 	pid     int
+	family  bool
 	exited  chan struct{}
 	outcome string // "exit status 1", "signal: killed"; read after exited
+	watch   *watch // over the children of a process that is paused
 }
 
 // start starts the program. It ends when this process does, whatever ends it.
@@ -45,7 +51,7 @@ func start(c command) (*process, error) {
 		Env:         c.env,
 		Stdout:      log,
 		Stderr:      log,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Credential: c.as.credential()},
 	}
 	dieWithParent(cmd.SysProcAttr)
 	started := make(chan error)
@@ -53,7 +59,7 @@ func start(c command) (*process, error) {
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	p := &process{pid: cmd.Process.Pid, exited: make(chan struct{})}
+	p := &process{pid: cmd.Process.Pid, family: c.family, exited: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait() // how it ended is in its state
 		p.outcome = cmd.ProcessState.String()
@@ -76,25 +82,98 @@ var starts = sync.OnceValue(func() chan<- func() {
 	return queue
 })
 
-// signal sends a signal to the process and its children. A process that has
-// ended is no error.
+// signal sends a signal to the process and to the children in its group. A
+// process that has ended is no error.
 func (p *process) signal(sig syscall.Signal) error {
 	if p.gone() {
 		return nil
 	}
-	if err := syscall.Kill(-p.pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return os.NewSyscallError("kill", err)
+	return send(-p.pid, sig)
+}
+
+// pause stops the process with its children where they are, and returns when
+// they have stopped.
+func (p *process) pause() error {
+	children, err := p.freeze()
+	if err != nil || len(children) == 0 {
+		return err
+	}
+	// The kernel ends the process with the test, but not its children, and
+	// those that are stopped do not notice that it has ended.
+	if p.watch == nil {
+		if p.watch, err = watchOver(children); err != nil {
+			return err
+		}
+	}
+	for _, child := range children {
+		if err := send(child, syscall.SIGSTOP); err != nil {
+			return err
+		}
+	}
+	for _, child := range children {
+		if err := awaitStop(child); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// kill ends the process at once and waits for its end.
-func (p *process) kill() error {
-	err := p.signal(syscall.SIGKILL)
-	if err == nil {
-		<-p.exited
+// resume lets what is paused go on.
+func (p *process) resume() error {
+	if p.family && !p.gone() {
+		children, err := descendants(p.pid)
+		if err != nil {
+			return err
+		}
+		for _, child := range children {
+			if err := send(child, syscall.SIGCONT); err != nil {
+				return err
+			}
+		}
 	}
-	return err
+	p.watch.end()
+	p.watch = nil
+	return p.signal(syscall.SIGCONT)
+}
+
+// kill ends the process and its children at once and waits for their end.
+func (p *process) kill() error {
+	children, err := p.freeze()
+	if err != nil {
+		return err
+	}
+	for _, child := range children {
+		if err := send(child, syscall.SIGKILL); err != nil {
+			return err
+		}
+	}
+	if err := p.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	<-p.exited
+	for _, child := range children {
+		if err := awaitEnd(child); err != nil {
+			return err
+		}
+	}
+	p.watch.end()
+	p.watch = nil
+	return nil
+}
+
+// freeze stops the process itself, and returns the children that it then has
+// outside of its group: there will be no more.
+func (p *process) freeze() ([]int, error) {
+	if p.gone() {
+		return nil, nil
+	}
+	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return nil, err
+	}
+	if err := awaitStop(p.pid); err != nil || !p.family {
+		return nil, err
+	}
+	return descendants(p.pid)
 }
 
 // gone reports whether the process has ended.
@@ -105,4 +184,34 @@ func (p *process) gone() bool {
 	default:
 		return false
 	}
+}
+
+// send sends a signal to a process, or to a group by its negative number. One
+// that has ended is no error.
+func send(pid int, sig syscall.Signal) error {
+	if err := syscall.Kill(pid, sig); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return os.NewSyscallError("kill", err)
+	}
+	return nil
+}
+
+// awaitStop returns when a process that was sent SIGSTOP has stopped: the signal
+// is sent before the process notices.
+func awaitStop(pid int) error {
+	return await(func() error {
+		if stopped(pid) {
+			return nil
+		}
+		return fmt.Errorf("process %d does not stop", pid)
+	})
+}
+
+// awaitEnd returns when a process that is no child of ours has ended.
+func awaitEnd(pid int) error {
+	return await(func() error {
+		if ended(pid) {
+			return nil
+		}
+		return fmt.Errorf("process %d does not end", pid)
+	})
 }

@@ -3,6 +3,7 @@ package servertest
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"strconv"
 	"syscall"
 )
@@ -11,14 +12,53 @@ import (
 // ends. Not even a stopped process survives that.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// stopped reports whether a SIGSTOP has taken effect: the signal is sent before
-// the process notices.
-func (p *process) stopped() bool {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/stat")
+// stopped reports whether a process has stopped, or ended.
+func stopped(pid int) bool {
+	state, _, ok := status(pid)
+	return !ok || state == 'T' || state == 'Z'
+}
+
+// ended reports whether a process has ended; nobody may have waited for it.
+func ended(pid int) bool {
+	state, _, ok := status(pid)
+	return !ok || state == 'Z'
+}
+
+// descendants returns the children of a process and theirs. It sees all that
+// were there when it was called if none of them ends meanwhile.
+func descendants(root int) ([]int, error) {
+	names, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
-		return true // gone
+		return nil, err
 	}
-	// "pid (name) state …", and the name may hold anything.
+	children := map[int][]int{}
+	for _, name := range names {
+		pid, err := strconv.Atoi(filepath.Base(name))
+		if err != nil {
+			return nil, err
+		}
+		if _, parent, ok := status(pid); ok {
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	found := []int{root}
+	for i := 0; i < len(found); i++ {
+		found = append(found, children[found[i]]...)
+	}
+	return found[1:], nil
+}
+
+// status returns the state of a process and its parent.
+func status(pid int) (state byte, parent int, ok bool) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0, 0, false
+	}
+	// "pid (name) state parent …", and the name may hold anything.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	return len(fields) > 0 && (fields[0][0] == 'T' || fields[0][0] == 'Z')
+	if len(fields) < 2 {
+		return 0, 0, false
+	}
+	parent, err = strconv.Atoi(string(fields[1]))
+	return fields[0][0], parent, err == nil
 }

@@ -86,7 +86,7 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		sweep(folderRoot())
+		sweep(folderRoot(nil))
 		if _, err := os.Stat(s.folder); !os.IsNotExist(err) {
 			t.Errorf("%s: %v", s.folder, err)
 		}
@@ -102,7 +102,7 @@ func alive(pid string) bool {
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	s := Redis(t, nil)
-	if s.proc.stopped() {
+	if stopped(s.proc.pid) {
 		t.Error("stopped from the start")
 	}
 	s.Pause()
@@ -111,7 +111,7 @@ func TestStopped(t *testing.T) {
 	}
 	s.Continue()
 	s.Must("PING")
-	if s.proc.stopped() {
+	if stopped(s.proc.pid) {
 		t.Error("stopped after it went on")
 	}
 }

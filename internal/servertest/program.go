@@ -24,6 +24,11 @@ type program struct {
 	backported bool
 	// env names a variable whose value, when set, is the path to use.
 	env string
+	// settings are files to write before the package is installed, where there
+	// are none.
+	settings map[string]string
+	// service is what the package would have start with the system.
+	service string
 }
 
 // An installer installs packages as apt does.
@@ -92,6 +97,9 @@ func (a installer) install(p *program) (string, error) {
 		return "", err
 	}
 	defer permit()
+	if err := p.prepare(); err != nil {
+		return "", err
+	}
 	install := []string{"install", "-y", "--no-install-recommends", p.pkg}
 	out, err := aptGet(get, install...)
 	if err != nil {
@@ -106,10 +114,58 @@ func (a installer) install(p *program) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s is missing, and apt-get install %s failed: %w\n%s", p.names[0], p.pkg, err, out)
 	}
+	if err := p.settle(); err != nil {
+		return "", err
+	}
 	if path := p.look(); path != "" {
 		return path, nil
 	}
 	return "", fmt.Errorf("the package %s is installed, but has no %s", p.pkg, strings.Join(p.names, " or "))
+}
+
+// prepare writes the settings that the package is to find.
+func (p *program) prepare() error {
+	for path, text := range p.settings {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if os.IsExist(err) {
+			continue // the system has its own
+		}
+		if err != nil {
+			return err
+		}
+		_, err = file.WriteString(text)
+		if closed := file.Close(); err == nil {
+			err = closed
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle keeps the package's service from starting with the system. Debian
+// does so for two kinds of systems.
+func (p *program) settle() error {
+	if p.service == "" {
+		return nil
+	}
+	for _, words := range [][]string{
+		{"deb-systemd-helper", "disable", p.service + ".service"},
+		{"update-rc.d", p.service, "disable"},
+	} {
+		path, err := exec.LookPath(words[0])
+		if err != nil {
+			continue // not one of those
+		}
+		if out, err := exec.Command(path, words[1:]...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s is installed, but %s: %w\n%s", p.pkg, strings.Join(words, " "), err, out)
+		}
+	}
+	return nil
 }
 
 // aptGet runs apt-get without a question and returns what it says.

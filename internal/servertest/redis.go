@@ -89,7 +89,7 @@ func startRedis(owner Owner, path string, o *RedisOptions) (*RedisServer, error)
 		}
 		owner.Cleanup(s.bus.release)
 	}
-	f, err := newFolder()
+	f, err := newFolder(nil)
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ package servertest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -33,6 +34,8 @@ type server struct {
 	ready func() error
 	// wipe makes the data folder as it was before the first start.
 	wipe func() error
+	// asks is the signal that asks the server to end; 0: SIGTERM.
+	asks syscall.Signal
 
 	mu     sync.Mutex
 	proc   *process // the last one started
@@ -66,22 +69,14 @@ func (s *server) run() error {
 	return nil
 }
 
-// Pause stops the server's process where it is (SIGSTOP): connections stay and
-// are accepted, and nothing is answered. It returns when the process has
+// Pause stops all processes of the server where they are (SIGSTOP): connections
+// stay and are accepted, and nothing is answered. It returns when they have
 // stopped.
 func (s *server) Pause() {
 	s.owner.Helper()
 	s.do("pausing", func() error {
-		if err := s.proc.signal(syscall.SIGSTOP); err != nil {
-			return err
-		}
 		s.paused = true
-		return await(func() error {
-			if s.proc.stopped() {
-				return nil
-			}
-			return errors.New("still running")
-		})
+		return s.proc.pause()
 	})
 }
 
@@ -90,19 +85,19 @@ func (s *server) Continue() {
 	s.owner.Helper()
 	s.do("continuing", func() error {
 		s.paused = false
-		return s.proc.signal(syscall.SIGCONT)
+		return s.proc.resume()
 	})
 }
 
-// Kill ends the server at once (SIGKILL), also a paused one, as a crash does:
-// what it had not written is lost.
+// Kill ends all processes of the server at once (SIGKILL), also paused ones, as
+// a crash does: what they had not written is lost.
 func (s *server) Kill() {
 	s.owner.Helper()
 	s.do("killing", func() error { return s.proc.kill() })
 }
 
-// Stop asks the server to end (SIGTERM) and waits until it has, with what it
-// keeps on disk written. A paused one is continued for it.
+// Stop asks the server to end, whoever is connected, and waits until it has,
+// with what it keeps on disk written. A paused one is continued for it.
 func (s *server) Stop() {
 	s.owner.Helper()
 	s.do("stopping", s.stop)
@@ -164,17 +159,18 @@ func (s *server) stop() error {
 	for {
 		// More than once: Redis answers with a refusal while it is writing its
 		// first append-only file, and forgets that it was asked.
-		for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGCONT} {
-			if err := s.proc.signal(sig); err != nil {
-				return err
-			}
+		if err := s.proc.signal(cmp.Or(s.asks, syscall.SIGTERM)); err != nil {
+			return err
+		}
+		if err := s.proc.resume(); err != nil {
+			return err
 		}
 		select {
 		case <-s.proc.exited:
 			return nil
 		case <-time.After(250 * time.Millisecond):
 		case <-deadline:
-			return errors.New("does not end on SIGTERM")
+			return errors.New("does not end when asked to")
 		}
 	}
 }

@@ -1,0 +1,210 @@
+//go:build unix
+
+package servertest
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// postgresProgram is PostgreSQL 14 or newer. Its other programs are beside it.
+var postgresProgram = program{
+	names:  []string{"postgres"},
+	places: []string{"/usr/lib/postgresql/*/bin", "/usr/local/bin", "/usr/local/pgsql/bin"},
+	pkg:    "postgresql",
+	env:    "DIBS_POSTGRES",
+	// Without this the package sets up a database of its own.
+	settings: map[string]string{"/etc/postgresql-common/createcluster.conf": "create_main_cluster = false\n"},
+}
+
+// A PostgresServer is a PostgreSQL server that belongs to a test. Its superuser
+// is "postgres", as is the database that is there from the start.
+type PostgresServer struct {
+	server
+	port    *port
+	as      *account
+	bin     string // the folder of the programs
+	options PostgresOptions
+}
+
+// Postgres starts a PostgreSQL server that ends with its owner, and returns when
+// it answers. nil options mean the defaults.
+//
+// Kill ends all processes of the server and loses nothing that was committed;
+// Pause stops those that serve connections, too. Stop ends connections (a "fast"
+// shutdown).
+func Postgres(owner Owner, o *PostgresOptions) *PostgresServer {
+	owner.Helper()
+	if o == nil {
+		o = &PostgresOptions{}
+	}
+	s, err := newPostgres(owner, o)
+	if err != nil {
+		owner.Fatalf("%v", err)
+	}
+	return s
+}
+
+// newPostgres makes the server's folder, configures it and starts it.
+func newPostgres(owner Owner, o *PostgresOptions) (*PostgresServer, error) {
+	path, err := postgresProgram.find()
+	if err != nil {
+		return nil, err
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, err
+	}
+	s := &PostgresServer{bin: filepath.Dir(path), options: *o}
+	if s.as, err = unprivileged("postgres"); err != nil {
+		return nil, err
+	}
+	if s.port, err = reservePort(); err != nil {
+		return nil, err
+	}
+	owner.Cleanup(s.port.release)
+	f, err := newFolder(s.as)
+	if err != nil {
+		return nil, err
+	}
+	s.server = server{
+		owner:  owner,
+		name:   "postgres at " + s.port.addr(),
+		folder: f,
+		ready:  s.answers,
+		wipe:   s.wipeData,
+		asks:   syscall.SIGINT, // SIGTERM waits until all clients have left
+		command: command{
+			path:   path,
+			args:   []string{"postgres", "-c", "config_file=" + f.join("postgresql.conf")},
+			dir:    f.path,
+			env:    []string{"LC_ALL=C", "TZ=UTC", "PATH=" + s.bin + ":/usr/bin:/bin"},
+			log:    f.join("log"),
+			as:     s.as,
+			family: true,
+		},
+	}
+	owner.Cleanup(s.end)
+	for name, text := range map[string]string{
+		"postgresql.conf": o.config(f, s.port),
+		"pg_hba.conf":     o.access(),
+		"pg_ident.conf":   "",
+	} {
+		if err := s.as.write(f.join(name), text); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.wipe(); err != nil {
+		return nil, err
+	}
+	return s, s.begin()
+}
+
+// Addr returns the server's address, "127.0.0.1:4321".
+func (s *PostgresServer) Addr() string { return s.port.addr() }
+
+// URL returns the server's address with what is needed to use it as its
+// superuser: "postgres://postgres@127.0.0.1:4321/postgres?sslmode=disable".
+func (s *PostgresServer) URL() string { return s.URLAt(s.Addr()) }
+
+// URLAt is URL with another address, that of a Wire to the server.
+func (s *PostgresServer) URLAt(addr string) string {
+	return postgresURL(addr, s.options.Password)
+}
+
+func postgresURL(addr, password string) string {
+	u := url.URL{Scheme: "postgres", Host: addr, Path: "/postgres", RawQuery: "sslmode=disable", User: url.User("postgres")}
+	if password != "" {
+		u.User = url.UserPassword("postgres", password)
+	}
+	return u.String()
+}
+
+// Do runs SQL on a connection of its own, by psql and the server's socket, and
+// returns the rows of the last statement as text; NULL reads "NULL". Several
+// statements are one transaction, as psql -c has it. It may be called from any
+// goroutine.
+func (s *PostgresServer) Do(sql string) ([][]string, error) {
+	return s.psql(s.folder.path, s.port).query("postgres", sql)
+}
+
+// Query is Do for SQL that has to work: it ends the test when it does not.
+func (s *PostgresServer) Query(sql string) [][]string {
+	s.owner.Helper()
+	rows, err := s.Do(sql)
+	if err != nil {
+		s.owner.Fatalf("%s at %s: %v", sql, s.name, err)
+	}
+	return rows
+}
+
+// psql returns a client for whoever speaks PostgreSQL's protocol at host and
+// port, as the superuser.
+func (s *PostgresServer) psql(host string, at *port) *psql {
+	return &psql{client{
+		path: filepath.Join(s.bin, "psql"),
+		args: []string{"-X", "-q", "-w", "-A", "-t", "-F", fieldEnd, "-R", rowEnd,
+			"-v", "ON_ERROR_STOP=1", "-v", "SHOW_ALL_RESULTS=off", "-P", "null=NULL",
+			"-h", host, "-p", at.String(), "-U", "postgres"},
+		env: []string{"PGPASSWORD=" + s.options.Password, "PGCONNECT_TIMEOUT=10", "PGSSLMODE=disable"},
+	}}
+}
+
+// answers returns nil when the server serves connections, by its own word: it
+// says so in a file, and that costs nobody a connection.
+func (s *PostgresServer) answers() error {
+	file, err := os.ReadFile(s.folder.join("data/postmaster.pid"))
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(file), "\n")
+	if len(lines) < 8 || lines[0] != strconv.Itoa(s.proc.pid) {
+		return errors.New("has not begun") // what is there is of an earlier life
+	}
+	if state := strings.TrimSpace(lines[7]); state != "ready" && state != "standby" {
+		return errors.New("is " + state)
+	}
+	if s.options.Password == "" {
+		return nil
+	}
+	_, err = s.Do("ALTER USER postgres PASSWORD " + quoteString(s.options.Password))
+	if err != nil && strings.Contains(err.Error(), "read-only transaction") {
+		return nil
+	}
+	return err
+}
+
+// wipeData makes the data folder anew.
+func (s *PostgresServer) wipeData() error {
+	if err := removeSegment(s.folder.path); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(s.folder.join("data")); err != nil {
+		return err
+	}
+	t := template{kind: "postgres", program: s.command.path, make: s.initdb}
+	return t.copyTo(s.folder.join("data"), s.as)
+}
+
+// initdb sets up a data folder.
+func (s *PostgresServer) initdb(dir string, as *account) error {
+	cmd := exec.Command(filepath.Join(s.bin, "initdb"), "-D", dir, "-U", "postgres", "-A", "trust",
+		"-E", "UTF8", "--locale=C", "--no-sync")
+	cmd.Dir = dir
+	cmd.Env = s.command.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as.credential()}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("initdb: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// quoteString writes s as a string of SQL, as PostgreSQL and a server that
+// knows no backslashes read it.
+func quoteString(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

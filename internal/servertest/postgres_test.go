@@ -1,0 +1,268 @@
+//go:build unix
+
+package servertest
+
+import (
+	"net"
+	"os"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestPostgresRestart(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		options *PostgresOptions
+		end     func(*PostgresServer)
+	}{
+		{"stopped", nil, (*PostgresServer).Stop},
+		{"killed", nil, (*PostgresServer).Kill},
+		{"without sync, killed", &PostgresOptions{NoSync: true, Password: "a'b\\c"}, (*PostgresServer).Kill},
+		{"paused and stopped", nil, func(s *PostgresServer) { s.Pause(); s.Stop() }},
+		{"paused and killed", nil, func(s *PostgresServer) { s.Pause(); s.Kill() }},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := Postgres(t, test.options)
+			addr := s.Addr()
+			s.Query("CREATE TABLE kept AS SELECT 1 AS n")
+			// Somebody who stays connected keeps no server from its end.
+			asked := make(chan error, 1)
+			go func() {
+				_, err := s.Do("SELECT pg_sleep(60)")
+				asked <- err
+			}()
+			awaitRow(t, s, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'", "1")
+			backends := family(t, s.proc)
+			test.end(s)
+			if err := <-asked; err == nil {
+				t.Error("a connection outlived the server")
+			}
+			for _, pid := range backends {
+				if !ended(pid) {
+					t.Errorf("process %d of %v is left", pid, backends)
+				}
+			}
+			if s.Running() {
+				t.Error("runs after its end")
+			}
+			if _, err := net.Dial("tcp", addr); err == nil {
+				t.Error("can be reached after its end")
+			}
+			s.Restart()
+			if s.Addr() != addr {
+				t.Errorf("at %s after a restart; was at %s", s.Addr(), addr)
+			}
+			s.Query("INSERT INTO kept VALUES (2)")
+			s.Restart() // one that runs
+			if got, want := s.Query("SELECT n FROM kept ORDER BY n"), [][]string{{"1"}, {"2"}}; !reflect.DeepEqual(got, want) {
+				t.Errorf("the table holds %v; want %v", got, want)
+			}
+			s.RestartEmpty()
+			if got := s.Query("SELECT to_regclass('kept')"); got[0][0] != "NULL" {
+				t.Errorf("the table is there after an empty restart: %v", got)
+			}
+		})
+	}
+}
+
+// family returns the processes of a server.
+func family(t *testing.T, p *process) []int {
+	t.Helper()
+	children, err := descendants(p.pid)
+	if err != nil || len(children) < 3 {
+		t.Fatalf("the server's children are %v, %v", children, err)
+	}
+	return append(children, p.pid)
+}
+
+// asker is a server that can be asked by SQL.
+type asker interface {
+	Do(sql string) ([][]string, error)
+}
+
+// awaitRow waits until the answer is one row of one field.
+func awaitRow(t *testing.T, s asker, sql, want string) {
+	t.Helper()
+	err := await(func() error {
+		rows, err := s.Do(sql)
+		if err == nil && (len(rows) != 1 || rows[0][0] != want) {
+			err = &unexpected{rows}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+type unexpected struct{ rows [][]string }
+
+func (u *unexpected) Error() string { return strings.Join(u.rows[0], " ") }
+
+func TestPostgresOptions(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		options *PostgresOptions
+		url     string // with HOST for the address
+		want    map[string]string
+	}{
+		{"default", nil, "postgres://postgres@HOST/postgres?sslmode=disable", map[string]string{
+			"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "100",
+			"server_encoding": "UTF8", "lc_messages": "C",
+		}},
+		{"all", &PostgresOptions{NoSync: true, MaxConnections: 7, Password: "a/b @", Settings: []string{"lock_timeout = 500ms"}},
+			"postgres://postgres:a%2Fb%20%40@HOST/postgres?sslmode=disable", map[string]string{
+				"fsync": "off", "synchronous_commit": "on", "max_connections": "7", "lock_timeout": "500ms",
+			}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := Postgres(t, test.options)
+			if want := strings.Replace(test.url, "HOST", s.Addr(), 1); s.URL() != want {
+				t.Errorf("URL is %s; want %s", s.URL(), want)
+			}
+			for name, want := range test.want {
+				if got := s.Query("SHOW " + name)[0][0]; got != want {
+					t.Errorf("%s is %s; want %s", name, got, want)
+				}
+			}
+			// On TCP with the password, and only with that one.
+			byTCP := s.psql("127.0.0.1", s.port)
+			if got, err := byTCP.query("postgres", "SELECT 1"); err != nil || got[0][0] != "1" {
+				t.Errorf("on TCP: %v, %v", got, err)
+			}
+			byTCP.env = []string{"PGPASSWORD=wrong"}
+			_, err := byTCP.query("postgres", "SELECT 1")
+			if refused := strings.Contains(errorText(err), "password authentication failed"); refused != (s.options.Password != "") {
+				t.Errorf("with a wrong password: %v", err)
+			}
+		})
+	}
+}
+
+func TestPostgresQuery(t *testing.T) {
+	t.Parallel()
+	s := Postgres(t, &PostgresOptions{NoSync: true})
+	tests := []struct {
+		sql  string
+		want [][]string
+	}{
+		{"SELECT 1 WHERE false", nil},
+		{"SELECT ''", [][]string{{""}}},
+		{"SELECT '' UNION ALL SELECT ''", [][]string{{""}, {""}}},
+		{"SELECT NULL, '', E'a\\nb|c\\t', 'é'", [][]string{{"NULL", "", "a\nb|c\t", "é"}}},
+		{"CREATE TABLE t (n int)", nil},
+		{"INSERT INTO t VALUES (1), (2) RETURNING n", [][]string{{"1"}, {"2"}}},
+		{"SELECT 'first'; SELECT 'last', 2", [][]string{{"last", "2"}}},
+		{"SELECT 'no more'; DELETE FROM t", nil},
+	}
+	for _, test := range tests {
+		if got := s.Query(test.sql); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: %q; want %q", test.sql, got, test.want)
+		}
+	}
+	if _, err := s.Do("INSERT INTO t VALUES (3); SELECT 1/0"); !strings.Contains(errorText(err), "division by zero") {
+		t.Errorf("a division by zero: %v", err)
+	}
+	if got := s.Query("SELECT * FROM t"); got != nil {
+		t.Errorf("a statement before one that failed left %v", got)
+	}
+}
+
+func TestPostgresPause(t *testing.T) {
+	t.Parallel()
+	s := Postgres(t, &PostgresOptions{NoSync: true})
+	for range 2 { // again, and twice in a row
+		asked := make(chan error, 1)
+		go func() {
+			_, err := s.Do("SELECT pg_sleep(0.2)")
+			asked <- err
+		}()
+		awaitRow(t, s, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'", "1")
+		s.Pause()
+		s.Pause()
+		if !s.Running() {
+			t.Error("does not run while paused")
+		}
+		for _, pid := range family(t, s.proc) {
+			if !stopped(pid) {
+				t.Errorf("process %d has not stopped", pid)
+			}
+		}
+		select {
+		case err := <-asked:
+			t.Errorf("a paused server answered: %v", err)
+		default:
+		}
+		s.Continue()
+		if err := <-asked; err != nil {
+			t.Errorf("after it went on: %v", err)
+		}
+	}
+}
+
+// A server that ends in any way leaves nothing, not even in the kernel.
+func TestPostgresLeavesNothing(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*PostgresServer){
+		"running": func(*PostgresServer) {},
+		"stopped": (*PostgresServer).Stop,
+		"killed":  (*PostgresServer).Kill,
+		"paused":  func(s *PostgresServer) { s.Pause() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			scope := NewScope()
+			s := Postgres(scope, &PostgresOptions{NoSync: true})
+			processes := family(t, s.proc)
+			segment := segmentLine(t, processes[len(processes)-1])
+			if segment == "" {
+				t.Error("the server has no segment of shared memory that could be left")
+			}
+			end(s)
+			scope.Close()
+			for _, pid := range processes {
+				if !ended(pid) {
+					t.Errorf("process %d is left", pid)
+				}
+			}
+			if left := segmentLine(t, s.proc.pid); left != "" {
+				t.Errorf("left in the kernel: %s", left)
+			}
+			if _, err := os.Stat(s.folder.path); !os.IsNotExist(err) {
+				t.Errorf("its folder: %v", err)
+			}
+		})
+	}
+}
+
+// segmentLine returns what the kernel says of the shared memory that a process
+// made, or "".
+func segmentLine(t *testing.T, pid int) string {
+	t.Helper()
+	segments, err := os.ReadFile("/proc/sysvipc/shm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(segments)) {
+		if fields := strings.Fields(line); len(fields) > 4 && fields[4] == strconv.Itoa(pid) {
+			return line
+		}
+	}
+	return ""
+}
+
+func BenchmarkPostgresStart(b *testing.B) {
+	for b.Loop() {
+		scope := NewScope()
+		Postgres(scope, nil)
+		scope.Close()
+	}
+}
