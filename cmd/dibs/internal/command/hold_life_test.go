@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // TestRunSignals: each signal reaches the command, which may do with it what it
@@ -251,17 +252,35 @@ func TestRunStopped(t *testing.T) {
 // while nobody else can have the key, and the program says that it was lost.
 func TestRunStoreStuck(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	t.Run("sqlite", func(t *testing.T) {
+		t.Parallel()
+		b := newBench(t)
+		checkRunStoreStuck(t, b, func() (unstick func()) { return lockWriters(t, b.path("dibs.db")) })
+	})
+	for name, trouble := range map[string]func(*servertest.RedisServer) (unstick func()){
+		"redis hangs":   func(s *servertest.RedisServer) func() { s.Pause(); return s.Continue },
+		"redis is gone": func(s *servertest.RedisServer) func() { s.Kill(); return s.Restart },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := servertest.Redis(t, nil)
+			b := &bench{dir: t.TempDir(), store: server.URL()}
+			checkRunStoreStuck(t, b, func() func() { return trouble(server) })
+		})
+	}
+}
+
+func checkRunStoreStuck(t *testing.T, b *bench, stick func() (unstick func())) {
 	p := b.start(t, "run", "--lease=2s", "k", "--", "sh", "-c", "trap 'date +%s%N > ended; exit 5' TERM; echo $$ > pid; while :; do sleep 0.01; done")
 	eventually(t, "the command", func() bool { return strings.HasSuffix(b.read("pid"), "\n") })
-	unlock := lockWriters(t, b.path("dibs.db"))
+	unstick := stick()
 	stuck := time.Now()
 	eventually(t, "the end of the command", func() bool { return strings.HasSuffix(b.read("ended"), "\n") })
 	ended := time.Unix(0, int64(number(t, b.read("ended"))))
 	if after := ended.Sub(stuck); after > 2*time.Second {
 		t.Errorf("the command was asked to end %v after the store was stuck; the lease is 2s", after)
 	}
-	unlock()
+	unstick()
 	if code := p.code(t); code != 70 || !strings.Contains(p.stderr.String(), "was lost while the command ran") {
 		t.Errorf("%d, %q", code, p.stderr.String())
 	}
