@@ -172,7 +172,7 @@ type Answer struct {
 
 	// Granted: the fencing token. It rises with every grant of a key, also
 	// across a loss of the store's data. Held, from a GrantNotifier: no grant of
-	// the key before this answer has a higher one.
+	// the key before this answer has a higher one, also none that was lost since.
 	Fence uint64
 	// Granted: 1 + how many leases of this key in a row were abandoned before
 	// this one.
@@ -265,9 +265,14 @@ type Notifier interface {
 // grant of the key before them has a higher one.
 //
 // A grant that is told is a lease of one Turn from the moment it was made, and is
-// renewed and settled as any other; one that runs out was abandoned. It may be
-// told late: it counts only if its fence is higher than that of the last answer
-// to the token, and it was made after that was asked for.
+// renewed and settled as any other; one that runs out was abandoned, as its holder
+// may have begun. It may be told late: it counts only if its fence is higher than
+// that of the last answer to the token, and it was made after that was asked for.
+//
+// Some are not told but offered, and woken to ask: claims with AtMostOnce, which
+// would be unknown if nobody heard; those after an abandoned lease, unless all that
+// they have to hear of it is told; those of which another holder's fingerprint
+// differs; and those who listen with Notify alone. Reserved places are woken.
 type GrantNotifier interface {
 	Notifier
 
