@@ -313,6 +313,26 @@ var grantProperties = []Property{
 		},
 	},
 	{
+		Name:  "ClashIsNotTold",
+		Why:   "Two who wait for one of several permits may come to hold at once what neither would have been granted beside the other. The second one has to ask.",
+		Needs: []Feature{GrantNotifier},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listenGrants()
+			k, a, b, this, that := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
+			last := max(t.granted("a holder", p.try(k, a, permits(2)), 1), t.granted("another", p.try(k, b, permits(2)), 1))
+			t.waits("one that does this", q.queue(k, this, permits(2), asked("this")), 0)
+			t.waits("one that does that", q.queue(k, that, permits(2), asked("that")), 1)
+			t.ok("release", p.release(k, a))
+			heard.told("the one that does this", this, last, 1)
+			t.ok("its renewal", q.renew(k, this, long))
+			t.ok("release", p.release(k, b))
+			heard.woken("the one that does that", that)
+			t.ok("the first one's release", q.release(k, this))
+		},
+	},
+	{
 		Name:  "WakeUpsAreNoGrants",
 		Why:   "A process that listens for wake-ups alone begins nothing by itself: its waiters are offered the key, and a turn that they do not take leaves nothing behind.",
 		Needs: []Feature{GrantNotifier},

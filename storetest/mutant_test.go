@@ -95,6 +95,7 @@ var meant = map[model.Bug]string{
 	model.ToldToAnybody:          "WakeUpsAreNoGrants",
 	model.AtMostOnceTold:         "AtMostOnceIsNotTold",
 	model.HeirTold:               "HeirHearsOfTheAbandoned",
+	model.ClashTold:              "ClashIsNotTold",
 	model.ReservedTold:           "ReservedPlaceIsNotTold",
 	model.StoppedIsTold:          "GrantsStop",
 	model.HeldWithoutFence:       "HeldAnswersHaveTheFence",

@@ -178,6 +178,8 @@ const (
 	AtMostOnceTold Bug = "a grant is told to one that must not run twice"
 	// The message has no room for the attempt and the progress.
 	HeirTold Bug = "who comes after an abandoned lease is told a first attempt"
+	// Only what was abandoned is compared.
+	ClashTold Bug = "a grant is told to one that does something else than another holder"
 	// A reserved place is told as any other.
 	ReservedTold Bug = "a reserved place is told a grant"
 	// The subscription is kept.
@@ -216,6 +218,6 @@ var Bugs = []Bug{
 	TakenPlaceJoins, TakenPlaceEnds, AnsweredPlaceStands, ReservedNotWoken,
 	UndoAbandons, UndoCleans, UndoForgetsProgress,
 	ToldFenceOther, ToldForEver, ToldBriefly, ToldLapseForgotten, ToldOnly, ToldWithoutLease,
-	ToldWithoutFingerprint, ToldToAll, ToldToAnybody, AtMostOnceTold, HeirTold, ReservedTold,
+	ToldWithoutFingerprint, ToldToAll, ToldToAnybody, AtMostOnceTold, HeirTold, ClashTold, ReservedTold,
 	StoppedIsTold, HeldWithoutFence, HeldFenceOfClaims, HeldFenceFromCount, HeldFenceAhead,
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -61,8 +62,8 @@ func (s *Store) hearsGrants() bool {
 }
 
 // tells reports whether the next in the queue is told its grant as it is made. Who
-// has to hear of what was abandoned before is not, nor what must not be left
-// unknown because nobody heard.
+// has to hear of what was abandoned before is not, nor who does something else than
+// another holder, nor what must not be left unknown because nobody heard.
 func (s *state) tells(next *place) bool {
 	switch {
 	case !next.store.hearsGrants():
@@ -71,6 +72,8 @@ func (s *state) tells(next *place) bool {
 		return s.b.bug == AtMostOnceTold
 	case s.gone != nil:
 		return s.b.bug == HeirTold
+	case slices.ContainsFunc(s.holders, func(l lease) bool { return l.asked.Differs(next.claim.Fingerprint) }):
+		return s.b.bug == ClashTold
 	}
 	return true
 }
