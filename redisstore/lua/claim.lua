@@ -295,7 +295,7 @@ local function decide(k, c)
     if full(k) then return { 0 } end
     p = { 0, 0, 0, '', 0, '', '', 0, 0, 0, last(k), 0, c.token }
     adopt(p, c)
-    insert_place(k, c.token, p)
+    insert_place(k, c.token, p, true)
   end
   return waits(k, p)
 end

@@ -25,6 +25,12 @@ local function open(name)
   return k
 end
 
+-- finish is insist, and fails where that does.
+local function finish(...)
+  local failed = insist(...)
+  if failed then error(failed, 0) end
+end
+
 -- close writes what has changed.
 local function close(k)
   if not k.changed then return end
@@ -43,8 +49,7 @@ local function close(k)
   end
   local ms = ceil((ends - now) / 1000)
   if k.found then
-    local done = insist(k.s, pack(st), ms)
-    if done.err then error(done, 0) end
+    finish('SET', k.s, pack(st), 'PX', ms)
   else
     call('SET', k.s, pack(st), 'PX', ms)
   end
@@ -90,7 +95,7 @@ local function ask(p, token)
 end
 
 local function write_place(k, token, p)
-  call('HSET', k.w, token, pack(p))
+  finish('HSET', k.w, token, pack(p))
 end
 
 -- stand makes the queue last as long as that place. afresh is for a queue that
@@ -108,8 +113,10 @@ local function order(p)
   return string.format('%.0f', p[P_ORDER])
 end
 
-local function insert_place(k, token, p)
-  write_place(k, token, p)
+-- insert_place lets a place stand. One that is new is refused where the server is
+-- out of memory; others are only put elsewhere.
+local function insert_place(k, token, p, new)
+  if new then call('HSET', k.w, token, pack(p)) else write_place(k, token, p) end
   local done = redis.pcall('ZADD', k.q, order(p), token)
   if type(done) == 'table' then -- what has no expiry yet must not stay
     call('HDEL', k.w, token)
@@ -193,10 +200,10 @@ local function clashes(st, print)
   return false
 end
 
--- serve offers the key to those in front, and returns whether somebody took it,
--- and whether somebody was parked.
+-- serve offers the key to those in front. It notes in k when somebody took it, and
+-- returns whether somebody was parked.
 local function serve(k)
-  local st, serves, parks = k.st, false, false
+  local st, parks = k.st, false
   while #st[HOLDERS] < st[PERMITS] and not unknown(st) do
     local token, p = first(k)
     if not token then break end
@@ -233,20 +240,24 @@ local function serve(k)
         remove_place(k, token)
         local h = grant(k, token, now + TURN, p[P_PRINT], p[P_ONCE], p[P_OWNER])
         if not told then h[OFFERED] = 1 end
-        serves = true
+        k.served = true
       end
     end
   end
-  return serves, parks
+  return parks
 end
 
 -- hand_over offers the key to those in front, as far as there are permits. A
 -- reserved place stops it.
 local function hand_over(k)
   if k.st[QUEUE] == 0 then return end
-  local serves, parks = serve(k)
+  local ok, parks = pcall(serve, k)
+  if k.served then -- who was told of it has it, whatever fails then or from here on
+    k.served = false
+    close(k)
+  end
+  if not ok then error(parks, 0) end
   if parks then sweep(k) end
-  if serves then close(k) end -- who was told of it has it, whatever fails from here on
 end
 
 -- everybody tells all who wait that they should ask, and takes those out of the
@@ -267,7 +278,7 @@ local function pass_on(k, h)
   if k.st[PROGRESS] == 0 then return end
   local saved = call('HGET', k.p, h[TOKEN])
   if saved then
-    call('HSET', k.p, 'i', saved)
+    finish('HSET', k.p, 'i', saved)
     call('HDEL', k.p, h[TOKEN])
     h[INHERITS] = 1
   end
@@ -374,9 +385,8 @@ end
 
 local function write_record(k, token, print, data, retention)
   if print == '' then print = NOBODY end
-  local done = insist(k.r, struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. print .. data,
-    ceil(retention / 1000))
-  if done.err then error(done, 0) end
+  finish('SET', k.r, struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. print .. data,
+    'PX', ceil(retention / 1000))
   everybody(k, function(p) return p[P_MAXAGE] > 0 end)
 end
 

@@ -21,11 +21,11 @@ for i = 1, #KEYS - 1 do
   local v = outcome <= KEEP and pcall_redis('GET', name)
   if v and not v.err and v:byte() == VERSION and sub(v, PLAIN_TOKEN, PLAIN_TOKEN + 15) == token
     and unpack_struct('>I8', v, PLAIN_ENDS) > now then
-    local done = outcome == KEEP and insist(sub(name, 1, -2) .. 'r',
+    local failed = outcome == KEEP and insist('SET', sub(name, 1, -2) .. 'r',
       struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. sub(v, PLAIN_PRINT, PLAIN_PRINT + 31) .. ARGV[a + 2],
-      ceil(retention / 1000))
-    if done and done.err then
-      answers[i] = { 0, done.err }
+      'PX', ceil(retention / 1000))
+    if failed then
+      answers[i] = { 0, failed.err }
     else
       call('DEL', name)
       answers[i] = OK

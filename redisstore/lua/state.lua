@@ -76,13 +76,14 @@ local function highest()
   return fence
 end
 
--- insist sets what has been begun and has to be finished, also where the server
--- is out of memory: a script that has written may go on writing.
-local function insist(name, value, ms)
-  local done = redis.pcall('SET', name, value, 'PX', ms)
-  if done.err and string.find(done.err, 'OOM', 1, true) then
+-- insist writes what has been begun and has to be finished, also where the server
+-- is out of memory: a script that has written may go on writing. It returns what
+-- went wrong, if anything did.
+local function insist(...)
+  local done = redis.pcall(...)
+  if type(done) == 'table' and done.err and string.find(done.err, 'OOM', 1, true) then
     call('PERSIST', KEYS[1]) -- the fence, which has no expiry
-    done = redis.pcall('SET', name, value, 'PX', ms)
+    done = redis.pcall(...)
   end
-  return done
+  return type(done) == 'table' and done.err and done or nil
 end
