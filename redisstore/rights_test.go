@@ -185,6 +185,7 @@ func TestLeastRights(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			user := func(rights []string) {
 				for _, server := range on.servers {
 					server.Must(append([]any{"ACL", "SETUSER", "app", "reset", "on", ">secret"}, anys(rights)...)...)
@@ -231,6 +232,6 @@ var leastRights = []string{
 	"+evalsha", "+eval", "+time",
 	"+get", "+set", "+del", "+exists", "+pexpire", "+persist",
 	"+zadd", "+zrem", "+zrange", "+zcount", "+zcard",
-	"+hset", "+hget", "+hdel", "+hgetall", "+hmget", "+hvals", "+hlen",
+	"+hset", "+hget", "+hdel", "+hgetall", "+hmget", "+hvals", "+hrandfield",
 	"+scan",
 }

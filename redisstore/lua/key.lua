@@ -182,12 +182,12 @@ local function grant(k, token, ends, print, once, owner)
 end
 
 -- sweep removes parked places that have run out: while the queue lasts nothing
--- else would.
-local function sweep(k)
-  if call('HLEN', k.w) < 2 * call('ZCARD', k.q) + 64 then return end
-  local all = call('HGETALL', k.w)
-  for i = 1, #all, 2 do
-    if unpack(all[i + 1])[P_ENDS] <= now then remove_place(k, all[i]) end
+-- else would. For each one that was parked just now it looks at a few, so that
+-- they never become many, and a long queue is never gone through.
+local function sweep(k, parks)
+  local some = call('HRANDFIELD', k.w, SWEPT * parks, 'WITHVALUES')
+  for i = 1, #some, 2 do
+    if unpack(some[i + 1])[P_ENDS] <= now then remove_place(k, some[i]) end
   end
 end
 
@@ -201,9 +201,9 @@ local function clashes(st, print)
 end
 
 -- serve offers the key to those in front. It notes in k when somebody took it, and
--- returns whether somebody was parked.
+-- returns how many were parked.
 local function serve(k)
-  local st, parks = k.st, false
+  local st, parks = k.st, 0
   while #st[HOLDERS] < st[PERMITS] and not unknown(st) do
     local token, p = first(k)
     if not token then break end
@@ -235,7 +235,7 @@ local function serve(k)
         call('ZREM', k.q, token)
         p[P_PARKED] = 1
         write_place(k, token, p)
-        parks = true
+        parks = parks + 1
       else
         remove_place(k, token)
         local h = grant(k, token, now + TURN, p[P_PRINT], p[P_ONCE], p[P_OWNER])
@@ -257,7 +257,7 @@ local function hand_over(k)
     close(k)
   end
   if not ok then error(parks, 0) end
-  if parks then sweep(k) end
+  if parks > 0 then sweep(k, parks) end
 end
 
 -- everybody tells all who wait that they should ask, and takes those out of the

@@ -59,6 +59,7 @@ local MEMORY = 24 * 3600 * 1000000 -- dibs.AbandonedMemory
 local FOREVER = 3650 * MEMORY    -- an unknown outcome; no key is without an expiry
 local SLACK = 5000000            -- so that asking again need not write the state
 local LOOKED = 4                 -- how many places Left looks at
+local SWEPT = 4                  -- how many are looked at for each that is parked
 
 local spread = unpack
 local call, pack, unpack = redis.call, cmsgpack.pack, cmsgpack.unpack
