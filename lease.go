@@ -155,13 +155,14 @@ func (l *Lease) Save(ctx context.Context, progress []byte) error {
 
 // Release ends the lease and leaves nothing behind. It returns nil also when
 // the lease was settled before, ErrLost when it was lost before it could be
-// released, and ErrStore when the store did not answer: then it is released in
-// the background, or runs out. It does not end with the context of Acquire.
+// released, and ErrStore when the store did not answer, or what else the store
+// said: then it is released in the background, or runs out. It does not end with
+// the context of Acquire.
 func (l *Lease) Release() error {
 	// The batcher bounds each call of the store, and with it this one.
 	err := l.settle(context.Background(), Settlement{Outcome: Release})
-	if errors.Is(err, ErrStore) {
-		// Nobody will ask again: the undoer does.
+	if err != nil && !errors.Is(err, ErrLost) {
+		// Nobody will ask again: the undoer does. And nothing renews it any more.
 		l.settling.Lock()
 		defer l.settling.Unlock()
 		l.settled = true
