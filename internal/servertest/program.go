@@ -147,23 +147,15 @@ func (p *program) prepare() error {
 	return nil
 }
 
-// settle keeps the package's service from starting with the system. Debian
-// does so for two kinds of systems.
+// settle keeps the package's service from starting with the system.
 func (p *program) settle() error {
-	if p.service == "" {
+	path, err := exec.LookPath("update-rc.d")
+	if p.service == "" || err != nil {
 		return nil
 	}
-	for _, words := range [][]string{
-		{"deb-systemd-helper", "disable", p.service + ".service"},
-		{"update-rc.d", p.service, "disable"},
-	} {
-		path, err := exec.LookPath(words[0])
-		if err != nil {
-			continue // not one of those
-		}
-		if out, err := exec.Command(path, words[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s is installed, but %s: %w\n%s", p.pkg, strings.Join(words, " "), err, out)
-		}
+	// It sees to systemd as well.
+	if out, err := exec.Command(path, p.service, "disable").CombinedOutput(); err != nil {
+		return fmt.Errorf("disabling the service of %s: %w\n%s", p.pkg, err, out)
 	}
 	return nil
 }

@@ -1,0 +1,256 @@
+//go:build unix
+
+package servertest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// The packages named core hold programs and bring no service along.
+var (
+	// mariadbProgram is MariaDB 10.6 or newer.
+	mariadbProgram = program{
+		names:  []string{"mariadbd"},
+		places: []string{"/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/usr/local/mysql/bin"},
+		pkg:    "mariadb-server-core",
+		env:    "DIBS_MARIADB",
+	}
+	// mariadbInstallProgram sets up its data folder.
+	mariadbInstallProgram = program{
+		names:  []string{"mariadb-install-db"},
+		places: []string{"/usr/bin", "/usr/local/bin", "/usr/local/mysql/scripts"},
+		pkg:    "mariadb-server-core",
+	}
+	// mysqlProgram is MySQL 8.0 or newer, which Debian does not have.
+	mysqlProgram = program{
+		names:  []string{"mysqld"},
+		places: mariadbProgram.places,
+		pkg:    "mysql-server-core-8.0",
+		env:    "DIBS_MYSQL",
+	}
+	// mariadbClientProgram is the command line client, which speaks to both.
+	mariadbClientProgram = program{
+		names:  []string{"mariadb", "mysql"},
+		places: []string{"/usr/bin", "/usr/local/bin", "/usr/local/mysql/bin"},
+		pkg:    "mariadb-client-core",
+	}
+)
+
+// A MariaDBServer is a MariaDB or MySQL server that belongs to a test. Its
+// superuser is "root", and a database "app" is there from the start.
+type MariaDBServer struct {
+	server
+	port    *port
+	as      *account
+	client  client
+	options MariaDBOptions
+}
+
+// MariaDB starts a MariaDB server that ends with its owner, and returns when it
+// answers. nil options mean the defaults. Kill loses nothing that was committed.
+func MariaDB(owner Owner, o *MariaDBOptions) *MariaDBServer {
+	owner.Helper()
+	if o == nil {
+		o = &MariaDBOptions{}
+	}
+	s, err := newMariaDB(owner, o)
+	if err != nil {
+		owner.Fatalf("%v", err)
+	}
+	return s
+}
+
+// newMariaDB makes the server's folder, configures it and starts it.
+func newMariaDB(owner Owner, o *MariaDBOptions) (*MariaDBServer, error) {
+	program, kind := &mariadbProgram, "mariadb"
+	if o.MySQL {
+		program, kind = &mysqlProgram, "mysql"
+	}
+	path, err := program.find()
+	if err != nil {
+		return nil, err
+	}
+	asker, err := mariadbClientProgram.find()
+	if err != nil {
+		return nil, err
+	}
+	s := &MariaDBServer{options: *o}
+	if s.as, err = unprivileged("mysql"); err != nil {
+		return nil, err
+	}
+	if s.port, err = reservePort(); err != nil {
+		return nil, err
+	}
+	owner.Cleanup(s.port.release)
+	f, err := newFolder(s.as)
+	if err != nil {
+		return nil, err
+	}
+	s.client = client{path: asker, args: []string{
+		"--no-defaults", "--batch", "--skip-column-names", "--default-character-set=utf8mb4",
+		"--socket=" + f.join("socket"), "--user=root", "--database=app",
+	}}
+	s.server = server{
+		owner:  owner,
+		name:   kind + " at " + s.port.addr(),
+		folder: f,
+		ready:  s.answers,
+		wipe:   s.wipeData,
+		command: command{
+			path: path,
+			args: []string{path, "--defaults-file=" + f.join("my.cnf")}, // it finds its files by its path
+			dir:  f.path,
+			env:  []string{"LC_ALL=C", "TZ=UTC", "PATH=/usr/bin:/bin"},
+			log:  f.join("log"),
+			as:   s.as,
+		},
+	}
+	owner.Cleanup(s.end)
+	for name, text := range map[string]string{
+		"my.cnf":   o.config(f, s.port),
+		"init.sql": o.firstSQL(),
+	} {
+		if err := s.as.write(f.join(name), text); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.wipe(); err != nil {
+		return nil, err
+	}
+	return s, s.begin()
+}
+
+// Addr returns the server's address, "127.0.0.1:4321".
+func (s *MariaDBServer) Addr() string { return s.port.addr() }
+
+// URL returns the server's address with what is needed to use it as its
+// superuser: "mysql://root:secret@127.0.0.1:4321/app".
+func (s *MariaDBServer) URL() string { return s.URLAt(s.Addr()) }
+
+// URLAt is URL with another address, that of a Wire to the server.
+func (s *MariaDBServer) URLAt(addr string) string {
+	u := url.URL{Scheme: "mysql", Host: addr, Path: "/app", User: url.User("root")}
+	if s.options.Password != "" {
+		u.User = url.UserPassword("root", s.options.Password)
+	}
+	return u.String()
+}
+
+// DSN returns the same as the Go driver for MySQL writes it, without
+// parameters: "root:secret@tcp(127.0.0.1:4321)/app". It takes a password as it
+// is.
+func (s *MariaDBServer) DSN() string { return s.DSNAt(s.Addr()) }
+
+// DSNAt is DSN with another address, that of a Wire to the server.
+func (s *MariaDBServer) DSNAt(addr string) string {
+	user := "root"
+	if s.options.Password != "" {
+		user += ":" + s.options.Password
+	}
+	return user + "@tcp(" + addr + ")/app"
+}
+
+// Do runs one statement on a connection of its own, by the command line client
+// and the server's socket, in the database "app", and returns its rows as text;
+// NULL reads "NULL". Of several statements it returns all rows. It may be called
+// from any goroutine.
+func (s *MariaDBServer) Do(sql string) ([][]string, error) {
+	out, err := s.client.run("--execute=" + sql)
+	if err != nil {
+		return nil, err
+	}
+	var rows [][]string
+	for line := range strings.Lines(out) {
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		for i, field := range fields {
+			fields[i] = unescape.Replace(field)
+		}
+		rows = append(rows, fields)
+	}
+	return rows, nil
+}
+
+// unescape undoes what the client does to values so that each row is a line.
+var unescape = strings.NewReplacer(`\n`, "\n", `\t`, "\t", `\0`, "\x00", `\\`, `\`)
+
+// Query is Do for SQL that has to work: it ends the test when it does not.
+func (s *MariaDBServer) Query(sql string) [][]string {
+	s.owner.Helper()
+	rows, err := s.Do(sql)
+	if err != nil {
+		s.owner.Fatalf("%s at %s: %v", sql, s.name, err)
+	}
+	return rows
+}
+
+// answers returns nil when the server greets who comes.
+func (s *MariaDBServer) answers() error {
+	conn, err := net.DialTimeout("tcp", s.Addr(), answerTime)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil {
+		return err
+	}
+	// Length and number of the packet, and then the version of the protocol, or
+	// 255 in an error such as too many connections.
+	head := make([]byte, 5)
+	if _, err := io.ReadFull(conn, head); err != nil {
+		return err
+	}
+	if head[4] != 10 && head[4] != 255 {
+		return over{fmt.Errorf("what listens is no MySQL: % x", head)}
+	}
+	return nil
+}
+
+// wipeData makes the data folder anew.
+func (s *MariaDBServer) wipeData() error {
+	if err := os.RemoveAll(s.folder.join("data")); err != nil {
+		return err
+	}
+	t := template{kind: "mariadb", program: s.command.path, make: s.installDB}
+	if s.options.MySQL {
+		t.kind, t.make = "mysql", s.initialize
+	}
+	return t.copyTo(s.folder.join("data"), s.as)
+}
+
+// installDB sets up a data folder of MariaDB.
+func (s *MariaDBServer) installDB(dir string, as *account) error {
+	path, err := mariadbInstallProgram.find()
+	if err != nil {
+		return err
+	}
+	// It runs the server that it finds below the base.
+	base := filepath.Dir(filepath.Dir(s.command.path))
+	return s.setUp(as, path, "--no-defaults", "--basedir="+base, "--datadir="+dir,
+		"--auth-root-authentication-method=normal", "--skip-name-resolve", "--skip-test-db")
+}
+
+// initialize sets up a data folder of MySQL.
+func (s *MariaDBServer) initialize(dir string, as *account) error {
+	return s.setUp(as, s.command.path, "--no-defaults", "--initialize-insecure", "--datadir="+dir)
+}
+
+func (s *MariaDBServer) setUp(as *account, path string, args ...string) error {
+	cmd := exec.Command(path, args...)
+	cmd.Dir = "/"
+	cmd.Env = s.command.env
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: as.credential()}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", filepath.Base(path), err, out)
+	}
+	return nil
+}

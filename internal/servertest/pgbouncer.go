@@ -1,0 +1,199 @@
+//go:build unix
+
+package servertest
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"strings"
+)
+
+// pgbouncerProgram is PgBouncer. max_prepared_statements came with 1.21.
+var pgbouncerProgram = program{
+	names:   []string{"pgbouncer"},
+	places:  []string{"/usr/sbin", "/usr/local/bin", "/usr/local/sbin"},
+	pkg:     "pgbouncer",
+	env:     "DIBS_PGBOUNCER",
+	service: "pgbouncer",
+}
+
+// PgBouncerOptions says what kind of PgBouncer is wanted. nil and the zero value
+// mean one in transaction mode with the pooler's own settings.
+type PgBouncerOptions struct {
+	// Mode is pool_mode: "transaction", "session" or "statement"; "":
+	// "transaction".
+	Mode string
+	// PoolSize is default_pool_size, the connections to the server for each
+	// user and database; 0: 20.
+	PoolSize int
+	// MaxClients is max_client_conn; 0: 1000.
+	MaxClients int
+	// PreparedStatements is max_prepared_statements, where the pooler keeps
+	// track of them itself, from 1.21 on: earlier ones refuse to start, see
+	// PgBouncerServer.Tracks. 0: the version's own number.
+	PreparedStatements int
+	// Settings are more lines of its configuration, which win over the rest:
+	// "server_login_retry = 1".
+	Settings []string
+}
+
+// A PgBouncerServer is a PgBouncer that belongs to a test. All users of its
+// PostgreSQL server can use it, with their passwords, and all databases. It
+// keeps nothing: RestartEmpty is Restart.
+type PgBouncerServer struct {
+	server
+	port    *port
+	backend *PostgresServer
+}
+
+// PgBouncer starts a PgBouncer before a server, which ends with its owner, and
+// returns when it answers. nil options mean the defaults.
+func PgBouncer(owner Owner, backend *PostgresServer, o *PgBouncerOptions) *PgBouncerServer {
+	owner.Helper()
+	if o == nil {
+		o = &PgBouncerOptions{}
+	}
+	s, err := newPgBouncer(owner, backend, o)
+	if err != nil {
+		owner.Fatalf("%v", err)
+	}
+	return s
+}
+
+// newPgBouncer makes the pooler's folder, configures it and starts it.
+func newPgBouncer(owner Owner, backend *PostgresServer, o *PgBouncerOptions) (*PgBouncerServer, error) {
+	path, err := pgbouncerProgram.find()
+	if err != nil {
+		return nil, err
+	}
+	s := &PgBouncerServer{backend: backend}
+	as, err := unprivileged("postgres")
+	if err != nil {
+		return nil, err
+	}
+	if s.port, err = reservePort(); err != nil {
+		return nil, err
+	}
+	owner.Cleanup(s.port.release)
+	f, err := newFolder(as)
+	if err != nil {
+		return nil, err
+	}
+	s.server = server{
+		owner:  owner,
+		name:   "pgbouncer at " + s.port.addr(),
+		folder: f,
+		ready:  s.answers,
+		wipe:   func() error { return nil },
+		command: command{
+			path: path,
+			args: []string{"pgbouncer", f.join("pgbouncer.ini")},
+			dir:  f.path,
+			env:  []string{"LC_ALL=C", "TZ=UTC", "PATH=/usr/bin:/bin"},
+			log:  f.join("log"),
+			as:   as,
+		},
+	}
+	owner.Cleanup(s.end)
+	for name, text := range map[string]string{
+		"pgbouncer.ini": o.config(f, s.port, backend),
+		"users":         quoteUser("postgres") + " " + quoteUser(backend.options.Password) + "\n",
+	} {
+		if err := as.write(f.join(name), text); err != nil {
+			return nil, err
+		}
+	}
+	return s, s.begin()
+}
+
+// config returns pgbouncer.ini of a pooler in the folder.
+func (o *PgBouncerOptions) config(f *folder, at *port, backend *PostgresServer) string {
+	method := "trust"
+	if backend.options.Password != "" {
+		method = "scram-sha-256"
+	}
+	lines := []string{
+		"[databases]",
+		// Whoever is not in the file of users is looked up in the database.
+		"* = host=127.0.0.1 port=" + backend.port.String() + " auth_user=postgres",
+		"[pgbouncer]",
+		"listen_addr = 127.0.0.1",
+		"listen_port = " + at.String(),
+		"unix_socket_dir =",
+		"auth_type = " + method,
+		"auth_file = " + f.join("users"),
+		"admin_users = postgres",
+		"pool_mode = " + cmp.Or(o.Mode, "transaction"),
+		fmt.Sprintf("default_pool_size = %d", cmp.Or(o.PoolSize, 20)),
+		fmt.Sprintf("max_client_conn = %d", cmp.Or(o.MaxClients, 1000)),
+	}
+	if o.PreparedStatements != 0 {
+		lines = append(lines, fmt.Sprintf("max_prepared_statements = %d", o.PreparedStatements))
+	}
+	return strings.Join(append(lines, o.Settings...), "\n") + "\n"
+}
+
+// quoteUser writes a word of PgBouncer's file of users.
+func quoteUser(s string) string { return `"` + strings.ReplaceAll(s, `"`, `""`) + `"` }
+
+// Addr returns the pooler's address, "127.0.0.1:4321".
+func (s *PgBouncerServer) Addr() string { return s.port.addr() }
+
+// URL returns the pooler's address with what is needed to use the server behind
+// it as its superuser.
+func (s *PgBouncerServer) URL() string { return s.URLAt(s.Addr()) }
+
+// URLAt is URL with another address, that of a Wire to the pooler.
+func (s *PgBouncerServer) URLAt(addr string) string {
+	return postgresURL(addr, s.backend.options.Password)
+}
+
+// Do runs SQL through the pooler as PostgresServer.Do does.
+func (s *PgBouncerServer) Do(sql string) ([][]string, error) { return s.ask("postgres", sql) }
+
+// Query is Do for SQL that has to work: it ends the test when it does not.
+func (s *PgBouncerServer) Query(sql string) [][]string {
+	s.owner.Helper()
+	rows, err := s.Do(sql)
+	if err != nil {
+		s.owner.Fatalf("%s at %s: %v", sql, s.name, err)
+	}
+	return rows
+}
+
+// Console runs a command of the pooler's own, such as "SHOW POOLS" or "PAUSE",
+// and returns its rows. It ends the test when the command fails.
+func (s *PgBouncerServer) Console(command string) [][]string {
+	s.owner.Helper()
+	rows, err := s.ask("pgbouncer", command)
+	if err != nil {
+		s.owner.Fatalf("%s at %s: %v", command, s.name, err)
+	}
+	return rows
+}
+
+func (s *PgBouncerServer) ask(database, sql string) ([][]string, error) {
+	return s.backend.psql("127.0.0.1", s.port).query(database, sql)
+}
+
+// Tracks reports whether this version of PgBouncer can keep track of prepared
+// statements in transaction mode.
+func (s *PgBouncerServer) Tracks() bool {
+	s.owner.Helper()
+	for _, row := range s.Console("SHOW CONFIG") {
+		if row[0] == "max_prepared_statements" {
+			return true
+		}
+	}
+	return false
+}
+
+// answers returns nil when the pooler accepts connections.
+func (s *PgBouncerServer) answers() error {
+	conn, err := net.DialTimeout("tcp", s.Addr(), answerTime)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
