@@ -72,8 +72,8 @@ func TestCancelledClaims(t *testing.T) {
 				})
 			}
 			calling.Wait()
-			if granted.Load() < rounds || gaveUp.Load() < rounds {
-				t.Errorf("%d were granted and %d gave up; there should be many of both", granted.Load(), gaveUp.Load())
+			if granted.Load() < callers/2 || gaveUp.Load() < callers/2 {
+				t.Errorf("%d were granted and %d gave up; there should be some of both", granted.Load(), gaveUp.Load())
 			}
 			left := func() (all []string) {
 				for _, server := range servers {

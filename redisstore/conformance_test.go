@@ -11,6 +11,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	standalone := func(o servertest.RedisOptions) func(testing.TB) *storetest.Backend {
 		return func(t testing.TB) *storetest.Backend {
 			server := servertest.Redis(t, &o)
@@ -28,6 +29,7 @@ func TestConformance(t *testing.T) {
 		"Cluster":  onCluster,
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
 			storetest.Run(t, &storetest.Harness{
 				New: backend,
 				Lacks: map[storetest.Feature]string{

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 // time, by whoever asks for anything; nothing is granted meanwhile, and nobody
 // is told that a lease is lost by a server that cannot know.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	const patience = time.Second
 	for _, fault := range []struct {
 		name   string
@@ -90,6 +92,7 @@ func TestFaults(t *testing.T) {
 			mustGrant(t, s, once)
 			fault.happen(t, server)
 
+			var asking sync.WaitGroup
 			for what, ask := range map[string]func(context.Context) error{
 				"a claim of a free key": func(ctx context.Context) error {
 					answers := make([]dibs.Answer, 1)
@@ -123,17 +126,20 @@ func TestFaults(t *testing.T) {
 					return err
 				},
 			} {
-				start := time.Now()
-				ctx, cancel := context.WithTimeout(t.Context(), patience)
-				err := ask(ctx)
-				cancel()
-				if !errors.Is(err, fault.is) && (fault.or == nil || !errors.Is(err, fault.or)) {
-					t.Errorf("%s: %v; want %v", what, err, fault.is)
-				}
-				if d := time.Since(start); d > 2*patience {
-					t.Errorf("%s: the error came after %v, and was wanted in %v", what, d, patience)
-				}
+				asking.Go(func() {
+					start := time.Now()
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					err := ask(ctx)
+					cancel()
+					if !errors.Is(err, fault.is) && (fault.or == nil || !errors.Is(err, fault.or)) {
+						t.Errorf("%s: %v; want %v", what, err, fault.is)
+					}
+					if d := time.Since(start); d > 2*patience {
+						t.Errorf("%s: the error came after %v, and was wanted in %v", what, d, patience)
+					}
+				})
 			}
+			asking.Wait()
 
 			fault.over(server)
 			eventually(t, 10*time.Second, "the server serves again", func() bool {
@@ -235,6 +241,7 @@ func TestOutOfMemory(t *testing.T) {
 // for what it is, to those who ask for its key and to nobody else. Nothing is
 // granted, and it is not touched where it matters.
 func TestForeignValues(t *testing.T) {
+	t.Parallel()
 	for kind, values := range map[string][][]any{
 		"state":  {{"RPUSH", "x"}, {"SET", "theirs"}, {"SET", "5"}, {"SET", ""}, {"SET", "\x01short"}, {"SET", "\x91\x01"}, {"SET", "\x97\x07\x01\x01\x01\x01\x01\x01"}},
 		"record": {{"RPUSH", "x"}, {"SET", "theirs"}, {"SET", ""}, {"SET", "\x02theirs"}},

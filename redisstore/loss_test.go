@@ -28,6 +28,7 @@ type losing struct {
 }
 
 func TestLostData(t *testing.T) {
+	t.Parallel()
 	for name, prepare := range map[string]func(*testing.T) losing{
 		"Flushed": func(t *testing.T) losing {
 			server := servertest.Redis(t, nil)
@@ -91,7 +92,8 @@ func loseUnderLoad(t *testing.T, l losing) {
 					}
 					fences[i] = append(fences[i], lease.Fence())
 					granted[i] = time.Now()
-					if err := lease.Release(); err != nil {
+					// A connection to the server that is gone may be met late.
+					if err := lease.Release(); err != nil && !errors.Is(err, dibs.ErrStore) {
 						t.Errorf("its release: %v", err)
 					}
 				})

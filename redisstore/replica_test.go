@@ -13,6 +13,7 @@ import (
 
 // TestReplicas: what has to be on a replica does not count before it is there.
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	const patience = 500 * time.Millisecond
 	for name, start := range map[string]func(*testing.T) (url string, master, replica *servertest.RedisServer){
 		"Redis": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
@@ -144,6 +145,7 @@ func TestNoReplica(t *testing.T) {
 // TestReplicasLoseHolders: a holder whose renewals reach no replica loses its
 // lease before a replica that takes over could give it to another.
 func TestReplicasLoseHolders(t *testing.T) {
+	t.Parallel()
 	master := servertest.Redis(t, nil)
 	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
 	follows(t, master, replica)

@@ -160,6 +160,7 @@ var (
 // TestLeastRights: the rights that the README names are enough, and none of them
 // can be left out. Without those to subscribe, waiters find out by asking.
 func TestLeastRights(t *testing.T) {
+	t.Parallel()
 	master := servertest.Redis(t, nil)
 	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
 	replica.AwaitReplica()

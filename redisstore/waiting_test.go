@@ -314,6 +314,7 @@ func TestFrozenWaiter(t *testing.T) {
 // TestLostReplies: the server does what it is asked, and the connection ends
 // before it says so.
 func TestLostReplies(t *testing.T) {
+	t.Parallel()
 	for name, lose := range map[string]func(t *testing.T, w *servertest.Wire, c, other *dibs.Client, waits func()){
 		"Claim": func(t *testing.T, w *servertest.Wire, c, _ *dibs.Client, _ func()) {
 			lost := w.LoseReplyTo("test key:s")
