@@ -89,7 +89,10 @@ type claimWriter struct {
 
 // append appends the arguments of one claim.
 func (w *claimWriter) append(args []string, c *dibs.Claim) []string {
-	var b [95]byte
+	if w.ownerText == "" || c.Owner != w.owner {
+		w.owner, w.ownerText = c.Owner, c.Owner.String()
+	}
+	var b [95 + dibs.MaxOwner]byte
 	if c.Mode <= dibs.Queue && c.Redeems.IsZero() {
 		b[0] = simple
 		if c.MaxAge > 0 {
@@ -109,13 +112,11 @@ func (w *claimWriter) append(args []string, c *dibs.Claim) []string {
 	copy(b[31:], c.Token[:])
 	copy(b[47:], c.Redeems[:])
 	copy(b[63:], c.Fingerprint[:])
-	if w.ownerText == "" || c.Owner != w.owner {
-		w.owner, w.ownerText = c.Owner, c.Owner.String()
-	}
+	n := 95 + copy(b[95:], w.ownerText)
 	if kept := min(c.TTL, century) + memory; kept != w.kept {
 		w.kept, w.keptText = kept, strconv.FormatInt(kept.Milliseconds()+1, 10)
 	}
-	return append(args, string(b[:]), w.ownerText, w.keptText)
+	return append(args, string(b[:n]), w.keptText)
 }
 
 // The states as lua/claim.lua answers them. They are the script's own numbers,

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/redis/rueidis"
 
@@ -82,11 +83,15 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 
 // appendSettlement appends the arguments of one settlement; see lua/settle.lua.
 func appendSettlement(args []string, x *dibs.Settlement) []string {
-	var b [25]byte
-	b[0] = byte(x.Outcome)
-	copy(b[1:], x.Token[:])
-	binary.BigEndian.PutUint64(b[17:], micros(x.Retention))
-	return append(args, string(b[:]), string(x.Data))
+	var b strings.Builder
+	b.Grow(25 + len(x.Data))
+	b.WriteByte(byte(x.Outcome))
+	b.Write(x.Token[:])
+	var retention [8]byte
+	binary.BigEndian.PutUint64(retention[:], micros(x.Retention))
+	b.Write(retention[:])
+	b.Write(x.Data)
+	return append(args, b.String())
 }
 
 // fits returns an error when a record of n bytes is too large.

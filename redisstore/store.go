@@ -126,7 +126,7 @@ func (s *Store) batches(n int, v verb) []*batch {
 			b = &batch{group: group, answer: v.answer, lasts: v.lasts}
 			b.call.script = v.script
 			b.call.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
-			b.call.args = append(make([]string, 0, 4*min(n, most)+len(v.head)), v.head...)
+			b.call.args = append(make([]string, 0, 2*min(n, most)+len(v.head)), v.head...)
 			b.indexes = make([]int, 0, min(n, most))
 			all = append(all, b)
 			if s.names.cluster {

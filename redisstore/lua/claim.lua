@@ -1,13 +1,13 @@
 -- claim answers claims.
 --
 -- KEYS  the fence, then the state of each key
--- ARGV  channel, tells, sharded, most waiters; then for each claim three: the
---       claim, its owner, and how long (ms, in digits) its state is to be kept.
---       A claim is 1 byte flags, 1 byte mode, 1 byte at most once, 4 bytes
---       permits, 8 bytes each TTL, place and max age (µs), 16 bytes token, 16
---       bytes redeems, 32 bytes fingerprint; zero bytes stand for none. Of the
---       flags, 1 is for a claim that takes or waits for the key and redeems no
---       place, and 2 for one that a record can answer.
+-- ARGV  channel, tells, sharded, most waiters; then for each claim two: the claim
+--       and how long (ms, in digits) its state is to be kept. A claim is 1 byte
+--       flags, 1 byte mode, 1 byte at most once, 4 bytes permits, 8 bytes each
+--       TTL, place and max age (µs), 16 bytes token, 16 bytes redeems, 32 bytes
+--       fingerprint, and the owner; zero bytes stand for none. Of the flags, 1 is
+--       for a claim that takes or waits for the key and redeems no place, and 2
+--       for one that a record can answer.
 --
 -- Each is answered by the fence when it is the first attempt and is granted, and
 -- otherwise by an array that begins with its state (dibs.State):
@@ -21,7 +21,7 @@
 --   failed    0, why; or 0 alone when the queue is full
 
 local channel, tells, sharded, most = ARGV[1], ARGV[2] + 0, ARGV[3] == '1', ARGV[4] + 0
-local FIRST, EACH = 4, 3
+local FIRST, EACH = 4, 2
 local SIMPLE, ANSWERABLE = 1, 2
 local TRY, QUEUED, RESERVE, LOOK = 0, 1, 2, 3
 local GRANTED, HELD, FREE, DONE, MISMATCH, DIFFERS, UNKNOWN = 1, 2, 3, 4, 5, 6, 7
@@ -40,7 +40,7 @@ for i = 1, #KEYS - 1 do
   if flags == SIMPLE or flags > SIMPLE and pcall_redis('EXISTS', sub(name, 1, -2) .. 'r') == 0 then
     local fence = max(given + 1, now)
     done = pcall_redis('SET', name,
-      pack_struct('>BI8I8I8', VERSION, fence, now, now + ttl) .. claim .. ARGV[a + 2], 'NX', 'PX', ARGV[a + 3])
+      pack_struct('>BI8I8I8', VERSION, fence, now, now + ttl) .. claim, 'NX', 'PX', ARGV[a + 2])
     if done and done.ok then given, done = fence, fence end
   end
   if type(done) == 'table' then done = false end -- the long way tells why, if it is so there
@@ -306,7 +306,7 @@ return each(answers, function(i)
     struct.unpack('>BBBI4I8I8I8c16c16c32', ARGV[a + 1])
   local c = {
     mode = mode, token = token, ttl = ttl, stands = stands, permits = permits, maxage = maxage, once = once,
-    print = print == NOBODY and '' or print, owner = ARGV[a + 2], redeems = redeems ~= sub(NOBODY, 1, 16),
+    print = print == NOBODY and '' or print, owner = sub(ARGV[a + 1], CLAIM_OWNER), redeems = redeems ~= sub(NOBODY, 1, 16),
   }
   c.from = c.redeems and redeems or token
   local k = open(KEYS[i + 1])

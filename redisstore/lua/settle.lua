@@ -1,14 +1,14 @@
 -- settle ends leases and gives up places.
 --
 -- KEYS  the fence, then the state of each key
--- ARGV  sharded; then for each settlement two: 1 byte outcome (dibs.Outcome), 16
---       bytes token, 8 bytes retention in µs; and data
+-- ARGV  sharded; then for each settlement 1 byte outcome (dibs.Outcome), 16 bytes
+--       token, 8 bytes retention in µs, and data
 --
 -- Each is answered by 1 when it is done, 2 when the token neither holds the key
 -- nor waits for it, and {0, why} when it failed.
 
 local sharded = ARGV[1] == '1'
-local FIRST, EACH = 1, 2
+local FIRST, DATA = 1, 26
 local RELEASE, KEEP, ABANDON, UNDO = 0, 1, 2, 3
 local OK, NOT = 1, 2
 
@@ -16,13 +16,13 @@ local OK, NOT = 1, 2
 local answers, rest = {}, 0
 local pcall_redis, unpack_struct = redis.pcall, struct.unpack
 for i = 1, #KEYS - 1 do
-  local a = FIRST + EACH * (i - 1)
-  local name, outcome, token, retention = KEYS[i + 1], unpack_struct('>Bc16I8', ARGV[a + 1])
+  local settlement, name = ARGV[FIRST + i], KEYS[i + 1]
+  local outcome, token, retention = unpack_struct('>Bc16I8', settlement)
   local v = outcome <= KEEP and pcall_redis('GET', name)
   if v and not v.err and v:byte() == VERSION and sub(v, PLAIN_TOKEN, PLAIN_TOKEN + 15) == token
     and unpack_struct('>I8', v, PLAIN_ENDS) > now then
     local failed = outcome == KEEP and insist('SET', sub(name, 1, -2) .. 'r',
-      struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. sub(v, PLAIN_PRINT, PLAIN_PRINT + 31) .. ARGV[a + 2],
+      struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. sub(v, PLAIN_PRINT, PLAIN_PRINT + 31) .. sub(settlement, DATA),
       'PX', ceil(retention / 1000))
     if failed then
       answers[i] = { 0, failed.err }
@@ -42,15 +42,14 @@ local given = mark
 --@key.lua
 
 return each(answers, function(i)
-  local a = FIRST + EACH * (i - 1)
-  local outcome, token, retention = struct.unpack('>Bc16I8', ARGV[a + 1])
+  local outcome, token, retention = struct.unpack('>Bc16I8', ARGV[FIRST + i])
   local k = open(KEYS[i + 1])
   local st = k.st
   advance(k)
   local h, at = holder(st, token)
   local answer = OK
   if h and h[OFFERED] == 0 then
-    if outcome == KEEP then write_record(k, token, h[PRINT], ARGV[a + 2], retention) end
+    if outcome == KEEP then write_record(k, token, h[PRINT], sub(ARGV[FIRST + i], DATA), retention) end
     table.remove(st[HOLDERS], at)
     k.changed = true
     if outcome == ABANDON then
