@@ -4,6 +4,7 @@ package servertest
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beVictim starts two servers, says what they are, and waits for its end.
+// beVictim starts servers, says what they are, and waits for its end.
 func beVictim() {
 	scope := NewScope()
 	started := make(chan *RedisServer)
@@ -39,8 +40,30 @@ func beVictim() {
 	for range 100 {
 		first.Must("PING")
 	}
-	for _, s := range []*RedisServer{first, second} {
-		fmt.Println(s.proc.pid, s.folder.path)
+	// One that works and one that is paused, both with a family.
+	third := Postgres(scope, &PostgresOptions{NoSync: true})
+	fourth := Postgres(scope, &PostgresOptions{NoSync: true})
+	for _, s := range []*PostgresServer{third, fourth} {
+		go s.Do("SELECT pg_sleep(600)")
+		err := await(func() error {
+			rows, err := s.Do("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'")
+			if err == nil && rows[0][0] != "1" {
+				err = errors.New("nobody sleeps")
+			}
+			return err
+		})
+		if err != nil {
+			scope.Fatalf("%v", err)
+		}
+	}
+	fourth.Pause()
+	fifth := MariaDB(scope, &MariaDBOptions{NoSync: true})
+	for _, s := range []*server{&first.server, &second.server, &third.server, &fourth.server, &fifth.server} {
+		children, err := descendants(s.proc.pid)
+		if err != nil {
+			scope.Fatalf("%v", err)
+		}
+		fmt.Println(s.folder.path, s.proc.pid, strings.Trim(fmt.Sprint(children), "[]"))
 	}
 	select {}
 }
@@ -58,45 +81,53 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { cmd.Process.Kill() })
-	type left struct{ pid, folder string }
+	type left struct {
+		folder string
+		pids   []int
+	}
 	var servers []left
-	for lines := bufio.NewScanner(out); len(servers) < 2; {
+	processes := 0
+	for lines := bufio.NewScanner(out); len(servers) < 5; {
 		if !lines.Scan() {
 			t.Fatalf("the victim ended: %v", cmd.Wait())
 		}
-		pid, folder, _ := strings.Cut(lines.Text(), " ")
-		servers = append(servers, left{pid, folder})
-	}
-	for _, s := range servers {
-		if !alive(s.pid) {
-			t.Errorf("process %s ended before its parent", s.pid)
+		words := strings.Fields(lines.Text())
+		s := left{folder: words[0]}
+		for _, word := range words[1:] {
+			pid, err := strconv.Atoi(word)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.pids = append(s.pids, pid)
 		}
+		if ended(s.pids[0]) {
+			t.Errorf("process %d ended before its parent", s.pids[0])
+		}
+		processes += len(s.pids)
+		servers = append(servers, s)
+	}
+	if processes < 5+2*4 {
+		t.Errorf("%d processes; want families among them", processes)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // "signal: killed"
 	for _, s := range servers {
-		err := await(func() error {
-			if alive(s.pid) {
-				return fmt.Errorf("process %s lives", s.pid)
+		for _, pid := range s.pids {
+			if err := awaitEnd(pid); err != nil {
+				t.Error(err)
 			}
-			return nil
-		})
-		if err != nil {
-			t.Error(err)
 		}
 		sweep(folderRoot(nil))
+		sweep("/tmp")
 		if _, err := os.Stat(s.folder); !os.IsNotExist(err) {
 			t.Errorf("%s: %v", s.folder, err)
 		}
+		if line := segmentLine(t, s.pids[0]); line != "" {
+			t.Errorf("left in the kernel: %s", line)
+		}
 	}
-}
-
-// alive reports whether a process runs; nobody may have waited for its end yet.
-func alive(pid string) bool {
-	stat, err := os.ReadFile("/proc/" + pid + "/stat")
-	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
 func TestStopped(t *testing.T) {

@@ -167,3 +167,30 @@ func TestForbidServicesLeavesPolicy(t *testing.T) {
 		t.Errorf("the policy is %q, %v; want it as it was", b, err)
 	}
 }
+
+// What a package is to find is there when it is installed, what it has started
+// with the system is not; what the system has of its own stays.
+func TestInstallSettings(t *testing.T) {
+	bin, a := shop(t, `
+case "$*" in
+*install*)
+	cp "$DIR/new" "$DIR/found"
+	touch "$BIN/gadget" && chmod 700 "$BIN/gadget" ;;
+esac`)
+	executable(t, filepath.Join(bin, "update-rc.d"), "#!/bin/sh\necho \"$*\" >>\"$DIR/services\"\n")
+	dir := filepath.Dir(a.lock)
+	configured := *gadget
+	configured.service = "gadgetd"
+	configured.settings = map[string]string{filepath.Join(dir, "new"): "start = no", filepath.Join(dir, "own"): "start = no"}
+	if err := os.WriteFile(filepath.Join(dir, "own"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.install(&configured); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"found": "start = no", "own": "mine", "services": "gadgetd disable\n"} {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); string(got) != want {
+			t.Errorf("%s has %q, %v; want %q", name, got, err, want)
+		}
+	}
+}
