@@ -19,21 +19,20 @@ test: need build
 	@$(MAKE) --no-print-directory fuzz
 
 # What the tests use beside Go: the race detector a C compiler, the guides ps
-# and curl, the stores their servers; Debian has Redis among its tools, without
-# the service. The foreign program behind the proxy sees to itself, and so does
-# Valkey.
+# and curl, the stores their servers, for which see internal/servertest. The
+# foreign program behind the proxy sees to itself, and so does Valkey.
 need:
 	@want=""; \
 	command -v gcc >/dev/null || want="$$want gcc libc6-dev"; \
 	command -v ps >/dev/null || want="$$want procps"; \
 	command -v curl >/dev/null || want="$$want curl"; \
-	command -v redis-server >/dev/null || command -v redis-check-rdb >/dev/null || want="$$want redis-tools"; \
 	test -n "$$want" || exit 0; \
 	if test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null; then \
 	  echo "make test needs more than Go: apt-get install$$want" >&2; exit 1; fi; \
 	echo "installing$$want"; \
 	apt-get install -y --no-install-recommends $$want >/dev/null 2>&1 || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$want; }
+	@go run ./internal/servertest/need
 
 # Every fuzz test, on its committed corpus and then for a few seconds of its own.
 fuzz:

@@ -14,9 +14,9 @@
 //		server.Restart() // the same address and what was on disk
 //	}
 //
-// Redis starts in about 15 ms, so there is seldom a reason to share one. Where
-// there is, or where there is no test (a program that measures), a [Scope] owns
-// the servers:
+// Redis starts in about 15 ms, PostgreSQL and MariaDB in about 150, so there is
+// seldom a reason to share one. Where there is, or where there is no test (a
+// program that measures), a [Scope] owns the servers:
 //
 //	func TestMain(m *testing.M) {
 //		scope := servertest.NewScope()
@@ -32,27 +32,40 @@
 //     TLS, a replica of another.
 //   - [RedisCluster]: masters and replicas with all slots served.
 //   - [RedisSentinel]: a master, its replicas and three sentinels that watch them.
+//   - [Postgres]: one server; durable or not, limits, settings.
+//   - [PgBouncer]: a pooler before it, in transaction or session mode.
+//   - [MariaDB]: one server, of MariaDB or of MySQL; with a binary log or not.
 //   - [NewWire]: a connection that can be cut, delayed, hung, or lose the replies.
 //
 // Servers are paused, continued, killed, stopped and restarted by methods of
-// their own; [RedisServer.Do] reads and changes what a server holds without any
-// client under test. These methods end the test when they fail, so like
-// testing.T.FailNow they are called from the test's own goroutine.
+// their own; [RedisServer.Do], [PostgresServer.Do] and [MariaDBServer.Do] read
+// and change what a server holds without any client under test. Methods that
+// return no error end the test when they fail, so like testing.T.FailNow they
+// are called from the test's own goroutine.
 //
 // # Where the programs come from
 //
 // A program is looked for in PATH and where Debian puts it. One that is missing
 // is installed with apt-get if the test runs as root on a system that has it,
 // once, whatever the number of test binaries; no service is set up or started.
-// Otherwise the test fails with one line that says what to install. DIBS_REDIS
-// and DIBS_VALKEY name the programs to use instead, as paths.
+// Otherwise the test fails with one line that says what to install. DIBS_REDIS,
+// DIBS_VALKEY, DIBS_POSTGRES, DIBS_PGBOUNCER, DIBS_MARIADB and DIBS_MYSQL name
+// the programs to use instead, as paths. [Install] brings all that are needed.
+//
+// Databases refuse to run as root: where the test does, they run as the user
+// that their package made, or else as nobody.
+//
+// To set up a database takes seconds, so it is done once for each program; what
+// then was in its folder is kept below the user's cache folder, in
+// dibs/servertest (40 MB), and each server starts with a copy.
 //
 // # What is left behind
 //
-// Nothing. A server ends with its owner. Should the test binary be killed, the
-// kernel ends its servers (on Linux), and the next run removes their folders.
-// Ports stay reserved while a server is down, so that a restart finds its own
-// again and nobody else is met under its address.
+// Nothing but that. A server ends with its owner. Should the test binary be
+// killed, the kernel ends its servers (on Linux), and the next run removes their
+// folders and the shared memory of PostgreSQL. Ports stay reserved while a server
+// is down, so that a restart finds its own again and nobody else is met under its
+// address.
 //
 // The package is for Unix systems.
 package servertest
