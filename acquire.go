@@ -212,6 +212,9 @@ func (c *Client) ask(ctx context.Context, b bid) (Answer, time.Time, error) {
 		c.sleep(ctx, backoff)
 		again = true
 		if a, sent, err = c.claims.do(ctx, c.done, b.Claim, c.orphan(b)); err == nil {
+			if a.Err != nil {
+				c.undo(b) // nothing was done this time; who knows about the others
+			}
 			return a, sent, a.Err
 		}
 	}

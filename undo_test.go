@@ -57,6 +57,38 @@ func TestClaimWhoseOutcomeIsUnknownIsUndone(t *testing.T) {
 	})
 }
 
+// refusing is a store that grants a first claim, whose answer is lost, and has no
+// room for those after it.
+type refusing struct {
+	*faulty
+	asked int
+}
+
+func (r *refusing) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	if r.asked++; r.asked == 1 {
+		if err := r.faulty.Claim(ctx, claims, answers); err != nil {
+			return err
+		}
+		return errCut
+	}
+	for i := range answers {
+		answers[i].Err = dibs.ErrFull
+	}
+	return nil
+}
+
+func TestClaimIsUndoneThatIsRefusedWhenSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, &refusing{faulty: s}, nil)
+		if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrFull) {
+			t.Errorf("got %v, want ErrFull", err)
+		}
+		time.Sleep(time.Second)
+		empty(t, s)
+	})
+}
+
 func TestClaimIsUndoneWhenItsCallerGoesAway(t *testing.T) {
 	for _, when := range []string{"before it is sent", "while it is under way", "when it was done"} {
 		t.Run(when, func(t *testing.T) {
