@@ -1,9 +1,11 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,7 +45,22 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 	}
 	err := s.run(ctx, all)
 	markBehind(all, errs, func(int) bool { return true })
-	return err
+	return apart(all, errs, err)
+}
+
+// apart has those renewals fail whose batch did, and no others: a server of a
+// cluster that does not answer must cost nobody a lease on another. That some of
+// them may have been renewed does no harm.
+func apart(all []*batch, errs []error, err error) error {
+	if err == nil || !slices.ContainsFunc(all, func(b *batch) bool { return b.failed == nil }) {
+		return err
+	}
+	for _, b := range all {
+		for _, i := range b.indexes {
+			errs[i] = cmp.Or(b.failed, errs[i])
+		}
+	}
+	return nil
 }
 
 // Settle implements dibs.Store, in one round trip.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -74,9 +75,13 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Batching implements dibs.Batcher: while one batch is with the server, the next
-// can be on its way.
+// Batching implements dibs.Batcher. On a cluster every call goes by itself: a
+// batch would be as slow as the slowest of its servers, and fail with any of
+// them, and its elements are mostly in runs of their own anyway.
 func (s *Store) Batching() dibs.Batching {
+	if s.names.cluster {
+		return dibs.Batching{Direct: true}
+	}
 	return dibs.Batching{Size: 256, Parallel: 1}
 }
 
@@ -92,6 +97,7 @@ type batch struct {
 
 	lasts  func(i int, m *rueidis.RedisMessage) bool // see verb
 	behind error                                     // why it does not count, for want of replicas
+	failed error                                     // of its call
 }
 
 // A verb says how elements are sent and how their answers are taken.
@@ -155,14 +161,13 @@ func (s *Store) run(ctx context.Context, all []*batch) error {
 			err = fmt.Errorf("redisstore: %d answers to %d questions", len(answers), len(all[i].indexes))
 		}
 		if err != nil {
-			failed = errors.Join(failed, explain(err))
-			continue
-		}
-		for j, at := range all[i].indexes {
-			if err := all[i].answer(at, &answers[j]); err != nil {
-				failed = errors.Join(failed, err)
+			all[i].failed = explain(err)
+		} else {
+			for j, at := range all[i].indexes {
+				all[i].failed = errors.Join(all[i].failed, all[i].answer(at, &answers[j]))
 			}
 		}
+		failed = errors.Join(failed, all[i].failed)
 	}
 	return failed
 }
@@ -171,11 +176,26 @@ func (s *Store) results(ctx context.Context, all []*batch) []rueidis.RedisResult
 	if s.options.Replicas > 0 {
 		return s.replicated(ctx, all)
 	}
+	if s.names.cluster && len(all) > 1 {
+		return s.apiece(ctx, all)
+	}
 	calls := make([]*call, len(all))
 	for i, b := range all {
 		calls[i] = &b.call
 	}
 	return pipeline(ctx, s.client, calls)
+}
+
+// apiece sends each batch by itself, so that none waits for another's server. The
+// client makes one write of what goes to the same one.
+func (s *Store) apiece(ctx context.Context, all []*batch) []rueidis.RedisResult {
+	results := make([]rueidis.RedisResult, len(all))
+	var sending sync.WaitGroup
+	for i, b := range all {
+		sending.Go(func() { results[i] = pipeline(ctx, s.client, []*call{&b.call})[0] })
+	}
+	sending.Wait()
+	return results
 }
 
 // century is the longest time that is told the server, which counts in float64.
