@@ -57,14 +57,14 @@ func TestClaimWhoseOutcomeIsUnknownIsUndone(t *testing.T) {
 	})
 }
 
-// refusing is a store that grants a first claim, whose answer is lost, and has no
+// fillingUp is a store that grants a first claim, whose answer is lost, and has no
 // room for those after it.
-type refusing struct {
+type fillingUp struct {
 	*faulty
 	asked int
 }
 
-func (r *refusing) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (r *fillingUp) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
 	if r.asked++; r.asked == 1 {
 		if err := r.faulty.Claim(ctx, claims, answers); err != nil {
 			return err
@@ -80,7 +80,7 @@ func (r *refusing) Claim(ctx context.Context, claims []dibs.Claim, answers []dib
 func TestClaimIsUndoneThatIsRefusedWhenSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
-		c := newClient(t, &refusing{faulty: s}, nil)
+		c := newClient(t, &fillingUp{faulty: s}, nil)
 		if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrFull) {
 			t.Errorf("got %v, want ErrFull", err)
 		}
