@@ -71,7 +71,9 @@ func newEars(client rueidis.Client, names namer) *ears {
 }
 
 func (e *ears) close() {
+	e.mu.Lock() // whoever listens now is waited for, and nobody after
 	e.end()
+	e.mu.Unlock()
 	e.tasks.Wait()
 }
 

@@ -20,7 +20,8 @@ var (
 	ErrUnreachable = errors.New("redisstore: the server cannot be reached")
 	// ErrUnsupported: who answers is not a Redis of the right kind and age.
 	ErrUnsupported = errors.New("redisstore: the server is not one that can be used")
-	// ErrReadOnly: the server is a replica, or has no master that takes writes.
+	// ErrReadOnly: the server is a replica, or has no master that takes writes, or
+	// moves what is asked for to another.
 	ErrReadOnly = errors.New("redisstore: the server takes no writes")
 	// ErrForeign: one of our names has a value that is not ours.
 	ErrForeign = errors.New("redisstore: a key of ours has a value that is not ours")
@@ -43,6 +44,8 @@ var faults = []struct {
 	{"MISCONF", ErrReadOnly, true, "the server cannot save to its disk, and refuses writes until it can"},
 	{"NOREPLICAS", ErrReadOnly, true, "the server has fewer replicas than min-replicas-to-write"},
 	{"CLUSTERDOWN", ErrReadOnly, true, "some slots of the cluster are served by nobody"},
+	{"TRYAGAIN", ErrReadOnly, true, "a slot of the cluster is being moved, and will be there in a moment"},
+	{"Script attempted to access a non local key", ErrReadOnly, true, "a slot of the cluster is being moved, and will be there in a moment"},
 	{"MASTERDOWN", ErrReadOnly, true, "the master is down; a replica has to be promoted"},
 	{"LOADING", ErrReadOnly, true, "the server is loading its data, and will be there in a moment"},
 	{"NOAUTH", ErrUnauthorized, true, "the server wants a password: redis://USER:PASSWORD@HOST"},
@@ -84,7 +87,7 @@ func explain(err error) error {
 		}
 	}
 	for _, f := range faults {
-		if strings.HasPrefix(said.Error(), f.begins) {
+		if strings.HasPrefix(strings.TrimPrefix(said.Error(), "ERR "), f.begins) {
 			return &fault{is: f.is, said: said.Error(), cure: f.cure}
 		}
 	}

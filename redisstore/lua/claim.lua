@@ -117,7 +117,7 @@ local function refuses(k, permits, print, maxage)
     local r = record(k)
     if r and now - r.written <= maxage then
       if differs(r.print, print) then return { MISMATCH } end
-      return { DONE, r.data, now - r.written, r.ends - now }
+      return { DONE, r.data, max(now - r.written, 0), r.ends - now } -- the clock may have been set back
     end
   end
   if unknown(st) then return { UNKNOWN, st[LOST][TOKEN] } end

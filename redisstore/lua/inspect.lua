@@ -18,7 +18,7 @@ local given, mark = 0, 0
 --@key.lua
 
 local function attempt(h, abandoned)
-  return { h[TOKEN], h[FENCE], h[NUMBER], now - h[SINCE], h[ENDS] - now, h[OFFERED], h[OWNER], abandoned }
+  return { h[TOKEN], h[FENCE], h[NUMBER], max(now - h[SINCE], 0), h[ENDS] - now, h[OFFERED], h[OWNER], abandoned }
 end
 
 local answers = {}
@@ -46,7 +46,7 @@ for i, name in ipairs(KEYS) do
     end
     local r, found = record(k), {}
     if r then
-      found = { r.token, #r.data, now - r.written, r.ends - now }
+      found = { r.token, #r.data, max(now - r.written, 0), r.ends - now }
       if ARGV[1] == '1' then found[5] = r.data end
     end
     return { inuse and st[PERMITS] or 0, waiters, attempts, found }
