@@ -4,6 +4,7 @@ package servertest
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -55,8 +56,11 @@ func (t *template) copyTo(dir string, as *account) error {
 			}
 		}
 	}
-	spread(filepath.Dir(dir))
-	return copyTree(dir, filepath.Join(kept, "data"), as)
+	fresh := freshName(dir)
+	if err := copyTree(fresh, filepath.Join(kept, "data"), as); err != nil {
+		return err
+	}
+	return os.Rename(fresh, dir)
 }
 
 // stamp says which program the template is for: an update of the system puts
@@ -106,8 +110,7 @@ func (t *template) fill(kept, stamp string) error {
 		return err
 	}
 	defer f.remove()
-	spread(f.path)
-	made := f.join("data")
+	made := freshName(f.join("data"))
 	if err := os.Mkdir(made, 0o700); err != nil {
 		return err
 	}
@@ -129,12 +132,16 @@ func (t *template) fill(kept, stamp string) error {
 	return os.WriteFile(filepath.Join(kept, "stamp"), []byte(stamp), 0o600)
 }
 
-// spread has the folders that are made in dir placed far from one another, where
-// the file system is ext4. In one place it looks at every file that was deleted
-// there within seconds before it makes another, and tests that each delete a
-// thousand then wait for most of a second. Elsewhere chattr fails or is missing,
-// and nothing is lost.
-func spread(dir string) { _ = exec.Command("chattr", "+T", dir).Run() }
+// freshName returns a name beside dir for a folder that is about to be filled.
+// On ext4 a folder that is made there is placed by its name and far from others.
+// In a place that it knows, ext4 looks at every file that was deleted there
+// within seconds before it makes another, and tests that each delete a thousand
+// then wait for most of a second. Elsewhere chattr fails or is missing, and
+// nothing is lost.
+func freshName(dir string) string {
+	_ = exec.Command("chattr", "+T", filepath.Dir(dir)).Run()
+	return dir + "-" + rand.Text()
+}
 
 // copyTree copies a folder to a path where nothing is, as the account's.
 func copyTree(to, from string, as *account) error {
