@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -161,9 +162,13 @@ var (
 // can be left out. Without those to subscribe, waiters find out by asking.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	master := servertest.Redis(t, nil)
 	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
-	replica.AwaitReplica()
+	follows(t, master, replica)
 	for name, on := range map[string]struct {
 		servers []*servertest.RedisServer
 		url     string
@@ -193,6 +198,11 @@ func TestLeastRights(t *testing.T) {
 				}
 			}
 			rights := slices.Concat(leastRights, on.more)
+			for _, right := range rights {
+				if !strings.Contains(string(readme), right) {
+					t.Errorf("the README does not name %s", right)
+				}
+			}
 			user(rights)
 			if err := exerciseAll(t.Context(), open(t, on.url, nil)); err != nil {
 				t.Fatalf("with %q: %v", rights, err)
