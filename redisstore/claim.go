@@ -44,6 +44,9 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 		b.call.args[0] = s.ears.channel(b.group)
 		for _, i := range b.indexes {
 			b.call.args = w.append(b.call.args, &claims[i])
+			if s.names.cluster && claims[i].MaxAge > 0 {
+				b.call.keys = append(b.call.keys, s.names.record(claims[i].Key))
+			}
 		}
 	}
 	return all

@@ -21,23 +21,9 @@ func TestSlotIsMoved(t *testing.T) {
 	mustGrant(t, s, held)
 	mustListen(t, s, next)
 
-	state := s.names.state(held.Key)
-	from := cluster.MasterOf(state)
-	to := cluster.Nodes()[0]
-	if to == from {
-		to = cluster.Nodes()[1]
-	}
-	id := func(of *servertest.RedisServer) any { return of.Must("CLUSTER", "MYID") }
-	slot := from.Must("CLUSTER", "KEYSLOT", state)
-	to.Must("CLUSTER", "SETSLOT", slot, "IMPORTING", id(from))
-	from.Must("CLUSTER", "SETSLOT", slot, "MIGRATING", id(to))
-	host, port, err := net.SplitHostPort(to.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	moves := []string{newName(s, held.Key, 'q'), newName(s, held.Key, 'w'), state, s.names.fence(s.names.group(held.Key))}
-	for _, name := range moves[:3] {
-		from.Must("MIGRATE", host, port, name, 0, 5000)
+	m := beginMove(t, cluster, s.names.state(held.Key))
+	for _, name := range []string{newName(s, held.Key, 'q'), newName(s, held.Key, 'w'), s.names.state(held.Key)} {
+		m.move(name)
 		for what, ask := range map[string]func(context.Context) error{
 			"a claim": func(ctx context.Context) error {
 				return s.Claim(ctx, []dibs.Claim{lock("k", answered)}, make([]dibs.Answer, 1))
@@ -57,15 +43,74 @@ func TestSlotIsMoved(t *testing.T) {
 			}
 		}
 	}
-	from.Must("MIGRATE", host, port, moves[3], 0, 5000)
-	for _, server := range []*servertest.RedisServer{to, from} {
-		server.Must("CLUSTER", "SETSLOT", slot, "NODE", id(to))
-	}
+	m.move(s.names.fence(s.names.group(held.Key)))
+	m.end()
 	if answer, err := renew(t, s, held); answer != nil || err != nil {
 		t.Errorf("the renewal was answered %v, %v", answer, err)
 	}
 	mustSettle(t, s, held, dibs.Release)
 	if a := mustGrant(t, s, next); a.Attempt != 1 {
 		t.Errorf("it is attempt %d, want 1", a.Attempt)
+	}
+}
+
+// TestRecordIsMoved: a key's state has gone to another server, and its record not
+// yet. Nobody is granted what the record answers.
+func TestRecordIsMoved(t *testing.T) {
+	cluster := servertest.RedisCluster(t, nil)
+	s := open(t, cluster.URL(), nil)
+	done, other := lock("k", answered), lock("k")
+	mustGrant(t, s, done)
+	mustSettle(t, s, done, dibs.Keep)
+	mustGrant(t, s, other)
+	mustSettle(t, s, other, dibs.Abandon) // so that there is a state, too
+
+	m := beginMove(t, cluster, s.names.state(done.Key))
+	m.move(s.names.state(done.Key))
+	m.move(s.names.fence(s.names.group(done.Key)))
+	for _, mode := range []dibs.Mode{dibs.Try, dibs.Queue, dibs.Look} {
+		a, err := claim(t, s, lock("k", answered, func(c *dibs.Claim) { c.Mode = mode }))
+		if !errors.Is(err, ErrReadOnly) {
+			t.Errorf("a claim of mode %d was answered %+v, %v; want ErrReadOnly", mode, a, err)
+		}
+	}
+	m.move(s.names.record(done.Key))
+	m.end()
+	if a, err := claim(t, s, lock("k", answered)); err != nil || a.State != dibs.Done {
+		t.Errorf("afterwards a claim was answered %+v, %v; want the record", a, err)
+	}
+}
+
+// move is a slot's on its way from one server of a cluster to another.
+type move struct {
+	from, to   *servertest.RedisServer
+	slot       any
+	host, port string
+}
+
+// beginMove begins to move the slot of a name.
+func beginMove(t *testing.T, cluster *servertest.Cluster, name string) *move {
+	t.Helper()
+	m := &move{from: cluster.MasterOf(name), to: cluster.Nodes()[0]}
+	if m.to == m.from {
+		m.to = cluster.Nodes()[1]
+	}
+	var err error
+	if m.host, m.port, err = net.SplitHostPort(m.to.Addr()); err != nil {
+		t.Fatal(err)
+	}
+	m.slot = m.from.Must("CLUSTER", "KEYSLOT", name)
+	m.to.Must("CLUSTER", "SETSLOT", m.slot, "IMPORTING", m.from.Must("CLUSTER", "MYID"))
+	m.from.Must("CLUSTER", "SETSLOT", m.slot, "MIGRATING", m.to.Must("CLUSTER", "MYID"))
+	return m
+}
+
+// move moves one name.
+func (m *move) move(name string) { m.from.Must("MIGRATE", m.host, m.port, name, 0, 5000) }
+
+// end gives the slot to the server that has all of it now.
+func (m *move) end() {
+	for _, server := range []*servertest.RedisServer{m.to, m.from} {
+		server.Must("CLUSTER", "SETSLOT", m.slot, "NODE", m.to.Must("CLUSTER", "MYID"))
 	}
 }

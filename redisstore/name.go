@@ -50,6 +50,11 @@ func (n *namer) state(k dibs.Key) string {
 	return s.String()
 }
 
+// record returns the name of the key's record.
+func (n *namer) record(k dibs.Key) string {
+	return strings.TrimSuffix(n.state(k), "s") + "r"
+}
+
 // group is what keys have in common that can be asked for in one script: all,
 // or on Redis Cluster those of one bucket.
 func (n *namer) group(k dibs.Key) string {

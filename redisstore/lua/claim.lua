@@ -1,6 +1,8 @@
 -- claim answers claims.
 --
--- KEYS  the fence, then the state of each key
+-- KEYS  the fence, then the state of each key; on a cluster also the records of
+--       those that one can answer: while their slot is moved, state and record can
+--       be on two servers, and a claim that names both is told to try again
 -- ARGV  channel, tells, sharded, most waiters; then for each claim two: the claim
 --       and how long (ms, in digits) its state is to be kept. A claim is 1 byte
 --       flags, 1 byte mode, 1 byte at most once, 4 bytes permits, 8 bytes each
@@ -22,6 +24,7 @@
 
 local channel, tells, sharded, most = ARGV[1], ARGV[2] + 0, ARGV[3] == '1', ARGV[4] + 0
 local FIRST, EACH = 4, 2
+local COUNT = (#ARGV - FIRST) / EACH
 local SIMPLE, ANSWERABLE = 1, 2
 local TRY, QUEUED, RESERVE, LOOK = 0, 1, 2, 3
 local GRANTED, HELD, FREE, DONE, MISMATCH, DIFFERS, UNKNOWN = 1, 2, 3, 4, 5, 6, 7
@@ -32,7 +35,7 @@ local given = mark
 -- The short way to a key of which nothing is known.
 local answers, rest = {}, 0
 local pcall_redis, unpack_struct, pack_struct = redis.pcall, struct.unpack, struct.pack
-for i = 1, #KEYS - 1 do
+for i = 1, COUNT do
   local a = FIRST + EACH * (i - 1)
   local claim, name = ARGV[a + 1], KEYS[i + 1]
   local flags, _, _, _, ttl = unpack_struct('>BBBI4I8', claim)
@@ -300,7 +303,7 @@ local function decide(k, c)
   return waits(k, p)
 end
 
-return each(answers, function(i)
+return each(answers, COUNT, function(i)
   local a = FIRST + EACH * (i - 1)
   local _, mode, once, permits, ttl, stands, maxage, token, redeems, print =
     struct.unpack('>BBBI4I8I8I8c16c16c32', ARGV[a + 1])

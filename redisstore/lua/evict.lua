@@ -11,7 +11,7 @@ local given = mark
 
 --@key.lua
 
-return each({}, function(i)
+return each({}, #KEYS - 1, function(i)
   local k = open(KEYS[i + 1])
   local st = k.st
   advance(k)

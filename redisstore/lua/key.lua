@@ -390,10 +390,10 @@ local function write_record(k, token, print, data, retention)
   everybody(k, function(p) return p[P_MAXAGE] > 0 end)
 end
 
--- each lets f answer every element that has no answer yet. One that fails is
+-- each lets f answer each of so many elements that has no answer yet. One that fails is
 -- answered {0, why}.
-local function each(answers, f)
-  for i = 1, #KEYS - 1 do
+local function each(answers, count, f)
+  for i = 1, count do
     if not answers[i] then
       local ok, answer = pcall(f, i)
       if not ok then answer = { 0, type(answer) == 'table' and answer.err or answer } end

@@ -14,7 +14,7 @@ local given = mark
 
 --@key.lua
 
-return each({}, function(i)
+return each({}, #KEYS - 1, function(i)
   local a = FIRST + EACH * (i - 1)
   local token, ttl = ARGV[a + 1], ARGV[a + 2] + 0
   local k = open(KEYS[i + 1])

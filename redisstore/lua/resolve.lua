@@ -12,7 +12,7 @@ local given = mark
 
 --@key.lua
 
-return each({}, function(i)
+return each({}, #KEYS - 1, function(i)
   local k = open(KEYS[i + 1])
   advance(k)
   local h, done = k.st[LOST], 0

@@ -41,7 +41,7 @@ local given = mark
 
 --@key.lua
 
-return each(answers, function(i)
+return each(answers, #KEYS - 1, function(i)
   local outcome, token, retention = struct.unpack('>Bc16I8', ARGV[FIRST + i])
   local k = open(KEYS[i + 1])
   local st = k.st
