@@ -52,16 +52,19 @@
 // DIBS_VALKEY, DIBS_POSTGRES, DIBS_PGBOUNCER, DIBS_MARIADB and DIBS_MYSQL name
 // the programs to use instead, as paths. [Install] brings all that are needed.
 //
+// No release of Debian has MySQL: there it is unpacked from the unstable one, with
+// all it needs and beside the system, in /var/cache/dibs/servertest (400 MB).
+//
 // Databases refuse to run as root: where the test does, they run as the user
 // that their package made, or else as nobody.
 //
 // To set up a database takes seconds, so it is done once for each program; what
 // then was in its folder is kept below the user's cache folder, in
-// dibs/servertest (40 MB), and each server starts with a copy.
+// dibs/servertest (100 MB), and each server starts with a copy.
 //
 // # What is left behind
 //
-// Nothing but that. A server ends with its owner. Should the test binary be
+// Nothing but those. A server ends with its owner. Should the test binary be
 // killed, the kernel ends its servers (on Linux), and the next run removes their
 // folders and the shared memory of PostgreSQL. Ports stay reserved while a server
 // is down, so that a restart finds its own again and nobody else is met under its

@@ -30,12 +30,22 @@ var (
 		places: []string{"/usr/bin", "/usr/local/bin", "/usr/local/mysql/scripts"},
 		pkg:    "mariadb-server-core",
 	}
-	// mysqlProgram is MySQL 8.0 or newer, which Debian does not have.
+	// mysqlProgram is MySQL 8.0 or newer. No release of Debian has it.
 	mysqlProgram = program{
 		names:  []string{"mysqld"},
-		places: mariadbProgram.places,
+		not:    "mariadbd",
+		places: append(mariadbProgram.places[:len(mariadbProgram.places):len(mariadbProgram.places)], mysqlUnpacking.dir),
 		pkg:    "mysql-server-core-8.0",
 		env:    "DIBS_MYSQL",
+
+		unpacking: &mysqlUnpacking,
+	}
+	// mysqlUnpacking puts it where a server that does not run as root can read
+	// it.
+	mysqlUnpacking = unpacking{
+		pkg: "mysql-server-core",
+		dir: "/var/cache/dibs/servertest/mysql",
+		bin: "usr/sbin/mysqld",
 	}
 	// mariadbClientProgram is the command line client, which speaks to both.
 	mariadbClientProgram = program{

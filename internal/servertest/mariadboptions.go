@@ -44,8 +44,9 @@ func (o *MariaDBOptions) config(f *folder, at *port) string {
 		"character-set-server = utf8mb4",
 	}
 	if o.MySQL {
-		// The second protocol would take a port, which all servers share.
-		lines = append(lines, "mysqlx = OFF")
+		// The second protocol would take a port that all servers share, and
+		// Debian's folder for LOAD DATA comes with the service.
+		lines = append(lines, "mysqlx = OFF", "secure-file-priv = NULL")
 	}
 	sync := 1
 	if o.NoSync {

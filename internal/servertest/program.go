@@ -18,6 +18,9 @@ type program struct {
 	names []string
 	// places are the folders beyond PATH to look in; patterns are fine.
 	places []string
+	// not is another program that goes by the same names: such a file is only a
+	// link to it.
+	not string
 	// pkg is the Debian package that holds it.
 	pkg string
 	// backported says that a Debian may have it only among its backports.
@@ -29,6 +32,8 @@ type program struct {
 	settings map[string]string
 	// service is what the package would have start with the system.
 	service string
+	// unpacking says how else it is had; nil: not at all.
+	unpacking *unpacking
 }
 
 // An installer installs packages as apt does.
@@ -60,18 +65,27 @@ func (p *program) look() string {
 		return path
 	}
 	for _, name := range p.names {
-		if path, err := exec.LookPath(name); err == nil {
+		if path, err := exec.LookPath(name); err == nil && p.is(path) {
 			return path
 		}
 		for _, place := range p.places {
 			// The last is the newest, where the pattern is a version.
 			found, err := filepath.Glob(filepath.Join(place, name))
-			if err == nil && len(found) > 0 {
+			if err == nil && len(found) > 0 && p.is(found[len(found)-1]) {
 				return found[len(found)-1]
 			}
 		}
 	}
 	return ""
+}
+
+// is reports whether a file with one of the names is the program.
+func (p *program) is(path string) bool {
+	if p.not == "" {
+		return true
+	}
+	real, err := filepath.EvalSymlinks(path)
+	return err == nil && filepath.Base(real) != p.not
 }
 
 // install installs the program's package, unless somebody just did, and returns
@@ -110,6 +124,9 @@ func (a installer) install(p *program) (string, error) {
 	}
 	if err != nil && p.backported {
 		out, err = fromBackports(get, p.pkg)
+	}
+	if err != nil && p.unpacking != nil {
+		out, err = fromUnstable(get, p.unpacking)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s is missing, and apt-get install %s failed: %w\n%s", p.names[0], p.pkg, err, out)
@@ -160,9 +177,10 @@ func (p *program) settle() error {
 	return nil
 }
 
-// aptGet runs apt-get without a question and returns what it says.
+// aptGet runs apt-get without a question and returns what it says. It may not
+// remove what the system has.
 func aptGet(path string, args ...string) (string, error) {
-	cmd := exec.Command(path, append([]string{"-q", "-o", "DPkg::Lock::Timeout=300"}, args...)...)
+	cmd := exec.Command(path, append([]string{"-q", "-o", "DPkg::Lock::Timeout=300", "-o", "APT::Get::Remove=false"}, args...)...)
 	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "RUNLEVEL=1")
 	out, err := cmd.CombinedOutput()
 	return string(bytes.TrimSpace(out)), err

@@ -54,6 +54,18 @@ func TestProgramLook(t *testing.T) {
 	if got, want := placed.look(), filepath.Join(elsewhere, "15", "bin", "gadget"); got != want {
 		t.Errorf("found %s; want %s", got, want)
 	}
+	// A link to something else that took over the name is not it.
+	taken := &program{names: gadget.names, places: placed.places, not: "usurper"}
+	if err := os.Remove(second); err != nil {
+		t.Fatal(err)
+	}
+	executable(t, filepath.Join(bin, "usurper"), "")
+	if err := os.Symlink("usurper", filepath.Join(bin, "gadget")); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := taken.look(), placed.look(); got == want || got != filepath.Join(elsewhere, "15", "bin", "gadget") {
+		t.Errorf("found %s, and %s where anything will do", got, want)
+	}
 	t.Setenv("DIBS_GADGET", "/opt/my/gadget")
 	if got, err := gadget.find(); got != "/opt/my/gadget" || err != nil {
 		t.Errorf("found %s, %v; want what the variable says", got, err)
