@@ -20,7 +20,8 @@ var postgresProgram = program{
 	places: []string{"/usr/lib/postgresql/*/bin", "/usr/local/bin", "/usr/local/pgsql/bin"},
 	pkg:    "postgresql",
 	env:    "DIBS_POSTGRES",
-	// Without this the package sets up a database of its own.
+	// The package would set up a database and have it start with the system.
+	service:  "postgresql",
 	settings: map[string]string{"/etc/postgresql-common/createcluster.conf": "create_main_cluster = false\n"},
 }
 

@@ -55,10 +55,11 @@ func (o *PostgresOptions) access() string {
 	if o.Password != "" {
 		method = "scram-sha-256"
 	}
-	return "local all all trust\n" +
-		"local replication all trust\n" +
-		"host all all 127.0.0.1/32 " + method + "\n" +
-		"host replication all 127.0.0.1/32 " + method + "\n"
+	var lines strings.Builder
+	for _, database := range []string{"all", "replication"} {
+		fmt.Fprintf(&lines, "local %s all trust\nhost %[1]s all 127.0.0.1/32 %s\n", database, method)
+	}
+	return lines.String()
 }
 
 // quoteSetting writes s as a value of a PostgreSQL configuration.

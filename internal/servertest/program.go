@@ -84,8 +84,8 @@ func (p *program) is(path string) bool {
 	if p.not == "" {
 		return true
 	}
-	real, err := filepath.EvalSymlinks(path)
-	return err == nil && filepath.Base(real) != p.not
+	target, err := filepath.EvalSymlinks(path)
+	return err == nil && filepath.Base(target) != p.not
 }
 
 // install installs the program's package, unless somebody just did, and returns

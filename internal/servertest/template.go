@@ -85,9 +85,10 @@ func isStamped(kept, stamp string) bool {
 
 // place returns where the template is kept: each path of a program has its own.
 func (t *template) place() (string, error) {
-	cache, err := os.UserCacheDir()
-	if err != nil { // no home
-		cache = filepath.Join(os.TempDir(), "dibs-cache-"+strconv.Itoa(os.Geteuid()))
+	cache := filepath.Join(os.TempDir(), "dibs-cache-"+strconv.Itoa(os.Geteuid()))
+	// Not everybody has a home, or may write there.
+	if dir, err := os.UserCacheDir(); err == nil && os.MkdirAll(dir, 0o700) == nil {
+		cache = dir
 	}
 	cache = filepath.Join(cache, "dibs", "servertest")
 	if err := os.MkdirAll(cache, 0o700); err != nil {
@@ -100,7 +101,7 @@ func (t *template) place() (string, error) {
 
 // fill makes the template and keeps it. The stamp comes last: what is left of
 // an attempt that was killed has none.
-func (t *template) fill(kept, stamp string) error {
+func (t *template) fill(kept, stamp string) (err error) {
 	as, err := unprivileged()
 	if err != nil {
 		return err
@@ -109,7 +110,7 @@ func (t *template) fill(kept, stamp string) error {
 	if err != nil {
 		return err
 	}
-	defer f.remove()
+	defer func() { err = errors.Join(err, f.remove()) }()
 	made := freshName(f.join("data"))
 	if err := os.Mkdir(made, 0o700); err != nil {
 		return err

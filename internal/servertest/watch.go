@@ -7,6 +7,7 @@ import (
 	"io"
 	"os/exec"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -19,11 +20,12 @@ type watch struct {
 
 // watchOver starts a watch over processes that must not end before it does.
 func watchOver(pids []int) (*watch, error) {
-	script := "read end; kill -9"
+	var script strings.Builder
+	script.WriteString("read end; kill -9")
 	for _, pid := range pids {
-		script += " " + strconv.Itoa(pid)
+		script.WriteString(" " + strconv.Itoa(pid))
 	}
-	shell := exec.Command("/bin/sh", "-c", script)
+	shell := exec.Command("/bin/sh", "-c", script.String())
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // out of the keyboard's reach
 	pipe, err := shell.StdinPipe()
 	if err != nil {
