@@ -1,0 +1,165 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// most is how many elements one call of a function has, and mostBytes how many
+	// bytes of records or progress, but for a single one that is larger.
+	most      = 512
+	mostBytes = 16 << 20
+
+	// patience is how often a call is tried again that the server has undone as a
+	// whole: deadlocks, lock timeouts, lost connections on which nothing happened.
+	patience = 8
+)
+
+// statement is a call of one of the functions.
+type statement struct {
+	name  string // under which connections remember it
+	sql   string
+	types []uint32
+}
+
+func (n namer) statement(name, sql string, types []uint32) *statement {
+	return &statement{name: n.schema + "." + n.prefix + "_" + name, sql: n.sql(sql), types: types}
+}
+
+// call is one call of a statement.
+type call struct {
+	*statement
+	params [][]byte               // in binary form
+	reset  func()                 // before each try; may be nil
+	row    func(r *reading) error // takes a row
+	want   int                    // how many rows there have to be; 0 for any
+}
+
+// run makes a call. What the server has undone as a whole is tried again.
+func (s *Store) run(ctx context.Context, pool *pgxpool.Pool, c *call) error {
+	for try := 1; ; try++ {
+		undone, err := s.once(ctx, pool, c)
+		if err == nil {
+			return nil
+		}
+		if !undone || try == patience || ctx.Err() != nil {
+			return explain(err)
+		}
+		// Who met in a deadlock must not meet again.
+		pause := time.NewTimer(rand.N(time.Duration(try) * 4 * time.Millisecond))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return explain(err)
+		}
+	}
+}
+
+// once makes a call once. undone says of a failed one that nothing of it was done
+// and that it may go better next time.
+func (s *Store) once(ctx context.Context, pool *pgxpool.Pool, c *call) (undone bool, err error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Release()
+	if c.reset != nil {
+		c.reset()
+	}
+	result, err := s.start(ctx, conn.Conn().PgConn(), c)
+	if err != nil {
+		return pgconn.SafeToRetry(err) || undoes(err), err
+	}
+	rows := 0
+	var failed error
+	for result.NextRow() {
+		rows++
+		if failed == nil {
+			r := reading{columns: result.Values()}
+			failed = c.row(&r)
+		}
+	}
+	tag, err := result.Close()
+	switch {
+	case err != nil && s.forgotten(err):
+		return true, err
+	case err != nil:
+		// Once the server has said that it is done, losing the connection says
+		// nothing.
+		return undoes(err) || tag.String() == "" && rows == 0 && (pgconn.SafeToRetry(err) || ended(err)), err
+	case failed != nil:
+		return false, failed
+	case c.want != 0 && rows != c.want:
+		return false, fmt.Errorf("pgstore: the server gave %d answers to %d questions", rows, c.want)
+	}
+	return false, nil
+}
+
+// start sends a call. Behind a pooler each transaction may be on another
+// connection to the server, so nothing is prepared there.
+func (s *Store) start(ctx context.Context, conn *pgconn.PgConn, c *call) (*pgconn.ResultReader, error) {
+	binary := []int16{1}
+	if s.unprepared.Load() {
+		return conn.ExecParams(ctx, c.sql, c.params, c.types, binary, binary), nil
+	}
+	known := conn.CustomData()
+	if known[c.name] == nil {
+		if _, err := conn.Prepare(ctx, c.name, c.sql, c.types); err != nil {
+			if code(err) == "42P05" { // somebody did it before us, on this very connection
+				s.unprepared.Store(true)
+			}
+			return nil, err
+		}
+		known[c.name] = true
+	}
+	return conn.ExecPrepared(ctx, c.name, c.params, binary, binary), nil
+}
+
+// forgotten reports whether a connection does not know what was prepared on it: it
+// goes to another server connection than before.
+func (s *Store) forgotten(err error) bool {
+	if code(err) != "26000" {
+		return false
+	}
+	s.unprepared.Store(true)
+	return true
+}
+
+// code returns what the server calls an error, or "".
+func code(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// undoes reports whether an error means that the server undid all of a call, and
+// that trying again helps.
+func undoes(err error) bool {
+	switch code(err) {
+	case "40001", // serialization failure
+		"40P01", // deadlock
+		"55P03", // lock not available
+		"42P05", // prepared already
+		"26000": // not prepared
+		return true
+	}
+	return false
+}
+
+// ended reports whether the server ended the connection, or is about to stop.
+func ended(err error) bool {
+	switch code(err) {
+	case "57P01", "57P02", "57P03":
+		return true
+	}
+	return false
+}

@@ -1,0 +1,72 @@
+package pgstore
+
+import (
+	"testing"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	t.Run("Direct", func(t *testing.T) {
+		storetest.Run(t, &storetest.Harness{
+			New: func(t testing.TB) *storetest.Backend {
+				server := serverFor(t)
+				schema := ownSchema()
+				return &storetest.Backend{
+					Open:    func() dibs.Store { return open(t, server.URL(), &Options{Schema: schema}) },
+					Restart: func() { server.Kill(); server.Restart() },
+					Wipe:    func() { server.Query(`DROP SCHEMA "` + schema + `" CASCADE`) },
+				}
+			},
+			Lacks: map[storetest.Feature]string{
+				storetest.Skew: "it reads no clock of its process",
+			},
+		})
+	})
+	t.Run("PgBouncer", func(t *testing.T) {
+		storetest.Run(t, &storetest.Harness{
+			New: func(t testing.TB) *storetest.Backend {
+				server, url := serverFor(t), ""
+				if server == shared() {
+					url = sharedPooler().URL()
+				} else {
+					url = servertest.PgBouncer(t, server, &servertest.PgBouncerOptions{
+						Settings: []string{"server_login_retry = 1"},
+					}).URL()
+				}
+				schema := ownSchema()
+				return &storetest.Backend{
+					Open:    func() dibs.Store { return newPolling(open(t, url, &Options{Schema: schema})) },
+					Restart: func() { server.Kill(); server.Restart() },
+					Wipe:    func() { server.Query(`DROP SCHEMA "` + schema + `" CASCADE`) },
+				}
+			},
+			Lacks: map[storetest.Feature]string{
+				storetest.Skew:          "it reads no clock of its process",
+				storetest.GrantNotifier: "nobody can listen through a pooler, so no grant is told",
+			},
+		})
+	})
+}
+
+// serverFor returns the server that all share, and another one to those who restart
+// theirs.
+func serverFor(t testing.TB) *servertest.PostgresServer {
+	if restarts(t) {
+		return servertest.Postgres(t, nil)
+	}
+	return shared()
+}
+
+// polling is a store with all but NotifyGrants.
+type polling struct {
+	dibs.Store
+	dibs.Inspector
+	dibs.Pruner
+	dibs.Notifier
+	dibs.Batcher
+}
+
+func newPolling(s *Store) polling { return polling{s, s, s, s, s} }

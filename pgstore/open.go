@@ -1,0 +1,164 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// openLimit bounds Open and New.
+const openLimit = 8 * time.Second
+
+// oldest is the oldest major version of a server that will do.
+const oldest = 14
+
+// ErrURL: the URL is not one of a PostgreSQL database, or a parameter is wrong.
+var ErrURL = errors.New("pgstore: not a URL of a PostgreSQL database")
+
+// Open connects to the database that the URL names and returns a Store on it.
+// Options may be nil; what the URL says goes into them:
+//
+//	postgres://USER:PASSWORD@HOST[:PORT][,HOST…]/DATABASE?schema=S&prefix=P&wake=auto|listen|poll&migrate=true
+//
+// Its other parameters are those of pgx and libpq, such as sslmode and sslrootcert;
+// of several hosts it takes the one that writes, unless target_session_attrs says
+// otherwise. It asks the server a first question, and takes 8 s at most.
+//
+// It returns an ErrURL, or an error that says what is wrong and what to do:
+// ErrUnreachable when nobody answers, ErrUnsupported when who answers cannot be
+// used, ErrUnauthorized when it refuses the user, ErrReadOnly when it is a standby,
+// ErrNotMigrated when the tables are missing, ErrNewer when they are newer, and
+// others that calls return.
+func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
+	config, o, err := parse(rawURL, o)
+	if err != nil {
+		return nil, err
+	}
+	return newStore(ctx, config, o)
+}
+
+// parse reads a URL, and puts what it says of the store into a copy of the options.
+func parse(rawURL string, o *Options) (*pgxpool.Config, *Options, error) {
+	var d Options
+	if o != nil {
+		d = *o
+	}
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
+		return nil, nil, fmt.Errorf("%w: write postgres://USER:PASSWORD@HOST/DATABASE", ErrURL)
+	}
+	query := u.Query()
+	take := func(name string) string {
+		v := query.Get(name)
+		query.Del(name)
+		return v
+	}
+	if v := take("schema"); v != "" {
+		d.Schema = v
+	}
+	if v := take("prefix"); v != "" {
+		d.Prefix = v
+	}
+	if v := take("migrate"); v != "" {
+		if d.Migrate, err = strconv.ParseBool(v); err != nil {
+			return nil, nil, fmt.Errorf("%w: migrate is %q; write true or false", ErrURL, v)
+		}
+	}
+	switch v := take("wake"); v {
+	case "":
+	case "auto":
+		d.Wake = WakeAuto
+	case "listen":
+		d.Wake = WakeListen
+	case "poll":
+		d.Wake = WakePoll
+	default:
+		return nil, nil, fmt.Errorf("%w: wake is %q; write auto, listen or poll", ErrURL, v)
+	}
+	if !query.Has("target_session_attrs") {
+		query.Set("target_session_attrs", "read-write")
+	}
+	u.RawQuery = query.Encode()
+	config, err := pgxpool.ParseConfig(u.String())
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrURL, err)
+	}
+	return config, &d, nil
+}
+
+// meet finds out whether the server is one that the store can be on, and what is
+// between.
+func (s *Store) meet(ctx context.Context) error {
+	conn, err := s.front.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	text := conn.Conn().PgConn().ParameterStatus("server_version")
+	if major, ok := majorOf(text); ok && major < oldest {
+		return &fault{
+			is: ErrUnsupported, said: fmt.Errorf("its version is %s", text),
+			cure: fmt.Sprintf("it has to be PostgreSQL %d or newer", oldest),
+		}
+	}
+	switch err := direct(ctx, conn.Conn()); {
+	case err == nil:
+	case !errors.Is(err, errPooled):
+		return err
+	case s.options.Wake == WakeListen:
+		return &fault{is: ErrUnsupported, said: err, cure: "nobody can listen through it; connect to the server itself, or let Options.Wake be WakeAuto"}
+	default:
+		s.pooled.Store(true)
+	}
+	if s.pooled.Load() || conn.Conn().Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		s.unprepared.Store(true)
+	}
+	if s.options.Migrate {
+		if err := Migrate(ctx, conn.Conn(), &s.options); err != nil {
+			return err
+		}
+	}
+	switch have, err := s.names.version(ctx, conn.Conn()); {
+	case err != nil:
+		return err
+	case have > version:
+		return tooNew(have)
+	case have < version:
+		return &fault{
+			is:   ErrNotMigrated,
+			said: fmt.Errorf("the tables %s.%s_… have version %d, this program wants %d", s.names.schema, s.names.prefix, have, version),
+			cure: migrateCure,
+		}
+	}
+	return nil
+}
+
+// errPooled: there is a transaction pooler between us and the server.
+var errPooled = errors.New("a pooler is in between that gives each transaction another connection")
+
+// direct returns errPooled unless the connection is one to the server itself. A
+// pooler invents the number by which a connection can be cancelled.
+func direct(ctx context.Context, conn *pgx.Conn) error {
+	var pid uint32
+	if err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid); err != nil {
+		return err
+	}
+	if pid != conn.PgConn().PID() {
+		return errPooled
+	}
+	return nil
+}
+
+// majorOf reads "15.18 (Debian 15.18-0+deb12u1)"; false for what is none.
+func majorOf(text string) (int, bool) {
+	digits := text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
+	n, err := strconv.Atoi(digits)
+	return n, err == nil
+}

@@ -1,0 +1,117 @@
+package pgstore
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dibs-go/dibs"
+)
+
+var _ dibs.Pruner = (*Store)(nil)
+
+const (
+	// pruneRows is how many records one statement removes, and sweepPages how many
+	// pages of the table of keys one looks at.
+	pruneRows  = 256
+	sweepPages = 32
+	// prunePause is how long pruning leaves the server alone after a step.
+	prunePause = 5 * time.Millisecond
+	// sweepEvery is how often all keys are gone through in the background, by one
+	// process, and keyAge how long one that is not in use is remembered: its next
+	// claim is cheaper then.
+	sweepEvery = time.Minute
+	keyAge     = time.Minute
+	// pruneLimit bounds one step.
+	pruneLimit = 10 * time.Second
+)
+
+// Prune implements dibs.Pruner. It works in small steps, each a transaction of its
+// own, and passes over what somebody is at.
+func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
+	if err := s.usable(ctx); err != nil {
+		return 0, err
+	}
+	left := limit
+	if limit <= 0 {
+		left = math.MaxInt
+	}
+	removed := 0
+	for removed < left {
+		most := min(pruneRows, left-removed)
+		n, err := s.pruneRecords(ctx, most)
+		removed += n
+		if err != nil {
+			return removed, err
+		}
+		if n < most {
+			break
+		}
+	}
+	page := int64(0)
+	for more := true; more && removed < left; {
+		n, next, err := s.sweep(ctx, page, 0, left-removed)
+		removed += n
+		if err != nil {
+			return removed, err
+		}
+		if more = next != nil; more {
+			page = *next
+		}
+	}
+	return removed, nil
+}
+
+// prunes removes what has ended, in the background. What is wrong with the server is
+// told to those who make calls.
+func (s *Store) prunes() {
+	timer := time.NewTimer(s.options.PruneEvery)
+	defer timer.Stop()
+	var page *int64 // where a sweep is
+	for {
+		select {
+		case <-timer.C:
+		case <-s.life.Done():
+			return
+		}
+		ctx, cancel := context.WithTimeout(s.life, pruneLimit)
+		n, err := s.pruneRecords(ctx, pruneRows)
+		if err == nil && page == nil {
+			page, err = s.mayISweep(ctx)
+		}
+		if err == nil && page != nil {
+			_, page, err = s.sweep(ctx, *page, keyAge, math.MaxInt32)
+		}
+		cancel()
+		if err == nil && (n == pruneRows || page != nil) {
+			timer.Reset(prunePause)
+		} else {
+			timer.Reset(s.options.PruneEvery)
+		}
+	}
+}
+
+func (s *Store) pruneRecords(ctx context.Context, limit int) (n int, err error) {
+	err = s.front.QueryRow(ctx, s.names.sql("SELECT @prune_records($1)"), pgx.QueryExecModeExec, limit).Scan(&n)
+	return n, explain(err)
+}
+
+// sweep goes through some pages. It returns where to go on, nil at the end.
+func (s *Store) sweep(ctx context.Context, page int64, age time.Duration, limit int) (n int, next *int64, err error) {
+	err = s.front.QueryRow(ctx, s.names.sql("SELECT next_page, removed FROM @sweep($1, $2, @lasting($3), $4)"), pgx.QueryExecModeExec,
+		page, sweepPages, micros(age), min(limit, math.MaxInt32)).Scan(&next, &n)
+	return n, next, explain(err)
+}
+
+// mayISweep returns the first page when it is our turn to go through all.
+func (s *Store) mayISweep(ctx context.Context) (*int64, error) {
+	tag, err := s.front.Exec(ctx, s.names.sql(
+		"UPDATE @meta SET swept = clock_timestamp() WHERE swept < clock_timestamp() - @lasting($1) OR swept > clock_timestamp()"),
+		pgx.QueryExecModeExec, micros(sweepEvery))
+	if err != nil || tag.RowsAffected() == 0 {
+		return nil, explain(err)
+	}
+	return new(int64), nil
+}

@@ -1,0 +1,91 @@
+package pgstore
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/storetest"
+)
+
+// scope owns the servers that several tests share.
+var scope = servertest.NewScope()
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Tests that are parallel mostly wait, for servers and for time.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	scope.Close()
+	os.Exit(code)
+}
+
+// shared is a server that outlives a busy machine. Whoever uses it has a schema of
+// its own, see ownSchema.
+var shared = sync.OnceValue(func() *servertest.PostgresServer {
+	return servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true, MaxConnections: 400})
+})
+
+// sharedPooler is a PgBouncer in transaction mode before it.
+var sharedPooler = sync.OnceValue(func() *servertest.PgBouncerServer {
+	return servertest.PgBouncer(scope, shared(), nil)
+})
+
+var schemas atomic.Int64
+
+// ownSchema returns a schema that nobody else in this run has.
+func ownSchema() string { return fmt.Sprintf("own%d", schemas.Add(1)) }
+
+// open opens a store as a process of its own would, with its tables. It ends with
+// the test.
+func open(t testing.TB, url string, o *Options) *Store {
+	t.Helper()
+	var d Options
+	if o != nil {
+		d = *o
+	}
+	d.Migrate = true
+	s, err := Open(t.Context(), url, &d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// newClient returns a dibs client of the store; it ends with the test.
+func newClient(t testing.TB, s dibs.Store, o *dibs.Options) *dibs.Client {
+	t.Helper()
+	c, err := dibs.New(s, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// restarts reports whether the property that is tried restarts its backend.
+func restarts(t testing.TB) bool {
+	return slices.ContainsFunc(storetest.Properties(), func(p storetest.Property) bool {
+		return p.Name == path.Base(t.Name()) && slices.Contains(p.Needs, storetest.Restart)
+	})
+}

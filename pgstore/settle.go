@@ -1,0 +1,144 @@
+package pgstore
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/dibs-go/dibs"
+)
+
+const (
+	renewSQL  = "SELECT * FROM @renew($1, $2, $3, $4)"
+	settleSQL = "SELECT * FROM @settle($1, $2, $3, $4, $5)"
+)
+
+var (
+	renewTypes = []uint32{
+		pgtype.ByteaArrayOID, pgtype.ByteaArrayOID, pgtype.Int8ArrayOID, pgtype.ByteaArrayOID,
+	}
+	settleTypes = []uint32{
+		pgtype.ByteaArrayOID, pgtype.ByteaArrayOID, pgtype.Int2ArrayOID, pgtype.Int8ArrayOID, pgtype.ByteaArrayOID,
+	}
+)
+
+// Renew implements dibs.Store, with one statement.
+func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	size := func(i int) int { return len(renewals[i].Progress) }
+	return s.parts(len(renewals), size, errs, func(i int) error { return renewals[i].Validate() }, func(part []int) error {
+		n := len(part)
+		k, token := newArray(pgtype.ByteaOID, n, 32), newArray(pgtype.ByteaOID, n, 16)
+		ttl, progress := newArray(pgtype.Int8OID, n, 8), newArray(pgtype.ByteaOID, n, 0)
+		for _, i := range part {
+			r := &renewals[i]
+			k.key(r.Key)
+			token.bytes(r.Token[:])
+			ttl.duration(r.TTL)
+			progress.bytes(r.Progress)
+		}
+		return s.run(ctx, s.back, those(s.renewals, part, errs, k, token, ttl, progress))
+	})
+}
+
+// Settle implements dibs.Store, with one statement.
+func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	valid := func(i int) error {
+		x := &settlements[i]
+		if err := x.Validate(); err != nil || x.Outcome != dibs.Keep {
+			return err
+		}
+		return s.fits(len(x.Data))
+	}
+	size := func(i int) int { return len(settlements[i].Data) }
+	return s.parts(len(settlements), size, errs, valid, func(part []int) error {
+		n := len(part)
+		k, token := newArray(pgtype.ByteaOID, n, 32), newArray(pgtype.ByteaOID, n, 16)
+		outcome, retention := newArray(pgtype.Int2OID, n, 2), newArray(pgtype.Int8OID, n, 8)
+		data := newArray(pgtype.ByteaOID, n, 0)
+		for _, i := range part {
+			x := &settlements[i]
+			k.key(x.Key)
+			token.bytes(x.Token[:])
+			outcome.int16(int16(x.Outcome))
+			retention.duration(x.Retention)
+			switch {
+			case x.Outcome != dibs.Keep:
+				data.bytes(nil)
+			case x.Data == nil:
+				data.bytes([]byte{})
+			default:
+				data.bytes(x.Data)
+			}
+		}
+		err := s.run(ctx, s.back, those(s.settlements, part, errs, k, token, outcome, retention, data))
+		if err == nil {
+			s.waiting.left(part, settlements)
+		}
+		return err
+	})
+}
+
+// parts calls f with the indexes of the valid elements, at most so many at a time
+// that they are one call; the others get their error.
+func (s *Store) parts(n int, size func(int) int, errs []error, valid func(int) error, f func([]int) error) error {
+	part := make([]int, 0, min(n, most))
+	bytes := 0
+	for i := range n {
+		if errs[i] = valid(i); errs[i] != nil {
+			continue
+		}
+		if len(part) == most || len(part) > 0 && bytes+size(i) > mostBytes {
+			if err := f(part); err != nil {
+				return err
+			}
+			part, bytes = part[:0], 0
+		}
+		part = append(part, i)
+		bytes += size(i)
+	}
+	if len(part) == 0 {
+		return nil
+	}
+	return f(part)
+}
+
+// those is the call of a function that returns the numbers of those elements that
+// it did what was asked for. All others are lost.
+func those(st *statement, part []int, errs []error, arrays ...array) *call {
+	params := make([][]byte, len(arrays))
+	for i := range arrays {
+		params[i] = arrays[i].encode()
+	}
+	return &call{
+		statement: st,
+		params:    params,
+		reset: func() {
+			for _, i := range part {
+				errs[i] = dibs.ErrLost
+			}
+		},
+		row: func(r *reading) error {
+			i := r.int()
+			if i < 1 || int(i) > len(part) {
+				return fmt.Errorf("pgstore: the server answered question %d of %d", i, len(part))
+			}
+			errs[part[i-1]] = nil
+			return r.err
+		},
+	}
+}
+
+// fits returns an error when a record of n bytes is too large.
+func (s *Store) fits(n int) error {
+	if n > s.options.MaxRecord {
+		return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrFull, n, s.options.MaxRecord)
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+-- Who waits for a key, and how those who wait are told.
+
+-- channel is where a process listens.
+CREATE OR REPLACE FUNCTION @channel(process bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
+$$ SELECT '@@_' || to_hex(process) $$;
+
+-- hears reports whether a process listens. Its connection has a lock of that number
+-- for as long as it lives.
+CREATE OR REPLACE FUNCTION @hears(process bigint) RETURNS boolean LANGUAGE sql AS
+$$ SELECT NOT pg_try_advisory_xact_lock_shared(process) $$;
+
+-- tell tells a process something of a token: that it should ask again, or with its
+-- fence and attempt that it holds the key.
+CREATE OR REPLACE FUNCTION @tell(p_process bigint, p_token bytea, p_grant text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF p_process IS NOT NULL THEN
+        PERFORM pg_notify(@channel(p_process), encode(p_token, 'hex') || p_grant);
+    END IF;
+END $$;
+
+-- tell_many tells many that they should ask again, as many in one message as there
+-- is room for.
+CREATE OR REPLACE FUNCTION @tell_many(tokens bytea[], processes bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify(@channel(u.process), string_agg(encode(u.token, 'hex'), ' '))
+    FROM (
+        SELECT w.token, w.process, (row_number() OVER (PARTITION BY w.process)) / 200 AS page
+        FROM unnest(tokens, processes) AS w (token, process) WHERE w.process IS NOT NULL
+    ) u
+    GROUP BY u.process, u.page;
+END $$;
+
+-- ask_all tells all who wait for a key that they should ask again.
+CREATE OR REPLACE FUNCTION @ask_all(p_k bytea, queued boolean) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF queued THEN
+        PERFORM @tell_many(array_agg(t.token), array_agg(t.process)) FROM @waiter t WHERE t.k = p_k AND t.kind < 3;
+    END IF;
+END $$;
+
+-- put_back makes the place stand again that a lease had taken, which ended then.
+CREATE OR REPLACE FUNCTION @put_back(p_k bytea, p_seq bigint, ended timestamptz) RETURNS void LANGUAGE sql AS
+$$ UPDATE @waiter t SET kind = 1, ends = ended + t.lasts WHERE t.k = p_k AND t.seq = p_seq $$;
+
+-- give_up ends the place that a lease had taken, and tells those who claim from it.
+CREATE OR REPLACE FUNCTION @give_up(p_k bytea, p_seq bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    p @waiter;
+BEGIN
+    DELETE FROM @waiter t WHERE t.k = p_k AND t.seq = p_seq RETURNING t.* INTO p;
+    IF p.kind = 4 THEN
+        PERFORM @tell(p.process, p.token, '');
+    END IF;
+END $$;
+
+-- remove_place ends the place of a token, unless a lease has taken it.
+CREATE OR REPLACE FUNCTION @remove_place(p_k bytea, p_token bytea) RETURNS void LANGUAGE sql AS
+$$ DELETE FROM @waiter t WHERE t.k = p_k AND t.token = p_token AND t.kind < 3 $$;
+
+-- place returns the place of a token, if it has one that stands. One that nobody
+-- listened for is back in the order from now on.
+CREATE OR REPLACE FUNCTION @place(st @state, p_token bytea) RETURNS @waiter LANGUAGE plpgsql AS $$
+DECLARE
+    p @waiter;
+BEGIN
+    IF NOT st.queued THEN
+        RETURN NULL;
+    END IF;
+    SELECT * INTO p FROM @waiter t WHERE t.k = st.k AND t.token = p_token AND t.kind < 3 AND t.ends > st.now;
+    IF p.parked THEN
+        UPDATE @waiter t SET parked = false WHERE t.k = st.k AND t.seq = p.seq;
+        p.parked := false;
+    END IF;
+    RETURN p;
+END $$;
+
+-- taken_by returns which holder has taken the place of that token, or NULL.
+CREATE OR REPLACE FUNCTION @taken_by(st @state, p_token bytea) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+    place bigint;
+BEGIN
+    IF st.queued THEN
+        SELECT t.seq INTO place FROM @waiter t WHERE t.k = st.k AND t.token = p_token AND t.kind >= 3;
+        IF place IS NOT NULL THEN
+            FOR n IN 1 .. cardinality(st.holders) LOOP
+                IF (st.holders[n]).seq = place THEN
+                    RETURN n;
+                END IF;
+            END LOOP;
+        END IF;
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- front returns the first place in the queue, and removes those that have run out if
+-- one of them is in front.
+CREATE OR REPLACE FUNCTION @front(p_k bytea, now timestamptz) RETURNS @waiter LANGUAGE plpgsql AS $$
+DECLARE
+    p @waiter;
+BEGIN
+    LOOP
+        SELECT * INTO p FROM @waiter t WHERE t.k = p_k AND t.kind < 3 AND NOT t.parked ORDER BY t.seq LIMIT 1;
+        IF p.ends > now THEN
+            RETURN p;
+        END IF;
+        DELETE FROM @waiter t WHERE t.k = p_k AND t.kind < 3 AND t.ends <= now;
+        IF p.seq IS NULL THEN
+            RETURN NULL;
+        END IF;
+    END LOOP;
+END $$;
+
+-- hand_over offers the key to those in front, as far as there are permits. A
+-- reserved place stops it.
+CREATE OR REPLACE FUNCTION @hand_over(st @state) RETURNS @state LANGUAGE plpgsql AS $$
+DECLARE
+    p @waiter;
+    h @lease;
+    told boolean;
+BEGIN
+    WHILE cardinality(st.holders) < st.permits AND (st.lost).once IS NOT TRUE LOOP
+        p := @front(st.k, st.now);
+        IF p.seq IS NULL THEN
+            -- Those who are parked may come back, and a place that is taken too.
+            st.queued := EXISTS (SELECT FROM @waiter t WHERE t.k = st.k);
+            st.changed := true;
+            RETURN st;
+        END IF;
+        IF p.kind > 0 THEN
+            IF p.kind = 1 THEN
+                UPDATE @waiter t SET kind = 2 WHERE t.k = st.k AND t.seq = p.seq;
+                PERFORM @tell(p.process, p.token, '');
+            END IF;
+            RETURN st;
+        END IF;
+        IF (st.lost).fingerprint <> p.fingerprint THEN
+            -- It asks for something else than was abandoned, and is told so when it asks.
+            DELETE FROM @waiter t WHERE t.k = st.k AND t.seq = p.seq;
+            PERFORM @tell(p.process, p.token, '');
+            CONTINUE;
+        END IF;
+        IF p.process IS NOT NULL AND NOT @hears(p.process) THEN
+            UPDATE @waiter t SET parked = true
+            WHERE t.k = st.k AND t.process = p.process AND t.kind = 0 AND NOT t.parked;
+            CONTINUE;
+        END IF;
+        DELETE FROM @waiter t WHERE t.k = st.k AND t.seq = p.seq;
+        -- A grant that is told is a lease from now on: its holder may begin without
+        -- asking. What was abandoned takes an answer to tell, and so does that another
+        -- holder does something else.
+        told := p.tells AND p.process IS NOT NULL AND (st.lost).token IS NULL
+            AND NOT @clashes(st.holders, p.fingerprint);
+        h.token := p.token;
+        h.ends := st.now + interval '1 second';
+        h.offered := NOT told;
+        h.once := p.once;
+        h.fingerprint := p.fingerprint;
+        h.owner := p.owner;
+        st := @grant_to(st, h);
+        PERFORM @tell(p.process, p.token,
+            CASE WHEN told THEN ':' || st.fence || ':' || st.abandoned + 1 ELSE '' END);
+    END LOOP;
+    RETURN st;
+END $$;

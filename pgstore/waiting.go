@@ -1,0 +1,207 @@
+package pgstore
+
+import (
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// waiting tells those who wait in this process that they should ask again, or that
+// they hold the key. It hears of that by listening, or else by polling. Neither is
+// begun before somebody waits.
+type waiting struct {
+	s       *Store
+	process atomic.Int64 // the number under which this process is told; 0 while it does not listen
+	telling atomic.Int32 // how many listeners take a grant
+
+	mu        sync.Mutex
+	listeners []*listener
+	started   bool
+	deaf      []dibs.Token // who waits and could not be told where to
+
+	polled map[dibs.Token]*place // who waits, where we poll
+	more   chan struct{}         // has an element when polled is not empty any more
+}
+
+// listener is a client that wants to know.
+type listener struct {
+	wake func(dibs.Token, dibs.Answer)
+}
+
+// place is how a token waits.
+type place struct {
+	key   dibs.Key
+	until time.Time
+	seen  int64 // the kind of its place, as last seen
+}
+
+// maxDeaf is how many are told that they are listened for.
+const maxDeaf = 4096
+
+func newWaiting(s *Store) *waiting {
+	return &waiting{s: s, polled: map[dibs.Token]*place{}, more: make(chan struct{}, 1)}
+}
+
+// address returns under what number this process is told, or 0, and whether grants
+// can be told.
+func (w *waiting) address() (process int64, tells bool) {
+	return w.process.Load(), w.telling.Load() > 0
+}
+
+// heard sees to it that those who wait are told when their turn has come. They
+// claimed from that address.
+func (w *waiting) heard(part []int, claims []dibs.Claim, answers []dibs.Answer, process int64) {
+	polls := w.polls()
+	if !polls && process != 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	added := false
+	for _, i := range part {
+		token, ok := waitsFor(&claims[i], &answers[i])
+		if !ok {
+			if len(w.polled) > 0 {
+				delete(w.polled, claims[i].Token)
+			}
+			continue
+		}
+		added = true
+		if polls {
+			p := w.polled[token]
+			if p == nil {
+				p = &place{key: claims[i].Key}
+				w.polled[token] = p
+			}
+			p.until, p.seen = time.Now().Add(stands(&claims[i])), -1
+		} else if len(w.deaf) < maxDeaf { // hints: the others ask soon anyway
+			w.deaf = append(w.deaf, token)
+		}
+	}
+	if !added || w.s.life.Err() != nil {
+		return
+	}
+	if !w.started {
+		w.started = true
+		if polls {
+			w.s.background.Go(w.poll)
+		} else {
+			w.s.background.Go(w.listen)
+		}
+	}
+	if polls {
+		select {
+		case w.more <- struct{}{}:
+		default:
+		}
+	} else if w.process.Load() != 0 {
+		w.s.background.Go(w.opened)
+	}
+}
+
+// polls reports whether nobody can listen.
+func (w *waiting) polls() bool {
+	switch w.s.options.Wake {
+	case WakeListen:
+		return false
+	case WakePoll:
+		return true
+	}
+	return w.s.pooled.Load()
+}
+
+// left forgets those who gave up their places.
+func (w *waiting) left(part []int, settlements []dibs.Settlement) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.polled) == 0 {
+		return
+	}
+	for _, i := range part {
+		delete(w.polled, settlements[i].Token)
+	}
+}
+
+// opened tells those who wait that they are listened for, so that they ask and say
+// where from.
+func (w *waiting) opened() {
+	w.mu.Lock()
+	deaf := w.deaf
+	w.deaf = nil
+	w.mu.Unlock()
+	w.wake(deaf...)
+}
+
+// wake has tokens ask again.
+func (w *waiting) wake(tokens ...dibs.Token) {
+	for _, t := range tokens {
+		w.tell(t, dibs.Answer{})
+	}
+}
+
+func (w *waiting) tell(t dibs.Token, a dibs.Answer) {
+	w.mu.Lock()
+	list := w.listeners
+	w.mu.Unlock()
+	for _, l := range list {
+		l.wake(t, a)
+	}
+}
+
+// hear takes a message: tokens, each of which should ask again, or has its grant's
+// fence and attempt behind it.
+func (w *waiting) hear(message string) {
+	for word := range strings.FieldsSeq(message) {
+		name, grant, told := strings.Cut(word, ":")
+		var t dibs.Token
+		if n, err := hex.Decode(t[:], []byte(name[:min(len(name), 2*len(t))])); err != nil || n != len(t) {
+			continue // not one of ours
+		}
+		var a dibs.Answer
+		if told {
+			fence, attempt, _ := strings.Cut(grant, ":")
+			f, err1 := strconv.ParseUint(fence, 10, 64)
+			n, err2 := strconv.Atoi(attempt)
+			if err1 != nil || err2 != nil {
+				continue
+			}
+			a = dibs.Answer{State: dibs.Granted, Fence: f, Attempt: n}
+		}
+		w.tell(t, a)
+	}
+}
+
+// add adds a listener. The list is replaced whole, so that telling copies none.
+func (w *waiting) add(l *listener, takes bool) (stop func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.listeners = append(slices.Clone(w.listeners), l)
+	if takes {
+		w.telling.Add(1)
+	}
+	return sync.OnceFunc(func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.listeners = slices.DeleteFunc(slices.Clone(w.listeners), func(other *listener) bool { return other == l })
+		if takes {
+			w.telling.Add(-1)
+		}
+	})
+}
+
+// Notify implements dibs.Notifier.
+func (s *Store) Notify(wake func(dibs.Token)) (stop func()) {
+	return s.waiting.add(&listener{func(t dibs.Token, _ dibs.Answer) { wake(t) }}, false)
+}
+
+// NotifyGrants implements dibs.GrantNotifier. Where the store polls, nobody is told
+// more than that it should ask.
+func (s *Store) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	return s.waiting.add(&listener{wake}, true)
+}
