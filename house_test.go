@@ -19,6 +19,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "idempotency", Imports: []string{house.Root}, Tests: []string{house.Root + "/memstore"}},
 		{Dir: "internal/house"},
 		{Dir: "internal/servertest"},
+		{Dir: "internal/servertest/need", Imports: []string{house.Root + "/internal/servertest"}},
 	})
 }
 
