@@ -2,10 +2,7 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"runtime"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/bsm/redislock"
@@ -19,12 +16,6 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/redisstore"
 )
-
-// A locker takes a key, runs a section under it and gives it back: what is the
-// same for dibs and its peers. It waits for its turn.
-type locker interface {
-	lock(ctx context.Context, key string, section func()) error
-}
 
 // redisBench is a server and everybody who is measured on it.
 type redisBench struct {
@@ -105,17 +96,6 @@ func (b *redisBench) end() {
 	b.scope.Close()
 }
 
-type dibsLocker struct{ client *dibs.Client }
-
-func (l dibsLocker) lock(ctx context.Context, key string, section func()) error {
-	lease, err := l.client.Acquire(ctx, key, nil)
-	if err != nil {
-		return err
-	}
-	section()
-	return lease.Release()
-}
-
 // floorLocker is the least that a lock on Redis can be: SET NX with a time to
 // live, and a delete that compares. It waits for nobody and guards against
 // nothing else.
@@ -170,29 +150,4 @@ func (l rueidisLocker) lock(ctx context.Context, key string, section func()) err
 	section()
 	cancel()
 	return nil
-}
-
-// lockRate lets goroutines take and release keys of their own for d, and
-// returns how often they did a second.
-func lockRate(ctx context.Context, l locker, goroutines int, d time.Duration) (float64, error) {
-	var n atomic.Int64
-	var failed atomic.Pointer[error]
-	var wg sync.WaitGroup
-	start := time.Now()
-	for g := range goroutines {
-		wg.Go(func() {
-			for i := 0; time.Since(start) < d && failed.Load() == nil; i++ {
-				if err := l.lock(ctx, fmt.Sprintf("goroutine %d, cycle %d", g, i), func() {}); err != nil {
-					failed.Store(&err)
-					return
-				}
-				n.Add(1)
-			}
-		})
-	}
-	wg.Wait()
-	if err := failed.Load(); err != nil {
-		return 0, *err
-	}
-	return float64(n.Load()) / time.Since(start).Seconds(), nil
 }
