@@ -17,7 +17,7 @@ END $$;
 -- prune_records removes up to so many records that have ended, the oldest first, and
 -- returns how many it was. Keys that somebody is at are left for later.
 CREATE OR REPLACE FUNCTION @prune_records(p_limit integer) RETURNS integer LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
@@ -42,7 +42,7 @@ END $$;
 -- NULL at the end, and how many it removed.
 CREATE OR REPLACE FUNCTION @sweep(p_page bigint, p_pages integer, p_age interval, p_limit integer, OUT next_page bigint, OUT removed integer)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     moment timestamptz := clock_timestamp();

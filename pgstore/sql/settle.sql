@@ -2,18 +2,22 @@
 
 -- lock_keys locks the rows of keys, in their order, and returns those that there
 -- are.
-CREATE OR REPLACE FUNCTION @lock_keys(p_k bytea[]) RETURNS bytea[] LANGUAGE sql AS $$
-    SELECT array_agg(l.k) FROM (
+CREATE OR REPLACE FUNCTION @lock_keys(p_k bytea[]) RETURNS bytea[] LANGUAGE plpgsql AS $$
+DECLARE
+    locked bytea[];
+BEGIN
+    SELECT array_agg(l.k) INTO locked FROM (
         SELECT t.k FROM (SELECT DISTINCT u.k FROM unnest(p_k) AS u (k)) d JOIN @key t ON t.k = d.k
         ORDER BY t.k FOR UPDATE OF t
-    ) l
-$$;
+    ) l;
+    RETURN locked;
+END $$;
 
 -- renew makes leases last longer. It returns which of them did; progress that is
 -- NULL is left as it is.
 CREATE OR REPLACE FUNCTION @renew(p_k bytea[], p_token bytea[], p_ttl bigint[], p_progress bytea[])
 RETURNS SETOF integer LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     moment timestamptz;
@@ -117,7 +121,7 @@ END $$;
 CREATE OR REPLACE FUNCTION @settle(
     p_k bytea[], p_token bytea[], p_outcome smallint[], p_retention bigint[], p_data bytea[]
 ) RETURNS SETOF integer LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     moment timestamptz;

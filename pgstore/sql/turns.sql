@@ -4,7 +4,7 @@
 -- has changed, or who has none any more, should ask.
 CREATE OR REPLACE FUNCTION @turns(p_k bytea[], p_token bytea[]) RETURNS TABLE (i integer, kind smallint)
 LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     moment timestamptz := clock_timestamp();
