@@ -12,7 +12,11 @@ func TestHouse(t *testing.T) {
 		{Dir: ".", Tests: []string{house.Root + "/internal/house"}},
 		{Dir: "bench", Imports: []string{
 			house.Root, house.Root + "/idempotency", house.Root + "/memstore", house.Root + "/sqlitestore",
-			"golang.org/x/sys/unix",
+			house.Root + "/redisstore", house.Root + "/internal/servertest",
+			"golang.org/x/sys/unix", "github.com/redis/rueidis",
+			// The peers, and what one of them is built on.
+			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4/...", "github.com/redis/go-redis/v9",
+			"github.com/redis/rueidis/rueidislock",
 		}},
 	})
 }
