@@ -323,7 +323,7 @@ func TestForeignRecordEndsNoTurn(t *testing.T) {
 			woken <- token
 		}
 	})()
-	first := lock("k", func(c *dibs.Claim) { c.TTL = 20 * time.Millisecond })
+	first := lock("k")
 	second := lock("k", queued)
 	mustGrant(t, s, first)
 	mustListen(t, s, second)

@@ -67,7 +67,7 @@ func loseUnderLoad(t *testing.T, l losing) {
 	}
 
 	var waiting sync.WaitGroup
-	var wait sync.Mutex // guards lost
+	var wait sync.Mutex // guards what follows
 	lost := make([]time.Time, keys)
 	for i, lease := range held {
 		waiting.Go(func() {
@@ -77,7 +77,7 @@ func loseUnderLoad(t *testing.T, l losing) {
 			lost[i] = time.Now()
 		})
 	}
-	fences := make([][]uint64, keys) // each written under the key's lock
+	fences := make([][]uint64, keys)
 	granted := make([]time.Time, keys)
 	for p := range 2 {
 		store := l.open()
@@ -90,8 +90,10 @@ func loseUnderLoad(t *testing.T, l losing) {
 						t.Errorf("a waiter of process %d: %v", p, err)
 						return
 					}
+					wait.Lock()
 					fences[i] = append(fences[i], lease.Fence())
 					granted[i] = time.Now()
+					wait.Unlock()
 					// A connection to the server that is gone may be met late.
 					if err := lease.Release(); err != nil && !errors.Is(err, dibs.ErrStore) {
 						t.Errorf("its release: %v", err)
@@ -133,7 +135,7 @@ func loseUnderLoad(t *testing.T, l losing) {
 		last := lease.Fence()
 		for _, f := range fences[i] {
 			if f <= last {
-				t.Errorf("key %d: fence %d was granted after %d", i, f, last)
+				t.Errorf("key %d: fence %d was granted after %d; the lost one is %d, and then came %v", i, f, last, lease.Fence(), fences[i])
 			}
 			last = f
 		}

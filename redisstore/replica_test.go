@@ -184,7 +184,7 @@ func follows(t *testing.T, master, replica *servertest.RedisServer) {
 	}
 	defer conn.Close()
 	eventually(t, 10*time.Second, "the replica follows", func() bool {
-		if _, err := conn.Do("SET", "something", "else"); err != nil {
+		if _, err := conn.Do("PUBLISH", "something", "to replicate"); err != nil {
 			t.Fatal(err)
 		}
 		n, err := conn.Do("WAIT", 1, 100)

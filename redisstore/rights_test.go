@@ -177,17 +177,17 @@ func TestLeastRights(t *testing.T) {
 		"Redis": {
 			servers: []*servertest.RedisServer{master},
 			url:     "redis://app:secret@" + master.Addr() + "?replicas=1",
-			more:    []string{"+publish", "+subscribe", "+unsubscribe", "+wait"},
+			more:    []string{"+publish", "+pubsub|numsub", "+subscribe", "+unsubscribe", "+wait"},
 		},
 		"Sentinel": {
 			servers: sharedSentinels().Servers(),
 			url:     strings.Replace(sharedSentinels().URL(), "://", "://app:secret@", 1) + "?prefix=dibs",
-			more:    []string{"+publish", "+subscribe", "+unsubscribe", "+role"},
+			more:    []string{"+publish", "+pubsub|numsub", "+subscribe", "+unsubscribe", "+role"},
 		},
 		"Cluster": {
 			servers: sharedCluster().Nodes(),
 			url:     strings.Replace(sharedCluster().URL(), "://", "://app:secret@", 1),
-			more:    []string{"+spublish", "+ssubscribe", "+sunsubscribe", "+cluster|slots"},
+			more:    []string{"+spublish", "+pubsub|shardnumsub", "+ssubscribe", "+sunsubscribe", "+cluster|slots"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

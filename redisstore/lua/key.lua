@@ -223,13 +223,17 @@ local function serve(k)
       -- without asking. What was abandoned takes an answer to tell, and so does that
       -- another holder does something else.
       local told = p[P_TELLS] == 1 and p[P_CHANNEL] ~= '' and not st[LOST] and not clashes(st, p[P_PRINT])
-      local fence, heard = max(given + 1, now), 1
+      local heard = 1
       if p[P_CHANNEL] ~= '' then
+        -- Counted before it is known what to say: replicas pass on what is published
+        -- to others, whom the master does not count, and no grant may be told that
+        -- is not made.
+        heard = call('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', p[P_CHANNEL])[2]
         local message = token
-        if told then
-          message = token .. struct.pack('>I8I4', fence, st[ABANDONED] + 1)
+        if told and heard > 0 then
+          message = token .. struct.pack('>I8I4', max(given + 1, now), st[ABANDONED] + 1)
         end
-        heard = publish(p[P_CHANNEL], message)
+        publish(p[P_CHANNEL], message)
       end
       if heard == 0 then
         call('ZREM', k.q, token)
