@@ -7,8 +7,11 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dibs-go/dibs"
 )
 
 const (
@@ -18,7 +21,7 @@ const (
 	mostBytes = 16 << 20
 
 	// patience is how often a call is tried again that the server has undone as a
-	// whole: deadlocks, lock timeouts, lost connections on which nothing happened.
+	// whole: deadlocks, lost connections on which nothing happened.
 	patience = 8
 )
 
@@ -63,6 +66,53 @@ func (s *Store) run(ctx context.Context, pool *pgxpool.Pool, c *call) error {
 	}
 }
 
+// runApart makes the call of some elements. Where somebody else keeps the rows of
+// some keys locked, nothing was done for any, and they are made without these, each
+// of which fails alone.
+func (s *Store) runApart(ctx context.Context, pool *pgxpool.Pool, part []int, key func(int) dibs.Key, fail func(int, error), prepare func([]int) *call) error {
+	for {
+		err := s.run(ctx, pool, prepare(part))
+		if !errors.Is(err, ErrLocked) {
+			return err
+		}
+		stuck, wrong := s.stuck(ctx, pool, part, key)
+		if wrong != nil {
+			return wrong
+		}
+		left := part[:0:0]
+		for _, i := range part {
+			if stuck[key(i)] {
+				fail(i, err)
+			} else {
+				left = append(left, i)
+			}
+		}
+		if part = left; len(part) == 0 {
+			return nil
+		}
+	}
+}
+
+// stuck returns which of the elements' keys somebody else has locked.
+func (s *Store) stuck(ctx context.Context, pool *pgxpool.Pool, part []int, key func(int) dibs.Key) (map[dibs.Key]bool, error) {
+	ks := make([][]byte, len(part))
+	for n, i := range part {
+		ks[n] = appendKey(nil, key(i))
+	}
+	rows, err := pool.Query(ctx, s.names.sql("SELECT * FROM @stuck($1)"), pgx.QueryExecModeExec, ks)
+	if err != nil {
+		return nil, explain(err)
+	}
+	found := map[dibs.Key]bool{}
+	locked, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
+	for _, k := range locked {
+		if key, ok := parseKey(k); ok {
+			found[key] = true
+		}
+	}
+	return found, explain(err)
+}
+
 // once makes a call once. undone says of a failed one that nothing of it was done
 // and that it may go better next time.
 func (s *Store) once(ctx context.Context, pool *pgxpool.Pool, c *call) (undone bool, err error) {
@@ -76,7 +126,7 @@ func (s *Store) once(ctx context.Context, pool *pgxpool.Pool, c *call) (undone b
 	}
 	result, err := s.start(ctx, conn.Conn().PgConn(), c)
 	if err != nil {
-		return pgconn.SafeToRetry(err) || undoes(err), err
+		return pgconn.SafeToRetry(err) || undoes(err) || ended(err), err // it was not even sent
 	}
 	rows := 0
 	var failed error
@@ -147,7 +197,6 @@ func undoes(err error) bool {
 	switch code(err) {
 	case "40001", // serialization failure
 		"40P01", // deadlock
-		"55P03", // lock not available
 		"42P05", // prepared already
 		"26000": // not prepared
 		return true

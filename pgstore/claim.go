@@ -39,17 +39,21 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 // claim makes one call of those claims.
 func (s *Store) claim(ctx context.Context, part []int, claims []dibs.Claim, answers []dibs.Answer) error {
 	process, tells := s.waiting.address()
-	err := s.run(ctx, s.front, &call{
-		statement: s.claims,
-		params:    s.claimParams(part, claims, process, tells),
-		row: func(r *reading) error {
-			i := r.int()
-			if i < 1 || int(i) > len(part) {
-				return fmt.Errorf("pgstore: the server answered question %d of %d", i, len(part))
-			}
-			return s.readAnswer(&answers[part[i-1]], r)
-		},
-		want: len(part),
+	key := func(i int) dibs.Key { return claims[i].Key }
+	fail := func(i int, err error) { answers[i] = dibs.Answer{Err: err} }
+	err := s.runApart(ctx, s.front, part, key, fail, func(part []int) *call {
+		return &call{
+			statement: s.claims,
+			params:    s.claimParams(part, claims, process, tells),
+			row: func(r *reading) error {
+				i := r.int()
+				if i < 1 || int(i) > len(part) {
+					return fmt.Errorf("pgstore: the server answered question %d of %d", i, len(part))
+				}
+				return s.readAnswer(&answers[part[i-1]], r)
+			},
+			want: len(part),
+		}
 	})
 	if err == nil {
 		s.waiting.heard(part, claims, answers, process)

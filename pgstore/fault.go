@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -100,6 +101,8 @@ func explain(err error) error {
 		return fmt.Errorf("pgstore: %w", err)
 	case isOurs(err):
 		return err
+	case strings.Contains(err.Error(), "read only connection"): // says pgx of all that there are
+		return &fault{is: ErrReadOnly, said: err, cure: standbyCure}
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }

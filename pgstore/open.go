@@ -11,6 +11,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dibs-go/dibs"
 )
 
 // openLimit bounds Open and New.
@@ -137,7 +139,18 @@ func (s *Store) meet(ctx context.Context) error {
 			cure: migrateCure,
 		}
 	}
-	return nil
+	return s.look(ctx)
+}
+
+// look asks for a key and changes nothing: whether the functions are there, and may
+// be used.
+func (s *Store) look(ctx context.Context) error {
+	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1}}
+	answers := make([]dibs.Answer, 1)
+	if err := s.Claim(ctx, claims, answers); err != nil {
+		return err
+	}
+	return answers[0].Err
 }
 
 // errPooled: there is a transaction pooler between us and the server.

@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
@@ -89,3 +91,58 @@ func restarts(t testing.TB) bool {
 		return p.Name == path.Base(t.Name()) && slices.Contains(p.Needs, storetest.Restart)
 	})
 }
+
+// work has two clients of the store do what clients do.
+func work(t *testing.T, s *Store) {
+	t.Helper()
+	for i := range 8 {
+		key := fmt.Sprint("key ", i)
+		first, second := newClient(t, s, nil), newClient(t, s, nil)
+		lease, err := first.Acquire(t.Context(), key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- second.Do(t.Context(), key, func(context.Context) error { return nil }) }()
+		awaitQueue(t, s, key)
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		got, err := dibs.Once(t.Context(), first, "once "+key, nil, func(context.Context) (int, error) { return i, nil })
+		if err != nil || got != i {
+			t.Errorf("%d, %v", got, err)
+		}
+	}
+}
+
+// awaitQueue waits until somebody waits for a key.
+func awaitQueue(t testing.TB, s *Store, key string) {
+	t.Helper()
+	eventually(t, 10*time.Second, "somebody waits for "+key, func() bool {
+		answers := make([]dibs.Answer, 1)
+		err := s.Claim(t.Context(), []dibs.Claim{{Key: dibs.Key{Name: key}, Mode: dibs.Look, Permits: 1}}, answers)
+		return err == nil && answers[0].Ahead > 0
+	})
+}
+
+// eventually waits until something is so.
+func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", within, what)
+		}
+		<-tick.C
+	}
+}
+
+// leastRights is what the README says a user needs.
+const leastRights = `GRANT USAGE ON SCHEMA own TO app;
+GRANT SELECT, INSERT, UPDATE, DELETE ON @key, @holder, @waiter, @progress TO app;
+GRANT SELECT, UPDATE ON @meta TO app;`

@@ -29,7 +29,9 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 		return err
 	}
 	size := func(i int) int { return len(renewals[i].Progress) }
-	return s.parts(len(renewals), size, errs, func(i int) error { return renewals[i].Validate() }, func(part []int) error {
+	valid := func(i int) error { return renewals[i].Validate() }
+	key := func(i int) dibs.Key { return renewals[i].Key }
+	return s.parts(ctx, len(renewals), size, errs, valid, key, func(part []int) *call {
 		n := len(part)
 		k, token := newArray(pgtype.ByteaOID, n, 32), newArray(pgtype.ByteaOID, n, 16)
 		ttl, progress := newArray(pgtype.Int8OID, n, 8), newArray(pgtype.ByteaOID, n, 0)
@@ -40,7 +42,7 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 			ttl.duration(r.TTL)
 			progress.bytes(r.Progress)
 		}
-		return s.run(ctx, s.back, those(s.renewals, part, errs, k, token, ttl, progress))
+		return those(s.renewals, part, errs, k, token, ttl, progress)
 	})
 }
 
@@ -57,7 +59,8 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 		return s.fits(len(x.Data))
 	}
 	size := func(i int) int { return len(settlements[i].Data) }
-	return s.parts(len(settlements), size, errs, valid, func(part []int) error {
+	key := func(i int) dibs.Key { return settlements[i].Key }
+	err := s.parts(ctx, len(settlements), size, errs, valid, key, func(part []int) *call {
 		n := len(part)
 		k, token := newArray(pgtype.ByteaOID, n, 32), newArray(pgtype.ByteaOID, n, 16)
 		outcome, retention := newArray(pgtype.Int2OID, n, 2), newArray(pgtype.Int8OID, n, 8)
@@ -77,17 +80,17 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 				data.bytes(x.Data)
 			}
 		}
-		err := s.run(ctx, s.back, those(s.settlements, part, errs, k, token, outcome, retention, data))
-		if err == nil {
-			s.waiting.left(part, settlements)
-		}
-		return err
+		return those(s.settlements, part, errs, k, token, outcome, retention, data)
 	})
+	s.waiting.left(settlements)
+	return err
 }
 
-// parts calls f with the indexes of the valid elements, at most so many at a time
-// that they are one call; the others get their error.
-func (s *Store) parts(n int, size func(int) int, errs []error, valid func(int) error, f func([]int) error) error {
+// parts makes the calls of n elements, as many of them in one as may be, and says
+// why the others failed alone.
+func (s *Store) parts(ctx context.Context, n int, size func(int) int, errs []error,
+	valid func(int) error, key func(int) dibs.Key, prepare func([]int) *call) error {
+	fail := func(i int, err error) { errs[i] = err }
 	part := make([]int, 0, min(n, most))
 	bytes := 0
 	for i := range n {
@@ -95,7 +98,7 @@ func (s *Store) parts(n int, size func(int) int, errs []error, valid func(int) e
 			continue
 		}
 		if len(part) == most || len(part) > 0 && bytes+size(i) > mostBytes {
-			if err := f(part); err != nil {
+			if err := s.runApart(ctx, s.back, part, key, fail, prepare); err != nil {
 				return err
 			}
 			part, bytes = part[:0], 0
@@ -106,7 +109,7 @@ func (s *Store) parts(n int, size func(int) int, errs []error, valid func(int) e
 	if len(part) == 0 {
 		return nil
 	}
-	return f(part)
+	return s.runApart(ctx, s.back, part, key, fail, prepare)
 }
 
 // those is the call of a function that returns the numbers of those elements that

@@ -117,13 +117,13 @@ func (w *waiting) polls() bool {
 }
 
 // left forgets those who gave up their places.
-func (w *waiting) left(part []int, settlements []dibs.Settlement) {
+func (w *waiting) left(settlements []dibs.Settlement) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.polled) == 0 {
 		return
 	}
-	for _, i := range part {
+	for i := range settlements {
 		delete(w.polled, settlements[i].Token)
 	}
 }

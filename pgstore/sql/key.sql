@@ -25,7 +25,7 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    PERFORM set_config('lock_timeout', '3s', true);
+    PERFORM set_config('lock_timeout', '2s', true);
 END $$;
 
 -- load reads a key whose row is locked, and lets time pass no further.

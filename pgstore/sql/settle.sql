@@ -13,6 +13,17 @@ BEGIN
     RETURN locked;
 END $$;
 
+-- stuck returns which of these keys somebody else has locked.
+CREATE OR REPLACE FUNCTION @stuck(p_k bytea[]) RETURNS SETOF bytea LANGUAGE plpgsql AS $$
+DECLARE
+    free bytea[];
+BEGIN
+    SELECT array_agg(l.k) INTO free FROM (
+        SELECT t.k FROM @key t WHERE t.k = ANY (p_k) FOR UPDATE SKIP LOCKED
+    ) l;
+    RETURN QUERY SELECT t.k FROM @key t WHERE t.k = ANY (p_k) AND t.k <> ALL (coalesce(free, ARRAY[]::bytea[]));
+END $$;
+
 -- renew makes leases last longer. It returns which of them did; progress that is
 -- NULL is left as it is.
 CREATE OR REPLACE FUNCTION @renew(p_k bytea[], p_token bytea[], p_ttl bigint[], p_progress bytea[])

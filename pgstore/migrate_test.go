@@ -1,0 +1,110 @@
+package pgstore
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dibs-go/dibs"
+)
+
+// TestMigrateAtOnce: ten processes that start at once make one set of tables.
+func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	server, schema := shared(), ownSchema()
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			conn, err := pgx.Connect(t.Context(), server.URL())
+			if err == nil {
+				err = Migrate(t.Context(), conn, &Options{Schema: schema, Prefix: "other"})
+			}
+			if err == nil {
+				err = conn.Close(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	s := open(t, server.URL(), &Options{Schema: schema, Prefix: "other"})
+	work(t, s)
+	if got := server.Query(`SELECT count(*) FROM "` + schema + `".other_meta`)[0][0]; got != "1" {
+		t.Errorf("%s rows in the table of which there is one", got)
+	}
+	if got := server.Query(`SELECT count(*) FROM pg_class WHERE relnamespace = '` + schema + `'::regnamespace AND relname NOT LIKE 'other%'`)[0][0]; got != "0" {
+		t.Errorf("%s things without the prefix", got)
+	}
+}
+
+// TestMigrations: what is printed makes a store, when it is run by hand.
+func TestMigrations(t *testing.T) {
+	t.Parallel()
+	server, schema := shared(), ownSchema()
+	all, err := Migrations(&Options{Schema: schema})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Query("CREATE SCHEMA " + schema)
+	for i, m := range all {
+		if m.Version != i+1 || strings.Contains(m.SQL, "@") {
+			t.Errorf("migration %d has version %d, or names that were left out", i, m.Version)
+		}
+		server.Query(m.SQL)
+	}
+	s, err := Open(t.Context(), server.URL(), &Options{Schema: schema})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	work(t, s)
+}
+
+// TestSchemas: stores in one database that differ in schema or prefix never meet.
+func TestSchemas(t *testing.T) {
+	t.Parallel()
+	one, two := ownSchema(), ownSchema()
+	stores := []*Store{
+		open(t, shared().URL(), &Options{Schema: one}), open(t, shared().URL(), &Options{Schema: two}),
+		open(t, shared().URL()+"&prefix=p", &Options{Schema: one}),
+	}
+	for i, s := range stores {
+		lease, err := newClient(t, s, nil).Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
+		if err != nil {
+			t.Fatalf("store %d: %v", i, err)
+		}
+		t.Cleanup(func() { _ = lease.Release() })
+	}
+}
+
+// TestNames: what is no name is refused before it is written into SQL, and what is
+// in a key or a namespace is never SQL.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{`a"b`, "a-b", "A", "1a", "a b", "a;DROP TABLE x", "é", strings.Repeat("a", 64)} {
+		if _, err := Open(t.Context(), shared().URL(), &Options{Schema: name}); err == nil || !strings.Contains(err.Error(), "Options.Schema") {
+			t.Errorf("schema %q: %v", name, err)
+		}
+		if _, err := Migrations(&Options{Prefix: name}); err == nil || !strings.Contains(err.Error(), "Options.Prefix") {
+			t.Errorf("prefix %q: %v", name, err)
+		}
+	}
+	s := open(t, shared().URL(), &Options{Schema: ownSchema(), Prefix: strings.Repeat("p", 32)})
+	c := newClient(t, s, &dibs.Options{Namespace: `');DROP/**/TABLE/**/x;--`})
+	for _, key := range []string{`'; DROP TABLE x; --`, `"; --`, "$1", `\`, "\x00", "%s", "'"} {
+		lease, err := c.Acquire(t.Context(), key, &dibs.AcquireOptions{NoWait: true, Label: key})
+		if err != nil {
+			t.Fatalf("%q: %v", key, err)
+		}
+		if _, err := c.Acquire(t.Context(), key, &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
+			t.Errorf("%q: %v, want ErrHeld", key, err)
+		}
+		if err := lease.Release(); err != nil {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package pgstore
+
+import (
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// TestFencesOutliveTheirKeys: the fences of a key rise also when the clock was set
+// back, and all that was known of the key is gone.
+func TestFencesOutliveTheirKeys(t *testing.T) {
+	t.Parallel()
+	s := open(t, shared().URL(), &Options{Schema: ownSchema(), PruneEvery: -1})
+	k := dibs.Key{Name: "k"}
+	last := cycle(t, s, k)
+	for range 3 {
+		// As if it had been given when the clock was an hour ahead.
+		shared().Query(s.names.sql("UPDATE @key SET fence = fence + 3600::bigint * 1000000"))
+		last += 3600 * 1e6
+		if fence := cycle(t, s, k); fence <= last {
+			t.Fatalf("the fence %d is not above %d", fence, last)
+		} else {
+			last = fence
+		}
+		if _, err := s.Prune(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		if n := shared().Query(s.names.sql("SELECT count(*) FROM @key"))[0][0]; n != "0" {
+			t.Fatalf("%s keys are left", n)
+		}
+		if fence := cycle(t, s, k); fence <= last {
+			t.Fatalf("after it was forgotten, the fence %d is not above %d", fence, last)
+		} else {
+			last = fence
+		}
+	}
+}
+
+// cycle claims a key and settles it, and returns the fence.
+func cycle(t *testing.T, s *Store, k dibs.Key) uint64 {
+	t.Helper()
+	c := dibs.Claim{Key: k, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1}
+	answers, errs := make([]dibs.Answer, 1), make([]error, 1)
+	if err := s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {
+		t.Fatalf("%v, %+v", err, answers[0])
+	}
+	if err := s.Settle(t.Context(), []dibs.Settlement{{Key: k, Token: c.Token}}, errs); err != nil || errs[0] != nil {
+		t.Fatal(err, errs[0])
+	}
+	return answers[0].Fence
+}
+
+// TestPrunesByItself: what has ended goes away in the background, record by record
+// in the order in which they ended, and keys that nobody uses any more.
+func TestPrunesByItself(t *testing.T) {
+	t.Parallel()
+	s := open(t, shared().URL(), &Options{Schema: ownSchema(), PruneEvery: 10 * time.Millisecond})
+	const n = 1000
+	claims, answers := make([]dibs.Claim, n), make([]dibs.Answer, n)
+	settlements, errs := make([]dibs.Settlement, n), make([]error, n)
+	for i := range claims {
+		k, token := dibs.Key{Name: string(rune('a' + i))}, dibs.NewToken()
+		claims[i] = dibs.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1}
+		settlements[i] = dibs.Settlement{Key: k, Token: token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Millisecond}
+		if i%2 == 0 {
+			settlements[i].Outcome = dibs.Release
+		}
+	}
+	if err := s.Claim(t.Context(), claims, answers); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Settle(t.Context(), settlements, errs); err != nil {
+		t.Fatal(err)
+	}
+	rows := func(where string) string {
+		return shared().Query(s.names.sql("SELECT count(*) FROM @key " + where))[0][0]
+	}
+	eventually(t, 20*time.Second, "the records are gone", func() bool { return rows("WHERE rec_ends IS NOT NULL") == "0" })
+	shared().Query(s.names.sql("UPDATE @key SET since = since - interval '2 minutes'; UPDATE @meta SET swept = '-infinity'"))
+	eventually(t, 20*time.Second, "the keys are gone", func() bool { return rows("") == "0" })
+}
