@@ -149,8 +149,8 @@ func TestReplicasLoseHolders(t *testing.T) {
 	master := servertest.Redis(t, nil)
 	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
 	follows(t, master, replica)
-	const ttl = time.Second
-	s := open(t, master.URL(), &Options{Replicas: 1, ReplicaWait: 100 * time.Millisecond})
+	const ttl = 2 * time.Second
+	s := open(t, master.URL(), &Options{Replicas: 1, ReplicaWait: 300 * time.Millisecond})
 	c := newClient(t, s, &dibs.Options{Namespace: "test", TTL: ttl})
 	lease, err := c.Acquire(t.Context(), "k", nil)
 	if err != nil {
