@@ -14,6 +14,8 @@ import (
 // What is wrong with the server, for errors.Is. The error's text has the
 // server's own words and the cure.
 var (
+	// ErrURL: the URL is not one of a PostgreSQL database, or a parameter is wrong.
+	ErrURL = errors.New("pgstore: not a URL of a PostgreSQL database")
 	// ErrUnreachable: nobody answers at the address, or not in time.
 	ErrUnreachable = errors.New("pgstore: the server cannot be reached")
 	// ErrUnauthorized: the password, or what the user may do, is not enough.

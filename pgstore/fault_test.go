@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,7 +36,7 @@ func TestOpenErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Query("UPDATE newer.dibs_meta SET version = 99")
-	at := func(old, new string) string { return strings.Replace(server.URL(), old, new, 1) }
+	at := func(was, is string) string { return strings.Replace(server.URL(), was, is, 1) }
 	for name, test := range map[string]struct {
 		url  string
 		o    *Options
@@ -98,12 +99,8 @@ func TestPooler(t *testing.T) {
 	if err != nil || len(found) == 0 {
 		t.Fatalf("%v, %v", found, err)
 	}
-	names := ""
-	for _, f := range found {
-		names += f.Name + " "
-	}
-	if !strings.Contains(names, "pooler") {
-		t.Errorf("found %s, want the pooler among it", names)
+	if !slices.ContainsFunc(found, func(f dibs.Finding) bool { return f.Name == "pooler" }) {
+		t.Errorf("found %+v, want the pooler among it", found)
 	}
 }
 

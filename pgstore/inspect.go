@@ -41,7 +41,7 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 			if len(page) < listed {
 				return
 			}
-			first = append(page[len(page)-1].k, 0) // nothing is between
+			first = append(bytes.Clone(page[len(page)-1].k), 0) // nothing is between
 		}
 	}
 }

@@ -21,9 +21,6 @@ const openLimit = 8 * time.Second
 // oldest is the oldest major version of a server that will do.
 const oldest = 14
 
-// ErrURL: the URL is not one of a PostgreSQL database, or a parameter is wrong.
-var ErrURL = errors.New("pgstore: not a URL of a PostgreSQL database")
-
 // Open connects to the database that the URL names and returns a Store on it.
 // Options may be nil; what the URL says goes into them:
 //

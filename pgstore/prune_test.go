@@ -1,6 +1,7 @@
 package pgstore
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -79,4 +80,30 @@ func TestPrunesByItself(t *testing.T) {
 	eventually(t, 20*time.Second, "the records are gone", func() bool { return rows("WHERE rec_ends IS NOT NULL") == "0" })
 	shared().Query(s.names.sql("UPDATE @key SET since = since - interval '2 minutes'; UPDATE @meta SET swept = '-infinity'"))
 	eventually(t, 20*time.Second, "the keys are gone", func() bool { return rows("") == "0" })
+}
+
+// TestIndexStays: taking and releasing a key again and again leaves its index as it
+// is, and neither that nor a replay makes the table grow.
+func TestIndexStays(t *testing.T) {
+	t.Parallel()
+	s := open(t, shared().URL(), &Options{Schema: ownSchema(), PruneEvery: -1})
+	const rounds = 3000
+	for range rounds {
+		cycle(t, s, dibs.Key{Name: "k"})
+	}
+	count := func(column string) (n int) {
+		t.Helper()
+		row := shared().Query(s.names.sql("SELECT " + column + " FROM pg_stat_user_tables WHERE relid = '@key'::regclass"))[0][0]
+		if _, err := fmt.Sscan(row, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	eventually(t, 20*time.Second, "the server's own count", func() bool { return count("n_tup_upd") >= 2*rounds-1 })
+	if all, hot := count("n_tup_upd"), count("n_tup_hot_upd"); hot < all*98/100 {
+		t.Errorf("of %d updates %d left the index as it was", all, hot)
+	}
+	if pages := shared().Query(s.names.sql("SELECT pg_relation_size('@key') / 8192 < 10"))[0][0]; pages != "t" {
+		t.Errorf("one key has more than 10 pages")
+	}
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/dibs-go/dibs"
 )
 
@@ -106,21 +104,6 @@ func (a *array) encode() []byte {
 	h = binary.BigEndian.AppendUint32(h, uint32(a.n))
 	binary.BigEndian.AppendUint32(h, 1)
 	return a.b
-}
-
-// arrayOf returns the type of an array of such elements.
-func arrayOf(element uint32) uint32 {
-	switch element {
-	case pgtype.ByteaOID:
-		return pgtype.ByteaArrayOID
-	case pgtype.Int2OID:
-		return pgtype.Int2ArrayOID
-	case pgtype.Int4OID:
-		return pgtype.Int4ArrayOID
-	case pgtype.Int8OID:
-		return pgtype.Int8ArrayOID
-	}
-	return pgtype.BoolArrayOID
 }
 
 // century is the longest time that is told the server.
