@@ -15,8 +15,12 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// openLimit bounds Open and New.
-const openLimit = 8 * time.Second
+// openLimit bounds Open and New, and migrateLimit what comes before with
+// Options.Migrate.
+const (
+	openLimit    = 8 * time.Second
+	migrateLimit = time.Minute
+)
 
 // oldest is the oldest major version of a server that will do.
 const oldest = 14
@@ -28,7 +32,8 @@ const oldest = 14
 //
 // Its other parameters are those of pgx and libpq, such as sslmode and sslrootcert;
 // of several hosts it takes the one that writes, unless target_session_attrs says
-// otherwise. It asks the server a first question, and takes 8 s at most.
+// otherwise. It asks the server a first question, and takes 8 s at most; with
+// Options.Migrate a minute more.
 //
 // It returns an ErrURL, or an error that says what is wrong and what to do:
 // ErrUnreachable when nobody answers, ErrUnsupported when who answers cannot be
@@ -92,6 +97,28 @@ func parse(rawURL string, o *Options) (*pgxpool.Config, *Options, error) {
 	return config, &d, nil
 }
 
+// begin gets to know the server and sees to it that the tables are there.
+func (s *Store) begin(ctx context.Context) error {
+	meeting, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	if err := s.meet(meeting); err != nil {
+		return err
+	}
+	if s.options.Migrate {
+		migrating, cancel := context.WithTimeout(ctx, migrateLimit)
+		defer cancel()
+		if err := Migrate(migrating, s.front, &s.options); err != nil {
+			return err
+		}
+		meeting, cancel = context.WithTimeout(ctx, openLimit)
+		defer cancel()
+	}
+	if err := s.agree(meeting); err != nil {
+		return err
+	}
+	return s.look(meeting)
+}
+
 // meet finds out whether the server is one that the store can be on, and what is
 // between.
 func (s *Store) meet(ctx context.Context) error {
@@ -119,12 +146,12 @@ func (s *Store) meet(ctx context.Context) error {
 	if s.pooled.Load() || conn.Conn().Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
 		s.unprepared.Store(true)
 	}
-	if s.options.Migrate {
-		if err := Migrate(ctx, conn.Conn(), &s.options); err != nil {
-			return err
-		}
-	}
-	switch have, err := s.names.version(ctx, conn.Conn()); {
+	return nil
+}
+
+// agree finds out whether the tables are those that this program works with.
+func (s *Store) agree(ctx context.Context) error {
+	switch have, err := s.names.version(ctx, s.front); {
 	case err != nil:
 		return err
 	case have > version:
@@ -136,7 +163,7 @@ func (s *Store) meet(ctx context.Context) error {
 			cure: migrateCure,
 		}
 	}
-	return s.look(ctx)
+	return nil
 }
 
 // look asks for a key and changes nothing: whether the functions are there, and may

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // TestFencesOutliveTheirKeys: the fences of a key rise also when the clock was set
@@ -86,14 +87,15 @@ func TestPrunesByItself(t *testing.T) {
 // is, and neither that nor a replay makes the table grow.
 func TestIndexStays(t *testing.T) {
 	t.Parallel()
-	s := open(t, shared().URL(), &Options{Schema: ownSchema(), PruneEvery: -1})
+	server := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true}) // without others' transactions
+	s := open(t, server.URL(), &Options{PruneEvery: -1})
 	const rounds = 3000
 	for range rounds {
 		cycle(t, s, dibs.Key{Name: "k"})
 	}
 	count := func(column string) (n int) {
 		t.Helper()
-		row := shared().Query(s.names.sql("SELECT " + column + " FROM pg_stat_user_tables WHERE relid = '@key'::regclass"))[0][0]
+		row := server.Query(s.names.sql("SELECT " + column + " FROM pg_stat_user_tables WHERE relid = '@key'::regclass"))[0][0]
 		if _, err := fmt.Sscan(row, &n); err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +105,7 @@ func TestIndexStays(t *testing.T) {
 	if all, hot := count("n_tup_upd"), count("n_tup_hot_upd"); hot < all*98/100 {
 		t.Errorf("of %d updates %d left the index as it was", all, hot)
 	}
-	if pages := shared().Query(s.names.sql("SELECT pg_relation_size('@key') / 8192 < 10"))[0][0]; pages != "t" {
+	if pages := server.Query(s.names.sql("SELECT pg_relation_size('@key') / 8192 < 10"))[0][0]; pages != "t" {
 		t.Errorf("one key has more than 10 pages")
 	}
 }

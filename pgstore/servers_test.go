@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
@@ -41,7 +44,7 @@ var shared = sync.OnceValue(func() *servertest.PostgresServer {
 
 // sharedPooler is a PgBouncer in transaction mode before it.
 var sharedPooler = sync.OnceValue(func() *servertest.PgBouncerServer {
-	return servertest.PgBouncer(scope, shared(), nil)
+	return servertest.PgBouncer(scope, shared(), &servertest.PgBouncerOptions{PoolSize: 60})
 })
 
 var schemas atomic.Int64
@@ -53,12 +56,19 @@ func ownSchema() string { return fmt.Sprintf("own%d", schemas.Add(1)) }
 // the test.
 func open(t testing.TB, url string, o *Options) *Store {
 	t.Helper()
-	var d Options
-	if o != nil {
-		d = *o
+	config, d, err := parse(url, o)
+	if err != nil {
+		t.Fatal(err)
 	}
-	d.Migrate = true
-	s, err := Open(t.Context(), url, &d)
+	// Not by Options.Migrate: on a busy machine it may take longer than Open does.
+	conn, err := pgx.ConnectConfig(t.Context(), config.ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(Migrate(t.Context(), conn, d), conn.Close(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(t.Context(), url, o)
 	if err != nil {
 		t.Fatal(err)
 	}

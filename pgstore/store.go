@@ -57,7 +57,8 @@ var ErrClosed = errors.New("pgstore: the store is closed")
 // its BeforeConnect and AfterConnect. The pool itself is not used, and may be
 // closed at any time. Options may be nil.
 //
-// It asks the server a first question, and takes 8 s at most; the errors are those
+// It asks the server a first question, and takes 8 s at most, with Options.Migrate
+// a minute more; the errors are those
 // of Open.
 func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Store, error) {
 	if pool == nil {
@@ -71,8 +72,6 @@ func newStore(ctx context.Context, config *pgxpool.Config, o *Options) (*Store, 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, openLimit)
-	defer cancel()
 	s := &Store{options: options, names: namer{schema: options.Schema, prefix: options.Prefix}, config: own(config)}
 	s.claims = s.names.statement("claim", claimSQL, claimTypes)
 	s.renewals = s.names.statement("renew", renewSQL, renewTypes)
@@ -84,7 +83,7 @@ func newStore(ctx context.Context, config *pgxpool.Config, o *Options) (*Store, 
 		s.back, err = pgxpool.NewWithConfig(s.life, sized(s.config, backConns))
 	}
 	if err == nil {
-		err = s.meet(ctx)
+		err = s.begin(ctx)
 	}
 	if err != nil {
 		s.Close()
