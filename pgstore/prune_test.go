@@ -105,7 +105,9 @@ func TestIndexStays(t *testing.T) {
 	if all, hot := count("n_tup_upd"), count("n_tup_hot_upd"); hot < all*98/100 {
 		t.Errorf("of %d updates %d left the index as it was", all, hot)
 	}
-	if pages := server.Query(s.names.sql("SELECT pg_relation_size('@key') / 8192 < 10"))[0][0]; pages != "t" {
-		t.Errorf("one key has more than 10 pages")
+	// Each version on a place of its own would be some 200 pages. How many there
+	// are depends on what else the server had to look at meanwhile.
+	if pages := server.Query(s.names.sql("SELECT pg_relation_size('@key') / 8192 < 60"))[0][0]; pages != "t" {
+		t.Errorf("one key has 60 pages or more")
 	}
 }
