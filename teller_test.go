@@ -70,9 +70,9 @@ func (s *teller) turn(token dibs.Token) {
 
 // Claim implements dibs.Store.
 func (s *teller) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
-	s.faulty.mu.Lock()
+	s.mu.Lock()
 	s.claims = append(s.claims, append([]dibs.Claim(nil), claims...))
-	s.faulty.mu.Unlock()
+	s.mu.Unlock()
 	return s.around("claim", func() error { return s.claim(ctx, claims, answers) })
 }
 
@@ -97,9 +97,9 @@ func (s *teller) claim(ctx context.Context, claims []dibs.Claim, answers []dibs.
 
 // Settle implements dibs.Store.
 func (s *teller) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
-	s.faulty.mu.Lock()
+	s.mu.Lock()
 	s.settls = append(s.settls, append([]dibs.Settlement(nil), settlements...))
-	s.faulty.mu.Unlock()
+	s.mu.Unlock()
 	return s.around("settle", func() error {
 		s.telling.Lock()
 		defer s.telling.Unlock()
@@ -160,8 +160,8 @@ func (s *teller) hold(t *testing.T, key string) (fence uint64, release func()) {
 
 // elements returns how many claims, renewals and settlements were asked for.
 func (s *teller) elements() (claims, renews, settles int) {
-	s.faulty.mu.Lock()
-	defer s.faulty.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, b := range s.claims {
 		claims += len(b)
 	}
