@@ -159,7 +159,7 @@ func redisReplay(ctx context.Context, c config) (figure, error) {
 	defer b.end()
 	var f figure
 	client := b.lockers[ours].(dibsLocker).client
-	var firsts, replays []string
+	var firsts []string
 	for round := range c.rounds {
 		for again := range 2 {
 			before, err := b.scripts()
@@ -176,7 +176,6 @@ func redisReplay(ctx context.Context, c config) (figure, error) {
 			}
 			if again == 1 {
 				f.value = append(f.value, float64(after-before))
-				replays = append(replays, strconv.Itoa(after-before))
 			} else {
 				firsts = append(firsts, strconv.Itoa(after-before))
 			}
