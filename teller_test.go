@@ -38,7 +38,7 @@ func newTeller(t *testing.T) *teller {
 func (s *teller) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	s.wake = wake
 	// The store within calls under its locks.
-	return s.Store.Notify(func(token dibs.Token) { go s.turn(token) })
+	return s.Notify(func(token dibs.Token) { go s.turn(token) })
 }
 
 // turn tells a waiter what it was granted, or that it should ask.
