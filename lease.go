@@ -33,6 +33,7 @@ type Lease struct {
 	settled  bool        // under settling: the store has taken it
 	ending   atomic.Bool // the store is asked to, or has: what a renewal finds says nothing
 	kept     bool        // under settling: the store may have a record of it
+	paused   atomic.Bool // a transaction settles it, and a renewal would wait for that
 
 	// The renewer's, under its lock.
 	due   time.Time     // when to look at this lease again
@@ -180,13 +181,22 @@ func (l *Lease) Release() error {
 // when the store did not answer in ctx's time. After the last two the lease is
 // still held: the caller may call Complete again, or Release.
 func (l *Lease) Complete(ctx context.Context, data []byte, retention time.Duration) error {
+	s, err := l.keep(data, retention)
+	if err != nil {
+		return err
+	}
+	return l.settle(ctx, s)
+}
+
+// keep returns the settlement that leaves data behind.
+func (l *Lease) keep(data []byte, retention time.Duration) (Settlement, error) {
 	if retention < time.Millisecond {
-		return fmt.Errorf("dibs: the retention is %v; it must be at least %v", retention, time.Millisecond)
+		return Settlement{}, fmt.Errorf("dibs: the retention is %v; it must be at least %v", retention, time.Millisecond)
 	}
 	if l.claim.Permits > 1 {
-		return errors.New("dibs: a key with more than one permit cannot have a record")
+		return Settlement{}, errors.New("dibs: a key with more than one permit cannot have a record")
 	}
-	return l.settle(ctx, Settlement{Outcome: Keep, Data: data, Retention: retention})
+	return Settlement{Outcome: Keep, Data: data, Retention: retention}, nil
 }
 
 // Abandon ends the lease as if its holder had crashed: the next holder is told,
@@ -207,6 +217,18 @@ func (l *Lease) Err() error {
 
 // settle ends the lease in the store.
 func (l *Lease) settle(ctx context.Context, s Settlement) error {
+	return l.settleBy(ctx, s, func(ctx context.Context, s Settlement) (err, callErr error) {
+		err, _, callErr = l.client.settles.do(ctx, nil, s, nil)
+		if errors.Is(callErr, errGaveUp) {
+			callErr = context.Cause(ctx)
+		}
+		return err, callErr
+	})
+}
+
+// settleBy ends the lease by a call that does it. What the call returns is what the
+// store says of the settlement, and why it is not known what became of it.
+func (l *Lease) settleBy(ctx context.Context, s Settlement, call func(context.Context, Settlement) (err, callErr error)) error {
 	l.settling.Lock()
 	defer l.settling.Unlock()
 	if l.settled {
@@ -224,7 +246,7 @@ func (l *Lease) settle(ctx context.Context, s Settlement) error {
 		return ErrLost
 	}
 	l.ending.Store(true)
-	err, _, callErr := l.client.settles.do(ctx, nil, s, nil)
+	err, callErr := call(ctx, s)
 	if callErr != nil || err != nil {
 		l.ending.Store(false)
 	}
@@ -232,9 +254,6 @@ func (l *Lease) settle(ctx context.Context, s Settlement) error {
 		// A renewal finds no lease if the record is there. So what a renewal
 		// says is no longer the last word.
 		l.kept = l.kept || s.Outcome == Keep
-		if errors.Is(callErr, errGaveUp) {
-			callErr = context.Cause(ctx)
-		}
 		return &StoreError{Op: "settle", Err: callErr}
 	}
 	switch {

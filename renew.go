@@ -63,6 +63,25 @@ func (r *renewer) remove(l *Lease) {
 	r.drop(l)
 }
 
+// pause stops renewing a lease that is still looked after: it is lost when its
+// trust window is over.
+func (r *renewer) pause(l *Lease) { l.paused.Store(true) }
+
+// resume ends a pause, if the lease is still looked after.
+func (r *renewer) resume(l *Lease) {
+	l.paused.Store(false)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if l.place < 0 {
+		return
+	}
+	l.due = time.Now()
+	heap.Fix(&r.leases, l.place)
+	if !r.stopped {
+		r.arm(l.due)
+	}
+}
+
 // lose ends a lease's context because the lease is lost.
 func (r *renewer) lose(l *Lease) {
 	r.remove(l)
@@ -120,7 +139,7 @@ func (r *renewer) look() {
 			r.drop(l)
 			lost = append(lost, l)
 			continue
-		case l.busy:
+		case l.busy, l.paused.Load():
 			l.due = trusted // its call answers by then, or it is lost
 		case !l.due.Before(trusted):
 			// Due at the end of its trust, which is a moment away.

@@ -31,6 +31,10 @@ type steps struct {
 // of fn and the write. A step with an effect outside should carry the lease's
 // fence, or an idempotency key of its own.
 //
+// In a transaction (see Transactor), fn is outside of it: what a step did stays
+// although the transaction may be rolled back, so the context that fn gets carries
+// none.
+//
 // It returns what fn returned; ErrNoLease; ErrLost when the lease is lost; and
 // ErrStore when the store did not answer: fn then ran, and its result is given
 // out, but it is not remembered.
@@ -51,6 +55,9 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	}
 	if err := lease.Err(); err != nil {
 		return result, err
+	}
+	if TransactionFrom(ctx) != nil {
+		ctx = WithTransaction(ctx, nil)
 	}
 	if result, err = fn(ctx); err != nil {
 		return result, err

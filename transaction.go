@@ -1,0 +1,111 @@
+package dibs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrRolledBack says of a transaction that was to be committed that it was rolled
+// back, and that nothing of it was done.
+var ErrRolledBack = errors.New("dibs: the transaction was rolled back")
+
+// Transactor begins transactions of the application in the database in which the
+// keys are too, so that what is done under a key and the key's record are committed
+// together. Stores that can do that make one; see their Transactions.
+//
+//	claim ── granted ── begin ── the application's statements ── settle ── commit
+//	(by the store's own connections)          (all in one transaction)
+//
+// A crash at any moment leaves either both or neither: before the commit the
+// database rolls back, and the lease runs out as any other; after it, the record
+// answers whoever asks again. Nobody waits for the transaction but those who claim
+// the same key, and they as for any lease.
+type Transactor interface {
+	// Begin begins a transaction, which is rolled back when ctx ends.
+	Begin(ctx context.Context) (Transaction, error)
+}
+
+// Transaction is a transaction that has begun. It is used by one goroutine.
+type Transaction interface {
+	// Commit settles a key as the transaction's last statement, as Store.Settle
+	// says, and commits. It returns nil when both are done; ErrLost when the token
+	// does not hold the key, and an error that wraps ErrRolledBack when it could not
+	// be done for another reason: all is rolled back then. After any other error
+	// both may have happened, or neither.
+	Commit(ctx context.Context, s Settlement) error
+
+	// Rollback rolls back. It does nothing when the transaction is over.
+	Rollback()
+
+	// Conflicted reports whether the transaction fell victim to another one, with
+	// which it was in conflict (a serialization failure, a deadlock), so that all of
+	// it may be tried again. err is what the application or Commit returned, or nil:
+	// then it is about what the transaction saw by itself.
+	Conflicted(err error) bool
+}
+
+type transactionKey struct{}
+
+// WithTransaction returns a context that carries the transaction, for those who
+// write in it. They find it with what the store that made it has for that.
+func WithTransaction(ctx context.Context, tx Transaction) context.Context {
+	return context.WithValue(ctx, transactionKey{}, tx)
+}
+
+// TransactionFrom returns the transaction that ctx carries; nil for none.
+func TransactionFrom(ctx context.Context) Transaction {
+	tx, _ := ctx.Value(transactionKey{}).(Transaction)
+	return tx
+}
+
+// CompleteIn is Complete in a transaction, which it commits: what was done in it
+// and the record are both there afterwards, or neither is. A nil tx is Complete.
+//
+// It returns nil; ErrLost when the lease was lost, and an error that wraps
+// ErrRolledBack: the transaction is rolled back then; and ErrStore when it is not
+// known whether it was committed. After the latter two the lease is still held, as
+// far as anybody knows: Release or Abandon ends it, and who then claims the key
+// again finds out.
+func (l *Lease) CompleteIn(ctx context.Context, tx Transaction, data []byte, retention time.Duration) error {
+	if tx == nil {
+		return l.Complete(ctx, data, retention)
+	}
+	s, err := l.keep(data, retention)
+	if err != nil {
+		tx.Rollback()
+		return errors.Join(err, ErrRolledBack)
+	}
+	return l.settleIn(ctx, tx, s)
+}
+
+// ReleaseIn is Release in a transaction, which it commits: nothing is left behind
+// but what was done in it. The errors are those of CompleteIn. A nil tx is Release.
+func (l *Lease) ReleaseIn(ctx context.Context, tx Transaction) error {
+	if tx == nil {
+		return l.Release()
+	}
+	return l.settleIn(ctx, tx, Settlement{Outcome: Release})
+}
+
+// settleIn settles in a transaction. Meanwhile nothing renews the lease: that would
+// wait for the transaction.
+func (l *Lease) settleIn(ctx context.Context, tx Transaction, s Settlement) error {
+	defer tx.Rollback() // unless it is over
+	l.client.renewer.pause(l)
+	defer l.client.renewer.resume(l)
+	asked := false
+	err := l.settleBy(ctx, s, func(ctx context.Context, s Settlement) (err, callErr error) {
+		asked = true
+		err = tx.Commit(ctx, s)
+		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrRolledBack) {
+			return err, nil
+		}
+		return nil, err
+	})
+	if err == nil && !asked {
+		return fmt.Errorf("%w: the lease was settled before", ErrRolledBack)
+	}
+	return err
+}
