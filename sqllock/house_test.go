@@ -1,0 +1,19 @@
+package sqllock
+
+import (
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/house"
+)
+
+// The map of this module: the core, and the two clients that it is about. SQLite's
+// is for tests only: who uses it brings one.
+func TestHouse(t *testing.T) {
+	house.Check(t, []house.Room{{
+		Dir:     ".",
+		Imports: []string{house.Root, "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql"},
+		Tests: []string{
+			house.Root + "/internal/house", house.Root + "/internal/servertest", "modernc.org/sqlite/...",
+		},
+	}})
+}
