@@ -88,6 +88,20 @@ func Migrate(ctx context.Context, db DB, o *Options) error {
 	return explain(tx.Commit(ctx))
 }
 
+// Version returns the version of the tables that are there, 0 when there are none, and
+// the one that this program wants. db is a *pgxpool.Pool, a *pgx.Conn or a pgx.Tx. Of
+// the options it uses Schema and Prefix; the errors are those of Open.
+func Version(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}, o *Options) (have, want int, err error) {
+	options, err := o.withDefaults()
+	if err != nil {
+		return 0, version, err
+	}
+	have, err = namer{schema: options.Schema, prefix: options.Prefix}.version(ctx, db)
+	return have, version, explain(err)
+}
+
 func (n namer) migrate(ctx context.Context, tx pgx.Tx, o *Options) error {
 	// One at a time.
 	lock := fnv.New64a()

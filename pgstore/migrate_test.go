@@ -50,11 +50,13 @@ func TestMigrations(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Query("CREATE SCHEMA " + schema)
+	atVersion(t, server.URL(), schema, 0)
 	for i, m := range all {
 		if m.Version != i+1 || strings.Contains(m.SQL, "@") {
 			t.Errorf("migration %d has version %d, or names that were left out", i, m.Version)
 		}
 		server.Query(m.SQL)
+		atVersion(t, server.URL(), schema, i+1)
 	}
 	s, err := Open(t.Context(), server.URL(), &Options{Schema: schema})
 	if err != nil {
@@ -62,6 +64,20 @@ func TestMigrations(t *testing.T) {
 	}
 	defer s.Close()
 	work(t, s)
+}
+
+// atVersion checks what Version says of the tables.
+func atVersion(t *testing.T, url, schema string, want int) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	have, wanted, err := Version(t.Context(), conn, &Options{Schema: schema})
+	if have != want || wanted != version || err != nil {
+		t.Errorf("version %d of %d, %v; want %d", have, wanted, err, want)
+	}
 }
 
 // TestSchemas: stores in one database that differ in schema or prefix never meet.

@@ -48,6 +48,21 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	return newStore(ctx, config, o)
 }
 
+// Parse reads a URL as Open does, without connecting: it returns how to connect, and
+// the options with what the URL says of the store. It returns an ErrURL.
+func Parse(rawURL string, o *Options) (*pgxpool.Config, *Options, error) {
+	config, d, err := parse(rawURL, o)
+	if err == nil {
+		if _, wrong := d.withDefaults(); wrong != nil {
+			err = fmt.Errorf("%w: %w", ErrURL, wrong)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return config, d, nil
+}
+
 // parse reads a URL, and puts what it says of the store into a copy of the options.
 func parse(rawURL string, o *Options) (*pgxpool.Config, *Options, error) {
 	var d Options
