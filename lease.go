@@ -264,11 +264,16 @@ func (l *Lease) settleBy(ctx context.Context, s Settlement, call func(context.Co
 	case err != nil:
 		return err
 	}
+	l.finish(s.Outcome)
+	return nil
+}
+
+// finish notes that the store has settled the lease. The caller has the lock.
+func (l *Lease) finish(o Outcome) {
 	l.settled = true
 	l.client.renewer.remove(l)
 	l.end(nil)
-	l.ended(endings[s.Outcome])
-	return err
+	l.ended(endings[o])
 }
 
 // endings says what an observer is told of a settled lease.

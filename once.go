@@ -72,13 +72,7 @@ func Once[T any](ctx context.Context, c *Client, key string, o *OnceOptions, fn 
 	if o == nil {
 		o = &OnceOptions{}
 	}
-	if o.Retention < 0 || o.MaxAge < 0 {
-		return result, fmt.Errorf("dibs: OnceOptions.Retention is %v and MaxAge is %v; they must not be negative", o.Retention, o.MaxAge)
-	}
-	lease, err := c.Acquire(ctx, key, &AcquireOptions{
-		TTL: o.TTL, NoWait: o.NoWait, Wait: o.Wait, Label: o.Label,
-		Fingerprint: o.Fingerprint, AtMostOnce: o.AtMostOnce, MaxAge: cmp.Or(o.MaxAge, AnyAge),
-	})
+	lease, err := o.acquire(ctx, c, key)
 	if done, ok := errors.AsType[*DoneError](err); ok {
 		return recall[T](done)
 	}
@@ -96,13 +90,18 @@ func Once[T any](ctx context.Context, c *Client, key string, o *OnceOptions, fn 
 	if err != nil && (o.Remember == nil || !o.Remember(err)) {
 		return result, err
 	}
-	if kept := lease.remember(result, err, cmp.Or(o.Retention, DefaultRetention)); kept != nil {
-		if errors.Is(kept, ErrLost) {
-			return result, errors.Join(err, kept)
-		}
-		return result, errors.Join(err, &KeepError{Err: kept})
+	return result, lease.keepResult(result, err, cmp.Or(o.Retention, DefaultRetention))
+}
+
+// acquire takes the key for a run.
+func (o *OnceOptions) acquire(ctx context.Context, c *Client, key string) (*Lease, error) {
+	if o.Retention < 0 || o.MaxAge < 0 {
+		return nil, fmt.Errorf("dibs: OnceOptions.Retention is %v and MaxAge is %v; they must not be negative", o.Retention, o.MaxAge)
 	}
-	return result, err
+	return c.Acquire(ctx, key, &AcquireOptions{
+		TTL: o.TTL, NoWait: o.NoWait, Wait: o.Wait, Label: o.Label,
+		Fingerprint: o.Fingerprint, AtMostOnce: o.AtMostOnce, MaxAge: cmp.Or(o.MaxAge, AnyAge),
+	})
 }
 
 // KeepError says that fn ran and that its result could not be remembered: the
@@ -120,8 +119,20 @@ func (e *KeepError) Unwrap() error { return e.Err }
 // not answer.
 const keepPatience = 10 * time.Second
 
-// remember completes the lease with what fn returned.
-func (l *Lease) remember(result any, failed error, retention time.Duration) error {
+// keepResult keeps what fn returned, and returns the error for the caller.
+func (l *Lease) keepResult(result any, failed error, retention time.Duration) error {
+	switch err := l.remember(result, failed, retention); {
+	case err == nil:
+		return failed
+	case errors.Is(err, ErrLost):
+		return errors.Join(failed, err)
+	default:
+		return errors.Join(failed, &KeepError{Err: err})
+	}
+}
+
+// encode makes the record of what fn returned.
+func encode(result any, failed error) ([]byte, error) {
 	var o outcome
 	if failed != nil {
 		text := failed.Error()
@@ -129,11 +140,16 @@ func (l *Lease) remember(result any, failed error, retention time.Duration) erro
 	} else {
 		value, err := json.Marshal(result)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		o.Value = value
 	}
-	data, err := json.Marshal(o)
+	return json.Marshal(o)
+}
+
+// remember completes the lease with what fn returned.
+func (l *Lease) remember(result any, failed error, retention time.Duration) error {
+	data, err := encode(result, failed)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package dibs
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -63,11 +64,11 @@ func TransactionFrom(ctx context.Context) Transaction {
 // CompleteIn is Complete in a transaction, which it commits: what was done in it
 // and the record are both there afterwards, or neither is. A nil tx is Complete.
 //
-// It returns nil; ErrLost when the lease was lost, and an error that wraps
-// ErrRolledBack: the transaction is rolled back then; and ErrStore when it is not
-// known whether it was committed. After the latter two the lease is still held, as
-// far as anybody knows: Release or Abandon ends it, and who then claims the key
-// again finds out.
+// It returns nil when that is done; ErrLost when the lease was lost, or an error
+// that wraps ErrRolledBack, when nothing was done; and ErrStore when neither the
+// transaction nor, in ctx's time, the store would tell: who claims the key again
+// finds out. After ErrRolledBack the lease is still held if the transaction said so
+// itself, and then the caller may begin another one.
 func (l *Lease) CompleteIn(ctx context.Context, tx Transaction, data []byte, retention time.Duration) error {
 	if tx == nil {
 		return l.Complete(ctx, data, retention)
@@ -75,13 +76,14 @@ func (l *Lease) CompleteIn(ctx context.Context, tx Transaction, data []byte, ret
 	s, err := l.keep(data, retention)
 	if err != nil {
 		tx.Rollback()
-		return errors.Join(err, ErrRolledBack)
+		return fmt.Errorf("%w: %w", ErrRolledBack, err)
 	}
 	return l.settleIn(ctx, tx, s)
 }
 
 // ReleaseIn is Release in a transaction, which it commits: nothing is left behind
-// but what was done in it. The errors are those of CompleteIn. A nil tx is Release.
+// but what was done in it. The errors are those of CompleteIn; after ErrStore nobody
+// can find out. A nil tx is Release.
 func (l *Lease) ReleaseIn(ctx context.Context, tx Transaction) error {
 	if tx == nil {
 		return l.Release()
@@ -104,8 +106,52 @@ func (l *Lease) settleIn(ctx context.Context, tx Transaction, s Settlement) erro
 		}
 		return nil, err
 	})
-	if err == nil && !asked {
+	switch {
+	case err == nil && !asked:
 		return fmt.Errorf("%w: the lease was settled before", ErrRolledBack)
+	case errors.Is(err, ErrStore):
+		return l.resolve(ctx, s, err)
 	}
 	return err
+}
+
+// resolve finds out what became of a transaction that was to settle the lease. If
+// the lease can be ended without it, it will not be committed any more.
+func (l *Lease) resolve(ctx context.Context, s Settlement, unknown error) error {
+	l.settling.Lock()
+	defer l.settling.Unlock()
+	abandon := Settlement{Key: l.claim.Key, Token: l.claim.Token, Outcome: Abandon}
+	for backoff := askBackoff; ; backoff = min(2*backoff, time.Second) {
+		err, _, callErr := l.client.settles.do(ctx, nil, abandon, nil)
+		if callErr == nil && err == nil {
+			l.finish(Abandon)
+			return fmt.Errorf("%w: %w", ErrRolledBack, errors.Unwrap(unknown))
+		}
+		if callErr == nil && errors.Is(err, ErrLost) {
+			if s.Outcome != Keep {
+				return unknown
+			}
+			if kept, ok := l.left(ctx, s.Data); ok && kept {
+				l.finish(Keep)
+				return nil
+			} else if ok {
+				l.settled = true
+				l.client.renewer.lose(l)
+				return ErrLost
+			}
+		}
+		if l.client.sleep(ctx, backoff); ctx.Err() != nil || l.client.closed.Load() {
+			return unknown
+		}
+	}
+}
+
+// left reports whether data is the key's record; not ok if the store did not say.
+func (l *Lease) left(ctx context.Context, data []byte) (kept, ok bool) {
+	look := Claim{Key: l.claim.Key, Mode: Look, Permits: 1, MaxAge: AnyAge, Fingerprint: l.claim.Fingerprint}
+	a, _, err := l.client.claims.do(ctx, nil, look, nil)
+	if err != nil || a.Err != nil {
+		return false, false
+	}
+	return a.State == Done && bytes.Equal(a.Record.Data, data), true
 }

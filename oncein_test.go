@@ -1,0 +1,276 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// book runs a booking under the key.
+func book(ctx context.Context, c *dibs.Client, l *journal, key string, o *dibs.OnceOptions) (string, error) {
+	return dibs.OnceIn(ctx, c, l, key, o, func(ctx context.Context) (string, error) {
+		l.write(ctx, key)
+		return "booked " + key, nil
+	})
+}
+
+func TestOnceInCommitsBothOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c, l := newClient(t, s, nil), &journal{store: s}
+		var wg sync.WaitGroup
+		for range 40 {
+			wg.Go(func() {
+				if got, err := book(t.Context(), c, l, "k", nil); err != nil || got != "booked k" {
+					t.Errorf("got %q, %v", got, err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := l.read(); !slices.Equal(got, []string{"k"}) {
+			t.Errorf("the journal has %q", got)
+		}
+	})
+}
+
+func TestOnceInEnds(t *testing.T) {
+	five := []ending{conflicted, conflicted, conflicted, conflicted, conflicted}
+	for name, c := range map[string]struct {
+		ends []ending
+		want error // of the first caller
+		runs int   // of the first caller
+		rows int   // after the first caller
+	}{
+		"Conflicts":        {five[:4], nil, 5, 1},
+		"TooManyConflicts": {five, dibs.ErrRolledBack, 5, 0},
+		"Refused":          {[]ending{refused}, dibs.ErrRolledBack, 1, 0},
+		"Unheard":          {[]ending{unheard}, nil, 1, 1},
+		"CutOff":           {[]ending{cutOff}, dibs.ErrRolledBack, 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				client, l := newClient(t, s, nil), &journal{store: s, ends: c.ends}
+				runs := 0
+				run := func() (string, error) {
+					return dibs.OnceIn(t.Context(), client, l, "k", nil, func(ctx context.Context) (string, error) {
+						runs++
+						l.write(ctx, "k")
+						return "booked", nil
+					})
+				}
+				got, err := run()
+				if !errors.Is(err, c.want) || err == nil && got != "booked" || err != nil && got != "" {
+					t.Errorf("the first caller got %q, %v; want the error %v", got, err, c.want)
+				}
+				if errors.Is(err, dibs.ErrLost) || errors.Is(err, dibs.ErrStore) {
+					t.Errorf("the first caller got %v", err)
+				}
+				if runs != c.runs || len(l.read()) != c.rows {
+					t.Errorf("it ran %d times and left %d rows; want %d and %d", runs, len(l.read()), c.runs, c.rows)
+				}
+				if got, err := run(); err != nil || got != "booked" || len(l.read()) != 1 {
+					t.Errorf("the second caller got %q, %v, and %d rows", got, err, len(l.read()))
+				}
+				client.Close()
+			})
+		})
+	}
+}
+
+func TestOnceInOfAStoreThatIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c, l := newClient(t, s, nil), &journal{store: s.Store, ends: []ending{unheard}}
+		s.set(func(verb string) error {
+			if verb == "settle" {
+				return errReset
+			}
+			return nil
+		}, nil)
+		_, err := book(t.Context(), c, l, "k", nil)
+		if !errors.Is(err, dibs.ErrStore) || errors.Is(err, dibs.ErrRolledBack) || errors.Is(err, dibs.ErrLost) {
+			t.Errorf("nobody knows, and the caller got %v", err)
+		}
+		s.set(nil, nil)
+		if got, err := book(t.Context(), c, l, "k", nil); err != nil || got != "booked k" || len(l.read()) != 1 {
+			t.Errorf("who asks again got %q, %v, and the journal has %q", got, err, l.read())
+		}
+	})
+}
+
+func TestOnceInFails(t *testing.T) {
+	declined := errors.New("declined")
+	for name, remember := range map[string]bool{"Forgotten": false, "Remembered": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				c, l := newClient(t, s, nil), &journal{store: s}
+				runs := 0
+				for range 2 {
+					_, err := dibs.OnceIn(t.Context(), c, l, "k", &dibs.OnceOptions{
+						Remember: func(error) bool { return remember },
+					}, func(ctx context.Context) (int, error) {
+						runs++
+						l.write(ctx, "k")
+						return 0, declined
+					})
+					if err == nil || err.Error() != declined.Error() {
+						t.Errorf("got %v", err)
+					}
+				}
+				if want := map[bool]int{false: 2, true: 1}[remember]; runs != want || len(l.read()) != 0 {
+					t.Errorf("it ran %d times, want %d; the journal has %q", runs, want, l.read())
+				}
+			})
+		})
+	}
+}
+
+func TestOnceInEndsEveryWay(t *testing.T) {
+	for name, leave := range map[string]func(context.Context){
+		"Panic":  func(context.Context) { panic("no") },
+		"Goexit": func(context.Context) { runtime.Goexit() },
+		"Release": func(ctx context.Context) {
+			lease, _ := dibs.FromContext(ctx)
+			if err := lease.Release(); err != nil {
+				panic(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStore(t)
+				c, l := newClient(t, s, nil), &journal{store: s}
+				var err error
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { _ = recover() }()
+					_, err = dibs.OnceIn(t.Context(), c, l, "k", nil, func(ctx context.Context) (int, error) {
+						l.write(ctx, "k")
+						leave(ctx)
+						return 1, nil
+					})
+				}()
+				<-done
+				if name == "Release" && !errors.Is(err, dibs.ErrRolledBack) {
+					t.Errorf("a run that gave its key up got %v", err)
+				}
+				if len(l.read()) != 0 {
+					t.Errorf("the journal has %q", l.read())
+				}
+				if held, err := c.Held(t.Context(), "k"); held || err != nil {
+					t.Errorf("held: %v, %v", held, err)
+				}
+			})
+		})
+	}
+}
+
+func TestOnceInLosesItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c, l := newClient(t, s, &dibs.Options{TTL: time.Second}), &journal{store: s.Store}
+		s.set(func(verb string) error {
+			if verb == "renew" {
+				return errReset
+			}
+			return nil
+		}, nil)
+		_, err := dibs.OnceIn(t.Context(), c, l, "k", nil, func(ctx context.Context) (int, error) {
+			l.write(ctx, "late")
+			<-ctx.Done()
+			return 1, nil
+		})
+		if !errors.Is(err, dibs.ErrLost) || len(l.read()) != 0 {
+			t.Errorf("got %v, and the journal has %q", err, l.read())
+		}
+	})
+}
+
+// A renewal would wait for a transaction that has settled the lease and is not
+// committed yet, so none is sent; a transaction that fails leaves a lease that is
+// renewed again.
+func TestNothingIsRenewedDuringACommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, &dibs.Options{TTL: 9 * time.Second})
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		renewals := 0
+		err = lease.CompleteIn(t.Context(), slowCommit(func() {
+			time.Sleep(8 * time.Second)
+			s.mu.Lock()
+			renewals = len(s.renews)
+			s.mu.Unlock()
+		}), nil, time.Hour)
+		if !errors.Is(err, dibs.ErrRolledBack) || renewals != 0 {
+			t.Errorf("got %v, and %d renewals were sent during the commit", err, renewals)
+		}
+		time.Sleep(20 * time.Second)
+		if err := lease.Err(); err != nil {
+			t.Errorf("after a commit that failed the lease has ended: %v", err)
+		}
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// slowCommit is a transaction whose commit takes a while and fails.
+type slowCommit func()
+
+func (wait slowCommit) Commit(context.Context, dibs.Settlement) error {
+	wait()
+	return dibs.ErrRolledBack
+}
+func (slowCommit) Rollback()             {}
+func (slowCommit) Conflicted(error) bool { return false }
+
+func TestStepsAreOutsideOfTheTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c, l := newClient(t, s, nil), &journal{store: s, ends: []ending{conflicted}}
+		steps := 0
+		_, err := dibs.OnceIn(t.Context(), c, l, "k", nil, func(ctx context.Context) (int, error) {
+			l.write(ctx, "row")
+			return dibs.Step(ctx, "charge", func(ctx context.Context) (int, error) {
+				steps++
+				if tx := dibs.TransactionFrom(ctx); tx != nil {
+					t.Errorf("a step was given the transaction %v", tx)
+				}
+				return 7, nil
+			})
+		})
+		if err != nil || steps != 1 || len(l.read()) != 1 {
+			t.Errorf("got %v, %d steps, the journal has %q", err, steps, l.read())
+		}
+	})
+}
+
+func TestOnceInIsValidated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		run := func(context.Context) (int, error) { panic("it ran") }
+		if _, err := dibs.OnceIn(t.Context(), c, nil, "k", nil, run); err == nil {
+			t.Error("no Transactor, and no error")
+		}
+		if _, err := dibs.OnceIn(t.Context(), c, &journal{store: s}, "k", &dibs.OnceOptions{AtMostOnce: true}, run); err == nil {
+			t.Error("AtMostOnce, and no error")
+		}
+		if _, err := dibs.OnceIn(t.Context(), c, &journal{store: s}, "k", &dibs.OnceOptions{Retention: -1}, run); err == nil {
+			t.Error("a negative retention, and no error")
+		}
+	})
+}
