@@ -34,7 +34,7 @@ const (
 
 var (
 	errConflict = errors.New("could not serialize access")
-	errReset      = errors.New("connection reset")
+	errReset    = errors.New("connection reset")
 )
 
 // booking is a transaction of a journal.
