@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/journal"
 )
 
 // book runs a booking under the key.
-func book(ctx context.Context, c *dibs.Client, l *journal, key string, o *dibs.OnceOptions) (string, error) {
+func book(ctx context.Context, c *dibs.Client, l *journal.Journal, key string, o *dibs.OnceOptions) (string, error) {
 	return dibs.OnceIn(ctx, c, l, key, o, func(ctx context.Context) (string, error) {
-		l.write(ctx, key)
+		journal.Write(ctx, key)
 		return "booked " + key, nil
 	})
 }
@@ -24,7 +25,7 @@ func book(ctx context.Context, c *dibs.Client, l *journal, key string, o *dibs.O
 func TestOnceInCommitsBothOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
-		c, l := newClient(t, s, nil), &journal{store: s}
+		c, l := newClient(t, s, nil), journal.New(s)
 		var wg sync.WaitGroup
 		for range 40 {
 			wg.Go(func() {
@@ -34,35 +35,35 @@ func TestOnceInCommitsBothOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if got := l.read(); !slices.Equal(got, []string{"k"}) {
+		if got := l.Rows(); !slices.Equal(got, []string{"k"}) {
 			t.Errorf("the journal has %q", got)
 		}
 	})
 }
 
 func TestOnceInEnds(t *testing.T) {
-	five := []ending{conflicted, conflicted, conflicted, conflicted, conflicted}
+	five := []journal.Ending{journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted}
 	for name, c := range map[string]struct {
-		ends []ending
+		ends []journal.Ending
 		want error // of the first caller
 		runs int   // of the first caller
 		rows int   // after the first caller
 	}{
 		"Conflicts":        {five[:4], nil, 5, 1},
 		"TooManyConflicts": {five, dibs.ErrRolledBack, 5, 0},
-		"Refused":          {[]ending{refused}, dibs.ErrRolledBack, 1, 0},
-		"Unheard":          {[]ending{unheard}, nil, 1, 1},
-		"CutOff":           {[]ending{cutOff}, dibs.ErrRolledBack, 1, 0},
+		"Refused":          {[]journal.Ending{journal.Refused}, dibs.ErrRolledBack, 1, 0},
+		"Unheard":          {[]journal.Ending{journal.Unheard}, nil, 1, 1},
+		"CutOff":           {[]journal.Ending{journal.CutOff}, dibs.ErrRolledBack, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore(t)
-				client, l := newClient(t, s, nil), &journal{store: s, ends: c.ends}
+				client, l := newClient(t, s, nil), journal.New(s, c.ends...)
 				runs := 0
 				run := func() (string, error) {
 					return dibs.OnceIn(t.Context(), client, l, "k", nil, func(ctx context.Context) (string, error) {
 						runs++
-						l.write(ctx, "k")
+						journal.Write(ctx, "k")
 						return "booked", nil
 					})
 				}
@@ -73,11 +74,11 @@ func TestOnceInEnds(t *testing.T) {
 				if errors.Is(err, dibs.ErrLost) || errors.Is(err, dibs.ErrStore) {
 					t.Errorf("the first caller got %v", err)
 				}
-				if runs != c.runs || len(l.read()) != c.rows {
-					t.Errorf("it ran %d times and left %d rows; want %d and %d", runs, len(l.read()), c.runs, c.rows)
+				if runs != c.runs || len(l.Rows()) != c.rows {
+					t.Errorf("it ran %d times and left %d rows; want %d and %d", runs, len(l.Rows()), c.runs, c.rows)
 				}
-				if got, err := run(); err != nil || got != "booked" || len(l.read()) != 1 {
-					t.Errorf("the second caller got %q, %v, and %d rows", got, err, len(l.read()))
+				if got, err := run(); err != nil || got != "booked" || len(l.Rows()) != 1 {
+					t.Errorf("the second caller got %q, %v, and %d rows", got, err, len(l.Rows()))
 				}
 				client.Close()
 			})
@@ -88,10 +89,10 @@ func TestOnceInEnds(t *testing.T) {
 func TestOnceInOfAStoreThatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
-		c, l := newClient(t, s, nil), &journal{store: s.Store, ends: []ending{unheard}}
+		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unheard)
 		s.set(func(verb string) error {
 			if verb == "settle" {
-				return errReset
+				return errCut
 			}
 			return nil
 		}, nil)
@@ -100,8 +101,8 @@ func TestOnceInOfAStoreThatIsGone(t *testing.T) {
 			t.Errorf("nobody knows, and the caller got %v", err)
 		}
 		s.set(nil, nil)
-		if got, err := book(t.Context(), c, l, "k", nil); err != nil || got != "booked k" || len(l.read()) != 1 {
-			t.Errorf("who asks again got %q, %v, and the journal has %q", got, err, l.read())
+		if got, err := book(t.Context(), c, l, "k", nil); err != nil || got != "booked k" || len(l.Rows()) != 1 {
+			t.Errorf("who asks again got %q, %v, and the journal has %q", got, err, l.Rows())
 		}
 	})
 }
@@ -112,22 +113,22 @@ func TestOnceInFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore(t)
-				c, l := newClient(t, s, nil), &journal{store: s}
+				c, l := newClient(t, s, nil), journal.New(s)
 				runs := 0
 				for range 2 {
 					_, err := dibs.OnceIn(t.Context(), c, l, "k", &dibs.OnceOptions{
 						Remember: func(error) bool { return remember },
 					}, func(ctx context.Context) (int, error) {
 						runs++
-						l.write(ctx, "k")
+						journal.Write(ctx, "k")
 						return 0, declined
 					})
 					if err == nil || err.Error() != declined.Error() {
 						t.Errorf("got %v", err)
 					}
 				}
-				if want := map[bool]int{false: 2, true: 1}[remember]; runs != want || len(l.read()) != 0 {
-					t.Errorf("it ran %d times, want %d; the journal has %q", runs, want, l.read())
+				if want := map[bool]int{false: 2, true: 1}[remember]; runs != want || len(l.Rows()) != 0 {
+					t.Errorf("it ran %d times, want %d; the journal has %q", runs, want, l.Rows())
 				}
 			})
 		})
@@ -148,14 +149,14 @@ func TestOnceInEndsEveryWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStore(t)
-				c, l := newClient(t, s, nil), &journal{store: s}
+				c, l := newClient(t, s, nil), journal.New(s)
 				var err error
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
 					defer func() { _ = recover() }()
 					_, err = dibs.OnceIn(t.Context(), c, l, "k", nil, func(ctx context.Context) (int, error) {
-						l.write(ctx, "k")
+						journal.Write(ctx, "k")
 						leave(ctx)
 						return 1, nil
 					})
@@ -164,8 +165,8 @@ func TestOnceInEndsEveryWay(t *testing.T) {
 				if name == "Release" && !errors.Is(err, dibs.ErrRolledBack) {
 					t.Errorf("a run that gave its key up got %v", err)
 				}
-				if len(l.read()) != 0 {
-					t.Errorf("the journal has %q", l.read())
+				if len(l.Rows()) != 0 {
+					t.Errorf("the journal has %q", l.Rows())
 				}
 				if held, err := c.Held(t.Context(), "k"); held || err != nil {
 					t.Errorf("held: %v, %v", held, err)
@@ -178,20 +179,20 @@ func TestOnceInEndsEveryWay(t *testing.T) {
 func TestOnceInLosesItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
-		c, l := newClient(t, s, &dibs.Options{TTL: time.Second}), &journal{store: s.Store}
+		c, l := newClient(t, s, &dibs.Options{TTL: time.Second}), journal.New(s.Store)
 		s.set(func(verb string) error {
 			if verb == "renew" {
-				return errReset
+				return errCut
 			}
 			return nil
 		}, nil)
 		_, err := dibs.OnceIn(t.Context(), c, l, "k", nil, func(ctx context.Context) (int, error) {
-			l.write(ctx, "late")
+			journal.Write(ctx, "late")
 			<-ctx.Done()
 			return 1, nil
 		})
-		if !errors.Is(err, dibs.ErrLost) || len(l.read()) != 0 {
-			t.Errorf("got %v, and the journal has %q", err, l.read())
+		if !errors.Is(err, dibs.ErrLost) || len(l.Rows()) != 0 {
+			t.Errorf("got %v, and the journal has %q", err, l.Rows())
 		}
 	})
 }
@@ -240,10 +241,10 @@ func (slowCommit) Conflicted(error) bool { return false }
 func TestStepsAreOutsideOfTheTransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
-		c, l := newClient(t, s, nil), &journal{store: s, ends: []ending{conflicted}}
+		c, l := newClient(t, s, nil), journal.New(s, journal.Conflicted)
 		steps := 0
 		_, err := dibs.OnceIn(t.Context(), c, l, "k", nil, func(ctx context.Context) (int, error) {
-			l.write(ctx, "row")
+			journal.Write(ctx, "row")
 			return dibs.Step(ctx, "charge", func(ctx context.Context) (int, error) {
 				steps++
 				if tx := dibs.TransactionFrom(ctx); tx != nil {
@@ -252,8 +253,8 @@ func TestStepsAreOutsideOfTheTransaction(t *testing.T) {
 				return 7, nil
 			})
 		})
-		if err != nil || steps != 1 || len(l.read()) != 1 {
-			t.Errorf("got %v, %d steps, the journal has %q", err, steps, l.read())
+		if err != nil || steps != 1 || len(l.Rows()) != 1 {
+			t.Errorf("got %v, %d steps, the journal has %q", err, steps, l.Rows())
 		}
 	})
 }
@@ -266,10 +267,10 @@ func TestOnceInIsValidated(t *testing.T) {
 		if _, err := dibs.OnceIn(t.Context(), c, nil, "k", nil, run); err == nil {
 			t.Error("no Transactor, and no error")
 		}
-		if _, err := dibs.OnceIn(t.Context(), c, &journal{store: s}, "k", &dibs.OnceOptions{AtMostOnce: true}, run); err == nil {
+		if _, err := dibs.OnceIn(t.Context(), c, journal.New(s), "k", &dibs.OnceOptions{AtMostOnce: true}, run); err == nil {
 			t.Error("AtMostOnce, and no error")
 		}
-		if _, err := dibs.OnceIn(t.Context(), c, &journal{store: s}, "k", &dibs.OnceOptions{Retention: -1}, run); err == nil {
+		if _, err := dibs.OnceIn(t.Context(), c, journal.New(s), "k", &dibs.OnceOptions{Retention: -1}, run); err == nil {
 			t.Error("a negative retention, and no error")
 		}
 	})

@@ -57,6 +57,22 @@ func (c *capture) start(w http.ResponseWriter, r *http.Request, s *scratch, most
 // around the Middleware have set is part of the answer.
 func (c *capture) Header() http.Header { return c.w.Header() }
 
+// again returns the capture of another try: nothing of this one was sent, and
+// nothing that it leaves behind writes to the next.
+func (c *capture) again() *capture {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.drop()
+	s := c.keep
+	c.keep = nil
+	s.header.reset()
+	s.trailer.reset()
+	s.answer = s.answer[:0]
+	next := new(capture)
+	next.start(c.w, c.r, s, c.most)
+	return next
+}
+
 // WriteHeader passes an informational status on and remembers a final one with
 // the header as it is now.
 func (c *capture) WriteHeader(status int) {

@@ -35,6 +35,9 @@ const (
 	// OutcomeInterrupted: the run ended without an answer: a panic, a broken
 	// answer, an origin that hung up.
 	OutcomeInterrupted Outcome = "interrupted"
+	// OutcomeRolledBack: the run's transaction could not be committed, and nothing was
+	// done; or the database was lost meanwhile, and a retry will tell.
+	OutcomeRolledBack Outcome = "rolled-back"
 	// OutcomeUnreached: the origin could not be reached; nothing was done.
 	OutcomeUnreached Outcome = "unreached"
 	// OutcomeCanceled: the client went away while it waited; nothing ran.
@@ -57,6 +60,9 @@ type Event struct {
 	Attempt int
 	// Fence of a run.
 	Fence uint64
+	// Conflicts is how often the run was made again because its transaction was in
+	// conflict with another one.
+	Conflicts int
 	// Stored says that this run's answer, or a tombstone, is in the store.
 	Stored bool
 	// StoreFailed says that the answer was sent but could not be stored so far.

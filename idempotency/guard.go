@@ -47,7 +47,9 @@ type visit struct {
 	alarm   alarm  // under the lock of its list
 	flight  flight // under the table's lock
 	run     run
-	answer  capture
+	tx      dibs.Transaction // of the run, with Options.Transactor
+	answer  *capture
+	capture capture // the answer, unless it is that of another try
 }
 
 // guard serves a request of a guarded method.

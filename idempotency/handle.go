@@ -22,6 +22,7 @@ func (v *visit) handle(lease *dibs.Lease) {
 	v.flight.fingerprint, v.flight.lease, v.flight.since = v.print, lease, start
 	m.tables.of(v.name).enter(v.name, &v.flight)
 	m.running.of(v).set(v, start)
+	v.answer = &v.capture
 	v.answer.start(v.w, v.r, v.scratch, m.options.MaxStored)
 	defer func() {
 		if v.settled {
@@ -29,11 +30,16 @@ func (v *visit) handle(lease *dibs.Lease) {
 		}
 		// The handler has panicked, or a function of Options.
 		v.answer.close()
+		v.rollback()
 		v.endRun(start)
 		v.settle(lease, abandon, nil)
 		v.report(OutcomeInterrupted)
 	}()
-	v.next.ServeHTTP(&v.answer, v.withBody(&v.run))
+	if m.options.Transactor != nil {
+		v.handleIn(lease, start)
+		return
+	}
+	v.next.ServeHTTP(v.answer, v.withBody(&v.run))
 	whole := v.answer.finish()
 	v.endRun(start)
 	v.conclude(lease, whole)
@@ -48,9 +54,8 @@ func (v *visit) endRun(start time.Time) {
 // conclude settles the key after the handler has returned, and sends what there
 // is to send.
 func (v *visit) conclude(lease *dibs.Lease, whole bool) {
-	m, answer := v.m, &v.answer
-	c := parseControl(answer.controls)
-	m.count(c)
+	answer := v.answer
+	c := v.control()
 	switch f := v.run.failed(); {
 	case f == Unreached && !answer.streaming:
 		v.concludeFailure(lease, f, release)
@@ -63,23 +68,35 @@ func (v *visit) conclude(lease *dibs.Lease, whole bool) {
 		v.send(lost, OutcomeInterrupted)
 		return
 	}
+	how, record := v.ends(c)
+	v.send(v.settle(lease, how, record), OutcomeRan)
+}
+
+// control reads what the application asked for, and counts what made no sense.
+func (v *visit) control() control {
+	c := parseControl(v.answer.controls)
+	v.m.count(c)
+	return c
+}
+
+// ends says how a run with a whole answer ends, and makes the record.
+func (v *visit) ends(c control) (settlement, []byte) {
+	m := v.m
 	record, tombstone := v.record(c)
-	var lost bool
 	switch {
 	case record == nil:
-		lost = v.settle(lease, release, nil)
+		return release, nil
 	case tombstone:
-		lost = v.settle(lease, m.keep(m.options.Retention), record)
+		return m.keep(m.options.Retention), record
 	default:
-		lost = v.settle(lease, m.keep(c.maxAge), record)
+		return m.keep(c.maxAge), record
 	}
-	v.send(lost, OutcomeRan)
 }
 
 // send sends an answer that was held back, or ends one that streamed. When the
 // lease was lost, the answer counts for nothing.
 func (v *visit) send(lost bool, o Outcome) {
-	answer := &v.answer
+	answer := v.answer
 	v.event.Status = answer.status
 	switch {
 	case !lost:
@@ -109,7 +126,7 @@ func (v *visit) breakOff(o Outcome) {
 
 // concludeFailure settles a run whose origin gave no answer, and says so.
 func (v *visit) concludeFailure(lease *dibs.Lease, f Failure, how settlement) {
-	answer := &v.answer
+	answer := v.answer
 	lost := v.settle(lease, how, nil)
 	o := OutcomeInterrupted
 	if f == Unreached {
@@ -130,7 +147,7 @@ func (v *visit) concludeFailure(lease *dibs.Lease, f Failure, how settlement) {
 // record makes the record of the answer; nil when it is not kept. A tombstone
 // is one that says no more than that there was an answer.
 func (v *visit) record(c control) (record []byte, tombstone bool) {
-	m, answer, s := v.m, &v.answer, v.scratch
+	m, answer, s := v.m, v.answer, v.scratch
 	if c.noStore || answer.status < 200 || !m.options.Keep(answer.status) {
 		return nil, false
 	}
@@ -189,16 +206,8 @@ func (v *visit) settle(lease *dibs.Lease, how settlement, record []byte) (lost b
 	}
 	v.event.Store += time.Since(asked)
 	switch {
-	case err == nil && how.outcome == dibs.Keep:
-		v.event.Stored = true
-		var shared []byte
-		if m.tables.of(v.name).waited(&v.flight) {
-			shared = slices.Clone(record)
-		}
-		m.tables.of(v.name).leave(v.name, &v.flight, shared)
-		return false
 	case err == nil:
-		m.tables.of(v.name).leave(v.name, &v.flight, nil)
+		v.leave(how, record)
 		return false
 	case errors.Is(err, dibs.ErrLost):
 		m.tables.of(v.name).leave(v.name, &v.flight, nil)
@@ -211,6 +220,21 @@ func (v *visit) settle(lease *dibs.Lease, how settlement, record []byte) (lost b
 	v.event.Err = err
 	v.settleLater(lease, how, slices.Clone(record))
 	return false
+}
+
+// leave ends the run in this process: its key is settled.
+func (v *visit) leave(how settlement, record []byte) {
+	table := v.m.tables.of(v.name)
+	if how.outcome != dibs.Keep {
+		table.leave(v.name, &v.flight, nil)
+		return
+	}
+	v.event.Stored = true
+	var shared []byte
+	if table.waited(&v.flight) {
+		shared = slices.Clone(record)
+	}
+	table.leave(v.name, &v.flight, shared)
 }
 
 // apply does what the settlement says.

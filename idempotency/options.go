@@ -153,6 +153,18 @@ type Options struct {
 	// DefaultHandlerLimit.
 	HandlerLimit time.Duration
 
+	// Transactor begins a transaction for each run, in the database that has the
+	// keys too: what the handler writes in it and the answer are committed together,
+	// and a crash leaves either both or neither. The handler finds it in its
+	// request's context, with what the store has for that. A run whose transaction
+	// fell victim to a conflict with another one is made again, with the same
+	// request, up to dibs.MaxConflicts times, unless part of its answer was sent.
+	// Not together with AtMostOnce or FailOpen. Default: none.
+	Transactor dibs.Transactor
+	// Commits says with which statuses the transaction is committed; with others it
+	// is rolled back before the answer is stored and sent. Default: below 400.
+	Commits func(status int) bool
+
 	// DocsURL is the page that problem types link to, without a fragment.
 	// Default: DefaultDocsURL.
 	DocsURL string
@@ -194,6 +206,9 @@ func (o *Options) withDefaults() (Options, error) {
 	if err := r.validate(); err != nil {
 		return r, err
 	}
+	if r.Commits == nil {
+		r.Commits = commitsDefault
+	}
 	if r.Keep == nil {
 		r.Keep = keepDefault
 		if r.Store5xx {
@@ -234,6 +249,12 @@ func (o *Options) validate() error {
 		return errors.New("idempotency: Options.SessionCookie has no meaning together with Scope")
 	case o.Keep != nil && o.Store5xx:
 		return errors.New("idempotency: Options.Store5xx has no meaning together with Keep")
+	case o.Transactor == nil && o.Commits != nil:
+		return errors.New("idempotency: Options.Commits has no meaning without Transactor")
+	case o.Transactor != nil && o.OnCrash == AtMostOnce:
+		return errors.New("idempotency: Options.OnCrash is AtMostOnce, which has no meaning together with Transactor: a run that crashed has done nothing")
+	case o.Transactor != nil && o.OnStoreFailure == FailOpen:
+		return errors.New("idempotency: Options.OnStoreFailure is FailOpen, which would run handlers without the transaction of Transactor")
 	case o.MaxBody < 0:
 		return fmt.Errorf("idempotency: Options.MaxBody is %d; it must not be negative", o.MaxBody)
 	case o.MaxMemory < 0:
@@ -263,6 +284,10 @@ func (o *Options) validate() error {
 	}
 	return nil
 }
+
+// commitsDefault takes a refusal for a failure: what was written before it was
+// found out is not meant to stay.
+func commitsDefault(status int) bool { return status < 400 }
 
 // keepDefault keeps what another attempt would not change: not the server's
 // failures, and not a refusal that time or other credentials lift.

@@ -56,6 +56,10 @@ var (
 		Detail: "Nothing was run. Retry with the same key.", RetryAfter: time.Second}
 	problemLost = Problem{Name: "lease-lost", Status: 503, Title: "The request was taken over",
 		Detail: "This attempt took too long to be trusted, and another one may run in its place. Retry with the same key to get the answer.", RetryAfter: time.Second}
+	problemRolledBack = Problem{Name: "rolled-back", Status: 503, Title: "The request's transaction was rolled back",
+		Detail: "Nothing was done. Retry with the same key.", RetryAfter: time.Second}
+	problemUnsure = Problem{Name: "commit-unknown", Status: 503, Title: "It is not known whether the request was served",
+		Detail: "The database was lost while the request's transaction was committed. Retry with the same key: the request runs once at most, and is answered.", RetryAfter: time.Second}
 	problemTimedOut = Problem{Name: "origin-timeout", Status: 504, Title: "The origin did not answer in time",
 		Detail: "The request was sent: it may or may not have taken effect."}
 )

@@ -1,0 +1,267 @@
+package idempotency_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/journal"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+var transactionRules = []rule{
+	{"Effect and answer are committed together", func(t *testing.T) {
+		g, j := newJournalRig(t, nil, write(http.StatusCreated))
+		first := g.send()
+		isFresh(t, first, http.StatusCreated)
+		for range 3 {
+			isReplay(t, g.send(), first)
+		}
+		committed(t, j, 1)
+		if e := g.seen()[0]; !e.Stored || e.Outcome != idempotency.OutcomeRan {
+			t.Errorf("the observer was told %+v", e)
+		}
+	}},
+	{"A refusal rolls back", func(t *testing.T) {
+		g, j := newJournalRig(t, nil, write(http.StatusUnprocessableEntity))
+		first := g.send()
+		isFresh(t, first, http.StatusUnprocessableEntity)
+		isReplay(t, g.send(), first)
+		committed(t, j, 0)
+
+		g, j = newJournalRig(t, nil, write(http.StatusInternalServerError))
+		isFresh(t, g.send(), http.StatusInternalServerError)
+		isFresh(t, g.send(), http.StatusInternalServerError)
+		g.ran(2)
+		committed(t, j, 0)
+
+		options := &idempotency.Options{Commits: func(status int) bool { return status < 500 }}
+		g, j = newJournalRig(t, options, write(http.StatusPaymentRequired))
+		isFresh(t, g.send(), http.StatusPaymentRequired)
+		committed(t, j, 1)
+
+		g, j = newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			journal.Write(r.Context(), "row")
+			w.Header().Set("Content-Length", "100")
+			_, _ = io.WriteString(w, "short")
+		})
+		g.sendBrokenOrNot()
+		committed(t, j, 0)
+
+		g, j = newJournalRig(t, nil, func(_ http.ResponseWriter, r *http.Request) {
+			journal.Write(r.Context(), "row")
+			panic(http.ErrAbortHandler)
+		})
+		g.sendBroken()
+		committed(t, j, 0)
+
+		g, j = newJournalRig(t, &idempotency.Options{HandlerLimit: 20 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
+			journal.Write(r.Context(), "row")
+			<-r.Context().Done()
+			w.WriteHeader(http.StatusCreated)
+		})
+		isProblem(t, g.send(), "rolled-back", http.StatusServiceUnavailable)
+		committed(t, j, 0)
+	}},
+	{"A conflict is tried again", func(t *testing.T) {
+		g, j := newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			text, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			w.Header().Add("Try", "one")
+			write(http.StatusCreated)(w, r)
+			_, _ = w.Write(text)
+		}, journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted)
+		first := g.send()
+		isFresh(t, first, http.StatusCreated)
+		if got := first.Body.String(); got != `wrote{"amount":1200}` || len(first.Result().Header["Try"]) != 1 {
+			t.Errorf("after four conflicts: %q, %v", got, first.Result().Header)
+		}
+		g.ran(5)
+		committed(t, j, 1)
+		if e := g.last(); e.Conflicts != 4 || e.Outcome != idempotency.OutcomeRan || !e.Stored {
+			t.Errorf("the observer was told %+v", e)
+		}
+		isReplay(t, g.send(), first)
+
+		// A handler that fails because of the conflict is tried again, too.
+		n := 0
+		g, j = newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			if n++; n == 1 {
+				write(http.StatusInternalServerError)(w, r)
+				return
+			}
+			write(http.StatusCreated)(w, r)
+		}, journal.Conflicted)
+		isFresh(t, g.send(), http.StatusCreated)
+		committed(t, j, 1)
+
+		// What was sent cannot be taken back.
+		g, j = newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			write(http.StatusCreated)(w, r)
+			w.(http.Flusher).Flush()
+		}, journal.Conflicted)
+		g.sendBroken()
+		g.ran(1)
+		committed(t, j, 0)
+	}},
+	{"What cannot be committed was not done", func(t *testing.T) {
+		for name, ends := range map[string][]journal.Ending{
+			"refused":   {journal.Refused},
+			"conflicts": {journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted},
+			"cut off":   {journal.CutOff},
+		} {
+			g, j := newJournalRig(t, nil, write(http.StatusCreated), ends...)
+			isProblem(t, g.send(), "rolled-back", http.StatusServiceUnavailable)
+			committed(t, j, 0)
+			if e := g.last(); e.Outcome != idempotency.OutcomeRolledBack || e.Err == nil || e.Stored {
+				t.Errorf("%s: the observer was told %+v", name, e)
+			}
+			isFresh(t, g.send(), http.StatusCreated)
+			committed(t, j, 1)
+		}
+		g, j := newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			write(http.StatusCreated)(w, r)
+			w.(http.Flusher).Flush()
+		}, journal.Refused)
+		g.sendBroken()
+		committed(t, j, 0)
+	}},
+	{"A commit that nobody heard of is looked up", func(t *testing.T) {
+		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Unheard)
+		first := g.send()
+		isFresh(t, first, http.StatusCreated)
+		committed(t, j, 1)
+		isReplay(t, g.send(), first)
+
+		g, j = newJournalRig(t, &idempotency.Options{StoreTimeout: 50 * time.Millisecond}, write(http.StatusCreated), journal.Unheard)
+		g.store.fail(func(_ context.Context, op string) error {
+			if op == "settle" {
+				return errDown
+			}
+			return nil
+		})
+		isProblem(t, g.send(), "commit-unknown", http.StatusServiceUnavailable)
+		g.store.heal()
+		if w := g.send(); w.Code != http.StatusCreated || w.Result().Header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("the retry got %d %s", w.Code, w.Body)
+		}
+		committed(t, j, 1)
+	}},
+	{"Without a transaction nothing runs", func(t *testing.T) {
+		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Unbegun)
+		isProblem(t, g.send(), "store-unavailable", http.StatusServiceUnavailable)
+		g.ran(0)
+		isFresh(t, g.send(), http.StatusCreated)
+		committed(t, j, 1)
+	}},
+}
+
+// newJournalRig returns a rig whose runs are in transactions of a journal, which end
+// so.
+func newJournalRig(t *testing.T, o *idempotency.Options, handler http.HandlerFunc, ends ...journal.Ending) (*rig, *journal.Journal) {
+	t.Helper()
+	store, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	j := journal.New(store, ends...)
+	var options idempotency.Options
+	if o != nil {
+		options = *o
+	}
+	options.Transactor = j
+	return newRigOn(t, &faulty{Store: store}, &options, handler), j
+}
+
+// write is a handler that writes a row and answers.
+func write(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		journal.Write(r.Context(), "row")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, "wrote")
+	}
+}
+
+// committed checks how many rows were committed.
+func committed(t *testing.T, j *journal.Journal, want int) {
+	t.Helper()
+	if got := j.Rows(); len(got) != want {
+		t.Errorf("the journal has %q; want %d rows", got, want)
+	}
+}
+
+// sendBrokenOrNot sends a request whose answer may be broken off or refused.
+func (g *rig) sendBrokenOrNot() {
+	defer func() {
+		if p := recover(); p != nil && p != http.ErrAbortHandler {
+			panic(p)
+		}
+	}()
+	g.send()
+}
+
+// A storm of duplicates over conflicts: every key ends with one row.
+func TestTransactionStorm(t *testing.T) {
+	const keys, each = 20, 8
+	ends := make([]journal.Ending, 0, 2*keys)
+	for range keys {
+		ends = append(ends, journal.Conflicted, journal.Unheard)
+	}
+	g, j := newJournalRig(t, &idempotency.Options{Wait: 10 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
+		journal.Write(r.Context(), r.Header.Get("Idempotency-Key"))
+		w.WriteHeader(http.StatusCreated)
+	}, ends...)
+	var all sync.WaitGroup
+	for k := range keys {
+		for range each {
+			all.Go(func() {
+				w := httptest.NewRecorder()
+				g.h.ServeHTTP(w, request(withKey(strconv.Itoa(k))))
+				if w.Code != http.StatusCreated {
+					t.Errorf("answered %d %s", w.Code, w.Body)
+				}
+			})
+		}
+	}
+	all.Wait()
+	rows := j.Rows()
+	slices.Sort(rows)
+	if len(rows) != keys || len(slices.Compact(rows)) != keys {
+		t.Errorf("the journal has %q", rows)
+	}
+}
+
+func TestTransactorIsValidated(t *testing.T) {
+	store, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	client, err := dibs.New(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	j := journal.New(store)
+	for name, o := range map[string]*idempotency.Options{
+		"AtMostOnce": {Transactor: j, OnCrash: idempotency.AtMostOnce},
+		"FailOpen":   {Transactor: j, OnStoreFailure: idempotency.FailOpen},
+		"Commits":    {Commits: func(int) bool { return true }},
+	} {
+		if _, err := idempotency.New(client, o); err == nil || errors.Is(err, dibs.ErrStore) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
