@@ -146,7 +146,10 @@ type asker interface {
 // version returns that of the tables there are, 0 for none.
 func (n namer) version(ctx context.Context, db asker) (v int, err error) {
 	var there bool
-	err = db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.QueryExecModeExec, n.schema+"."+n.prefix+"_meta").Scan(&there)
+	// Not by to_regclass: it may answer from what this session remembers, and a
+	// session that looked before others made the tables would not see them.
+	err = db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relname = $2)`, pgx.QueryExecModeExec, n.schema, n.prefix+"_meta").Scan(&there)
 	if err != nil || !there {
 		return 0, err
 	}

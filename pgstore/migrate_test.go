@@ -11,14 +11,21 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// TestMigrateAtOnce: ten processes that start at once make one set of tables.
+// TestMigrateAtOnce: ten processes that start at once make one set of tables, also
+// after they have seen that there is none.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	server, schema := shared(), ownSchema()
-	var all sync.WaitGroup
+	var all, looked sync.WaitGroup
+	looked.Add(10)
 	for range 10 {
 		all.Go(func() {
 			conn, err := pgx.Connect(t.Context(), server.URL())
+			if err == nil {
+				_, _, err = Version(t.Context(), conn, &Options{Schema: schema, Prefix: "other"})
+			}
+			looked.Done()
+			looked.Wait()
 			if err == nil {
 				err = Migrate(t.Context(), conn, &Options{Schema: schema, Prefix: "other"})
 			}
