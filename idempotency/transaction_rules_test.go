@@ -215,9 +215,9 @@ func (g *rig) sendBrokenOrNot() {
 // A storm of duplicates over conflicts: every key ends with one row.
 func TestTransactionStorm(t *testing.T) {
 	const keys, each = 20, 8
-	ends := make([]journal.Ending, 0, 2*keys)
-	for range keys {
-		ends = append(ends, journal.Conflicted, journal.Unheard)
+	var ends []journal.Ending
+	for range dibs.MaxConflicts - 1 { // all of which may hit one key
+		ends = append(ends, journal.Conflicted, journal.Unheard, journal.Unheard)
 	}
 	g, j := newJournalRig(t, &idempotency.Options{Wait: 10 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
 		journal.Write(r.Context(), r.Header.Get("Idempotency-Key"))
