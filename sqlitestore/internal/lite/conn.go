@@ -13,6 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 	"unsafe"
 
 	"modernc.org/libc"
@@ -115,6 +117,35 @@ func (c *Conn) QueryText(sql string) (string, error) {
 	var first string
 	err := c.once(sql, func(s *Stmt) { first = string(s.Bytes(0)) })
 	return first, err
+}
+
+// QueryTextUntil is QueryText that fails with Interrupted once done is closed.
+func (c *Conn) QueryTextUntil(done <-chan struct{}, sql string) (string, error) {
+	var watch sync.WaitGroup
+	ended := make(chan struct{})
+	watch.Go(func() {
+		select {
+		case <-done:
+		case <-ended:
+			return
+		}
+		tls := libc.NewTLS()
+		defer tls.Close()
+		// Again and again: it counts only while a statement runs.
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for {
+			lib.Xsqlite3_interrupt(tls, c.db)
+			select {
+			case <-tick.C:
+			case <-ended:
+				return
+			}
+		}
+	})
+	defer watch.Wait()
+	defer close(ended)
+	return c.QueryText(sql)
 }
 
 // once runs a statement to its end and gives its first row to first.

@@ -13,19 +13,20 @@ type Code int32
 
 // The codes that a caller acts on.
 const (
-	Busy      Code = lib.SQLITE_BUSY
-	Locked    Code = lib.SQLITE_LOCKED
-	Full      Code = lib.SQLITE_FULL
-	ReadOnly  Code = lib.SQLITE_READONLY
-	CantOpen  Code = lib.SQLITE_CANTOPEN
-	Corrupt   Code = lib.SQLITE_CORRUPT
-	NotADB    Code = lib.SQLITE_NOTADB
-	IOErr     Code = lib.SQLITE_IOERR
-	Perm      Code = lib.SQLITE_PERM
-	Auth      Code = lib.SQLITE_AUTH
-	NoMem     Code = lib.SQLITE_NOMEM
-	TooBig    Code = lib.SQLITE_TOOBIG
-	Violation Code = lib.SQLITE_CONSTRAINT
+	Busy        Code = lib.SQLITE_BUSY
+	Locked      Code = lib.SQLITE_LOCKED
+	Full        Code = lib.SQLITE_FULL
+	ReadOnly    Code = lib.SQLITE_READONLY
+	CantOpen    Code = lib.SQLITE_CANTOPEN
+	Corrupt     Code = lib.SQLITE_CORRUPT
+	NotADB      Code = lib.SQLITE_NOTADB
+	IOErr       Code = lib.SQLITE_IOERR
+	Perm        Code = lib.SQLITE_PERM
+	Auth        Code = lib.SQLITE_AUTH
+	NoMem       Code = lib.SQLITE_NOMEM
+	TooBig      Code = lib.SQLITE_TOOBIG
+	Interrupted Code = lib.SQLITE_INTERRUPT
+	Violation   Code = lib.SQLITE_CONSTRAINT
 )
 
 // Error is what SQLite said.
