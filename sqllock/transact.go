@@ -1,0 +1,203 @@
+package sqllock
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"time"
+)
+
+// TransactOptions says how Transact works. nil and the zero value mean the defaults.
+type TransactOptions struct {
+	// Isolation of the transaction; 0: the database's own default. SQLite has one
+	// level, the strictest.
+	Isolation sql.IsolationLevel
+	// Attempts is how often the transaction is tried at most while it conflicts with
+	// others; 0: 10. 1: fn runs once.
+	Attempts int
+}
+
+// Transact runs fn in a transaction and commits it. When the database gives it up for
+// the sake of another one (see Dialect.Conflicted), it is rolled back, and after a
+// short random pause begun again: fn must do nothing that a rollback does not undo,
+// such as sending a message, and must return the errors that it gets. On SQLite the
+// transaction has the file's one lock from its beginning (BEGIN IMMEDIATE), for which
+// it waits until ctx ends.
+//
+// When fn returns an error, panics or calls runtime.Goexit, the transaction is rolled
+// back. Returns fn's error as it is; ErrConflict, with the last attempt's error, when
+// the attempts ran out; and ErrUnknown, with what the client said, when no answer came
+// to the commit. Such a transaction is not tried again.
+func Transact(ctx context.Context, d Dialect, db *sql.DB, o *TransactOptions, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if o == nil {
+		o = &TransactOptions{}
+	}
+	if err := d.validate(); err != nil {
+		return err
+	}
+	if o.Attempts < 0 {
+		return fmt.Errorf("sqllock: TransactOptions.Attempts is %d; it must not be negative", o.Attempts)
+	}
+	t := transactor{d: d, isolation: o.Isolation, attempts: cmp.Or(o.Attempts, defaultAttempts)}
+	return t.run(ctx, db, fn)
+}
+
+// defaultAttempts is how often a transaction is tried while it conflicts with others.
+const defaultAttempts = 10
+
+// transactor runs transactions.
+type transactor struct {
+	d         Dialect
+	isolation sql.IsolationLevel
+	attempts  int
+	wait      time.Duration // for SQLite's lock, as RowLock.Wait
+}
+
+// run tries fn until it does not conflict with others any more.
+func (t *transactor) run(ctx context.Context, db *sql.DB, fn func(context.Context, *sql.Tx) error) error {
+	for attempt := 1; ; attempt++ {
+		err := t.try(ctx, db, fn)
+		if err == nil || !t.d.Conflicted(err) || ctx.Err() != nil {
+			return err
+		}
+		if attempt >= t.attempts {
+			return fmt.Errorf("%w, in %d attempts; allow more, or shorten the transaction: %w", ErrConflict, attempt, err)
+		}
+		if ended := pause(ctx, attempt); ended != nil {
+			return fmt.Errorf("sqllock: before attempt %d: %w", attempt+1, ended)
+		}
+	}
+}
+
+// try runs fn in one transaction.
+func (t *transactor) try(ctx context.Context, db *sql.DB, fn func(context.Context, *sql.Tx) error) error {
+	tx, end, err := t.begin(ctx, db)
+	if err != nil {
+		return err
+	}
+	defer end()
+	defer tx.Rollback() // unless it is over
+	if err := fn(ctx, tx); err != nil {
+		return err
+	}
+	// Once the commit is on its way, the end of ctx would leave its outcome open.
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("sqllock: nothing was committed: %w", context.Cause(ctx))
+	}
+	if err := tx.Commit(); err != nil {
+		if t.d.undone(err) {
+			return fmt.Errorf("sqllock: nothing was committed: %w", err)
+		}
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	return nil
+}
+
+// begin begins a transaction. end is to be called when it is over.
+func (t *transactor) begin(ctx context.Context, db *sql.DB) (tx *sql.Tx, end func(), err error) {
+	if t.d == SQLite {
+		return t.beginImmediate(ctx, db)
+	}
+	tx, err = db.BeginTx(ctx, &sql.TxOptions{Isolation: t.isolation})
+	if err != nil {
+		return nil, nil, fmt.Errorf("sqllock: beginning a transaction: %w", err)
+	}
+	return tx, func() {}, nil
+}
+
+// beginImmediate begins a transaction of SQLite that may write from its beginning: one
+// that has read already could not any more when somebody else wrote in between.
+func (t *transactor) beginImmediate(ctx context.Context, db *sql.DB) (*sql.Tx, func(), error) {
+	since := time.Now()
+	for failed := 1; ; failed++ {
+		tx, end, err := t.tryImmediate(ctx, db, since)
+		if err == nil {
+			return tx, end, nil
+		}
+		if !isBusy(err) {
+			return nil, nil, fmt.Errorf("sqllock: beginning a transaction: %w", err)
+		}
+		if t.wait != 0 {
+			return nil, nil, held(since, t.wait, err)
+		}
+		if ended := pause(ctx, failed); ended != nil {
+			return nil, nil, fmt.Errorf("sqllock: waiting for others to commit: %w (%w)", ended, err)
+		}
+	}
+}
+
+func (t *transactor) tryImmediate(ctx context.Context, db *sql.DB, since time.Time) (*sql.Tx, func(), error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	var tx *sql.Tx
+	err = withBusyTimeout(ctx, conn, t.wait, func() error {
+		var err error
+		if tx, err = conn.BeginTx(ctx, nil); err != nil {
+			return err
+		}
+		// What BEGIN says is the driver's choice, and mostly DEFERRED. The *sql.Tx
+		// does not notice that it gets another transaction of the same connection.
+		if _, err = tx.ExecContext(ctx, "COMMIT"); err != nil {
+			return err
+		}
+		if t.wait > 0 { // the driver's choice may have been to wait
+			if err := setBusyTimeout(ctx, tx, t.wait-time.Since(since)); err != nil {
+				return err
+			}
+		}
+		_, err = tx.ExecContext(ctx, "BEGIN IMMEDIATE")
+		return err
+	})
+	if err != nil {
+		if tx != nil {
+			tx.Rollback() // there may be none, but the connection waits for its end
+		}
+		conn.Close()
+		return nil, nil, err
+	}
+	return tx, func() { conn.Close() }, nil
+}
+
+// withBusyTimeout runs f while a connection to SQLite waits for others as long as
+// RowLock.Wait says, and then has it wait again as it did.
+func withBusyTimeout(ctx context.Context, c execer, wait time.Duration, f func() error) (err error) {
+	if wait == 0 {
+		return f()
+	}
+	var before int64
+	if err := c.QueryRowContext(ctx, "PRAGMA busy_timeout").Scan(&before); err != nil {
+		return err
+	}
+	defer func() {
+		again := setBusyTimeout(context.WithoutCancel(ctx), c, time.Duration(before)*time.Millisecond)
+		err = cmp.Or(err, again)
+	}()
+	if err := setBusyTimeout(ctx, c, wait); err != nil {
+		return err
+	}
+	return f()
+}
+
+// execer runs statements.
+type execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// setBusyTimeout has a connection to SQLite wait so long for others; not at all if
+// that is less than nothing.
+func setBusyTimeout(ctx context.Context, c execer, wait time.Duration) error {
+	_, err := c.ExecContext(ctx, fmt.Sprintf("PRAGMA busy_timeout = %d", milliseconds(wait)))
+	return err
+}
+
+// milliseconds rounds a duration up to what databases count in, up to some 24 days.
+func milliseconds(d time.Duration) int64 {
+	if d <= 0 {
+		return 0
+	}
+	return min(int64((d+time.Millisecond-1)/time.Millisecond), 1<<31-1)
+}
