@@ -16,8 +16,11 @@ func TestHouse(t *testing.T) {
 		pflag    = "github.com/spf13/pflag"
 		yaml     = "github.com/goccy/go-yaml/..."
 		unix     = "golang.org/x/sys/unix"
+		pgx      = "github.com/jackc/pgx/v5"
+		driver   = "modernc.org/sqlite"
 	)
-	memory, sqlite, redis, server := root+"/memstore", root+"/sqlitestore", root+"/redisstore", root+"/internal/servertest"
+	memory, sqlite, redis, postgres := root+"/memstore", root+"/sqlitestore", root+"/redisstore", root+"/pgstore"
+	server := root + "/internal/servertest"
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{root + "/idempotency", internal + "/foreign", root + "/internal/house", server}},
 		{
@@ -26,7 +29,7 @@ func TestHouse(t *testing.T) {
 				root, root + "/idempotency", memory, cobra, pflag,
 				internal + "/demo", internal + "/process", internal + "/proxy", internal + "/race", internal + "/stores",
 			},
-			Tests: []string{sqlite, unix, redis, server},
+			Tests: []string{sqlite, unix, redis, postgres, server},
 		},
 		{Dir: "internal/demo"},
 		{Dir: "internal/foreign"},
@@ -38,7 +41,11 @@ func TestHouse(t *testing.T) {
 			Tests:   []string{memory, sqlite},
 		},
 		{Dir: "internal/race", Imports: []string{root, internal + "/stores"}},
-		{Dir: "internal/stores", Imports: []string{root, memory, sqlite, redis}, Tests: []string{server}},
+		{
+			Dir:     "internal/stores",
+			Imports: []string{root, memory, sqlite, redis, postgres, pgx, pgx + "/stdlib", driver},
+			Tests:   []string{server},
+		},
 		{Dir: "internal/upstream", Imports: []string{root}},
 	})
 }

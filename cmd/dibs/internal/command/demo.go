@@ -37,6 +37,16 @@ dibs, an order was charged twice or lost.`,
 			if strings.HasPrefix(o.Store, "memory:") {
 				return usagef("store: the demo's two proxies share a store, and a store in memory has one process only")
 			}
+			if o.Store != "" {
+				// What is wrong with it is said before anything begins.
+				store, err := stores.Open(cmd.Context(), o.Store)
+				if err == nil {
+					err = store.Close()
+				}
+				if err != nil {
+					return err
+				}
+			}
 			return demo.Run(cmd.Context(), o, p.env.Stdout)
 		}),
 	}

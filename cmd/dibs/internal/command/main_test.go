@@ -5,18 +5,21 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/pgstore"
 	"github.com/dibs-go/dibs/redisstore"
 	"github.com/dibs-go/dibs/sqlitestore"
 )
@@ -59,8 +62,20 @@ func buildAndRun(m *testing.M) (int, error) {
 	if out, err := exec.Command("go", "build", "-o", binary, "../..").CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("go build: %w\n%s", err, out)
 	}
+	defer scope.Close()
 	return m.Run(), nil
 }
+
+// scope owns the servers that several tests share.
+var scope = servertest.NewScope()
+
+// sharedPostgres is a server on which each bench has a schema of its own. Each of
+// some hundred processes has a few connections.
+var sharedPostgres = sync.OnceValue(func() *servertest.PostgresServer {
+	return servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true, Password: secret, MaxConnections: 1000})
+})
+
+var schemas atomic.Int64
 
 // writeGuarded writes to the resource, with the fence, again and again.
 func writeGuarded(url string) {
@@ -91,6 +106,7 @@ func newBench(t *testing.T) *bench {
 func everyStore(t *testing.T, test func(*testing.T, *bench)) {
 	t.Run("sqlite", func(t *testing.T) { test(t, newBench(t)) })
 	t.Run("redis", func(t *testing.T) { test(t, newRedisBench(t)) })
+	t.Run("postgres", func(t *testing.T) { test(t, newPostgresBench(t)) })
 }
 
 // newRedisBench is newBench with a server that wants a password.
@@ -100,11 +116,46 @@ func newRedisBench(t *testing.T) *bench {
 	return &bench{dir: t.TempDir(), store: server.URL()}
 }
 
+// newPostgresBench is newBench with a database that wants a password, in which the
+// tables are not made yet.
+func newPostgresBench(t *testing.T) *bench {
+	t.Helper()
+	return &bench{dir: t.TempDir(), store: fmt.Sprintf("%s&schema=bench%d", sharedPostgres().URL(), schemas.Add(1))}
+}
+
+// asStranger returns the URL with a user who may do with the schema's tables what
+// a store has to, and make none.
+func asStranger(t *testing.T, store string) string {
+	t.Helper()
+	u, err := url.Parse(store)
+	must(t, err)
+	name := "stranger_" + u.Query().Get("schema")
+	server, schema := sharedPostgres(), u.Query().Get("schema")
+	server.Query("CREATE ROLE " + name + " LOGIN PASSWORD '" + secret + "'; CREATE SCHEMA IF NOT EXISTS " + schema + "; GRANT USAGE ON SCHEMA " + schema + " TO " + name +
+		"; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA " + schema + " TO " + name)
+	u.User = url.UserPassword(name, secret)
+	return u.String()
+}
+
 // secret must not be seen in anything that is printed.
 const secret = "pass-word"
 
 // path is a file in the folder.
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
+
+// exists reports whether a file is there.
+func (b *bench) exists(name string) bool {
+	_, err := os.Stat(b.path(name))
+	return err == nil
+}
+
+// schema returns the schema that the store's URL names.
+func (b *bench) schema(t *testing.T) string {
+	t.Helper()
+	u, err := url.Parse(b.store)
+	must(t, err)
+	return u.Query().Get("schema")
+}
 
 // read returns what a file holds; "" when it is not there.
 func (b *bench) read(name string) string {
@@ -244,9 +295,12 @@ func (b *bench) inspector(t *testing.T) inspected {
 	t.Helper()
 	var s inspected
 	var err error
-	if path, ok := strings.CutPrefix(b.store, "sqlite:"); ok {
+	switch scheme, path, _ := strings.Cut(b.store, ":"); scheme {
+	case "sqlite":
 		s, err = sqlitestore.Open(path, nil)
-	} else {
+	case "postgres":
+		s, err = pgstore.Open(t.Context(), b.store, &pgstore.Options{Migrate: true})
+	default:
 		s, err = redisstore.Open(t.Context(), b.store, nil)
 	}
 	if err != nil {

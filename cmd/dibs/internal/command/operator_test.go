@@ -308,7 +308,7 @@ func TestHelp(t *testing.T) {
 	for line := range strings.Lines(list) {
 		commands = append(commands, strings.Fields(line)[0])
 	}
-	for _, name := range []string{"run", "ls", "show", "release", "settle", "forget", "prune", "race", "proxy", "demo"} {
+	for _, name := range []string{"run", "ls", "show", "release", "settle", "forget", "prune", "race", "migrate", "doctor", "proxy", "demo"} {
 		if !slices.Contains(commands, name) {
 			t.Errorf("dibs --help does not name %s: %v", name, commands)
 		}

@@ -32,12 +32,12 @@ func redisBackends() []backend {
 				}
 				return err
 			},
-			show: func(rest string) string {
+			show: func(rest string) (string, bool) {
 				a, err := redisstore.Parse(scheme + ":" + rest)
 				if err != nil {
-					return "" // it was checked
+					return "", true // it was checked
 				}
-				return strings.TrimPrefix(a.String(), scheme+":")
+				return strings.TrimPrefix(a.String(), scheme+":"), strings.Contains(rest, "@") || strings.Contains(rest, "password=")
 			},
 			open: func(ctx context.Context, rest string, s *Store) error {
 				r, err := redisstore.Open(ctx, scheme+":"+rest, nil)
@@ -45,12 +45,33 @@ func redisBackends() []backend {
 					return fmt.Errorf("%s: %w", s, err)
 				}
 				s.Store, s.close = r, r.Close
+				s.version = func(ctx context.Context) (string, error) { return redisVersion(ctx, r) }
 				s.cell = func(name string) Cell { return &redisCell{r, r.Prefix() + ":cell:" + name} }
 				return nil
 			},
 		})
 	}
 	return all
+}
+
+// redisVersion asks the server, or one of a Cluster's, what it is.
+func redisVersion(ctx context.Context, s *redisstore.Store) (string, error) {
+	client := s.Client()
+	info, err := client.Do(ctx, client.B().Info().Section("server").Build()).ToString()
+	if err != nil {
+		return "", err
+	}
+	version := "Redis"
+	for line := range strings.Lines(info) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch name {
+		case "valkey_version":
+			return "Valkey " + value, nil
+		case "redis_version":
+			version += " " + value
+		}
+	}
+	return version, nil
 }
 
 // redisCell is a Cell in a key of its own.

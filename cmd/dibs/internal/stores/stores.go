@@ -6,16 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/memstore"
-	"github.com/dibs-go/dibs/sqlitestore"
 )
 
 // Default is the URL of the store when nobody names one.
@@ -37,7 +32,11 @@ type Store struct {
 	url    string
 	folder string
 	cell   func(name string) Cell
-	close  func() error
+	// version says what the backend is, for people.
+	version func(context.Context) (string, error)
+	// table finds a place for a table; nil where there is no SQL.
+	table func(name string) (*Table, error)
+	close func() error
 }
 
 // String returns the URL without credentials.
@@ -74,6 +73,9 @@ func (s *Store) Inspector() (dibs.Inspector, error) {
 // Close closes the store.
 func (s *Store) Close() error { return s.close() }
 
+// Version says what the store's backend is, for people: "PostgreSQL 16.2".
+func (s *Store) Version(ctx context.Context) (string, error) { return s.version(ctx) }
+
 // backend opens the stores of one scheme. rest is the URL after the colon.
 type backend struct {
 	scheme string
@@ -82,71 +84,36 @@ type backend struct {
 	lasting bool
 	// check refuses what cannot be the rest of a URL.
 	check func(rest string) error
-	// show returns the rest without credentials; nil where there are none.
-	show func(rest string) string
+	// show returns the rest without credentials, and whether it had any that are
+	// secret; nil where there are none.
+	show func(rest string) (shown string, secret bool)
 	// exists returns an error when there is nothing to look into; nil where there
 	// is nothing to be made.
 	exists func(rest string) error
-	// open sets the Store's store, how it is closed, and what else it has.
+	// tables makes what the store keeps things in, or brings it up to date; nil
+	// where there is nothing of the kind.
+	// onlyNew leaves those alone that are there.
+	tables func(ctx context.Context, rest string, onlyNew bool) (did string, err error)
+	// statements returns tables as SQL; nil where nobody can run it by hand.
+	statements func(rest string) (string, error)
+	// missing reports whether an error of open means that the tables have to be
+	// made first; nil where open makes what it needs.
+	missing func(error) bool
+	// open sets the Store's store, how it is closed, and what else it has. It makes
+	// no tables.
 	open func(ctx context.Context, rest string, s *Store) error
 }
 
 // url returns the URL without credentials.
 func (b *backend) url(rest string) string {
 	if b.show != nil {
-		rest = b.show(rest)
+		rest, _ = b.show(rest)
 	}
 	return b.scheme + ":" + rest
 }
 
-var backends = append([]backend{
-	{
-		scheme: "memory", form: "memory:",
-		check: func(rest string) error {
-			if rest != "" {
-				return errors.New("a store in memory has no name: write memory: and nothing else")
-			}
-			return nil
-		},
-		open: func(_ context.Context, _ string, s *Store) error {
-			m, err := memstore.New(nil)
-			if err != nil {
-				return err
-			}
-			s.Store, s.close = m, m.Close
-			return nil
-		},
-	},
-	{
-		scheme: "sqlite", form: "sqlite:PATH", lasting: true,
-		check: func(rest string) error {
-			switch {
-			case rest == "":
-				return errors.New("the path is missing: write sqlite:PATH, as in " + Default)
-			case strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///"):
-				return fmt.Errorf("a file has no host: write sqlite:%[1]s, or sqlite:/%[1]s if it is absolute", rest[2:])
-			case rest == ":memory:":
-				return errors.New("a store in memory is memory: here")
-			}
-			return nil
-		},
-		exists: func(rest string) error {
-			_, err := os.Stat(rest)
-			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("there is no file %s", rest)
-			}
-			return err
-		},
-		open: func(_ context.Context, rest string, s *Store) error {
-			f, err := sqlitestore.Open(rest, nil)
-			if err != nil {
-				return err
-			}
-			s.Store, s.close, s.folder = f, f.Close, filepath.Dir(rest)
-			return nil
-		},
-	},
-}, redisBackends()...)
+// backends is everything that a URL can name.
+var backends = slices.Concat([]backend{memoryBackend, sqliteBackend}, redisBackends(), postgresBackends())
 
 // Show returns the URL of a store without credentials, and whether it had any.
 func Show(url string) (shown string, secret bool) {
@@ -154,7 +121,10 @@ func Show(url string) (shown string, secret bool) {
 	if err != nil {
 		return "", true
 	}
-	return b.url(rest), b.show != nil && (strings.Contains(url, "@") || strings.Contains(url, "password="))
+	if b.show != nil {
+		_, secret = b.show(rest)
+	}
+	return b.url(rest), secret
 }
 
 // Forms returns how the URLs of stores look, for help texts.
@@ -175,25 +145,34 @@ func Open(ctx context.Context, url string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, b, rest)
+	return open(ctx, b, rest, b.openMade)
 }
 
 // OpenExisting is Open for those who look into what others left: it makes
 // nothing, and refuses stores that nobody else can have written to.
 func OpenExisting(ctx context.Context, url string) (*Store, error) {
-	b, rest, err := parse(url)
+	b, _, err := parse(url)
+	if err == nil && !b.lasting {
+		err = fmt.Errorf("%w: %s: lives and ends with one process, there is nothing to look into; name the store with --store or DIBS_STORE", ErrURL, b.scheme)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if !b.lasting {
-		return nil, fmt.Errorf("%w: %s: lives and ends with one process, there is nothing to look into; name the store with --store or DIBS_STORE", ErrURL, b.scheme)
+	return OpenFound(ctx, url)
+}
+
+// OpenFound is Open that makes nothing.
+func OpenFound(ctx context.Context, url string) (*Store, error) {
+	b, rest, err := parse(url)
+	if err != nil {
+		return nil, err
 	}
 	if b.exists != nil {
 		if err := b.exists(rest); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
 		}
 	}
-	return open(ctx, b, rest)
+	return open(ctx, b, rest, b.openFound)
 }
 
 func parse(url string) (*backend, string, error) {
@@ -212,9 +191,9 @@ func parse(url string) (*backend, string, error) {
 	return &backends[i], rest, nil
 }
 
-// open runs the backend's open on a goroutine of its own: a file on a network
+// open runs f, one of the backend's, on a goroutine of its own: a file on a network
 // that hangs must not hang the program.
-func open(ctx context.Context, b *backend, rest string) (*Store, error) {
+func open(ctx context.Context, b *backend, rest string, f func(context.Context, string, *Store) error) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	type result struct {
@@ -224,9 +203,9 @@ func open(ctx context.Context, b *backend, rest string) (*Store, error) {
 	done := make(chan result, 1)
 	go func() {
 		store := &Store{url: b.url(rest)}
-		err := b.open(ctx, rest, store)
+		err := f(ctx, rest, store)
 		if err == nil {
-			if err = store.probe(ctx); err != nil {
+			if err = store.Probe(ctx); err != nil {
 				_ = store.close()
 			}
 		}
@@ -255,8 +234,8 @@ func open(ctx context.Context, b *backend, rest string) (*Store, error) {
 	}
 }
 
-// probe asks the store something.
-func (s *Store) probe(ctx context.Context) error {
+// Probe asks the store something, and changes nothing.
+func (s *Store) Probe(ctx context.Context) error {
 	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: dibs.Look, Permits: 1}}
 	answers := make([]dibs.Answer, 1)
 	if err := s.Claim(ctx, claims, answers); err != nil {

@@ -1,0 +1,198 @@
+package stores
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/dibs-go/dibs/pgstore"
+)
+
+func postgresBackends() []backend {
+	b := postgresBackend("postgres")
+	b.form = "postgres://USER@HOST/DATABASE"
+	return []backend{b, postgresBackend("postgresql")}
+}
+
+func postgresBackend(scheme string) backend {
+	parse := func(rest string) (*postgres, error) {
+		config, o, err := pgstore.Parse(scheme+":"+rest, nil)
+		if err != nil {
+			return nil, err
+		}
+		u, err := url.Parse(scheme + ":" + rest)
+		if err != nil {
+			return nil, err
+		}
+		return &postgres{url: u.String(), config: config.ConnConfig, options: o, told: u.Query().Has("migrate")}, nil
+	}
+	return backend{
+		scheme: scheme, lasting: true,
+		check: func(rest string) error {
+			_, err := parse(rest)
+			if errors.Is(err, pgstore.ErrURL) {
+				return errors.New(strings.TrimPrefix(err.Error(), pgstore.ErrURL.Error()+": "))
+			}
+			return err
+		},
+		show: showPostgres,
+		tables: func(ctx context.Context, rest string, onlyNew bool) (string, error) {
+			p, err := parse(rest)
+			if err != nil {
+				return "", err
+			}
+			return p.migrate(ctx, onlyNew)
+		},
+		statements: func(rest string) (string, error) {
+			p, err := parse(rest)
+			if err != nil {
+				return "", err
+			}
+			return p.statements()
+		},
+		missing: func(err error) bool { return errors.Is(err, pgstore.ErrNotMigrated) },
+		open: func(ctx context.Context, rest string, s *Store) error {
+			p, err := parse(rest)
+			if err != nil {
+				return err
+			}
+			return p.open(ctx, s)
+		},
+	}
+}
+
+// showPostgres returns a URL without what is secret in it. What is left of one
+// names the user, without whom nobody would know the database again.
+func showPostgres(rest string) (string, bool) {
+	u, err := url.Parse("postgres:" + rest)
+	if err != nil {
+		return "", true // it was checked
+	}
+	_, secret := u.User.Password()
+	if secret {
+		u.User = url.User(u.User.Username())
+	}
+	query := u.Query()
+	for _, name := range []string{"password", "sslpassword"} {
+		if query.Has(name) {
+			secret = true
+			query.Del(name)
+			u.RawQuery = query.Encode()
+		}
+	}
+	return strings.TrimPrefix(u.String(), "postgres:"), secret
+}
+
+// postgres is a URL that was read.
+type postgres struct {
+	url     string
+	config  *pgx.ConnConfig
+	options *pgstore.Options
+	told    bool // it says whether to migrate
+}
+
+func (p *postgres) open(ctx context.Context, s *Store) error {
+	store, err := pgstore.Open(ctx, p.url, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s, err)
+	}
+	s.Store, s.close = store, store.Close
+	s.version = p.version
+	s.table = p.table
+	return nil
+}
+
+// migrate makes the tables or brings them up to date, and says what it did.
+func (p *postgres) migrate(ctx context.Context, onlyNew bool) (did string, err error) {
+	if !onlyNew {
+		// What is wrong with the server, the store says best, and soonest.
+		store, err := pgstore.Open(ctx, p.url, nil)
+		if err == nil {
+			err = store.Close()
+		}
+		if err != nil && !errors.Is(err, pgstore.ErrNotMigrated) {
+			return "", err
+		}
+	}
+	conn, err := pgx.ConnectConfig(ctx, p.config)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	before, want, err := pgstore.Version(ctx, conn, p.options)
+	switch {
+	case err != nil || !onlyNew:
+	case p.told:
+		err = errors.New("the URL says migrate=false")
+	case before > 0 && before < want:
+		err = fmt.Errorf("they have version %d, this program wants %d, and others may be using them", before, want)
+	}
+	if err == nil {
+		err = pgstore.Migrate(ctx, conn, p.options)
+	}
+	switch {
+	case err != nil:
+		return "", err
+	case before == 0:
+		return fmt.Sprintf("has its tables now, version %d", want), nil
+	case before < want:
+		return fmt.Sprintf("was brought from version %d to %d", before, want), nil
+	}
+	return fmt.Sprintf("is up to date, version %d", want), nil
+}
+
+// statements returns the migrations, each a transaction.
+func (p *postgres) statements() (string, error) {
+	all, err := pgstore.Migrations(p.options)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	if p.options.Schema != "" {
+		fmt.Fprintf(&b, "CREATE SCHEMA IF NOT EXISTS \"%s\";\n\n", p.options.Schema)
+	}
+	for _, m := range all {
+		fmt.Fprintf(&b, "-- Version %d: not to be run where the tables have it.\nBEGIN;\n\n%s\nCOMMIT;\n", m.Version, m.SQL)
+	}
+	return b.String(), nil
+}
+
+func (p *postgres) version(ctx context.Context) (string, error) {
+	conn, err := pgx.ConnectConfig(ctx, p.config)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	return "PostgreSQL " + conn.PgConn().ParameterStatus("server_version"), nil
+}
+
+// table returns a table beside the store's.
+func (p *postgres) table(name string) (*Table, error) {
+	config := p.config.Copy()
+	// Nothing is prepared, so that it works through a pooler.
+	config.DefaultQueryExecMode = pgx.QueryExecModeExec
+	db := stdlib.OpenDB(*config)
+	db.SetMaxOpenConns(8)
+	db.SetConnMaxIdleTime(time.Second)
+	schema := p.options.Schema
+	if schema == "" {
+		schema = "public"
+	}
+	quoted := fmt.Sprintf(`"%s"."dibs_race_%s"`, schema, name)
+	return &Table{DB: db, Dialect: Postgres, Name: quoted, drop: drop(db, quoted)}, nil
+}
+
+// drop returns how a table in a database is removed.
+func drop(db *sql.DB, quoted string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+quoted)
+		return err
+	}
+}
