@@ -16,16 +16,23 @@ func (p *program) race() *cobra.Command {
 		Use:   "race",
 		Short: "Watch updates get lost, and a lock prevent it",
 		Long: `Five workers each read a number, think for a moment, add one and write it back:
-first as they please, so that some overwrite what others wrote, and then one at
-a time, while holding a key of the store.
+first as they please, so that some overwrite what others wrote, and then in the
+ways that prevent it, each with the time that it took:
 
-The workers are goroutines, or with --processes five processes. The number is in
-the store's database if that is a server, else in a file of its own, beside the
-store's file where it has one. Number and key are removed at the end. Ends with
-1 unless updates were lost without the key and none with it.`,
+  row lock        SELECT … FOR UPDATE; with SQLite, BEGIN IMMEDIATE
+  version column  written only if nobody else has, or else begun again
+  advisory lock   pg_advisory_xact_lock; with MySQL, GET_LOCK
+  with dibs       while holding a key of the store, whatever the number is in
+
+The workers are goroutines, or with --processes five processes. The number is a
+row of a table in the store's database: in its schema, or for a SQLite store in
+a file beside its own. With Redis it is a key, and in memory a file, and dibs is
+all there is. Table, number and key are removed at the end. Ends with 1 unless
+updates were lost without a lock and none with one.`,
 		Example: `  dibs race
   dibs race --processes --store sqlite:/var/lib/dibs/dibs.db
-  dibs race --processes --store redis://cache.internal`,
+  dibs race --processes --store redis://cache.internal
+  dibs race --store postgres://app@db.internal/app`,
 		Args: cobra.NoArgs,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			url := p.storeOf()

@@ -4,29 +4,90 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/pgstore"
 	"github.com/dibs-go/dibs/redisstore"
 )
 
-// TestRace: updates are lost without the key and none with it, on every store,
-// and nothing is left behind.
-func TestRace(t *testing.T) {
-	lost := regexp.MustCompile(`(?m)^without a lock  read ( +\d+){5}\n +wrote( +\d+){5}\n +10[1-4]: (1 update is|[2-4] updates are) lost$`)
-	const kept = `
-with dibs       read   100  101  102  103  104
-                wrote  101  102  103  104  105
-                105: every update counts
-`
-	b := newBench(t)
-	for _, args := range []string{"race", "race --store memory:", "race --processes", "race --processes --namespace n"} {
-		code, stdout, stderr := b.run(t, strings.Fields(args)...)
-		if code != 0 || stderr != "" || !lost.MatchString(stdout) || !strings.HasSuffix(stdout, kept) {
-			t.Errorf("%s: %d, %q\n%s", args, code, stderr, stdout)
+// ways are how each kind of store's race goes on after the one without a lock.
+var ways = map[string][]string{
+	"memory":   {"with dibs"},
+	"redis":    {"with dibs"},
+	"sqlite":   {"row lock", "version column", "with dibs"},
+	"postgres": {"row lock", "version column", "advisory lock", "with dibs"},
+}
+
+var (
+	diseased = regexp.MustCompile(`^without a lock  read ( +\d+){5}\n +wrote( +\d+){5}\n +10[1-4]: (1 update is|[2-4] updates are) lost, in [\d.]+m?s\n$`)
+	cured    = regexp.MustCompile(`^(.{16})read   100  101  102  103  104
+ +wrote  101  102  103  104  105
+ +105: every update counts, in [\d.]+m?s(, \d+ attempts in vain)?\n$`)
+)
+
+// race runs a race and checks what it says.
+func (b *bench) race(t *testing.T, args ...string) {
+	t.Helper()
+	code, stdout, stderr := b.run(t, append([]string{"race"}, args...)...)
+	scheme, _, _ := strings.Cut(b.store, ":")
+	races := strings.SplitAfter(stdout, "\n\n")
+	for i, text := range races {
+		races[i] = strings.TrimRight(text, "\n") + "\n"
+	}
+	if code != 0 || stderr != "" || len(races) != len(ways[scheme])+2 || !diseased.MatchString(races[1]) {
+		t.Errorf("%s %v: %d, %q\n%s", scheme, args, code, stderr, stdout)
+		return
+	}
+	for i, way := range ways[scheme] {
+		m := cured.FindStringSubmatch(races[i+2])
+		if m == nil || strings.TrimSpace(m[1]) != way || (m[2] != "") != (way == "version column") {
+			t.Errorf("%s %v: %s\n%s", scheme, args, way, races[i+2])
 		}
 	}
-	for e, err := range b.inspector(t).List(t.Context(), dibs.Query{}) {
+}
+
+// TestRace: updates are lost without a lock and none with one, on every store, and
+// nothing is left behind.
+func TestRace(t *testing.T) {
+	everyStore(t, func(t *testing.T, b *bench) {
+		for _, args := range [][]string{nil, {"--processes"}, {"--processes", "--namespace=n"}} {
+			b.race(t, args...)
+		}
+		b.nothingOfARace(t)
+	})
+	t.Run("memory", func(t *testing.T) {
+		b := newBench(t)
+		b.store = "memory:"
+		b.race(t)
+		if code, _, stderr := b.run(t, "race", "--processes"); code != 64 || !strings.Contains(stderr, "share no store in memory") {
+			t.Errorf("processes in memory: %d, %q", code, stderr)
+		}
+		if code, _, _ := b.run(t, "race", "--store=sqlite:"+b.path("missing/dibs.db")); code != 69 {
+			t.Errorf("without a folder: %d", code)
+		}
+	})
+}
+
+// TestRaceInterrupted: a race that is interrupted leaves nothing behind either.
+func TestRaceInterrupted(t *testing.T) {
+	everyStore(t, func(t *testing.T, b *bench) {
+		p := b.start(t, "race", "--processes")
+		eventually(t, "the race", func() bool { return strings.Contains(p.stdout.String(), "lost") })
+		p.signal(t, syscall.SIGTERM)
+		if code := p.code(t); code != 128+int(syscall.SIGTERM) {
+			t.Errorf("it ended with %d", code)
+		}
+		b.nothingOfARace(t)
+	})
+}
+
+// nothingOfARace: neither keys nor files, tables nor other things are left.
+func (b *bench) nothingOfARace(t *testing.T) {
+	t.Helper()
+	s := b.inspector(t)
+	for e, err := range s.List(t.Context(), dibs.Query{}) {
 		t.Errorf("left behind: %+v, %v", e, err)
 	}
 	for _, dir := range []string{b.dir, os.TempDir()} {
@@ -38,21 +99,28 @@ with dibs       read   100  101  102  103  104
 			}
 		}
 	}
-	r := newRedisBench(t)
-	for _, args := range [][]string{{"race"}, {"race", "--processes"}} {
-		code, stdout, stderr := r.run(t, args...)
-		if code != 0 || stderr != "" || !lost.MatchString(stdout) || !strings.HasSuffix(stdout, kept) {
-			t.Errorf("%s: %d, %q\n%s", args, code, stderr, stdout)
+	switch s := s.(type) {
+	case *redisstore.Store:
+		left, err := s.Client().Do(t.Context(), s.Client().B().Keys().Pattern("*").Build()).AsStrSlice()
+		if err != nil || len(left) > 1 {
+			t.Errorf("left behind, beside the fence: %q, %v", left, err)
+		}
+	case *pgstore.Store:
+		if left := sharedPostgres().Query("SELECT relname FROM pg_class WHERE relname LIKE 'dibs_race%'"); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
 		}
 	}
-	cells := r.inspector(t).(*redisstore.Store).Client()
-	if left, err := cells.Do(t.Context(), cells.B().Keys().Pattern("*").Build()).AsStrSlice(); err != nil || len(left) != 1 {
-		t.Errorf("left behind, beside the fence: %q, %v", left, err)
+}
+
+// TestRaceWithoutATable: a user who may not make a table races for a file.
+func TestRaceWithoutATable(t *testing.T) {
+	b := newPostgresBench(t)
+	b.inspector(t)
+	b.store = asStranger(t, b.store)
+	code, stdout, stderr := b.run(t, "race")
+	if code != 0 || stderr != "" || !strings.Contains(stdout, "The number is in a file, because the table for it could not be made: ") ||
+		strings.Contains(stdout, "row lock") || !strings.Contains(stdout, "105: every update counts") {
+		t.Errorf("%d, %q\n%s", code, stderr, stdout)
 	}
-	if code, _, stderr := b.run(t, "race", "--processes", "--store=memory:"); code != 64 || !strings.Contains(stderr, "share no store in memory") {
-		t.Errorf("processes in memory: %d, %q", code, stderr)
-	}
-	if code, _, _ := b.run(t, "race", "--store=sqlite:"+b.path("missing/dibs.db")); code != 69 {
-		t.Errorf("without a folder: %d", code)
-	}
+	b.nothingOfARace(t)
 }

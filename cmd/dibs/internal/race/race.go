@@ -40,10 +40,22 @@ const (
 // ErrNotShown says that nothing was lost without the key, or something with it.
 var ErrNotShown = errors.New("the race did not end as it should")
 
+// way is how the workers add one.
+type way string
+
+const (
+	bare     way = "without a lock"
+	rowLock  way = "row lock"
+	version  way = "version column"
+	advisory way = "advisory lock"
+	lease    way = "with dibs"
+)
+
 // step is what one worker did.
 type step struct {
 	Read  int `json:"read"`
 	Wrote int `json:"wrote"`
+	Again int `json:"again,omitempty"` // how often it had to begin again
 }
 
 // race is one run of Run.
@@ -53,85 +65,116 @@ type race struct {
 	number number
 }
 
-// Run races twice, and writes down what happened. It returns an ErrNotShown
-// unless updates were lost without the key and none with it.
-func Run(ctx context.Context, o Options, w io.Writer) error {
+// Run races as often as there are ways, and writes down what happened. It returns
+// an ErrNotShown unless updates were lost without a lock and none with one.
+func Run(ctx context.Context, o Options, w io.Writer) (err error) {
 	// Neither number nor key is anybody else's, and neither is left behind.
 	r := &race{o: o, key: "dibs race " + dibs.NewToken().ID()}
-	var err error
-	if r.number, err = newNumber(o.Store); err != nil {
+	var why string
+	if r.number, why, err = newNumber(ctx, o.Store); err != nil {
 		return err
 	}
-	defer r.number.remove(ctx)
+	defer func() {
+		err = errors.Join(err, r.number.remove(ctx))
+		r.number.close()
+	}()
 	kind := "goroutines"
 	if o.Processes {
 		kind = "processes"
 	}
-	fmt.Fprintf(w, "%d %s each read a number, think, add one and write it back.\nIt is %d, and should become %d.\n\n",
+	fmt.Fprintf(w, "%d %s each read a number, think, add one and write it back.\nIt is %d, and should become %d.\n",
 		workers, kind, begin, begin+workers)
-
-	bare, think := begin+workers, thought
-	var steps []step
-	for try := 0; try < tries && bare == begin+workers; try++ {
-		if steps, bare, err = r.run(ctx, false, think); err != nil {
-			return err
-		}
-		think *= 2
+	if why != "" {
+		fmt.Fprintln(w, why)
 	}
-	tell(w, "without a lock", steps, bare)
 	fmt.Fprintln(w)
-	steps, guarded, err := r.run(ctx, true, thought)
+
+	lost, err := r.showDisease(ctx, w)
 	if err != nil {
 		return err
 	}
-	tell(w, "with dibs", steps, guarded)
-
-	switch {
-	case guarded != begin+workers:
-		return fmt.Errorf("%w: with the key held the number became %d, not %d", ErrNotShown, guarded, begin+workers)
-	case bare >= begin+workers:
+	var cures []way
+	if row, ok := r.number.(*row); ok {
+		cures = row.cures()
+	}
+	for _, way := range append(cures, lease) {
+		result, err := r.run(ctx, way, thought)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+		tell(w, way, result)
+		if result.n != begin+workers {
+			return fmt.Errorf("%w: %s the number became %d, not %d", ErrNotShown, way, result.n, begin+workers)
+		}
+	}
+	if !lost {
 		return fmt.Errorf("%w: nothing was lost without the key either; this machine is too slow or too busy to show it", ErrNotShown)
 	}
 	return nil
 }
 
-// run lets the workers loose and returns what they did, in the order in which
-// they read, and what became of the number.
-func (r *race) run(ctx context.Context, guarded bool, think time.Duration) ([]step, int, error) {
+// showDisease races without a lock, until something is lost, and reports whether
+// it was.
+func (r *race) showDisease(ctx context.Context, w io.Writer) (lost bool, err error) {
+	think := thought
+	var last result
+	for try := 0; try < tries && !lost; try++ {
+		if last, err = r.run(ctx, bare, think); err != nil {
+			return false, err
+		}
+		lost = last.n < begin+workers
+		think *= 2
+	}
+	tell(w, bare, last)
+	return lost, nil
+}
+
+// result is what became of one race.
+type result struct {
+	steps []step // in the order in which the workers read
+	n     int    // the number
+	took  time.Duration
+}
+
+// run lets the workers loose.
+func (r *race) run(ctx context.Context, w way, think time.Duration) (got result, err error) {
 	if err := r.number.write(ctx, begin); err != nil {
-		return nil, 0, err
+		return got, err
 	}
-	task := task{Think: think, Namespace: r.o.Namespace}
+	task := task{Way: w, Think: think, Key: r.key, Namespace: r.o.Namespace}
 	r.number.tell(&task)
-	if guarded {
-		task.Key = r.key
-	}
 	crew := r.goroutines
 	if r.o.Processes {
 		crew = r.processes
 	}
-	steps, err := crew(ctx, task)
-	if err != nil {
-		return nil, 0, err
+	if got.steps, got.took, err = crew(ctx, task); err != nil {
+		return got, err
 	}
-	slices.SortStableFunc(steps, func(a, b step) int { return a.Read - b.Read })
-	n, err := r.number.read(ctx)
-	return steps, n, err
+	slices.SortStableFunc(got.steps, func(a, b step) int { return a.Read - b.Read })
+	got.n, err = r.number.read(ctx)
+	return got, err
 }
 
 // tell writes down one race.
-func tell(w io.Writer, name string, steps []step, n int) {
+func tell(w io.Writer, name way, r result) {
 	var reads, writes strings.Builder
-	for _, s := range steps {
+	again := 0
+	for _, s := range r.steps {
 		fmt.Fprintf(&reads, " %4d", s.Read)
 		fmt.Fprintf(&writes, " %4d", s.Wrote)
+		again += s.Again
 	}
 	verdict := "every update counts"
-	switch lost := begin + workers - n; {
+	switch lost := begin + workers - r.n; {
 	case lost == 1:
 		verdict = "1 update is lost"
 	case lost > 1:
 		verdict = fmt.Sprintf("%d updates are lost", lost)
 	}
-	fmt.Fprintf(w, "%-16sread %s\n%-16swrote%s\n%-16s%d: %s\n", name, &reads, "", &writes, "", n, verdict)
+	verdict += ", in " + r.took.Round(time.Millisecond).String()
+	if again > 0 {
+		verdict += fmt.Sprintf(", %d attempts in vain", again)
+	}
+	fmt.Fprintf(w, "%-16sread %s\n%-16swrote%s\n%-16s%d: %s\n", name, &reads, "", &writes, "", r.n, verdict)
 }

@@ -20,76 +20,89 @@ import (
 
 // task is what a worker is told.
 type task struct {
+	Way   way           `json:"way"`
 	File  string        `json:"file,omitempty"`
 	Cell  string        `json:"cell,omitempty"`
+	Row   string        `json:"row,omitempty"`
 	Think time.Duration `json:"think"`
 
-	// Key is held meanwhile, unless it is "".
-	Key       string `json:"key,omitempty"`
+	Key       string `json:"key"` // that is held with a lease
 	Store     string `json:"store"`
 	Namespace string `json:"namespace,omitempty"`
+}
+
+// perform adds one in the task's way.
+func (t *task) perform(ctx context.Context, client *dibs.Client, v number) (s step, err error) {
+	switch t.Way {
+	case bare:
+		return t.do(ctx, v)
+	case lease:
+		err = client.Do(ctx, t.Key, func(ctx context.Context) error {
+			s, err = t.do(ctx, v)
+			return err
+		})
+		return s, err
+	}
+	r, ok := v.(*row)
+	if !ok {
+		return s, fmt.Errorf("%s: the number is in no database", t.Way)
+	}
+	return r.under(ctx, t.Way, t.think)
 }
 
 // do reads, thinks, adds one and writes.
 func (t *task) do(ctx context.Context, v number) (step, error) {
 	n, err := v.read(ctx)
+	if err == nil {
+		err = t.think(ctx)
+	}
 	if err != nil {
 		return step{}, err
-	}
-	select {
-	case <-time.After(t.Think):
-	case <-ctx.Done():
-		return step{}, context.Cause(ctx)
 	}
 	return step{Read: n, Wrote: n + 1}, v.write(ctx, n+1)
 }
 
-// perform is do while holding the key, if there is one.
-func (t *task) perform(ctx context.Context, client *dibs.Client, v number) (s step, err error) {
-	if t.Key == "" {
-		return t.do(ctx, v)
-	}
-	err = client.Do(ctx, t.Key, func(ctx context.Context) error {
-		s, err = t.do(ctx, v)
-		return err
-	})
-	return s, err
-}
+func (t *task) think(ctx context.Context) error { return pause(ctx, t.Think) }
 
 // label is what operators see.
 const label = "dibs race"
 
 // goroutines lets workers of this process loose, a moment apart.
-func (r *race) goroutines(ctx context.Context, t task) ([]step, error) {
+func (r *race) goroutines(ctx context.Context, t task) ([]step, time.Duration, error) {
 	client, err := dibs.New(r.o.Store, &dibs.Options{Namespace: t.Namespace, Label: label})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
+	began := time.Now()
 	steps, err := together(func(i int) (step, error) {
 		if err := pause(ctx, time.Duration(i)*apart); err != nil {
 			return step{}, err
 		}
 		return t.perform(ctx, client, r.number)
 	})
-	return steps, errors.Join(err, client.Close())
+	took := time.Since(began)
+	return steps, took, errors.Join(err, client.Close())
 }
 
 // processes is goroutines with a process for each worker. They start when all
 // are ready, so that how long a process takes to start does not count.
-func (r *race) processes(ctx context.Context, t task) ([]step, error) {
+func (r *race) processes(ctx context.Context, t task) ([]step, time.Duration, error) {
 	t.Store = r.o.URL
 	var ready sync.WaitGroup
 	ready.Add(workers)
-	return together(func(i int) (step, error) {
+	began := sync.OnceValue(time.Now)
+	steps, err := together(func(i int) (step, error) {
 		var once sync.Once
 		isReady := func() { once.Do(ready.Done) }
 		defer isReady()
 		return t.elsewhere(ctx, func() error {
 			isReady()
 			ready.Wait()
+			began()
 			return pause(ctx, time.Duration(i)*apart)
 		})
 	})
+	return steps, time.Since(began()), err
 }
 
 // together runs all workers and waits for them.
@@ -185,10 +198,11 @@ func work(in io.Reader, out io.Writer) (err error) {
 		return err
 	}
 	defer client.Close()
-	var v number = &file{t.File}
-	if t.Cell != "" {
-		v = &cell{t.Cell, store.Cell(t.Cell)}
+	v, err := t.at(store)
+	if err != nil {
+		return err
 	}
+	defer v.close()
 	var start bool
 	if err := errors.Join(answers.Encode(true), words.Decode(&start)); err != nil {
 		return err
