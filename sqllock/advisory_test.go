@@ -1,0 +1,360 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// newAdvisory returns an Advisory on a pool of its own.
+func newAdvisory(t testing.TB, o *AdvisoryOptions) *Advisory {
+	t.Helper()
+	a, err := NewAdvisory(t.Context(), postgresDB(t), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// advisoryLocks counts the sessions that have the lock, or wait for it.
+func advisoryLocks(t testing.TB, key AdvisoryKey) int {
+	t.Helper()
+	class, object, sub := key.inLocks()
+	rows := postgres().Query(fmt.Sprintf(
+		"SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = %d AND objid = %d AND objsubid = %d", class, object, sub))
+	return len(rows)
+}
+
+// ownKey returns a key that nobody else in this run has.
+func ownKey() AdvisoryKey { return NameKey("test", own()) }
+
+func TestAdvisoryExcludes(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]AdvisoryKey{
+		"a number": IntKey(-7), "a pair": PairKey(-7, 1<<31-1), "a name": NameKey("", "x"), "as Ruby": RubyKey("", "x"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			one, two := newAdvisory(t, nil), newAdvisory(t, nil)
+			first, err := one.Lock(t.Context(), key, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, a := range []*Advisory{one, two} {
+				for _, o := range []*LockOptions{nil, {Shared: true}} {
+					_, err := a.TryLock(t.Context(), key, o)
+					if held, ok := errors.AsType[*HeldError](err); !ok || held.Waited != 0 || !errors.Is(err, dibs.ErrHeld) {
+						t.Errorf("TryLock: %v", err)
+					}
+				}
+			}
+			if held, err := two.Held(t.Context(), key); !held || err != nil {
+				t.Errorf("Held: %v, %v", held, err)
+			}
+			got := make(chan error, 1)
+			go func() {
+				got <- two.Do(t.Context(), key, nil, func(context.Context) error { return first.Context().Err() })
+			}()
+			eventually(t, 10*time.Second, "the other waits", func() bool { return advisoryLocks(t, key) == 2 })
+			if err := first.Context().Err(); err != nil {
+				t.Error(err)
+			}
+			for range 2 {
+				if err := first.Unlock(); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := <-got; !errors.Is(err, context.Canceled) {
+				t.Errorf("the other came while the first one held: %v", err)
+			}
+			if held, err := one.Held(t.Context(), key); held || err != nil {
+				t.Errorf("Held: %v, %v", held, err)
+			}
+		})
+	}
+}
+
+func TestAdvisoryShared(t *testing.T) {
+	t.Parallel()
+	a, key := newAdvisory(t, nil), ownKey()
+	shared := &LockOptions{Shared: true}
+	err := a.Do(t.Context(), key, shared, func(context.Context) error {
+		return a.TryDo(t.Context(), key, shared, func(context.Context) error {
+			_, err := a.TryLock(t.Context(), key, nil)
+			return err
+		})
+	})
+	if !errors.Is(err, dibs.ErrHeld) {
+		t.Errorf("beside two who share: %v", err)
+	}
+	if err := a.TryDo(t.Context(), key, nil, func(context.Context) error { return nil }); err != nil {
+		t.Errorf("after those who shared: %v", err)
+	}
+}
+
+// A wait ends when it is to, and leaves nothing behind.
+func TestAdvisoryWait(t *testing.T) {
+	t.Parallel()
+	a, b, key := newAdvisory(t, nil), newAdvisory(t, nil), ownKey()
+	l, err := a.Lock(t.Context(), key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []*Advisory{a, b} { // waits in this process, and in the server
+		for _, wait := range []time.Duration{time.Microsecond, 150 * time.Millisecond} {
+			start := time.Now()
+			_, err := other.Lock(t.Context(), key, &LockOptions{Wait: wait})
+			held, ok := errors.AsType[*HeldError](err)
+			if !ok || held.Waited < wait || time.Since(start) > wait+2*time.Second {
+				t.Errorf("after %v: %v", time.Since(start), err)
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("enough"))
+	defer cancel()
+	if _, err := b.Lock(ctx, key, nil); err == nil || errors.Is(err, dibs.ErrHeld) {
+		t.Errorf("a context that ends: %v", err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, 10*time.Second, "nothing is left", func() bool { return advisoryLocks(t, key) == 0 })
+	if _, err := b.Lock(t.Context(), key, &LockOptions{Wait: -1}); err == nil {
+		t.Error("a negative wait was accepted")
+	}
+}
+
+// A thousand waits that are given up, some of them in the moment of the grant.
+func TestAdvisoryCancelledWaits(t *testing.T) {
+	t.Parallel()
+	key := ownKey()
+	var all sync.WaitGroup
+	var waits, got atomic.Int64
+	for range 8 { // as many processes
+		a := newAdvisory(t, nil)
+		all.Go(func() {
+			for i := 0; i < 125; i++ {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%10)*time.Millisecond)
+				o := &LockOptions{Wait: time.Duration(1+i%2*1000) * time.Millisecond}
+				err := a.Do(ctx, key, o, func(context.Context) error {
+					got.Add(1)
+					return nil
+				})
+				cancel()
+				if err != nil {
+					waits.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d got it, %d gave up", got.Load(), waits.Load())
+	eventually(t, 10*time.Second, "nothing is left", func() bool { return advisoryLocks(t, key) == 0 })
+}
+
+// The lock is given up on every way out.
+func TestAdvisoryWaysOut(t *testing.T) {
+	t.Parallel()
+	boom := errors.New("boom")
+	tests := map[string]func(ctx context.Context, db *sql.DB) error{
+		"return": func(context.Context, *sql.DB) error { return nil },
+		"error":  func(context.Context, *sql.DB) error { return boom },
+		"panic":  func(context.Context, *sql.DB) error { panic("boom") },
+		"Goexit": func(context.Context, *sql.DB) error { runtime.Goexit(); return nil },
+		"an aborted transaction": func(ctx context.Context, db *sql.DB) error {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			_, err = tx.ExecContext(ctx, "SELECT 1/0")
+			return err
+		},
+		"a transaction left open": func(ctx context.Context, db *sql.DB) error {
+			_, err := db.BeginTx(ctx, nil)
+			return err
+		},
+	}
+	for name, way := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, key := newAdvisory(t, nil), ownKey()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }()
+				_ = a.Do(t.Context(), key, nil, func(ctx context.Context) error {
+					if n := advisoryLocks(t, key); n != 1 {
+						t.Errorf("%d have it", n)
+					}
+					return way(ctx, a.db)
+				})
+			}()
+			<-done
+			if n := advisoryLocks(t, key); n != 0 {
+				t.Errorf("%d have it still", n)
+			}
+		})
+	}
+}
+
+// A session that ends, ends its lock, and no other one.
+func TestAdvisorySessionEnds(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(t *testing.T) *sql.DB{
+		"pgx": func(t *testing.T) *sql.DB { return postgresDB(t) }, "another driver": opaqueDB,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, err := NewAdvisory(t.Context(), open(t), &AdvisoryOptions{Heartbeat: 50 * time.Millisecond})
+			if err != nil {
+				t.Fatal(err)
+			}
+			key, other := ownKey(), ownKey()
+			l, err := a.Lock(t.Context(), key, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stays, err := a.Lock(t.Context(), other, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			endSession(t, key)
+			select {
+			case <-l.Context().Done():
+			case <-time.After(10 * time.Second):
+				t.Fatal("the context of the lock did not end")
+			}
+			if cause := context.Cause(l.Context()); !errors.Is(cause, dibs.ErrLost) {
+				t.Errorf("cause: %v", cause)
+			}
+			if err := l.Unlock(); !errors.Is(err, dibs.ErrLost) {
+				t.Errorf("Unlock: %v", err)
+			}
+			if err := stays.Unlock(); err != nil {
+				t.Error(err)
+			}
+			// Found out only by Unlock or Do.
+			err = a.Do(t.Context(), key, nil, func(context.Context) error {
+				endSession(t, key)
+				return nil
+			})
+			if !errors.Is(err, dibs.ErrLost) {
+				t.Errorf("Do: %v", err)
+			}
+			if err := a.TryDo(t.Context(), key, nil, func(context.Context) error { return nil }); err != nil {
+				t.Errorf("afterwards: %v", err)
+			}
+		})
+	}
+}
+
+// endSession ends the session that has the lock.
+func endSession(t testing.TB, key AdvisoryKey) {
+	t.Helper()
+	class, object, sub := key.inLocks()
+	rows := postgres().Query(fmt.Sprintf(
+		"SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = %d AND objid = %d AND objsubid = %d", class, object, sub))
+	if len(rows) != 1 {
+		t.Fatalf("%d sessions have it", len(rows))
+	}
+}
+
+// Several on one session, whatever the order in which they are given.
+func TestAdvisoryLockAll(t *testing.T) {
+	t.Parallel()
+	keys := []AdvisoryKey{ownKey(), PairKey(1, 2), ownKey(), ownKey()}
+	backwards := []AdvisoryKey{keys[3], keys[2], keys[1], keys[0], keys[0]}
+	var inside, most atomic.Int64
+	var all sync.WaitGroup
+	for i := range 8 {
+		a := newAdvisory(t, nil)
+		all.Go(func() {
+			for range 10 {
+				l, err := a.LockAll(t.Context(), [][]AdvisoryKey{keys, backwards}[i%2], nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				most.Store(max(most.Load(), inside.Add(1)))
+				inside.Add(-1)
+				if err := l.Unlock(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d were inside at once", most.Load())
+	}
+	a := newAdvisory(t, nil)
+	if _, err := a.LockAll(t.Context(), nil, nil); err == nil {
+		t.Error("no keys were accepted")
+	}
+	err := a.Do(t.Context(), keys[3], nil, func(context.Context) error {
+		_, err := a.LockAll(t.Context(), keys, &LockOptions{Wait: 20 * time.Millisecond})
+		return err
+	})
+	if !errors.Is(err, dibs.ErrHeld) {
+		t.Errorf("one of them is held: %v", err)
+	}
+	for _, key := range keys {
+		if n := advisoryLocks(t, key); n != 0 {
+			t.Errorf("%v: %d have it still", key, n)
+		}
+	}
+}
+
+// A circle with somebody who takes the locks in another order.
+func TestAdvisoryDeadlock(t *testing.T) {
+	t.Parallel()
+	a := newAdvisory(t, nil)
+	low, high := IntKey(owned.Add(1)), IntKey(1<<40+owned.Add(1))
+	foreign, err := a.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer foreign.Close()
+	mustExec(t, foreign, "SET deadlock_timeout = '1h'") // the other one is to be the victim
+	mustExec(t, foreign, "SELECT pg_advisory_lock("+high.String()+")")
+	got := make(chan error, 1)
+	go func() {
+		_, err := a.LockAll(t.Context(), []AdvisoryKey{low, high}, nil)
+		got <- err
+	}()
+	eventually(t, 10*time.Second, "it waits", func() bool { return advisoryLocks(t, high) == 2 })
+	mustExec(t, foreign, "SELECT pg_advisory_lock("+low.String()+")")
+	if err := <-got; !errors.Is(err, ErrDeadlock) {
+		t.Error(err)
+	}
+	mustExec(t, foreign, "SELECT pg_advisory_unlock_all()")
+	eventually(t, 10*time.Second, "nothing is left", func() bool { return advisoryLocks(t, low)+advisoryLocks(t, high) == 0 })
+}
+
+func mustExec(t testing.TB, c *sql.Conn, query string) {
+	t.Helper()
+	if _, err := c.ExecContext(t.Context(), query); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAdvisoryOptions(t *testing.T) {
+	t.Parallel()
+	_, err := NewAdvisory(t.Context(), postgresDB(t), &AdvisoryOptions{Heartbeat: -1})
+	if err == nil {
+		t.Error("a negative heartbeat was accepted")
+	}
+	db := openDB(t, "pgx", "postgres://nobody@127.0.0.1:1/none?connect_timeout=2")
+	if _, err := NewAdvisory(t.Context(), db, nil); !errors.Is(err, ErrServer) {
+		t.Errorf("nobody there: %v", err)
+	}
+}

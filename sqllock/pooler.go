@@ -1,0 +1,76 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// refusePooler returns ErrPooler when sessions are not those of the pool's connections.
+func refusePooler(ctx context.Context, db *sql.DB) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*answerLimit)
+	defer cancel()
+	pooled, err := behindPooler(ctx, db)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrServer, err)
+	}
+	if pooled {
+		return poolerError()
+	}
+	return nil
+}
+
+func poolerError() error {
+	return fmt.Errorf("%w; connect to the server itself, use LockTx, or set SessionPooler if the pooler has pool_mode=session", ErrPooler)
+}
+
+// behindPooler reports whether a pooler is in between.
+func behindPooler(ctx context.Context, db *sql.DB) (bool, error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	var pid int64
+	if err := conn.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
+		return false, err
+	}
+	// A pooler invents the number by which a connection can be cancelled.
+	if known := sessionOf(conn); known != 0 {
+		return int64(known) != pid, nil
+	}
+	// The driver does not tell it. But a session ends with its connection, unless that
+	// is a pooler's.
+	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	soon := time.Now().Add(time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var lives bool
+		err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1::int)", pid).Scan(&lives)
+		if err != nil || !lives || time.Now().After(soon) {
+			return lives, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// sessionOf returns the number of the connection's session, or 0 if the driver does
+// not tell it.
+func sessionOf(conn *sql.Conn) (pid uint32) {
+	_ = conn.Raw(func(c any) error {
+		if c, ok := c.(*stdlib.Conn); ok {
+			pid = c.Conn().PgConn().PID()
+		}
+		return nil
+	})
+	return pid
+}
