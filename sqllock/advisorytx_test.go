@@ -1,0 +1,182 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dibs-go/dibs"
+)
+
+// transaction is what the tests need of one of any client.
+type transaction struct {
+	lock, try func(AdvisoryKey, *LockOptions) error
+	setting   func() (string, error) // asks for lock_timeout
+	end       func() error
+}
+
+// transactions begin one, directly and through a pooler in transaction mode.
+func transactions() map[string]func(t *testing.T) transaction {
+	ofSQL := func(url func() string) func(t *testing.T) transaction {
+		return func(t *testing.T) transaction {
+			tx, err := openDB(t, "pgx", withParameter(url(), "default_query_exec_mode", "exec")).BeginTx(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = tx.Rollback() })
+			return transaction{
+				lock: func(k AdvisoryKey, o *LockOptions) error { return LockTx(t.Context(), tx, k, o) },
+				try:  func(k AdvisoryKey, o *LockOptions) error { return TryLockTx(t.Context(), tx, k, o) },
+				setting: func() (s string, err error) {
+					err = tx.QueryRowContext(t.Context(), "SELECT current_setting('lock_timeout')").Scan(&s)
+					return s, err
+				},
+				end: tx.Commit,
+			}
+		}
+	}
+	return map[string]func(t *testing.T) transaction{
+		"database/sql":         ofSQL(func() string { return postgres().URL() }),
+		"database/sql, pooler": ofSQL(func() string { return pooler().URL() }),
+		"pgx": func(t *testing.T) transaction {
+			conn, err := pgx.Connect(t.Context(), postgres().URL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close(context.Background()) })
+			tx, err := conn.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return transaction{
+				lock: func(k AdvisoryKey, o *LockOptions) error { return LockTxPgx(t.Context(), tx, k, o) },
+				try:  func(k AdvisoryKey, o *LockOptions) error { return TryLockTxPgx(t.Context(), tx, k, o) },
+				setting: func() (s string, err error) {
+					err = tx.QueryRow(t.Context(), "SELECT current_setting('lock_timeout')").Scan(&s)
+					return s, err
+				},
+				end: func() error { return tx.Commit(t.Context()) },
+			}
+		},
+	}
+}
+
+func TestLockTx(t *testing.T) {
+	t.Parallel()
+	for name, begin := range transactions() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			one, two := begin(t), begin(t)
+			key, shared := ownKey(), &LockOptions{Shared: true}
+			if err := one.lock(key, nil); err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range []*LockOptions{nil, shared} {
+				if err := two.try(key, o); !errors.Is(err, dibs.ErrHeld) {
+					t.Errorf("TryLockTx: %v", err)
+				}
+			}
+			start := time.Now()
+			err := two.lock(key, &LockOptions{Wait: 100 * time.Millisecond})
+			if took := time.Since(start); !errors.Is(err, dibs.ErrHeld) || took < 100*time.Millisecond || took > 5*time.Second {
+				t.Errorf("after %v: %v", took, err)
+			}
+			// The transaction goes on, and nothing in it has changed.
+			if now, err := two.setting(); err != nil || now != "0" {
+				t.Errorf("lock_timeout is %q, %v", now, err)
+			}
+			got := make(chan error, 1)
+			go func() { got <- two.lock(key, &LockOptions{Wait: time.Minute}) }()
+			eventually(t, 10*time.Second, "it waits", func() bool { return advisoryLocks(t, key) == 2 })
+			if err := one.end(); err != nil {
+				t.Error(err)
+			}
+			if err := <-got; err != nil {
+				t.Error(err)
+			}
+			if now, err := two.setting(); err != nil || now != "0" {
+				t.Errorf("lock_timeout is %q, %v", now, err)
+			}
+			three := begin(t)
+			if err := three.try(key, nil); !errors.Is(err, dibs.ErrHeld) {
+				t.Errorf("what was waited for is not held: %v", err)
+			}
+			if err := two.end(); err != nil {
+				t.Error(err)
+			}
+			if err := three.lock(key, shared); err != nil {
+				t.Error(err)
+			}
+			if err := begin(t).try(key, shared); err != nil {
+				t.Errorf("beside one who shares: %v", err)
+			}
+		})
+	}
+}
+
+// A transaction that is aborted gives the lock up when it is over.
+func TestLockTxAborted(t *testing.T) {
+	t.Parallel()
+	db, key := postgresDB(t), ownKey()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := LockTx(t.Context(), tx, key, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), "SELECT 1/0"); err == nil {
+		t.Error("no error")
+	}
+	if err := LockTx(t.Context(), tx, ownKey(), nil); !errors.Is(err, ErrServer) {
+		t.Errorf("in an aborted transaction: %v", err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Error(err)
+	}
+	if n := advisoryLocks(t, key); n != 0 {
+		t.Errorf("%d have it still", n)
+	}
+}
+
+// A circle ends in an error, and with a Wait the transaction goes on.
+func TestLockTxDeadlock(t *testing.T) {
+	t.Parallel()
+	db, one, two := postgresDB(t), ownKey(), ownKey()
+	victim, other := beginTx(t, db), beginTx(t, db)
+	if _, err := other.ExecContext(t.Context(), "SET LOCAL deadlock_timeout = '1h'"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(LockTx(t.Context(), victim, one, nil), LockTx(t.Context(), other, two, nil)); err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() { got <- LockTx(t.Context(), other, one, nil) }()
+	eventually(t, 10*time.Second, "it waits", func() bool { return advisoryLocks(t, one) == 2 })
+	if err := LockTx(t.Context(), victim, two, &LockOptions{Wait: time.Minute}); !errors.Is(err, ErrDeadlock) {
+		t.Error(err)
+	}
+	if _, err := victim.ExecContext(t.Context(), "SELECT 1"); err != nil {
+		t.Errorf("the transaction does not go on: %v", err)
+	}
+	if err := victim.Rollback(); err != nil {
+		t.Error(err)
+	}
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+func beginTx(t *testing.T, db *sql.DB) *sql.Tx {
+	t.Helper()
+	tx, err := db.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback() })
+	return tx
+}
