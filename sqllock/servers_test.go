@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/go-sql-driver/mysql"
+	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
@@ -29,6 +29,10 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	// Tests that are parallel mostly wait, for servers and for time.
 	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
+	// Connections that end are what some tests are about.
+	if err := mysql.SetLogger(&mysql.NopLogger{}); err != nil {
 		panic(err)
 	}
 	code := m.Run()
@@ -50,6 +54,11 @@ var pooler = sync.OnceValue(func() *servertest.PgBouncerServer {
 // mariadb is a server of MariaDB; as with postgres, for all.
 var mariadb = sync.OnceValue(func() *servertest.MariaDBServer {
 	return servertest.MariaDB(scope, &servertest.MariaDBOptions{NoSync: true, MaxConnections: 500})
+})
+
+// mysql8 is a server of MySQL; as with postgres, for all.
+var mysql8 = sync.OnceValue(func() *servertest.MariaDBServer {
+	return servertest.MariaDB(scope, &servertest.MariaDBOptions{MySQL: true, NoSync: true, MaxConnections: 500})
 })
 
 var owned atomic.Int64

@@ -1,0 +1,345 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// onMySQL runs a test on MariaDB and on MySQL.
+func onMySQL(t *testing.T, test func(t *testing.T, s *servertest.MariaDBServer)) {
+	t.Parallel()
+	for name, server := range map[string]func() *servertest.MariaDBServer{"MariaDB": mariadb, "MySQL": mysql8} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, server())
+		})
+	}
+}
+
+// ownDSN makes a database of the test's own, and returns the way to it.
+func ownDSN(s *servertest.MariaDBServer) string {
+	database := own()
+	s.Query("CREATE DATABASE " + database)
+	return "root@tcp(" + s.Addr() + ")/" + database
+}
+
+func newNamed(t testing.TB, dsn string, o *NamedOptions) *Named {
+	t.Helper()
+	n, err := NewNamed(t.Context(), openDB(t, "mysql", dsn), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// waiters returns the sessions that wait for a named lock in the database of n.
+func waiters(s *servertest.MariaDBServer, n *Named) []string {
+	var ids []string
+	for _, row := range s.Query("SELECT id FROM information_schema.processlist WHERE state = 'User lock' AND db = '" + n.schema + "'") {
+		ids = append(ids, row[0])
+	}
+	return ids
+}
+
+// free fails the test unless nobody has the lock soon, nor waits for it.
+func free(t testing.TB, s *servertest.MariaDBServer, n *Named, name string) {
+	t.Helper()
+	eventually(t, 10*time.Second, "nothing is left of "+name, func() bool {
+		held, err := n.Held(t.Context(), name)
+		return err == nil && !held && len(waiters(s, n)) == 0
+	})
+}
+
+func TestNamedExcludes(t *testing.T) {
+	onMySQL(t, func(t *testing.T, s *servertest.MariaDBServer) {
+		dsn := ownDSN(s)
+		one, two := newNamed(t, dsn, nil), newNamed(t, dsn, nil)
+		first, err := one.Lock(t.Context(), "order 7", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []*Named{one, two} {
+			if _, err := n.TryLock(t.Context(), "order 7", nil); !errors.Is(err, dibs.ErrHeld) {
+				t.Errorf("TryLock: %v", err)
+			}
+			for _, wait := range []time.Duration{time.Microsecond, 300 * time.Millisecond, 1200 * time.Millisecond} {
+				start := time.Now()
+				_, err := n.Lock(t.Context(), "order 7", &LockOptions{Wait: wait})
+				if took := time.Since(start); !errors.Is(err, dibs.ErrHeld) || took < wait || took > wait+900*time.Millisecond {
+					t.Errorf("Wait %v: %v after %v", wait, err, took)
+				}
+			}
+		}
+		if held, err := two.Held(t.Context(), "order 7"); !held || err != nil {
+			t.Errorf("Held: %v, %v", held, err)
+		}
+		got := make(chan error, 1)
+		go func() {
+			got <- two.Do(t.Context(), "order 7", nil, func(context.Context) error { return first.Context().Err() })
+		}()
+		eventually(t, 10*time.Second, "the other waits", func() bool { return len(waiters(s, one)) == 1 })
+		for range 2 {
+			if err := first.Unlock(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := <-got; !errors.Is(err, context.Canceled) {
+			t.Errorf("the other came while the first one held: %v", err)
+		}
+		if _, err := one.TryLock(t.Context(), "order 7", &LockOptions{Shared: true}); err == nil {
+			t.Error("Shared was accepted")
+		}
+		free(t, s, one, "order 7")
+	})
+}
+
+// Names that differ only by case, length or schema never meet.
+func TestNamedNeverMeet(t *testing.T) {
+	onMySQL(t, func(t *testing.T, s *servertest.MariaDBServer) {
+		dsn := ownDSN(s)
+		first := newNamed(t, dsn, nil)
+		all := []*Named{first, newNamed(t, ownDSN(s), nil), newNamed(t, dsn, &NamedOptions{Schema: "other"}), newNamed(t, dsn, &NamedOptions{Schema: "OTHER"})}
+		seen := map[string]bool{}
+		for _, n := range all {
+			for _, name := range alike() {
+				full := n.Name(name)
+				if seen[full] || len(full) > 64 || full != strings.ToLower(full) {
+					t.Errorf("%q in %q is %q", name, n.schema, full)
+				}
+				seen[full] = true
+			}
+		}
+		for i, n := range all {
+			names := alike()
+			if i == 0 {
+				names = names[1:]
+			}
+			l, err := n.LockAll(t.Context(), names, &LockOptions{Wait: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Unlock()
+		}
+		if held, err := first.Held(t.Context(), alike()[0]); held || err != nil {
+			t.Errorf("another one is held: %v, %v", held, err)
+		}
+		l, err := first.TryLock(t.Context(), alike()[0], nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+	})
+	// By Python: hashlib.sha256, and base64.b32encode.
+	const want = "dibs-4ia3zdpqai33zfetuwsaz4j4dtkytgt2govj3gdnhj3wbo7umdsq"
+	if got := lockName("app", "order 7"); got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestNamedWaysOut(t *testing.T) {
+	onMySQL(t, func(t *testing.T, s *servertest.MariaDBServer) {
+		n := newNamed(t, ownDSN(s), nil)
+		ways := map[string]func(ctx context.Context) error{
+			"return": func(context.Context) error { return nil },
+			"error":  func(context.Context) error { return errors.New("boom") },
+			"panic":  func(context.Context) error { panic("boom") },
+			"Goexit": func(context.Context) error { runtime.Goexit(); return nil },
+			"a transaction left open": func(ctx context.Context) error {
+				_, err := n.db.BeginTx(ctx, nil)
+				return err
+			},
+		}
+		for name, way := range ways {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }()
+				_ = n.Do(t.Context(), name, nil, func(ctx context.Context) error {
+					if held, err := n.Held(ctx, name); !held || err != nil {
+						t.Errorf("%s: %v, %v", name, held, err)
+					}
+					return way(ctx)
+				})
+			}()
+			<-done
+			if held, err := n.Held(t.Context(), name); held || err != nil {
+				t.Errorf("%s: held is %v, %v", name, held, err)
+			}
+		}
+	})
+}
+
+func TestNamedCancelledWaits(t *testing.T) {
+	onMySQL(t, func(t *testing.T, s *servertest.MariaDBServer) {
+		dsn := ownDSN(s)
+		var all sync.WaitGroup
+		var got, gave atomic.Int64
+		first := newNamed(t, dsn, nil)
+		for range 4 { // as many processes
+			n := newNamed(t, dsn, nil)
+			all.Go(func() {
+				for i := range 50 {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%10)*time.Millisecond)
+					err := n.Do(ctx, "x", &LockOptions{Wait: time.Duration(1+i%2*1500) * time.Millisecond}, func(context.Context) error {
+						got.Add(1)
+						return nil
+					})
+					cancel()
+					if err != nil {
+						gave.Add(1)
+					}
+				}
+			})
+		}
+		all.Wait()
+		t.Logf("%d got it, %d gave up", got.Load(), gave.Load())
+		free(t, s, first, "x")
+		// One that waits in the server for sure.
+		l, err := first.Lock(t.Context(), "y", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		if _, err := newNamed(t, dsn, nil).Lock(ctx, "y", nil); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) > 3*time.Second {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+		free(t, s, first, "y")
+	})
+}
+
+func TestNamedSessionEnds(t *testing.T) {
+	onMySQL(t, func(t *testing.T, s *servertest.MariaDBServer) {
+		n := newNamed(t, ownDSN(s), &NamedOptions{Heartbeat: 20 * time.Millisecond})
+		l, err := n.Lock(t.Context(), "x", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stays, err := n.Lock(t.Context(), "y", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kill := func(name string) {
+			s.Query("KILL " + s.Query("SELECT IS_USED_LOCK('" + n.Name(name) + "')")[0][0])
+		}
+		kill("x")
+		select {
+		case <-l.Context().Done():
+		case <-time.After(10 * time.Second):
+			t.Fatal("the context of the lock did not end")
+		}
+		if cause := context.Cause(l.Context()); !errors.Is(cause, dibs.ErrLost) {
+			t.Errorf("cause: %v", cause)
+		}
+		if err := l.Unlock(); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("Unlock: %v", err)
+		}
+		if err := stays.Unlock(); err != nil {
+			t.Error(err)
+		}
+		// Found out only by Unlock.
+		slow := newNamed(t, ownDSN(s), &NamedOptions{Heartbeat: time.Hour})
+		n = slow
+		err = slow.Do(t.Context(), "x", nil, func(context.Context) error {
+			kill("x")
+			return nil
+		})
+		if !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("Do: %v", err)
+		}
+		if err := slow.TryDo(t.Context(), "x", nil, func(context.Context) error { return nil }); err != nil {
+			t.Errorf("afterwards: %v", err)
+		}
+		// A wait whose question is ended is an error, and no grant.
+		l, err = slow.Lock(t.Context(), "z", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error, 1)
+		other := newNamed(t, "root@tcp("+s.Addr()+")/"+slow.schema, nil)
+		go func() {
+			_, err := other.Lock(t.Context(), "z", nil)
+			got <- err
+		}()
+		eventually(t, 10*time.Second, "it waits", func() bool {
+			for _, id := range waiters(s, other) {
+				s.Query("KILL QUERY " + id)
+				return true
+			}
+			return false
+		})
+		if err := <-got; !errors.Is(err, ErrServer) {
+			t.Errorf("a wait whose question is ended: %v", err)
+		}
+		if err := l.Unlock(); err != nil {
+			t.Error(err)
+		}
+		free(t, s, slow, "z")
+	})
+}
+
+// A circle with somebody who takes the locks in another order.
+func TestNamedDeadlock(t *testing.T) {
+	onMySQL(t, func(t *testing.T, s *servertest.MariaDBServer) {
+		n := newNamed(t, ownDSN(s), nil)
+		names := []string{"a", "b"}
+		if n.Name("b") < n.Name("a") {
+			names = []string{"b", "a"}
+		}
+		foreign, err := n.db.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer foreign.Close()
+		get := func(name string) (got sql.NullInt64, err error) {
+			err = foreign.QueryRowContext(t.Context(), "SELECT GET_LOCK('"+n.Name(name)+"', 60)").Scan(&got)
+			return got, err
+		}
+		if _, err := get(names[1]); err != nil {
+			t.Fatal(err)
+		}
+		ours := make(chan error, 1)
+		go func() {
+			l, err := n.LockAll(t.Context(), names, nil)
+			if err == nil {
+				err = l.Unlock()
+			}
+			ours <- err
+		}()
+		eventually(t, 10*time.Second, "it waits", func() bool {
+			return len(waiters(s, n)) == 1
+		})
+		// Either is the victim, which one is the server's to say.
+		_, theirs := get(names[0])
+		if theirs != nil {
+			mustExec(t, foreign, "DO RELEASE_LOCK('"+n.Name(names[1])+"')")
+		}
+		err = <-ours
+		if (theirs == nil) != errors.Is(err, ErrDeadlock) || (theirs != nil) != (err == nil) {
+			t.Errorf("ours: %v; theirs: %v", err, theirs)
+		}
+		if theirs != nil && !errors.Is(n.pins.speaker.(*namedSpeaker).explain("x", theirs), ErrDeadlock) {
+			t.Errorf("theirs: %v", theirs)
+		}
+		for _, name := range names {
+			mustExec(t, foreign, "DO RELEASE_LOCK('"+n.Name(name)+"')")
+			free(t, s, n, name)
+		}
+	})
+}
