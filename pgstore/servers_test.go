@@ -156,3 +156,7 @@ func eventually(t testing.TB, within time.Duration, what string, is func() bool)
 const leastRights = `GRANT USAGE ON SCHEMA own TO app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @key, @holder, @waiter, @progress TO app;
 GRANT SELECT, UPDATE ON @meta TO app;`
+
+// transactionRights is what the README says that the user of transactions needs.
+const transactionRights = `GRANT USAGE ON SCHEMA own TO app;
+GRANT EXECUTE ON FUNCTION @settle_in TO app;`

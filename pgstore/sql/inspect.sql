@@ -84,6 +84,9 @@ BEGIN
         RETURN false;
     END IF;
     st := @write_record(st, (st.lost).token, (st.lost).fingerprint, p_data, @lasting(p_retention));
+    IF st.queued THEN
+        PERFORM @answer_all(st);
+    END IF;
     st := @clean(st, NULL);
     IF st.queued THEN
         st := @hand_over(st);

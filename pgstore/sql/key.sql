@@ -245,12 +245,24 @@ BEGIN
     RETURN st;
 END $$;
 
--- write_record leaves a record behind, and sends those whom it answers to read it.
-CREATE OR REPLACE FUNCTION @write_record(st @state, p_token bytea, p_fingerprint bytea, p_data bytea, p_retention interval)
-RETURNS @state LANGUAGE plpgsql AS $$
+-- answer_all sends those whom the record answers to read it.
+CREATE OR REPLACE FUNCTION @answer_all(st @state) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     tokens bytea[];
     processes bigint[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM @waiter t
+        WHERE t.k = st.k AND t.kind < 3 AND t.max_age > interval '0' AND st.rec_written >= st.now - t.max_age
+        RETURNING t.token, t.process
+    )
+    SELECT array_agg(g.token), array_agg(g.process) INTO tokens, processes FROM gone g;
+    PERFORM @tell_many(tokens, processes);
+END $$;
+
+-- write_record leaves a record behind.
+CREATE OR REPLACE FUNCTION @write_record(st @state, p_token bytea, p_fingerprint bytea, p_data bytea, p_retention interval)
+RETURNS @state LANGUAGE plpgsql AS $$
 BEGIN
     st.rec_token := p_token;
     st.rec_written := st.now;
@@ -259,13 +271,5 @@ BEGIN
     UPDATE @key t SET rec_token = st.rec_token, rec_written = st.rec_written, rec_ends = st.rec_ends,
         rec_fingerprint = st.rec_fingerprint, rec_data = p_data
     WHERE t.k = st.k;
-    IF st.queued THEN
-        WITH gone AS (
-            DELETE FROM @waiter t WHERE t.k = st.k AND t.kind < 3 AND t.max_age > interval '0'
-            RETURNING t.token, t.process
-        )
-        SELECT array_agg(g.token), array_agg(g.process) INTO tokens, processes FROM gone g;
-        PERFORM @tell_many(tokens, processes);
-    END IF;
     RETURN st;
 END $$;

@@ -39,8 +39,10 @@ BEGIN
 END $$;
 
 -- put_back makes the place stand again that a lease had taken, which ended then.
-CREATE OR REPLACE FUNCTION @put_back(p_k bytea, p_seq bigint, ended timestamptz) RETURNS void LANGUAGE sql AS
-$$ UPDATE @waiter t SET kind = 1, ends = ended + t.lasts WHERE t.k = p_k AND t.seq = p_seq $$;
+CREATE OR REPLACE FUNCTION @put_back(p_k bytea, p_seq bigint, ended timestamptz) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE @waiter t SET kind = 1, ends = ended + t.lasts WHERE t.k = p_k AND t.seq = p_seq;
+END $$;
 
 -- give_up ends the place that a lease had taken, and tells those who claim from it.
 CREATE OR REPLACE FUNCTION @give_up(p_k bytea, p_seq bigint) RETURNS void LANGUAGE plpgsql AS $$
@@ -53,9 +55,12 @@ BEGIN
     END IF;
 END $$;
 
--- remove_place ends the place of a token, unless a lease has taken it.
-CREATE OR REPLACE FUNCTION @remove_place(p_k bytea, p_token bytea) RETURNS void LANGUAGE sql AS
-$$ DELETE FROM @waiter t WHERE t.k = p_k AND t.token = p_token AND t.kind < 3 $$;
+-- remove_place ends the place of a token, unless a lease has taken it. (In the
+-- language sql it would be planned again for each call.)
+CREATE OR REPLACE FUNCTION @remove_place(p_k bytea, p_token bytea) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM @waiter t WHERE t.k = p_k AND t.token = p_token AND t.kind < 3;
+END $$;
 
 -- place returns the place of a token, if it has one that stands. One that nobody
 -- listened for is back in the order from now on.
@@ -126,6 +131,12 @@ BEGIN
             st.changed := true;
             RETURN st;
         END IF;
+        IF p.max_age > interval '0' AND st.rec_ends > st.now AND st.rec_written >= st.now - p.max_age THEN
+            -- The record answers it, and was left in a transaction that did not see it.
+            DELETE FROM @waiter t WHERE t.k = st.k AND t.seq = p.seq;
+            PERFORM @tell(p.process, p.token, '');
+            CONTINUE;
+        END IF;
         IF p.kind > 0 THEN
             IF p.kind = 1 THEN
                 UPDATE @waiter t SET kind = 2 WHERE t.k = st.k AND t.seq = p.seq;
@@ -161,4 +172,34 @@ BEGIN
             CASE WHEN told THEN ':' || st.fence || ':' || st.abandoned + 1 ELSE '' END);
     END LOOP;
     RETURN st;
+END $$;
+
+-- pass_on ends a lease and grants the key to the next waiter, where there is no more
+-- to it than that, and reports whether it did: the way of most hand-overs, in a tenth
+-- of the time.
+CREATE OR REPLACE FUNCTION @pass_on(p_k bytea, p_token bytea, moment timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    p @waiter;
+    granted bigint;
+BEGIN
+    SELECT * INTO p FROM @waiter t WHERE t.k = p_k AND t.kind < 3 AND NOT t.parked ORDER BY t.seq LIMIT 1;
+    IF p.seq IS NULL OR p.kind <> 0 OR p.ends <= moment OR NOT p.tells OR p.process IS NULL OR NOT @hears(p.process) THEN
+        RETURN false;
+    END IF;
+    UPDATE @key t SET
+        fence = greatest(t.fence + 1, @clock_us(moment)),
+        queued = m.more, busy = m.more,
+        token = p.token, attempt = 1, since = moment, ends = moment + interval '1 second',
+        once = p.once, fingerprint = p.fingerprint, owner = p.owner
+    FROM (SELECT EXISTS (SELECT FROM @waiter w WHERE w.k = p_k AND w.seq <> p.seq) AS more) m
+    WHERE t.k = p_k AND t.token = p_token AND NOT t.offered AND t.ends > moment AND t.permits = 1
+        AND NOT t.inherits AND t.seq IS NULL AND NOT t.saved AND t.abandoned = 0 AND t.lost_token IS NULL
+        AND NOT (p.max_age > interval '0' AND t.rec_ends IS NOT NULL)
+    RETURNING t.fence INTO granted;
+    IF granted IS NULL THEN
+        RETURN false;
+    END IF;
+    DELETE FROM @waiter t WHERE t.k = p_k AND t.seq = p.seq;
+    PERFORM @tell(p.process, p.token, ':' || granted || ':1');
+    RETURN true;
 END $$;

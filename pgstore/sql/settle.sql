@@ -64,9 +64,10 @@ BEGIN
 END $$;
 
 -- settle_one ends one lease or gives up one place, and reports whether the token
--- had either.
-CREATE OR REPLACE FUNCTION @settle_one(p_k bytea, p_token bytea, p_outcome smallint, p_retention interval, p_data bytea)
-RETURNS boolean LANGUAGE plpgsql AS $$
+-- had either. later says that whoever waits is seen to afterwards.
+CREATE OR REPLACE FUNCTION @settle_one(
+    p_k bytea, p_token bytea, p_outcome smallint, p_retention interval, p_data bytea, later boolean
+) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     st @state := @load(p_k);
     at integer;
@@ -84,6 +85,9 @@ BEGIN
     IF at IS NOT NULL AND NOT h.offered THEN
         IF p_outcome = 1 THEN
             st := @write_record(st, p_token, h.fingerprint, p_data, p_retention);
+            IF st.queued AND NOT later THEN
+                PERFORM @answer_all(st);
+            END IF;
         END IF;
         st := @take_out(st, at);
         IF p_outcome = 2 THEN
@@ -96,7 +100,7 @@ BEGIN
                 PERFORM @give_up(st.k, h.seq);
             END IF;
         END IF;
-        IF st.queued THEN
+        IF st.queued AND NOT later THEN
             st := @hand_over(st);
         END IF;
     ELSIF p_outcome = 1 THEN
@@ -139,9 +143,22 @@ DECLARE
     locked bytea[];
     done boolean[];
     n integer;
+    waited boolean;
 BEGIN
     PERFORM @begin_verb();
-    locked := @lock_keys(p_k);
+    IF cardinality(p_k) = 1 THEN -- mostly the end of a lease that somebody waits for
+        SELECT t.queued INTO waited FROM @key t WHERE t.k = p_k[1] FOR UPDATE;
+        IF waited IS NULL THEN
+            RETURN;
+        END IF;
+        IF waited AND p_outcome[1] = 0 AND @pass_on(p_k[1], p_token[1], clock_timestamp()) THEN
+            RETURN NEXT 1;
+            RETURN;
+        END IF;
+        locked := p_k;
+    ELSE
+        locked := @lock_keys(p_k);
+    END IF;
     moment := clock_timestamp();
     -- The plain leases, of which nothing stays but the record.
     FOR n IN
@@ -165,8 +182,10 @@ BEGIN
         RETURN NEXT n;
     END LOOP;
     FOR n IN 1 .. cardinality(p_k) LOOP
-        IF done[n] IS NULL AND p_k[n] = ANY (locked)
-            AND @settle_one(p_k[n], p_token[n], p_outcome[n], @lasting(p_retention[n]), p_data[n]) THEN
+        IF done[n] IS NULL AND p_k[n] = ANY (locked) AND (
+            p_outcome[n] = 0 AND @pass_on(p_k[n], p_token[n], moment)
+            OR @settle_one(p_k[n], p_token[n], p_outcome[n], @lasting(p_retention[n]), p_data[n], false)
+        ) THEN
             RETURN NEXT n;
         END IF;
     END LOOP;

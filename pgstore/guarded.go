@@ -1,0 +1,155 @@
+package pgstore
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// guardedTx is a run's transaction as the run sees it, or a savepoint in it. It notes
+// conflicts, also of errors that the run keeps to itself, and works no more when the
+// run is over.
+type guardedTx struct {
+	pgx.Tx
+	t         *transaction
+	savepoint bool
+}
+
+// Begin makes a savepoint.
+func (g *guardedTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	if err := g.open(); err != nil {
+		return nil, err
+	}
+	tx, err := g.Tx.Begin(ctx)
+	if err != nil {
+		return nil, g.t.note(err)
+	}
+	return &guardedTx{Tx: tx, t: g.t, savepoint: true}, nil
+}
+
+// Commit releases the savepoint. That of the transaction is refused.
+func (g *guardedTx) Commit(ctx context.Context) error {
+	if !g.savepoint {
+		return ErrOwnTransaction
+	}
+	if err := g.open(); err != nil {
+		return err
+	}
+	return g.t.note(g.Tx.Commit(ctx))
+}
+
+// Rollback rolls back to the savepoint. That of the transaction is refused.
+func (g *guardedTx) Rollback(ctx context.Context) error {
+	if !g.savepoint {
+		return ErrOwnTransaction
+	}
+	if err := g.open(); err != nil {
+		return err
+	}
+	return g.t.note(g.Tx.Rollback(ctx))
+}
+
+// open returns pgx.ErrTxClosed when the run is over: the connection may be another
+// one's by then.
+func (g *guardedTx) open() error {
+	if g.t.over.Load() {
+		return pgx.ErrTxClosed
+	}
+	return nil
+}
+
+func (g *guardedTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	if err := g.open(); err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	tag, err := g.Tx.Exec(ctx, sql, args...)
+	return tag, g.t.note(err)
+}
+
+func (g *guardedTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if err := g.open(); err != nil {
+		return failedRows{err: err}, err
+	}
+	rows, err := g.Tx.Query(ctx, sql, args...)
+	return notedRows{Rows: rows, t: g.t}, g.t.note(err)
+}
+
+func (g *guardedTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	if err := g.open(); err != nil {
+		return failedRows{err: err}
+	}
+	return notedRow{row: g.Tx.QueryRow(ctx, sql, args...), t: g.t}
+}
+
+func (g *guardedTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
+	if err := g.open(); err != nil {
+		return nil, err
+	}
+	description, err := g.Tx.Prepare(ctx, name, sql)
+	return description, g.t.note(err)
+}
+
+func (g *guardedTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error) {
+	if err := g.open(); err != nil {
+		return 0, err
+	}
+	n, err := g.Tx.CopyFrom(ctx, table, columns, rows)
+	return n, g.t.note(err)
+}
+
+func (g *guardedTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
+	if err := g.open(); err != nil {
+		return pgx.FailedBatchResults(b, err)
+	}
+	return notedResults{BatchResults: g.Tx.SendBatch(ctx, b), t: g.t}
+}
+
+// notedRows, notedRow and notedResults note the errors that come after the call.
+type notedRows struct {
+	pgx.Rows
+	t *transaction
+}
+
+func (r notedRows) Err() error { return r.t.note(r.Rows.Err()) }
+
+type notedRow struct {
+	row pgx.Row
+	t   *transaction
+}
+
+func (r notedRow) Scan(dest ...any) error { return r.t.note(r.row.Scan(dest...)) }
+
+type notedResults struct {
+	pgx.BatchResults
+	t *transaction
+}
+
+func (r notedResults) Exec() (pgconn.CommandTag, error) {
+	tag, err := r.BatchResults.Exec()
+	return tag, r.t.note(err)
+}
+
+func (r notedResults) Query() (pgx.Rows, error) {
+	rows, err := r.BatchResults.Query()
+	return notedRows{Rows: rows, t: r.t}, r.t.note(err)
+}
+
+func (r notedResults) QueryRow() pgx.Row { return notedRow{row: r.BatchResults.QueryRow(), t: r.t} }
+
+func (r notedResults) Close() error { return r.t.note(r.BatchResults.Close()) }
+
+// failedRows are those of a query that was not made.
+type failedRows struct{ err error }
+
+func (r failedRows) Close()                                       {}
+func (r failedRows) Err() error                                   { return r.err }
+func (r failedRows) CommandTag() pgconn.CommandTag                { return pgconn.CommandTag{} }
+func (r failedRows) FieldDescriptions() []pgconn.FieldDescription { return nil }
+func (r failedRows) Next() bool                                   { return false }
+func (r failedRows) Scan(...any) error                            { return r.err }
+func (r failedRows) Values() ([]any, error)                       { return nil, r.err }
+func (r failedRows) RawValues() [][]byte                          { return nil }
+func (r failedRows) Conn() *pgx.Conn                              { return nil }
+func (r failedRows) TypeMap() *pgtype.Map                         { return nil }

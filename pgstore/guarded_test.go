@@ -1,0 +1,201 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dibs-go/dibs"
+)
+
+// TestOwnTransaction: a run can neither commit nor roll back, and what it keeps of
+// its transaction is worth nothing when it is over.
+func TestOwnTransaction(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	tr := b.s.Transactions(b.pool, nil)
+	var kept, point pgx.Tx
+	_, err := OnceTx(t.Context(), b.client, tr, "k", nil, func(ctx context.Context, tx pgx.Tx) (_ int, err error) {
+		defer tx.Rollback(ctx) // as many do
+		kept = tx
+		if other, ok := Tx(ctx); !ok || other.Conn() != tx.Conn() {
+			t.Error("the context carries another transaction")
+		}
+		if _, err := tx.Exec(ctx, b.entry("k")); err != nil {
+			return 0, err
+		}
+		if err := tx.Commit(ctx); !errors.Is(err, ErrOwnTransaction) {
+			t.Errorf("Commit: %v, want ErrOwnTransaction", err)
+		}
+		if err := tx.Rollback(ctx); !errors.Is(err, ErrOwnTransaction) {
+			t.Errorf("Rollback: %v, want ErrOwnTransaction", err)
+		}
+		// A savepoint is the run's.
+		if point, err = tx.Begin(ctx); err != nil {
+			return 0, err
+		}
+		if _, err := point.Exec(ctx, "SELECT 1/0"); err == nil {
+			t.Error("a division by zero went well")
+		}
+		if err := point.Rollback(ctx); err != nil {
+			return 0, err
+		}
+		err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, b.entry("k"))
+			return err
+		})
+		return 0, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := b.entries(t, "k"); n != 2 {
+		t.Errorf("%d entries, want 2", n)
+	}
+	ctx := t.Context()
+	for _, tx := range []pgx.Tx{kept, point} {
+		_, exec := tx.Exec(ctx, "SELECT 1")
+		_, query := tx.Query(ctx, "SELECT 1")
+		_, begin := tx.Begin(ctx)
+		_, prepare := tx.Prepare(ctx, "", "SELECT 1")
+		_, copies := tx.CopyFrom(ctx, pgx.Identifier{"x"}, []string{"x"}, pgx.CopyFromRows(nil))
+		for _, err := range []error{
+			exec, query, begin, prepare, copies, tx.QueryRow(ctx, "SELECT 1").Scan(), tx.SendBatch(ctx, &pgx.Batch{}).Close(),
+		} {
+			if !errors.Is(err, pgx.ErrTxClosed) {
+				t.Errorf("after the run: %v, want ErrTxClosed", err)
+			}
+		}
+	}
+	if _, ok := Tx(ctx); ok {
+		t.Error("there is a transaction where none is")
+	}
+	if _, err := OnceTx(ctx, b.client, b.s.SQLTransactions(b.db, nil), "other", nil, func(context.Context, pgx.Tx) (int, error) { return 0, nil }); err == nil {
+		t.Error("OnceTx works with a Transactor of database/sql")
+	}
+}
+
+// TestRowsLeftOpen: a run that has not read to the end what it asked for is not
+// committed, and told why.
+func TestRowsLeftOpen(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	_, err := OnceTx(t.Context(), b.client, b.s.Transactions(b.pool, nil), "k", nil, func(ctx context.Context, tx pgx.Tx) (int, error) {
+		if _, err := tx.Exec(ctx, b.entry("k")); err != nil {
+			return 0, err
+		}
+		_, err := tx.Query(ctx, "SELECT generate_series(1, 1000000)")
+		return 0, err
+	})
+	if !errors.Is(err, dibs.ErrRolledBack) || !strings.Contains(err.Error(), "close them") || b.entries(t, "k") != 0 {
+		t.Errorf("%v, %d entries", err, b.entries(t, "k"))
+	}
+}
+
+// TestConflictsAreNoted: a run that keeps it to itself that a statement fell victim
+// to another transaction is made again all the same, however it was made.
+func TestConflictsAreNoted(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	const conflict = "DO $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '40001'; END $$"
+	if _, err := b.pool.Exec(t.Context(), `CREATE FUNCTION `+b.s.names.schema+`.conflict() RETURNS int LANGUAGE plpgsql AS
+		$$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '40P01'; END $$`); err != nil {
+		t.Fatal(err)
+	}
+	function := "SELECT " + b.s.names.schema + ".conflict()"
+	batch := func() *pgx.Batch {
+		queue := &pgx.Batch{}
+		queue.Queue(function)
+		return queue
+	}
+	for name, make := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+		"Exec":     func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, conflict); return err },
+		"QueryRow": func(ctx context.Context, tx pgx.Tx) error { return tx.QueryRow(ctx, function).Scan(new(int)) },
+		"Query": func(ctx context.Context, tx pgx.Tx) error {
+			rows, _ := tx.Query(ctx, function)
+			_, err := pgx.CollectRows(rows, pgx.RowTo[int])
+			return err
+		},
+		"SendBatch": func(ctx context.Context, tx pgx.Tx) error { return tx.SendBatch(ctx, batch()).Close() },
+		"SendBatch, Exec": func(ctx context.Context, tx pgx.Tx) error {
+			r := tx.SendBatch(ctx, batch())
+			defer r.Close()
+			_, err := r.Exec()
+			return err
+		},
+		"SendBatch, QueryRow": func(ctx context.Context, tx pgx.Tx) error {
+			r := tx.SendBatch(ctx, batch())
+			defer r.Close()
+			return r.QueryRow().Scan(new(int))
+		},
+		"savepoint": func(ctx context.Context, tx pgx.Tx) error {
+			return pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error { _, err := tx.Exec(ctx, conflict); return err })
+		},
+	} {
+		ran := 0
+		_, err := OnceTx(t.Context(), b.client, b.s.Transactions(b.pool, nil), name, nil, func(ctx context.Context, tx pgx.Tx) (int, error) {
+			if ran++; ran == 1 {
+				if err := make(ctx, tx); err == nil {
+					t.Errorf("%s: no conflict", name)
+				}
+				return 0, errors.New("something went wrong")
+			}
+			return 0, nil
+		})
+		if err != nil || ran != 2 {
+			t.Errorf("%s: %v, after %d runs", name, err, ran)
+		}
+	}
+}
+
+// TestDeadlock: of two runs that are in each other's way one is made again.
+func TestDeadlock(t *testing.T) {
+	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
+		for _, row := range []string{"left", "right"} {
+			if _, err := b.pool.Exec(t.Context(), b.entry(row)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		touch := func(row string) string { return "UPDATE " + b.ledger + " SET what = what WHERE what = '" + row + "'" }
+		met := make(chan struct{})
+		done := make(chan error, 2)
+		ran := make(chan string, 20)
+		for _, rows := range [][]string{{"left", "right"}, {"right", "left"}} {
+			go func() {
+				first := true
+				_, err := once(t.Context(), b.client, tr, "from "+rows[0], nil, func(ctx context.Context, w *writer) (string, error) {
+					ran <- rows[0]
+					if err := w.exec(ctx, touch(rows[0])); err != nil {
+						return "", err
+					}
+					if first {
+						first = false
+						select {
+						case met <- struct{}{}:
+						case <-met:
+						}
+					}
+					return "", w.exec(ctx, touch(rows[1]))
+				})
+				done <- err
+			}()
+		}
+		for range 2 {
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(30 * time.Second):
+				t.Fatal("they wait for each other")
+			}
+		}
+		if len(ran) < 3 {
+			t.Errorf("%d runs, want one more than two", len(ran))
+		}
+	})
+}

@@ -1,0 +1,177 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/dibs-go/dibs"
+)
+
+// What can be wrong with a transaction of the application.
+var (
+	// ErrOwnTransaction is what Commit and Rollback of a run's transaction return.
+	ErrOwnTransaction = errors.New("pgstore: the transaction is the run's: it is committed when the function has returned, and rolled back if that returned an error; use a savepoint (Begin) for what may fail")
+	// ErrAborted: a statement of the transaction failed, and the run went on as if
+	// nothing had happened.
+	ErrAborted = errors.New("pgstore: a statement failed, and the transaction with it: return its error, or use a savepoint (Begin) for what may fail")
+	// ErrEnded: the run has ended the transaction by itself, with a statement. What it
+	// did until then may be committed, and its answer is not kept.
+	ErrEnded = errors.New("pgstore: the run has ended its transaction (COMMIT, ROLLBACK), so its answer is not kept: leave that to dibs")
+	// ErrOtherDatabase: what was given to Transactions or SQLTransactions is not of the
+	// database that the store is on.
+	ErrOtherDatabase = errors.New("pgstore: the transactions are not in the store's database: an answer could not be committed with its effect; give Transactions a pool of the database that the store was opened on, and not of a replica")
+)
+
+// SQLSTATEs of sql/transaction.sql.
+const (
+	stateLost  = "DIBS1"
+	stateEnded = "DIBS2"
+)
+
+// lockWait bounds what is done after a settlement for those who wait.
+const lockWait = 2 * time.Second
+
+var settleInTypes = []uint32{
+	pgtype.ByteaOID, pgtype.ByteaOID, pgtype.Int2OID, pgtype.Int8OID, pgtype.ByteaOID, pgtype.TextOID,
+}
+
+const (
+	settleInSQL = "SELECT @settle_in($1::bytea, $2::bytea, $3::smallint, $4::bigint, $5::bytea, $6::text)"
+	catchUpSQL  = "SELECT @catch_up($1)"
+)
+
+// settlement is a call of settle_in.
+type settlement struct {
+	sql    string
+	params [][]byte // in binary form
+	types  []uint32
+	args   []any // the same for database/sql
+}
+
+// settleIn returns the call that settles in a transaction with that mark.
+func (s *Store) settleIn(x *dibs.Settlement, mark string) (*settlement, error) {
+	if err := x.Validate(); err != nil {
+		return nil, err
+	}
+	var data []byte
+	if x.Outcome == dibs.Keep {
+		if err := s.fits(len(x.Data)); err != nil {
+			return nil, err
+		}
+		if data = x.Data; data == nil {
+			data = []byte{}
+		}
+	}
+	k, retention := appendKey(nil, x.Key), micros(x.Retention)
+	c := &settlement{
+		sql: s.names.sql(settleInSQL),
+		params: [][]byte{
+			k, x.Token[:], binary.BigEndian.AppendUint16(nil, uint16(x.Outcome)),
+			binary.BigEndian.AppendUint64(nil, uint64(retention)), data, []byte(mark),
+		},
+		types: settleInTypes,
+		args:  []any{k, x.Token[:], int64(x.Outcome), retention, nil, mark},
+	}
+	if data != nil {
+		c.args[4] = data
+	}
+	return c, nil
+}
+
+// settleFailed gives the error of a settlement, or of the COMMIT behind it, its
+// meaning. undone says that all was rolled back, for sure.
+func settleFailed(err error, undone bool) error {
+	switch state := sqlState(err); {
+	case !undone:
+		return explain(err)
+	case state == stateLost:
+		return dibs.ErrLost
+	case state == stateEnded:
+		// What was rolled back is the statement, outside of the run's transaction.
+		return fmt.Errorf("%w: %w", ErrEnded, err)
+	case state == "25P02":
+		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrAborted)
+	case state == "25006":
+		err = &fault{is: ErrReadOnly, said: err, cure: "what is done once is written down: let the transaction be a read-write one, on the primary"}
+	}
+	return fmt.Errorf("%w: %w", dibs.ErrRolledBack, explain(err))
+}
+
+// sqlState returns what a server calls an error, whatever the driver, or "".
+func sqlState(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err); ok {
+		return e.SQLState()
+	}
+	return ""
+}
+
+// conflicts reports whether an error says that a transaction fell victim to another
+// one: a serialization failure, or a deadlock.
+func conflicts(err error) bool {
+	state := sqlState(err)
+	return state == "40001" || state == "40P01"
+}
+
+// newMark returns what a transaction is recognized by.
+func newMark() string {
+	t := dibs.NewToken()
+	return hex.EncodeToString(t[:])
+}
+
+// markSQL marks the transaction that was just begun. The mark ends with it.
+func markSQL(mark string) string { return "set local dibs.run = '" + mark + "'" }
+
+// catchUp sees to those who wait for a key that was settled in a transaction which
+// did not see them. If it fails they find out by asking.
+func (s *Store) catchUp(ctx context.Context, k dibs.Key) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockWait)
+	defer cancel()
+	_, _ = s.back.Exec(ctx, s.names.sql(catchUpSQL), pgx.QueryExecModeExec, appendKey(nil, k))
+}
+
+// sameness remembers that the application's connections go to the store's database.
+type sameness struct {
+	mu    sync.Mutex
+	known bool
+}
+
+// check finds that out, once: the store takes an advisory lock, which there is one of
+// in each database, and it has to be taken there too. ask asks there.
+func (n *sameness) check(ctx context.Context, s *Store, ask func(ctx context.Context, sql string) (bool, error)) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.known {
+		return nil
+	}
+	number := strconv.FormatInt(rand.Int64(), 10)
+	tx, err := s.front.Begin(ctx)
+	if err != nil {
+		return explain(err)
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock("+number+")"); err != nil {
+		return explain(err)
+	}
+	free, err := ask(ctx, "SELECT pg_try_advisory_xact_lock("+number+")")
+	if err != nil {
+		return explain(err)
+	}
+	if free {
+		return ErrOtherDatabase
+	}
+	n.known = true
+	return nil
+}

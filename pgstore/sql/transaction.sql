@@ -1,0 +1,60 @@
+-- Settling in a transaction of the application.
+
+-- settle_in ends the lease of a key, with what the transaction does and not without
+-- it. Whoever does not hold the key is told so by an error, so that the COMMIT that
+-- came along with the call rolls back. p_run is what the transaction was marked with
+-- as it began: one that was ended since, and begun anew, has lost what was done
+-- under the lease.
+--
+-- It is called with the application's user, search_path and settings, and needs
+-- neither its rights nor those. It returns whether catch_up is to be called
+-- afterwards: a transaction with a snapshot of its own does not see who has come to
+-- wait since, and must neither answer nor grant for what it sees.
+CREATE OR REPLACE FUNCTION @settle_in(
+    p_k bytea, p_token bytea, p_outcome smallint, p_retention bigint, p_data bytea, p_run text
+) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    later boolean := current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted');
+    waited boolean;
+BEGIN
+    IF current_setting('dibs.run', true) IS DISTINCT FROM p_run THEN
+        RAISE EXCEPTION 'dibs: this is not the transaction that was begun for the run' USING ERRCODE = 'DIBS2';
+    END IF;
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    SELECT t.queued INTO waited FROM @key t
+    WHERE t.k = p_k AND CASE t.permits
+        WHEN 1 THEN t.token = p_token AND NOT t.offered
+        ELSE EXISTS (SELECT FROM @holder h WHERE h.k = p_k AND h.token = p_token AND NOT h.offered)
+    END
+    FOR UPDATE;
+    IF waited IS NULL OR NOT @settle_one(p_k, p_token, p_outcome, @lasting(p_retention), p_data, later) THEN
+        RAISE EXCEPTION 'dibs: the lease is lost' USING ERRCODE = 'DIBS1';
+    END IF;
+    RETURN waited AND later;
+END $$;
+REVOKE EXECUTE ON FUNCTION @settle_in FROM PUBLIC;
+
+-- catch_up sees to those who wait for a key that was settled without that.
+CREATE OR REPLACE FUNCTION @catch_up(p_k bytea) RETURNS void LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    st @state;
+BEGIN
+    PERFORM @begin_verb();
+    PERFORM FROM @key t WHERE t.k = p_k FOR UPDATE;
+    st := @load(p_k);
+    IF st.k IS NULL OR NOT st.queued THEN
+        RETURN;
+    END IF;
+    IF st.rec_ends > st.now THEN
+        PERFORM @answer_all(st);
+    END IF;
+    st := @advance(st);
+    PERFORM @store(st);
+END $$;

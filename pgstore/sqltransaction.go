@@ -1,0 +1,133 @@
+package pgstore
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/dibs-go/dibs"
+)
+
+// SQLTransactions is Transactions for database/sql, with any driver whose errors have
+// their SQLSTATE (pgx and lib/pq do). A function that runs in one finds it with SQLTx.
+// A transaction costs two round trips more than without dibs, to be marked and to be
+// settled.
+func (s *Store) SQLTransactions(db *sql.DB, o *sql.TxOptions) dibs.Transactor {
+	t := &sqlTransactor{s: s, db: db}
+	if o != nil {
+		t.options = *o
+	}
+	return t
+}
+
+// SQLTx returns the transaction in which the function that was given ctx runs, of
+// those that SQLTransactions makes. It is committed when the function has returned,
+// and rolled back if that returned an error. A run that calls its Commit or Rollback
+// fails, with ErrEnded: what it did may be committed then, and its answer is not
+// kept.
+func SQLTx(ctx context.Context) (*sql.Tx, bool) {
+	t, ok := dibs.TransactionFrom(ctx).(*sqlTransaction)
+	if !ok {
+		return nil, false
+	}
+	return t.tx, true
+}
+
+// sqlTransactor begins transactions of a sql.DB.
+type sqlTransactor struct {
+	s       *Store
+	db      *sql.DB
+	options sql.TxOptions
+	same    sameness
+}
+
+// Begin implements dibs.Transactor.
+func (b *sqlTransactor) Begin(ctx context.Context) (dibs.Transaction, error) {
+	switch {
+	case b.db == nil:
+		return nil, errors.New("pgstore: SQLTransactions was given no DB")
+	case b.options.ReadOnly:
+		return nil, fmt.Errorf("%w: TxOptions.ReadOnly is set, and what is done once is written down", ErrReadOnly)
+	}
+	if err := b.s.usable(ctx); err != nil {
+		return nil, err
+	}
+	err := b.same.check(ctx, b.s, func(ctx context.Context, sql string) (yes bool, err error) {
+		err = b.db.QueryRowContext(ctx, sql).Scan(&yes)
+		return yes, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	t := &sqlTransaction{s: b.s, mark: newMark(), ended: ctx.Err}
+	if t.tx, err = b.db.BeginTx(ctx, &b.options); err != nil {
+		return nil, explain(err)
+	}
+	if _, err := t.tx.ExecContext(ctx, markSQL(t.mark)); err != nil {
+		t.Rollback()
+		return nil, explain(err)
+	}
+	return t, nil
+}
+
+// sqlTransaction is one of database/sql's, which also rolls it back when the context
+// ends that it was begun with.
+type sqlTransaction struct {
+	s    *Store
+	tx   *sql.Tx
+	mark string
+
+	ended func() error // why database/sql has rolled it back, if it has
+	over  atomic.Bool
+}
+
+// Commit implements dibs.Transaction.
+func (t *sqlTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
+	if t.over.Swap(true) {
+		return fmt.Errorf("%w: it is over", dibs.ErrRolledBack)
+	}
+	settle, err := t.s.settleIn(&x, t.mark)
+	if err != nil {
+		_ = t.tx.Rollback()
+		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
+	}
+	var later bool
+	switch err := t.tx.QueryRowContext(ctx, settle.sql, settle.args...).Scan(&later); {
+	case errors.Is(err, sql.ErrTxDone) && t.ended() != nil:
+		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, t.ended())
+	case errors.Is(err, sql.ErrTxDone):
+		return fmt.Errorf("%w: %w", ErrEnded, err)
+	case err != nil:
+		// COMMIT was not sent.
+		_ = t.tx.Rollback()
+		return settleFailed(err, true)
+	}
+	err = t.tx.Commit()
+	switch {
+	case err == nil:
+		if later {
+			t.s.catchUp(ctx, x.Key)
+		}
+		return nil
+	case errors.Is(err, sql.ErrTxDone):
+		// The context of Begin ended, and the transaction with it: COMMIT was not sent.
+		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, cmp.Or(t.ended(), err))
+	}
+	// The server's own word for that it did not commit is an error with a state that is
+	// not about the connection.
+	state := sqlState(err)
+	return settleFailed(err, state != "" && state[:2] != "57" && state[:2] != "08")
+}
+
+// Rollback implements dibs.Transaction.
+func (t *sqlTransaction) Rollback() {
+	if !t.over.Swap(true) {
+		_ = t.tx.Rollback()
+	}
+}
+
+// Conflicted implements dibs.Transaction.
+func (t *sqlTransaction) Conflicted(err error) bool { return conflicts(err) }
