@@ -16,6 +16,8 @@ var (
 	ErrLocked = errors.New("it is locked by another program")
 	// ErrForeign: the file is not a store of dibs. It is left as it is.
 	ErrForeign = errors.New("it is not a store of dibs")
+	// ErrShared: others use the file with another Options.Shared.
+	ErrShared = errors.New("its tables were made with another Options.Shared")
 	// ErrNewer: a newer program made the file.
 	ErrNewer = errors.New("a newer version of dibs made it")
 	// ErrDamaged: the file is damaged.
@@ -38,6 +40,7 @@ var (
 var cures = map[error]string{
 	ErrLocked:    "end the program that keeps it locked (a shell with an open transaction, a backup) and try again",
 	ErrForeign:   "name another file, or move this one away",
+	ErrShared:    "set Options.Shared in all programs that use it, or in none",
 	ErrNewer:     "use that version, or another file",
 	ErrDamaged:   "stop all programs that use it, then restore it with its -wal file from a backup, or move it away to start empty",
 	ErrReadOnly:  "make the file, its folder and its filesystem writable for this user",

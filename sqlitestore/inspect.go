@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -15,7 +16,8 @@ import (
 const page = 64
 
 // List implements dibs.Inspector. It reads some keys at a time on a connection of
-// its own, and is in nobody's way.
+// its own, and is in nobody's way, unless keys were settled in transactions just now:
+// what follows from that it writes down first.
 func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
 	return func(yield func(dibs.Entry, error) bool) {
 		r, err := s.newReader(q)
@@ -29,16 +31,24 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 				yield(dibs.Entry{}, err)
 				return
 			}
-			var entries []dibs.Entry
-			entries, more, err = r.page()
+			var keys [][]byte
+			keys, more, err = r.nextKeys()
+			for err == nil && len(keys) > 0 {
+				var entries []dibs.Entry
+				var settled [][]byte
+				entries, settled, err = r.read(keys)
+				for i := range entries {
+					if !yield(entries[i], nil) {
+						return
+					}
+				}
+				if keys = settled; err == nil && len(keys) > 0 {
+					err = s.applyNotes(ctx, keys)
+				}
+			}
 			if err != nil {
 				yield(dibs.Entry{}, fault(s.path, err))
 				return
-			}
-			for i := range entries {
-				if !yield(entries[i], nil) {
-					return
-				}
 			}
 		}
 	}
@@ -46,8 +56,8 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 
 // waitersSQL counts the places that stand, also again: that of a lease that ran
 // out stands from then on.
-const waitersSQL = `SELECT count(*), max(permits) FROM waiter AS w WHERE k = ?1 AND ?2 <
-	CASE WHEN dormant < 3 THEN until ELSE (SELECT l.until + w.lasts FROM lease AS l
+const waitersSQL = `SELECT count(*), max(permits) FROM @waiter AS w WHERE k = ?1 AND ?2 <
+	CASE WHEN dormant < 3 THEN until ELSE (SELECT l.until + w.lasts FROM @lease AS l
 		WHERE l.k = w.k AND l.seq = w.seq AND l.state = 0 AND l.until <= ?2) END`
 
 // reader reads entries.
@@ -80,15 +90,15 @@ func (s *Store) newReader(q dibs.Query) (*reader, error) {
 	}{
 		{&r.begin, "BEGIN"},
 		{&r.end, "COMMIT"},
-		{&r.meta, "SELECT offset, clock FROM meta WHERE one = 1"},
-		{&r.keys, `SELECT k FROM lease WHERE k > ?1 AND k < ?2 UNION SELECT k FROM waiter WHERE k > ?1 AND k < ?2
-			UNION SELECT k FROM record WHERE k > ?1 AND k < ?2 ORDER BY k LIMIT ?3`},
-		{&r.leases, `SELECT token, state, until, fence, since, attempt, permits, once, owner FROM lease WHERE k = ?1`},
+		{&r.meta, "SELECT offset, clock FROM @meta WHERE one = 1"},
+		{&r.keys, `SELECT k FROM @lease WHERE k > ?1 AND k < ?2 UNION SELECT k FROM @waiter WHERE k > ?1 AND k < ?2
+			UNION SELECT k FROM @record WHERE k > ?1 AND k < ?2 ORDER BY k LIMIT ?3`},
+		{&r.leases, `SELECT token, state, until, fence, since, attempt, permits, once, owner FROM @lease WHERE k = ?1`},
 		{&r.waiters, waitersSQL},
-		{&r.record, "SELECT id, token, written, length(data) FROM record WHERE k = ?1"},
-		{&r.datum, "SELECT data FROM record WHERE k = ?1"},
+		{&r.record, "SELECT id, token, written, length(data) FROM @record WHERE k = ?1"},
+		{&r.datum, "SELECT data FROM @record WHERE k = ?1"},
 	} {
-		if *p.st, err = conn.Prepare(p.sql); err != nil {
+		if *p.st, err = conn.Prepare(s.tables.sql(p.sql)); err != nil {
 			_ = conn.Close()
 			return nil, err
 		}
@@ -96,11 +106,11 @@ func (s *Store) newReader(q dibs.Query) (*reader, error) {
 	return r, nil
 }
 
-// page reads the next entries in one transaction, and reports whether there may
-// be more.
-func (r *reader) page() (entries []dibs.Entry, more bool, err error) {
+// read reads the entries of the keys in one transaction. It leaves out the keys of
+// which a lease was settled in a transaction of the application.
+func (r *reader) read(keys [][]byte) (entries []dibs.Entry, settled [][]byte, err error) {
 	if _, err := r.begin.Run(); err != nil {
-		return nil, false, err
+		return nil, nil, err
 	}
 	defer func() {
 		if _, end := r.end.Run(); err == nil {
@@ -109,27 +119,30 @@ func (r *reader) page() (entries []dibs.Entry, more bool, err error) {
 	}()
 	if _, err := r.meta.Step(); err != nil {
 		r.meta.Reset()
-		return nil, false, err
+		return nil, nil, err
 	}
 	r.now = max(r.s.clock.monotonic()+r.meta.Int(0), r.meta.Int(1))
 	r.meta.Reset()
-	keys, more, err := r.nextKeys()
-	if err != nil {
-		return nil, false, err
-	}
 	for _, k := range keys {
 		e, err := r.entry(k)
+		if errors.Is(err, errNoted) {
+			settled = append(settled, k)
+			continue
+		}
 		if err != nil {
-			return nil, false, err
+			return nil, nil, err
 		}
 		if e.Condition != "" && (r.q.ID == "" || named(e, r.q.ID)) {
 			entries = append(entries, e)
 		}
 	}
-	return entries, more, nil
+	return entries, settled, nil
 }
 
-// nextKeys returns the keys to look at.
+// errNoted says that a lease was settled in a transaction of the application.
+var errNoted = errors.New("a lease was settled in a transaction")
+
+// nextKeys returns the next keys to look at, and reports whether there may be more.
 func (r *reader) nextKeys() ([][]byte, bool, error) {
 	low, high := r.after, []byte{255}
 	switch {
@@ -232,6 +245,8 @@ func (r *reader) readLeases(k []byte, e *dibs.Entry) (gone int64, live bool, err
 			Offered: l.state == offered,
 		}
 		switch {
+		case l.state == noted:
+			return 0, false, errNoted
 		case l.state >= abandoned:
 			ended = append(ended, l)
 		case l.Left > 0:
@@ -363,7 +378,7 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 		if err := tx.forget(ks); err != nil {
 			return err
 		}
-		return tx.keep(gone.token, &gone.fingerprint, data, micros(retention))
+		return tx.keep(gone.token, &gone.fingerprint, data, tx.now, micros(retention))
 	})
 	return found, err
 }

@@ -13,6 +13,7 @@ const (
 	offered   = 1
 	abandoned = 2
 	unknown   = 3
+	noted     = 4 // settled, at until, in a transaction of the application
 )
 
 // memory is how long an abandoned lease is remembered, in microseconds.
@@ -58,7 +59,7 @@ type keyState struct {
 	gone    lease
 	hasGone bool
 
-	ran []lease // ran out since somebody last looked
+	ran []lease // ran out, or were settled elsewhere, since somebody last looked
 
 	front    waiter // the first place, alive
 	hasFront bool
@@ -88,7 +89,7 @@ func (tx *transaction) load() (*keyState, error) {
 		switch {
 		case l.state == abandoned || l.state == unknown:
 			ks.gone, ks.hasGone = l, true
-		case l.until > tx.now:
+		case l.state != noted && l.until > tx.now:
 			ks.live = append(ks.live, l)
 		default:
 			ks.ran = append(ks.ran, l)
@@ -96,16 +97,21 @@ func (tx *transaction) load() (*keyState, error) {
 	}
 }
 
-// tidy writes down what has happened by itself: leases ran out, and what was
-// abandoned long ago is forgotten.
+// tidy writes down what has happened by itself: leases ran out, or were settled in
+// transactions of the application, and what was abandoned long ago is forgotten. It
+// does so in the order in which it happened.
 func (tx *transaction) tidy(ks *keyState) error {
+	settled := ks.notes() > 0
 	slices.SortFunc(ks.ran, func(a, b lease) int { return int(min(1, max(-1, a.until-b.until))) })
 	for _, l := range ks.ran {
 		var err error
-		if l.state == offered {
+		switch l.state {
+		case offered:
 			// Its turn is over. Nobody did anything, so nothing was abandoned.
 			err = tx.deleteLease(&l)
-		} else {
+		case noted:
+			err = tx.applyNote(ks, l)
+		default:
 			err = tx.abandon(ks, l, l.until)
 		}
 		if err != nil {
@@ -114,7 +120,12 @@ func (tx *transaction) tidy(ks *keyState) error {
 	}
 	ks.ran = ks.ran[:0]
 	if ks.hasGone && ks.gone.state == abandoned && ks.gone.until+memory <= tx.now && len(ks.live) == 0 {
-		return tx.forget(ks)
+		if err := tx.forget(ks); err != nil {
+			return err
+		}
+	}
+	if settled {
+		return tx.advance(ks) // as a settlement does
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ const (
 	// applicationID marks a SQLite file as ours: "dibs".
 	applicationID = 0x64696273
 	// schemaVersion is the version of schema.sql.
-	schemaVersion = 1
+	schemaVersion = 2
 	// checkedSize is up to which size a file is checked for damage when it is
 	// opened; a larger one would take too long, and damage is noticed in use.
 	checkedSize = 4 << 20
@@ -65,6 +65,7 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	boot += bootSuffix
 	conn, err := lite.Open(path, lite.Create)
 	if err != nil {
 		return nil, err
@@ -95,7 +96,7 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		s.file, err = os.Stat(path)
 	}
 	if err == nil {
-		s.st, err = prepare(conn)
+		s.st, err = s.tables.prepare(conn)
 	}
 	if err != nil {
 		if s.turnstile != nil {
@@ -150,14 +151,14 @@ func (s *Store) setUp() error {
 	if err != nil {
 		return err
 	}
-	if fresh {
+	if fresh && !s.opt.Shared {
 		// It has to come before the first page is written.
 		if err := s.conn.Exec("PRAGMA auto_vacuum = INCREMENTAL"); err != nil {
 			return err
 		}
 	}
 	if mode, err := s.conn.QueryText("PRAGMA journal_mode = WAL"); err != nil {
-		return err
+		return fmt.Errorf("the journal mode cannot be made WAL: %w", err)
 	} else if mode != "wal" {
 		return fmt.Errorf("its filesystem does not do what a write-ahead log needs (the journal mode is %q)", mode)
 	}
@@ -188,10 +189,10 @@ func (s *Store) setUp() error {
 	return nil
 }
 
-// identify reports whether the file is empty, and an error unless it is that or
-// a sound store.
+// identify reports whether the file has no tables of ours, and an error unless they
+// may be made there or are sound.
 func (s *Store) identify() (fresh bool, err error) {
-	tables, err := s.conn.Query("SELECT count(*) FROM sqlite_schema")
+	all, err := s.conn.Query("SELECT count(*) FROM sqlite_schema")
 	if err != nil {
 		return false, err
 	}
@@ -199,62 +200,125 @@ func (s *Store) identify() (fresh bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if tables == 0 && (id == 0 || id == applicationID) {
-		return true, nil
-	}
-	if id != applicationID {
-		return false, fmt.Errorf("%w: it is a SQLite database of something else", ErrForeign)
-	}
-	version, err := s.conn.Query("SELECT version FROM meta WHERE one = 1")
+	guest, err := s.has(sharedTables)
 	if err != nil {
 		return false, err
 	}
-	if version != schemaVersion {
-		return false, fmt.Errorf("%w: its schema is version %d, and this program knows version %d", ErrNewer, version, schemaVersion)
+	own := id == applicationID && all > 0
+	switch {
+	case s.opt.Shared && own || !s.opt.Shared && guest:
+		return false, ErrShared
+	case s.opt.Shared && !guest:
+		return true, nil
+	case !s.opt.Shared && all == 0 && (id == 0 || id == applicationID):
+		return true, nil
+	case !s.opt.Shared && !own:
+		return false, fmt.Errorf("%w: it is a SQLite database of something else", ErrForeign)
 	}
-	pages, err := s.conn.Query("PRAGMA page_count")
-	if err != nil || pages*4096 > checkedSize {
+	version, err := s.version()
+	if err != nil {
 		return false, err
 	}
-	check, err := s.conn.QueryText("PRAGMA quick_check(1)")
-	if err == nil && check != "ok" {
-		err = fmt.Errorf("%w: %s", ErrDamaged, check)
+	if version > schemaVersion {
+		return false, fmt.Errorf("%w: its schema is version %d, and this program knows version %d", ErrNewer, version, schemaVersion)
 	}
-	return false, err
+	return false, s.sound()
+}
+
+// has reports whether the file has such tables.
+func (s *Store) has(t tables) (bool, error) {
+	n, err := s.conn.Query(t.sql("SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '@meta'"))
+	return n > 0, err
+}
+
+func (s *Store) version() (int64, error) {
+	return s.conn.Query(s.tables.sql("SELECT version FROM @meta WHERE one = 1"))
+}
+
+// sound returns an error when a file that is small enough to be read is damaged. Of
+// an application's file only our tables are looked at: what others are checked by
+// may be known to the application alone.
+func (s *Store) sound() error {
+	pages, err := s.conn.Query("PRAGMA page_count")
+	if err != nil || pages*4096 > checkedSize {
+		return err
+	}
+	checks := []string{"PRAGMA quick_check(1)"}
+	if s.opt.Shared {
+		checks = checks[:0]
+		for _, table := range []string{"@meta", "@lease", "@progress", "@waiter", "@record", "@wake"} {
+			checks = append(checks, s.tables.sql("PRAGMA quick_check("+table+")"))
+		}
+	}
+	for _, sql := range checks {
+		check, err := s.conn.QueryText(sql)
+		if err != nil {
+			return err
+		}
+		if check != "ok" {
+			return fmt.Errorf("%w: %s", ErrDamaged, check)
+		}
+	}
+	return nil
 }
 
 // adopt runs in a transaction. It makes the schema if there is none, and ties
 // store time to this boot of the host: after a reboot it goes on from where it
 // was last seen.
 func (s *Store) adopt() error {
-	tables, err := s.conn.Query("SELECT count(*) FROM sqlite_schema")
+	made, err := s.has(s.tables)
 	if err != nil {
 		return err
 	}
 	uptime := s.clock.monotonic()
-	if tables == 0 {
-		if err := s.conn.ExecScript(schemaSQL); err != nil {
+	if !made {
+		if err := s.conn.ExecScript(s.tables.sql(schemaSQL)); err != nil {
 			return err
 		}
-		if err := s.conn.Exec(fmt.Sprintf("PRAGMA application_id = %d", applicationID)); err != nil {
-			return err
+		if !s.opt.Shared {
+			if err := s.conn.Exec(fmt.Sprintf("PRAGMA application_id = %d", applicationID)); err != nil {
+				return err
+			}
 		}
-		return s.tie("INSERT INTO meta (one, version, boot, offset, clock, fence, writer) VALUES (1, ?1, ?2, ?3, 0, 0, 0)",
+		return s.tie("INSERT INTO @meta (one, version, boot, offset, clock, fence, writer) VALUES (1, ?1, ?2, ?3, 0, 0, 0)",
 			-uptime)
 	}
-	boot, err := s.conn.QueryText("SELECT boot FROM meta WHERE one = 1")
+	if err := s.upgrade(); err != nil {
+		return err
+	}
+	boot, err := s.conn.QueryText(s.tables.sql("SELECT boot FROM @meta WHERE one = 1"))
 	if err != nil || boot == s.boot {
 		return err
 	}
-	seen, err := s.conn.Query("SELECT clock FROM meta WHERE one = 1")
+	seen, err := s.conn.Query(s.tables.sql("SELECT clock FROM @meta WHERE one = 1"))
 	if err != nil {
 		return err
 	}
-	return s.tie("UPDATE meta SET version = ?1, boot = ?2, offset = ?3 WHERE one = 1", seen-uptime)
+	return s.tie("UPDATE @meta SET version = ?1, boot = ?2, offset = ?3 WHERE one = 1", seen-uptime)
 }
 
+// bootSuffix is part of the boot that a file is tied to: Stores of a program that
+// knows version 1 only, and have the file open while it is upgraded, take it for
+// another host's then and stop. They would take a lease that was settled in a
+// transaction for one that was abandoned.
+const bootSuffix = " schema 2"
+
+// upgrade makes version 2 of version 1.
+func (s *Store) upgrade() error {
+	version, err := s.version()
+	if err != nil || version >= schemaVersion {
+		return err
+	}
+	return s.conn.ExecScript(s.tables.sql(upgradeSQL))
+}
+
+const upgradeSQL = `ALTER TABLE @lease ADD COLUMN outcome INTEGER;
+ALTER TABLE @lease ADD COLUMN retention INTEGER;
+ALTER TABLE @lease ADD COLUMN data BLOB;
+UPDATE @meta SET version = 2, boot = CAST(CAST(boot AS TEXT) || '` + bootSuffix + `' AS BLOB)`
+
 func (s *Store) tie(sql string, offset int64) error {
-	st, err := s.conn.Prepare(sql)
+	st, err := s.conn.Prepare(s.tables.sql(sql))
 	if err != nil {
 		return err
 	}

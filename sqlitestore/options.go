@@ -16,6 +16,13 @@ type Options struct {
 	// it longer is answered dibs.ErrFull.
 	MaxWaiters int
 
+	// Shared makes the store a guest in a file of the application's, so that what the
+	// application writes and what the store keeps can be committed together (see
+	// Transactions): its tables are made there with names that begin with dibs_, and
+	// the file's other tables and settings are left as they are, but for its journal
+	// mode, which has to be WAL and is made so. All who use the file say the same.
+	Shared bool
+
 	// LockWait is how long a call waits, at most, while another process has the
 	// file locked; 5 s when 0, at least 1 ms. Then it fails with ErrLocked. A
 	// call's context can end it earlier.

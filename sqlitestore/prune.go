@@ -205,7 +205,7 @@ func (tx *transaction) pruneWaiters(p *pruning, rows int) error {
 }
 
 // pruneLeases forgets abandoned leases when their time has come, and writes down
-// which leases ran out.
+// which leases ran out, or were settled in transactions of processes that died then.
 func (tx *transaction) pruneLeases(p *pruning, rows int) error {
 	var keys [][]byte
 	st := tx.st.scanLeases
@@ -221,7 +221,8 @@ func (tx *transaction) pruneLeases(p *pruning, rows int) error {
 			break
 		}
 		p.leases.k, p.leases.sub = st.Copy(0), st.Copy(1)
-		if state, until := st.Int(2), st.Int(3); state != unknown && until+memory <= tx.now || state == offered && until <= tx.now {
+		if state, until := st.Int(2), st.Int(3); state != unknown && until+memory <= tx.now ||
+			state == offered && until <= tx.now || state == noted {
 			keys = append(keys, p.leases.k)
 		}
 		if len(keys) == rows {
@@ -237,17 +238,18 @@ func (tx *transaction) pruneLeases(p *pruning, rows int) error {
 		if err != nil {
 			return err
 		}
-		rows := len(ks.ran) + len(ks.live)
+		gone := len(ks.ran)
 		if ks.hasGone {
-			rows++
+			gone++
 		}
+		gone -= ks.notes()
 		if err := tx.tidy(ks); err != nil {
 			return err
 		}
 		if ks.hasGone {
-			rows--
+			gone--
 		}
-		removed += rows - len(ks.live)
+		removed += max(0, gone)
 	}
 	p.took(tx, removed)
 	return nil
@@ -272,8 +274,12 @@ func (tx *transaction) pruneWakes(p *pruning) error {
 	return nil
 }
 
-// vacuum gives free pages back.
+// vacuum gives free pages back, unless they are the application's.
 func (tx *transaction) vacuum(p *pruning) error {
+	if tx.s.opt.Shared {
+		p.done = true
+		return nil
+	}
 	free, err := tx.s.conn.Query("PRAGMA freelist_count")
 	if err != nil {
 		return err

@@ -1,4 +1,5 @@
--- The schema of a dibs store, version 1.
+-- The schema of a dibs store, version 2. @ stands for the prefix of the tables: none,
+-- or dibs_ in a file of the application's (Options.Shared).
 --
 -- Times are microseconds of store time, which starts at 0 when the file is made
 -- and never goes backwards. A k is the length of the namespace in one byte, the
@@ -6,7 +7,7 @@
 
 -- One row: what every transaction reads first, and writes last if it changed
 -- anything.
-CREATE TABLE meta (
+CREATE TABLE @meta (
     one     INTEGER PRIMARY KEY CHECK (one = 1),
     version INTEGER NOT NULL, -- of this schema
     boot    BLOB    NOT NULL, -- which boot of which host the offset is for
@@ -16,11 +17,14 @@ CREATE TABLE meta (
     writer  INTEGER NOT NULL  -- a random number of the Store that wrote last
 ) STRICT;
 
--- Who holds a key or, until a successor has ended cleanly, abandoned it.
-CREATE TABLE lease (
+-- Who holds a key or, until a successor has ended cleanly, abandoned it; or settled it
+-- in a transaction of the application, until the next one of ours that reads the key,
+-- which does what a settlement does.
+CREATE TABLE @lease (
     k           BLOB    NOT NULL,
     token       BLOB    NOT NULL,
-    state       INTEGER NOT NULL, -- 0 held, 1 offered, 2 abandoned, 3 unknown
+    state       INTEGER NOT NULL, -- 0 held, 1 offered, 2 abandoned, 3 unknown,
+                                  -- 4 settled, at until, in a transaction of the application
     until       INTEGER NOT NULL,
     fence       INTEGER NOT NULL,
     since       INTEGER NOT NULL,
@@ -31,11 +35,14 @@ CREATE TABLE lease (
     once        INTEGER NOT NULL, -- 1: at most once
     fingerprint BLOB    NOT NULL, -- empty: none
     owner       BLOB    NOT NULL,
+    outcome     INTEGER, -- settled: how, as a dibs.Outcome
+    retention   INTEGER, -- settled: of the record, from until
+    data        BLOB,    -- settled: the record
     PRIMARY KEY (k, token)
 ) STRICT, WITHOUT ROWID;
 
 -- What leases saved, apart from them because it can be large.
-CREATE TABLE progress (
+CREATE TABLE @progress (
     id    INTEGER PRIMARY KEY,
     k     BLOB NOT NULL,
     token BLOB NOT NULL,
@@ -45,7 +52,7 @@ CREATE TABLE progress (
 
 -- Who waits for a key, in the order of seq. A place that a lease has taken is in
 -- nobody's way, and stands again when that runs out or is given back.
-CREATE TABLE waiter (
+CREATE TABLE @waiter (
     k           BLOB    NOT NULL,
     seq         INTEGER NOT NULL,
     token       BLOB    NOT NULL,
@@ -61,13 +68,13 @@ CREATE TABLE waiter (
     PRIMARY KEY (k, seq)
 ) STRICT, WITHOUT ROWID;
 
-CREATE UNIQUE INDEX waiter_token ON waiter (k, token);
+CREATE UNIQUE INDEX @waiter_token ON @waiter (k, token);
 
 -- What finished holders left behind. The id is the record's end times 1024 plus
 -- a number that makes it unique, so that pruning walks the table from its left
 -- edge and needs no second index. The data is last: what stands before it is
 -- read without it.
-CREATE TABLE record (
+CREATE TABLE @record (
     id          INTEGER PRIMARY KEY,
     k           BLOB    NOT NULL UNIQUE,
     token       BLOB    NOT NULL,
@@ -77,7 +84,7 @@ CREATE TABLE record (
 ) STRICT;
 
 -- Tokens that should ask again, for the processes that they wait in.
-CREATE TABLE wake (
+CREATE TABLE @wake (
     seq   INTEGER PRIMARY KEY,
     token BLOB NOT NULL
 ) STRICT;

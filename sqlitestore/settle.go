@@ -54,7 +54,7 @@ func (tx *transaction) settlePlain(x *dibs.Settlement) (bool, error) {
 	st.Reset()
 	tx.dirty = true
 	if err == nil && x.Outcome == dibs.Keep {
-		err = tx.saveRecord(x.Token, &f, x.Data, micros(x.Retention))
+		err = tx.saveRecord(x.Token, &f, x.Data, tx.now, micros(x.Retention))
 	}
 	return true, err
 }
@@ -89,7 +89,7 @@ func (tx *transaction) settleBusy(x *dibs.Settlement) (bool, error) {
 	case x.Outcome == dibs.Undo:
 		err = tx.undo(ks, *own)
 	default:
-		err = tx.end(ks, *own, x)
+		err = tx.end(ks, *own, x, tx.now)
 	}
 	if err != nil {
 		return false, err
@@ -107,15 +107,15 @@ func (tx *transaction) undo(ks *keyState, own lease) error {
 	return tx.deleteLease(&own)
 }
 
-// end ends a lease cleanly: nothing counts as abandoned any more.
-func (tx *transaction) end(ks *keyState, own lease, x *dibs.Settlement) error {
+// end ends a lease cleanly, at that time: nothing counts as abandoned any more.
+func (tx *transaction) end(ks *keyState, own lease, x *dibs.Settlement, at int64) error {
 	if err := tx.endLease(ks, own); err != nil {
 		return err
 	}
 	if err := tx.forget(ks); err != nil || x.Outcome != dibs.Keep {
 		return err
 	}
-	return tx.keep(own.token, &own.fingerprint, x.Data, micros(x.Retention))
+	return tx.keep(own.token, &own.fingerprint, x.Data, at, micros(x.Retention))
 }
 
 // endLease deletes a lease or an offer, and gives up the place that it has taken.
@@ -129,9 +129,10 @@ func (tx *transaction) endLease(ks *keyState, own lease) error {
 	return tx.deleteLease(&own)
 }
 
-// keep writes a record, and sends the waiters that it answers to read it.
-func (tx *transaction) keep(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) error {
-	if err := tx.saveRecord(t, f, data, retention); err != nil {
+// keep writes a record, and sends the waiters that it answers to read it, unless it is
+// forgotten already.
+func (tx *transaction) keep(t dibs.Token, f *dibs.Fingerprint, data []byte, at, retention int64) error {
+	if err := tx.saveRecord(t, f, data, at, retention); err != nil || at+retention <= tx.now {
 		return err
 	}
 	var answered []dibs.Token
@@ -156,17 +157,17 @@ func (tx *transaction) keep(t dibs.Token, f *dibs.Fingerprint, data []byte, rete
 	return nil
 }
 
-func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) error {
+func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte, at, retention int64) error {
 	tx.dirty = true
 	st := tx.st.saveRecord
 	for step := int64(1); ; step = min(2*step, 1<<20) {
 		// Serial numbers that run over make the record end a microsecond later,
 		// because those of this one may all be taken.
 		tx.serial += step
-		st.BindInt(1, (tx.now+retention)<<recordShift+tx.serial)
+		st.BindInt(1, (at+retention)<<recordShift+tx.serial)
 		st.BindBlob(2, tx.k)
 		st.BindBlob(3, t[:])
-		st.BindInt(4, tx.now)
+		st.BindInt(4, at)
 		bindFingerprint(st, 5, f)
 		st.BindBlob(6, data)
 		_, err := st.Run()

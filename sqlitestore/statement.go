@@ -37,13 +37,24 @@ type statements struct {
 	record, saveRecord, deleteRecord                    *lite.Stmt
 	wake, lastWake, forgetWakes                         *lite.Stmt
 	endedRecords, deleteRecordByID                      *lite.Stmt
-	scanLeases, scanWaiters                             *lite.Stmt
+	scanLeases, scanWaiters, settledLease               *lite.Stmt
 }
 
+// tables is what the names of a file's tables begin with.
+type tables string
+
+const (
+	ownTables    tables = ""      // the file is the store's own
+	sharedTables tables = "dibs_" // it is the application's
+)
+
+// sql fills in the names of the tables, before which a statement has an @.
+func (t tables) sql(text string) string { return strings.ReplaceAll(text, "@", string(t)) }
+
 // prepare makes the statements on a connection whose file has the schema.
-func prepare(c *lite.Conn) (*statements, error) {
+func (t tables) prepare(c *lite.Conn) (*statements, error) {
 	texts := map[string]string{}
-	for _, part := range strings.Split(statementsSQL, "-- name: ")[1:] {
+	for _, part := range strings.Split(t.sql(statementsSQL), "-- name: ")[1:] {
 		name, text, _ := strings.Cut(part, "\n")
 		texts[strings.TrimSpace(name)] = strings.TrimSpace(text)
 	}

@@ -23,9 +23,11 @@ type Store struct {
 	full  string // absolute
 	opt   Options
 	clock clock
-	boot  string
-	file  os.FileInfo // as it was opened
-	id    int64       // tells the transactions of this Store from others'
+
+	tables tables
+	boot   string
+	file   os.FileInfo // as it was opened
+	id     int64       // tells the transactions of this Store from others'
 
 	// conn and st belong to the writing goroutine.
 	conn      *lite.Conn
@@ -60,6 +62,7 @@ func newStore(path string, opt Options, clock clock, boot string, conn *lite.Con
 	s := &Store{
 		full:    path,
 		opt:     opt,
+		tables:  ownTables,
 		clock:   clock,
 		boot:    boot,
 		id:      rand.Int64(),
@@ -67,6 +70,9 @@ func newStore(path string, opt Options, clock clock, boot string, conn *lite.Con
 		calls:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
 		ended:   make(chan struct{}),
+	}
+	if opt.Shared {
+		s.tables = sharedTables
 	}
 	s.waiting.init(s)
 	return s

@@ -22,7 +22,7 @@ const (
 	patience = 50
 )
 
-const newWakes = "SELECT seq, token FROM wake WHERE seq > ?1 ORDER BY seq"
+const newWakes = "SELECT seq, token FROM @wake WHERE seq > ?1 ORDER BY seq"
 
 // waitingFor is what a claim that got a place tells about its token.
 type waitingFor struct {
@@ -256,7 +256,7 @@ func (w *waiting) connect() (err error) {
 		w.conn = nil
 		return err
 	}
-	if w.wakes, err = w.conn.Prepare(newWakes); err != nil {
+	if w.wakes, err = w.conn.Prepare(w.s.tables.sql(newWakes)); err != nil {
 		w.close()
 	}
 	return err
