@@ -3,17 +3,26 @@ module github.com/dibs-go/dibs/proof
 go 1.26.0
 
 require (
+	cirello.io/pglock v1.16.1
 	github.com/bsm/redislock v0.9.4
 	github.com/dibs-go/dibs v0.0.0
+	github.com/dibs-go/dibs/pgstore v0.0.0
 	github.com/dibs-go/dibs/sqlitestore v0.0.0
 	github.com/go-redsync/redsync/v4 v4.18.0
+	github.com/jackc/pgx/v5 v5.12.0
+	github.com/lib/pq v1.10.9
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
 )
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/text v0.41.0 // indirect
 )
 
 require (
@@ -35,3 +44,7 @@ replace github.com/dibs-go/dibs => ../
 replace github.com/dibs-go/dibs/sqlitestore => ../sqlitestore
 
 replace github.com/dibs-go/dibs/redisstore => ../redisstore
+
+replace github.com/dibs-go/dibs/pgstore => ../pgstore
+
+replace github.com/dibs-go/dibs/sqllock => ../sqllock

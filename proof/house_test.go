@@ -12,11 +12,11 @@ func TestHouse(t *testing.T) {
 		{Dir: ".", Tests: []string{house.Root + "/internal/house"}},
 		{Dir: "bench", Imports: []string{
 			house.Root, house.Root + "/idempotency", house.Root + "/memstore", house.Root + "/sqlitestore",
-			house.Root + "/redisstore", house.Root + "/internal/servertest",
-			"golang.org/x/sys/unix", "github.com/redis/rueidis",
-			// The peers, and what one of them is built on.
+			house.Root + "/redisstore", house.Root + "/pgstore", house.Root + "/internal/servertest",
+			"golang.org/x/sys/unix", "github.com/redis/rueidis", "github.com/jackc/pgx/v5/...",
+			// The peers, and what they are built on.
 			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4/...", "github.com/redis/go-redis/v9",
-			"github.com/redis/rueidis/rueidislock",
+			"github.com/redis/rueidis/rueidislock", "cirello.io/pglock", "github.com/lib/pq",
 		}},
 	})
 }

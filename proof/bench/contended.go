@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -21,7 +20,8 @@ type contention struct {
 
 // crowd lets goroutines take one key in turns for d, each holding it for a
 // while. The key is new: a peer may leave one held that was waited for in vain.
-func crowd(ctx context.Context, l locker, key string, waiters int, d time.Duration) (contention, error) {
+// The goroutines are as if spread over the processes.
+func crowd(ctx context.Context, processes []locker, key string, waiters int, d time.Duration) (contention, error) {
 	c := contention{grants: make([]int, waiters)}
 	over, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -30,6 +30,7 @@ func crowd(ctx context.Context, l locker, key string, waiters int, d time.Durati
 	errs := make(chan error, waiters)
 	for i := range waiters {
 		wg.Go(func() {
+			l := processes[i%len(processes)]
 			for over.Err() == nil {
 				err := l.lock(over, key, func() {
 					if !released.IsZero() {
@@ -57,40 +58,6 @@ func (c *contention) total() (n int) {
 		n += g
 	}
 	return n
-}
-
-// redisContended measures everybody with 32 goroutines on one key, one after
-// the other, and tells of ours what figure says.
-func redisContended(waiters int, unit string, of func(contention) float64) func(context.Context, config) (figure, error) {
-	return func(ctx context.Context, c config) (figure, error) {
-		b, err := newRedisBench()
-		if err != nil {
-			return figure{}, err
-		}
-		defer b.end()
-		names := append([]string{ours}, redisPeers...)
-		got := make(map[string][]float64)
-		for round := range c.rounds + 1 {
-			for i := range names {
-				name := names[(i+round)%len(names)]
-				one, err := crowd(ctx, b.lockers[name], fmt.Sprint(name, round), waiters, 2*c.round)
-				if err != nil {
-					return figure{}, fmt.Errorf("%s: %w", name, err)
-				}
-				if round > 0 { // the first one warms up
-					got[name] = append(got[name], of(one))
-				}
-			}
-			if ctx.Err() != nil {
-				return figure{}, errors.New("interrupted")
-			}
-		}
-		var all []string
-		for _, name := range redisPeers {
-			all = append(all, strings.TrimSpace(fmt.Sprintf("%s %s %s", name, count(median(got[name])), unit)))
-		}
-		return figure{value: got[ours], unit: unit, detail: strings.Join(all, ", ")}, nil
-	}
 }
 
 // gap returns the median hand-over in milliseconds.
@@ -158,7 +125,7 @@ func redisReplay(ctx context.Context, c config) (figure, error) {
 	}
 	defer b.end()
 	var f figure
-	client := b.lockers[ours].(dibsLocker).client
+	client := b.lockers[ours][0].(dibsLocker).client
 	var firsts []string
 	for round := range c.rounds {
 		for again := range 2 {
@@ -185,35 +152,7 @@ func redisReplay(ctx context.Context, c config) (figure, error) {
 	return f, nil
 }
 
-// redisTail measures the slowest hundredth of 64 goroutines' claims and
-// settlements.
-func redisTail(ctx context.Context, c config) (figure, error) {
-	b, err := newRedisBench()
-	if err != nil {
-		return figure{}, err
-	}
-	defer b.end()
-	f := figure{unit: "ms"}
-	var other []float64
-	for round := range c.rounds + 1 {
-		for _, name := range []string{ours, redsyncName} {
-			p99, err := tail(ctx, b.lockers[name], 64, c.round)
-			if err != nil {
-				return f, fmt.Errorf("%s: %w", name, err)
-			}
-			switch {
-			case round == 0:
-			case name == ours:
-				f.value = append(f.value, p99)
-			default:
-				other = append(other, p99)
-			}
-		}
-	}
-	f.detail = fmt.Sprintf("redsync %s ms", count(median(other)))
-	return f, nil
-}
-
+// tail returns the 99th percentile of a claim and settlement, in milliseconds.
 func tail(ctx context.Context, l locker, goroutines int, d time.Duration) (float64, error) {
 	took := make([][]time.Duration, goroutines)
 	var wg sync.WaitGroup

@@ -47,16 +47,27 @@ var contests = []contest{
 	{group: "memory", name: "uncontended `Do` on memstore", goal: "≤ 1.5 µs", run: uncontendedDo},
 	{group: "memory", name: "grants among 32 waiters on memstore, max/min", goal: "≤ 1.05", run: fairness},
 	{group: "sqlite", name: "SQLite durable claim+settle, 64 goroutines / one by one", goal: "≥ 8", run: sqliteGroupCommit},
-	{group: "redis", name: "Redis claim+settle, 64 goroutines / best peer", goal: "≥ 2", run: redisRates(64, "")},
-	{group: "redis", name: "Redis claim+settle, 64 goroutines / raw floor", goal: "≥ 0.65", run: redisRates(64, floorName)},
-	{group: "redis", name: "Redis claim+settle, 512 goroutines / raw floor", goal: "≥ 0.6", run: redisRates(512, floorName)},
-	{group: "redis", name: "Redis claim+settle, one goroutine / raw floor", goal: "", run: redisRates(1, floorName)},
-	{group: "redis", name: "Redis claim+settle, 64 goroutines: p99", goal: "≤ 2 ms", run: redisTail},
-	{group: "redis", name: "Redis hand-over, 2 waiters: p50", goal: "≤ 0.25 ms", run: redisContended(2, "ms", gap)},
-	{group: "redis", name: "Redis hand-over, 32 waiters: p50", goal: "≤ 0.25 ms", run: redisContended(32, "ms", gap)},
-	{group: "redis", name: "grants among 32 waiters on Redis, max/min", goal: "≤ 1.05", run: redisContended(32, "", evenness)},
+	{group: "redis", name: "Redis claim+settle, 64 goroutines / best peer", goal: "≥ 2", run: rates(openRedis, 64, redisPeers, floorName)},
+	{group: "redis", name: "Redis claim+settle, 64 goroutines / raw floor", goal: "≥ 0.65", run: rates(openRedis, 64, []string{floorName}, redisPeers...)},
+	{group: "redis", name: "Redis claim+settle, 512 goroutines / raw floor", goal: "≥ 0.6", run: rates(openRedis, 512, []string{floorName}, redisPeers...)},
+	{group: "redis", name: "Redis claim+settle, one goroutine / raw floor", goal: "", run: rates(openRedis, 1, []string{floorName}, redisPeers...)},
+	{group: "redis", name: "Redis claim+settle, 64 goroutines: p99", goal: "≤ 2 ms", run: tails(openRedis, 64, redsyncName)},
+	{group: "redis", name: "Redis hand-over, 2 waiters: p50", goal: "≤ 0.25 ms", run: contended(openRedis, 2, redisPeers, "ms", gap)},
+	{group: "redis", name: "Redis hand-over, 32 waiters: p50", goal: "≤ 0.25 ms", run: contended(openRedis, 32, redisPeers, "ms", gap)},
+	{group: "redis", name: "grants among 32 waiters on Redis, max/min", goal: "≤ 1.05", run: contended(openRedis, 32, redisPeers, "", evenness)},
 	{group: "redis", name: "Redis round trips of a contended cycle", goal: "2", run: redisRoundTrips},
 	{group: "redis", name: "Redis round trips of a replay", goal: "1", run: redisReplay},
+	{group: "postgres", name: "PostgreSQL durable claim+settle, 64 goroutines / one by one", goal: "≥ 3", run: rates(openPostgres, 64, []string{singlyName})},
+	{group: "postgres", name: "PostgreSQL durable claim+settle, 512 goroutines / one by one", goal: "≥ 3", run: rates(openPostgres, 512, []string{singlyName})},
+	{group: "postgres", name: "PostgreSQL durable claim+settle, 64 goroutines / two statements by hand", run: rates(openPostgres, 64, []string{byHandName})},
+	{group: "postgres", name: "PostgreSQL durable claim+settle, 64 goroutines / pglock as documented", goal: "≥ 5", run: rates(openPostgres, 64, pglocks[:1])},
+	{group: "postgres", name: "PostgreSQL durable claim+settle, 64 goroutines / best of pglock", goal: "≥ 5", run: rates(openPostgres, 64, pglocks)},
+	{group: "postgres", name: "PostgreSQL durable claim+settle, 512 goroutines / best of pglock", goal: "≥ 5", run: rates(openPostgres, 512, pglocks)},
+	{group: "postgres", name: "PostgreSQL claim+settle, 64 goroutines: p99", run: tails(openPostgres, 64, singlyName, noBeatPgx)},
+	{group: "postgres", name: "PostgreSQL claim+settle, 512 goroutines: p99", run: tails(openPostgres, 512, singlyName, noBeatPgx)},
+	{group: "postgres", name: "PostgreSQL hand-over between processes, 2 waiters: p50", goal: "≤ 0.5 ms", run: contended(openPostgres, 2, []string{advisoryName}, "ms", gap)},
+	{group: "postgres", name: "PostgreSQL hand-over between processes, 32 waiters: p50", goal: "≤ 0.5 ms", run: contended(openPostgres, 32, []string{advisoryName}, "ms", gap)},
+	{group: "postgres", name: "grants among 32 waiters on PostgreSQL, max/min", goal: "≤ 1.05", run: contended(openPostgres, 32, []string{advisoryName}, "", evenness)},
 	{group: "middleware", name: "middleware on memstore: replay / bare handler", goal: "≥ 0.85", run: middlewareReplay},
 	{group: "middleware", name: "middleware on memstore: allocations that a first request adds", goal: "≤ 10", run: middlewareAllocations},
 	{group: "proxy", name: "proxy: first request / tuned `httputil.ReverseProxy`", goal: "≥ 0.9", run: proxyMiss},
@@ -69,7 +80,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var c config
-	only := flags.String("only", "", "run only this `group`: memory, sqlite, redis, middleware or proxy")
+	only := flags.String("only", "", "run only this `group`: memory, sqlite, redis, postgres, middleware or proxy")
 	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each contest has")
 	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a contest runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../bin/dibs", "the built `program`")

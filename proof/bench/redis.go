@@ -17,30 +17,35 @@ import (
 	"github.com/dibs-go/dibs/redisstore"
 )
 
-// redisBench is a server and everybody who is measured on it.
+// redisBench is a Redis server and everybody who is measured on it.
 type redisBench struct {
-	server  *servertest.RedisServer
-	client  rueidis.Client // of dibs and the floor
-	lockers map[string]locker
-	scope   *servertest.Scope
-	close   []func()
+	*contestants
+	server *servertest.RedisServer
+	client rueidis.Client // of dibs and the floor
 }
 
 const lockTTL = 10 * time.Second
 
 // The names of those who are measured.
 const (
-	ours        = "dibs"
-	floorName   = "raw floor"
 	redsyncName = "redsync"
 	bsmName     = "redislock"
 	rueidisName = "rueidislock"
 )
 
+// openRedis is newRedisBench for those who ask the server nothing.
+func openRedis(context.Context) (*contestants, error) {
+	b, err := newRedisBench()
+	if err != nil {
+		return nil, err
+	}
+	return b.contestants, nil
+}
+
 var redisPeers = []string{redsyncName, bsmName, rueidisName}
 
 func newRedisBench() (b *redisBench, err error) {
-	b = &redisBench{scope: servertest.NewScope()}
+	b = &redisBench{contestants: newContestants()}
 	// The server has one processor to itself. Otherwise the callers take it away
 	// in the middle of an answer, and what is measured is the scheduler.
 	all := runtime.GOMAXPROCS(max(1, runtime.NumCPU()-1))
@@ -61,11 +66,9 @@ func newRedisBench() (b *redisBench, err error) {
 	if err != nil {
 		return b, err
 	}
-	client, err := dibs.New(store, &dibs.Options{TTL: lockTTL})
-	if err != nil {
+	if err := b.enter(store, store.Close); err != nil {
 		return b, err
 	}
-	b.close = append(b.close, func() { _ = client.Close() }, func() { _ = store.Close() })
 
 	// go-redis gives each caller a connection: as many as there are callers,
 	// so that none waits for one.
@@ -79,21 +82,11 @@ func newRedisBench() (b *redisBench, err error) {
 		return b, err
 	}
 	b.close = append(b.close, others.Close)
-	b.lockers = map[string]locker{
-		ours:        dibsLocker{client},
-		floorName:   floorLocker{b.client},
-		redsyncName: redsyncLocker{redsync.New(redsyncpool.NewPool(pooled))},
-		bsmName:     bsmLocker{redislock.New(pooled)},
-		rueidisName: rueidisLocker{others},
-	}
+	b.lockers[floorName] = []locker{floorLocker{b.client}}
+	b.lockers[redsyncName] = []locker{redsyncLocker{redsync.New(redsyncpool.NewPool(pooled))}}
+	b.lockers[bsmName] = []locker{bsmLocker{redislock.New(pooled)}}
+	b.lockers[rueidisName] = []locker{rueidisLocker{others}}
 	return b, nil
-}
-
-func (b *redisBench) end() {
-	for i := len(b.close) - 1; i >= 0; i-- {
-		b.close[i]()
-	}
-	b.scope.Close()
 }
 
 // floorLocker is the least that a lock on Redis can be: SET NX with a time to

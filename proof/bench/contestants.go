@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// The names of those who are measured on more than one server.
+const (
+	ours      = "dibs"
+	floorName = "raw floor"
+)
+
+// contestants are a server and everybody who is measured on it.
+type contestants struct {
+	scope   *servertest.Scope
+	lockers map[string][]locker // by name, one for each process that there would be
+	close   []func()
+}
+
+// opener starts a server and everybody who is measured on it.
+type opener func(context.Context) (*contestants, error)
+
+func newContestants() *contestants {
+	return &contestants{scope: servertest.NewScope(), lockers: map[string][]locker{}}
+}
+
+// enter adds a dibs client of its own on a store.
+func (b *contestants) enter(store dibs.Store, closeStore func() error) error {
+	b.close = append(b.close, func() { _ = closeStore() })
+	client, err := dibs.New(store, &dibs.Options{TTL: lockTTL})
+	if err != nil {
+		return err
+	}
+	b.close = append(b.close, func() { _ = client.Close() })
+	b.lockers[ours] = append(b.lockers[ours], dibsLocker{client})
+	return nil
+}
+
+// end closes everything, the last one opened first.
+func (b *contestants) end() {
+	for i := len(b.close) - 1; i >= 0; i-- {
+		b.close[i]()
+	}
+	b.scope.Close()
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"cirello.io/pglock"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/lib/pq"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/pgstore"
+)
+
+// The names of those who are measured on PostgreSQL.
+const (
+	singlyName   = "one by one"
+	byHandName   = "two statements by hand"
+	pglockName   = "pglock"
+	noBeatName   = "pglock without heartbeats"
+	noBeatPgx    = "the same on pgx"
+	advisoryName = "advisory lock"
+)
+
+// pglocks are pglock as its documentation sets it up, and as it is fastest: without
+// the heartbeat that each lock sends when it begins, and on the faster driver.
+var pglocks = []string{pglockName, noBeatName, noBeatPgx}
+
+// callersConns is how many connections those have who need one for each caller.
+const callersConns = 64
+
+// openPostgres starts a server with its own settings, which waits for its disk, and
+// everybody who is measured on it.
+func openPostgres(ctx context.Context) (b *contestants, err error) {
+	b = newContestants()
+	defer func() {
+		if err != nil {
+			b.end()
+		}
+	}()
+	server := servertest.Postgres(b.scope, &servertest.PostgresOptions{MaxConnections: 5*callersConns + 50})
+	for range 2 { // processes
+		store, err := pgstore.Open(ctx, server.URL(), &pgstore.Options{Migrate: true})
+		if err != nil {
+			return b, err
+		}
+		if err := b.enter(store, store.Close); err != nil {
+			return b, err
+		}
+	}
+	pool, err := pgxPool(ctx, server.URL())
+	if err != nil {
+		return b, err
+	}
+	b.close = append(b.close, pool.Close)
+	if _, err := pool.Exec(ctx, "CREATE TABLE by_hand (k text PRIMARY KEY, token bytea NOT NULL, ends timestamptz NOT NULL)"); err != nil {
+		return b, err
+	}
+	b.lockers[singlyName] = []locker{singlyLocker{pool}}
+	b.lockers[byHandName] = []locker{byHandLocker{pool}}
+	b.lockers[advisoryName] = []locker{advisoryLocker{pool}}
+	return b, b.enterPglock(server.URL())
+}
+
+// enterPglock adds pglock three times.
+func (b *contestants) enterPglock(url string) error {
+	connector, err := pq.NewConnector(url)
+	if err != nil {
+		return err
+	}
+	plain := sqlPool(sql.OpenDB(connector))
+	b.close = append(b.close, func() { _ = plain.Close() })
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return err
+	}
+	fast := sqlPool(stdlib.OpenDB(*config))
+	b.close = append(b.close, func() { _ = fast.Close() })
+	lease, noBeat := pglock.WithLeaseDuration(lockTTL), pglock.WithHeartbeatFrequency(0)
+	documented, err := pglock.New(plain, lease, pglock.WithHeartbeatFrequency(lockTTL/3))
+	if err != nil {
+		return err
+	}
+	quiet, err := pglock.New(plain, lease, noBeat)
+	if err != nil {
+		return err
+	}
+	quickest, err := pglock.UnsafeNew(fast, lease, noBeat)
+	if err != nil {
+		return err
+	}
+	b.lockers[pglockName] = []locker{pglockLocker{documented}}
+	b.lockers[noBeatName] = []locker{pglockLocker{quiet}}
+	b.lockers[noBeatPgx] = []locker{pglockLocker{quickest}}
+	return documented.TryCreateTable()
+}
+
+// pgxPool opens a pool with a connection for each caller.
+func pgxPool(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = callersConns
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// sqlPool gives a pool a connection for each caller, which it keeps.
+func sqlPool(db *sql.DB) *sql.DB {
+	db.SetMaxOpenConns(callersConns)
+	db.SetMaxIdleConns(callersConns)
+	return db
+}
+
+var errHeld = errors.New("a key that nobody else wants is held")
+
+// singlyLocker calls the store's own functions, for one key each, on a connection for
+// each caller: what a store would do that does not batch.
+type singlyLocker struct{ pool *pgxpool.Pool }
+
+func (l singlyLocker) lock(ctx context.Context, key string, section func()) error {
+	token := dibs.NewToken()
+	ks, tokens, nothing := [][]byte{append([]byte{0}, key...)}, [][]byte{token[:]}, [][]byte{nil}
+	var state int
+	err := l.pool.QueryRow(ctx, `SELECT state FROM dibs_claim($1, '{0}', $2, '{NULL}', $3, '{0}', '{1}', '{0}', '{false}', '{NULL}', $4, NULL, false, 100000)`,
+		ks, tokens, []int64{lockTTL.Microseconds()}, [][]byte{[]byte("bench")}).Scan(&state)
+	if err != nil {
+		return err
+	}
+	if state != int(dibs.Granted) {
+		return errHeld
+	}
+	section()
+	var one int
+	return l.pool.QueryRow(ctx, `SELECT * FROM dibs_settle($1, $2, '{0}', '{NULL}', $3)`, ks, tokens, nothing).Scan(&one)
+}
+
+// byHandLocker is the lease that people write by hand: it waits for nobody, has no
+// queue, no fence and no record.
+type byHandLocker struct{ pool *pgxpool.Pool }
+
+func (l byHandLocker) lock(ctx context.Context, key string, section func()) error {
+	token := dibs.NewToken()
+	got, err := l.pool.Exec(ctx, `INSERT INTO by_hand VALUES ($1, $2, now() + $3::interval) ON CONFLICT (k)
+		DO UPDATE SET token = excluded.token, ends = excluded.ends WHERE by_hand.ends < now()`, key, token[:], lockTTL)
+	if err != nil {
+		return err
+	}
+	if got.RowsAffected() != 1 {
+		return errHeld
+	}
+	section()
+	_, err = l.pool.Exec(ctx, "DELETE FROM by_hand WHERE k = $1 AND token = $2", key, token[:])
+	return err
+}
+
+// advisoryLocker is the server's own lock, on a session for each caller. It writes
+// nothing and is gone with the session.
+type advisoryLocker struct{ pool *pgxpool.Pool }
+
+func (l advisoryLocker) lock(ctx context.Context, key string, section func()) error {
+	conn, err := l.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	if _, err := conn.Exec(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", key); err != nil {
+		return err
+	}
+	section()
+	// Also when the time is over meanwhile: others wait for it.
+	_, err = conn.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtextextended($1, 0))", key)
+	return err
+}
+
+type pglockLocker struct{ client *pglock.Client }
+
+func (l pglockLocker) lock(ctx context.Context, key string, section func()) error {
+	held, err := l.client.AcquireContext(ctx, key)
+	if err != nil {
+		return err
+	}
+	section()
+	return held.Close()
+}
