@@ -48,7 +48,7 @@ func OnceIn[T any](ctx context.Context, c *Client, t Transactor, key string, o *
 	defer func() {
 		// It does nothing after a commit. Where nobody knows of one, the lease may
 		// be over without having been lost.
-		if lost := lease.Release(); errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) && !errors.Is(err, ErrStore) {
+		if lost := lease.Release(); errors.Is(lost, ErrLost) && !errors.Is(err, ErrLost) && !lease.unsure() {
 			err = errors.Join(err, lost)
 		}
 	}()

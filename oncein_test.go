@@ -107,6 +107,108 @@ func TestOnceInOfAStoreThatIsGone(t *testing.T) {
 	})
 }
 
+// A record that was too old to be given out, with what this run would leave, says
+// nothing of a transaction that was rolled back.
+func TestOnceInTellsItsRecordFromAnOlderOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Committed, journal.CutOff)
+		o := &dibs.OnceOptions{MaxAge: time.Minute}
+		if _, err := book(t.Context(), c, l, "k", o); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		s.set(nil, func(verb string) error {
+			if verb == "settle" {
+				s.set(nil, nil)
+				return errCut // nobody hears that the lease was ended without it
+			}
+			return nil
+		})
+		_, err := book(t.Context(), c, l, "k", o)
+		if err == nil || errors.Is(err, dibs.ErrStore) || len(l.Rows()) != 1 {
+			t.Errorf("what was rolled back got %v, and the journal has %q", err, l.Rows())
+		}
+	})
+}
+
+// A record that would be forgotten by now is not missed.
+func TestOnceInForgetsSoonerThanTheStoreAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unheard)
+		start := time.Now()
+		s.set(func(verb string) error {
+			if verb == "settle" && time.Since(start) < 2*time.Second {
+				return errCut
+			}
+			return nil
+		}, nil)
+		_, err := book(t.Context(), c, l, "k", &dibs.OnceOptions{Retention: time.Second})
+		if !errors.Is(err, dibs.ErrStore) || errors.Is(err, dibs.ErrLost) || len(l.Rows()) != 1 {
+			t.Errorf("got %v, and the journal has %q", err, l.Rows())
+		}
+	})
+}
+
+// While nobody knows of one transaction, no other is committed under its lease.
+func TestCompleteInOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unheard)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		complete := func() error {
+			tx, err := l.Begin(lease.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			journal.Write(dibs.WithTransaction(lease.Context(), tx), "row")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			return lease.CompleteIn(ctx, tx, []byte("done"), time.Hour)
+		}
+		s.set(func(string) error { return errCut }, nil)
+		if err := complete(); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("nobody knows, and the caller got %v", err)
+		}
+		s.set(nil, nil)
+		if err := complete(); !errors.Is(err, dibs.ErrRolledBack) || len(l.Rows()) != 1 {
+			t.Errorf("the second transaction got %v, and the journal has %q", err, l.Rows())
+		}
+	})
+}
+
+// A transaction that says why it was rolled back leaves the lease as it is, whatever
+// the reason.
+func TestCompleteInLeavesTheLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newStore(t), nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = lease.CompleteIn(t.Context(), refusal{&dibs.StoreError{Op: "settle", Err: errCut}}, nil, time.Hour)
+		if !errors.Is(err, dibs.ErrRolledBack) || lease.Err() != nil {
+			t.Errorf("got %v, and the lease has ended: %v", err, lease.Err())
+		}
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// refusal is a transaction that is rolled back for a reason.
+type refusal struct{ why error }
+
+func (r refusal) Commit(context.Context, dibs.Settlement) error {
+	return errors.Join(dibs.ErrRolledBack, r.why)
+}
+func (refusal) Rollback()             {}
+func (refusal) Conflicted(error) bool { return false }
+
 func TestOnceInFails(t *testing.T) {
 	declined := errors.New("declined")
 	for name, remember := range map[string]bool{"Forgotten": false, "Remembered": true} {
@@ -193,6 +295,27 @@ func TestOnceInLosesItsLease(t *testing.T) {
 		})
 		if !errors.Is(err, dibs.ErrLost) || len(l.Rows()) != 0 {
 			t.Errorf("got %v, and the journal has %q", err, l.Rows())
+		}
+	})
+}
+
+// That fn met a store that did not answer hides nothing.
+func TestOnceInLosesItsLeaseAndSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c, l := newClient(t, s, &dibs.Options{TTL: time.Second}), journal.New(s.Store)
+		s.set(func(verb string) error {
+			if verb == "renew" {
+				return errCut
+			}
+			return nil
+		}, nil)
+		_, err := dibs.OnceIn(t.Context(), c, l, "k", nil, func(ctx context.Context) (int, error) {
+			<-ctx.Done()
+			return 0, &dibs.StoreError{Op: "renew", Err: errCut}
+		})
+		if !errors.Is(err, dibs.ErrStore) || !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("got %v", err)
 		}
 	})
 }

@@ -32,9 +32,10 @@ type Transactor interface {
 type Transaction interface {
 	// Commit settles a key as the transaction's last statement, as Store.Settle
 	// says, and commits. It returns nil when both are done; ErrLost when the token
-	// does not hold the key, and an error that wraps ErrRolledBack when it could not
-	// be done for another reason: all is rolled back then. After any other error
-	// both may have happened, or neither.
+	// does not hold the key (also if it has left a record there), and an error that
+	// wraps ErrRolledBack when it could not be done for another reason: all is rolled
+	// back then. After any other error both may have happened, or neither. It does
+	// not keep the settlement's data.
 	Commit(ctx context.Context, s Settlement) error
 
 	// Rollback rolls back. It does nothing when the transaction is over.
@@ -97,30 +98,37 @@ func (l *Lease) settleIn(ctx context.Context, tx Transaction, s Settlement) erro
 	defer tx.Rollback() // unless it is over
 	l.client.renewer.pause(l)
 	defer l.client.renewer.resume(l)
-	asked := false
+	asked, unheard, sent := false, false, time.Now()
 	err := l.settleBy(ctx, s, func(ctx context.Context, s Settlement) (err, callErr error) {
 		asked = true
+		if l.kept {
+			// The store takes a record of one lease as often as it is sent, and
+			// another transaction would be committed with it.
+			return fmt.Errorf("%w: the lease may have left a record before", ErrRolledBack), nil
+		}
 		err = tx.Commit(ctx, s)
 		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrRolledBack) {
 			return err, nil
 		}
+		unheard = true
 		return nil, err
 	})
 	switch {
 	case err == nil && !asked:
 		return fmt.Errorf("%w: the lease was settled before", ErrRolledBack)
-	case errors.Is(err, ErrStore):
-		return l.resolve(ctx, s, err)
+	case unheard:
+		return l.resolve(ctx, s, sent, err)
 	}
 	return err
 }
 
 // resolve finds out what became of a transaction that was to settle the lease. If
 // the lease can be ended without it, it will not be committed any more.
-func (l *Lease) resolve(ctx context.Context, s Settlement, unknown error) error {
+func (l *Lease) resolve(ctx context.Context, s Settlement, sent time.Time, unknown error) error {
 	l.settling.Lock()
 	defer l.settling.Unlock()
-	abandon := Settlement{Key: l.claim.Key, Token: l.claim.Token, Outcome: Abandon}
+	s.Key, s.Token = l.claim.Key, l.claim.Token
+	abandon := Settlement{Key: s.Key, Token: s.Token, Outcome: Abandon}
 	for backoff := askBackoff; ; backoff = min(2*backoff, time.Second) {
 		err, _, callErr := l.client.settles.do(ctx, nil, abandon, nil)
 		if callErr == nil && err == nil {
@@ -131,10 +139,13 @@ func (l *Lease) resolve(ctx context.Context, s Settlement, unknown error) error 
 			if s.Outcome != Keep {
 				return unknown
 			}
-			if kept, ok := l.left(ctx, s.Data); ok && kept {
+			switch kept, ok := l.left(ctx, s); {
+			case kept:
 				l.finish(Keep)
 				return nil
-			} else if ok {
+			case ok && time.Since(sent) >= s.Retention:
+				return unknown // a record would be forgotten by now
+			case ok:
 				l.settled = true
 				l.client.renewer.lose(l)
 				return ErrLost
@@ -146,12 +157,18 @@ func (l *Lease) resolve(ctx context.Context, s Settlement, unknown error) error 
 	}
 }
 
-// left reports whether data is the key's record; not ok if the store did not say.
-func (l *Lease) left(ctx context.Context, data []byte) (kept, ok bool) {
-	look := Claim{Key: l.claim.Key, Mode: Look, Permits: 1, MaxAge: AnyAge, Fingerprint: l.claim.Fingerprint}
-	a, _, err := l.client.claims.do(ctx, nil, look, nil)
-	if err != nil || a.Err != nil {
-		return false, false
-	}
-	return a.State == Done && bytes.Equal(a.Record.Data, data), true
+// left reports whether the settlement's record is there; not ok if the store did not
+// say. The token does not hold the key any more, so that nothing can be written; but
+// a record that it has left is taken once more. Another's, of the same data, is not.
+func (l *Lease) left(ctx context.Context, s Settlement) (kept, ok bool) {
+	s.Data = bytes.Clone(s.Data) // a call that was given up may still read it
+	err, _, callErr := l.client.settles.do(ctx, nil, s, nil)
+	return err == nil, callErr == nil && (err == nil || errors.Is(err, ErrLost))
+}
+
+// unsure reports whether nobody told what became of a record.
+func (l *Lease) unsure() bool {
+	l.settling.Lock()
+	defer l.settling.Unlock()
+	return l.kept
 }
