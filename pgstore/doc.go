@@ -35,6 +35,18 @@
 // if that listens: its connection has an advisory lock, so that the dead are passed
 // over. A process listens when somebody in it waits first.
 //
+// # In a transaction
+//
+// OnceTx runs a function in a transaction of the application and commits what it did
+// together with its answer; Store.Transactions is what the HTTP middleware wants for
+// that. The transaction is marked as it begins, and the function that settles wants
+// to see the mark, so that no answer is kept of any other.
+//
+//	claim ── BEGIN, mark ── the application's statements ── settle, COMMIT
+//	  │                                                         │
+//	  by the store's connections                  one message: without the settlement
+//	                                              the server does not commit
+//
 // # Time and fences
 //
 // Everything ends by the server's clock (clock_timestamp). A fence is the key's last

@@ -2,11 +2,14 @@ package pgstore_test
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"log"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
@@ -88,6 +91,100 @@ func ExampleNew() {
 	// working
 	// 42
 	// 42
+}
+
+// What is done in the transaction and the answer are committed together, so that it
+// is done exactly once, whatever crashes when.
+func ExampleOnceTx() {
+	url, stop := startPostgres()
+	defer stop()
+	ctx := context.Background()
+
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(ctx, "CREATE TABLE ledger (account int, amount int)"); err != nil {
+		log.Fatal(err)
+	}
+
+	store, err := pgstore.New(ctx, pool, &pgstore.Options{Migrate: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	client, err := dibs.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	transactions := store.Transactions(pool, nil)
+
+	for range 2 {
+		total, err := pgstore.OnceTx(ctx, client, transactions, "payment 7", nil,
+			func(ctx context.Context, tx pgx.Tx) (total int, err error) {
+				if _, err := tx.Exec(ctx, "INSERT INTO ledger VALUES (12, 990)"); err != nil {
+					return 0, err
+				}
+				err = tx.QueryRow(ctx, "SELECT sum(amount) FROM ledger WHERE account = 12").Scan(&total)
+				return total, err
+			})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(total)
+	}
+	// Output:
+	// 990
+	// 990
+}
+
+// The same with database/sql: a statement that fails takes the whole run back, and
+// the next one runs.
+func ExampleOnceSQL() {
+	url, stop := startPostgres()
+	defer stop()
+	ctx := context.Background()
+
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(ctx, "CREATE TABLE seats (seat int PRIMARY KEY, guest text NOT NULL)"); err != nil {
+		log.Fatal(err)
+	}
+
+	store, err := pgstore.Open(ctx, url, &pgstore.Options{Migrate: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	client, err := dibs.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	transactions := store.SQLTransactions(db, nil)
+
+	guests := []any{nil, "Ada", "Grace"}
+	for _, guest := range guests {
+		seat, err := pgstore.OnceSQL(ctx, client, transactions, "booking 7", nil,
+			func(ctx context.Context, tx *sql.Tx) (string, error) {
+				_, err := tx.ExecContext(ctx, "INSERT INTO seats VALUES (12, $1)", guest)
+				return fmt.Sprint("seat 12 for ", guest), err
+			})
+		if err != nil {
+			fmt.Println("nothing is booked")
+			continue
+		}
+		fmt.Println(seat)
+	}
+	// Output:
+	// nothing is booked
+	// seat 12 for Ada
+	// seat 12 for Ada
 }
 
 // Who applies SQL by other means prints it.

@@ -275,9 +275,12 @@ type crowd struct {
 	group sync.WaitGroup
 }
 
-func newCrowd(t *testing.T, url string) *crowd {
+// newCrowd makes one; its stores come by these addresses, the last of which is one
+// where nothing goes wrong on the way.
+func newCrowd(t *testing.T, urls ...string) *crowd {
 	t.Helper()
 	schema := ownSchema()
+	url := urls[len(urls)-1]
 	c := &crowd{t: t, s: open(t, url, &Options{Schema: schema})}
 	ctx, stop := context.WithCancel(t.Context())
 	c.stop = stop
@@ -286,7 +289,7 @@ func newCrowd(t *testing.T, url string) *crowd {
 	var number atomic.Int64
 	clients := []*dibs.Client{
 		newClient(t, c.s, &dibs.Options{TTL: 2 * time.Second}),
-		newClient(t, open(t, url, &Options{Schema: schema}), &dibs.Options{TTL: 2 * time.Second}),
+		newClient(t, open(t, urls[0], &Options{Schema: schema}), &dibs.Options{TTL: 2 * time.Second}),
 	}
 	for g := range 16 {
 		client := clients[g%len(clients)]

@@ -17,9 +17,11 @@ func TestReadme(t *testing.T) {
 	text := string(b)
 	for _, want := range []string{
 		strings.ReplaceAll(leastRights, "@", "own.dibs_"),
+		strings.ReplaceAll(transactionRights, "@", "own.dibs_"),
 		"`schema=`", "`prefix=`", "`migrate=true`", "`wake=auto|listen|poll`",
 		"`ErrURL`", "`ErrUnreachable`", "`ErrUnsupported`", "`ErrUnauthorized`", "`ErrReadOnly`", "`ErrNotMigrated`", "`ErrNewer`",
 		"`ErrCrowded`", "`ErrLocked`", "`dibs.ErrFull`",
+		"`ErrAborted`", "`ErrEnded`", "`ErrOtherDatabase`", "`ErrOwnTransaction`",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not have %q", want)
