@@ -16,9 +16,10 @@ import (
 )
 
 // openLimit bounds Open and New, and migrateLimit what comes before with
-// Options.Migrate.
+// Options.Migrate; connectLimit bounds an attempt to connect.
 const (
 	openLimit    = 8 * time.Second
+	connectLimit = 5 * time.Second
 	migrateLimit = time.Minute
 )
 
@@ -117,6 +118,9 @@ func (s *Store) begin(ctx context.Context) error {
 	meeting, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	if err := s.meet(meeting); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return &fault{is: ErrUnreachable, said: err, cure: "it does not answer in time; see whether it hangs, and whether it is a PostgreSQL"}
+		}
 		return err
 	}
 	if s.options.Migrate {

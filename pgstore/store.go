@@ -86,7 +86,8 @@ func newStore(ctx context.Context, config *pgxpool.Config, o *Options) (*Store, 
 		err = s.begin(ctx)
 	}
 	if err != nil {
-		s.Close()
+		// Not waited for: a connection that is being made may hang for a while.
+		go s.Close()
 		return nil, explain(err)
 	}
 	if options.PruneEvery > 0 {
@@ -105,6 +106,9 @@ func own(config *pgxpool.Config) *pgxpool.Config {
 	c.MinIdleConns = 0
 	c.MaxConnIdleTime = 10 * time.Minute
 	c.ConnConfig.Tracer = nil
+	if c.ConnConfig.ConnectTimeout <= 0 { // pgx's own is two minutes, and Close waits for them
+		c.ConnConfig.ConnectTimeout = connectLimit
+	}
 	if c.ConnConfig.RuntimeParams["application_name"] == "" {
 		c.ConnConfig.RuntimeParams["application_name"] = "dibs"
 	}
