@@ -1,0 +1,3 @@
+package mysqlstore
+
+type clocks struct{}

@@ -1,0 +1,2 @@
+// Package mysqlstore keeps leases.
+package mysqlstore

@@ -1,0 +1,144 @@
+package mysqlstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/dibs-go/dibs"
+)
+
+// What is wrong with the server, for errors.Is. The error's text has the
+// server's own words and the cure.
+var (
+	// ErrURL: the URL is not one of a MySQL or MariaDB database, or a parameter is
+	// wrong.
+	ErrURL = errors.New("mysqlstore: not a URL of a MySQL or MariaDB database")
+	// ErrUnreachable: nobody answers at the address, or not in time.
+	ErrUnreachable = errors.New("mysqlstore: the server cannot be reached")
+	// ErrUnauthorized: the password, or what the user may do, is not enough.
+	ErrUnauthorized = errors.New("mysqlstore: the server refuses this user")
+	// ErrUnsupported: who answers is not a MySQL or MariaDB of the right age, or it is
+	// set up so that it cannot be used.
+	ErrUnsupported = errors.New("mysqlstore: the server is not one that can be used")
+	// ErrReadOnly: the server is a replica, or takes no writes.
+	ErrReadOnly = errors.New("mysqlstore: the server takes no writes")
+	// ErrNotMigrated: the store's tables are not there, or older than this program.
+	ErrNotMigrated = errors.New("mysqlstore: the tables are missing or old")
+	// ErrNewer: the store's tables are newer than this program.
+	ErrNewer = errors.New("mysqlstore: the tables are newer than this program")
+	// ErrCrowded: the server has no connection left.
+	ErrCrowded = errors.New("mysqlstore: the server has no connection left")
+	// ErrLocked: somebody else kept a key's row locked.
+	ErrLocked = errors.New("mysqlstore: a key's row is locked")
+	// ErrClosed: the store was closed.
+	ErrClosed = errors.New("mysqlstore: the store is closed")
+)
+
+const (
+	migrateCure  = "run mysqlstore.Migrate, or dibs migrate, once with a user who may create tables; or set Options.Migrate"
+	readOnlyCure = "read_only or super_read_only is on: connect to the primary, or turn it off"
+	rightsCure   = "the user needs the rights that the README of mysqlstore lists"
+	crowdedCure  = "raise max_connections or the user's own limit, or have the application use fewer"
+	stopsCure    = "the server is starting up or shutting down, or somebody ended the connection"
+)
+
+var errNoMeta = fmt.Errorf("%w: the row of its version is gone (%s)", ErrNotMigrated, migrateCure)
+
+// faults are what servers say, and what it means.
+var faults = map[uint16]struct {
+	is   error
+	cure string
+}{
+	1044: {ErrUnauthorized, rightsCure},
+	1045: {ErrUnauthorized, "the user name or the password is wrong, or the user may not come from here"},
+	1130: {ErrUnauthorized, "no user may come from this host; CREATE USER … @ this address"},
+	1142: {ErrUnauthorized, rightsCure},
+	1143: {ErrUnauthorized, rightsCure},
+	1227: {ErrUnauthorized, rightsCure},
+	1698: {ErrUnauthorized, "the user is one of the server's host alone, or the password is wrong"},
+	1049: {ErrUnsupported, "create the database, or name another one"},
+	1046: {ErrUnsupported, "name a database"},
+	1286: {ErrUnsupported, "the server has to have InnoDB"},
+	1193: {ErrUnsupported, "it has to be MySQL 8.0 or newer, or MariaDB 10.6 or newer"},
+	1665: {ErrUnsupported, "set binlog_format = ROW or MIXED"},
+	1290: {ErrReadOnly, readOnlyCure},
+	1792: {ErrReadOnly, readOnlyCure},
+	1836: {ErrReadOnly, readOnlyCure},
+	1146: {ErrNotMigrated, migrateCure},
+	1054: {ErrNotMigrated, migrateCure},
+	1040: {ErrCrowded, crowdedCure},
+	1203: {ErrCrowded, crowdedCure},
+	1226: {ErrCrowded, crowdedCure},
+	1205: {ErrLocked, "look for a transaction that is open for long: SELECT * FROM information_schema.innodb_trx ORDER BY trx_started"},
+	1021: {dibs.ErrFull, "the disk is full"},
+	1037: {dibs.ErrFull, "the server is out of memory"},
+	1041: {dibs.ErrFull, "the server is out of memory"},
+	1114: {dibs.ErrFull, "the table is full"},
+	1118: {dibs.ErrFull, "the record is too large for the server's redo log"},
+	1153: {dibs.ErrFull, "raise max_allowed_packet"},
+	1047: {ErrUnreachable, "this node of the cluster is not ready"},
+	1053: {ErrUnreachable, stopsCure},
+	1152: {ErrUnreachable, stopsCure},
+	1317: {ErrUnreachable, stopsCure},
+	1927: {ErrUnreachable, stopsCure},
+	4031: {ErrUnreachable, stopsCure},
+	1969: {ErrUnreachable, "max_statement_time is too short"},
+	3024: {ErrUnreachable, "max_execution_time is too short"},
+}
+
+// fault is a server's error with its meaning.
+type fault struct {
+	is   error
+	said error
+	cure string
+}
+
+func (f *fault) Error() string {
+	text := f.said.Error()
+	if e, ok := errors.AsType[*mysql.MySQLError](f.said); ok {
+		text = fmt.Sprintf("%s (%d)", e.Message, e.Number)
+	}
+	return fmt.Sprintf("%v: %s (%s)", f.is, text, f.cure)
+}
+
+// Unwrap makes errors.Is and errors.As work.
+func (f *fault) Unwrap() []error { return []error{f.is, f.said} }
+
+// explain gives an error its meaning.
+func explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, known := errors.AsType[*fault](err); known {
+		return err
+	}
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		if f, ok := faults[e.Number]; ok {
+			return &fault{is: f.is, said: err, cure: f.cure}
+		}
+		return fmt.Errorf("mysqlstore: the server said: %w", err)
+	}
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("mysqlstore: %w", err)
+	case isOurs(err):
+		return err
+	}
+	return &fault{is: ErrUnreachable, said: err, cure: "see that it runs, and listens at the address; what was asked for may or may not have happened"}
+}
+
+// isOurs reports whether an error has its meaning already.
+func isOurs(err error) bool {
+	for _, ours := range []error{
+		ErrUnreachable, ErrUnauthorized, ErrUnsupported, ErrReadOnly, ErrNotMigrated, ErrNewer, ErrCrowded, ErrLocked,
+		ErrClosed, ErrURL, dibs.ErrFull,
+	} {
+		if errors.Is(err, ours) {
+			return true
+		}
+	}
+	return false
+}

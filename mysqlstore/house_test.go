@@ -1,0 +1,18 @@
+package mysqlstore
+
+import (
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/house"
+)
+
+// The map of this module: the core, and the one client that it is about.
+func TestHouse(t *testing.T) {
+	house.Check(t, []house.Room{{
+		Dir:     ".",
+		Imports: []string{house.Root, "github.com/go-sql-driver/mysql"},
+		Tests: []string{
+			house.Root + "/storetest", house.Root + "/internal/house", house.Root + "/internal/servertest",
+		},
+	}})
+}

@@ -1,0 +1,196 @@
+package mysqlstore
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"database/sql"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/dibs-go/dibs"
+)
+
+// openLimit bounds Open and New, and migrateLimit what comes before with
+// Options.Migrate.
+const (
+	openLimit    = 8 * time.Second
+	migrateLimit = time.Minute
+)
+
+// Open connects to the database that the URL names and returns a Store on it.
+// Options may be nil; what the URL says goes into them:
+//
+//	mysql://USER:PASSWORD@HOST[:PORT]/DATABASE?prefix=P&migrate=true&tls=true|false|preferred|skip-verify&tls-ca=FILE&socket=FILE
+//
+// It may begin with mariadb:// too. tls-ca names a file of certificates, in PEM form,
+// that the server's has to be signed by; with socket the server is reached by that
+// file, and HOST is left out. It asks the server a first question, and takes 8 s at
+// most; with Options.Migrate a minute more.
+//
+// It returns an ErrURL, or an error that says what is wrong and what to do:
+// ErrUnreachable when nobody answers, ErrUnsupported when who answers cannot be
+// used, ErrUnauthorized when it refuses the user, ErrReadOnly when it takes no writes,
+// ErrNotMigrated when the tables are missing, ErrNewer when they are newer, ErrCrowded
+// when it has no connection left, and others that calls return.
+func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
+	config, o, err := parse(rawURL, o)
+	if err != nil {
+		return nil, err
+	}
+	return New(ctx, config, o)
+}
+
+// ParseURL reads a URL as Open does, for those who want to set up more of the
+// connection, or give it to Migrate by sql.OpenDB and mysql.NewConnector. The options
+// are a copy with what the URL says.
+func ParseURL(rawURL string, o *Options) (*mysql.Config, *Options, error) { return parse(rawURL, o) }
+
+func parse(rawURL string, o *Options) (*mysql.Config, *Options, error) {
+	var d Options
+	if o != nil {
+		d = *o
+	}
+	u, err := url.Parse(rawURL)
+	if err != nil || u.Scheme != "mysql" && u.Scheme != "mariadb" {
+		return nil, nil, fmt.Errorf("%w: write mysql://USER:PASSWORD@HOST/DATABASE", ErrURL)
+	}
+	c := mysql.NewConfig()
+	c.User = u.User.Username()
+	c.Passwd, _ = u.User.Password()
+	c.Net, c.Addr = "tcp", u.Host
+	if u.Port() == "" {
+		c.Addr = net.JoinHostPort(u.Hostname(), "3306")
+	}
+	if c.DBName = strings.TrimPrefix(u.Path, "/"); c.DBName == "" || strings.Contains(c.DBName, "/") {
+		return nil, nil, fmt.Errorf("%w: it names no database; write mysql://USER:PASSWORD@HOST/DATABASE", ErrURL)
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: what is behind the ? cannot be read", ErrURL)
+	}
+	authority := ""
+	for name, values := range query {
+		v := values[len(values)-1]
+		switch name {
+		case "prefix":
+			d.Prefix = v
+		case "migrate":
+			if d.Migrate, err = strconv.ParseBool(v); err != nil {
+				return nil, nil, fmt.Errorf("%w: migrate is %q; write true or false", ErrURL, v)
+			}
+		case "tls":
+			if !slices.Contains([]string{"true", "false", "preferred", "skip-verify"}, v) {
+				return nil, nil, fmt.Errorf("%w: tls is %q; write true, false, preferred or skip-verify", ErrURL, v)
+			}
+			c.TLSConfig = v
+		case "tls-ca":
+			authority = v
+		case "socket":
+			c.Net, c.Addr = "unix", v
+		default:
+			return nil, nil, fmt.Errorf("%w: there is no parameter %q; there are prefix, migrate, tls, tls-ca and socket", ErrURL, name)
+		}
+	}
+	if authority != "" {
+		pem, err := os.ReadFile(authority)
+		pool := x509.NewCertPool()
+		if err != nil || !pool.AppendCertsFromPEM(pem) {
+			return nil, nil, fmt.Errorf("%w: tls-ca: no certificates can be read from %q", ErrURL, authority)
+		}
+		c.TLS = &tls.Config{RootCAs: pool, ServerName: u.Hostname()}
+	}
+	return c, &d, nil
+}
+
+// begin gets to know the server and sees to it that the tables are there.
+func (s *Store) begin(ctx context.Context) error {
+	meeting, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
+	if err := s.meet(meeting); err != nil {
+		return err
+	}
+	if s.options.Migrate {
+		migrating, cancel := context.WithTimeout(ctx, migrateLimit)
+		defer cancel()
+		if err := Migrate(migrating, s.front, &s.options); err != nil {
+			return err
+		}
+		meeting, cancel = context.WithTimeout(ctx, openLimit)
+		defer cancel()
+	}
+	if err := s.agree(meeting); err != nil {
+		return err
+	}
+	return s.look(meeting)
+}
+
+// meet finds out whether the server is one that the store can be on.
+func (s *Store) meet(ctx context.Context) error {
+	var version string
+	ask := &script{}
+	ask.raw("SELECT VERSION(),@@max_allowed_packet").asks(func(r *reading) error {
+		version, s.packet = r.string(), int(r.int())
+		return r.err
+	})
+	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, ask) }); err != nil {
+		return err
+	}
+	if tooOld(version) {
+		return &fault{
+			is: ErrUnsupported, said: fmt.Errorf("its version is %s", version),
+			cure: "it has to be MySQL 8.0 or newer, or MariaDB 10.6 or newer",
+		}
+	}
+	return nil
+}
+
+// tooOld reads "8.0.36" or "10.11.6-MariaDB-0+deb12u1".
+func tooOld(version string) bool {
+	var major, minor int
+	if _, err := fmt.Sscanf(strings.TrimPrefix(version, "5.5.5-"), "%d.%d", &major, &minor); err != nil {
+		return false
+	}
+	if strings.Contains(version, "MariaDB") {
+		return major < 10 || major == 10 && minor < 6
+	}
+	return major < 8
+}
+
+// agree finds out whether the tables are those that this program works with.
+func (s *Store) agree(ctx context.Context) error {
+	switch have, err := s.names.version(ctx, s.front); {
+	case err != nil:
+		return err
+	case have > version:
+		return tooNew(have)
+	case have < version:
+		return &fault{
+			is:   ErrNotMigrated,
+			said: fmt.Errorf("the tables %s_… have version %d, this program wants %d", s.names.prefix, have, version),
+			cure: migrateCure,
+		}
+	}
+	return nil
+}
+
+// look asks for a key and changes nothing: whether the tables are there, and may be
+// read.
+func (s *Store) look(ctx context.Context) error {
+	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1}}
+	answers := make([]dibs.Answer, 1)
+	if err := s.Claim(ctx, claims, answers); err != nil {
+		return err
+	}
+	return answers[0].Err
+}
+
+var _ DB = (*sql.DB)(nil)

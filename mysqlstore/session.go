@@ -1,0 +1,162 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+const (
+	// frontConns and backConns is how many connections a store has at most, beside
+	// the one that polls.
+	frontConns = 4
+	backConns  = 4
+
+	// lockWait is how many seconds a statement waits for a row.
+	lockWait = 2
+
+	// dialLimit bounds the making of a connection, and hangLimit how long one may
+	// owe an answer when the caller has no limit of its own.
+	dialLimit = 5 * time.Second
+	hangLimit = 60 * time.Second
+
+	// patience is how often a call is tried again that the server has undone as a
+	// whole: deadlocks, lost connections on which nothing happened.
+	patience = 8
+)
+
+// setUp makes a session ours, whatever the server's own settings are. A session that
+// does nothing is not ended by the server, in case there is no other left to have.
+var setUp = fmt.Sprintf("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"+
+	"SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',autocommit=1,time_zone='+00:00',"+
+	"innodb_lock_wait_timeout=%d,lock_wait_timeout=10,net_write_timeout=20,%s", lockWait, idles)
+
+const (
+	// A session between two round trips of a transaction has rows locked: it is ended
+	// when its process has stopped or is cut off.
+	idles  = "wait_timeout=604800"
+	begins = "SET SESSION wait_timeout=5;START TRANSACTION"
+	ends   = "SET SESSION " + idles
+)
+
+// connector makes the store's own connections.
+type connector struct{ driver.Connector }
+
+// Connect implements driver.Connector.
+func (c connector) Connect(ctx context.Context) (driver.Conn, error) {
+	dialing, cancel := context.WithTimeout(ctx, dialLimit)
+	defer cancel()
+	conn, err := c.Connector.Connect(dialing)
+	if err != nil {
+		return nil, err
+	}
+	s := &script{}
+	if err := s.raw(setUp).done().runOn(dialing, conn); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+// own returns a configuration for the store's own connections: who they are is as
+// before, what the application does with its own connections is left out.
+func own(config *mysql.Config) *mysql.Config {
+	c := config.Clone()
+	c.MultiStatements, c.InterpolateParams, c.CheckConnLiveness = true, true, true
+	c.ClientFoundRows, c.ParseTime, c.RejectReadOnly = false, false, false
+	c.MaxAllowedPacket = 0 // what the server says
+	c.Params = nil
+	c.Logger = &mysql.NopLogger{}
+	if c.Timeout == 0 {
+		c.Timeout = dialLimit
+	}
+	if c.ReadTimeout == 0 {
+		c.ReadTimeout = hangLimit
+	}
+	if c.WriteTimeout == 0 {
+		c.WriteTimeout = hangLimit
+	}
+	return c
+}
+
+// pool returns a pool of so many connections. They stay open.
+func pool(c driver.Connector, n int) *sql.DB {
+	db := sql.OpenDB(connector{c})
+	db.SetMaxOpenConns(n)
+	db.SetMaxIdleConns(n)
+	return db
+}
+
+// session is a connection of a pool's for the time of a call.
+type session struct{ conn *sql.Conn }
+
+func (s session) run(ctx context.Context, c *script) error { return c.run(ctx, s.conn) }
+
+// use has f use a session. A failed f may leave a transaction open, which is undone.
+func use(ctx context.Context, db *sql.DB, f func(session) error) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err = f(session{conn}); err == nil {
+		return nil
+	}
+	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialLimit)
+	defer cancel()
+	undo := &script{}
+	if wrong := undo.raw("ROLLBACK;"+ends).done().run(undoing, conn); wrong != nil {
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+	}
+	return err
+}
+
+// try makes a call. What the server has undone as a whole is tried again.
+func try(ctx context.Context, f func() error) error {
+	for n := 1; ; n++ {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		if !undone(err) || n == patience || ctx.Err() != nil {
+			return explain(err)
+		}
+		// Who met in a deadlock must not meet again.
+		pause := time.NewTimer(rand.N(time.Duration(n) * 4 * time.Millisecond))
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+			return explain(err)
+		}
+	}
+}
+
+// undone reports whether an error means that nothing of a call was done, and that
+// trying again helps.
+func undone(err error) bool {
+	switch code(err) {
+	case 1213, // deadlock
+		1020, // record has changed since last read
+		1637, // too many active transactions
+		3058, // deadlock of user locks
+		3101, // group replication rolled it back
+		3572: // NOWAIT
+		return true
+	}
+	return errors.Is(err, driver.ErrBadConn)
+}
+
+// code returns the number that the server gives an error, or 0.
+func code(err error) uint16 {
+	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
+		return e.Number
+	}
+	return 0
+}
