@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/dibs-go/dibs"
 )
 
 // Answers of what runs in transactions, beside dibs.ErrHeld (*RowHeldError) and
@@ -23,9 +25,11 @@ var (
 // Conflicted reports whether err says that the database gave up a transaction, or a
 // statement, for the sake of another one, so that all of the transaction may be tried
 // again: a serialization failure, a deadlock, a lock that was waited for too long, or
-// SQLite's file being busy.
+// SQLite's file being busy. A wait that the caller limited is no conflict.
 func (d Dialect) Conflicted(err error) bool {
 	switch {
+	case errors.Is(err, dibs.ErrHeld):
+		return false
 	case d == PostgreSQL:
 		state := sqlState(err)
 		return state == "40001" || state == "40P01"

@@ -1,0 +1,222 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// A transaction that is given up for another one runs again, and ends well.
+func TestTransactRetries(t *testing.T) {
+	onEach(t, func(t *testing.T, b bench) {
+		b.accounts(t, 2)
+		both := newBarrier(2)
+		var mu sync.Mutex
+		runs := 0
+		var wg sync.WaitGroup
+		for _, ids := range [][]int64{{1, 2}, {2, 1}} {
+			wg.Go(func() {
+				first := true
+				err := Transact(t.Context(), b.d, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
+					mu.Lock()
+					runs++
+					mu.Unlock()
+					for _, id := range ids {
+						if _, err := tx.ExecContext(ctx, b.sql("UPDATE account SET balance = balance + 1 WHERE id = $1"), id); err != nil {
+							return err
+						}
+						if first && b.d != SQLite { // where the second one cannot come before the first is done
+							both.wait(t)
+						}
+						first = false
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := b.number(t, "SELECT SUM(balance) FROM account"); got != 204 {
+			t.Errorf("the balances are %d; want 204", got)
+		}
+		if want := 3; b.d != SQLite && runs < want {
+			t.Errorf("%d runs; want %d", runs, want)
+		}
+	})
+}
+
+func TestTransactSerializable(t *testing.T) {
+	onEach(t, func(t *testing.T, b bench) {
+		b.accounts(t, 2)
+		o := &TransactOptions{Isolation: sql.LevelSerializable, Attempts: 1000}
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				err := Transact(t.Context(), b.d, b.DB, o, func(ctx context.Context, tx *sql.Tx) error {
+					var balance int64
+					if err := tx.QueryRowContext(ctx, "SELECT balance FROM account WHERE id = 1").Scan(&balance); err != nil {
+						return err
+					}
+					_, err := tx.ExecContext(ctx, b.sql("UPDATE account SET balance = $1 WHERE id = 1"), balance+1)
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if got := b.number(t, "SELECT balance FROM account WHERE id = 1"); got != 108 {
+			t.Errorf("the balance is %d; want 108", got)
+		}
+	})
+}
+
+// Whatever way fn ends but well, nothing of it stays, and the connection is as good as
+// new.
+func TestTransactWaysOut(t *testing.T) {
+	own := errors.New("fn's own")
+	for name, c := range map[string]struct {
+		end  func(cancel func(), tx *sql.Tx) error
+		want string // of the error; "" for those that never return
+	}{
+		"error":    {func(func(), *sql.Tx) error { return own }, "fn's own"},
+		"panic":    {func(func(), *sql.Tx) error { panic(own) }, ""},
+		"Goexit":   {func(func(), *sql.Tx) error { runtime.Goexit(); return nil }, ""},
+		"cancel":   {func(cancel func(), _ *sql.Tx) error { cancel(); return nil }, "nothing was committed: context canceled"},
+		"rollback": {func(_ func(), tx *sql.Tx) error { return tx.Rollback() }, "nothing was committed: sql: transaction has already been"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, b bench) {
+				b.accounts(t, 1)
+				b.SetMaxOpenConns(1)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				var err error
+				var wg sync.WaitGroup
+				wg.Go(func() {
+					defer func() { _ = recover() }()
+					err = Transact(ctx, b.d, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
+						if _, err := tx.ExecContext(ctx, "UPDATE account SET balance = 7"); err != nil {
+							t.Error(err)
+						}
+						return c.end(cancel, tx)
+					})
+				})
+				wg.Wait()
+				if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) || errors.Is(err, ErrUnknown) {
+					t.Errorf("it ends with %v", err)
+				}
+				if got := b.number(t, "SELECT balance FROM account"); got != 100 {
+					t.Errorf("the balance is %d", got)
+				}
+				b.must(t, "UPDATE account SET balance = 1") // by others
+			})
+		})
+	}
+}
+
+// A commit that nobody answers may have happened, and is not tried again.
+func TestTransactUnknown(t *testing.T) {
+	onEach(t, func(t *testing.T, b bench) {
+		if b.kill == nil {
+			return // no session that could be ended
+		}
+		b.accounts(t, 1)
+		runs := 0
+		err := Transact(t.Context(), b.d, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
+			runs++
+			if _, err := tx.ExecContext(ctx, "UPDATE account SET balance = 7"); err != nil {
+				return err
+			}
+			var id int64
+			if err := tx.QueryRowContext(ctx, b.session).Scan(&id); err != nil {
+				return err
+			}
+			return b.kill(id)
+		})
+		if !errors.Is(err, ErrUnknown) || runs != 1 {
+			t.Errorf("after %d runs: %v", runs, err)
+		}
+	})
+}
+
+// What a deferred constraint refuses was not committed, for certain.
+func TestTransactRefused(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"postgres", "sqlite"} { // the others have no such thing
+		base := databases()[name]
+		b := bench{database: base, DB: base.open(t)}
+		if b.d == SQLite {
+			b.DB = sqliteDB(t, "_pragma=foreign_keys(1)")
+		}
+		b.must(t, "CREATE TABLE one (id BIGINT PRIMARY KEY)")
+		b.must(t, "CREATE TABLE many (id BIGINT REFERENCES one DEFERRABLE INITIALLY DEFERRED)")
+		err := Transact(t.Context(), b.d, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, "INSERT INTO many VALUES (1)")
+			return err
+		})
+		if err == nil || errors.Is(err, ErrUnknown) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := b.number(t, "SELECT COUNT(*) FROM many"); got != 0 {
+			t.Errorf("%s: %d rows", name, got)
+		}
+	}
+}
+
+func TestTransactOptions(t *testing.T) {
+	t.Parallel()
+	db := sqliteDB(t, "")
+	fn := func(context.Context, *sql.Tx) error { t.Error("fn runs"); return nil }
+	if err := Transact(t.Context(), SQLite, db, &TransactOptions{Attempts: -1}, fn); err == nil || !strings.Contains(err.Error(), "TransactOptions.Attempts") {
+		t.Error(err)
+	}
+	if err := Transact(t.Context(), 0, db, nil, fn); err == nil || !strings.Contains(err.Error(), "dialect") {
+		t.Error(err)
+	}
+}
+
+// SQLite's transactions have the lock from their beginning, whatever the driver was
+// told, and two that read first do not get in each other's way.
+func TestTransactImmediate(t *testing.T) {
+	t.Parallel()
+	for _, parameters := range []string{
+		"_pragma=busy_timeout(5000)&_pragma=journal_mode(WAL)", "_txlock=immediate&_pragma=journal_mode(WAL)",
+		"_pragma=busy_timeout(0)", "_txlock=exclusive",
+	} {
+		b := bench{database: database{d: SQLite}, DB: sqliteDB(t, parameters)}
+		b.accounts(t, 1)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 5 {
+					runs := 0
+					err := Transact(t.Context(), SQLite, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
+						runs++
+						var balance int64
+						if err := tx.QueryRowContext(ctx, "SELECT balance FROM account").Scan(&balance); err != nil {
+							return err
+						}
+						_, err := tx.ExecContext(ctx, "UPDATE account SET balance = $1", balance+1)
+						return err
+					})
+					// Without the write-ahead log a commit may find somebody reading.
+					if err != nil || runs != 1 && strings.HasSuffix(parameters, "(WAL)") {
+						t.Errorf("%q: after %d runs: %v", parameters, runs, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if got := b.number(t, "SELECT balance FROM account"); got != 120 {
+			t.Errorf("%q: the balance is %d; want 120", parameters, got)
+		}
+	}
+}
