@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,7 +38,34 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	scope.Close()
+	if left := leftovers(); left != "" && code == 0 {
+		fmt.Fprintln(os.Stderr, "goroutines are left:\n"+left)
+		code = 1
+	}
 	os.Exit(code)
+}
+
+// leftovers returns the stacks of this package's goroutines, other than the one that
+// asks, that do not end.
+func leftovers() string {
+	var left []string
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for range 500 {
+		left = left[:0]
+		stacks := make([]byte, 8<<20)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		for i, stack := range strings.Split(string(stacks), "\n\n") {
+			if i > 0 && strings.Contains(stack, "dibs/sqllock.") {
+				left = append(left, stack)
+			}
+		}
+		if len(left) == 0 {
+			return ""
+		}
+		<-tick.C
+	}
+	return strings.Join(left, "\n\n")
 }
 
 // postgres is a server that outlives a busy machine. Whoever uses it has names, a
