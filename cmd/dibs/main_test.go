@@ -28,7 +28,9 @@ func TestMain(m *testing.M) {
 	}
 	os.Setenv(asProgram, "1")
 	os.Unsetenv("DIBS_STORE")
-	os.Exit(m.Run())
+	code := m.Run()
+	scope.Close()
+	os.Exit(code)
 }
 
 // process is the program in a process of its own.

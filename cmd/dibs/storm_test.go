@@ -20,6 +20,7 @@ import (
 func TestStorm(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { blow(t, sqliteStore(t)) })
 	t.Run("redis", func(t *testing.T) { blow(t, servertest.Redis(t, nil).URL()) })
+	t.Run("postgres", func(t *testing.T) { blow(t, ownSchema(postgres().URL())) })
 }
 
 func blow(t *testing.T, store string) {
@@ -118,6 +119,7 @@ func TestDemo(t *testing.T) {
 		server := servertest.Redis(t, &servertest.RedisOptions{Password: secret})
 		checkDemo(t, "--store", server.URL())
 	})
+	t.Run("postgres", func(t *testing.T) { checkDemo(t, "--store", ownSchema(postgres().URL())) })
 }
 
 func checkDemo(t *testing.T, flags ...string) {

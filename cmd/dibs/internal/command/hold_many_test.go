@@ -152,6 +152,7 @@ echo $$ > "in.$1"; sleep 0.02; echo "$2" >> done; rm "in.$1"`
 func TestRunHandOver(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { checkRunHandOver(t, newBench) })
 	t.Run("redis", func(t *testing.T) { checkRunHandOver(t, newRedisBench) })
+	t.Run("postgres", func(t *testing.T) { checkRunHandOver(t, newPostgresBench) })
 }
 
 func checkRunHandOver(t *testing.T, fresh func(*testing.T) *bench) {

@@ -59,6 +59,7 @@ func checkRunOncePer(t *testing.T, b *bench) {
 func TestRunOncePerMeanwhile(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { checkRunOncePerMeanwhile(t, newBench) })
 	t.Run("redis", func(t *testing.T) { checkRunOncePerMeanwhile(t, newRedisBench) })
+	t.Run("postgres", func(t *testing.T) { checkRunOncePerMeanwhile(t, newPostgresBench) })
 }
 
 func checkRunOncePerMeanwhile(t *testing.T, fresh func(*testing.T) *bench) {

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// unusable is a store that cannot be used, and what is said of it.
+type unusable struct{ url, names, says string }
+
+// idle returns an origin of which no request is expected.
+func idle(t *testing.T) *counter {
+	t.Helper()
+	origin := newCounter(t, nil)
+	t.Cleanup(func() { // when all below have ended
+		if origin.total() != 0 {
+			t.Error("something ran")
+		}
+	})
+	return origin
+}
+
+// addr returns the address of the origin.
+func (c *counter) addr() string { return strings.TrimPrefix(c.URL, "http://") }
+
+// checkUnusable: a store that cannot be used ends every command with 69, soon, with
+// a line that names the server and not its password; nothing runs.
+func checkUnusable(t *testing.T, origin *counter, all map[string]unusable) {
+	for name, test := range all {
+		for _, args := range [][]string{
+			{"proxy", "--listen", "127.0.0.1:0", "--upstream", origin.URL},
+			{"run", "k", "--", "touch", "ran"},
+			{"ls"},
+			{"forget", "k", "--yes"},
+			{"race"},
+			{"doctor"},
+			{"demo", "--exit"},
+		} {
+			t.Run(args[0]+" "+name, func(t *testing.T) {
+				t.Parallel()
+				began := time.Now()
+				// Flags come before the key and the command.
+				args := append([]string{args[0], "--store", test.url}, args[1:]...)
+				code, stdout, stderr := run(t, args...)
+				if code != 69 || stdout != "" || !strings.Contains(stderr, test.names) || !strings.Contains(stderr, test.says) {
+					t.Errorf("%d %q %q; want %q", code, stdout, stderr, test.says)
+				}
+				if strings.Count(stderr, "\n") != 1 {
+					t.Errorf("it is not a line: %q", stderr)
+				}
+				if strings.Contains(stderr, secret) {
+					t.Errorf("the password is in %q", stderr)
+				}
+				if took := time.Since(began); took > 12*time.Second {
+					t.Errorf("it took %v", took)
+				}
+			})
+		}
+	}
+}
+
+// checkAway: while the server is down, hangs or may not write, a guarded request
+// gets 503 with Retry-After within 5 s and nothing runs; others pass, and all is
+// well again afterwards. With --on-store-failure open requests pass, marked.
+func checkAway(t *testing.T, store string, begin, end func()) {
+	origin := newCounter(t, nil)
+	closed := startProxy(t, origin.URL, store)
+	open := startProxy(t, origin.URL, store, "--on-store-failure", "open", "--namespace", "open")
+	mustPost(t, closed.url, "before", "x")
+	begin()
+
+	began := time.Now()
+	r := mustPost(t, closed.url, "k", "x")
+	if took := time.Since(began); r.status != 503 || retryAfter(r) < 1 || took > 5500*time.Millisecond {
+		t.Errorf("after %v: %d %v %q", took, r.status, r.header, r.body)
+	}
+	problemOf(t, r)
+	if n := origin.of("k"); n != 0 {
+		t.Errorf("it ran %d times", n)
+	}
+	began = time.Now()
+	r = mustPost(t, open.url, "o", "x")
+	if took := time.Since(began); r.status != 201 || r.header.Get("Idempotency-Bypassed") != "store-unavailable" || took > 5500*time.Millisecond {
+		t.Errorf("open, after %v: %d %v %q", took, r.status, r.header, r.body)
+	}
+	res, err := http.Get(closed.url)
+	if err != nil || res.StatusCode != 201 {
+		t.Fatalf("a request without a key: %v %v", res, err)
+	}
+	res.Body.Close()
+
+	end()
+	eventually(t, func() bool { return mustPost(t, closed.url, "k", "x").status == 201 })
+	if n := origin.of("k"); n != 1 {
+		t.Errorf("afterwards it ran %d times", n)
+	}
+	if r := mustPost(t, closed.url, "before", "x"); !r.replayed() {
+		t.Errorf("what was stored before is not replayed: %d %q", r.status, r.body)
+	}
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// scope owns the servers that several tests share.
+var scope = servertest.NewScope()
+
+// postgres is a server on which each test has a schema of its own.
+var postgres = sync.OnceValue(func() *servertest.PostgresServer {
+	return servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true, Password: secret, MaxConnections: 200})
+})
+
+var schemas atomic.Int64
+
+// ownSchema returns the URL of a store that nobody else in this run has.
+func ownSchema(url string) string { return fmt.Sprintf("%s&schema=own%d", url, schemas.Add(1)) }
+
+// TestUnusablePostgres: see checkUnusable.
+func TestUnusablePostgres(t *testing.T) {
+	withPassword := &servertest.PostgresOptions{NoSync: true, Password: secret}
+	gone := servertest.Postgres(t, withPassword)
+	gone.Kill()
+	paused := servertest.Postgres(t, withPassword)
+	paused.Pause()
+	there := postgres()
+	standby := servertest.Postgres(t, &servertest.PostgresOptions{
+		NoSync: true, Settings: []string{"default_transaction_read_only = on"}, // so no password can be set
+	})
+	crowded := servertest.Postgres(t, &servertest.PostgresOptions{
+		NoSync: true, Password: secret, MaxConnections: 4,
+		Settings: []string{"superuser_reserved_connections = 3"},
+	})
+	crowded.Query("CREATE ROLE app LOGIN CONNECTION LIMIT 0 PASSWORD '" + secret + "'")
+	origin := idle(t)
+	instead := func(url, was, is string) string { return strings.Replace(url, was, is, 1) }
+	checkUnusable(t, origin, map[string]unusable{
+		"gone":     {gone.URL(), gone.Addr(), "refused"},
+		"paused":   {paused.URL(), paused.Addr(), "cannot be reached"},
+		"password": {instead(there.URL(), secret, secret+"x"), there.Addr(), "the password is wrong"},
+		"user":     {instead(there.URL(), "//postgres:", "//nobody:"), there.Addr(), "refuses this user"},
+		"database": {instead(there.URL(), "/postgres?", "/missing?"), there.Addr(), "create the database, or name another one"},
+		"standby":  {standby.URL(), standby.Addr(), "takes no writes"},
+		"crowded":  {instead(crowded.URL(), "//postgres:", "//app:"), crowded.Addr(), "no connection left"},
+		"other":    {"postgres://app:" + secret + "@" + origin.addr() + "/app?sslmode=disable", origin.addr(), "cannot be reached"},
+	})
+}
+
+// TestPostgresAway: see checkAway.
+func TestPostgresAway(t *testing.T) {
+	readOnly := func(s *servertest.PostgresServer, value string) {
+		s.Query("ALTER SYSTEM SET default_transaction_read_only = " + value)
+		s.Query("SELECT pg_reload_conf()")
+	}
+	for name, trouble := range map[string]struct {
+		begin, end func(*servertest.PostgresServer)
+	}{
+		"down":      {(*servertest.PostgresServer).Kill, (*servertest.PostgresServer).Restart},
+		"hanging":   {(*servertest.PostgresServer).Pause, (*servertest.PostgresServer).Continue},
+		"read-only": {func(s *servertest.PostgresServer) { readOnly(s, "on") }, func(s *servertest.PostgresServer) { readOnly(s, "off") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := servertest.Postgres(t, &servertest.PostgresOptions{Password: secret})
+			checkAway(t, server.URL(), func() { trouble.begin(server) }, func() { trouble.end(server) })
+		})
+	}
+}
+
+// TestKillOnPostgres is TestKill with the keys in PostgreSQL.
+func TestKillOnPostgres(t *testing.T) { checkKill(t, ownSchema(postgres().URL())) }
