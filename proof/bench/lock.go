@@ -30,6 +30,14 @@ func (l dibsLocker) lock(ctx context.Context, key string, section func()) error 
 // lockRate lets goroutines take and release keys of their own for d, and
 // returns how often they did a second.
 func lockRate(ctx context.Context, l locker, goroutines int, d time.Duration) (float64, error) {
+	return rate(ctx, goroutines, d, func(ctx context.Context, g, i int) error {
+		return l.lock(ctx, fmt.Sprintf("goroutine %d, cycle %d", g, i), func() {})
+	})
+}
+
+// rate lets goroutines do something again and again for d, and returns how often
+// they did a second. Each is told its number and how often it has done so.
+func rate(ctx context.Context, goroutines int, d time.Duration, do func(ctx context.Context, g, i int) error) (float64, error) {
 	var n atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
@@ -37,7 +45,7 @@ func lockRate(ctx context.Context, l locker, goroutines int, d time.Duration) (f
 	for g := range goroutines {
 		wg.Go(func() {
 			for i := 0; time.Since(start) < d && failed.Load() == nil; i++ {
-				if err := l.lock(ctx, fmt.Sprintf("goroutine %d, cycle %d", g, i), func() {}); err != nil {
+				if err := do(ctx, g, i); err != nil {
 					failed.Store(&err)
 					return
 				}

@@ -68,6 +68,10 @@ var contests = []contest{
 	{group: "postgres", name: "PostgreSQL hand-over between processes, 2 waiters: p50", goal: "≤ 0.5 ms", run: contended(openPostgres, 2, []string{advisoryName}, "ms", gap)},
 	{group: "postgres", name: "PostgreSQL hand-over between processes, 32 waiters: p50", goal: "≤ 0.5 ms", run: contended(openPostgres, 32, []string{advisoryName}, "ms", gap)},
 	{group: "postgres", name: "grants among 32 waiters on PostgreSQL, max/min", goal: "≤ 1.05", run: contended(openPostgres, 32, []string{advisoryName}, "", evenness)},
+	{group: "transaction", name: "exactly once in a PostgreSQL transaction, one caller: statements more than the bare one", goal: "≤ 2", run: transactionStatements(1)},
+	{group: "transaction", name: "exactly once in a PostgreSQL transaction, 64 callers: statements more than the bare one", goal: "≤ 2", run: transactionStatements(64)},
+	{group: "transaction", name: "exactly once in a PostgreSQL transaction, 64 callers / the bare one", run: transactionRate(64)},
+	{group: "transaction", name: "exactly once in a PostgreSQL transaction, one caller / the bare one", run: transactionRate(1)},
 	{group: "middleware", name: "middleware on memstore: replay / bare handler", goal: "≥ 0.85", run: middlewareReplay},
 	{group: "middleware", name: "middleware on memstore: allocations that a first request adds", goal: "≤ 10", run: middlewareAllocations},
 	{group: "proxy", name: "proxy: first request / tuned `httputil.ReverseProxy`", goal: "≥ 0.9", run: proxyMiss},
@@ -80,7 +84,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var c config
-	only := flags.String("only", "", "run only this `group`: memory, sqlite, redis, postgres, middleware or proxy")
+	only := flags.String("only", "", "run only this `group`: memory, sqlite, redis, postgres, transaction, middleware or proxy")
 	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each contest has")
 	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a contest runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../bin/dibs", "the built `program`")

@@ -16,8 +16,8 @@ type report struct {
 }
 
 func newReport(w io.Writer, c config) *report {
-	fmt.Fprintf(w, "%s on %s/%s, %d processors (%s), %s. Median of %d interleaved rounds of %v a side, with the smallest and the largest.\n\n",
-		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), processor(), time.Now().Format(time.DateOnly), c.rounds, c.round)
+	fmt.Fprintf(w, "%s on %s/%s, %d processors (%s), %s. Median of %d interleaved rounds of %v a side, with the smallest and the largest. %s\n\n",
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), processor(), time.Now().Format(time.DateOnly), c.rounds, c.round, disk())
 	fmt.Fprintln(w, "| what | goal | median | min … max | absolute, for orientation |")
 	fmt.Fprintln(w, "|---|---|---|---|---|")
 	return &report{w: w}
