@@ -218,7 +218,8 @@ func (v *visit) settle(lease *dibs.Lease, how settlement, record []byte) (lost b
 		return false
 	}
 	v.event.Err = err
-	v.settleLater(lease, how, slices.Clone(record))
+	v.scratch.record = nil // a call that was given up may still read it
+	v.settleLater(lease, how, record)
 	return false
 }
 
