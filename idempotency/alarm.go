@@ -19,7 +19,7 @@ func (a *alarms) init(after time.Duration, err error) {
 // of returns the list that the visit's alarm is on.
 func (a *alarms) of(v *visit) *alarmList { return &a.lists[v.number%uint32(len(a.lists))] }
 
-// alarmList is a list of alarms. All are set for the same time ahead, so that
+// alarmList is a list of alarms. Nearly all are set for the same time ahead, so that
 // they ring in the order in which they were set: one timer and a list do, and
 // setting one costs next to nothing.
 type alarmList struct {
@@ -44,15 +44,37 @@ type alarm struct {
 func (a *alarmList) set(v *visit, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	v.alarm = alarm{in: a, at: now.Add(a.after), prev: a.last}
-	if a.last == nil {
-		a.first = v
-	} else {
-		a.last.alarm.next = v
-	}
-	a.last = v
+	a.insert(v, now.Add(a.after))
 	if !a.armed {
 		a.arm(a.after)
+	}
+}
+
+// setFor makes the visit's alarm ring at that moment, which may be sooner.
+func (a *alarmList) setFor(v *visit, at time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.insert(v, at)
+	if a.first == v {
+		a.arm(time.Until(at))
+	}
+}
+
+func (a *alarmList) insert(v *visit, at time.Time) {
+	prev, next := a.last, (*visit)(nil)
+	for prev != nil && prev.alarm.at.After(at) {
+		prev, next = prev.alarm.prev, prev
+	}
+	v.alarm = alarm{in: a, at: at, prev: prev, next: next}
+	if prev == nil {
+		a.first = v
+	} else {
+		prev.alarm.next = v
+	}
+	if next == nil {
+		a.last = v
+	} else {
+		next.alarm.prev = v
 	}
 }
 

@@ -158,8 +158,9 @@ type Options struct {
 	// and a crash leaves either both or neither. The handler finds it in its
 	// request's context, with what the store has for that. A run whose transaction
 	// fell victim to a conflict with another one is made again, with the same
-	// request, up to dibs.MaxConflicts times, unless part of its answer was sent.
-	// Not together with AtMostOnce or FailOpen. Default: none.
+	// request, up to dibs.MaxConflicts times in all and within HandlerLimit, unless
+	// part of its answer was sent. Requests that are not guarded have none. Not
+	// together with AtMostOnce or FailOpen. Default: none.
 	Transactor dibs.Transactor
 	// Commits says with which statuses the transaction is committed; with others it
 	// is rolled back before the answer is stored and sent. Default: below 400.

@@ -56,6 +56,12 @@ func (v *visit) tryIn(lease *dibs.Lease, start time.Time) (again bool) {
 			return true
 		}
 		v.endRun(start)
+		if conflicted && whole && v.run.failed() == noFailure {
+			// What it refused because of a conflict is no answer to keep.
+			v.event.Err = dibs.ErrRolledBack
+			v.concludeNothing(lease, problemRolledBack, OutcomeRolledBack)
+			return false
+		}
 		v.conclude(lease, whole)
 		return false
 	}
@@ -69,11 +75,16 @@ func (v *visit) tryIn(lease *dibs.Lease, start time.Time) (again bool) {
 	return v.commit(lease, start)
 }
 
-// requestIn returns the request for one try. What an earlier one left behind does
-// not read this one's body.
+// requestIn returns the request for one try. What an earlier one has changed in it
+// is not seen, and what it left behind does not read this one's body.
 func (v *visit) requestIn(tx dibs.Transaction) *http.Request {
-	r := v.withBody(dibs.WithTransaction(&v.run, tx))
-	if v.event.Conflicts > 0 && r.Body != nil && r.Body != http.NoBody {
+	v.shown = true
+	r := v.r.Clone(dibs.WithTransaction(&v.run, tx))
+	switch {
+	case r.Body == nil || r.Body == http.NoBody:
+	case v.event.Conflicts == 0:
+		r.Body = &v.body
+	default:
 		r.Body = io.NopCloser(v.body.section())
 	}
 	return r
@@ -81,7 +92,8 @@ func (v *visit) requestIn(tx dibs.Transaction) *http.Request {
 
 // mayTryAgain reports whether the handler may run once more.
 func (v *visit) mayTryAgain() bool {
-	return !v.answer.streaming && v.event.Conflicts+1 < dibs.MaxConflicts && v.run.Err() == nil
+	return !v.answer.streaming && v.event.Conflicts+1 < dibs.MaxConflicts && v.run.Err() == nil &&
+		time.Now().Before(v.run.limit)
 }
 
 // commit settles the key in the transaction, commits, and sends the answer. again
@@ -105,13 +117,14 @@ func (v *visit) commit(lease *dibs.Lease, start time.Time) (again bool) {
 	case err == nil:
 		v.settled = true
 		v.leave(how, record)
+		v.untether()
 		v.send(false, OutcomeRan)
 	case errors.Is(err, dibs.ErrLost):
 		v.settled = true
 		v.leave(release, nil)
 		v.send(true, OutcomeRan)
 	case conflicted && errors.Is(err, dibs.ErrRolledBack) && v.mayTryAgain():
-		m.running.of(v).set(v, time.Now())
+		m.running.of(v).setFor(v, v.run.limit)
 		return true
 	case errors.Is(err, dibs.ErrRolledBack):
 		v.event.Err = err

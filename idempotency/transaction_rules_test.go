@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -106,6 +107,38 @@ var transactionRules = []rule{
 		isFresh(t, g.send(), http.StatusCreated)
 		committed(t, j, 1)
 
+		// It sees the request as it was, whatever the one before made of it.
+		g, j = newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Purpose") != "charge" || r.URL.Path != "/charges" {
+				t.Errorf("a try got %v and the path %q", r.Header, r.URL.Path)
+			}
+			r.Header.Del("X-Purpose")
+			r.URL.Path = "/"
+			write(http.StatusCreated)(w, r)
+		}, journal.Conflicted, journal.Conflicted)
+		isFresh(t, g.send(with("X-Purpose", "charge")), http.StatusCreated)
+		g.ran(3)
+		committed(t, j, 1)
+
+		// All tries together have the handler's time.
+		synctest.Test(t, func(t *testing.T) {
+			const limit = 10 * time.Second
+			g, j := newJournalRig(t, &idempotency.Options{HandlerLimit: limit}, func(w http.ResponseWriter, r *http.Request) {
+				write(http.StatusCreated)(w, r)
+				select {
+				case <-time.After(6 * time.Second):
+				case <-r.Context().Done():
+				}
+			}, journal.Conflicted)
+			start := time.Now()
+			isProblem(t, g.send(), "rolled-back", http.StatusServiceUnavailable)
+			if took := time.Since(start); took != limit {
+				t.Errorf("two tries took %v together", took)
+			}
+			g.ran(2)
+			committed(t, j, 0)
+		})
+
 		// What was sent cannot be taken back.
 		g, j = newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 			write(http.StatusCreated)(w, r)
@@ -130,7 +163,21 @@ var transactionRules = []rule{
 			isFresh(t, g.send(), http.StatusCreated)
 			committed(t, j, 1)
 		}
+		// What a handler makes of a conflict is nothing to be kept.
+		five := []journal.Ending{journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted}
 		g, j := newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			if dibs.TransactionFrom(r.Context()).Conflicted(nil) {
+				write(http.StatusConflict)(w, r)
+				return
+			}
+			write(http.StatusCreated)(w, r)
+		}, five...)
+		isProblem(t, g.send(), "rolled-back", http.StatusServiceUnavailable)
+		g.ran(dibs.MaxConflicts)
+		isFresh(t, g.send(), http.StatusCreated)
+		committed(t, j, 1)
+
+		g, j = newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 			write(http.StatusCreated)(w, r)
 			w.(http.Flusher).Flush()
 		}, journal.Refused)
