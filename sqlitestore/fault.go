@@ -32,6 +32,11 @@ var (
 	// ErrOtherHost: another host, or another boot of this one, opened the file
 	// while it was in use.
 	ErrOtherHost = errors.New("another host uses it")
+	// ErrOtherDB: the sql.DB that Transactions was given is not one of the store's
+	// file, or of another driver than modernc.org/sqlite. Nothing was done.
+	ErrOtherDB = errors.New("the sql.DB for its transactions is of another file or driver")
+	// ErrEnded: a run ended its transaction by itself. It was rolled back.
+	ErrEnded = errors.New("the run ended its transaction by itself, and it was rolled back")
 	// ErrClosed: the Store was closed.
 	ErrClosed = errors.New("the store is closed")
 )
@@ -46,6 +51,7 @@ var cures = map[error]string{
 	ErrReadOnly:  "make the file, its folder and its filesystem writable for this user",
 	ErrDiskFull:  "free some space",
 	ErrMoved:     "restart all programs that use it, so that they open the same file",
+	ErrOtherDB:   "make it with Store.OpenDB, or with modernc.org/sqlite on the store's file",
 	ErrOtherHost: "a file serves one host; use a database server for several",
 }
 
@@ -78,28 +84,32 @@ func fault(path string, err error) error {
 		return err
 	}
 	if e, ok := errors.AsType[*lite.Error](err); ok {
-		var kind error
-		switch e.Code {
-		case lite.IOErr:
-			if e.Errno == syscall.ENOSPC || e.Errno == syscall.EDQUOT {
-				kind = ErrDiskFull
-			}
-		case lite.Busy, lite.Locked:
-			kind = ErrLocked
-		case lite.NotADB:
-			kind = ErrForeign
-		case lite.Corrupt:
-			kind = ErrDamaged
-		case lite.ReadOnly, lite.Perm, lite.CantOpen, lite.Auth:
-			kind = ErrReadOnly
-		case lite.Full:
-			kind = ErrDiskFull
-		}
-		if kind != nil {
+		if kind := kindOf(e.Code, e.Errno); kind != nil {
 			err = fmt.Errorf("%w: %w", kind, err)
 		}
 	}
 	return &FileError{Path: path, Err: err}
+}
+
+// kindOf returns the one of our errors that a code of SQLite's means, or nil.
+func kindOf(code lite.Code, errno syscall.Errno) error {
+	switch code {
+	case lite.IOErr:
+		if errno == syscall.ENOSPC || errno == syscall.EDQUOT {
+			return ErrDiskFull
+		}
+	case lite.Busy, lite.Locked:
+		return ErrLocked
+	case lite.NotADB:
+		return ErrForeign
+	case lite.Corrupt:
+		return ErrDamaged
+	case lite.ReadOnly, lite.Perm, lite.CantOpen, lite.Auth:
+		return ErrReadOnly
+	case lite.Full:
+		return ErrDiskFull
+	}
+	return nil
 }
 
 // isCode reports whether SQLite said one of the codes.

@@ -12,11 +12,7 @@ const recordShift = 10
 
 // settle ends one lease, or gives up one place. The error is one of the file.
 func (tx *transaction) settle(x *dibs.Settlement, answer *error) error {
-	if *answer = x.Validate(); *answer != nil {
-		return nil
-	}
-	if x.Outcome == dibs.Keep && len(x.Data) > tx.s.opt.MaxRecord {
-		*answer = tooLarge(len(x.Data), tx.s.opt.MaxRecord)
+	if *answer = tx.s.checkSettlement(x); *answer != nil {
 		return nil
 	}
 	tx.use(x.Key, x.Token)
@@ -30,6 +26,17 @@ func (tx *transaction) settle(x *dibs.Settlement, answer *error) error {
 		*answer = dibs.ErrLost
 	}
 	return err
+}
+
+// checkSettlement says why a settlement is refused without looking, or nil.
+func (s *Store) checkSettlement(x *dibs.Settlement) error {
+	if err := x.Validate(); err != nil {
+		return err
+	}
+	if x.Outcome == dibs.Keep && len(x.Data) > s.opt.MaxRecord {
+		return tooLarge(len(x.Data), s.opt.MaxRecord)
+	}
+	return nil
 }
 
 func tooLarge(n, most int) error {

@@ -41,6 +41,8 @@ type Store struct {
 	closed  bool
 	applied chan struct{} // closed when the calls under way have been read
 
+	joint queueForFile // of the application's transactions
+
 	calls   chan struct{} // holds one element when the queue may have calls
 	closing chan struct{}
 	ended   chan struct{} // closed when the writing goroutine is gone
@@ -67,6 +69,7 @@ func newStore(path string, opt Options, clock clock, boot string, conn *lite.Con
 		boot:    boot,
 		id:      rand.Int64(),
 		conn:    conn,
+		joint:   queueForFile{one: make(chan struct{}, 1)},
 		calls:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
 		ended:   make(chan struct{}),
@@ -93,6 +96,7 @@ func (s *Store) Close() error {
 	close(s.closing)
 	<-s.ended
 	s.background.Wait()
+	s.joint.close()
 	return fault(s.path, s.closeFile())
 }
 
