@@ -4,9 +4,11 @@ go 1.26.0
 
 require (
 	github.com/dibs-go/dibs v0.0.0
+	github.com/dibs-go/dibs/mysqlstore v0.0.0
 	github.com/dibs-go/dibs/pgstore v0.0.0
 	github.com/dibs-go/dibs/redisstore v0.0.0
 	github.com/dibs-go/dibs/sqlitestore v0.0.0
+	github.com/go-sql-driver/mysql v1.10.1
 	github.com/goccy/go-yaml v1.19.2
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/spf13/cobra v1.10.2
@@ -16,6 +18,7 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
@@ -34,6 +37,8 @@ require (
 )
 
 replace github.com/dibs-go/dibs => ../../
+
+replace github.com/dibs-go/dibs/mysqlstore => ../../mysqlstore
 
 replace github.com/dibs-go/dibs/pgstore => ../../pgstore
 

@@ -18,9 +18,10 @@ func TestHouse(t *testing.T) {
 		unix     = "golang.org/x/sys/unix"
 		pgx      = "github.com/jackc/pgx/v5"
 		driver   = "modernc.org/sqlite"
+		mysql    = "github.com/go-sql-driver/mysql"
 	)
 	memory, sqlite, redis, postgres := root+"/memstore", root+"/sqlitestore", root+"/redisstore", root+"/pgstore"
-	server := root + "/internal/servertest"
+	maria, server := root+"/mysqlstore", root+"/internal/servertest"
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{root + "/idempotency", internal + "/foreign", root + "/internal/house", server}},
 		{
@@ -29,7 +30,7 @@ func TestHouse(t *testing.T) {
 				root, root + "/idempotency", memory, cobra, pflag,
 				internal + "/demo", internal + "/process", internal + "/proxy", internal + "/race", internal + "/stores",
 			},
-			Tests: []string{sqlite, unix, redis, postgres, server},
+			Tests: []string{sqlite, unix, redis, postgres, maria, server},
 		},
 		{Dir: "internal/demo"},
 		{Dir: "internal/foreign"},
@@ -43,7 +44,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/race", Imports: []string{root, internal + "/stores"}},
 		{
 			Dir:     "internal/stores",
-			Imports: []string{root, memory, sqlite, redis, postgres, pgx, pgx + "/stdlib", driver},
+			Imports: []string{root, memory, sqlite, redis, postgres, maria, pgx, pgx + "/stdlib", mysql, driver},
 			Tests:   []string{server},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}},

@@ -21,6 +21,7 @@ func TestStorm(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { blow(t, sqliteStore(t)) })
 	t.Run("redis", func(t *testing.T) { blow(t, servertest.Redis(t, nil).URL()) })
 	t.Run("postgres", func(t *testing.T) { blow(t, ownSchema(postgres().URL())) })
+	t.Run("mariadb", func(t *testing.T) { blow(t, ownPrefix(mariadb().URL())) })
 }
 
 func blow(t *testing.T, store string) {
@@ -120,6 +121,7 @@ func TestDemo(t *testing.T) {
 		checkDemo(t, "--store", server.URL())
 	})
 	t.Run("postgres", func(t *testing.T) { checkDemo(t, "--store", ownSchema(postgres().URL())) })
+	t.Run("mariadb", func(t *testing.T) { checkDemo(t, "--store", ownPrefix(mariadb().URL())) })
 }
 
 func checkDemo(t *testing.T, flags ...string) {

@@ -153,6 +153,7 @@ func TestRunHandOver(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { checkRunHandOver(t, newBench) })
 	t.Run("redis", func(t *testing.T) { checkRunHandOver(t, newRedisBench) })
 	t.Run("postgres", func(t *testing.T) { checkRunHandOver(t, newPostgresBench) })
+	t.Run("mariadb", func(t *testing.T) { checkRunHandOver(t, newMariaDBBench) })
 }
 
 func checkRunHandOver(t *testing.T, fresh func(*testing.T) *bench) {

@@ -60,6 +60,7 @@ func TestRunOncePerMeanwhile(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { checkRunOncePerMeanwhile(t, newBench) })
 	t.Run("redis", func(t *testing.T) { checkRunOncePerMeanwhile(t, newRedisBench) })
 	t.Run("postgres", func(t *testing.T) { checkRunOncePerMeanwhile(t, newPostgresBench) })
+	t.Run("mariadb", func(t *testing.T) { checkRunOncePerMeanwhile(t, newMariaDBBench) })
 }
 
 func checkRunOncePerMeanwhile(t *testing.T, fresh func(*testing.T) *bench) {

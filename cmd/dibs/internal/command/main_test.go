@@ -19,6 +19,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/mysqlstore"
 	"github.com/dibs-go/dibs/pgstore"
 	"github.com/dibs-go/dibs/redisstore"
 	"github.com/dibs-go/dibs/sqlitestore"
@@ -75,6 +76,11 @@ var sharedPostgres = sync.OnceValue(func() *servertest.PostgresServer {
 	return servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true, Password: secret, MaxConnections: 1000})
 })
 
+// sharedMariaDB is a server on which each bench has tables of its own.
+var sharedMariaDB = sync.OnceValue(func() *servertest.MariaDBServer {
+	return servertest.MariaDB(scope, &servertest.MariaDBOptions{NoSync: true, Password: secret, MaxConnections: 1000})
+})
+
 var schemas atomic.Int64
 
 // writeGuarded writes to the resource, with the fence, again and again.
@@ -107,6 +113,7 @@ func everyStore(t *testing.T, test func(*testing.T, *bench)) {
 	t.Run("sqlite", func(t *testing.T) { test(t, newBench(t)) })
 	t.Run("redis", func(t *testing.T) { test(t, newRedisBench(t)) })
 	t.Run("postgres", func(t *testing.T) { test(t, newPostgresBench(t)) })
+	t.Run("mariadb", func(t *testing.T) { test(t, newMariaDBBench(t)) })
 }
 
 // newRedisBench is newBench with a server that wants a password.
@@ -121,6 +128,12 @@ func newRedisBench(t *testing.T) *bench {
 func newPostgresBench(t *testing.T) *bench {
 	t.Helper()
 	return &bench{dir: t.TempDir(), store: fmt.Sprintf("%s&schema=bench%d", sharedPostgres().URL(), schemas.Add(1))}
+}
+
+// newMariaDBBench is newPostgresBench on MariaDB.
+func newMariaDBBench(t *testing.T) *bench {
+	t.Helper()
+	return &bench{dir: t.TempDir(), store: fmt.Sprintf("%s?prefix=bench%d", sharedMariaDB().URL(), schemas.Add(1))}
 }
 
 // asStranger returns the URL with a user who may do with the schema's tables what
@@ -298,6 +311,8 @@ func (b *bench) inspector(t *testing.T) inspected {
 	switch scheme, path, _ := strings.Cut(b.store, ":"); scheme {
 	case "sqlite":
 		s, err = sqlitestore.Open(path, nil)
+	case "mysql":
+		s, err = mysqlstore.Open(t.Context(), b.store, &mysqlstore.Options{Migrate: true})
 	case "postgres":
 		s, err = pgstore.Open(t.Context(), b.store, &pgstore.Options{Migrate: true})
 	default:

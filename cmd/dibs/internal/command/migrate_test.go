@@ -25,6 +25,20 @@ func TestMigrate(t *testing.T) {
 		b.says(t, 69, "", "use a newer program", "migrate")
 		b.says(t, 69, "", "use a newer program", "run", "k", "--", "touch", "ran")
 	})
+	t.Run("mariadb", func(t *testing.T) {
+		b := newMariaDBBench(t)
+		all := make([]*program, 10)
+		for i := range all {
+			all[i] = b.start(t, "migrate")
+		}
+		for _, p := range all {
+			if code := p.code(t); code != 0 || strings.Count(p.stdout.String(), "\n") != 1 {
+				t.Errorf("%d, %s%s", code, p.stdout.String(), p.stderr.String())
+			}
+		}
+		b.says(t, 0, " is up to date, version 1\n", "", "migrate")
+		b.says(t, 0, "", "", "ls")
+	})
 	t.Run("sqlite", func(t *testing.T) {
 		b := newBench(t)
 		b.says(t, 0, "dibs.db is made; ", "", "migrate")
@@ -56,6 +70,16 @@ func TestMigratePrint(t *testing.T) {
 	sharedPostgres().Query(sql)
 	b.says(t, 0, " is up to date, version 1\n", "", "migrate")
 	b.says(t, 0, "", "", "run", "k", "--", "true")
+
+	m := newMariaDBBench(t)
+	_, query, _ := strings.Cut(m.store, "?")
+	code, sql, stderr = m.run(t, "migrate", "--print", "--store", "mariadb://127.0.0.1:1/none?"+query)
+	if code != 0 || stderr != "" {
+		t.Fatalf("%d, %s", code, stderr)
+	}
+	sharedMariaDB().Query("USE app;\n" + sql)
+	m.says(t, 0, " is up to date, version 1\n", "", "migrate")
+	m.says(t, 0, "", "", "run", "k", "--", "true")
 }
 
 // TestMissingTables: a command that uses the store makes missing tables if it may;
@@ -79,6 +103,10 @@ func TestMissingTables(t *testing.T) {
 	b.says(t, 69, "", "the user needs the rights", "migrate")
 	if n := tables(b); n != "0" || b.exists("ran") {
 		t.Errorf("there are %s tables; it ran: %v", n, b.exists("ran"))
+	}
+	m := newMariaDBBench(t)
+	for _, args := range []string{"ls", "doctor", "prune"} {
+		m.says(t, 69, "", "run dibs migrate --store 'mysql://root@", strings.Fields(args)...)
 	}
 	b.store = own
 	b.says(t, 0, "", "", "run", "k", "--", "touch", "ran")

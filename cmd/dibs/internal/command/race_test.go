@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/mysqlstore"
 	"github.com/dibs-go/dibs/pgstore"
 	"github.com/dibs-go/dibs/redisstore"
 )
@@ -18,6 +19,7 @@ var ways = map[string][]string{
 	"redis":    {"with dibs"},
 	"sqlite":   {"row lock", "version column", "with dibs"},
 	"postgres": {"row lock", "version column", "advisory lock", "with dibs"},
+	"mysql":    {"row lock", "version column", "advisory lock", "with dibs"},
 }
 
 var (
@@ -104,6 +106,10 @@ func (b *bench) nothingOfARace(t *testing.T) {
 		left, err := s.Client().Do(t.Context(), s.Client().B().Keys().Pattern("*").Build()).AsStrSlice()
 		if err != nil || len(left) > 1 {
 			t.Errorf("left behind, beside the fence: %q, %v", left, err)
+		}
+	case *mysqlstore.Store:
+		if left := sharedMariaDB().Query("SHOW TABLES IN app LIKE 'dibs_race%'"); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
 		}
 	case *pgstore.Store:
 		if left := sharedPostgres().Query("SELECT relname FROM pg_class WHERE relname LIKE 'dibs_race%'"); len(left) > 0 {

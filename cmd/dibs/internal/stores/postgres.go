@@ -2,7 +2,6 @@ package stores
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"net/url"
@@ -42,7 +41,7 @@ func postgresBackend(scheme string) backend {
 			}
 			return err
 		},
-		show: showPostgres,
+		show: showUser,
 		tables: func(ctx context.Context, rest string, onlyNew bool) (string, error) {
 			p, err := parse(rest)
 			if err != nil {
@@ -66,28 +65,6 @@ func postgresBackend(scheme string) backend {
 			return p.open(ctx, s)
 		},
 	}
-}
-
-// showPostgres returns a URL without what is secret in it. What is left of one
-// names the user, without whom nobody would know the database again.
-func showPostgres(rest string) (string, bool) {
-	u, err := url.Parse("postgres:" + rest)
-	if err != nil {
-		return "", true // it was checked
-	}
-	_, secret := u.User.Password()
-	if secret {
-		u.User = url.User(u.User.Username())
-	}
-	query := u.Query()
-	for _, name := range []string{"password", "sslpassword"} {
-		if query.Has(name) {
-			secret = true
-			query.Del(name)
-			u.RawQuery = query.Encode()
-		}
-	}
-	return strings.TrimPrefix(u.String(), "postgres:"), secret
 }
 
 // postgres is a URL that was read.
@@ -127,25 +104,16 @@ func (p *postgres) migrate(ctx context.Context, onlyNew bool) (did string, err e
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	before, want, err := pgstore.Version(ctx, conn, p.options)
-	switch {
-	case err != nil || !onlyNew:
-	case p.told:
-		err = errors.New("the URL says migrate=false")
-	case before > 0 && before < want:
-		err = fmt.Errorf("they have version %d, this program wants %d, and others may be using them", before, want)
+	if err == nil {
+		err = mayMake(onlyNew, p.told, before, want)
 	}
 	if err == nil {
 		err = pgstore.Migrate(ctx, conn, p.options)
 	}
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
-	case before == 0:
-		return fmt.Sprintf("has its tables now, version %d", want), nil
-	case before < want:
-		return fmt.Sprintf("was brought from version %d to %d", before, want), nil
 	}
-	return fmt.Sprintf("is up to date, version %d", want), nil
+	return migrated(before, want), nil
 }
 
 // statements returns the migrations, each a transaction.
@@ -187,12 +155,4 @@ func (p *postgres) table(name string) (*Table, error) {
 	}
 	quoted := fmt.Sprintf(`"%s"."dibs_race_%s"`, schema, name)
 	return &Table{DB: db, Dialect: Postgres, Name: quoted, drop: drop(db, quoted)}, nil
-}
-
-// drop returns how a table in a database is removed.
-func drop(db *sql.DB, quoted string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		_, err := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+quoted)
-		return err
-	}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	neturl "net/url"
 	"slices"
 	"strings"
 	"time"
@@ -112,8 +113,30 @@ func (b *backend) url(rest string) string {
 	return b.scheme + ":" + rest
 }
 
+// showUser is the show of URLs as SQL databases have them. What is left of one names
+// the user, without whom nobody would know the database again.
+func showUser(rest string) (string, bool) {
+	u, err := neturl.Parse("x:" + rest)
+	if err != nil {
+		return "", true // it was checked
+	}
+	_, secret := u.User.Password()
+	if secret {
+		u.User = neturl.User(u.User.Username())
+	}
+	query := u.Query()
+	for _, name := range []string{"password", "sslpassword"} {
+		if query.Has(name) {
+			secret = true
+			query.Del(name)
+			u.RawQuery = query.Encode()
+		}
+	}
+	return strings.TrimPrefix(u.String(), "x:"), secret
+}
+
 // backends is everything that a URL can name.
-var backends = slices.Concat([]backend{memoryBackend, sqliteBackend}, redisBackends(), postgresBackends())
+var backends = slices.Concat([]backend{memoryBackend, sqliteBackend}, redisBackends(), postgresBackends(), mysqlBackends())
 
 // Show returns the URL of a store without credentials, and whether it had any.
 func Show(url string) (shown string, secret bool) {

@@ -34,6 +34,14 @@ func (t *Table) Drop(ctx context.Context) error { return t.drop(ctx) }
 // Close closes the connections, and leaves the table.
 func (t *Table) Close() error { return t.DB.Close() }
 
+// drop returns how a table in a database is removed.
+func drop(db *sql.DB, quoted string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := db.ExecContext(ctx, "DROP TABLE IF EXISTS "+quoted)
+		return err
+	}
+}
+
 // Table returns the table of that name, which has letters and digits only, or nil
 // if the store is in no database that knows SQL.
 func (s *Store) Table(name string) (*Table, error) {

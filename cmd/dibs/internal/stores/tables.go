@@ -2,6 +2,7 @@ package stores
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -76,6 +77,29 @@ func (b *backend) openFound(ctx context.Context, rest string, s *Store) error {
 // cure says what to do about tables that are missing.
 func (b *backend) cure(rest string) string {
 	return fmt.Sprintf("run dibs migrate --store '%s', or apply the SQL that it prints with --print", b.url(rest))
+}
+
+// mayMake returns why tables are not to be made on the way, without anybody having
+// asked for it.
+func mayMake(onlyNew, told bool, before, want int) error {
+	switch {
+	case onlyNew && told:
+		return errors.New("the URL says migrate=false")
+	case onlyNew && before > 0 && before < want:
+		return fmt.Errorf("they have version %d, this program wants %d, and others may be using them", before, want)
+	}
+	return nil
+}
+
+// migrated says what a migration did.
+func migrated(before, want int) string {
+	switch {
+	case before == 0:
+		return fmt.Sprintf("has its tables now, version %d", want)
+	case before < want:
+		return fmt.Sprintf("was brought from version %d to %d", before, want)
+	}
+	return fmt.Sprintf("is up to date, version %d", want)
 }
 
 // Check returns what is wrong with the store's backend, the worst first; a store

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// mariadb is a server on which each test has tables of its own.
+var mariadb = sync.OnceValue(func() *servertest.MariaDBServer {
+	return servertest.MariaDB(scope, &servertest.MariaDBOptions{NoSync: true, Password: secret, MaxConnections: 200})
+})
+
+// ownPrefix returns the URL of a store that nobody else in this run has.
+func ownPrefix(url string) string { return fmt.Sprintf("%s?prefix=own%d", url, schemas.Add(1)) }
+
+// TestUnusableMariaDB: see checkUnusable.
+func TestUnusableMariaDB(t *testing.T) {
+	withPassword := &servertest.MariaDBOptions{NoSync: true, Password: secret}
+	gone := servertest.MariaDB(t, withPassword)
+	gone.Kill()
+	paused := servertest.MariaDB(t, withPassword)
+	paused.Pause()
+	there := mariadb()
+	there.Query("CREATE USER 'app'@'127.0.0.1' IDENTIFIED BY '" + secret + "'; GRANT ALL ON app.* TO 'app'@'127.0.0.1'")
+	// The superuser may write nevertheless.
+	replica := servertest.MariaDB(t, withPassword)
+	replica.Query("CREATE USER 'app'@'127.0.0.1' IDENTIFIED BY '" + secret + "'; GRANT ALL ON app.* TO 'app'@'127.0.0.1'; SET GLOBAL read_only = 1")
+	origin := idle(t)
+	instead := func(url, was, is string) string { return strings.Replace(url, was, is, 1) }
+	checkUnusable(t, origin, map[string]unusable{
+		"gone":     {gone.URL(), gone.Addr(), "cannot be reached"},
+		"paused":   {paused.URL(), paused.Addr(), "cannot be reached"},
+		"password": {instead(there.URL(), secret, secret+"x"), there.Addr(), "the password is wrong"},
+		"database": {instead(instead(there.URL(), "/app", "/missing"), "//root:", "//app:"), there.Addr(), "mysqlstore: the server "},
+		"replica":  {instead(replica.URL(), "//root:", "//app:"), replica.Addr(), "takes no writes"},
+		"other":    {"mysql://app:" + secret + "@" + origin.addr() + "/app", origin.addr(), "cannot be reached"},
+	})
+}
+
+// TestMariaDBAway: see checkAway.
+func TestMariaDBAway(t *testing.T) {
+	for name, trouble := range map[string]struct {
+		begin, end func(*servertest.MariaDBServer)
+	}{
+		"down":      {(*servertest.MariaDBServer).Kill, (*servertest.MariaDBServer).Restart},
+		"hanging":   {(*servertest.MariaDBServer).Pause, (*servertest.MariaDBServer).Continue},
+		"read-only": {func(s *servertest.MariaDBServer) { s.Query("SET GLOBAL read_only = 1") }, func(s *servertest.MariaDBServer) { s.Query("SET GLOBAL read_only = 0") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := servertest.MariaDB(t, &servertest.MariaDBOptions{Password: secret})
+			server.Query("CREATE USER 'app'@'127.0.0.1' IDENTIFIED BY '" + secret + "'; GRANT ALL ON app.* TO 'app'@'127.0.0.1'")
+			url := strings.Replace(server.URL(), "//root:", "//app:", 1)
+			checkAway(t, url, func() { trouble.begin(server) }, func() { trouble.end(server) })
+		})
+	}
+}
+
+// TestKillOnMariaDB is TestKill with the keys in MariaDB.
+func TestKillOnMariaDB(t *testing.T) { checkKill(t, ownPrefix(mariadb().URL())) }
