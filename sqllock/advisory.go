@@ -68,7 +68,7 @@ func heartbeatOf(options string, d, usual time.Duration) (time.Duration, error) 
 
 // Lock waits for the lock and takes it. In this process, those who wait for a key
 // come in their order, and among all sessions in the order in which the server was
-// asked. nil options mean the defaults.
+// asked, which is once a minute. nil options mean the defaults.
 //
 // It returns dibs.ErrHeld when LockOptions.Wait is over, ErrDeadlock, ErrServer, and
 // the context's cause when that ends. Then nothing is left behind: a session in which

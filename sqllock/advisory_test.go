@@ -108,8 +108,12 @@ func TestAdvisoryWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// A connection is there then, and to make one takes time.
+	if err := b.Do(t.Context(), ownKey(), nil, func(context.Context) error { return nil }); err != nil {
+		t.Error(err)
+	}
 	for _, other := range []*Advisory{a, b} { // waits in this process, and in the server
-		for _, wait := range []time.Duration{time.Microsecond, 150 * time.Millisecond} {
+		for _, wait := range []time.Duration{20 * time.Millisecond, 150 * time.Millisecond} {
 			start := time.Now()
 			_, err := other.Lock(t.Context(), key, &LockOptions{Wait: wait})
 			held, ok := errors.AsType[*HeldError](err)
@@ -141,7 +145,7 @@ func TestAdvisoryCancelledWaits(t *testing.T) {
 	for range 8 { // as many processes
 		a := newAdvisory(t, nil)
 		all.Go(func() {
-			for i := 0; i < 125; i++ {
+			for i := range 125 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%10)*time.Millisecond)
 				o := &LockOptions{Wait: time.Duration(1+i%2*1000) * time.Millisecond}
 				err := a.Do(ctx, key, o, func(context.Context) error {
@@ -344,6 +348,30 @@ func mustExec(t testing.TB, c *sql.Conn, query string) {
 	t.Helper()
 	if _, err := c.ExecContext(t.Context(), query); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The shortest wait gets a lock that is free, and an exhausted pool is not a lock that
+// is held.
+func TestAdvisoryShortWait(t *testing.T) {
+	t.Parallel()
+	a, s, o := newAdvisory(t, nil), openSession(t, own(), nil), &LockOptions{Wait: time.Nanosecond}
+	for range 20 {
+		if err := s.Do(t.Context(), ownKey(), o, func(context.Context) error { return nil }); err != nil {
+			t.Error(err)
+		}
+	}
+	a.db.SetMaxOpenConns(1)
+	l, err := a.Lock(t.Context(), ownKey(), &LockOptions{Wait: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = a.Lock(t.Context(), ownKey(), &LockOptions{Wait: 20 * time.Millisecond})
+	if !errors.Is(err, ErrServer) || errors.Is(err, dibs.ErrHeld) {
+		t.Errorf("a pool without connections: %v", err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"strconv"
 	"strings"
 )
 
@@ -90,7 +91,7 @@ func (k AdvisoryKey) String() string {
 	if k.pair {
 		return fmt.Sprintf("%d, %d", k.high(), k.low())
 	}
-	return fmt.Sprint(k.bits)
+	return strconv.FormatInt(k.bits, 10)
 }
 
 func (k AdvisoryKey) high() int32 { return int32(k.bits >> 32) }

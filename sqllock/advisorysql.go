@@ -52,11 +52,12 @@ func (s *advisorySpeaker) take(ctx context.Context, conn *sql.Conn, key Advisory
 	// transaction, which the statement is.
 	query := "SELECT CASE WHEN " + mine + fmt.Sprintf(" AND set_config('lock_timeout', $%d, true) IS NOT NULL THEN ", len(params)+1) +
 		function("pg_advisory_lock", t.shared) + "(" + args + ")::text END IS NOT NULL"
-	for {
+	for asked := false; ; asked = true {
 		slice, more := t.left(waitSlice)
-		if !more {
+		if !more && asked {
 			return false, nil
 		}
+		slice = max(slice, time.Millisecond) // whatever the wait, it is asked once
 		waiting, cancel := context.WithTimeout(ctx, slice+answerLimit)
 		var got bool
 		err := conn.QueryRowContext(waiting, query, append(params[:len(params):len(params)], lockTimeout(slice))...).Scan(&got)

@@ -85,7 +85,8 @@ type LockOptions struct {
 	// Shared lets others have it who take it shared too. MySQL's named locks cannot.
 	Shared bool
 	// Wait is the longest wait, after which the answer is dibs.ErrHeld; 0: until the
-	// context ends. TryLock and TryDo do not wait, whatever it is.
+	// context ends. The server is asked once, however short it is. TryLock and TryDo do
+	// not wait, whatever it is.
 	Wait time.Duration
 }
 

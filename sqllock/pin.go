@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 )
@@ -60,11 +61,11 @@ func (p *pins[T]) attempt(ctx context.Context, targets []T, t *taking) (*Lock, e
 	waiting, cancel := t.limit(ctx)
 	conn, err := p.db.Conn(waiting)
 	if err != nil {
-		defer cancel()
-		if waiting.Err() != nil {
-			return nil, t.ended(waiting, p.speaker.name(targets[0]))
+		cancel()
+		if ctx.Err() != nil {
+			return nil, t.ended(ctx, p.speaker.name(targets[0]))
 		}
-		return nil, fmt.Errorf("%w: no connection: %w", ErrServer, err)
+		return nil, fmt.Errorf("%w: the pool has no connection in time (SetMaxOpenConns: it needs more than there are locks at once): %w", ErrServer, err)
 	}
 	cancel() // from now on the server looks at the time
 	// Also if a driver panics.
@@ -119,11 +120,11 @@ func (p *pins[T]) hold(ctx context.Context, conn *sql.Conn, targets []T, shared 
 		}
 		return conn.Close()
 	}
-	name := p.speaker.name(targets[0])
-	for _, target := range targets[1:] {
-		name += " and " + p.speaker.name(target)
+	names := make([]string, len(targets))
+	for i, target := range targets {
+		names[i] = p.speaker.name(target)
 	}
-	l := newLock(ctx, name, release)
+	l := newLock(ctx, strings.Join(names, " and "), release)
 	watch.Go(func() {
 		gone = p.watch(watching, conn, targets)
 		if gone != nil {

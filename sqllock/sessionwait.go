@@ -30,7 +30,7 @@ SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalive
 // have asks the server for the lock of a seat, and waits if it is to, until waiting
 // ends. It tells the seat what became of it.
 func (s *Session) have(ctx, waiting context.Context, at *seat, t *taking) (*wire, error) {
-	w, err := s.try(waiting, at, t)
+	w, err := s.try(ctx, at, t) // whatever the wait, it is asked once
 	if w != nil || err != nil {
 		return w, err
 	}

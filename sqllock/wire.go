@@ -316,7 +316,7 @@ func (w *wire) wait(a *ask) error {
 		function("pg_advisory_lock", a.taking.shared) + "(" + args + ")::text END"
 	for {
 		slice, more := a.taking.left(waitSlice)
-		if !more {
+		if !more { // it was tried before
 			a.answer <- answer{}
 			return nil
 		}
