@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -116,6 +117,9 @@ func (s *Store) begin(ctx context.Context) error {
 	meeting, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	if err := s.meet(meeting); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			return &fault{is: ErrUnreachable, said: err, cure: "it does not answer in time; see whether it hangs, and whether it is a MySQL or MariaDB"}
+		}
 		return err
 	}
 	if s.options.Migrate {
