@@ -308,11 +308,13 @@ func TestUpdateFails(t *testing.T) {
 		want   error
 		text   string
 	}{
-		"fn":            {nil, fail, 1, own, "fn's own"},
-		"no row":        {nil, set, 9, sql.ErrNoRows, "reading and locking the row"},
-		"many rows":     {func(o *RowOptions[account]) { o.Select = "SELECT id, balance, version FROM account WHERE id > 0*$1" }, set, 1, errManyRows, "LIMIT 1"},
-		"writes none":   {func(o *RowOptions[account]) { o.Values = func(*account) []any { return []any{0, 9, 9} } }, set, 1, nil, "changed no row"},
-		"writes many":   {func(o *RowOptions[account]) { o.Update = "UPDATE account SET balance = $1 WHERE id >= $2 AND version >= $3" }, set, 1, nil, "changed 2 rows"},
+		"fn":          {nil, fail, 1, own, "fn's own"},
+		"no row":      {nil, set, 9, sql.ErrNoRows, "reading and locking the row"},
+		"many rows":   {func(o *RowOptions[account]) { o.Select = "SELECT id, balance, version FROM account WHERE id > 0*$1" }, set, 1, errManyRows, "LIMIT 1"},
+		"writes none": {func(o *RowOptions[account]) { o.Values = func(*account) []any { return []any{0, 9, 9} } }, set, 1, nil, "changed no row"},
+		"writes many": {func(o *RowOptions[account]) {
+			o.Update = "UPDATE account SET balance = $1 WHERE id >= $2 AND version >= $3"
+		}, set, 1, nil, "changed 2 rows"},
 		"bad SQL":       {func(o *RowOptions[account]) { o.Select = "SELECT nothing FROM account WHERE id = $1" }, set, 1, nil, "reading and locking the row"},
 		"comment":       {func(o *RowOptions[account]) { o.Select += " -- the account" }, fail, 1, own, "fn's own"},
 		"other columns": {func(o *RowOptions[account]) { o.Fields = func(a *account) []any { return []any{&a.ID} } }, set, 1, nil, "reading and locking the row"},

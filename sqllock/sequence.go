@@ -191,19 +191,20 @@ func (s *Sequence) CTE(scope, n string) (string, error) {
 	if s.table.d != PostgreSQL {
 		return "", fmt.Errorf("sqllock: %v cannot insert in a WITH; use Next", s.table.d)
 	}
-	count := "1"
-	if n != "" {
-		// A negative number would give numbers a second time.
-		count = "greatest(" + n + "::bigint, 0)"
-	}
 	for _, p := range []string{scope, cmp.Or(n, "$1")} {
 		if !dollar.MatchString(p) {
 			return "", fmt.Errorf("sqllock: %q is not a placeholder such as $1", p)
 		}
 	}
-	return fmt.Sprintf(`number AS (INSERT INTO %s AS s (scope, taken) VALUES (%s::text, %d + %s)`+
-		` ON CONFLICT (scope) DO UPDATE SET taken = s.taken + %[4]s RETURNING taken - %[4]s + 1 AS first, taken AS last)`,
-		s.table.sql, scope, s.start-1, count), nil
+	begin, count, first := fmt.Sprint(s.start), "1", "taken"
+	if n != "" {
+		count = "greatest(" + n + "::bigint, 0)" // or numbers would be given twice
+		begin = fmt.Sprintf("%d + %s", s.start-1, count)
+		first = "taken - " + count + " + 1"
+	}
+	return fmt.Sprintf("number AS (INSERT INTO %s AS s (scope, taken) VALUES (%s::text, %s)"+
+		" ON CONFLICT (scope) DO UPDATE SET taken = s.taken + %s RETURNING %s AS first, taken AS last)",
+		s.table.sql, scope, begin, count, first), nil
 }
 
 var dollar = regexp.MustCompile(`^\$[1-9][0-9]{0,4}$`)

@@ -202,19 +202,26 @@ func (b bench) invoices(t testing.TB) {
 // that the count goes on there.
 func (b bench) checkInvoices(t testing.TB, s *Sequence, least int64) {
 	t.Helper()
-	n := b.number(t, "SELECT COUNT(*) FROM invoice")
-	distinct := b.number(t, "SELECT COUNT(DISTINCT number) FROM invoice")
-	highest := b.number(t, "SELECT COALESCE(MAX(number), 0) FROM invoice")
-	lowest := b.number(t, "SELECT COALESCE(MIN(number), 1) FROM invoice")
-	if distinct != n || highest != n || lowest != 1 {
-		t.Errorf("%d invoices have %d numbers, %d to %d", n, distinct, lowest, highest)
-	}
+	n := b.checkNumbers(t)
 	if n < least {
 		t.Errorf("only %d invoices", n)
 	}
 	if got := next(t, b, s, "invoice", 1); got != n+1 {
 		t.Errorf("after %d invoices comes number %d", n, got)
 	}
+}
+
+// checkNumbers checks that the numbers are 1 to as many as there are, each once.
+func (b bench) checkNumbers(t testing.TB) (n int64) {
+	t.Helper()
+	n = b.number(t, "SELECT COUNT(*) FROM invoice")
+	distinct := b.number(t, "SELECT COUNT(DISTINCT number) FROM invoice")
+	highest := b.number(t, "SELECT COALESCE(MAX(number), 0) FROM invoice")
+	lowest := b.number(t, "SELECT COALESCE(MIN(number), 1) FROM invoice")
+	if distinct != n || highest != n || lowest != 1 {
+		t.Errorf("%d invoices have %d numbers, %d to %d", n, distinct, lowest, highest)
+	}
+	return n
 }
 
 // Half of the transactions roll back, or lose their session at any moment.

@@ -1,0 +1,279 @@
+package sqllock_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	_ "modernc.org/sqlite"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/sqllock"
+)
+
+// openSQLite stands for the database that you have.
+func openSQLite(schema string) (db *sql.DB, stop func()) {
+	dir, err := os.MkdirTemp("", "sqllock-example-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	db, err = sql.Open("sqlite", "file:"+filepath.Join(dir, "app.db")+"?_pragma=busy_timeout(5000)")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := db.Exec(schema); err != nil {
+		log.Fatal(err)
+	}
+	return db, func() {
+		db.Close()
+		os.RemoveAll(dir)
+	}
+}
+
+const accounts = `CREATE TABLE account (id INTEGER PRIMARY KEY, balance INTEGER NOT NULL, version INTEGER NOT NULL);
+	INSERT INTO account VALUES (1, 100, 1), (2, 100, 1)`
+
+type Account struct{ ID, Balance, Version int64 }
+
+func ExampleRow_Update() {
+	db, stop := openSQLite(accounts)
+	defer stop()
+	ctx := context.Background()
+
+	account, err := sqllock.NewRow(sqllock.SQLite, &sqllock.RowOptions[Account]{
+		Select: "SELECT id, balance FROM account WHERE id = ?",
+		Fields: func(a *Account) []any { return []any{&a.ID, &a.Balance} },
+		Update: "UPDATE account SET balance = ? WHERE id = ?",
+		Values: func(a *Account) []any { return []any{a.Balance, a.ID} },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	// Nobody else changes the row between the reading and the writing.
+	errPoor := errors.New("the balance is too low")
+	withdraw := func(amount int64) (Account, error) {
+		return account.Update(ctx, db, func(_ context.Context, _ *sql.Tx, a *Account) error {
+			if a.Balance < amount {
+				return errPoor
+			}
+			a.Balance -= amount
+			return nil
+		}, 1)
+	}
+	a, err := withdraw(70)
+	fmt.Println(a.Balance, err)
+	_, err = withdraw(70)
+	fmt.Println(err)
+	// Output:
+	// 30 <nil>
+	// the balance is too low
+}
+
+func ExampleRow_UpdateOptimistic() {
+	db, stop := openSQLite(accounts)
+	defer stop()
+	ctx := context.Background()
+
+	account, err := sqllock.NewRow(sqllock.SQLite, &sqllock.RowOptions[Account]{
+		Select: "SELECT id, balance, version FROM account WHERE id = ?",
+		Fields: func(a *Account) []any { return []any{&a.ID, &a.Balance, &a.Version} },
+		Update: "UPDATE account SET balance = ?, version = version + 1 WHERE id = ? AND version = ?",
+		Values: func(a *Account) []any { return []any{a.Balance, a.ID, a.Version} },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	runs := 0
+	a, err := account.UpdateOptimistic(ctx, db, func(_ context.Context, a *Account) error {
+		if runs++; runs == 1 { // somebody else is faster
+			if _, err := db.Exec("UPDATE account SET balance = balance + 5, version = version + 1 WHERE id = 1"); err != nil {
+				return err
+			}
+		}
+		a.Balance *= 2
+		return nil
+	}, 1)
+	fmt.Println(a.Balance, runs, err)
+	// Output: 210 2 <nil>
+}
+
+// Two people have the same form open.
+func ExampleRow_Save() {
+	db, stop := openSQLite(accounts)
+	defer stop()
+	ctx := context.Background()
+
+	account, err := sqllock.NewRow(sqllock.SQLite, &sqllock.RowOptions[Account]{
+		Select: "SELECT id, balance, version FROM account WHERE id = ?",
+		Fields: func(a *Account) []any { return []any{&a.ID, &a.Balance, &a.Version} },
+		Update: "UPDATE account SET balance = ?, version = version + 1 WHERE id = ? AND version = ?",
+		Values: func(a *Account) []any { return []any{a.Balance, a.ID, a.Version} },
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	first, second := Account{ID: 1, Balance: 150, Version: 1}, Account{ID: 1, Balance: 50, Version: 1}
+	fmt.Println(account.Save(ctx, db, &first))
+	fmt.Println(errors.Is(account.Save(ctx, db, &second), sqllock.ErrConflict))
+	// Output:
+	// <nil>
+	// true
+}
+
+// Money goes from one account to the other. The same in the other direction, at the
+// same time, locks the two rows in the same order.
+func ExampleLockRows() {
+	db, stop := openSQLite(accounts)
+	defer stop()
+
+	transfer := func(from, to, amount int64) error {
+		return sqllock.Transact(context.Background(), sqllock.SQLite, db, nil, func(ctx context.Context, tx *sql.Tx) error {
+			if _, err := sqllock.LockRows(ctx, sqllock.SQLite, tx, nil, "account", "id", from, to); err != nil {
+				return err
+			}
+			if _, err := tx.ExecContext(ctx, "UPDATE account SET balance = balance - ? WHERE id = ?", amount, from); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, "UPDATE account SET balance = balance + ? WHERE id = ?", amount, to)
+			return err
+		})
+	}
+	fmt.Println(transfer(2, 1, 30))
+	fmt.Println(transfer(1, 3, 30))
+	// Output:
+	// <nil>
+	// sqllock: the table account has no rows 3
+}
+
+func ExampleSequence() {
+	db, stop := openSQLite("CREATE TABLE invoice (number INTEGER PRIMARY KEY, customer TEXT)")
+	defer stop()
+	ctx := context.Background()
+
+	numbers, err := sqllock.NewSequence(sqllock.SQLite, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := numbers.Migrate(ctx, db); err != nil {
+		log.Fatal(err)
+	}
+
+	invoice := func(customer string) error {
+		return sqllock.Transact(ctx, sqllock.SQLite, db, nil, func(ctx context.Context, tx *sql.Tx) error {
+			n, err := numbers.Next(ctx, tx, "invoice 2026")
+			if err != nil {
+				return err
+			}
+			if customer == "" {
+				return fmt.Errorf("number %d goes back: no customer", n)
+			}
+			fmt.Println(n, customer)
+			_, err = tx.ExecContext(ctx, "INSERT INTO invoice (number, customer) VALUES (?, ?)", n, customer)
+			return err
+		})
+	}
+	for _, customer := range []string{"Ada", "", "Grace"} {
+		if err := invoice(customer); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// 1 Ada
+	// number 2 goes back: no customer
+	// 2 Grace
+}
+
+// Taking a thousand numbers costs as much as taking one.
+func ExampleSequence_NextN() {
+	db, stop := openSQLite("")
+	defer stop()
+	ctx := context.Background()
+
+	numbers, err := sqllock.NewSequence(sqllock.SQLite, &sqllock.SequenceOptions{Start: 10_000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := numbers.Migrate(ctx, db); err != nil {
+		log.Fatal(err)
+	}
+	for range 2 {
+		err := sqllock.Transact(ctx, sqllock.SQLite, db, nil, func(ctx context.Context, tx *sql.Tx) error {
+			first, err := numbers.NextN(ctx, tx, "invoice 2026", 1000)
+			fmt.Println(first, "to", first+999)
+			return err
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	// Output:
+	// 10000 to 10999
+	// 11000 to 11999
+}
+
+// PostgreSQL takes the number in the statement that uses it.
+func ExampleSequence_CTE() {
+	numbers, err := sqllock.NewSequence(sqllock.PostgreSQL, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	number, err := numbers.CTE("$1", "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("WITH " + number)
+	fmt.Println("INSERT INTO invoice (number, customer) SELECT last, $2 FROM number RETURNING number")
+	// Output:
+	// WITH number AS (INSERT INTO "dibs_sequence" AS s (scope, taken) VALUES ($1::text, 1) ON CONFLICT (scope) DO UPDATE SET taken = s.taken + 1 RETURNING taken AS first, taken AS last)
+	// INSERT INTO invoice (number, customer) SELECT last, $2 FROM number RETURNING number
+}
+
+// A holder that does not know yet that its lease is over is told by the database that
+// it writes to.
+func ExampleGuard() {
+	db, stop := openSQLite("CREATE TABLE ledger (entry TEXT)")
+	defer stop()
+	ctx := context.Background()
+
+	guard, err := sqllock.NewGuard(sqllock.SQLite, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := guard.Migrate(ctx, db); err != nil {
+		log.Fatal(err)
+	}
+	write := func(fence uint64, entry string) error {
+		return sqllock.Transact(ctx, sqllock.SQLite, db, nil, func(ctx context.Context, tx *sql.Tx) error {
+			if err := guard.Admit(ctx, tx, "ledger", fence); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, "INSERT INTO ledger VALUES (?)", entry)
+			return err
+		})
+	}
+
+	// What lease.Fence() was for two holders of a key, one after the other.
+	const first, second = 1_795_000_000_000_000, 1_795_000_012_000_000
+	fmt.Println(write(second, "the second holder"))
+	err = write(first, "the first one, late")
+	fmt.Println(errors.Is(err, dibs.ErrLost), errors.Is(err, sqllock.ErrOvertaken))
+	// Output:
+	// <nil>
+	// true true
+}
+
+func ExampleFencePredicate() {
+	where, err := sqllock.FencePredicate(sqllock.PostgreSQL, "fence", "$2")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND " + where)
+	// Output: UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND ("fence" IS NULL OR "fence" <= $2)
+}
