@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/dibs-go/dibs"
 )
@@ -17,11 +19,15 @@ const (
 
 // elements are what a call is about: those of one slice.
 type elements struct {
-	n    int
 	key  func(i int) dibs.Key
 	size func(i int) int        // of what may be large
 	fail func(i int, err error) // answers it
-	run  func(ctx context.Context, part []int) error
+
+	// plain makes the calls of those that are plain, and returns the others, and of
+	// which of their keys there is more to know than a row; busy makes those. Each
+	// does all or nothing.
+	plain func(ctx context.Context, part []int) (rest []int, deep map[string]bool, err error)
+	busy  func(ctx context.Context, part []int, deep map[string]bool) error
 }
 
 // parts makes the calls of those elements, as many of them in one as may be.
@@ -36,7 +42,7 @@ func (s *Store) parts(ctx context.Context, all []int, e *elements) error {
 			bytes += size
 			n++
 		}
-		if err := s.apart(ctx, all[:n], e); err != nil {
+		if err := s.part(ctx, all[:n], e); err != nil {
 			return err
 		}
 		all = all[n:]
@@ -44,11 +50,31 @@ func (s *Store) parts(ctx context.Context, all []int, e *elements) error {
 	return nil
 }
 
+// part makes the calls of some elements: in two steps, because what the first one
+// has done must not be done again when the second one has to be.
+func (s *Store) part(ctx context.Context, part []int, e *elements) error {
+	var rest []int
+	deep := map[string]bool{}
+	err := s.apart(ctx, part, e, func(ctx context.Context, part []int) error {
+		others, more, err := e.plain(ctx, part)
+		if err == nil {
+			rest = append(rest, others...)
+			maps.Copy(deep, more)
+		}
+		return err
+	})
+	if err != nil || len(rest) == 0 {
+		return err
+	}
+	slices.Sort(rest)
+	return s.apart(ctx, rest, e, func(ctx context.Context, part []int) error { return e.busy(ctx, part, deep) })
+}
+
 // apart makes the call of some elements. Where somebody else keeps the rows of some
 // keys locked, nothing was done for any, and they are made without these, each of
 // which fails alone.
-func (s *Store) apart(ctx context.Context, part []int, e *elements) error {
-	err := try(ctx, func() error { return e.run(ctx, part) })
+func (s *Store) apart(ctx context.Context, part []int, e *elements, run func(ctx context.Context, part []int) error) error {
+	err := try(ctx, func() error { return run(ctx, part) })
 	if !errors.Is(err, ErrLocked) {
 		return err
 	}
@@ -72,11 +98,11 @@ func (s *Store) apart(ctx context.Context, part []int, e *elements) error {
 		if len(left) == 0 {
 			return nil
 		}
-		return s.apart(ctx, left, e)
+		return s.apart(ctx, left, e, run)
 	}
 	// Nobody can see who it is: a row that somebody is about to insert.
 	for _, i := range part {
-		if err := s.apart(ctx, []int{i}, e); err != nil {
+		if err := s.apart(ctx, []int{i}, e, run); err != nil {
 			return err
 		}
 	}

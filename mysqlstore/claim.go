@@ -2,6 +2,7 @@ package mysqlstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -19,44 +20,49 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 			all = append(all, i)
 		}
 	}
-	return s.parts(ctx, all, &elements{
+	start := time.Now()
+	keys := make([]string, len(claims))
+	for _, i := range all {
+		keys[i] = keyOf(claims[i].Key)
+	}
+	err := s.parts(ctx, all, &elements{
 		key:  func(i int) dibs.Key { return claims[i].Key },
 		size: func(int) int { return 0 },
 		fail: func(i int, err error) { answers[i] = dibs.Answer{Err: err} },
-		run:  func(ctx context.Context, part []int) error { return s.claim(ctx, part, claims, answers) },
+		plain: func(ctx context.Context, part []int) ([]int, map[string]bool, error) {
+			return s.claimPlain(ctx, part, keys, claims, answers)
+		},
+		busy: func(ctx context.Context, part []int, deep map[string]bool) error {
+			return s.claimBusy(ctx, part, keys, claims, answers, deep)
+		},
 	})
+	if err == nil {
+		s.waiting.heard(all, claims, answers, start)
+	}
+	return err
 }
 
-// claim makes the claims of one part.
-func (s *Store) claim(ctx context.Context, part []int, claims []dibs.Claim, answers []dibs.Answer) error {
-	deep := map[string]bool{}
+// claimBusy makes claims of keys of which there is more to know than a row.
+func (s *Store) claimBusy(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, deep map[string]bool) error {
 	o := &terms{maxWaiters: s.options.MaxWaiters, tells: s.waiting.tells()}
-	start := time.Now()
 	how := looking
-	for _, i := range part {
-		if claims[i].Mode != dibs.Look {
-			how = creating
-		}
+	if slices.ContainsFunc(part, func(i int) bool { return claims[i].Mode != dibs.Look }) {
+		how = creating
 	}
 	b := newBatch(s.names, nil, how)
 	for _, i := range part {
 		answers[i] = dibs.Answer{}
-		k := keyOf(claims[i].Key)
-		b.want(k, claims[i].Token)
+		b.want(keys[i], claims[i].Token)
 		if !claims[i].Redeems.IsZero() {
-			b.want(k, claims[i].Redeems)
+			b.want(keys[i], claims[i].Redeems)
 		}
 	}
-	err := s.work(ctx, s.front, b, deep, func() error {
+	return s.work(ctx, s.front, b, deep, func() error {
 		for _, i := range part {
-			if err := b.states[keyOf(claims[i].Key)].claim(&claims[i], o, &answers[i]); err != nil {
+			if err := b.states[keys[i]].claim(&claims[i], o, &answers[i]); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	if err == nil {
-		s.waiting.heard(part, claims, answers, start)
-	}
-	return err
 }

@@ -26,12 +26,15 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 		key:  func(i int) dibs.Key { return renewals[i].Key },
 		size: func(i int) int { return len(renewals[i].Progress) },
 		fail: func(i int, err error) { errs[i] = err },
-		run: func(ctx context.Context, part []int) error {
+		plain: func(ctx context.Context, part []int) ([]int, map[string]bool, error) {
+			return s.renewPlain(ctx, part, renewals, errs)
+		},
+		busy: func(ctx context.Context, part []int, deep map[string]bool) error {
 			b := newBatch(s.names, nil, locking)
 			for _, i := range part {
 				b.want(keyOf(renewals[i].Key), renewals[i].Token)
 			}
-			return s.work(ctx, s.back, b, nil, func() error {
+			return s.work(ctx, s.back, b, deep, func() error {
 				for _, i := range part {
 					errs[i] = nil
 					if !b.states[keyOf(renewals[i].Key)].renew(&renewals[i]) {
@@ -64,12 +67,15 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 		key:  func(i int) dibs.Key { return settlements[i].Key },
 		size: func(i int) int { return len(settlements[i].Data) },
 		fail: func(i int, err error) { errs[i] = err },
-		run: func(ctx context.Context, part []int) error {
+		plain: func(ctx context.Context, part []int) ([]int, map[string]bool, error) {
+			return s.settlePlain(ctx, part, settlements, errs)
+		},
+		busy: func(ctx context.Context, part []int, deep map[string]bool) error {
 			b := newBatch(s.names, nil, locking)
 			for _, i := range part {
 				b.want(keyOf(settlements[i].Key), settlements[i].Token)
 			}
-			return s.work(ctx, s.back, b, nil, func() error {
+			return s.work(ctx, s.back, b, deep, func() error {
 				for _, i := range part {
 					done, err := b.states[keyOf(settlements[i].Key)].settle(&settlements[i])
 					if err != nil {

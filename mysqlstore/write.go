@@ -29,9 +29,7 @@ func (w *writes) read(add func(s *script, n namer, k string)) {
 }
 
 func (w *writes) record(ends int64, data []byte) {
-	if data == nil {
-		data = []byte{}
-	}
+	data = some(data)
 	w.step(func(s *script, n namer, k string) {
 		s.raw(n.sql("INSERT INTO @record (k,ends,data) VALUES (")).bytes(k).raw(",").int(ends).raw(",").data(data)
 		s.raw(") ON DUPLICATE KEY UPDATE ends=VALUES(ends),data=VALUES(data)").done()
