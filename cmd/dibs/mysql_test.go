@@ -31,12 +31,19 @@ func TestUnusableMariaDB(t *testing.T) {
 	replica.Query("CREATE USER 'app'@'127.0.0.1' IDENTIFIED BY '" + secret + "'; GRANT ALL ON app.* TO 'app'@'127.0.0.1'; SET GLOBAL read_only = 1")
 	origin := idle(t)
 	instead := func(url, was, is string) string { return strings.Replace(url, was, is, 1) }
+	// Who only looks may use a replica.
+	for _, args := range [][]string{{"run", "k", "--", "touch", "ran"}, {"race"}} {
+		args = append([]string{args[0], "--store", instead(replica.URL(), "//root:", "//app:")}, args[1:]...)
+		code, stdout, stderr := run(t, args...)
+		if code != 69 || stdout != "" || !strings.Contains(stderr, "takes no writes") || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s on a replica: %d %q %q", args[0], code, stdout, stderr)
+		}
+	}
 	checkUnusable(t, origin, map[string]unusable{
 		"gone":     {gone.URL(), gone.Addr(), "cannot be reached"},
 		"paused":   {paused.URL(), paused.Addr(), "cannot be reached"},
 		"password": {instead(there.URL(), secret, secret+"x"), there.Addr(), "the password is wrong"},
 		"database": {instead(instead(there.URL(), "/app", "/missing"), "//root:", "//app:"), there.Addr(), "mysqlstore: the server "},
-		"replica":  {instead(replica.URL(), "//root:", "//app:"), replica.Addr(), "takes no writes"},
 		"other":    {"mysql://app:" + secret + "@" + origin.addr() + "/app", origin.addr(), "cannot be reached"},
 	})
 }

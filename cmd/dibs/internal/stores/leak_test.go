@@ -25,15 +25,23 @@ func TestNothingIsLeft(t *testing.T) {
 	server := servertest.Redis(t, nil)
 	cluster := servertest.RedisCluster(t, &servertest.ClusterOptions{Replicas: -1})
 	sentinels := servertest.RedisSentinel(t, &servertest.SentinelOptions{DownAfter: time.Minute})
+	postgres := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
+	maria := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true})
 	for _, test := range []struct {
-		url     string
-		servers []*servertest.RedisServer
+		url         string
+		connections func() string
 	}{
-		{url: "memory:"},
-		{url: "sqlite:" + filepath.Join(t.TempDir(), "dibs.db")},
-		{server.URL(), []*servertest.RedisServer{server}},
-		{cluster.URL(), cluster.Nodes()},
-		{sentinels.URL(), append(sentinels.Servers(), sentinels.Sentinels()...)},
+		{"memory:", nil},
+		{"sqlite:" + filepath.Join(t.TempDir(), "dibs.db"), nil},
+		{server.URL(), onRedis(server)},
+		{cluster.URL(), onRedis(cluster.Nodes()...)},
+		{sentinels.URL(), onRedis(append(sentinels.Servers(), sentinels.Sentinels()...)...)},
+		{postgres.URL(), func() string {
+			return rows(postgres.Query("SELECT pid, state, query FROM pg_stat_activity WHERE application_name = 'dibs'"))
+		}},
+		{maria.URL(), func() string {
+			return rows(maria.Query("SELECT id, command, info FROM information_schema.processlist WHERE host <> 'localhost' AND user = 'root'"))
+		}},
 	} {
 		scheme, _, _ := strings.Cut(test.url, ":")
 		t.Run(scheme, func(t *testing.T) {
@@ -63,22 +71,37 @@ func TestNothingIsLeft(t *testing.T) {
 				t.Error(err)
 			}
 			soon(t, "goroutines", func() string { return ours() })
-			soon(t, "connections", func() string {
-				var left []string
-				for _, s := range test.servers {
-					for line := range strings.Lines(fmt.Sprint(s.Must("CLIENT", "LIST"))) {
-						if strings.Contains(line, "name=dibs") || strings.Contains(line, "lib-name=rueidis") {
-							left = append(left, line)
-						}
-					}
-				}
-				return strings.Join(left, "")
-			})
+			if test.connections != nil {
+				soon(t, "connections", test.connections)
+			}
 			soon(t, "files", func() string {
 				return strings.Join(slices.DeleteFunc(openFiles(t), func(f string) bool { return slices.Contains(files, f) }), ", ")
 			})
 		})
 	}
+}
+
+// onRedis describes the connections of ours that servers have.
+func onRedis(servers ...*servertest.RedisServer) func() string {
+	return func() string {
+		var left []string
+		for _, s := range servers {
+			for line := range strings.Lines(fmt.Sprint(s.Must("CLIENT", "LIST"))) {
+				if strings.Contains(line, "name=dibs") || strings.Contains(line, "lib-name=rueidis") {
+					left = append(left, line)
+				}
+			}
+		}
+		return strings.Join(left, "")
+	}
+}
+
+// rows describes what a query found; "" for nothing.
+func rows(found [][]string) string {
+	if len(found) == 0 {
+		return ""
+	}
+	return fmt.Sprint(found)
 }
 
 var errSection = errors.New("the section failed")
@@ -290,7 +313,7 @@ func ours() string {
 	buf := make([]byte, 1<<20)
 	var left []string
 	for stack := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if (strings.Contains(stack, "dibs-go/dibs") || strings.Contains(stack, "redis/rueidis")) && !strings.Contains(stack, "internal/servertest") && !strings.Contains(stack, "TestNothingIsLeft") {
+		if (strings.Contains(stack, "dibs-go/dibs") || strings.Contains(stack, "redis/rueidis") || strings.Contains(stack, "jackc/") || strings.Contains(stack, "go-sql-driver/")) && !strings.Contains(stack, "internal/servertest") && !strings.Contains(stack, "TestNothingIsLeft") {
 			left = append(left, stack)
 		}
 	}

@@ -22,6 +22,12 @@ func TestURL(t *testing.T) {
 		{"redis:host", "it must begin with redis://"},
 		{"rediss+cluster://:secret@host/7", "only database 0"},
 		{"memory:x", "write memory:"},
+		{"postgres://app:secret@host/app?wake=up", "auto, listen or poll"},
+		{"postgres://app:secret@host/app?schema=Own", "it must be a lower-case letter"},
+		{"postgresql://app:secret@host:port/app", ""},
+		{"mysql://app:secret@host", "it names no database"},
+		{"mariadb://app:secret@host/app?schema=x", "there is no parameter"},
+		{"mysql://app:secret@host/app?prefix=a-b", "it must be a lower-case letter"},
 		{"sqlite:", "the path is missing"},
 		{"sqlite://dibs.db", "write sqlite:dibs.db"},
 		{"sqlite::memory:", "memory:"},
@@ -67,26 +73,41 @@ func TestUnusable(t *testing.T) {
 func TestOpen(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "dibs.db")
 	server := servertest.Redis(t, &servertest.RedisOptions{Password: "secret"})
-	for _, test := range []struct{ url, shown string }{
-		{"memory:", "memory:"}, {url, url}, {url, url},
-		{server.URL() + "?prefix=p", "redis://" + server.Addr() + "/0?prefix=p"},
+	postgres := servertest.Postgres(t, &servertest.PostgresOptions{Password: "secret", NoSync: true})
+	maria := servertest.MariaDB(t, &servertest.MariaDBOptions{Password: "secret", NoSync: true})
+	for _, test := range []struct {
+		url, shown string
+		secret     bool
+	}{
+		{url: "memory:", shown: "memory:"}, {url: url, shown: url}, {url: url, shown: url},
+		{server.URL() + "?prefix=p", "redis://" + server.Addr() + "/0?prefix=p", true},
+		{postgres.URL() + "&schema=own", "postgres://postgres@" + postgres.Addr() + "/postgres?sslmode=disable&schema=own", true},
+		{
+			"postgresql://postgres@" + postgres.Addr() + "/postgres?password=secret&sslmode=disable",
+			"postgresql://postgres@" + postgres.Addr() + "/postgres?sslmode=disable", true,
+		},
+		{maria.URL() + "?prefix=p", "mysql://root@" + maria.Addr() + "/app?prefix=p", true},
+		{strings.Replace(maria.URL(), "mysql:", "mariadb:", 1), "mariadb://root@" + maria.Addr() + "/app", true},
 	} {
 		s, err := Open(t.Context(), test.url)
 		if err != nil {
 			t.Fatalf("%s: %v", test.shown, err)
 		}
 		shown, secret := Show(test.url)
-		if s.String() != test.shown || shown != test.shown || secret != strings.HasPrefix(test.url, "redis") {
+		if s.String() != test.shown || shown != test.shown || secret != test.secret {
 			t.Errorf("String() = %s, Show() = %s, %v; want %s", s, shown, secret, test.shown)
 		}
 		if _, err := s.Inspector(); err != nil {
 			t.Error(err)
 		}
+		if version, err := s.Version(t.Context()); version == "" || err != nil {
+			t.Errorf("%s: %q, %v", s, version, err)
+		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	}
-	for _, url := range []string{url, server.URL()} {
+	for _, url := range []string{url, server.URL(), postgres.URL(), maria.URL()} {
 		s, err := OpenExisting(t.Context(), url)
 		if err != nil {
 			t.Fatal(err)
@@ -118,6 +139,9 @@ func TestCell(t *testing.T) {
 	}
 	if _, err := a.Read(t.Context()); err == nil {
 		t.Error("it is there still")
+	}
+	if table, err := s.Table("x"); table != nil || err != nil {
+		t.Errorf("Redis has a table: %v, %v", table, err)
 	}
 	m, err := Open(t.Context(), "memory:")
 	if err != nil {
