@@ -9,6 +9,7 @@ require (
 	github.com/dibs-go/dibs/pgstore v0.0.0
 	github.com/dibs-go/dibs/sqlitestore v0.0.0
 	github.com/go-redsync/redsync/v4 v4.18.0
+	github.com/go-sql-driver/mysql v1.10.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/lib/pq v1.10.9
 	github.com/redis/go-redis/v9 v9.23.0
@@ -16,6 +17,7 @@ require (
 )
 
 require (
+	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
@@ -26,7 +28,9 @@ require (
 )
 
 require (
+	github.com/dibs-go/dibs/mysqlstore v0.0.0
 	github.com/dibs-go/dibs/redisstore v0.0.0
+	github.com/dibs-go/dibs/sqllock v0.0.0
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
@@ -48,3 +52,5 @@ replace github.com/dibs-go/dibs/redisstore => ../redisstore
 replace github.com/dibs-go/dibs/pgstore => ../pgstore
 
 replace github.com/dibs-go/dibs/sqllock => ../sqllock
+
+replace github.com/dibs-go/dibs/mysqlstore => ../mysqlstore

@@ -12,8 +12,9 @@ func TestHouse(t *testing.T) {
 		{Dir: ".", Tests: []string{house.Root + "/internal/house"}},
 		{Dir: "bench", Imports: []string{
 			house.Root, house.Root + "/idempotency", house.Root + "/memstore", house.Root + "/sqlitestore",
-			house.Root + "/redisstore", house.Root + "/pgstore", house.Root + "/internal/servertest",
-			"golang.org/x/sys/unix", "github.com/redis/rueidis", "github.com/jackc/pgx/v5/...",
+			house.Root + "/redisstore", house.Root + "/pgstore", house.Root + "/mysqlstore",
+			house.Root + "/sqllock", house.Root + "/internal/servertest",
+			"golang.org/x/sys/unix", "github.com/redis/rueidis", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
 			// The peers, and what they are built on.
 			"github.com/bsm/redislock", "github.com/go-redsync/redsync/v4/...", "github.com/redis/go-redis/v9",
 			"github.com/redis/rueidis/rueidislock", "cirello.io/pglock", "github.com/lib/pq",

@@ -68,6 +68,17 @@ var contests = []contest{
 	{group: "postgres", name: "PostgreSQL hand-over between processes, 2 waiters: p50", goal: "≤ 0.5 ms", run: contended(openPostgres, 2, []string{advisoryName}, "ms", gap)},
 	{group: "postgres", name: "PostgreSQL hand-over between processes, 32 waiters: p50", goal: "≤ 0.5 ms", run: contended(openPostgres, 32, []string{advisoryName}, "ms", gap)},
 	{group: "postgres", name: "grants among 32 waiters on PostgreSQL, max/min", goal: "≤ 1.05", run: contended(openPostgres, 32, []string{advisoryName}, "", evenness)},
+	{group: "mysql", name: "MariaDB durable claim+settle, 64 goroutines / one by one", goal: "≥ 3", run: rates(openMySQL, 64, []string{singlyName})},
+	{group: "mysql", name: "MariaDB durable claim+settle, 512 goroutines / one by one", goal: "≥ 3", run: rates(openMySQL, 512, []string{singlyName})},
+	{group: "mysql", name: "MariaDB durable claim+settle, 64 goroutines / two statements by hand", run: rates(openMySQL, 64, []string{byHandName})},
+	{group: "mysql", name: "MariaDB claim+settle, 64 goroutines: p99", run: tails(openMySQL, 64, singlyName)},
+	{group: "mysql", name: "MariaDB: deadlocks that a caller saw", goal: "0", run: mysqlDeadlocks},
+	{group: "mysql", name: "MariaDB hand-over between processes, 2 waiters: p50", run: contended(openMySQL, 2, []string{namedName}, "ms", gap)},
+	{group: "mysql", name: "MariaDB hand-over between processes, 32 waiters: p50", run: contended(openMySQL, 32, []string{namedName}, "ms", gap)},
+	{group: "mysql", name: "grants among 32 waiters on MariaDB, max/min", run: contended(openMySQL, 32, []string{namedName}, "", evenness)},
+	{group: "sqllock", name: "advisory locks on one session, 64 goroutines / a pooled session each", goal: "≥ 3", run: rates(openAdvisory, 64, []string{advisoryName, byHandSQL}, pooledName)},
+	{group: "sqllock", name: "gapless numbers, 100 a transaction / `MAX+1` under an advisory lock", goal: "≥ 20", run: sequenceNumbers(numberBatch)},
+	{group: "sqllock", name: "gapless numbers, one a transaction / `MAX+1` under an advisory lock", run: sequenceNumbers(1)},
 	{group: "transaction", name: "exactly once in a PostgreSQL transaction, one caller: statements more than the bare one", goal: "≤ 2", run: transactionStatements(1)},
 	{group: "transaction", name: "exactly once in a PostgreSQL transaction, 64 callers: statements more than the bare one", goal: "≤ 2", run: transactionStatements(64)},
 	{group: "transaction", name: "exactly once in a PostgreSQL transaction, 64 callers / the bare one", run: transactionRate(64)},
@@ -84,7 +95,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var c config
-	only := flags.String("only", "", "run only this `group`: memory, sqlite, redis, postgres, transaction, middleware or proxy")
+	only := flags.String("only", "", "run only this `group`: memory, sqlite, redis, postgres, mysql, sqllock, transaction, middleware or proxy")
 	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each contest has")
 	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a contest runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../bin/dibs", "the built `program`")

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"errors"
 
 	"cirello.io/pglock"
 	"github.com/jackc/pgx/v5"
@@ -18,7 +17,6 @@ import (
 
 // The names of those who are measured on PostgreSQL.
 const (
-	singlyName   = "one by one"
 	byHandName   = "two statements by hand"
 	pglockName   = "pglock"
 	noBeatName   = "pglock without heartbeats"
@@ -30,9 +28,6 @@ const (
 // the heartbeat that each lock sends when it begins, and on the faster driver.
 var pglocks = []string{pglockName, noBeatName, noBeatPgx}
 
-// callersConns is how many connections those have who need one for each caller.
-const callersConns = 64
-
 // openPostgres starts a server with its own settings, which waits for its disk, and
 // everybody who is measured on it.
 func openPostgres(ctx context.Context) (b *contestants, err error) {
@@ -42,7 +37,7 @@ func openPostgres(ctx context.Context) (b *contestants, err error) {
 			b.end()
 		}
 	}()
-	server := servertest.Postgres(b.scope, &servertest.PostgresOptions{MaxConnections: 5*callersConns + 50})
+	server := servertest.Postgres(b.scope, &servertest.PostgresOptions{MaxConnections: 6*callersConns + 50})
 	for range 2 { // processes
 		store, err := pgstore.Open(ctx, server.URL(), &pgstore.Options{Migrate: true})
 		if err != nil {
@@ -52,6 +47,16 @@ func openPostgres(ctx context.Context) (b *contestants, err error) {
 			return b, err
 		}
 	}
+	err = b.enterSingly(func() (dibs.Store, func() error, error) {
+		store, err := pgstore.Open(ctx, server.URL(), &pgstore.Options{PruneEvery: -1})
+		if err != nil {
+			return nil, nil, err
+		}
+		return store, store.Close, nil
+	})
+	if err != nil {
+		return b, err
+	}
 	pool, err := pgxPool(ctx, server.URL())
 	if err != nil {
 		return b, err
@@ -60,7 +65,6 @@ func openPostgres(ctx context.Context) (b *contestants, err error) {
 	if _, err := pool.Exec(ctx, "CREATE TABLE by_hand (k text PRIMARY KEY, token bytea NOT NULL, ends timestamptz NOT NULL)"); err != nil {
 		return b, err
 	}
-	b.lockers[singlyName] = []locker{singlyLocker{pool}}
 	b.lockers[byHandName] = []locker{byHandLocker{pool}}
 	b.lockers[advisoryName] = []locker{advisoryLocker{pool}}
 	return b, b.enterPglock(server.URL())
@@ -114,29 +118,6 @@ func sqlPool(db *sql.DB) *sql.DB {
 	db.SetMaxOpenConns(callersConns)
 	db.SetMaxIdleConns(callersConns)
 	return db
-}
-
-var errHeld = errors.New("a key that nobody else wants is held")
-
-// singlyLocker calls the store's own functions, for one key each, on a connection for
-// each caller: what a store would do that does not batch.
-type singlyLocker struct{ pool *pgxpool.Pool }
-
-func (l singlyLocker) lock(ctx context.Context, key string, section func()) error {
-	token := dibs.NewToken()
-	ks, tokens, nothing := [][]byte{append([]byte{0}, key...)}, [][]byte{token[:]}, [][]byte{nil}
-	var state int
-	err := l.pool.QueryRow(ctx, `SELECT state FROM dibs_claim($1, '{0}', $2, '{NULL}', $3, '{0}', '{1}', '{0}', '{false}', '{NULL}', $4, NULL, false, 100000)`,
-		ks, tokens, []int64{lockTTL.Microseconds()}, [][]byte{[]byte("bench")}).Scan(&state)
-	if err != nil {
-		return err
-	}
-	if state != int(dibs.Granted) {
-		return errHeld
-	}
-	section()
-	var one int
-	return l.pool.QueryRow(ctx, `SELECT * FROM dibs_settle($1, $2, '{0}', '{NULL}', $3)`, ks, tokens, nothing).Scan(&one)
 }
 
 // byHandLocker is the lease that people write by hand: it waits for nobody, has no

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dibs-go/dibs"
+)
+
+// singlyName is a store that is called for one key at a time, on a connection for each
+// caller: the same statements, without what the client makes of them.
+const singlyName = "one by one"
+
+// callersConns is how many connections those have who need one for each caller.
+const callersConns = 64
+
+// storeConns is how many calls of one kind a store of PostgreSQL or MySQL makes at
+// once, with a connection each.
+const storeConns = 4
+
+// singlyLocker has a slot for each connection of its stores.
+type singlyLocker struct{ slots chan dibs.Store }
+
+// enterSingly adds a singlyLocker whose stores have a connection for each caller.
+func (b *contestants) enterSingly(open func() (dibs.Store, func() error, error)) error {
+	l := singlyLocker{make(chan dibs.Store, callersConns)}
+	b.lockers[singlyName] = []locker{l}
+	for range callersConns / storeConns {
+		store, closeStore, err := open()
+		if err != nil {
+			return err
+		}
+		b.close = append(b.close, func() { _ = closeStore() })
+		for range storeConns {
+			l.slots <- store
+		}
+	}
+	return nil
+}
+
+func (l singlyLocker) lock(ctx context.Context, key string, section func()) error {
+	store := <-l.slots
+	defer func() { l.slots <- store }()
+	k, token := dibs.Key{Name: key}, dibs.NewToken()
+	answers, errs := make([]dibs.Answer, 1), make([]error, 1)
+	claim := dibs.Claim{Key: k, Token: token, TTL: lockTTL, Permits: 1, Owner: dibs.Owner{Label: "bench"}}
+	if err := store.Claim(ctx, []dibs.Claim{claim}, answers); err != nil {
+		return err
+	}
+	if answers[0].State != dibs.Granted {
+		return errors.Join(errHeld, answers[0].Err)
+	}
+	section()
+	if err := store.Settle(ctx, []dibs.Settlement{{Key: k, Token: token}}, errs); err != nil {
+		return err
+	}
+	return errs[0]
+}
+
+// errHeld is what those say who wait for nobody.
+var errHeld = errors.New("a key that nobody else wants is held")

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/sqllock"
+)
+
+// The names of those who take advisory locks on a session each, beside advisoryName,
+// which is what people write by hand with pgx.
+const (
+	pooledName  = "sqllock on a session each"
+	byHandSQL   = "by hand with database/sql"
+	numberBatch = 100
+	writers     = 16
+)
+
+// openAdvisory starts a server and everybody who takes advisory locks on it.
+func openAdvisory(ctx context.Context) (b *contestants, err error) {
+	b = newContestants()
+	defer func() {
+		if err != nil {
+			b.end()
+		}
+	}()
+	server := servertest.Postgres(b.scope, &servertest.PostgresOptions{MaxConnections: 3*callersConns + 50})
+	session, err := sqllock.OpenSession(ctx, server.URL(), nil)
+	if err != nil {
+		return b, err
+	}
+	b.close = append(b.close, func() { _ = session.Close() })
+	pool, err := pgxPool(ctx, server.URL())
+	if err != nil {
+		return b, err
+	}
+	b.close = append(b.close, pool.Close)
+	db, err := b.openSQL(server.URL())
+	if err != nil {
+		return b, err
+	}
+	advisory, err := sqllock.NewAdvisory(ctx, db, nil)
+	if err != nil {
+		return b, err
+	}
+	b.lockers[ours] = []locker{sqllockLocker{session.Lock}}
+	b.lockers[pooledName] = []locker{sqllockLocker{advisory.Lock}}
+	b.lockers[advisoryName] = []locker{advisoryLocker{pool}}
+	b.lockers[byHandSQL] = []locker{advisorySQLLocker{db}}
+	return b, nil
+}
+
+// openSQL opens a pool of database/sql by pgx, with a connection for each caller.
+func (b *contestants) openSQL(url string) (*sql.DB, error) {
+	config, err := pgx.ParseConfig(url)
+	if err != nil {
+		return nil, err
+	}
+	db := sqlPool(stdlib.OpenDB(*config))
+	b.close = append(b.close, func() { _ = db.Close() })
+	return db, nil
+}
+
+type sqllockLocker struct {
+	take func(context.Context, sqllock.AdvisoryKey, *sqllock.LockOptions) (*sqllock.Lock, error)
+}
+
+func (l sqllockLocker) lock(ctx context.Context, key string, section func()) error {
+	held, err := l.take(ctx, sqllock.NameKey("bench", key), nil)
+	if err != nil {
+		return err
+	}
+	section()
+	return held.Unlock()
+}
+
+// advisorySQLLocker is advisoryLocker with database/sql.
+type advisorySQLLocker struct{ db *sql.DB }
+
+func (l advisorySQLLocker) lock(ctx context.Context, key string, section func()) error {
+	conn, err := l.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", key); err != nil {
+		return err
+	}
+	section()
+	_, err = conn.ExecContext(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtextextended($1, 0))", key)
+	return err
+}
+
+// sequenceNumbers compares the numbers that writers of one scope are given, so many
+// in a transaction that also writes a row for each, with those that they take as
+// people do by hand: one above the largest, under an advisory lock.
+func sequenceNumbers(batch int) func(context.Context, config) (figure, error) {
+	return func(ctx context.Context, c config) (figure, error) {
+		b := newContestants()
+		defer b.end()
+		server := servertest.Postgres(b.scope, nil)
+		pool, err := pgxPool(ctx, server.URL())
+		if err != nil {
+			return figure{}, err
+		}
+		b.close = append(b.close, pool.Close)
+		numbers, err := sqllock.NewSequence(sqllock.PostgreSQL, nil)
+		if err != nil {
+			return figure{}, err
+		}
+		db, err := b.openSQL(server.URL())
+		if err != nil {
+			return figure{}, err
+		}
+		if err := numbers.Migrate(ctx, db); err != nil {
+			return figure{}, err
+		}
+		for _, table := range []string{"invoice", "invoice_by_hand"} {
+			if _, err := pool.Exec(ctx, "CREATE TABLE "+table+" (tenant text, number bigint, customer text NOT NULL, PRIMARY KEY (tenant, number))"); err != nil {
+				return figure{}, err
+			}
+		}
+		side := func(batch int, write func(context.Context, pgx.Tx) error) func(context.Context, time.Duration) (float64, error) {
+			return func(ctx context.Context, d time.Duration) (float64, error) {
+				transactions, err := rate(ctx, writers, d, func(ctx context.Context, _, _ int) error { return inTransaction(ctx, pool, write) })
+				return transactions * float64(batch), err
+			}
+		}
+		f, err := interleave(ctx, c, fmt.Sprintf("numbers/s, by %d writers of one scope", writers), side(batch, func(ctx context.Context, tx pgx.Tx) error {
+			first, err := numbers.NextNPgx(ctx, tx, "acme", batch)
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, "INSERT INTO invoice SELECT 'acme', n, 'cus_8841' FROM generate_series($1::bigint, $2) n", first, first+int64(batch)-1)
+			return err
+		}), side(1, byMax))
+		if err != nil {
+			return f, err
+		}
+		return f, gapless(ctx, pool)
+	}
+}
+
+// byMax takes a number as people do by hand.
+func byMax(ctx context.Context, tx pgx.Tx) error {
+	if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended('acme', 0))"); err != nil {
+		return err
+	}
+	_, err := tx.Exec(ctx, `INSERT INTO invoice_by_hand
+		SELECT 'acme', coalesce(max(number), 0) + 1, 'cus_8841' FROM invoice_by_hand WHERE tenant = 'acme'`)
+	return err
+}
+
+func inTransaction(ctx context.Context, pool *pgxpool.Pool, write func(context.Context, pgx.Tx) error) error {
+	tx, err := pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	if err := write(ctx, tx); err != nil {
+		return errors.Join(err, tx.Rollback(ctx))
+	}
+	return tx.Commit(ctx)
+}
+
+// gapless returns an error when a number is missing: then what was measured is worth
+// nothing.
+func gapless(ctx context.Context, pool *pgxpool.Pool) error {
+	var rows, last int64
+	if err := pool.QueryRow(ctx, "SELECT count(*), max(number) FROM invoice").Scan(&rows, &last); err != nil {
+		return err
+	}
+	if rows != last {
+		return fmt.Errorf("of %d numbers %d are there", last, rows)
+	}
+	return nil
+}
