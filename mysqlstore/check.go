@@ -1,0 +1,324 @@
+package mysqlstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Names of Findings.
+const (
+	findVersion      = "version"
+	findReadOnly     = "read-only"
+	findIsolation    = "isolation"
+	findDurability   = "durability"
+	findBinaryLog    = "binary-log"
+	findCluster      = "cluster"
+	findTables       = "tables"
+	findTransactions = "transactions"
+	findConnections  = "connections"
+	findPacket       = "packet"
+	findClock        = "clock"
+)
+
+const (
+	// clockTolerance is how far a clock may step without a word.
+	clockTolerance = 500 * time.Millisecond
+	// nearlyUsed is the part of the connections above which there is advice.
+	nearlyUsed = 0.9
+	// longOpen is how long a transaction may be open without a word.
+	longOpen = 10 * time.Minute
+	// smallPacket is the smallest max_allowed_packet without a word: progress has
+	// to fit into it however it is written.
+	smallPacket = 4 << 20
+)
+
+var _ dibs.Checker = (*Store)(nil)
+
+// Check implements dibs.Checker, with a few questions.
+//
+// The names of what it finds: version, read-only, isolation, durability, binary-log,
+// cluster, tables, transactions, connections, packet, clock.
+func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
+	if err := s.usable(ctx); err != nil {
+		return nil, err
+	}
+	f, err := s.facts(ctx)
+	if err != nil {
+		return nil, explain(err)
+	}
+	c := &checkup{}
+	c.checkServer(f)
+	c.checkLog(f)
+	c.checkLoad(f)
+	s.clocks.check(c, f)
+	c.checkTables(f, s.names)
+	return c.findings(), nil
+}
+
+// facts is what the server tells.
+type facts struct {
+	settings map[string]string // global ones
+	session  map[string]string
+	status   map[string]int64
+	oldest   int64 // for how many seconds the oldest transaction is open; -1: it does not tell
+
+	engines map[string]string // of the store's tables
+	indexes map[string]bool   // "table.index"
+	version int64             // of the tables; 0: they are not there
+	fence   int64             // the highest of all
+
+	shows int64         // the server's clock
+	at    time.Time     // here, with the monotonic clock
+	vague time.Duration // how far off that may be
+}
+
+func (f *facts) on(name string) bool {
+	v := f.settings[name]
+	return v == "ON" || v == "1"
+}
+
+func (s *Store) facts(ctx context.Context) (*facts, error) {
+	f := &facts{
+		settings: map[string]string{}, session: map[string]string{}, status: map[string]int64{}, engines: map[string]string{},
+		indexes: map[string]bool{}, oldest: -1,
+	}
+	text := func(to map[string]string) func(r *reading) error {
+		return func(r *reading) error {
+			name := strings.ToLower(r.string())
+			to[name] = r.string()
+			return r.err
+		}
+	}
+	ask := &script{}
+	ask.raw("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version','read_only','super_read_only','innodb_read_only'," +
+		"'innodb_flush_log_at_trx_commit','log_bin','sync_binlog','binlog_format','max_connections','max_allowed_packet','wsrep_on')").
+		asks(text(f.settings))
+	ask.raw("SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation','tx_isolation','autocommit')").asks(text(f.session))
+	ask.raw("SHOW GLOBAL STATUS WHERE Variable_name IN ('Threads_connected')").asks(func(r *reading) error {
+		name := strings.ToLower(r.string())
+		f.status[name] = r.int()
+		return r.err
+	})
+	like := "table_schema=DATABASE() AND table_name IN ("
+	for i, name := range []string{"meta", "key", "holder", "waiter", "progress", "record"} {
+		if i > 0 {
+			like += ","
+		}
+		like += "'" + s.names.table(name) + "'"
+	}
+	ask.raw("SELECT table_name,engine FROM information_schema.tables WHERE " + like + ")").asks(text(f.engines))
+	ask.raw("SELECT DISTINCT table_name,index_name FROM information_schema.statistics WHERE " + like + ")").asks(func(r *reading) error {
+		table := strings.ToLower(r.string())
+		f.indexes[table+"."+r.string()] = true
+		return r.err
+	})
+	c, cancel := context.WithTimeout(ctx, pruneLimit)
+	defer cancel()
+	if err := use(c, s.front, func(c session) error { return c.run(ctx, ask) }); err != nil {
+		return nil, err
+	}
+	look := &script{}
+	look.raw("SELECT " + clock).asks(func(r *reading) error { f.shows = r.int(); return r.err })
+	start := time.Now()
+	if err := use(c, s.front, func(c session) error { return c.run(ctx, look) }); err != nil {
+		return nil, err
+	}
+	took := time.Since(start)
+	f.at, f.vague = start.Add(took/2), took/2
+	old := &script{}
+	old.raw("SELECT COALESCE(TIMESTAMPDIFF(SECOND,MIN(trx_started),CONVERT_TZ(UTC_TIMESTAMP(),'+00:00','SYSTEM')),0) FROM information_schema.innodb_trx")
+	old.asks(func(r *reading) error { f.oldest = r.int(); return r.err })
+	err := explain(use(c, s.front, func(c session) error { return c.run(ctx, old) }))
+	if err != nil && code(err) == 0 {
+		return nil, err
+	}
+	if f.engines[s.names.table("meta")] == "" {
+		return f, nil
+	}
+	v := &script{}
+	v.raw(s.names.sql("SELECT version,fence FROM @meta")).asks(func(r *reading) error { f.version, f.fence = r.int(), r.int(); return r.err })
+	return f, use(c, s.front, func(c session) error { return c.run(ctx, v) })
+}
+
+// checkup gathers findings.
+type checkup struct{ found []dibs.Finding }
+
+func (c *checkup) find(name string, severity dibs.Severity, what, cure string) {
+	c.found = append(c.found, dibs.Finding{Name: name, Severity: severity, What: what, Cure: cure})
+}
+
+// findings returns what was found, the worst first.
+func (c *checkup) findings() []dibs.Finding {
+	order := []dibs.Severity{dibs.SeverityDangerous, dibs.SeverityAdvice, dibs.SeverityUnchecked}
+	slices.SortStableFunc(c.found, func(a, b dibs.Finding) int {
+		return slices.Index(order, a.Severity) - slices.Index(order, b.Severity)
+	})
+	return c.found
+}
+
+// checkServer looks at what the server is.
+func (c *checkup) checkServer(f *facts) {
+	if tooOld(f.settings["version"]) {
+		c.find(findVersion, dibs.SeverityDangerous,
+			"The server is "+f.settings["version"]+", which lacks what the store uses, such as SKIP LOCKED.",
+			"Upgrade it to MySQL 8.0 or MariaDB 10.6, or newer.")
+	}
+	for _, name := range []string{"read_only", "super_read_only", "innodb_read_only"} {
+		if v := f.settings[name]; v != "" && v != "OFF" && v != "0" {
+			c.find(findReadOnly, dibs.SeverityDangerous,
+				name+" is on: the server takes no writes, or none of ordinary users; it may be a replica.",
+				"Connect to the primary, or turn it off.")
+			break
+		}
+	}
+	level := f.session["transaction_isolation"]
+	if level == "" {
+		level = f.session["tx_isolation"]
+	}
+	if level != "READ-COMMITTED" || f.session["autocommit"] != "ON" {
+		c.find(findIsolation, dibs.SeverityDangerous,
+			fmt.Sprintf("A session of the store is %s with autocommit %s although it set READ-COMMITTED and ON: somebody in between changes it.", level, f.session["autocommit"]),
+			"Connect to the server itself, or have the proxy keep what sessions set.")
+	}
+	if f.on("wsrep_on") {
+		c.find(findCluster, dibs.SeverityDangerous,
+			"The server is a node of a Galera cluster: each node has its own clock, by which it ends leases, and its own row locks.",
+			"Have all processes use the same node, and the others only when that is down; or guard what you write with the fence.")
+	}
+	if n, err := strconv.Atoi(f.settings["max_allowed_packet"]); err == nil && n < smallPacket {
+		c.find(findPacket, dibs.SeverityAdvice,
+			fmt.Sprintf("max_allowed_packet is %d: records and progress that do not fit into it are refused.", n),
+			"Set max_allowed_packet = 64M.")
+	}
+}
+
+// checkLog looks at what the server promises of what it committed.
+func (c *checkup) checkLog(f *facts) {
+	switch f.settings["innodb_flush_log_at_trx_commit"] {
+	case "0":
+		c.find(findDurability, dibs.SeverityDangerous,
+			"innodb_flush_log_at_trx_commit is 0: when the server ends badly, the last second's grants and records are lost, and a key may be held twice.",
+			"Set innodb_flush_log_at_trx_commit = 1.")
+	case "2":
+		c.find(findDurability, dibs.SeverityAdvice,
+			"innodb_flush_log_at_trx_commit is 2: when the machine fails, the last second's grants and records are lost, and a key may be held twice.",
+			"Set innodb_flush_log_at_trx_commit = 1.")
+	}
+	if !f.on("log_bin") {
+		return
+	}
+	if f.settings["binlog_format"] == "STATEMENT" {
+		c.find(findBinaryLog, dibs.SeverityDangerous,
+			"binlog_format is STATEMENT, with which the server refuses what is written at READ COMMITTED.",
+			"Set binlog_format = ROW.")
+	}
+	if f.settings["sync_binlog"] != "1" {
+		c.find(findBinaryLog, dibs.SeverityAdvice,
+			"sync_binlog is "+f.settings["sync_binlog"]+": when the machine fails, replicas may lack what was committed, and a failover to one loses it.",
+			"Set sync_binlog = 1.")
+	}
+}
+
+// checkLoad looks at what others do to the server.
+func (c *checkup) checkLoad(f *facts) {
+	most, err := strconv.ParseInt(f.settings["max_connections"], 10, 64)
+	if used := f.status["threads_connected"]; err == nil && float64(used) > nearlyUsed*float64(most) {
+		c.find(findConnections, dibs.SeverityAdvice,
+			fmt.Sprintf("%d of %d connections are in use: a store that loses one of its own may not get another.", used, most),
+			"Raise max_connections, or have the application's pools use fewer.")
+	}
+	switch open := time.Duration(f.oldest) * time.Second; {
+	case f.oldest < 0:
+		c.find(findTransactions, dibs.SeverityUnchecked,
+			"This user does not see how long others' transactions are open.",
+			"GRANT PROCESS ON *.* to it, or have Check run by another one.")
+	case open > longOpen:
+		c.find(findTransactions, dibs.SeverityAdvice,
+			fmt.Sprintf("A transaction is open for %v: while it is, nothing that was deleted is cleared away, and calls become slower.", open),
+			"Find it: SELECT * FROM information_schema.innodb_trx ORDER BY trx_started.")
+	}
+}
+
+// clocks remembers what the server's clock showed.
+type clocks struct {
+	last chan *facts // holds one element when there is a last look
+}
+
+func newClocks() clocks {
+	k := clocks{last: make(chan *facts, 1)}
+	k.last <- nil
+	return k
+}
+
+// check compares the server's clock with the last look at it: both it and the time
+// here have to have gone on alike.
+func (k *clocks) check(c *checkup, f *facts) {
+	last := <-k.last
+	k.last <- f
+	if last == nil {
+		return
+	}
+	here := f.at.Sub(last.at)
+	step := duration(f.shows-last.shows) - here
+	// Clocks that nobody sets run apart by less than a thousandth.
+	if step.Abs() <= clockTolerance+last.vague+f.vague+here/1000 {
+		return
+	}
+	word := "ahead: leases and records ended that much too early"
+	if step < 0 {
+		word = "back: leases and records end that much too late"
+	}
+	c.find(findClock, dibs.SeverityDangerous,
+		fmt.Sprintf("In the last %v the server's clock was set %v %s; or this host was suspended.", here.Round(time.Second), step.Abs().Round(time.Millisecond), word),
+		"Have the clock slewed, not stepped (chronyd, or ntpd -x).")
+}
+
+// checkTables looks at the store's own tables: whether all is there, and whether the
+// fences among them are ahead of the clock.
+func (c *checkup) checkTables(f *facts, n namer) {
+	switch {
+	case f.version > version:
+		c.find(findTables, dibs.SeverityDangerous,
+			fmt.Sprintf("The tables have version %d, this program knows %d.", f.version, version), "Use a newer program.")
+		return
+	case f.version < version:
+		c.find(findTables, dibs.SeverityDangerous,
+			fmt.Sprintf("The tables have version %d, this program wants %d.", f.version, version), "Run mysqlstore.Migrate, or dibs migrate.")
+		return
+	}
+	var wrong, missing []string
+	for _, name := range []string{"key", "holder", "waiter", "progress", "record", "meta"} {
+		if engine := f.engines[n.table(name)]; engine != "InnoDB" {
+			wrong = append(wrong, n.table(name)+" ("+engine+")")
+		}
+		if !f.indexes[n.table(name)+".PRIMARY"] {
+			missing = append(missing, n.table(name)+".PRIMARY")
+		}
+	}
+	for _, name := range []string{n.table("waiter") + ".waiter_token", n.table("record") + ".record_ends"} {
+		if !f.indexes[name] {
+			missing = append(missing, name)
+		}
+	}
+	if len(wrong) > 0 {
+		c.find(findTables, dibs.SeverityDangerous,
+			"These tables are not InnoDB: "+strings.Join(wrong, ", ")+". They have no transactions, and no locks on rows.",
+			"ALTER TABLE … ENGINE = InnoDB.")
+	}
+	if len(missing) > 0 {
+		c.find(findTables, dibs.SeverityDangerous,
+			"These indexes are missing: "+strings.Join(missing, ", ")+". Calls fail, or read whole tables.",
+			"Make them as mysqlstore.Migrations prints them.")
+	}
+	if ahead := duration(f.fence - f.shows); ahead > clockTolerance {
+		c.find(findClock, dibs.SeverityDangerous,
+			fmt.Sprintf("The highest fence is %v ahead of the server's clock, which was set back: leases from before end that much too late, and fences would fall if the server lost its data now.", ahead.Round(time.Second)),
+			"Put the clock right, and have it slewed, not stepped (chronyd, or ntpd -x).")
+	}
+}

@@ -1,3 +1,0 @@
-package mysqlstore
-
-type clocks struct{}
