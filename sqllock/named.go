@@ -75,7 +75,7 @@ func NewNamed(ctx context.Context, db *sql.DB, o *NamedOptions) (*Named, error) 
 // something might be is ended.
 //
 // Waits are as exact as the server's: MariaDB waits for any time. MySQL waits for whole
-// seconds only, so what is more than those is waited by asking again, up to 20 times a
+// seconds only, so what is more than those is waited by asking again, up to 50 times a
 // second: there, whoever waits for whole seconds comes first.
 func (n *Named) Lock(ctx context.Context, name string, o *LockOptions) (*Lock, error) {
 	return n.lock(ctx, []string{name}, o, false)
