@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs"
 )
@@ -69,11 +70,11 @@ func (d Dialect) notAvailable(err error) bool {
 // undone reports whether the answer to a COMMIT says for certain that nothing was
 // committed.
 func (d Dialect) undone(err error) bool {
-	if errors.Is(err, sql.ErrTxDone) || d.Conflicted(err) {
+	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, pgx.ErrTxCommitRollback) || d.Conflicted(err) {
 		return true
 	}
-	switch {
-	case d == PostgreSQL:
+	switch d {
+	case PostgreSQL:
 		state := sqlState(err)
 		if len(state) != 5 || state == "40003" {
 			return false
@@ -85,7 +86,7 @@ func (d Dialect) undone(err error) bool {
 		case "22", "23", "25", "2D", "40", "42", "44", "P0":
 			return true
 		}
-	case d == SQLite:
+	case SQLite:
 		switch code, _ := sqliteCode(err); code & 0xff {
 		case 13, 19: // the disk is full; a deferred constraint
 			return true

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5"
 )
 
 // stateError is how lib/pq and pgx tell what PostgreSQL said.
@@ -58,6 +59,7 @@ func TestConflicts(t *testing.T) {
 		{SQLite, codeError(10), false, false},
 		{SQLite, io.ErrUnexpectedEOF, false, false},
 		{PostgreSQL, sql.ErrTxDone, false, true},
+		{PostgreSQL, pgx.ErrTxCommitRollback, false, true},
 		{PostgreSQL, context.Canceled, false, false},
 		{MariaDB, &RowHeldError{Err: mysqlError(1205)}, false, false}, // was asked for
 		{SQLite, nil, false, false},

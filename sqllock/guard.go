@@ -13,7 +13,7 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// ErrOvertaken: another holder with a higher fence has written already. It is a
+// ErrOvertaken says that another holder with a higher fence has written already. It is a
 // dibs.ErrLost too. The error is an *OvertakenError.
 var ErrOvertaken = errors.New("sqllock: overtaken by another holder")
 

@@ -127,7 +127,7 @@ func (r *Row[T]) Update(ctx context.Context, db *sql.DB, fn func(ctx context.Con
 	since := time.Now()
 	for {
 		err := update()
-		refused, ok := errors.AsType[*rowRefused](err)
+		refused, ok := errors.AsType[*refusedError](err)
 		if !ok {
 			return row, err
 		}
@@ -144,10 +144,10 @@ func (r *Row[T]) Update(ctx context.Context, db *sql.DB, fn func(ctx context.Con
 // pollPause is how long MySQL is left alone before it is asked for a lock again.
 const pollPause = 10 * time.Millisecond
 
-// rowRefused says that MySQL did not give a lock at once.
-type rowRefused struct{ err error }
+// refusedError says that MySQL did not give a lock at once.
+type refusedError struct{ err error }
 
-func (e *rowRefused) Error() string { return e.err.Error() }
+func (e *refusedError) Error() string { return e.err.Error() }
 
 // errManyRows says that Select is not what it should be.
 var errManyRows = errors.New("sqllock: RowOptions.Select finds more than one row; it must find one, by its key or with LIMIT 1")
@@ -160,7 +160,7 @@ func (r *Row[T]) readLocked(ctx context.Context, tx *sql.Tx, args []any) (T, err
 		err = sql.ErrNoRows
 	}
 	if r.d == MySQL && r.o.Lock.Wait > 0 && r.d.notAvailable(err) {
-		return one.row, &rowRefused{err}
+		return one.row, &refusedError{err}
 	}
 	return one.row, rowFault("reading and locking the row", err)
 }

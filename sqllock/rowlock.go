@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -259,7 +260,7 @@ func (l *RowLock) withTimeouts(ctx context.Context, s statements, f func() error
 	var lock, statement, ignored string
 	ms := milliseconds(l.Wait)
 	err := s.row(ctx, "SELECT current_setting('lock_timeout'), current_setting('statement_timeout'), "+setTimeouts,
-		[]any{fmt.Sprint(ms), fmt.Sprint(min(ms+50, 1<<31-1))}, &lock, &statement, &ignored, &ignored)
+		[]any{strconv.FormatInt(ms, 10), strconv.FormatInt(min(ms+50, 1<<31-1), 10)}, &lock, &statement, &ignored, &ignored)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -196,7 +197,7 @@ func (s *Sequence) CTE(scope, n string) (string, error) {
 			return "", fmt.Errorf("sqllock: %q is not a placeholder such as $1", p)
 		}
 	}
-	begin, count, first := fmt.Sprint(s.start), "1", "taken"
+	begin, count, first := strconv.FormatInt(s.start, 10), "1", "taken"
 	if n != "" {
 		count = "greatest(" + n + "::bigint, 0)" // or numbers would be given twice
 		begin = fmt.Sprintf("%d + %s", s.start-1, count)

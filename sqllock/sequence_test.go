@@ -233,7 +233,7 @@ func TestSequenceTorture(t *testing.T) {
 		var committed, killed atomic.Int64
 		own := errors.New("rolled back")
 		work := func(r *rand.Rand) {
-			fate := r.IntN(4) // commit, commit, roll back, lose the session
+			fate := r.IntN(4) // 0 and 1 commit, 2 rolls back, 3 loses its session
 			n := 1 + r.IntN(3)
 			kills := make(chan error, 1)
 			err := Transact(t.Context(), b.d, b.DB, &TransactOptions{Attempts: 1000}, func(ctx context.Context, tx *sql.Tx) error {

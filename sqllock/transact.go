@@ -77,7 +77,7 @@ func (t *transactor) try(ctx context.Context, db *sql.DB, fn func(context.Contex
 		return err
 	}
 	defer end()
-	defer tx.Rollback() // unless it is over
+	defer func() { _ = tx.Rollback() }() // unless it is over
 	if err := fn(ctx, tx); err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (t *transactor) tryImmediate(ctx context.Context, db *sql.DB, since time.Ti
 	})
 	if err != nil {
 		if tx != nil {
-			tx.Rollback() // there may be none, but the connection waits for its end
+			_ = tx.Rollback() // there may be none, but the connection waits for its end
 		}
 		conn.Close()
 		return nil, nil, err

@@ -147,6 +147,28 @@ func TestTransactUnknown(t *testing.T) {
 	})
 }
 
+// An error that fn keeps to itself has PostgreSQL roll back, and that is told.
+func TestTransactSwallows(t *testing.T) {
+	t.Parallel()
+	b := bench{database: databases()["postgres"], DB: postgresDB(t)}
+	b.accounts(t, 1)
+	err := Transact(t.Context(), b.d, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "UPDATE account SET balance = 7"); err != nil {
+			return err
+		}
+		if _, err := tx.ExecContext(ctx, "INSERT INTO account VALUES (1, 1, 1)"); err == nil {
+			t.Error("there are two rows with one key")
+		}
+		return nil
+	})
+	if err == nil || errors.Is(err, ErrUnknown) {
+		t.Error(err)
+	}
+	if got := b.number(t, "SELECT balance FROM account"); got != 100 {
+		t.Errorf("the balance is %d", got)
+	}
+}
+
 // What a deferred constraint refuses was not committed, for certain.
 func TestTransactRefused(t *testing.T) {
 	t.Parallel()
