@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -57,8 +58,12 @@ func TestGuides(t *testing.T) {
 			must(t, err)
 			must(t, l.Close())
 			here := strings.NewReplacer("127.0.0.1:8080", l.Addr().String(), "http://127.0.0.1:3000", origin.URL)
+			all, env := blocks(t, page.Name()), os.Environ()
+			if slices.ContainsFunc(all, func(b block) bool { return strings.Contains(b.code, "DATABASE_URL") }) {
+				env = append(env, "DATABASE_URL="+sharedPostgres().URL())
+			}
 			ran := 0
-			for i, block := range blocks(t, page.Name()) {
+			for i, block := range all {
 				var cmd *exec.Cmd
 				switch block.language {
 				case "sh":
@@ -77,7 +82,7 @@ func TestGuides(t *testing.T) {
 				default:
 					continue
 				}
-				cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+				cmd.Env = append(env[:len(env):len(env)], "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
 				output := b.path(fmt.Sprintf("output%d", i))
 				// A file, so that what a block leaves in the background holds nothing up.
 				f, err := os.Create(output)
