@@ -33,6 +33,13 @@ func newMySQLBench(ctx context.Context) (b *mysqlBench, err error) {
 		}
 	}()
 	b.server = servertest.MariaDB(b.scope, &servertest.MariaDBOptions{MaxConnections: 5 * callersConns})
+	path, err := b.server.Do("SELECT @@pid_file")
+	if err != nil {
+		return b, err
+	}
+	if err := b.serves(path[0][0]); err != nil {
+		return b, err
+	}
 	for range 2 { // processes
 		store, err := mysqlstore.Open(ctx, b.server.URL(), &mysqlstore.Options{Migrate: true})
 		if err != nil {

@@ -33,6 +33,9 @@ func openAdvisory(ctx context.Context) (b *contestants, err error) {
 		}
 	}()
 	server := servertest.Postgres(b.scope, &servertest.PostgresOptions{MaxConnections: 3*callersConns + 50})
+	if err := b.servesPostgres(server); err != nil {
+		return b, err
+	}
 	session, err := sqllock.OpenSession(ctx, server.URL(), nil)
 	if err != nil {
 		return b, err
