@@ -1,0 +1,130 @@
+package mysqlstore
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestMigrateAtOnce: ten processes that start at once make one set of tables, on both
+// kinds of servers.
+func TestMigrateAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]*servertest.MariaDBServer{"MariaDB": mariadb(), "MySQL": mysqld()} {
+		t.Run(name, func(t *testing.T) {
+			prefix := ownPrefix()
+			var all sync.WaitGroup
+			for range 10 {
+				db := openDB(t, server.URL())
+				all.Go(func() {
+					if err := Migrate(t.Context(), db, &Options{Prefix: prefix}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			work(t, open(t, server.URL(), &Options{Prefix: prefix}))
+			if got := server.Query("SELECT COUNT(*) FROM " + prefix + "_meta")[0][0]; got != "1" {
+				t.Errorf("%s rows in the table of which there is one", got)
+			}
+			var got []string
+			for _, row := range server.Query("SHOW TABLES LIKE '" + prefix + "\\_%'") {
+				got = append(got, strings.TrimPrefix(row[0], prefix+"_"))
+			}
+			if len(got) != len(tables) {
+				t.Errorf("the tables are %v, want %v", got, tables)
+			}
+		})
+	}
+}
+
+// TestMigrateAgain: a migration that was cut short is made up for.
+func TestMigrateAgain(t *testing.T) {
+	t.Parallel()
+	server, prefix := mariadb(), ownPrefix()
+	open(t, server.URL(), &Options{Prefix: prefix})
+	server.Query("DROP TABLE " + prefix + "_record, " + prefix + "_meta")
+	work(t, open(t, server.URL(), &Options{Prefix: prefix}))
+}
+
+// TestMigrations: what is printed makes a store, when it is run by hand, also twice.
+func TestMigrations(t *testing.T) {
+	t.Parallel()
+	server, prefix := mariadb(), ownPrefix()
+	all, err := Migrations(&Options{Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range all {
+		if m.Version != i+1 || strings.Contains(m.SQL, "@") && !strings.Contains(m.SQL, "@name") {
+			t.Errorf("migration %d has version %d, or names that were left out", i, m.Version)
+		}
+		server.Query(m.SQL)
+		server.Query(m.SQL)
+	}
+	s, err := Open(t.Context(), server.URL(), &Options{Prefix: prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	work(t, s)
+}
+
+// TestPrefixes: stores in one database that differ in their prefix never meet.
+func TestPrefixes(t *testing.T) {
+	t.Parallel()
+	server := mariadb()
+	for i, prefix := range []string{ownPrefix(), ownPrefix()} {
+		s := open(t, server.URL()+"?prefix="+prefix, nil)
+		lease, err := newClient(t, s, nil).Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
+		if err != nil {
+			t.Fatalf("store %d: %v", i, err)
+		}
+		t.Cleanup(func() { _ = lease.Release() })
+	}
+}
+
+// TestNames: what is no name is refused before it is written into SQL, and what is
+// in a key, a namespace or an answer is never SQL, whatever the server's sql_mode.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	server := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true, Settings: []string{
+		"sql_mode = NO_BACKSLASH_ESCAPES,ANSI_QUOTES,PIPES_AS_CONCAT", "character-set-server = gbk",
+	}})
+	for _, name := range []string{"a`b", `a"b`, "a-b", "A", "1a", "a b", "a;DROP TABLE x", "é", strings.Repeat("a", 33)} {
+		if _, err := Open(t.Context(), server.URL(), &Options{Prefix: name}); err == nil || !strings.Contains(err.Error(), "Options.Prefix") {
+			t.Errorf("prefix %q: %v", name, err)
+		}
+		if _, err := Migrations(&Options{Prefix: name}); err == nil || !strings.Contains(err.Error(), "Options.Prefix") {
+			t.Errorf("prefix %q: %v", name, err)
+		}
+	}
+	s := open(t, server.URL(), &Options{Prefix: strings.Repeat("p", 32)})
+	c := newClient(t, s, &dibs.Options{Namespace: "');DROP/**/TABLE/**/x;--"})
+	for _, key := range []string{`'; DROP TABLE x; --`, "`; --", "?", "@n", `\`, "\\'; --", "\x00", "\xbf\x27; --", "%s", "'", "a ", "a", "A"} {
+		lease, err := c.Acquire(t.Context(), key, &dibs.AcquireOptions{NoWait: true, Label: key})
+		if err != nil {
+			t.Fatalf("%q: %v", key, err)
+		}
+		if _, err := c.Acquire(t.Context(), key, &dibs.AcquireOptions{NoWait: true}); !errors.Is(err, dibs.ErrHeld) {
+			t.Errorf("%q: %v, want ErrHeld", key, err)
+		}
+		if err := lease.Save(t.Context(), []byte(key)); err != nil {
+			t.Errorf("%q: %v", key, err)
+		}
+		if err := lease.Abandon(t.Context()); err != nil {
+			t.Errorf("%q: %v", key, err)
+		}
+		lease, err = c.Acquire(t.Context(), key, &dibs.AcquireOptions{NoWait: true, Label: key})
+		if err != nil || string(lease.Progress()) != key {
+			t.Fatalf("%q: progress %q, %v", key, lease.Progress(), err)
+		}
+		if err := lease.Release(); err != nil {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+}
