@@ -61,7 +61,8 @@ type outcome struct {
 // as JSON.
 //
 // The context that fn gets is the lease's (see FromContext): Step inside fn
-// skips what a crashed run had done.
+// skips what a crashed run had done. It carries no transaction (see Transactor): what
+// is remembered stays although that may be rolled back. OnceIn makes one.
 //
 // Once returns what fn returned, now or then. It returns an error of its own
 // when fn did not run here and there is no result to give: those of Acquire;
@@ -86,7 +87,11 @@ func Once[T any](ctx context.Context, c *Client, key string, o *OnceOptions, fn 
 			err = errors.Join(err, lost)
 		}
 	}()
-	result, err = fn(lease.Context())
+	run := lease.Context()
+	if TransactionFrom(run) != nil {
+		run = WithTransaction(run, nil)
+	}
+	result, err = fn(run)
 	if err != nil && (o.Remember == nil || !o.Remember(err)) {
 		return result, err
 	}

@@ -26,8 +26,8 @@ const MaxConflicts = 5
 //
 // It returns what Once returns, but a result that cannot be kept is not committed
 // either: the error wraps ErrRolledBack, and not a *KeepError. ErrStore, once fn was
-// called, means that nobody would tell what became of the transaction: who asks
-// again under the same key finds out.
+// called and unless fn itself returned it, means that nobody would tell what became
+// of the transaction: who asks again under the same key finds out.
 func OnceIn[T any](ctx context.Context, c *Client, t Transactor, key string, o *OnceOptions, fn func(context.Context) (T, error)) (result T, err error) {
 	if o == nil {
 		o = &OnceOptions{}

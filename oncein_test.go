@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -381,6 +382,55 @@ func TestStepsAreOutsideOfTheTransaction(t *testing.T) {
 		}
 	})
 }
+
+// What Once remembers stays when the transaction around it is rolled back, so what it
+// runs does not write there.
+func TestOnceIsOutsideOfTheTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c, l := newClient(t, s, nil), journal.New(s)
+		if _, err := dibs.OnceIn(t.Context(), c, l, "outer", nil, func(ctx context.Context) (int, error) {
+			return dibs.Once(ctx, c, "inner", nil, func(ctx context.Context) (int, error) {
+				if tx := dibs.TransactionFrom(ctx); tx != nil {
+					t.Errorf("what is remembered by itself was given the transaction %v", tx)
+				}
+				return 7, nil
+			})
+		}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Who asks what became of a commit does not wait for what is left of the transaction.
+func TestCompleteInAsksBehindTheTransaction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx := &stuck{}
+		s.set(func(verb string) error {
+			if verb == "settle" && !tx.over.Load() {
+				return errCut // it has the row
+			}
+			return nil
+		}, nil)
+		err = lease.CompleteIn(t.Context(), tx, nil, time.Hour)
+		if !errors.Is(err, dibs.ErrRolledBack) || errors.Is(err, dibs.ErrStore) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// stuck is a transaction whose commit fails and leaves it open.
+type stuck struct{ over atomic.Bool }
+
+func (*stuck) Commit(context.Context, dibs.Settlement) error { return errCut }
+func (tx *stuck) Rollback()                                  { tx.over.Store(true) }
+func (*stuck) Conflicted(error) bool                         { return false }
 
 func TestOnceInIsValidated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

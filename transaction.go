@@ -117,6 +117,7 @@ func (l *Lease) settleIn(ctx context.Context, tx Transaction, s Settlement) erro
 	case err == nil && !asked:
 		return fmt.Errorf("%w: the lease was settled before", ErrRolledBack)
 	case unheard:
+		tx.Rollback() // what is left of it would be waited for
 		return l.resolve(ctx, s, sent, err)
 	}
 	return err
