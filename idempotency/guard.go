@@ -36,14 +36,14 @@ type visit struct {
 	body    body
 	name    string // of the key
 	print   dibs.Fingerprint
-	turn    bool // this visit was woken to take its turn
-	shown   bool // a handler has seen this memory, and may keep it
-	event   Event
-
 	number  uint32 // of this memory; see alarms.of
-	tether  *tether
+	turn    bool   // this visit was woken to take its turn
+	shown   bool   // a handler has seen this memory, and may keep it
 	settled bool   // the key is, or will be in the background
 	limited bool   // the handler's limit has ended the tether, or is about to
+	event   Event
+
+	tether  *tether
 	alarm   alarm  // under the lock of its list
 	flight  flight // under the table's lock
 	run     run

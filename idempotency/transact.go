@@ -43,7 +43,11 @@ func (v *visit) tryIn(lease *dibs.Lease, start time.Time) (again bool) {
 	if err != nil {
 		v.event.Err = err
 		v.endRun(start)
-		v.concludeNothing(lease, problemUnavailable, OutcomeUnavailable)
+		if v.event.Conflicts > 0 {
+			v.concludeNothing(lease, problemRolledBack, OutcomeRolledBack)
+		} else {
+			v.concludeNothing(lease, problemUnavailable, OutcomeUnavailable)
+		}
 		return false
 	}
 	v.tx = tx

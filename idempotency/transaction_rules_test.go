@@ -153,6 +153,7 @@ var transactionRules = []rule{
 			"refused":   {journal.Refused},
 			"conflicts": {journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted},
 			"cut off":   {journal.CutOff},
+			"no other":  {journal.Conflicted, journal.Unbegun},
 		} {
 			g, j := newJournalRig(t, nil, write(http.StatusCreated), ends...)
 			isProblem(t, g.send(), "rolled-back", http.StatusServiceUnavailable)
@@ -176,6 +177,14 @@ var transactionRules = []rule{
 		g.ran(dibs.MaxConflicts)
 		isFresh(t, g.send(), http.StatusCreated)
 		committed(t, j, 1)
+
+		g, j = newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			write(http.StatusConflict)(w, r)
+			w.(http.Flusher).Flush()
+		}, journal.Conflicted)
+		g.sendBroken()
+		isFresh(t, g.send(), http.StatusConflict)
+		committed(t, j, 0)
 
 		g, j = newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 			write(http.StatusCreated)(w, r)
