@@ -8,6 +8,7 @@ require (
 	github.com/dibs-go/dibs/pgstore v0.0.0
 	github.com/dibs-go/dibs/redisstore v0.0.0
 	github.com/dibs-go/dibs/sqlitestore v0.0.0
+	github.com/dibs-go/dibs/sqllock v0.0.0
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/goccy/go-yaml v1.19.2
 	github.com/jackc/pgx/v5 v5.12.0
@@ -45,3 +46,5 @@ replace github.com/dibs-go/dibs/pgstore => ../../pgstore
 replace github.com/dibs-go/dibs/redisstore => ../../redisstore
 
 replace github.com/dibs-go/dibs/sqlitestore => ../../sqlitestore
+
+replace github.com/dibs-go/dibs/sqllock => ../../sqllock

@@ -41,7 +41,7 @@ func TestHouse(t *testing.T) {
 			Imports: []string{root, root + "/idempotency", internal + "/framing", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite},
 		},
-		{Dir: "internal/race", Imports: []string{root, internal + "/stores"}},
+		{Dir: "internal/race", Imports: []string{root, root + "/sqllock", internal + "/stores"}},
 		{
 			Dir:     "internal/stores",
 			Imports: []string{root, memory, sqlite, redis, postgres, maria, pgx, pgx + "/stdlib", mysql, driver},

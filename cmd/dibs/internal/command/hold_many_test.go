@@ -29,6 +29,16 @@ func (b *bench) section(t *testing.T, name string, flags ...string) *program {
 	return b.start(t, append(append([]string{"run"}, flags...), "sum", "--", "sh", "-c", addOne, "sh", name)...)
 }
 
+// most returns how many processes are let loose at most. Who waits on MySQL asks the
+// server a hundred times a second and more, so that some hundred processes would
+// measure the machine.
+func (b *bench) most(n int) int {
+	if strings.HasPrefix(b.store, "mysql:") {
+		return n / 4
+	}
+	return n
+}
+
 // checkSum checks what n sections left behind.
 func (b *bench) checkSum(t *testing.T, n int) {
 	t.Helper()
@@ -56,6 +66,7 @@ func TestRunCrowd(t *testing.T) { everyStore(t, checkRunCrowd) }
 
 func checkRunCrowd(t *testing.T, b *bench) {
 	b.write(t, "count", "0")
+	crowd := b.most(crowd)
 	all := make([]*program, crowd)
 	start := time.Now()
 	for i := range all {
@@ -78,6 +89,7 @@ func checkRunOrder(t *testing.T, b *bench) {
 	gate := b.start(t, "run", "sum", "--", "sh", "-c", "echo > in; exec sleep 600")
 	eventually(t, "the first holder", func() bool { return b.read("in") != "" })
 	s := b.inspector(t)
+	crowd := b.most(crowd)
 	all := make([]*program, crowd)
 	var want []string
 	for i := range all {
@@ -104,7 +116,8 @@ func checkRunOrder(t *testing.T, b *bench) {
 func TestRunSomeKilled(t *testing.T) { everyStore(t, checkRunSomeKilled) }
 
 func checkRunSomeKilled(t *testing.T, b *bench) {
-	const all, keys = 60, 3
+	const keys = 3
+	all := b.most(60)
 	// Who was killed inside leaves its mark there, but is not alive any more; a
 	// zombie that nobody has buried yet is not.
 	const script = `test -e "in.$1" && ps -o stat= -p "$(cat "in.$1")" | grep -q '^[^Z]' && echo "$2" >> overlaps

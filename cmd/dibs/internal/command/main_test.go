@@ -29,7 +29,7 @@ import (
 var binary string
 
 // writer in the environment makes the test binary a command that writes to a
-// guarded resource; see TestStoppedHolder.
+// guarded resource; see TestRunStopped.
 const writer = "DIBS_TEST_WRITER"
 
 func TestMain(m *testing.M) {

@@ -3,13 +3,11 @@ package race
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"time"
 
 	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/sqllock"
 )
 
 // row is a number in a row of a table that is there for this race. It can be kept
@@ -17,7 +15,21 @@ import (
 type row struct {
 	name  string
 	table *stores.Table
+	kept  *sqllock.Row[counter]
 }
+
+// counter is what the row holds.
+type counter struct{ n, version int }
+
+// dialects are the databases that have rows.
+var dialects = map[stores.Dialect]sqllock.Dialect{
+	stores.Postgres: sqllock.PostgreSQL,
+	stores.MySQL:    sqllock.MySQL,
+	stores.SQLite:   sqllock.SQLite,
+}
+
+// attempts is how often a worker begins again at most: four others write once each.
+const attempts = 20
 
 // openRow finds the place for a row; nil where there is no SQL.
 func openRow(s *stores.Store, name string) (*row, error) {
@@ -25,7 +37,21 @@ func openRow(s *stores.Store, name string) (*row, error) {
 	if t == nil || err != nil {
 		return nil, err
 	}
-	return &row{name, t}, nil
+	marks := "n = ?, version = version + 1 WHERE id = 1 AND version = ?"
+	if t.Dialect == stores.Postgres {
+		marks = "n = $1, version = version + 1 WHERE id = 1 AND version = $2"
+	}
+	kept, err := sqllock.NewRow(dialects[t.Dialect], &sqllock.RowOptions[counter]{
+		Select:   "SELECT n, version FROM " + t.Name + " WHERE id = 1",
+		Fields:   func(c *counter) []any { return []any{&c.n, &c.version} },
+		Update:   "UPDATE " + t.Name + " SET " + marks,
+		Values:   func(c *counter) []any { return []any{c.n, c.version} },
+		Attempts: attempts,
+	})
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return &row{name, t, kept}, nil
 }
 
 // make makes the table, with its row.
@@ -56,12 +82,12 @@ type session interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-func (r *row) read(ctx context.Context) (int, error) { return r.readBy(ctx, r.table.DB, "") }
+func (r *row) read(ctx context.Context) (int, error) { return r.readBy(ctx, r.table.DB) }
 
 func (r *row) write(ctx context.Context, n int) error { return r.writeBy(ctx, r.table.DB, n) }
 
-func (r *row) readBy(ctx context.Context, s session, lock string) (n int, err error) {
-	err = s.QueryRowContext(ctx, "SELECT n FROM "+r.table.Name+" WHERE id = 1"+lock).Scan(&n)
+func (r *row) readBy(ctx context.Context, s session) (n int, err error) {
+	err = s.QueryRowContext(ctx, "SELECT n FROM "+r.table.Name+" WHERE id = 1").Scan(&n)
 	return n, err
 }
 
@@ -72,33 +98,52 @@ func (r *row) writeBy(ctx context.Context, s session, n int) error {
 
 // cures are what the row's database has against the disease.
 func (r *row) cures() []way {
-	switch r.table.Dialect {
-	case stores.SQLite:
+	if r.table.Dialect == stores.SQLite {
 		return []way{rowLock, version}
-	default:
-		return []way{rowLock, version, advisory}
 	}
+	return []way{rowLock, version, advisory}
 }
 
 // under adds one in a way that the database has.
 func (r *row) under(ctx context.Context, w way, think func(context.Context) error) (step, error) {
-	switch w {
-	case rowLock:
+	switch {
+	case w == rowLock:
 		return r.underRowLock(ctx, think)
-	case version:
+	case w == version:
 		return r.byVersion(ctx, think)
-	case advisory:
-		if r.table.Dialect == stores.MySQL {
-			return r.underNamedLock(ctx, think)
-		}
+	case w == advisory && r.table.Dialect == stores.MySQL:
+		return r.underNamedLock(ctx, think)
+	case w == advisory:
 		return r.underAdvisoryLock(ctx, think)
 	}
 	return step{}, fmt.Errorf("there is no way %q", w)
 }
 
+// underRowLock locks the row while it is read, until the transaction ends.
+func (r *row) underRowLock(ctx context.Context, think func(context.Context) error) (s step, err error) {
+	_, err = r.kept.Update(ctx, r.table.DB, func(ctx context.Context, _ *sql.Tx, c *counter) error {
+		s.Read, s.Wrote = c.n, c.n+1
+		c.n++
+		return think(ctx)
+	})
+	return s, err
+}
+
+// byVersion writes only if nobody has written since, and else begins again.
+func (r *row) byVersion(ctx context.Context, think func(context.Context) error) (s step, err error) {
+	s.Again = -1
+	_, err = r.kept.UpdateOptimistic(ctx, r.table.DB, func(ctx context.Context, c *counter) error {
+		s.Again++
+		s.Read, s.Wrote = c.n, c.n+1
+		c.n++
+		return think(ctx)
+	})
+	return s, err
+}
+
 // add reads, thinks, adds one and writes, in a session.
-func (r *row) add(ctx context.Context, s session, lock string, think func(context.Context) error) (step, error) {
-	n, err := r.readBy(ctx, s, lock)
+func (r *row) add(ctx context.Context, s session, think func(context.Context) error) (step, error) {
+	n, err := r.readBy(ctx, s)
 	if err == nil {
 		err = think(ctx)
 	}
@@ -108,98 +153,32 @@ func (r *row) add(ctx context.Context, s session, lock string, think func(contex
 	return step{Read: n, Wrote: n + 1}, err
 }
 
-// underRowLock locks the row while it is read, until the transaction ends. SQLite
-// has one lock for all of a file: its transactions begin IMMEDIATE, see stores.
-func (r *row) underRowLock(ctx context.Context, think func(context.Context) error) (s step, err error) {
-	lock := " FOR UPDATE"
-	if r.table.Dialect == stores.SQLite {
-		lock = ""
-	}
-	err = r.transact(ctx, func(tx *sql.Tx) error {
-		s, err = r.add(ctx, tx, lock, think)
-		return err
-	})
-	return s, err
-}
+// lockName is what advisory and named locks are of, which have nothing to do with
+// the row.
+func (r *row) lockName() string { return "dibs race " + r.name }
 
-// underAdvisoryLock holds a lock that has nothing to do with the row, until the
-// transaction ends.
+// underAdvisoryLock holds a lock until the transaction ends, which works through a
+// pooler too.
 func (r *row) underAdvisoryLock(ctx context.Context, think func(context.Context) error) (s step, err error) {
-	err = r.transact(ctx, func(tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "dibs race "+r.name); err != nil {
+	err = sqllock.Transact(ctx, sqllock.PostgreSQL, r.table.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
+		if err := sqllock.LockTx(ctx, tx, sqllock.NameKey("", r.lockName()), nil); err != nil {
 			return err
 		}
-		s, err = r.add(ctx, tx, "", think)
+		s, err = r.add(ctx, tx, think)
 		return err
 	})
 	return s, err
 }
 
-// underNamedLock is underAdvisoryLock with a lock of a connection.
+// underNamedLock holds a lock of a connection.
 func (r *row) underNamedLock(ctx context.Context, think func(context.Context) error) (s step, err error) {
-	conn, err := r.table.DB.Conn(ctx)
+	named, err := sqllock.NewNamed(ctx, r.table.DB, nil)
 	if err != nil {
 		return s, err
 	}
-	// What ends with an error ends with its connection, and so does the lock.
-	defer func() {
-		if err != nil {
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-		}
-		_ = conn.Close()
-	}()
-	var got sql.NullInt64
-	if err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, 30)", "dibs race "+r.name).Scan(&got); err != nil {
-		return s, err
-	}
-	if got.Int64 != 1 {
-		return s, errors.New("the named lock was not to be had")
-	}
-	if s, err = r.add(ctx, conn, "", think); err != nil {
-		return s, err
-	}
-	_, err = conn.ExecContext(ctx, "DO RELEASE_LOCK(?)", "dibs race "+r.name)
-	return s, err
-}
-
-// byVersion writes only if nobody has written since, and else begins again.
-func (r *row) byVersion(ctx context.Context, think func(context.Context) error) (s step, err error) {
-	db := r.table.DB
-	for {
-		var n, seen int
-		if err := db.QueryRowContext(ctx, "SELECT n, version FROM "+r.table.Name+" WHERE id = 1").Scan(&n, &seen); err != nil {
-			return s, err
-		}
-		if err := think(ctx); err != nil {
-			return s, err
-		}
-		result, err := db.ExecContext(ctx, fmt.Sprintf("UPDATE %s SET n = %d, version = version + 1 WHERE id = 1 AND version = %d", r.table.Name, n+1, seen))
-		if err != nil {
-			return s, err
-		}
-		wrote, err := result.RowsAffected()
-		if err != nil {
-			return s, err
-		}
-		if wrote == 1 {
-			s.Read, s.Wrote = n, n+1
-			return s, nil
-		}
-		s.Again++
-		if err := pause(ctx, rand.N(10*time.Millisecond)); err != nil {
-			return s, err
-		}
-	}
-}
-
-// transact runs f in a transaction.
-func (r *row) transact(ctx context.Context, f func(*sql.Tx) error) error {
-	tx, err := r.table.DB.BeginTx(ctx, nil)
-	if err != nil {
+	err = named.Do(ctx, r.lockName(), nil, func(ctx context.Context) error {
+		s, err = r.add(ctx, r.table.DB, think)
 		return err
-	}
-	if err := f(tx); err != nil {
-		return errors.Join(err, tx.Rollback())
-	}
-	return tx.Commit()
+	})
+	return s, err
 }

@@ -98,7 +98,7 @@ func (u *mysqlURL) db() (*sql.DB, error) {
 		return nil, err
 	}
 	db := sql.OpenDB(connector)
-	db.SetMaxOpenConns(8)
+	db.SetMaxOpenConns(16)
 	return db, nil
 }
 

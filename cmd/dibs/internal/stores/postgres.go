@@ -147,7 +147,7 @@ func (p *postgres) table(name string) (*Table, error) {
 	// Nothing is prepared, so that it works through a pooler.
 	config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	db := stdlib.OpenDB(*config)
-	db.SetMaxOpenConns(8)
+	db.SetMaxOpenConns(16)
 	db.SetConnMaxIdleTime(time.Second)
 	schema := p.options.Schema
 	if schema == "" {
