@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
@@ -64,24 +65,33 @@ func open(t testing.TB, url string, o *Options) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not by Options.Migrate: on a busy machine it may take longer than Open does.
-	conn, err := pgx.ConnectConfig(t.Context(), config.ConnConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(Migrate(t.Context(), conn, d), conn.Close(t.Context())); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(t.Context(), url, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// Not by Options.Migrate, and more than once: on a busy machine all that may take
+	// longer than Open does.
+	var s *Store
+	eventually(t, time.Minute, "the store is open", func() bool {
+		if err = migrateOnce(t.Context(), config, d); err == nil {
+			s, err = Open(t.Context(), url, o)
+		}
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	return s
+}
+
+// migrateOnce brings the tables up to date on a connection of its own.
+func migrateOnce(ctx context.Context, config *pgxpool.Config, o *Options) error {
+	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
+	if err != nil {
+		return err
+	}
+	return errors.Join(Migrate(ctx, conn, o), conn.Close(ctx))
 }
 
 // newClient returns a dibs client of the store; it ends with the test.
