@@ -42,7 +42,8 @@ func (l *Lock) String() string { return l.name }
 // Unlock gives the lock up. It returns dibs.ErrLost when the session that held it
 // ended before, so that somebody else may have had the lock meanwhile. Its Context
 // ends in any case, and no session that has the lock is handed on. Calling it again
-// does nothing and returns the same. It takes 4 s at most.
+// does nothing and returns the same. It waits for nobody; a server that does not answer
+// costs some seconds.
 func (l *Lock) Unlock() error {
 	if !l.ending.CompareAndSwap(false, true) {
 		<-l.ended
@@ -85,8 +86,8 @@ type LockOptions struct {
 	// Shared lets others have it who take it shared too. MySQL's named locks cannot.
 	Shared bool
 	// Wait is the longest wait, after which the answer is dibs.ErrHeld; 0: until the
-	// context ends. The server is asked once, however short it is. TryLock and TryDo do
-	// not wait, whatever it is.
+	// context ends. The server is asked once, however short it is, and a connection to
+	// ask it with may take a second. TryLock and TryDo do not wait, whatever it is.
 	Wait time.Duration
 }
 

@@ -58,16 +58,19 @@ func (p *pins[T]) lock(ctx context.Context, targets []T, t taking) (*Lock, error
 
 // attempt is lock on one session of the pool.
 func (p *pins[T]) attempt(ctx context.Context, targets []T, t *taking) (*Lock, error) {
-	waiting, cancel := t.limit(ctx)
-	conn, err := p.db.Conn(waiting)
+	connecting, cancel := ctx, context.CancelFunc(func() {})
+	if t.wait > 0 {
+		// A second is for the connection, however short the wait for the lock.
+		connecting, cancel = context.WithDeadline(ctx, t.since.Add(max(t.wait, time.Second)))
+	}
+	conn, err := p.db.Conn(connecting)
+	cancel()
 	if err != nil {
-		cancel()
 		if ctx.Err() != nil {
 			return nil, t.ended(ctx, p.speaker.name(targets[0]))
 		}
 		return nil, fmt.Errorf("%w: the pool has no connection in time (SetMaxOpenConns: it needs more than there are locks at once): %w", ErrServer, err)
 	}
-	cancel() // from now on the server looks at the time
 	// Also if a driver panics.
 	keep := false
 	defer func() {

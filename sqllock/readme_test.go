@@ -23,7 +23,7 @@ func TestReadme(t *testing.T) {
 		}
 	}
 	// The settings that it names are those that a Session makes.
-	for _, setting := range []string{"tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 4"} {
+	for _, setting := range []string{"tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 4", "tcp_user_timeout = 30000"} {
 		if !strings.Contains(sessionSQL, "SET "+setting) || !strings.Contains(text, setting) {
 			t.Errorf("%s is not in both", setting)
 		}

@@ -25,7 +25,7 @@ const (
 // sessionSQL sets a session up: nothing ends it while it holds, and a host that is gone
 // or cut off keeps its locks for half a minute, not for the hours that are usual.
 const sessionSQL = `SET idle_session_timeout = 0; SET statement_timeout = 0; SET lock_timeout = 0;
-SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 4`
+SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 4; SET tcp_user_timeout = 30000`
 
 // have asks the server for the lock of a seat, and waits if it is to, until waiting
 // ends. It tells the seat what became of it.
