@@ -1,7 +1,7 @@
 # The two commands that matter: `make demo` shows the main job, `make test`
 # passes every test. Both work on a machine with Go, git and make.
 
-MODULES := . sqlitestore redisstore pgstore cmd/dibs proof
+MODULES := . sqlitestore redisstore pgstore sqllock cmd/dibs proof
 # Those whose tests are part of `make test`. pgstore is being built: some of its
 # tests still want a machine for themselves, `cd pgstore && go test -race ./...`.
 TESTED := $(filter-out pgstore,$(MODULES))
