@@ -59,7 +59,8 @@ func TestOwnTransaction(t *testing.T) {
 	ctx := t.Context()
 	for _, tx := range []pgx.Tx{kept, point} {
 		_, exec := tx.Exec(ctx, "SELECT 1")
-		_, query := tx.Query(ctx, "SELECT 1")
+		rows, query := tx.Query(ctx, "SELECT 1")
+		rows.Close()
 		_, begin := tx.Begin(ctx)
 		_, prepare := tx.Prepare(ctx, "", "SELECT 1")
 		_, copies := tx.CopyFrom(ctx, pgx.Identifier{"x"}, []string{"x"}, pgx.CopyFromRows(nil))
@@ -88,7 +89,8 @@ func TestRowsLeftOpen(t *testing.T) {
 		if _, err := tx.Exec(ctx, b.entry("k")); err != nil {
 			return 0, err
 		}
-		_, err := tx.Query(ctx, "SELECT generate_series(1, 1000000)")
+		rows, err := tx.Query(ctx, "SELECT generate_series(1, 1000000)")
+		t.Cleanup(rows.Close)
 		return 0, err
 	})
 	if !errors.Is(err, dibs.ErrRolledBack) || !strings.Contains(err.Error(), "close them") || b.entries(t, "k") != 0 {
@@ -112,7 +114,7 @@ func TestConflictsAreNoted(t *testing.T) {
 		queue.Queue(function)
 		return queue
 	}
-	for name, make := range map[string]func(ctx context.Context, tx pgx.Tx) error{
+	for name, suffer := range map[string]func(ctx context.Context, tx pgx.Tx) error{
 		"Exec":     func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Exec(ctx, conflict); return err },
 		"QueryRow": func(ctx context.Context, tx pgx.Tx) error { return tx.QueryRow(ctx, function).Scan(new(int)) },
 		"Query": func(ctx context.Context, tx pgx.Tx) error {
@@ -139,7 +141,7 @@ func TestConflictsAreNoted(t *testing.T) {
 		ran := 0
 		_, err := OnceTx(t.Context(), b.client, b.s.Transactions(b.pool, nil), name, nil, func(ctx context.Context, tx pgx.Tx) (int, error) {
 			if ran++; ran == 1 {
-				if err := make(ctx, tx); err == nil {
+				if err := suffer(ctx, tx); err == nil {
 					t.Errorf("%s: no conflict", name)
 				}
 				return 0, errors.New("something went wrong")

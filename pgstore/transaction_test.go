@@ -60,9 +60,7 @@ func newBank(t testing.TB, url string, o *Options) *bank {
 
 // writer writes into the ledger, in a transaction of either kind.
 type writer struct {
-	tx      pgx.Tx // nil for database/sql
-	exec    func(ctx context.Context, sql string) error
-	entries int
+	exec func(ctx context.Context, sql string) error
 }
 
 // once runs fn in a transaction of a Transactor of either kind.
@@ -76,7 +74,7 @@ func once(ctx context.Context, c *dibs.Client, tr dibs.Transactor, key string, o
 		})
 	}
 	return OnceTx(ctx, c, tr, key, o, func(ctx context.Context, tx pgx.Tx) (string, error) {
-		return fn(ctx, &writer{tx: tx, exec: func(ctx context.Context, sql string) error {
+		return fn(ctx, &writer{exec: func(ctx context.Context, sql string) error {
 			_, err := tx.Exec(ctx, sql)
 			return err
 		}})
