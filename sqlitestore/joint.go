@@ -26,12 +26,13 @@ type jointTransaction struct {
 	s   *Store
 	ctx context.Context // that of Begin, as with an sql.Tx
 
-	mu   sync.Mutex // guards what follows; held while it is opened and while it ends
-	over bool
-	err  error // why it could not be opened
-	conn *sql.Conn
-	tx   *sql.Tx
-	stop func() bool // takes back that the end of ctx is the transaction's
+	mu     sync.Mutex // guards what follows; held while it is opened and while it ends
+	over   bool
+	err    error // why it could not be opened
+	conn   *sql.Conn
+	tx     *sql.Tx
+	writes bool        // it is its turn
+	stop   func() bool // takes back that the end of ctx is the transaction's
 
 	// A commit is refused while guarded, but for the one that Commit makes itself.
 	guarded, own, refused atomic.Bool
@@ -75,8 +76,12 @@ func (t *jointTransaction) ended() error {
 func (t *jointTransaction) begin() (err error) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.s.opt.LockWait)
 	defer cancel()
-	if err := t.s.joint.enter(ctx, t.s); err != nil {
-		return err
+	select {
+	case t.s.joint <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.s.closing:
+		return &FileError{Path: t.s.path, Err: ErrClosed}
 	}
 	defer func() {
 		if err != nil {
@@ -94,12 +99,12 @@ func (t *jointTransaction) begin() (err error) {
 	if err := t.b.check(ctx, t.conn); err != nil {
 		return err
 	}
-	if err := t.s.joint.wait(ctx); err != nil {
-		return err
+	if t.writes = t.s.turns.enter(func() bool { return ctx.Err() != nil }); !t.writes {
+		return ctx.Err()
 	}
 	for wait := time.Millisecond; ; wait = min(2*wait, 10*time.Millisecond) {
-		if t.tx, err = t.conn.BeginTx(t.ctx, nil); err == nil && !isOurs(t.b.db) {
-			if _, err = t.tx.ExecContext(ctx, t.sql(lockSQL)); err != nil {
+		if t.tx, err = t.conn.BeginTx(t.ctx, nil); err == nil && t.b.lock != "" {
+			if _, err = t.tx.ExecContext(ctx, t.b.lock); err != nil {
 				_ = t.tx.Rollback()
 			}
 		}
@@ -150,9 +155,7 @@ func (t *jointTransaction) Commit(ctx context.Context, x dibs.Settlement) error 
 	if err := t.tx.Commit(); err != nil {
 		return t.failed(err)
 	}
-	if !t.b.behind {
-		t.s.catchUp(x.Key)
-	}
+	t.b.committed(x.Key)
 	return nil
 }
 
@@ -161,7 +164,7 @@ func (t *jointTransaction) note(ctx context.Context, x *dibs.Settlement) error {
 	if t.refused.Load() {
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
 	}
-	result, err := t.tx.ExecContext(ctx, t.sql(noteSQL), t.s.noteArgs(x)...)
+	result, err := t.tx.ExecContext(ctx, t.b.note, t.s.noteArgs(x)...)
 	if t.refused.Load() {
 		// There was no transaction any more, so the note would have been one of its
 		// own.
@@ -241,14 +244,10 @@ func (t *jointTransaction) leave() {
 		t.guarded.Store(false)
 		_ = t.conn.Close()
 	}
-	t.s.joint.leave(t.s)
-}
-
-func (t *jointTransaction) sql(text string) string {
-	if t.b.counted != nil {
-		t.b.counted()
+	if t.writes {
+		t.s.turns.leave()
 	}
-	return t.s.tables.sql(text)
+	<-t.s.joint
 }
 
 // isBusy reports whether the driver said that somebody else has the lock.
@@ -281,70 +280,4 @@ func (s *Store) driverFault(err error) error {
 		err = fmt.Errorf("%w: %w", kind, err)
 	}
 	return &FileError{Path: s.path, Err: err}
-}
-
-// queueForFile is where the application's transactions in this process wait, one
-// after the other, and the first of them in turn with those who want to write in
-// other processes and with the store's own calls.
-type queueForFile struct {
-	one       chan struct{} // has an element while somebody is first, guards turnstile
-	turnstile *turnstile    // of whoever is first; made when first needed
-}
-
-// enter waits until nobody in this process is before.
-func (q *queueForFile) enter(ctx context.Context, s *Store) error {
-	select {
-	case q.one <- struct{}{}:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	select {
-	case <-s.closing:
-		<-q.one
-		return &FileError{Path: s.path, Err: ErrClosed}
-	default:
-	}
-	if q.turnstile != nil {
-		return nil
-	}
-	t, err := newTurnstile(s.full)
-	if err != nil {
-		<-q.one
-		return err
-	}
-	q.turnstile = t
-	return nil
-}
-
-// wait waits for the turn of whoever is first.
-func (q *queueForFile) wait(ctx context.Context) error {
-	if !q.turnstile.enter(func() bool { return ctx.Err() != nil }) {
-		return ctx.Err()
-	}
-	return nil
-}
-
-// leave lets the next one in.
-func (q *queueForFile) leave(s *Store) {
-	q.turnstile.leave()
-	<-q.one
-	select {
-	case <-s.closing:
-		q.close()
-	default:
-	}
-}
-
-// close closes the turnstile of a store that is closed, unless somebody is first, who
-// will do it. Nobody becomes it any more.
-func (q *queueForFile) close() {
-	select {
-	case q.one <- struct{}{}:
-		if q.turnstile != nil {
-			_ = q.turnstile.close() // it is empty
-			q.turnstile = nil
-		}
-		<-q.one
-	default:
-	}
 }

@@ -82,14 +82,14 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		err = ErrReadOnly
 	}
 	if err == nil {
-		s.turnstile, err = newTurnstile(path)
+		s.turns.turnstile, err = newTurnstile(path)
 	}
 	if err == nil {
-		if !s.turnstile.enter(func() bool { return time.Now().After(deadline) }) {
+		if !s.turns.enter(func() bool { return time.Now().After(deadline) }) {
 			err = s.lockedFor(nil)
 		} else {
 			err = untilFree(deadline, s.setUp)
-			s.turnstile.leave()
+			s.turns.leave()
 		}
 	}
 	if err == nil {
@@ -99,8 +99,8 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		s.st, err = s.tables.prepare(conn)
 	}
 	if err != nil {
-		if s.turnstile != nil {
-			err = errors.Join(err, s.turnstile.close())
+		if s.turns.turnstile != nil {
+			err = errors.Join(err, s.turns.turnstile.close())
 		}
 		return nil, errors.Join(err, conn.Close())
 	}

@@ -22,6 +22,8 @@ import (
 var children = map[string]func(path string, input io.Reader) error{
 	"count": childCount,
 	"open":  childOpen,
+	"book":  childBook,
+	"serve": childServe,
 }
 
 const (

@@ -30,10 +30,9 @@ type Store struct {
 	id     int64       // tells the transactions of this Store from others'
 
 	// conn and st belong to the writing goroutine.
-	conn      *lite.Conn
-	st        *statements
-	tx        transaction
-	turnstile *turnstile
+	conn *lite.Conn
+	st   *statements
+	tx   transaction
 
 	mu      sync.Mutex // guards what follows
 	queue   []*call
@@ -41,7 +40,8 @@ type Store struct {
 	closed  bool
 	applied chan struct{} // closed when the calls under way have been read
 
-	joint queueForFile // of the application's transactions
+	turns turns         // to write
+	joint chan struct{} // has an element while a transaction of the application's is next
 
 	calls   chan struct{} // holds one element when the queue may have calls
 	closing chan struct{}
@@ -69,7 +69,8 @@ func newStore(path string, opt Options, clock clock, boot string, conn *lite.Con
 		boot:    boot,
 		id:      rand.Int64(),
 		conn:    conn,
-		joint:   queueForFile{one: make(chan struct{}, 1)},
+		turns:   turns{mine: make(chan struct{}, 1)},
+		joint:   make(chan struct{}, 1),
 		calls:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
 		ended:   make(chan struct{}),
@@ -96,7 +97,6 @@ func (s *Store) Close() error {
 	close(s.closing)
 	<-s.ended
 	s.background.Wait()
-	s.joint.close()
 	return fault(s.path, s.closeFile())
 }
 
@@ -104,8 +104,8 @@ func (s *Store) Close() error {
 // into the file, which takes a turn; but Close does not wait long for one.
 func (s *Store) closeFile() error {
 	deadline := time.Now().Add(closeWait)
-	s.turnstile.enter(func() bool { return time.Now().After(deadline) })
-	return errors.Join(s.conn.Close(), s.turnstile.close())
+	s.turns.enter(func() bool { return time.Now().After(deadline) })
+	return errors.Join(s.conn.Close(), s.turns.turnstile.close())
 }
 
 // closeWait is how long Close waits for its turn.

@@ -20,7 +20,6 @@ type transaction struct {
 	offset int64 // store time - the host's time since boot
 	fence  int64 // the highest fence given
 	dirty  bool  // something was written
-	others bool  // another Store has written since this one did
 
 	k     []byte     // the key that is being worked on, as the file has it
 	asker dibs.Token // who asks; it needs no waking
@@ -59,7 +58,7 @@ func (tx *transaction) begin(s *Store) error {
 	tx.now = max(s.clock.monotonic()+tx.offset, meta.Int(2))
 	tx.fence = meta.Int(3)
 	writer := meta.Int(4)
-	tx.others = writer != s.id && writer != 0
+	s.turns.others = writer != s.id && writer != 0
 	return nil
 }
 

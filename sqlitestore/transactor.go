@@ -30,7 +30,7 @@ import (
 //
 // A commit hook of the application's own is taken off the connections that such
 // transactions had.
-func (s *Store) Transactions(db *sql.DB) dibs.Transactor { return &transactor{s: s, db: db} }
+func (s *Store) Transactions(db *sql.DB) dibs.Transactor { return newTransactor(s, db) }
 
 // Tx returns the transaction in which the function that was given ctx runs, of those
 // that Transactions makes. The first call begins it; ok is false when that failed
@@ -76,11 +76,20 @@ func OnceTx[T any](ctx context.Context, c *dibs.Client, t dibs.Transactor, key s
 
 // transactor begins transactions of a sql.DB.
 type transactor struct {
-	s       *Store
-	db      *sql.DB
-	same    atomic.Bool // it is one of the store's file
-	behind  bool        // for tests: the process ends after each commit, as it were
-	counted func()      // for tests: called with each statement of ours
+	s    *Store
+	db   *sql.DB
+	same atomic.Bool // it is one of the store's file
+
+	lock, note string             // statements; lock is "" when BEGIN locks
+	committed  func(key dibs.Key) // does what follows from a note
+}
+
+func newTransactor(s *Store, db *sql.DB) *transactor {
+	b := &transactor{s: s, db: db, note: s.tables.sql(noteSQL), committed: s.catchUp}
+	if db != nil && !isOurs(db) {
+		b.lock = s.tables.sql(lockSQL)
+	}
+	return b
 }
 
 // Begin implements dibs.Transactor.

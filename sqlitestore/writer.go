@@ -17,11 +17,6 @@ const (
 	maxElements = 4096
 	maxBytes    = 16 << 20
 
-	// courtesy is how long the writer leaves the file to other processes after
-	// a transaction, when they write too and it has more to write: whoever is
-	// first in the kernel's queue has to wake up before it can take its turn.
-	courtesy = 150 * time.Microsecond
-
 	// fileCheck is how often the writer looks whether its file is still there.
 	fileCheck = time.Second
 )
@@ -48,12 +43,8 @@ func (s *Store) turn() bool {
 	if !s.enter() {
 		return false
 	}
-	done := s.transact()
-	s.turnstile.leave()
-	if done && s.tx.others && !s.idle() {
-		time.Sleep(courtesy)
-	}
-	return done
+	defer s.turns.leave()
+	return s.transact()
 }
 
 // enter waits for this process's turn to write. It reports false when there are
@@ -63,7 +54,7 @@ func (s *Store) enter() bool {
 		return false
 	}
 	defer s.setBlocked(false)
-	return s.turnstile.enter(func() bool {
+	return s.turns.enter(func() bool {
 		s.setBlocked(true)
 		s.finish(s.expired(), s.lockedFor(nil))
 		select {

@@ -1,0 +1,65 @@
+package sqlitestore
+
+import "time"
+
+// turns lets those who want to write to the file do so one at a time: in this process
+// the writing goroutine and the first of the application's transactions by turns, and
+// with those of other processes in the order of the turnstile.
+type turns struct {
+	mine chan struct{} // has an element while it is this process's, or is asked for
+
+	// What follows belongs to whoever has put that there.
+	turnstile *turnstile
+	left      time.Time // when somebody here wrote last
+	others    bool      // another Store has written since this one did
+}
+
+// courtesy is how long the file is left to other processes after a turn, when they
+// write too: whoever is first in the kernel's queue has to wake up before it can take
+// its turn.
+const courtesy = 150 * time.Microsecond
+
+// enter waits for a turn. While it waits it calls idle every now and then, and gives
+// up when that reports true.
+func (t *turns) enter(idle func() bool) bool {
+	if !t.enterHere(idle) {
+		return false
+	}
+	if t.others {
+		time.Sleep(courtesy - time.Since(t.left))
+	}
+	if !t.turnstile.enter(idle) {
+		<-t.mine
+		return false
+	}
+	return true
+}
+
+// enterHere waits for the turn in this process. Two ask for it at most, and a channel
+// lets those who wait in by turns.
+func (t *turns) enterHere(idle func() bool) bool {
+	select {
+	case t.mine <- struct{}{}:
+		return true
+	default:
+	}
+	tick := time.NewTicker(turnstileTick)
+	defer tick.Stop()
+	for {
+		select {
+		case t.mine <- struct{}{}:
+			return true
+		case <-tick.C:
+			if idle() {
+				return false
+			}
+		}
+	}
+}
+
+// leave lets the next one in.
+func (t *turns) leave() {
+	t.left = time.Now()
+	t.turnstile.leave()
+	<-t.mine
+}
