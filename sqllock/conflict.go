@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"math/rand/v2"
 	"time"
@@ -70,7 +69,7 @@ func (d Dialect) notAvailable(err error) bool {
 // undone reports whether the answer to a COMMIT says for certain that nothing was
 // committed.
 func (d Dialect) undone(err error) bool {
-	if errors.Is(err, sql.ErrTxDone) || errors.Is(err, pgx.ErrTxCommitRollback) || d.Conflicted(err) {
+	if errors.Is(err, pgx.ErrTxCommitRollback) || d.Conflicted(err) {
 		return true
 	}
 	switch d {

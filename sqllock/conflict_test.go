@@ -2,7 +2,6 @@ package sqllock
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -58,7 +57,6 @@ func TestConflicts(t *testing.T) {
 		{SQLite, codeError(13), false, true},
 		{SQLite, codeError(10), false, false},
 		{SQLite, io.ErrUnexpectedEOF, false, false},
-		{PostgreSQL, sql.ErrTxDone, false, true},
 		{PostgreSQL, pgx.ErrTxCommitRollback, false, true},
 		{PostgreSQL, context.Canceled, false, false},
 		{MariaDB, &RowHeldError{Err: mysqlError(1205)}, false, false}, // was asked for

@@ -321,8 +321,9 @@ func TestUpdateFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onEach(t, func(t *testing.T, b bench) {
+				c := c
 				if name == "writes none" && b.d.mysql() {
-					c.want, c.text = nil, "" // it does not tell
+					c.text = "" // it does not tell
 				}
 				b.accounts(t, 2)
 				o := b.accountOptions()

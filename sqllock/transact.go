@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -85,13 +86,16 @@ func (t *transactor) try(ctx context.Context, db *sql.DB, fn func(context.Contex
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("sqllock: nothing was committed: %w", context.Cause(ctx))
 	}
-	if err := tx.Commit(); err != nil {
-		if t.d.undone(err) {
-			return fmt.Errorf("sqllock: nothing was committed: %w", err)
-		}
-		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	err = tx.Commit()
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sql.ErrTxDone) && ctx.Err() == nil:
+		return fmt.Errorf("sqllock: fn ended the transaction by itself; leave that to the one who began it: %w", err)
+	case errors.Is(err, sql.ErrTxDone), t.d.undone(err):
+		return fmt.Errorf("sqllock: nothing was committed: %w", err)
 	}
-	return nil
+	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
 // begin begins a transaction. end is to be called when it is over.
