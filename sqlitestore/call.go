@@ -14,7 +14,8 @@ import (
 //
 //	queued ──▶ applying ──▶ committing ──▶ finished
 //	  ▲            │             │
-//	  └────────────┴─────────────┘ alone, when a transaction that it shared failed
+//	  └────────────┴─────────────┘ alone, when a transaction that it shared failed;
+//	                               or peek could not answer it
 //
 // The caller's slices are read while the call is applying, and at no other time;
 // the answers are the call's own. So a caller whose context ends can leave in
@@ -37,6 +38,8 @@ type call struct {
 	phase phase
 	left  bool // nobody waits for the call
 	alone bool // the call must not share a transaction
+
+	peeked bool // it was looked for an answer while the file was locked; see peek
 }
 
 type phase uint8

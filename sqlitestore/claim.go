@@ -1,8 +1,6 @@
 package sqlitestore
 
 import (
-	"slices"
-
 	"github.com/dibs-go/dibs"
 )
 
@@ -246,9 +244,7 @@ func (tx *transaction) reserveAgain(ks *keyState, own *lease, c *dibs.Claim, a *
 // look answers a Look from the state as it is. What has ended and was not
 // noticed yet counts as noticed, but nothing is written.
 func (tx *transaction) look(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
-	if slices.ContainsFunc(ks.ran, func(l lease) bool { return l.seq != 0 || l.state == noted }) {
-		// Places stand again, or a lease was settled, which is easier to write down
-		// than to imagine.
+	if ks.unwritten() {
 		if err := tx.tidy(ks); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"context"
+	"slices"
 
 	"github.com/dibs-go/dibs"
 )
@@ -65,6 +66,12 @@ func (tx *transaction) readNote(l *lease) (x dibs.Settlement, err error) {
 	}
 	x.Outcome, x.Retention, x.Data = dibs.Outcome(st.Int(0)), duration(st.Int(1)), st.Copy(2)
 	return x, nil
+}
+
+// unwritten reports whether something has happened that is easier to write down than to
+// imagine: places stand again, or a lease was settled in a transaction.
+func (ks *keyState) unwritten() bool {
+	return slices.ContainsFunc(ks.ran, func(l lease) bool { return l.seq != 0 || l.state == noted })
 }
 
 // notes is how many of the leases were settled in transactions.

@@ -20,6 +20,7 @@ var (
 // named like the statement in statements.sql.
 type statements struct {
 	begin, commit, rollback *lite.Stmt
+	read                    *lite.Stmt
 	meta, setMeta           *lite.Stmt
 
 	inUse, inUseOrDone                                  *lite.Stmt

@@ -3,6 +3,9 @@
 -- name: begin
 BEGIN IMMEDIATE
 
+-- name: read
+BEGIN
+
 -- name: commit
 COMMIT
 

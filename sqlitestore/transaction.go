@@ -16,6 +16,8 @@ type transaction struct {
 	calls   []*call   // that it runs
 	checked time.Time // when the file was last seen in its place
 
+	committed int // how many there were
+
 	now    int64 // store time, the same for all of the transaction
 	offset int64 // store time - the host's time since boot
 	fence  int64 // the highest fence given
@@ -58,7 +60,7 @@ func (tx *transaction) begin(s *Store) error {
 	tx.now = max(s.clock.monotonic()+tx.offset, meta.Int(2))
 	tx.fence = meta.Int(3)
 	writer := meta.Int(4)
-	s.turns.others = writer != s.id && writer != 0
+	s.turns.others.Store(writer != s.id && writer != 0)
 	return nil
 }
 
@@ -100,6 +102,7 @@ func (tx *transaction) commit() error {
 	}
 	// From here on others can grant to those who wait, so they have to be known.
 	tx.s.waiting.join(tx.joins)
+	tx.committed++
 	_, err := tx.st.commit.Run()
 	return err
 }

@@ -1,6 +1,9 @@
 package sqlitestore
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // turns lets those who want to write to the file do so one at a time: in this process
 // the writing goroutine and the first of the application's transactions by turns, and
@@ -11,7 +14,8 @@ type turns struct {
 	// What follows belongs to whoever has put that there.
 	turnstile *turnstile
 	left      time.Time // when somebody here wrote last
-	others    bool      // another Store has written since this one did
+
+	others atomic.Bool // another Store has written since this one did
 }
 
 // courtesy is how long the file is left to other processes after a turn, when they
@@ -25,7 +29,7 @@ func (t *turns) enter(idle func() bool) bool {
 	if !t.enterHere(idle) {
 		return false
 	}
-	if t.others {
+	if t.others.Load() {
 		time.Sleep(courtesy - time.Since(t.left))
 	}
 	if !t.turnstile.enter(idle) {

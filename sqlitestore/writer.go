@@ -56,6 +56,7 @@ func (s *Store) enter() bool {
 	defer s.setBlocked(false)
 	return s.turns.enter(func() bool {
 		s.setBlocked(true)
+		s.peek()
 		s.finish(s.expired(), s.lockedFor(nil))
 		select {
 		case <-s.closing:
@@ -97,6 +98,7 @@ func (s *Store) lock() bool {
 			return false
 		}
 		s.setBlocked(true)
+		s.peek()
 		s.finish(s.expired(), s.lockedFor(err))
 		select {
 		case <-time.After(wait/2 + rand.N(wait)):

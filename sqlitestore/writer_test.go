@@ -61,7 +61,7 @@ func TestGroupCommit(t *testing.T) {
 		}
 	}
 	other := sqlite(t, path, "BEGIN IMMEDIATE")
-	begun := c.begun.Load()
+	committed := s.tx.committed
 	var calls sync.WaitGroup
 	for i := range each {
 		calls.Go(func() { mustGrant(t, s, lock("claim"+strconv.Itoa(i))) })
@@ -79,7 +79,7 @@ func TestGroupCommit(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls.Wait()
-	if n := c.begun.Load() - begun; n != 1 {
+	if n := s.tx.committed - committed; n != 1 {
 		t.Errorf("%d calls took %d transactions", 3*each, n)
 	}
 }
