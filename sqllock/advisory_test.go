@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -186,6 +187,35 @@ func TestAdvisoryCancelledWaits(t *testing.T) {
 	all.Wait()
 	t.Logf("%d got it, %d gave up", got.Load(), waits.Load())
 	eventually(t, 10*time.Second, "nothing is left", func() bool { return advisoryLocks(t, key) == 0 })
+}
+
+// What a wait that was given up may have left in its session is given up too, and a
+// server is not asked to give up what is not there: it would log that.
+func TestAdvisoryUndo(t *testing.T) {
+	t.Parallel()
+	a := newAdvisory(t, nil)
+	conn, err := a.db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	speaker := &advisorySpeaker{}
+	for _, key := range []AdvisoryKey{ownKey(), PairKey(-1, int32(owned.Add(1)))} {
+		for _, shared := range []bool{false, true} {
+			mustExec(t, conn, "SELECT "+function("pg_advisory_lock", shared)+"("+key.String()+")")
+			for range 2 {
+				if err := speaker.undo(t.Context(), conn, key, shared); err != nil {
+					t.Error(err)
+				}
+			}
+			if n := advisoryLocks(t, key); n != 0 {
+				t.Errorf("%v, shared %v: %d have it still", key, shared, n)
+			}
+		}
+	}
+	if strings.Contains(postgres().Log(), "you don't own a lock") {
+		t.Error("the server logged that it was asked for what was not there")
+	}
 }
 
 // The lock is given up on every way out.
