@@ -83,6 +83,8 @@ var contests = []contest{
 	{group: "transaction", name: "exactly once in a PostgreSQL transaction, 64 callers: statements more than the bare one", goal: "≤ 2", run: transactionStatements(64)},
 	{group: "transaction", name: "exactly once in a PostgreSQL transaction, 64 callers / the bare one", run: transactionRate(64)},
 	{group: "transaction", name: "exactly once in a PostgreSQL transaction, one caller / the bare one", run: transactionRate(1)},
+	{group: "transaction", name: "exactly once in a SQLite transaction, 64 callers / the bare one", run: sqliteTransactionRate(64)},
+	{group: "transaction", name: "exactly once in a SQLite transaction, one caller / the bare one", run: sqliteTransactionRate(1)},
 	{group: "middleware", name: "middleware on memstore: replay / bare handler", goal: "≥ 0.85", run: middlewareReplay},
 	{group: "middleware", name: "middleware on memstore: allocations that a first request adds", goal: "≤ 10", run: middlewareAllocations},
 	{group: "proxy", name: "proxy: first request / tuned `httputil.ReverseProxy`", goal: "≥ 0.9", run: proxyMiss},
