@@ -20,7 +20,7 @@ const (
 // elements are what a call is about: those of one slice.
 type elements struct {
 	key  func(i int) dibs.Key
-	size func(i int) int        // of what may be large
+	size func(i int) int        // of its record or progress
 	fail func(i int, err error) // answers it
 
 	// plain makes the calls of those that are plain, and returns the others, and of
@@ -35,7 +35,7 @@ func (s *Store) parts(ctx context.Context, all []int, e *elements) error {
 	for len(all) > 0 {
 		n, bytes := 0, 0
 		for n < len(all) && n < most {
-			size := e.size(all[n])
+			size := e.size(all[n]) + written(e.key(all[n]))
 			if n > 0 && bytes+size > min(mostBytes, s.packet/4) {
 				break
 			}
@@ -49,6 +49,10 @@ func (s *Store) parts(ctx context.Context, all []int, e *elements) error {
 	}
 	return nil
 }
+
+// written is how long the text about one element is at most, but for what is large: its
+// key comes several times, in hexadecimal.
+func written(k dibs.Key) int { return 2<<10 + 8*(1+len(k.Namespace)+len(k.Name)) }
 
 // part makes the calls of some elements: in two steps, because what the first one
 // has done must not be done again when the second one has to be.

@@ -1,2 +1,49 @@
-// Package mysqlstore keeps leases.
+// Package mysqlstore keeps leases, queues and records in a MySQL or MariaDB database:
+// the store for several hosts that have one already.
+//
+//	store, err := mysqlstore.Open(ctx, "mysql://app@db.internal/app", &mysqlstore.Options{Migrate: true})
+//
+// New makes a Store with a configuration of the driver's.
+//
+// A batch of claims, renewals or settlements is one transaction. Of plain leases
+// (one permit, nobody waits, nothing was abandoned) it is one round trip too: rows are
+// taken by one INSERT that leaves alone what is not free, and given back by one UPDATE.
+// What is not plain is loaded with its row locked, worked on in memory, and what is
+// different then is written.
+//
+// # A key
+//
+// What ends by itself as time passes is put down by whoever asks next.
+//
+//	         Claim                     Settle Release, Keep
+//	free ───────────▶ held ───────────────────────────────▶ free, or granted
+//	                  ▲  │                                  to the next place
+//	queued ── turn ───┘  │
+//	  │      told, or    │ the lease runs out, or Settle Abandon
+//	  │      asks in     ▼
+//	  │      dibs.Turn  abandoned: the next is granted as attempt n+1
+//	  ▼                 unknown (AtMostOnce): nobody is, until Evict, Forget
+//	gone, when its      or Resolve
+//	Place runs out
+//
+// A key is a row, whose lock orders those who want something of it. Rows are locked in
+// the order of their keys, at READ COMMITTED and by the primary key alone, so that
+// there are hardly any deadlocks; those there are all the same are tried again. Who
+// waits, and what else there is to know, is in tables beside it, which only those
+// change who have the key's row. See sql/001_schema.sql.
+//
+// # Waiting
+//
+// The server tells nobody anything. So while somebody waits in a process, that asks for
+// all of them at once what has become of their places, every 1 to 8 ms; what is found
+// is the grant, and need not be asked for again. What is granted within a process is
+// known there at once.
+//
+// # Time and fences
+//
+// Everything ends by the server's clock, read by a statement that begins when the locks
+// are had. A fence is the key's last one plus 1, or that clock in microseconds if it is
+// higher. The row of a key that is not in use any more is forgotten after a minute, and
+// a mark is kept that is above the fences of all that were forgotten, so that fences
+// rise also when the clock was set back.
 package mysqlstore

@@ -1,0 +1,117 @@
+package mysqlstore_test
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/mysqlstore"
+)
+
+// startMariaDB stands for the server that you have.
+func startMariaDB() (server *servertest.MariaDBServer, stop func()) {
+	scope := servertest.NewScope()
+	return servertest.MariaDB(scope, nil), scope.Close
+}
+
+func Example() {
+	server, stop := startMariaDB()
+	defer stop()
+	ctx := context.Background()
+
+	store, err := mysqlstore.Open(ctx, server.URL(), &mysqlstore.Options{Migrate: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+
+	client, err := dibs.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	err = client.Do(ctx, "invoice 7", func(ctx context.Context) error {
+		fmt.Println("one process at a time, on all hosts")
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: one process at a time, on all hosts
+}
+
+// A program that has a configuration of the driver's gives it to New. The store makes
+// connections of its own like those.
+func ExampleNew() {
+	server, stop := startMariaDB()
+	defer stop()
+	ctx := context.Background()
+
+	config, err := mysql.ParseDSN(server.DSN())
+	if err != nil {
+		log.Fatal(err)
+	}
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		log.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	if err := mysqlstore.Migrate(ctx, db, &mysqlstore.Options{Prefix: "locks"}); err != nil {
+		log.Fatal(err)
+	}
+
+	store, err := mysqlstore.New(ctx, config, &mysqlstore.Options{Prefix: "locks"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+
+	client, err := dibs.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	for range 2 {
+		number, err := dibs.Once(ctx, client, "order 7", nil, func(context.Context) (int, error) {
+			fmt.Println("working")
+			return 42, nil
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(number)
+	}
+	// Output:
+	// working
+	// 42
+	// 42
+}
+
+// Who applies SQL by other means prints it.
+func ExampleMigrations() {
+	all, err := mysqlstore.Migrations(&mysqlstore.Options{Prefix: "app"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for line := range strings.Lines(all[0].SQL) {
+		if strings.HasPrefix(line, "CREATE TABLE") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// CREATE TABLE IF NOT EXISTS `app_key` (
+	// CREATE TABLE IF NOT EXISTS `app_holder` (
+	// CREATE TABLE IF NOT EXISTS `app_waiter` (
+	// CREATE TABLE IF NOT EXISTS `app_progress` (
+	// CREATE TABLE IF NOT EXISTS `app_record` (
+	// CREATE TABLE IF NOT EXISTS `app_meta` (
+}

@@ -1,0 +1,142 @@
+package mysqlstore
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// sweepNow has a store go through all keys as it does once a minute.
+func sweepNow(t *testing.T, s *Store) {
+	t.Helper()
+	mariadb().Query(s.names.sql("UPDATE @meta SET swept=0"))
+	p, err := s.mayISweep(t.Context())
+	if err != nil || p == nil {
+		t.Fatalf("%v, %v; want that it is our turn", p, err)
+	}
+	if again, err := s.mayISweep(t.Context()); err != nil || again != nil {
+		t.Fatalf("%v, %v; want that it is nobody's turn", again, err)
+	}
+	for !p.done {
+		if _, err := s.sweep(t.Context(), p, 1<<30); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFencesOutliveTheirKeys: the fences of a key rise also when the clock was set
+// back, and all that was known of the key is gone. A key is forgotten only when what it
+// leaves behind has been known for a while.
+func TestFencesOutliveTheirKeys(t *testing.T) {
+	t.Parallel()
+	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+	keys := func() string { return mariadb().Query(s.names.sql("SELECT COUNT(*) FROM @key"))[0][0] }
+	k := dibs.Key{Name: "k"}
+	last := cycle(t, s, k)
+	for range 3 {
+		// As if it had been given when the clock was an hour ahead.
+		mariadb().Query(s.names.sql("UPDATE @key SET fence=fence+3600000000"))
+		last += 3600 * 1e6
+		if fence := cycle(t, s, k); fence <= last {
+			t.Fatalf("the fence %d is not above %d", fence, last)
+		} else {
+			last = fence
+		}
+		sweepNow(t, s)
+		if n := keys(); n != "1" {
+			t.Fatalf("%s keys are left after the first round, want 1", n)
+		}
+		sweepNow(t, s)
+		if n := keys(); n != "0" {
+			t.Fatalf("%s keys are left", n)
+		}
+		if fence := cycle(t, s, k); fence <= last {
+			t.Fatalf("after it was forgotten, the fence %d is not above %d", fence, last)
+		} else {
+			last = fence
+		}
+	}
+}
+
+// TestPrunesByItself: what has ended goes away in the background, record by record
+// in the order in which they ended, and keys that nobody uses any more.
+func TestPrunesByItself(t *testing.T) {
+	t.Parallel()
+	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: 10 * time.Millisecond})
+	const n = 1000
+	claims, answers := make([]dibs.Claim, n), make([]dibs.Answer, n)
+	settlements, errs := make([]dibs.Settlement, n), make([]error, n)
+	for i := range claims {
+		k, token := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken()
+		claims[i] = dibs.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1}
+		settlements[i] = dibs.Settlement{Key: k, Token: token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Millisecond}
+		if i%2 == 0 {
+			settlements[i].Outcome = dibs.Release
+		}
+	}
+	if err := s.Claim(t.Context(), claims, answers); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Settle(t.Context(), settlements, errs); err != nil || errors.Join(errs...) != nil {
+		t.Fatal(err, errors.Join(errs...))
+	}
+	rows := func(table string) string { return mariadb().Query(s.names.sql("SELECT COUNT(*) FROM " + table))[0][0] }
+	eventually(t, 20*time.Second, "the records are gone", func() bool { return rows("@record") == "0" && rows("@key WHERE rec_ends>0") == "0" })
+	eventually(t, 20*time.Second, "the keys are gone", func() bool {
+		mariadb().Query(s.names.sql("UPDATE @meta SET swept=0"))
+		return rows("@key") == "0"
+	})
+}
+
+// TestPacket: what the server does not take fails alone, and says what to do.
+func TestPacket(t *testing.T) {
+	t.Parallel()
+	server := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true, Settings: []string{"max_allowed_packet = 1M"}})
+	s := open(t, server.URL(), nil)
+	for _, test := range []struct {
+		data string
+		fits bool
+	}{
+		{strings.Repeat("a", 900<<10), true},
+		{strings.Repeat("a", 1<<20), false},
+		{strings.Repeat("'", 450<<10), true},
+		{strings.Repeat("'", 900<<10), false}, // each of them is written as two
+	} {
+		const n = 6
+		claims, answers := make([]dibs.Claim, n), make([]dibs.Answer, n)
+		settlements, errs := make([]dibs.Settlement, n), make([]error, n)
+		for i := range n {
+			k, token := dibs.Key{Name: fmt.Sprintf("%.1s %d %d", test.data, len(test.data), i)}, dibs.NewToken()
+			claims[i] = dibs.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1, MaxAge: time.Hour}
+			settlements[i] = dibs.Settlement{Key: k, Token: token, Outcome: dibs.Keep, Data: []byte("small"), Retention: time.Hour}
+		}
+		settlements[3].Data = []byte(test.data)
+		if err := s.Claim(t.Context(), claims, answers); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Settle(t.Context(), settlements, errs); err != nil {
+			t.Fatal(err)
+		}
+		for i := range claims {
+			claims[i].Token = dibs.NewToken()
+		}
+		if err := s.Claim(t.Context(), claims, answers); err != nil {
+			t.Fatal(err)
+		}
+		for i, err := range errs {
+			switch {
+			case i == 3 && !test.fits:
+				if !errors.Is(err, dibs.ErrFull) || !strings.Contains(err.Error(), "max_allowed_packet") || answers[i].State != dibs.Held {
+					t.Errorf("%d bytes: %v, %v", len(test.data), err, answers[i].State)
+				}
+			case err != nil, answers[i].State != dibs.Done, string(answers[i].Record.Data) != string(settlements[i].Data):
+				t.Errorf("%d bytes, element %d: %v, %v", len(test.data), i, err, answers[i].State)
+			}
+		}
+	}
+}
