@@ -60,7 +60,7 @@ func newNoting(t testing.TB, s *Store, behind bool) *noting {
 	})
 	b := newTransactor(s, db)
 	if behind {
-		b.committed = func(dibs.Key) {}
+		b.committed = func(dibs.Key, bool) {}
 	}
 	return &noting{Store: s, b: b}
 }
@@ -99,7 +99,7 @@ func (n *noting) Settle(ctx context.Context, xs []dibs.Settlement, errs []error)
 	}
 	d.Rollback() // it is over
 	for i := range xs {
-		n.b.committed(xs[i].Key)
+		n.b.committed(xs[i].Key, true)
 	}
 	if len(rest) == 0 {
 		return nil

@@ -148,37 +148,35 @@ func (t *jointTransaction) Commit(ctx context.Context, x dibs.Settlement) error 
 	if err != nil {
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
 	}
-	if err := t.note(ctx, &x); err != nil {
+	waits, err := t.note(ctx, &x)
+	if err != nil {
 		return err
 	}
 	t.own.Store(true)
 	if err := t.tx.Commit(); err != nil {
 		return t.failed(err)
 	}
-	t.b.committed(x.Key)
+	t.b.committed(x.Key, waits)
 	return nil
 }
 
-// note notes the settlement down.
-func (t *jointTransaction) note(ctx context.Context, x *dibs.Settlement) error {
+// note notes the settlement down, and reports whether somebody waits for the key.
+func (t *jointTransaction) note(ctx context.Context, x *dibs.Settlement) (waits bool, err error) {
 	if t.refused.Load() {
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
+		return false, fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
 	}
-	result, err := t.tx.ExecContext(ctx, t.b.note, t.s.noteArgs(x)...)
-	if t.refused.Load() {
+	err = t.tx.QueryRowContext(ctx, t.b.note, t.s.noteArgs(x)...).Scan(&waits)
+	switch {
+	case t.refused.Load():
 		// There was no transaction any more, so the note would have been one of its
 		// own.
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
+		return false, fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
+	case errors.Is(err, sql.ErrNoRows):
+		return false, dibs.ErrLost
+	case err != nil:
+		return false, t.failed(err)
 	}
-	if err != nil {
-		return t.failed(err)
-	}
-	if n, err := result.RowsAffected(); err != nil {
-		return t.failed(err)
-	} else if n == 0 {
-		return dibs.ErrLost
-	}
-	return nil
+	return waits, nil
 }
 
 // settle settles the key for a transaction that nobody asked for.

@@ -18,10 +18,12 @@ import (
 // keys that have no lease, or one that is held.
 //
 // Its now is that of transaction.begin; it is NULL, and nothing is noted, when the
-// file is tied to another host.
+// file is tied to another host. It returns whether somebody waits for the key, and no
+// row when nothing was noted.
 const noteSQL = `UPDATE @lease SET state = 4, until = now.at, outcome = ?3, retention = ?4, data = ?5
 FROM (SELECT max(?6 + offset, clock) AS at FROM @meta WHERE one = 1 AND boot = ?7) AS now
-WHERE k = ?1 AND token = ?2 AND state = 0 AND until > now.at`
+WHERE k = ?1 AND token = ?2 AND state = 0 AND until > now.at
+RETURNING EXISTS (SELECT 1 FROM @waiter WHERE k = ?1)`
 
 // noteArgs are the parameters of noteSQL.
 func (s *Store) noteArgs(x *dibs.Settlement) []any {
@@ -85,13 +87,36 @@ func (ks *keyState) notes() int {
 	return n
 }
 
-// catchUp does what the settlement of a key means that was noted down, soon; nobody
-// waits for that. If it fails, whoever reads the key next does it.
-func (s *Store) catchUp(key dibs.Key) {
+// catchUp does what the settlement of a key means that was noted down: at once when
+// somebody waits, and otherwise in the next transaction that there is for something
+// else. Whoever reads the key before does it, and if it fails, whoever does after.
+func (s *Store) catchUp(key dibs.Key, waits bool) {
+	k := appendKey(nil, key)
+	if waits {
+		s.enqueue(s.follows([][]byte{k}))
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.later = append(s.later, k)
+}
+
+// follows returns a call that nobody waits for, which does what follows by itself for
+// the keys.
+func (s *Store) follows(keys [][]byte) *call {
 	c := newCall()
 	c.left = true
-	c.work = func(tx *transaction) error { return tx.follow(appendKey(nil, key)) }
-	s.enqueue(c)
+	c.work = func(tx *transaction) error { return tx.followAll(keys) }
+	return c
+}
+
+func (tx *transaction) followAll(keys [][]byte) error {
+	for _, k := range keys {
+		if err := tx.follow(k); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // follow does what follows by itself for a key.
@@ -110,12 +135,5 @@ func (tx *transaction) follow(k []byte) error {
 
 // applyNotes does what the settlements of these keys mean, if there are any.
 func (s *Store) applyNotes(ctx context.Context, keys [][]byte) error {
-	return s.work(ctx, func(tx *transaction) error {
-		for _, k := range keys {
-			if err := tx.follow(k); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return s.work(ctx, func(tx *transaction) error { return tx.followAll(keys) })
 }

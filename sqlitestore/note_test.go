@@ -212,7 +212,7 @@ func note(t testing.TB, s *Store, x dibs.Settlement) {
 	}
 	defer db.Close()
 	b := newTransactor(s, db)
-	b.committed = func(dibs.Key) {}
+	b.committed = func(dibs.Key, bool) {}
 	tx, err := b.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)

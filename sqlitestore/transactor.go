@@ -80,8 +80,8 @@ type transactor struct {
 	db   *sql.DB
 	same atomic.Bool // it is one of the store's file
 
-	lock, note string             // statements; lock is "" when BEGIN locks
-	committed  func(key dibs.Key) // does what follows from a note
+	lock, note string                         // statements; lock is "" when BEGIN locks
+	committed  func(key dibs.Key, waits bool) // does what follows from a note
 }
 
 func newTransactor(s *Store, db *sql.DB) *transactor {

@@ -251,3 +251,37 @@ func TestOtherDatabase(t *testing.T) {
 		t.Error("a context without a transaction has one")
 	}
 }
+
+// BenchmarkOnceTx measures exactly once against the bare transaction with the same
+// insert: what it costs is a claim, and what follows from the note, each of which is
+// in a transaction that it shares with others.
+func BenchmarkOnceTx(b *testing.B) {
+	for _, n := range []int{1, 64} {
+		b.Run("bare/goroutines="+strconv.Itoa(n), func(b *testing.B) {
+			l := newLedger(b, testFile(b), nil)
+			l.db.SetMaxOpenConns(1) // they write one at a time, and so need not poll for the lock
+			b.ResetTimer()
+			concurrently(b, n, func(i int64) {
+				tx, err := l.db.BeginTx(b.Context(), nil)
+				if err == nil {
+					_, err = book(b.Context(), tx, strconv.FormatInt(i, 10))
+				}
+				if err == nil {
+					err = tx.Commit()
+				}
+				if err != nil {
+					b.Error(err)
+				}
+			})
+		})
+		b.Run("once/goroutines="+strconv.Itoa(n), func(b *testing.B) {
+			l := newLedger(b, testFile(b), nil)
+			b.ResetTimer()
+			concurrently(b, n, func(i int64) {
+				if _, err := l.once(strconv.FormatInt(i, 10)); err != nil {
+					b.Error(err)
+				}
+			})
+		})
+	}
+}

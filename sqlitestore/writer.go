@@ -133,6 +133,11 @@ func (s *Store) take() []*call {
 		calls = append(calls, c)
 	}
 	s.queue = slices.Delete(s.queue, 0, len(calls))
+	if n := min(len(s.later), maxElements/8); n > 0 && len(calls) > 0 && !calls[0].alone {
+		calls = append(calls, s.follows(slices.Clone(s.later[:n])))
+		calls[len(calls)-1].phase = applying
+		s.later = slices.Delete(s.later, 0, n)
+	}
 	slices.SortStableFunc(calls, func(a, b *call) int { return min(1, len(b.renewals)) - min(1, len(a.renewals)) })
 	s.tx.calls = calls
 	return calls

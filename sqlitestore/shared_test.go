@@ -1,0 +1,144 @@
+package sqlitestore
+
+import (
+	"database/sql"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
+)
+
+// A guest leaves the application's file as it is, but for its own tables and the
+// journal mode.
+func TestShared(t *testing.T) {
+	path := testFile(t)
+	sqlite(t, path,
+		"PRAGMA application_id = 77", "PRAGMA user_version = 12", "PRAGMA auto_vacuum = NONE",
+		"CREATE TABLE meta (lease TEXT)", "CREATE TABLE lease (k TEXT)", "CREATE TABLE free (b BLOB)",
+		"INSERT INTO free SELECT zeroblob(1000000) FROM (VALUES (1), (2), (3))", "DELETE FROM free")
+	c := newTestClock("a", time.Hour)
+	s := openTest(t, path, &Options{Shared: true, PruneEvery: -1}, c.clock())
+	x := lock("k")
+	mustGrant(t, s, x)
+	mustSettle(t, s, keep(x))
+	c.pass(2 * time.Hour)
+	if n, err := s.Prune(t.Context(), 0); n != 1 || err != nil {
+		t.Errorf("%d removed, %v", n, err)
+	}
+	conn, err := lite.Open(path, lite.ReadWrite)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for sql, want := range map[string]int64{
+		"PRAGMA application_id": 77, "PRAGMA user_version": 12, "PRAGMA auto_vacuum": 0,
+		"SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'dibs@_%' ESCAPE '@'": 3,
+	} {
+		if got, err := conn.Query(sql); err != nil || got != want {
+			t.Errorf("%s is %d, not %d (%v)", sql, got, want, err)
+		}
+	}
+	if free, err := conn.Query("PRAGMA freelist_count"); err != nil || free < 700 {
+		t.Errorf("of the application's free pages %d are left (%v)", free, err)
+	}
+	if mode, err := conn.QueryText("PRAGMA journal_mode"); err != nil || mode != "wal" {
+		t.Errorf("the journal mode is %q, %v", mode, err)
+	}
+}
+
+// All who use a file have to agree whose it is.
+func TestSharedByAll(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		path := testFile(t)
+		s, err := Open(path, &Options{Shared: shared})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		before, _ := os.ReadFile(path)
+		if _, err := Open(path, &Options{Shared: !shared}); !errors.Is(err, ErrShared) || !strings.Contains(err.Error(), cures[ErrShared]) {
+			t.Errorf("made with Shared %v, opened with %v: %v", shared, !shared, err)
+		}
+		if after, _ := os.ReadFile(path); string(before) != string(after) {
+			t.Error("the file was changed")
+		}
+		openTest(t, path, &Options{Shared: shared}, hostClock)
+	}
+}
+
+// An application that has the file in another journal mode and does not let go of it
+// is told so.
+func TestSharedInAnotherJournalMode(t *testing.T) {
+	path := testFile(t)
+	app, err := sql.Open("sqlite", "file:"+path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer app.Close()
+	if _, err := app.ExecContext(t.Context(), "CREATE TABLE t (n)"); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := app.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.ExecContext(t.Context(), "INSERT INTO t VALUES (1)"); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(path, &Options{Shared: true, LockWait: 50 * time.Millisecond})
+	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "journal mode") {
+		t.Errorf("while it is in use: %v", err)
+	}
+	if err := tx.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	s := openTest(t, path, &Options{Shared: true}, hostClock)
+	mustGrant(t, s, lock("k"))
+	if _, err := app.ExecContext(t.Context(), "INSERT INTO t VALUES (2)"); err != nil {
+		t.Errorf("the application cannot go on: %v", err)
+	}
+}
+
+// A file of version 1 becomes one of version 2, and nothing in it is lost.
+func TestUpgrade(t *testing.T) {
+	path := testFile(t)
+	c := newTestClock("a", time.Hour)
+	s, err := open(path, nil, c.clock())
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, done := lock("held"), lock("done")
+	mustGrant(t, s, held)
+	mustGrant(t, s, done)
+	mustSettle(t, s, keep(done))
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := sqlite(t, path, "ALTER TABLE lease DROP COLUMN data", "ALTER TABLE lease DROP COLUMN retention",
+		"ALTER TABLE lease DROP COLUMN outcome", "UPDATE meta SET version = 1, boot = CAST('a' AS BLOB)").Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.pass(10 * time.Second)
+	for range 2 {
+		s = openTest(t, path, nil, c.clock())
+	}
+	a := claimOne(t, s, lock("held"))
+	wantState(t, "a lease", a, dibs.Held)
+	if a.Left != 50*time.Second {
+		t.Errorf("the lease has %v left, not 50 s", a.Left)
+	}
+	wantState(t, "a record", claimOne(t, s, asked("done")), dibs.Done)
+	note(t, s, keep(held))
+	wantState(t, "what was settled in a transaction", claimOne(t, s, asked("held")), dibs.Done)
+	conn := sqlite(t, path)
+	// So that programs that know version 1 only, and have it open, stop.
+	if boot, err := conn.QueryText("SELECT boot FROM meta"); err != nil || boot == "a" {
+		t.Errorf("the file is tied to %q as before, %v", boot, err)
+	}
+}
