@@ -63,6 +63,7 @@ var (
 
 func newStore(path string, opt Options, clock clock, boot string, conn *lite.Conn) *Store {
 	s := &Store{
+		path:    path, // for messages, until Open knows how it was given
 		full:    path,
 		opt:     opt,
 		tables:  ownTables,
