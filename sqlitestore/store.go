@@ -37,7 +37,7 @@ type Store struct {
 	mu      sync.Mutex // guards what follows
 	queue   []*call
 	later   [][]byte // keys of which a settlement was noted down; see catchUp
-	blocked bool // the file is locked by others right now
+	blocked bool     // the file is locked by others right now
 	closed  bool
 	applied chan struct{} // closed when the calls under way have been read
 
