@@ -76,11 +76,15 @@ func (t *jointTransaction) ended() error {
 func (t *jointTransaction) begin() (err error) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.s.opt.LockWait)
 	defer cancel()
+	t.s.turns.waiting.Add(1)
 	select {
 	case t.s.joint <- struct{}{}:
+		t.s.turns.waiting.Add(-1)
 	case <-ctx.Done():
+		t.s.turns.waiting.Add(-1)
 		return ctx.Err()
 	case <-t.s.closing:
+		t.s.turns.waiting.Add(-1)
 		return &FileError{Path: t.s.path, Err: ErrClosed}
 	}
 	defer func() {

@@ -43,7 +43,10 @@ func (s *Store) turn() bool {
 	if !s.enter() {
 		return false
 	}
-	defer s.turns.leave()
+	defer func() {
+		s.turns.written = time.Now()
+		s.turns.leave()
+	}()
 	return s.transact()
 }
 
@@ -54,6 +57,7 @@ func (s *Store) enter() bool {
 		return false
 	}
 	defer s.setBlocked(false)
+	s.turns.yield()
 	return s.turns.enter(func() bool {
 		s.setBlocked(true)
 		s.peek()
