@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
@@ -198,4 +199,68 @@ func BenchmarkHandOver(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
+
+// The raw floor of a hand-over: a row that is written, with a NOTIFY, and another
+// connection that hears of it.
+func BenchmarkNotify(b *testing.B) {
+	ctx := context.Background()
+	var conns [2]*pgx.Conn
+	for i := range conns {
+		var err error
+		if conns[i], err = pgx.Connect(ctx, benchServer().URL()); err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = conns[i].Close(ctx) })
+	}
+	if _, err := conns[0].Exec(ctx, "CREATE TABLE IF NOT EXISTS told (n int); DELETE FROM told; INSERT INTO told VALUES (1)"); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := conns[1].Exec(ctx, "LISTEN told"); err != nil {
+		b.Fatal(err)
+	}
+	took := make([]time.Duration, 0, b.N)
+	for range b.N {
+		time.Sleep(time.Millisecond) // as in BenchmarkHandOver
+		start, sent := time.Now(), make(chan bool)
+		go func() {
+			defer close(sent)
+			if _, err := conns[0].Exec(ctx, "WITH u AS (UPDATE told SET n = n + 1 RETURNING n) SELECT pg_notify('told', n::text) FROM u", pgx.QueryExecModeCacheStatement); err != nil {
+				b.Error(err)
+			}
+		}()
+		if _, err := conns[1].WaitForNotification(ctx); err != nil {
+			b.Fatal(err)
+		}
+		took = append(took, time.Since(start))
+		<-sent
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
+
+// An insert in a transaction, and the same exactly once.
+func BenchmarkOnceTx(b *testing.B) {
+	for _, goroutines := range []int{1, 32} {
+		bank := newBank(b, benchServer().URL()+"&pool_max_conns="+fmt.Sprint(goroutines), nil)
+		b.Run(fmt.Sprintf("bare/%d", goroutines), func(b *testing.B) {
+			cycles(b, goroutines, func(g, i int64) error {
+				return pgx.BeginFunc(context.Background(), bank.pool, func(tx pgx.Tx) error {
+					_, err := tx.Exec(context.Background(), bank.entry("k"))
+					return err
+				})
+			})
+		})
+		tr := bank.s.Transactions(bank.pool, nil)
+		b.Run(fmt.Sprintf("once/%d", goroutines), func(b *testing.B) {
+			cycles(b, goroutines, func(g, i int64) error {
+				_, err := OnceTx(context.Background(), bank.client, tr, fmt.Sprintf("%d of %d", i, b.N), nil, func(ctx context.Context, tx pgx.Tx) (int64, error) {
+					_, err := tx.Exec(ctx, bank.entry("k"))
+					return i, err
+				})
+				return err
+			})
+		})
+	}
 }

@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +151,29 @@ func TestConflictsAreNoted(t *testing.T) {
 		})
 		if err != nil || ran != 2 {
 			t.Errorf("%s: %v, after %d runs", name, err, ran)
+		}
+	}
+}
+
+// TestForgottenStatement: where what was prepared on a connection is forgotten, as it
+// is when a pooler changes connections, a run is made again without.
+func TestForgottenStatement(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL()+"&pool_max_conns=1", nil)
+	tr := b.s.Transactions(b.pool, nil)
+	for i := range 3 {
+		key, ran := fmt.Sprint("k", i), 0
+		_, err := OnceTx(t.Context(), b.client, tr, key, nil, func(ctx context.Context, tx pgx.Tx) (int, error) {
+			if ran++; i == 0 && ran == 1 {
+				if _, err := tx.Exec(ctx, `DEALLOCATE "`+b.s.settlementsIn.name+`"`); err != nil {
+					return 0, err
+				}
+			}
+			_, err := tx.Exec(ctx, b.entry(key))
+			return 0, err
+		})
+		if want := max(1, 2-i); err != nil || ran != want || b.entries(t, key) != 1 {
+			t.Errorf("%v, after %d runs, want %d; %d entries", err, ran, want, b.entries(t, key))
 		}
 	}
 }

@@ -36,6 +36,8 @@ var (
 const (
 	stateLost  = "DIBS1"
 	stateEnded = "DIBS2"
+
+	stateForgotten = "26000" // the statement is not prepared any more
 )
 
 // lockWait bounds what is done after a settlement for those who wait.
@@ -52,10 +54,9 @@ const (
 
 // settlement is a call of settle_in.
 type settlement struct {
-	sql    string
+	*statement
 	params [][]byte // in binary form
-	types  []uint32
-	args   []any // the same for database/sql
+	args   []any    // the same for database/sql
 }
 
 // settleIn returns the call that settles in a transaction with that mark.
@@ -74,13 +75,12 @@ func (s *Store) settleIn(x *dibs.Settlement, mark string) (*settlement, error) {
 	}
 	k, retention := appendKey(nil, x.Key), micros(x.Retention)
 	c := &settlement{
-		sql: s.names.sql(settleInSQL),
+		statement: s.settlementsIn,
 		params: [][]byte{
 			k, x.Token[:], binary.BigEndian.AppendUint16(nil, uint16(x.Outcome)),
 			binary.BigEndian.AppendUint64(nil, uint64(retention)), data, []byte(mark),
 		},
-		types: settleInTypes,
-		args:  []any{k, x.Token[:], int64(x.Outcome), retention, nil, mark},
+		args: []any{k, x.Token[:], int64(x.Outcome), retention, nil, mark},
 	}
 	if data != nil {
 		c.args[4] = data
@@ -101,6 +101,8 @@ func settleFailed(err error, undone bool) error {
 		return fmt.Errorf("%w: %w", ErrEnded, err)
 	case state == "25P02":
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrAborted)
+	case state == stateForgotten:
+		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
 	case state == "25006":
 		err = &fault{is: ErrReadOnly, said: err, cure: "what is done once is written down: let the transaction be a read-write one, on the primary"}
 	}

@@ -22,7 +22,7 @@ import (
 func TestRenewedInTransaction(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL(), nil)
-	for level, want := range map[pgx.TxIsoLevel]int{pgx.ReadCommitted: 1, pgx.RepeatableRead: 2, pgx.Serializable: 2} {
+	for level, conflicts := range map[pgx.TxIsoLevel]bool{pgx.ReadCommitted: false, pgx.RepeatableRead: true, pgx.Serializable: true} {
 		ran := 0
 		key := string(level)
 		_, err := OnceTx(t.Context(), b.client, b.s.Transactions(b.pool, &pgx.TxOptions{IsoLevel: level}), key, nil, func(ctx context.Context, tx pgx.Tx) (int, error) {
@@ -38,8 +38,9 @@ func TestRenewedInTransaction(t *testing.T) {
 			}
 			return 0, nil
 		})
-		if err != nil || ran != want {
-			t.Errorf("%s: %v, after %d runs; want %d", level, err, ran, want)
+		// The client's own renewal may be in the way of the second run too.
+		if err != nil || conflicts != (ran > 1) {
+			t.Errorf("%s: %v, after %d runs", level, err, ran)
 		}
 		if n := b.entries(t, key); n != 1 {
 			t.Errorf("%s: %d entries", level, n)

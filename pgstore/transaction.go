@@ -90,7 +90,7 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	t := &transaction{s: b.s, conn: conn, mark: newMark(), commit: "commit"}
+	t := &transaction{s: b.s, conn: conn, mark: newMark(), commit: "commit", prepared: b.prepare(ctx, conn.Conn())}
 	if b.options.CommitQuery != "" {
 		t.commit = b.options.CommitQuery
 	}
@@ -102,6 +102,20 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	}
 	t.forget = context.AfterFunc(ctx, t.expire)
 	return t, nil
+}
+
+// prepare has the server remember the settlement on a connection, and reports whether
+// it does, where the application prepares its own statements.
+func (b *transactor) prepare(ctx context.Context, conn *pgx.Conn) bool {
+	if conn.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
+		return false
+	}
+	settle, known := b.s.settlementsIn, conn.PgConn().CustomData()
+	if known[settle.name] == nil {
+		_, err := conn.PgConn().Prepare(ctx, settle.name, settle.sql, settle.types)
+		known[settle.name] = err == nil
+	}
+	return known[settle.name] == true
 }
 
 // beginSQL returns how a transaction with those options begins.
@@ -129,7 +143,9 @@ type transaction struct {
 	tx     pgx.Tx
 	mark   string
 	commit string // the statement that commits
-	forget func() bool
+
+	prepared bool // the settlement is
+	forget   func() bool
 
 	over     atomic.Bool // it is used no more
 	conflict atomic.Bool // a statement fell victim to another transaction
@@ -191,7 +207,11 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	}
 	var batch pgconn.Batch
 	binary := []int16{1}
-	batch.ExecParams(settle.sql, settle.params, settle.types, binary, binary)
+	if t.prepared {
+		batch.ExecPrepared(settle.name, settle.params, binary, binary)
+	} else {
+		batch.ExecParams(settle.sql, settle.params, settle.types, binary, binary)
+	}
 	batch.ExecParams(t.commit, nil, nil, nil, nil)
 	results := pg.ExecBatch(ctx, &batch)
 	var later bool
@@ -222,6 +242,10 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		// The server answers errors of the two to the end. Where it did not, nobody knows
 		// how far it came, and the driver's word for whether it sent anything is about
 		// the last thing it tried.
+		if t.prepared && sqlState(err) == stateForgotten {
+			pg.CustomData()[settle.name] = false
+			t.conflict.Store(true) // so that it is made again, without
+		}
 		return settleFailed(err, !pg.IsClosed() && pg.TxStatus() != 'T')
 	}
 }

@@ -26,6 +26,19 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
+    -- A plain lease, of which nothing stays but the record, as in settle.
+    UPDATE @key t SET
+        token = NULL, attempt = NULL, ends = NULL, offered = NULL, once = NULL, inherits = NULL,
+        fingerprint = NULL, owner = NULL,
+        rec_token = CASE WHEN p_outcome = 1 THEN t.token ELSE t.rec_token END,
+        rec_written = CASE WHEN p_outcome = 1 THEN clock_timestamp() ELSE t.rec_written END,
+        rec_ends = CASE WHEN p_outcome = 1 THEN clock_timestamp() + @lasting(p_retention) ELSE t.rec_ends END,
+        rec_fingerprint = CASE WHEN p_outcome = 1 THEN t.fingerprint ELSE t.rec_fingerprint END,
+        rec_data = CASE WHEN p_outcome = 1 THEN p_data ELSE t.rec_data END
+    WHERE t.k = p_k AND t.token = p_token AND NOT t.busy AND t.ends > clock_timestamp() AND p_outcome <> 2;
+    IF FOUND THEN
+        RETURN false;
+    END IF;
     SELECT t.queued INTO waited FROM @key t
     WHERE t.k = p_k AND CASE t.permits
         WHEN 1 THEN t.token = p_token AND NOT t.offered
