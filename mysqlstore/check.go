@@ -105,15 +105,13 @@ func (s *Store) facts(ctx context.Context) (*facts, error) {
 		f.status[name] = r.int()
 		return r.err
 	})
-	like := "table_schema=DATABASE() AND table_name IN ("
-	for i, name := range []string{"meta", "key", "holder", "waiter", "progress", "record"} {
-		if i > 0 {
-			like += ","
-		}
-		like += "'" + s.names.table(name) + "'"
+	var names []string
+	for _, name := range tables {
+		names = append(names, "'"+s.names.table(name)+"'")
 	}
-	ask.raw("SELECT table_name,engine FROM information_schema.tables WHERE " + like + ")").asks(text(f.engines))
-	ask.raw("SELECT DISTINCT table_name,index_name FROM information_schema.statistics WHERE " + like + ")").asks(func(r *reading) error {
+	ours := "table_schema=DATABASE() AND table_name IN (" + strings.Join(names, ",") + ")"
+	ask.raw("SELECT table_name,engine FROM information_schema.tables WHERE " + ours).asks(text(f.engines))
+	ask.raw("SELECT DISTINCT table_name,index_name FROM information_schema.statistics WHERE " + ours).asks(func(r *reading) error {
 		table := strings.ToLower(r.string())
 		f.indexes[table+"."+r.string()] = true
 		return r.err
@@ -293,7 +291,7 @@ func (c *checkup) checkTables(f *facts, n namer) {
 		return
 	}
 	var wrong, missing []string
-	for _, name := range []string{"key", "holder", "waiter", "progress", "record", "meta"} {
+	for _, name := range tables {
 		if engine := f.engines[n.table(name)]; engine != "InnoDB" {
 			wrong = append(wrong, n.table(name)+" ("+engine+")")
 		}

@@ -20,6 +20,9 @@ func validName(s string, most int) bool {
 	return s != "" && len(s) <= most
 }
 
+// tables are the store's.
+var tables = []string{"key", "holder", "waiter", "progress", "record", "meta"}
+
 // namer writes the names of a store's tables into SQL.
 type namer struct{ prefix string }
 

@@ -30,7 +30,7 @@ const (
 // taken if they are free. The last assignment is that of what the condition looks at.
 var takes = func() string {
 	set := []string{"fence=IF(" + free + ",GREATEST(fence+1,VALUES(fence)),fence)"}
-	for _, c := range strings.Split("permits,attempt,since,ends,once,fingerprint,owner,token", ",") {
+	for c := range strings.SplitSeq("permits,attempt,since,ends,once,fingerprint,owner,token", ",") {
 		set = append(set, c+"=IF("+free+",VALUES("+c+"),"+c+")")
 	}
 	return " ON DUPLICATE KEY UPDATE " + strings.Join(set, ",")

@@ -104,9 +104,6 @@ func drop(server *servertest.MariaDBServer, prefix string) {
 	server.Query("DROP TABLE " + strings.Join(all, ","))
 }
 
-// tables are the store's.
-var tables = []string{"meta", "key", "holder", "waiter", "progress", "record"}
-
 // newClient returns a dibs client of the store; it ends with the test.
 func newClient(t testing.TB, s dibs.Store, o *dibs.Options) *dibs.Client {
 	t.Helper()
