@@ -29,6 +29,17 @@
 // A reserved place in the queue is taken by the lease that is claimed from it, and
 // stands again when that is abandoned, undone or runs out.
 //
+// # Transactions of the application
+//
+// Transactions begins transactions in which an application writes to the same file,
+// and which settle a key as their last statement: effect and answer are committed
+// together. The store's file can be the application's own, see Options.Shared.
+//
+//	claim ── held ── Tx: the file is locked ── the application's statements ─┐
+//	                                                                         ▼
+//	record, next waiter ◀── the store's next transaction ◀── COMMIT ◀── how the lease
+//	                        (or whoever reads the key first)            ended is noted
+//
 // # Time
 //
 // Leases, places and records end by the host's time since boot, suspension
