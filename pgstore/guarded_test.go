@@ -90,7 +90,7 @@ func TestRowsLeftOpen(t *testing.T) {
 		if _, err := tx.Exec(ctx, b.entry("k")); err != nil {
 			return 0, err
 		}
-		rows, err := tx.Query(ctx, "SELECT generate_series(1, 1000000)")
+		rows, err := tx.Query(ctx, "SELECT generate_series(1, 1000000)") //nolint:sqlclosecheck // that is what is tried
 		t.Cleanup(rows.Close)
 		return 0, err
 	})
