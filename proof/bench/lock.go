@@ -27,6 +27,9 @@ func (l dibsLocker) lock(ctx context.Context, key string, section func()) error 
 	return lease.Release()
 }
 
+// stuck is how long one waits for those who should be done.
+const stuck = time.Minute
+
 // lockRate lets goroutines take and release keys of their own for d, and
 // returns how often they did a second.
 func lockRate(ctx context.Context, l locker, goroutines int, d time.Duration) (float64, error) {
@@ -36,8 +39,11 @@ func lockRate(ctx context.Context, l locker, goroutines int, d time.Duration) (f
 }
 
 // rate lets goroutines do something again and again for d, and returns how often
-// they did a second. Each is told its number and how often it has done so.
+// they did a second. Each is told its number and how often it has done so. Who gets
+// stuck is told so by its context.
 func rate(ctx context.Context, goroutines int, d time.Duration, do func(ctx context.Context, g, i int) error) (float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, d+stuck)
+	defer cancel()
 	var n atomic.Int64
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup

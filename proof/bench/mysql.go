@@ -69,7 +69,7 @@ func newMySQLBench(ctx context.Context) (b *mysqlBench, err error) {
 	if _, err := db.ExecContext(ctx, "CREATE TABLE by_hand (k VARBINARY(577) PRIMARY KEY, token BINARY(16) NOT NULL, ends DATETIME(6) NOT NULL)"); err != nil {
 		return b, err
 	}
-	if hand.take, err = db.PrepareContext(ctx, `INSERT INTO by_hand VALUES (?, ?, NOW(6) + INTERVAL 10 SECOND) ON DUPLICATE KEY UPDATE
+	if hand.take, err = db.PrepareContext(ctx, `INSERT INTO by_hand VALUES (?, ?, NOW(6) + INTERVAL 30 SECOND) ON DUPLICATE KEY UPDATE
 		token = IF(ends < NOW(6), VALUES(token), token), ends = IF(token = VALUES(token), VALUES(ends), ends)`); err != nil {
 		return b, err
 	}

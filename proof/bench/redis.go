@@ -24,7 +24,7 @@ type redisBench struct {
 	client rueidis.Client // of dibs and the floor
 }
 
-const lockTTL = 10 * time.Second
+const lockTTL = 30 * time.Second
 
 // The names of those who are measured.
 const (
