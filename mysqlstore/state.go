@@ -193,6 +193,7 @@ func (st *state) advance() error {
 			st.abandon(l, l.ends)
 		}
 	}
+	st.tidy()
 	if st.lost != nil && !st.lost.once && st.lost.ends+memory <= st.now {
 		st.clean(dibs.Token{})
 	}
@@ -206,6 +207,11 @@ func (st *state) handOver() error {
 		p, err := st.front()
 		if err != nil || p == nil {
 			return err
+		}
+		if st.answers(p) {
+			st.queue.remove(p.seq)
+			st.wake(p.token)
+			continue
 		}
 		if p.kind != waits {
 			if p.kind == reserved {
@@ -245,10 +251,15 @@ func grantOf(l *lease) dibs.Answer {
 // wake has those told who wait by that token that they should ask.
 func (st *state) wake(t dibs.Token) { st.turns = append(st.turns, turn{token: t}) }
 
-// leave writes a record, and sends those whom it answers to read it.
+// leave writes a record.
 func (st *state) leave(t dibs.Token, f dibs.Fingerprint, data []byte, retention int64) {
 	st.record = record{token: t, written: st.now, ends: st.now + retention, fingerprint: f}
 	st.writes.record(st.record.ends, data)
+	st.answerAll()
+}
+
+// answerAll sends those whom a new record answers to read it.
+func (st *state) answerAll() {
 	if st.queue.empty() {
 		return
 	}
