@@ -248,6 +248,9 @@ func (p *program) takeKey(ctx context.Context, client *dibs.Client, signals *pro
 		return nil, exit(codeBusy, "the key %s is still busy after %v", strconv.Quote(h.key), h.wait)
 	case errors.Is(err, dibs.ErrUnknown):
 		return nil, exit(codeBusy, "the key %s waits to be settled: the outcome of an earlier attempt is unknown, see dibs settle --help", strconv.Quote(h.key))
+	case err != nil && !errors.Is(err, dibs.ErrStore):
+		// What this claim alone met with: a row that somebody has locked, a limit.
+		return nil, fmt.Errorf("%w: %w", stores.ErrUnusable, err)
 	}
 	return lease, err
 }

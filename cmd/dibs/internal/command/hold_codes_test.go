@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -304,5 +305,27 @@ func TestRunLockedStore(t *testing.T) {
 	code, _, stderr := b.run(t, "run", "k", "--", "touch", "ran")
 	if took := time.Since(start); code != 69 || took > 10*time.Second || !strings.Contains(stderr, "locked") || b.read("ran") != "" {
 		t.Errorf("%d, %q after %v", code, stderr, took)
+	}
+}
+
+// TestRunLockedRow: somebody's transaction that does not let go of a key's row keeps
+// the store from being used for that key, and the command from being run.
+func TestRunLockedRow(t *testing.T) {
+	b := newPostgresBench(t)
+	b.says(t, 0, "", "", "run", "k", "--", "true") // the row is kept for a while
+	var locking sync.WaitGroup
+	defer locking.Wait()
+	locking.Go(func() {
+		rows, err := sharedPostgres().Do("SELECT FROM " + b.schema(t) + ".dibs_key FOR UPDATE; SELECT pg_sleep(600)")
+		if err == nil {
+			t.Errorf("the lock ended by itself: %v", rows)
+		}
+	})
+	sleeper := "SELECT %s FROM pg_stat_activity WHERE query LIKE '%%" + b.schema(t) + ".dibs_key FOR UPDATE%%' AND wait_event = 'PgSleep'"
+	defer func() { sharedPostgres().Query(fmt.Sprintf(sleeper, "pg_terminate_backend(pid)")) }()
+	eventually(t, "the lock", func() bool { return sharedPostgres().Query(fmt.Sprintf(sleeper, "count(*)"))[0][0] == "1" })
+	b.says(t, 69, "", "a key's row is locked", "run", "k", "--", "touch", "ran")
+	if b.exists("ran") {
+		t.Error("it ran")
 	}
 }
