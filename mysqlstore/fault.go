@@ -67,6 +67,7 @@ var faults = map[uint16]struct {
 	1290: {ErrReadOnly, readOnlyCure},
 	1792: {ErrReadOnly, readOnlyCure},
 	1836: {ErrReadOnly, readOnlyCure},
+	1048: {ErrNotMigrated, migrateCure}, // the mark of a store without its row
 	1146: {ErrNotMigrated, migrateCure},
 	1054: {ErrNotMigrated, migrateCure},
 	1040: {ErrCrowded, crowdedCure},
