@@ -16,21 +16,16 @@ func TestConformance(t *testing.T) {
 	conform(t, nil, func(_ testing.TB, s *Store) dibs.Store { return s })
 }
 
-// As a guest in a file that is the application's.
-func TestConformanceShared(t *testing.T) {
-	conform(t, &Options{Shared: true}, func(_ testing.TB, s *Store) dibs.Store { return s })
-}
-
-// Leases are settled in transactions of the application, in whatever state the key
-// is.
+// As a guest in a file that is the application's, in whose transactions leases are
+// settled, in whatever state the key is.
 func TestConformanceInTransactions(t *testing.T) {
-	conform(t, nil, func(t testing.TB, s *Store) dibs.Store { return newNoting(t, s, false) })
+	conform(t, &Options{Shared: true}, func(t testing.TB, s *Store) dibs.Store { return newNoting(t, s, false) })
 }
 
 // The same, and the process dies each time before it does what follows. Nobody is
 // woken then; all else holds.
 func TestConformanceBehind(t *testing.T) {
-	conform(t, &Options{Shared: true}, func(t testing.TB, s *Store) dibs.Store {
+	conform(t, nil, func(t testing.TB, s *Store) dibs.Store {
 		// There a turn is to end that begins only when somebody looks.
 		behind := !strings.HasSuffix(t.Name(), "/LapsedTurnKeepsTheAttempts")
 		return struct {

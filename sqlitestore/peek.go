@@ -27,6 +27,10 @@ func (s *Store) peek() {
 	s.finish(answered, nil)
 }
 
+// mostPeeked is how many claims are looked at between two looks at whether the file is
+// free, so that it does not wait for that.
+const mostPeeked = 64
+
 // peek reads one snapshot, and returns the calls that it answers.
 func (tx *transaction) peek(s *Store, calls []*call) (answered []*call, err error) {
 	if err := tx.begin(s); err != nil {
@@ -92,10 +96,12 @@ func (s *Store) unpeeked() []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var calls []*call
+	claims := 0
 	for _, c := range s.queue {
-		if len(c.claims) > 0 && !c.peeked {
+		if n := len(c.claims); n > 0 && !c.peeked && claims+n <= mostPeeked {
 			c.peeked, c.phase = true, applying
 			calls = append(calls, c)
+			claims += n
 		}
 	}
 	return calls
