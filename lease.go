@@ -40,6 +40,8 @@ type Lease struct {
 	lasts time.Duration // how long what the store said last is good for
 	place int           // in the renewer's heap; -1 when not in it
 	busy  bool          // a renewal is under way
+
+	missed bool // it was due while it was paused
 }
 
 // margin is the part of the TTL that a holder does not rely on: clocks of two

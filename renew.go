@@ -72,10 +72,10 @@ func (r *renewer) resume(l *Lease) {
 	l.paused.Store(false)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if l.place < 0 {
+	if l.place < 0 || !l.missed {
 		return
 	}
-	l.due = time.Now()
+	l.due, l.missed = time.Now(), false
 	heap.Fix(&r.leases, l.place)
 	if !r.stopped {
 		r.arm(l.due)
@@ -139,8 +139,10 @@ func (r *renewer) look() {
 			r.drop(l)
 			lost = append(lost, l)
 			continue
-		case l.busy, l.paused.Load():
+		case l.busy:
 			l.due = trusted // its call answers by then, or it is lost
+		case l.paused.Load():
+			l.due, l.missed = trusted, true
 		case !l.due.Before(trusted):
 			// Due at the end of its trust, which is a moment away.
 		default:

@@ -58,6 +58,8 @@ var (
 		Detail: "This attempt took too long to be trusted, and another one may run in its place. Retry with the same key to get the answer.", RetryAfter: time.Second}
 	problemRolledBack = Problem{Name: "rolled-back", Status: 503, Title: "The request's transaction was rolled back",
 		Detail: "Nothing was done. Retry with the same key.", RetryAfter: time.Second}
+	problemEnded = Problem{Name: "transaction-ended", Status: 500, Title: "The handler ended the request's transaction itself",
+		Detail: "What it did may have taken effect, and its answer is not kept. This has to be mended in the server."}
 	problemUnsure = Problem{Name: "commit-unknown", Status: 503, Title: "It is not known whether the request was served",
 		Detail: "The database was lost while the request's transaction was committed. Retry with the same key: the request runs once at most, and is answered.", RetryAfter: time.Second}
 	problemTimedOut = Problem{Name: "origin-timeout", Status: 504, Title: "The origin did not answer in time",

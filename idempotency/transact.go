@@ -133,6 +133,9 @@ func (v *visit) commit(lease *dibs.Lease, start time.Time) (again bool) {
 	case errors.Is(err, dibs.ErrRolledBack):
 		v.event.Err = err
 		v.concludeNothing(lease, problemRolledBack, OutcomeRolledBack)
+	case errors.Is(err, dibs.ErrEnded):
+		v.event.Err = err
+		v.concludeNothing(lease, problemEnded, OutcomeInterrupted)
 	default:
 		// The key is given back all the same: it is held only if nothing was
 		// committed.
@@ -142,7 +145,7 @@ func (v *visit) commit(lease *dibs.Lease, start time.Time) (again bool) {
 	return false
 }
 
-// concludeNothing gives the key back, as nothing was done under it, and says so.
+// concludeNothing gives the key back without an answer to keep, and says so.
 func (v *visit) concludeNothing(lease *dibs.Lease, p Problem, o Outcome) {
 	v.settle(lease, release, nil)
 	if v.answer.streaming {

@@ -193,6 +193,15 @@ var transactionRules = []rule{
 		g.sendBroken()
 		committed(t, j, 0)
 	}},
+	{"The transaction is the middleware's to end", func(t *testing.T) {
+		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Ended)
+		isProblem(t, g.send(), "transaction-ended", http.StatusInternalServerError)
+		committed(t, j, 1)
+		if e := g.last(); e.Outcome != idempotency.OutcomeInterrupted || !errors.Is(e.Err, dibs.ErrEnded) || e.Stored {
+			t.Errorf("the observer was told %+v", e)
+		}
+		g.ran(1)
+	}},
 	{"A commit that nobody heard of is looked up", func(t *testing.T) {
 		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Unheard)
 		first := g.send()

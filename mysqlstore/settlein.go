@@ -17,7 +17,7 @@ var (
 	// ErrEnded: the run has ended the transaction by itself, or the server has because
 	// of a deadlock and the run went on. What it did may be committed, in part, and its
 	// answer is not kept.
-	ErrEnded = errors.New("mysqlstore: the transaction was ended during the run (COMMIT, ROLLBACK, a statement that commits such as ALTER TABLE, or a deadlock whose error was not returned), so its answer is not kept: leave that to dibs, and return errors")
+	ErrEnded = fmt.Errorf("%w (COMMIT, ROLLBACK, a statement that commits such as ALTER TABLE, or a deadlock whose error was not returned), so its answer is not kept: leave that to dibs, and return errors", dibs.ErrEnded)
 	// ErrOtherDatabase: what was given to Transactions is not of the server that the
 	// store is on.
 	ErrOtherDatabase = errors.New("mysqlstore: the transactions are not on the store's server: an answer could not be committed with its effect; give Transactions a pool of the server that the store was opened on, and not of a replica")

@@ -26,7 +26,7 @@ var (
 	ErrAborted = errors.New("pgstore: a statement failed, and the transaction with it: return its error, or use a savepoint (Begin) for what may fail")
 	// ErrEnded: the run has ended the transaction by itself, with a statement. What it
 	// did until then may be committed, and its answer is not kept.
-	ErrEnded = errors.New("pgstore: the run has ended its transaction (COMMIT, ROLLBACK), so its answer is not kept: leave that to dibs")
+	ErrEnded = fmt.Errorf("%w (COMMIT, ROLLBACK), so its answer is not kept: leave that to dibs", dibs.ErrEnded)
 	// ErrOtherDatabase: what was given to Transactions or SQLTransactions is not of the
 	// database that the store is on.
 	ErrOtherDatabase = errors.New("pgstore: the transactions are not in the store's database: an answer could not be committed with its effect; give Transactions a pool of the database that the store was opened on, and not of a replica")

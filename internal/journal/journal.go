@@ -40,6 +40,8 @@ const (
 	// CutOff loses the connection before the server hears of the commit: it is
 	// rolled back.
 	CutOff
+	// Ended was ended by the application, and committed what it did.
+	Ended
 	// Unbegun does not even begin.
 	Unbegun
 )
@@ -104,6 +106,10 @@ func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
 	j := tx.journal
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if tx.end == Ended {
+		j.rows = append(j.rows, tx.rows...)
+		return dibs.ErrEnded
+	}
 	errs := make([]error, 1)
 	if err := j.store.Settle(ctx, []dibs.Settlement{s}, errs); err != nil || errs[0] != nil {
 		return errors.Join(err, errs[0])
