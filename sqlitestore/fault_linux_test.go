@@ -137,3 +137,57 @@ func TestFilesystemFull(t *testing.T) {
 		t.Errorf("a new file on a read-only filesystem: %v", err)
 	}
 }
+
+// A filesystem that is full when a transaction is committed. The statements before had
+// room in memory.
+func TestFilesystemFullAtCommit(t *testing.T) {
+	folder := t.TempDir()
+	if err := syscall.Mount("tmpfs", folder, "tmpfs", 0, "size=2m"); err != nil {
+		t.Logf("no filesystem can be mounted here (%v); only TestTransactionOnAFullDisk checks a full disk", err)
+		return
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(folder, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	filler := filepath.Join(folder, "filler")
+	l := newLedger(t, filepath.Join(folder, "app.db"), &Options{Shared: true, PruneEvery: -1})
+	c := lock("k")
+	tx, inner := l.begin(t.Context(), c)
+	if _, err := inner.ExecContext(t.Context(), "INSERT INTO ledger VALUES (hex(zeroblob(200000)))"); err != nil {
+		t.Fatal(err)
+	}
+	fillUp(t, filler)
+	if err := tx.Commit(t.Context(), keep(c)); !errors.Is(err, dibs.ErrRolledBack) || !errors.Is(err, ErrDiskFull) {
+		t.Errorf("commit: %v", err)
+	}
+	l.want("k", 0)
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	wantState(t, "the key", claimOne(t, l.s, asked("k")), dibs.Held)
+	mustSettle(t, l.s, release(c))
+	if _, err := l.once("k"); err != nil {
+		t.Errorf("when there is room: %v", err)
+	}
+	l.want("k", 1)
+}
+
+// fillUp takes all the space that is left.
+func fillUp(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -257,3 +257,22 @@ func TestConflict(t *testing.T) {
 		t.Errorf("after %d runs: %v", runs+10, err)
 	}
 }
+
+// The lease cannot be renewed while the file is locked, and so bounds the transaction.
+func TestLeaseBoundsTheTransaction(t *testing.T) {
+	l := newLedger(t, testFile(t), &Options{LockWait: time.Minute})
+	start := time.Now()
+	_, err := OnceTx(t.Context(), l.c, l.tr, "k", &dibs.OnceOptions{TTL: 300 * time.Millisecond}, func(ctx context.Context, tx *sql.Tx) (string, error) {
+		answer, err := book(ctx, tx, "k")
+		<-ctx.Done() // it takes its time, and notices late
+		return answer, err
+	})
+	if !errors.Is(err, dibs.ErrLost) {
+		t.Errorf("after %v: %v", time.Since(start), err)
+	}
+	l.want("k", 0)
+	if _, err := l.once("k"); err != nil {
+		t.Error(err)
+	}
+	l.want("k", 1)
+}
