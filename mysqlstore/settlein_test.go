@@ -1,0 +1,476 @@
+package mysqlstore
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// ask makes a claim.
+func (b *bank) ask(t testing.TB, c dibs.Claim) dibs.Answer {
+	t.Helper()
+	c.Key.Name = "k"
+	c.TTL, c.Place, c.Permits = time.Minute, time.Minute, max(c.Permits, 1)
+	answers := make([]dibs.Answer, 1)
+	if err := b.s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].Err != nil {
+		t.Fatal(err, answers[0].Err)
+	}
+	return answers[0]
+}
+
+// hold has a new token hold the key "k".
+func (b *bank) hold(t testing.TB, permits int) dibs.Token {
+	t.Helper()
+	token := dibs.NewToken()
+	if a := b.ask(t, dibs.Claim{Token: token, Permits: permits}); a.State != dibs.Granted {
+		t.Fatalf("%+v, want that it is granted", a)
+	}
+	return token
+}
+
+// begin begins a transaction and makes an entry in it.
+func (b *bank) begin(t testing.TB, tr dibs.Transactor) *transaction {
+	t.Helper()
+	tx, err := tr.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tx.Rollback)
+	own := tx.(*transaction)
+	if _, err := own.tx.ExecContext(t.Context(), b.entry("k")); err != nil {
+		t.Fatal(err)
+	}
+	return own
+}
+
+// keeps is a settlement of the key "k" that leaves a record.
+func keeps(token dibs.Token) dibs.Settlement {
+	return dibs.Settlement{Key: dibs.Key{Name: "k"}, Token: token, Outcome: dibs.Keep, Data: []byte(`{"value":"answer"}`), Retention: time.Hour}
+}
+
+// settleOnly settles in a transaction that is still open then.
+func (b *bank) settleOnly(t testing.TB, tx *transaction, x dibs.Settlement) {
+	t.Helper()
+	c, err := b.s.settleIn(&x, tx.mark)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{c.release, c.settle, c.record} {
+		if _, err := tx.tx.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCommit: it is committed if the token holds the key, and nothing is done
+// otherwise.
+func TestCommit(t *testing.T) {
+	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
+		set := func(sql string) { b.server.Query(b.s.names.sql("UPDATE @key SET " + sql)) }
+		for name, test := range map[string]struct {
+			permits int // 1 when 0
+			before  func(token dibs.Token)
+			is      error // nil: it is committed
+		}{
+			"keep":             {},
+			"release":          {},
+			"keep, several":    {permits: 3},
+			"release, several": {permits: 3},
+			"another waits":    {before: func(dibs.Token) { b.ask(t, dibs.Claim{Token: dibs.NewToken(), Mode: dibs.Queue}) }},
+			"another holds too": {permits: 3, before: func(dibs.Token) {
+				b.ask(t, dibs.Claim{Token: dibs.NewToken(), Permits: 3})
+			}},
+			"was abandoned before": {before: func(token dibs.Token) {
+				set("abandoned=2,busy=1")
+			}},
+			"had progress": {before: func(token dibs.Token) {
+				r := dibs.Renewal{Key: dibs.Key{Name: "k"}, Token: token, TTL: time.Minute, Progress: []byte("half")}
+				errs := make([]error, 1)
+				if err := errors.Join(b.s.Renew(t.Context(), []dibs.Renewal{r}, errs), errs[0]); err != nil {
+					t.Error(err)
+				}
+			}},
+			"ran out": {is: dibs.ErrLost, before: func(dibs.Token) { set("ends=since+1") }},
+			"ran out, several": {permits: 3, is: dibs.ErrLost, before: func(dibs.Token) {
+				b.server.Query(b.s.names.sql("UPDATE @holder SET ends=since+1"))
+			}},
+			"offered": {is: dibs.ErrLost, before: func(dibs.Token) { set("offered=1,busy=1") }},
+			"taken over": {is: dibs.ErrLost, before: func(dibs.Token) {
+				set("ends=since+1")
+				b.hold(t, 1)
+			}},
+			"forgotten": {is: dibs.ErrLost, before: func(dibs.Token) { b.server.Query(b.s.names.sql("DELETE FROM @key")) }},
+			"kept before": {is: dibs.ErrLost, before: func(token dibs.Token) {
+				errs := make([]error, 1)
+				if err := errors.Join(b.s.Settle(t.Context(), []dibs.Settlement{keeps(token)}, errs), errs[0]); err != nil {
+					t.Error(err)
+				}
+			}},
+			"too large": {is: dibs.ErrFull},
+			"abandon":   {is: dibs.ErrRolledBack},
+		} {
+			for _, table := range []string{"@key", "@holder", "@waiter", "@progress", "@record"} {
+				b.server.Query(b.s.names.sql("DELETE FROM " + table))
+			}
+			b.server.Query("DELETE FROM " + b.ledger)
+			token := b.hold(t, max(test.permits, 1))
+			x := keeps(token)
+			switch {
+			case name == "too large":
+				x.Data = make([]byte, b.s.packet/2)
+			case name == "abandon":
+				x.Outcome = dibs.Abandon
+			case strings.HasPrefix(name, "release"):
+				x.Outcome = dibs.Release
+			}
+			tx := b.begin(t, tr)
+			if test.before != nil {
+				test.before(token)
+			}
+			err := tx.Commit(t.Context(), x)
+			if !errors.Is(err, test.is) {
+				t.Errorf("%s: %v, want %v", name, err, test.is)
+			}
+			want := 1
+			if test.is != nil {
+				want = 0
+			}
+			if n := b.entries(t, "k"); n != want {
+				t.Errorf("%s: %d entries, want %d", name, n, want)
+			}
+			if test.is != nil {
+				continue
+			}
+			// Nothing is left of the lease, and the record is read whole.
+			if name != "another holds too" {
+				left := b.server.Query(b.s.names.sql("SELECT token,busy,queued,saved,attempt,ends,abandoned,(SELECT COUNT(*) FROM @holder)," +
+					"(SELECT COUNT(*) FROM @progress),(SELECT COUNT(*) FROM @waiter) FROM @key"))
+				if name != "another waits" && strings.Join(left[0], ",") != ",0,0,0,0,0,0,0,0,0" {
+					t.Errorf("%s: this is left: %q", name, left)
+				}
+			}
+			a := b.ask(t, dibs.Claim{Token: dibs.NewToken(), MaxAge: dibs.AnyAge, Permits: test.permits})
+			switch {
+			case x.Outcome == dibs.Release && (a.State != dibs.Granted || a.Attempt != 1):
+				t.Errorf("%s: %+v, want that it is granted", name, a)
+			case x.Outcome == dibs.Keep && (a.State != dibs.Done || !bytes.Equal(a.Record.Data, x.Data) || a.Record.Left < 59*time.Minute || a.Record.Age > time.Minute):
+				t.Errorf("%s: %+v, want the record", name, a)
+			}
+		}
+	})
+}
+
+// TestLargeRecord: a record of some megabytes is kept in a transaction.
+func TestLargeRecord(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, mariadb(), "")
+	token := b.hold(t, 1)
+	x := keeps(token)
+	x.Data = bytes.Repeat([]byte{0, 1, 'a', 0xff, '\''}, 1<<20)
+	if err := b.begin(t, b.s.Transactions(b.db, nil)).Commit(t.Context(), x); err != nil {
+		t.Fatal(err)
+	}
+	if a := b.ask(t, dibs.Claim{Token: dibs.NewToken(), MaxAge: dibs.AnyAge}); a.State != dibs.Done || !bytes.Equal(a.Record.Data, x.Data) {
+		t.Errorf("%v, and a record of %d bytes", a.State, len(a.Record.Data))
+	}
+}
+
+// TestLateWaiters: who comes to wait while the transaction is open is answered, or
+// granted, when it is committed, although the transaction does not see them.
+func TestLateWaiters(t *testing.T) {
+	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
+		others := newClient(t, open(t, b.server.URL(), &Options{Prefix: b.s.options.Prefix}), nil)
+		asks, locked := make(chan error, 2), make(chan error, 1)
+		ask := func() {
+			got, err := dibs.Once(t.Context(), others, "k", nil, func(context.Context) (string, error) { return "ran twice", nil })
+			if err == nil && got != "answer" {
+				err = errors.New(got)
+			}
+			asks <- err
+		}
+		waits := func(n int) {
+			t.Helper()
+			eventually(t, 20*time.Second, fmt.Sprint(n, " wait"), func() bool {
+				return b.server.Query(b.s.names.sql("SELECT COUNT(*) FROM @waiter"))[0][0] == fmt.Sprint(n)
+			})
+		}
+		lease, err := b.client.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tx := b.begin(t, tr)
+		go ask()
+		waits(1)
+		ran := 0
+		go func() {
+			locked <- others.Do(t.Context(), "k", func(context.Context) error { ran++; return nil })
+		}()
+		waits(2)
+		go ask()
+		waits(3)
+		if err := lease.CompleteIn(t.Context(), tx, []byte(`{"value":"answer"}`), time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := <-asks; err != nil {
+				t.Error(err)
+			}
+		}
+		if err := <-locked; err != nil || ran != 1 {
+			t.Errorf("%v, %d", err, ran)
+		}
+		if n := b.entries(t, "k"); n != 1 {
+			t.Errorf("%d entries", n)
+		}
+	})
+}
+
+// TestNobodyCatchesUp: where the process ends before it has seen to those who wait, they
+// are answered by the record when anybody asks, and never granted for what is done.
+// What else was left of the lease goes too.
+func TestNobodyCatchesUp(t *testing.T) {
+	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
+		claim := func(token dibs.Token, mode dibs.Mode, age time.Duration) dibs.Answer {
+			t.Helper()
+			return b.ask(t, dibs.Claim{Token: token, Mode: mode, MaxAge: age})
+		}
+		// The holder's place was reserved, and it has saved something.
+		place, holder := dibs.NewToken(), dibs.NewToken()
+		claim(place, dibs.Reserve, dibs.AnyAge)
+		if a := b.ask(t, dibs.Claim{Token: holder, Redeems: place, MaxAge: dibs.AnyAge}); a.State != dibs.Granted {
+			t.Fatalf("%+v", a)
+		}
+		r := dibs.Renewal{Key: dibs.Key{Name: "k"}, Token: holder, TTL: time.Minute, Progress: []byte("half")}
+		errs := make([]error, 1)
+		if err := errors.Join(b.s.Renew(t.Context(), []dibs.Renewal{r}, errs), errs[0]); err != nil {
+			t.Fatal(err)
+		}
+		tx := b.begin(t, tr)
+		first, lock, second, reserved := dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+		claim(first, dibs.Queue, dibs.AnyAge)
+		claim(lock, dibs.Queue, 0)
+		claim(second, dibs.Queue, dibs.AnyAge)
+		claim(reserved, dibs.Reserve, dibs.AnyAge)
+		b.settleOnly(t, tx, keeps(holder))
+		if err := tx.tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		for name, token := range map[string]dibs.Token{"a new one": dibs.NewToken(), "second": second, "first": first, "reserved": reserved} {
+			if a := claim(token, dibs.Try, dibs.AnyAge); a.State != dibs.Done {
+				t.Errorf("%s: %+v, want the record", name, a)
+			}
+		}
+		if a := claim(lock, dibs.Queue, 0); a.State != dibs.Granted || a.Attempt != 1 || a.Progress != nil {
+			t.Errorf("%+v, want that the lock is granted, with nothing that was abandoned", a)
+		}
+		errs = make([]error, 1)
+		if err := errors.Join(b.s.Settle(t.Context(), []dibs.Settlement{{Key: dibs.Key{Name: "k"}, Token: lock}}, errs), errs[0]); err != nil {
+			t.Fatal(err)
+		}
+		left := b.server.Query(b.s.names.sql("SELECT busy,(SELECT COUNT(*) FROM @progress),(SELECT COUNT(*) FROM @waiter) FROM @key"))
+		if strings.Join(left[0], ",") != "0,0,0" {
+			t.Errorf("this is left: %q", left)
+		}
+	})
+}
+
+// TestHeldOpen: a process that stops between the settlement and COMMIT keeps those
+// waiting who want that key, for two seconds at a time, and nobody else.
+func TestHeldOpen(t *testing.T) {
+	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
+		token := b.hold(t, 1)
+		tx := b.begin(t, tr)
+		b.settleOnly(t, tx, keeps(token))
+		claims, answers := make([]dibs.Claim, 3), make([]dibs.Answer, 3)
+		for i, name := range []string{"a", "k", "z"} {
+			claims[i] = dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Minute, Place: time.Minute, Permits: 1, MaxAge: dibs.AnyAge}
+		}
+		start := time.Now()
+		if err := b.s.Claim(t.Context(), claims, answers); err != nil {
+			t.Fatal(err)
+		}
+		if answers[0].State != dibs.Granted || answers[2].State != dibs.Granted || !errors.Is(answers[1].Err, ErrLocked) {
+			t.Errorf("%+v; want grants of the other keys, and ErrLocked", answers)
+		}
+		if took := time.Since(start); took > 15*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		// Records of other keys are written meanwhile, also next to that one.
+		settlements, errs := make([]dibs.Settlement, 2), make([]error, 2)
+		for i, c := range []dibs.Claim{claims[0], claims[2]} {
+			settlements[i] = keeps(c.Token)
+			settlements[i].Key = c.Key
+		}
+		start = time.Now()
+		if err := errors.Join(b.s.Settle(t.Context(), settlements, errs), errs[0], errs[1]); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > lockWait*time.Second {
+			t.Errorf("settling took %v", took)
+		}
+		if err := tx.tx.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		if a := b.ask(t, dibs.Claim{Token: dibs.NewToken(), MaxAge: dibs.AnyAge}); a.State != dibs.Done {
+			t.Errorf("%+v, want the record", a)
+		}
+	})
+}
+
+// TestOtherServer: a transaction that could not commit an answer with its effect is not
+// begun, or not committed.
+func TestOtherServer(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, mariadb(), "")
+	for name, test := range map[string]struct {
+		tr dibs.Transactor
+		is error
+	}{
+		"another server": {b.s.Transactions(openDSN(t, mysqld().DSN()), nil), ErrOtherDatabase},
+		"read only":      {b.s.Transactions(b.db, &sql.TxOptions{ReadOnly: true}), ErrReadOnly},
+		"no DB":          {b.s.Transactions(nil, nil), nil},
+		"nobody":         {b.s.Transactions(openDSN(t, "root@tcp(127.0.0.1:1)/"), nil), ErrUnreachable},
+	} {
+		tx, err := test.tr.Begin(t.Context())
+		if err == nil || test.is != nil && !errors.Is(err, test.is) {
+			t.Errorf("%s: %v, %v; want %v", name, tx, err, test.is)
+		}
+	}
+	tr := b.s.Transactions(openDSN(t, mariadb().DSN()+"?tx_read_only=1"), nil)
+	_, err := OnceTx(t.Context(), b.client, tr, "k", nil, func(context.Context, *sql.Tx) (int, error) { return 0, nil })
+	if !errors.Is(err, ErrReadOnly) || !errors.Is(err, dibs.ErrRolledBack) {
+		t.Errorf("%v, want ErrReadOnly and ErrRolledBack", err)
+	}
+	if _, err := OnceTx(t.Context(), b.client, other{}, "k", nil, func(context.Context, *sql.Tx) (int, error) { return 0, nil }); err == nil || !strings.Contains(err.Error(), "Store.Transactions") {
+		t.Errorf("with a Transactor of somebody else's: %v", err)
+	}
+}
+
+// other is a Transactor of somebody else's.
+type other struct{ dibs.Transaction }
+
+func (o other) Begin(context.Context) (dibs.Transaction, error) { return o, nil }
+func (other) Rollback()                                         {}
+func (other) Conflicted(error) bool                             { return false }
+
+// transactionRights is what the README says the application's user needs.
+const transactionRights = `GRANT SELECT, UPDATE ON app.@key TO web;
+GRANT SELECT, UPDATE ON app.@holder TO web;
+GRANT SELECT, INSERT, UPDATE ON app.@record TO web;`
+
+// TestTransactionRights: the application's user needs those rights, and no others.
+func TestTransactionRights(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]func() *servertest.MariaDBServer{"MariaDB": mariadb, "MySQL": mysqld} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBank(t, server(), "")
+			user := b.s.options.Prefix + "_web"
+			b.server.Query(fmt.Sprintf("CREATE USER %s@'127.0.0.1' IDENTIFIED BY 'secret'; GRANT INSERT ON %s TO %[1]s@'127.0.0.1'", user, b.ledger))
+			as := strings.NewReplacer("`", "", " TO web", " TO "+user+"@'127.0.0.1'")
+			b.server.Query(as.Replace(b.s.names.sql(transactionRights)))
+			tr := b.s.Transactions(openDSN(t, strings.Replace(b.server.DSN(), "root@", user+":secret@", 1)), nil)
+			for range 2 {
+				if got, err := b.book(t.Context(), tr, "k"); err != nil || got != "booked k" || b.entries(t, "k") != 1 {
+					t.Errorf("%q, %v, %d entries", got, err, b.entries(t, "k"))
+				}
+			}
+			for _, right := range []string{
+				"SELECT ON app.@key", "UPDATE ON app.@key", "SELECT ON app.@record", "INSERT ON app.@record", "UPDATE ON app.@record",
+			} {
+				on := b.s.names.sql(right)
+				b.server.Query("REVOKE " + on + " FROM " + user + "@'127.0.0.1'")
+				if _, err := b.book(t.Context(), tr, "without "+on); !errors.Is(err, ErrUnauthorized) || !errors.Is(err, dibs.ErrRolledBack) {
+					t.Errorf("without %s: %v, want ErrUnauthorized and ErrRolledBack", on, err)
+				}
+				if n := b.server.Query("SELECT COUNT(*) FROM " + b.ledger)[0][0]; n != "1" {
+					t.Errorf("%s entries after a run whose key could not be settled, want 1", n)
+				}
+				b.server.Query("GRANT " + on + " TO " + user + "@'127.0.0.1'")
+			}
+		})
+	}
+}
+
+// TestAbandonedTransaction: when its context ends, a transaction keeps nothing locked,
+// although nobody ends it.
+func TestAbandonedTransaction(t *testing.T) {
+	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
+		b.server.Query(b.entry("row"))
+		touch := "UPDATE " + b.ledger + " SET n=n+1"
+		ctx, cancel := context.WithCancel(t.Context())
+		tx, err := tr.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.(*transaction).tx.ExecContext(ctx, touch); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+		waiting, done := context.WithTimeout(t.Context(), 20*time.Second)
+		defer done()
+		if _, err := b.db.ExecContext(waiting, touch); err != nil {
+			t.Errorf("the row is locked: %v", err)
+		}
+		if err := tx.Commit(t.Context(), keeps(dibs.NewToken())); !errors.Is(err, dibs.ErrRolledBack) {
+			t.Errorf("%v, want ErrRolledBack", err)
+		}
+		tx.Rollback()
+	})
+}
+
+// TestUnheardCommit: where the answer to COMMIT is lost, or the connection is before the
+// server has it, it is found out what became of it.
+func TestUnheardCommit(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		server func() *servertest.MariaDBServer
+		params string
+		last   string // message
+	}{
+		"MariaDB":        {mariadb, "", "RELEASE SAVEPOINT"},
+		"MySQL, several": {mysqld, "?multiStatements=true", "RELEASE SAVEPOINT"},
+		"MySQL":          {mysqld, "", "COMMIT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBank(t, test.server(), "")
+			wire := servertest.NewWire(t, b.server.Addr())
+			tr := b.s.Transactions(openDSN(t, b.server.DSNAt(wire.Addr())+test.params), nil)
+			var lost <-chan struct{}
+			got, err := OnceTx(t.Context(), b.client, tr, "k", nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
+				_, err := tx.ExecContext(ctx, b.entry("k"))
+				lost = wire.LoseReplyTo(test.last)
+				return "answer", err
+			})
+			<-lost
+			if err != nil || got != "answer" || b.entries(t, "k") != 1 {
+				t.Errorf("%q, %v, %d entries", got, err, b.entries(t, "k"))
+			}
+			if got, err = b.book(t.Context(), tr, "k"); err != nil || got != "answer" {
+				t.Errorf("then %q, %v", got, err)
+			}
+			wire.Mend()
+			got, err = OnceTx(t.Context(), b.client, tr, "l", nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
+				_, err := tx.ExecContext(ctx, b.entry("l"))
+				wire.Cut()
+				return "answer", err
+			})
+			if !errors.Is(err, dibs.ErrRolledBack) || got != "" || b.entries(t, "l") != 0 {
+				t.Errorf("cut off: %q, %v, %d entries", got, err, b.entries(t, "l"))
+			}
+			wire.Mend()
+			if got, err = b.book(t.Context(), tr, "l"); err != nil || got != "booked l" {
+				t.Errorf("then %q, %v", got, err)
+			}
+		})
+	}
+}
