@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 )
 
@@ -52,7 +53,7 @@ type AcquireOptions struct {
 //
 // It returns ErrHeld (with NoWait, when Wait was over, or at once when ctx comes
 // from a lease on the same key, which would be waited for in vain), ErrDone (a record
-// answers), ErrMismatch, ErrPermits, ErrUnknown, ErrFull, ErrClosed, ErrStore,
+// answers), ErrMismatch, ErrPermits, ErrUnknown, ErrFull, ErrBusy, ErrClosed, ErrStore,
 // or the cause with which ctx ended. In all these cases the key is not held,
 // the place in the queue is given up, and a claim whose outcome could not be
 // learned is undone in the background.
@@ -143,6 +144,9 @@ func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (lease 
 	}
 	waited := false
 	a, sent, err := c.ask(ctx, b)
+	if errors.Is(err, ErrBusy) && !errors.Is(err, ErrStore) && wait != noWait {
+		a, sent, err = c.askPatiently(ctx, b, wait)
+	}
 	switch {
 	case err != nil:
 	case a.State == Granted:
@@ -212,6 +216,10 @@ func (c *Client) ask(ctx context.Context, b bid) (Answer, time.Time, error) {
 		c.sleep(ctx, backoff)
 		again = true
 		if a, sent, err = c.claims.do(ctx, c.done, b.Claim, c.orphan(b)); err == nil {
+			if errors.Is(a.Err, ErrBusy) {
+				err = a.Err
+				continue
+			}
 			if a.Err != nil {
 				c.undo(b) // nothing was done this time; who knows about the others
 			}
@@ -230,6 +238,19 @@ func (c *Client) ask(ctx context.Context, b bid) (Answer, time.Time, error) {
 		err = &StoreError{Op: "claim", Err: err}
 	}
 	return a, sent, err
+}
+
+// askPatiently asks again for a key that the store was too busy with, for as long as
+// the caller would wait for it.
+func (c *Client) askPatiently(ctx context.Context, b bid, wait time.Duration) (a Answer, sent time.Time, err error) {
+	first := time.Now()
+	for {
+		c.sleep(ctx, askBackoff+rand.N(askBackoff))
+		a, sent, err = c.ask(ctx, b)
+		if !errors.Is(err, ErrBusy) || errors.Is(err, ErrStore) || wait > 0 && time.Since(first) > wait {
+			return a, sent, err
+		}
+	}
 }
 
 // orphan returns what is to be done with the answer when nobody waits for it.

@@ -25,6 +25,10 @@ var (
 	ErrUnknown = errors.New("dibs: the outcome of an earlier attempt is unknown")
 	// ErrFull: the store has reached one of its limits. Nothing was done.
 	ErrFull = errors.New("dibs: the store is full")
+	// ErrBusy: so many were at the key at once, or somebody kept what the store has of
+	// it locked for so long, that the store gave up. Nothing was done, and it may be
+	// asked again. Who waits for the key goes on waiting.
+	ErrBusy = errors.New("dibs: the store is busy with the key")
 )
 
 // The life of a lease and of a client.

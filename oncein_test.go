@@ -179,6 +179,9 @@ func TestCompleteInOnce(t *testing.T) {
 		if err := complete(); !errors.Is(err, dibs.ErrRolledBack) || len(l.Rows()) != 1 {
 			t.Errorf("the second transaction got %v, and the journal has %q", err, l.Rows())
 		}
+		if err := lease.Release(); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("a lease that was settled after all got %v", err)
+		}
 	})
 }
 

@@ -167,7 +167,8 @@ type Answer struct {
 	State State
 
 	// Err, when not nil, says why this claim failed alone, with nothing done
-	// for it: ErrFull at one of the store's limits, or an invalid claim.
+	// for it: ErrFull at one of the store's limits, ErrBusy when asking again may
+	// help, or an invalid claim.
 	Err error
 
 	// Granted: the fencing token. It rises with every grant of a key, also

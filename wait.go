@@ -95,6 +95,9 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 			continue
 		case err != nil:
 			return nil, c.giveUp(b, &StoreError{Op: "claim", Err: err})
+		case errors.Is(next.Err, ErrBusy):
+			a.Left = 0
+			continue
 		case next.Err != nil:
 			return nil, c.giveUp(b, next.Err)
 		case next.State == Granted:

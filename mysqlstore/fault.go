@@ -31,8 +31,8 @@ var (
 	ErrNewer = errors.New("mysqlstore: the tables are newer than this program")
 	// ErrCrowded: the server has no connection left.
 	ErrCrowded = errors.New("mysqlstore: the server has no connection left")
-	// ErrLocked: somebody else kept a key's row locked.
-	ErrLocked = errors.New("mysqlstore: a key's row is locked")
+	// ErrLocked: somebody else kept a key's row locked. It is a dibs.ErrBusy.
+	ErrLocked = fmt.Errorf("mysqlstore: a key's row is locked: %w", dibs.ErrBusy)
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("mysqlstore: the store is closed")
 )

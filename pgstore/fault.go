@@ -31,8 +31,8 @@ var (
 	ErrNewer = errors.New("pgstore: the tables are newer than this program")
 	// ErrCrowded: the server has no connection left.
 	ErrCrowded = errors.New("pgstore: the server has no connection left")
-	// ErrLocked: somebody else kept a key's row locked.
-	ErrLocked = errors.New("pgstore: a key's row is locked")
+	// ErrLocked: somebody else kept a key's row locked. It is a dibs.ErrBusy.
+	ErrLocked = fmt.Errorf("pgstore: a key's row is locked: %w", dibs.ErrBusy)
 )
 
 const (

@@ -1,0 +1,110 @@
+package dibs_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// crowded is a store that is too busy with every key at times.
+type crowded struct {
+	*memstore.Store
+
+	mu    sync.Mutex
+	until time.Time
+}
+
+// Batching hides that of memstore.
+func (s *crowded) Batching() dibs.Batching { return dibs.Batching{} }
+
+func (s *crowded) busyFor(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.until = time.Now().Add(d)
+}
+
+func (s *crowded) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	s.mu.Lock()
+	busy := time.Now().Before(s.until)
+	s.mu.Unlock()
+	if !busy {
+		return s.Store.Claim(ctx, claims, answers)
+	}
+	for i := range answers {
+		answers[i] = dibs.Answer{Err: dibs.ErrBusy}
+	}
+	return nil
+}
+
+func TestWhoWaitsOutlastsABusyStore(t *testing.T) {
+	for name, c := range map[string]struct {
+		busy time.Duration
+		o    *dibs.AcquireOptions
+		want error
+	}{
+		"WaitsOn":    {time.Minute, nil, nil},
+		"WaitsLong":  {time.Minute, &dibs.AcquireOptions{Wait: 2 * time.Minute}, nil},
+		"WaitsShort": {time.Minute, &dibs.AcquireOptions{Wait: 10 * time.Second}, dibs.ErrBusy},
+		"NoWait":     {time.Minute, &dibs.AcquireOptions{NoWait: true}, dibs.ErrBusy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &crowded{Store: newStore(t)}
+				client := newClient(t, s, nil)
+				s.busyFor(c.busy)
+				start := time.Now()
+				lease, err := client.Acquire(t.Context(), "k", c.o)
+				if !errors.Is(err, c.want) || errors.Is(err, dibs.ErrStore) {
+					t.Fatalf("got %v after %v; want %v", err, time.Since(start), c.want)
+				}
+				if err != nil {
+					if limit := 11 * time.Second; time.Since(start) > limit {
+						t.Errorf("it took %v", time.Since(start))
+					}
+					return
+				}
+				if took := time.Since(start); took < c.busy || took > c.busy+time.Second {
+					t.Errorf("granted after %v", took)
+				}
+				if err := lease.Release(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// A place in the queue outlasts it too, as long as the place lasts.
+func TestAPlaceOutlastsABusyStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &crowded{Store: newStore(t)}
+		a, b := newClient(t, s, nil), newClient(t, s, nil)
+		lease, err := a.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted := make(chan error)
+		go func() {
+			lease, err := b.Acquire(t.Context(), "k", nil)
+			if err == nil {
+				err = lease.Release()
+			}
+			granted <- err
+		}()
+		synctest.Wait()
+		s.busyFor(30 * time.Second)
+		time.Sleep(time.Minute)
+		if err := lease.Release(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-granted; err != nil {
+			t.Errorf("who waited got %v", err)
+		}
+	})
+}
