@@ -12,7 +12,7 @@ func TestHouse(t *testing.T) {
 		Dir:     ".",
 		Imports: []string{house.Root, "github.com/go-sql-driver/mysql"},
 		Tests: []string{
-			house.Root + "/storetest", house.Root + "/internal/house", house.Root + "/internal/servertest",
+			house.Root + "/idempotency", house.Root + "/storetest", house.Root + "/internal/house", house.Root + "/internal/servertest",
 		},
 	}})
 }

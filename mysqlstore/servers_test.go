@@ -28,6 +28,10 @@ import (
 var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
+	if os.Getenv(childURL) != "" {
+		beChild()
+		return
+	}
 	flag.Parse()
 	// Tests that are parallel mostly wait, for servers and for time.
 	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {

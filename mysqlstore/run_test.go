@@ -1,0 +1,182 @@
+package mysqlstore
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestRunEnds: a run that panics, runs out of time or loses its lease has done nothing,
+// and the key is the next one's.
+func TestRunEnds(t *testing.T) {
+	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
+		for name, test := range map[string]struct {
+			limit time.Duration
+			run   func(ctx context.Context, tx *sql.Tx) error
+			is    error // nil: it panics
+		}{
+			"panics": {time.Hour, func(context.Context, *sql.Tx) error { panic("boom") }, nil},
+			"runs out of time": {300 * time.Millisecond, func(ctx context.Context, tx *sql.Tx) error {
+				_, err := tx.ExecContext(ctx, "DO SLEEP(2)")
+				return err
+			}, context.DeadlineExceeded},
+			"lets time run out": {300 * time.Millisecond, func(ctx context.Context, _ *sql.Tx) error {
+				<-ctx.Done()
+				return nil
+			}, dibs.ErrRolledBack},
+			"loses its lease": {time.Hour, func(context.Context, *sql.Tx) error {
+				b.server.Query(b.s.names.sql("UPDATE @key SET ends=since+1 WHERE ends>0"))
+				return nil
+			}, dibs.ErrLost},
+			"is overtaken": {time.Hour, func(context.Context, *sql.Tx) error {
+				b.server.Query(b.s.names.sql("UPDATE @key SET ends=since+1 WHERE ends>0"))
+				other := newClient(t, b.s, nil)
+				_, err := OnceTx(t.Context(), other, tr, "is overtaken", nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
+					_, err := tx.ExecContext(ctx, b.entry("is overtaken"))
+					return "booked is overtaken", err
+				})
+				return err
+			}, dibs.ErrLost},
+		} {
+			var panicked any
+			err := func() (err error) {
+				defer func() { panicked = recover() }()
+				ctx, cancel := context.WithTimeout(t.Context(), test.limit)
+				defer cancel()
+				_, err = OnceTx(ctx, b.client, tr, name, nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
+					if _, err := tx.ExecContext(ctx, b.entry(name)); err != nil {
+						return "", err
+					}
+					return "wrong", test.run(ctx, tx)
+				})
+				return err
+			}()
+			if !errors.Is(err, test.is) || (test.is == nil) != (panicked != nil) {
+				t.Errorf("%s: %v and %v, want %v", name, err, panicked, test.is)
+			}
+			// The server may still be at a statement that nobody waits for any more.
+			if got, err := b.book(t.Context(), tr, name); err != nil || got != "booked "+name {
+				t.Errorf("%s: then %q, %v", name, got, err)
+			}
+			if n := b.entries(t, name); n != 1 {
+				t.Errorf("%s: %d entries, want 1", name, n)
+			}
+		}
+	})
+}
+
+const (
+	servedKeys     = 150
+	servedRequests = 1600
+)
+
+// TestServed: two servers get the same requests again and again; some handlers fail
+// after they have written, some are in each other's way, and connections are ended by
+// the server. Each key ends with one entry, and all who got an answer got that.
+func TestServed(t *testing.T) {
+	t.Parallel()
+	for name, get := range map[string]func() *servertest.MariaDBServer{"MariaDB": mariadb, "MySQL": mysqld} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBank(t, get(), "?interpolateParams=true")
+			b.server.Query("ALTER TABLE " + b.ledger + " ADD COLUMN answer VARCHAR(100), ADD KEY (what); " + b.entry("left") + "; " + b.entry("right"))
+			var handlers []http.Handler
+			for range 2 {
+				s := open(t, b.server.URL(), &Options{Prefix: b.s.options.Prefix})
+				once, err := idempotency.New(newClient(t, s, nil), &idempotency.Options{Transactor: s.Transactions(b.db, nil), Wait: 30 * time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				handlers = append(handlers, once.Wrap(http.HandlerFunc(b.serve)))
+			}
+			var mu sync.Mutex
+			answers := map[string]map[string]bool{}
+			codes := map[int]int{}
+			var requests sync.WaitGroup
+			for n := range 16 {
+				requests.Go(func() {
+					for range servedRequests / 16 {
+						k := fmt.Sprint("key-", rand.N(servedKeys))
+						r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader("{}"))
+						r.Header.Set("Idempotency-Key", k)
+						w := httptest.NewRecorder()
+						handlers[n%2].ServeHTTP(w, r)
+						mu.Lock()
+						if codes[w.Code]++; w.Code == http.StatusCreated {
+							if answers[k] == nil {
+								answers[k] = map[string]bool{}
+							}
+							answers[k][w.Body.String()] = true
+						}
+						mu.Unlock()
+					}
+				})
+			}
+			requests.Wait()
+			t.Logf("%v", codes)
+			if codes[http.StatusCreated] < servedRequests/2 {
+				t.Errorf("few requests were served: %v", codes)
+			}
+			for _, row := range b.server.Query("SELECT what, COUNT(*), MIN(answer) FROM " + b.ledger + " WHERE what LIKE 'key-%' GROUP BY what") {
+				given := answers[row[0]]
+				if row[1] != "1" || len(given) > 1 || len(given) == 1 && !given[row[2]] {
+					t.Errorf("%s has %s entries, %q, and was answered %v", row[0], row[1], row[2], given)
+				}
+				delete(answers, row[0])
+			}
+			if len(answers) > 0 {
+				t.Errorf("these were answered, and have no entry: %v", answers)
+			}
+		})
+	}
+}
+
+// serve books a request, and has some luck or none.
+func (b *bank) serve(w http.ResponseWriter, r *http.Request) {
+	fail := func(err error) { http.Error(w, err.Error(), http.StatusInternalServerError) }
+	tx, ok := Tx(r.Context())
+	if !ok {
+		fail(errors.New("no transaction"))
+		return
+	}
+	ctx, k := r.Context(), r.Header.Get("Idempotency-Key")
+	rows := []string{"left", "right"}
+	if rand.N(2) == 0 {
+		rows = []string{"right", "left"}
+	}
+	answer := fmt.Sprint(k, " ", rand.Int64())
+	_, err := tx.ExecContext(ctx, "INSERT INTO "+b.ledger+" (what, answer) VALUES (?, ?)", k, answer)
+	if rand.N(2) == 0 { // these fall victim to deadlocks
+		for _, row := range rows {
+			if err == nil {
+				_, err = tx.ExecContext(ctx, b.touch(row))
+			}
+		}
+	}
+	luck := rand.N(10)
+	if err == nil && luck == 0 {
+		_, err = tx.ExecContext(ctx, "KILL CONNECTION_ID()")
+	}
+	switch {
+	case err != nil:
+		fail(err)
+	case luck < 3:
+		fail(errors.New("no luck")) // rolled back, and tried again
+	default:
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, answer)
+	}
+}
