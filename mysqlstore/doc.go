@@ -39,6 +39,14 @@
 // is the grant, and need not be asked for again. What is granted within a process is
 // known there at once.
 //
+// # Transactions
+//
+// A key can be settled in a transaction of the application's (see Transactions and
+// OnceTx): with the statements that end the lease and write the record, and that are
+// certain of the transaction, by a savepoint, and of the lease. Those who wait, and what
+// the lease has saved, are seen to when it is committed, or by whoever next works on
+// the key if the process ends in between: who is answered by a record is not granted.
+//
 // # Time and fences
 //
 // Everything ends by the server's clock, read by a statement that begins when the locks

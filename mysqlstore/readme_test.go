@@ -17,9 +17,11 @@ func TestReadme(t *testing.T) {
 	text := string(b)
 	want := []string{
 		strings.ReplaceAll(leastRights, "@", "dibs_"),
+		strings.ReplaceAll(transactionRights, "@", "dibs_"),
 		"`prefix=`", "`migrate=true`", "`tls=true|false|preferred|skip-verify`", "`tls-ca=`", "`socket=`",
 		"`ErrURL`", "`ErrUnreachable`", "`ErrUnsupported`", "`ErrUnauthorized`", "`ErrReadOnly`", "`ErrNotMigrated`", "`ErrNewer`",
 		"`ErrCrowded`", "`ErrLocked`", "`ErrClosed`", "`dibs.ErrFull`",
+		"`ErrEnded`", "`ErrOtherDatabase`",
 	}
 	for _, name := range tables {
 		want = append(want, "| `dibs_"+name+"` |")
