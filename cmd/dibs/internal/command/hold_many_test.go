@@ -30,8 +30,7 @@ func (b *bench) section(t *testing.T, name string, flags ...string) *program {
 }
 
 // most returns how many processes are let loose at most. Who waits on MySQL asks the
-// server a hundred times a second and more, so that some hundred processes would
-// measure the machine.
+// server again and again: two hundred take a minute and more on two processors.
 func (b *bench) most(n int) int {
 	if strings.HasPrefix(b.store, "mysql:") {
 		return n / 4
