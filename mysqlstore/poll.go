@@ -19,6 +19,13 @@ const (
 	// looked is how many tokens one look asks for: those whose turn comes first. Each
 	// one has its place known again when it asks.
 	looked = 256
+	// perPlace is how much later a look may be for each place that comes before the
+	// next one of this process, and farPoll how late at most: in a crowd of processes
+	// those who are far back leave the server to those whose turn is near.
+	perPlace = 3 * time.Millisecond
+	farPoll  = 300 * time.Millisecond
+	// measured is of how many keys one look counts who comes before.
+	measured = 16
 	// pollLimit bounds one look.
 	pollLimit = 4 * time.Second
 )
@@ -36,22 +43,26 @@ func (w *waiting) poll() {
 		interval, idle := fastPoll, 0
 		for took := time.Duration(0); ; {
 			// Looks that take long, because many wait or the server is busy, are rarer.
-			timer.Reset(max(interval, 2*took))
-			select {
-			case <-timer.C:
-			case <-w.s.life.Done():
-				return
+			at := time.Now().Add(max(interval, 2*took, w.far()))
+			for waits := true; waits; {
+				timer.Reset(time.Until(at))
+				select {
+				case <-timer.C:
+					waits = false
+				case <-w.more: // somebody new, who may be nearer
+					interval, idle = fastPoll, 0
+					if sooner := time.Now().Add(max(interval, 2*took, w.far())); sooner.Before(at) {
+						at = sooner
+					}
+				case <-w.s.life.Done():
+					return
+				}
 			}
 			start := time.Now()
 			found, busy := w.look()
 			took = time.Since(start)
 			if !busy {
 				break
-			}
-			select {
-			case <-w.more:
-				found = true // somebody new
-			default:
 			}
 			if idle++; found {
 				interval, idle = fastPoll, 0
@@ -78,6 +89,17 @@ func (w *waiting) look() (found, busy bool) {
 	due := w.due(seen)
 	w.told(due)
 	return len(due) > 0, true
+}
+
+// far returns how long the next of those who wait here is likely to do so.
+func (w *waiting) far() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	nearest := int(farPoll / perPlace)
+	for _, p := range w.places {
+		nearest = min(nearest, p.ahead)
+	}
+	return time.Duration(nearest) * perPlace
 }
 
 // asking is a token whose place is looked at.
@@ -139,6 +161,10 @@ func (w *waiting) ask(ctx context.Context, tokens []*asking) ([]*asking, error) 
 	if len(many) > 0 {
 		s.raw(n.sql("SELECT token,offered,fence,attempt FROM @holder FORCE INDEX (PRIMARY) WHERE k IN (")).keys(sorted(many)).raw(")").asks(grants)
 	}
+	for _, a := range nearest(tokens) {
+		s.raw(n.sql("SELECT COUNT(*) FROM @waiter w JOIN @waiter v ON v.k=w.k AND v.seq<w.seq WHERE w.token=")).token(&a.token)
+		s.asks(func(r *reading) error { a.ahead = int(r.int()); return r.err })
+	}
 	stuck := map[string]bool{}
 	s.raw(n.sql("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k IN (")).keys(sorted(keys)).raw(") AND lost_once=1")
 	s.asks(func(r *reading) error { stuck[r.string()] = true; return r.err })
@@ -151,6 +177,24 @@ func (w *waiting) ask(ctx context.Context, tokens []*asking) ([]*asking, error) 
 	return tokens, nil
 }
 
+// nearest returns, of each of some keys, the token that comes first as far as is
+// known, unless nothing comes before it.
+func nearest(tokens []*asking) []*asking {
+	first := map[string]*asking{}
+	for _, a := range tokens {
+		if f := first[a.key]; f == nil && len(first) < measured || f != nil && a.ahead < f.ahead {
+			first[a.key] = a
+		}
+	}
+	var all []*asking
+	for _, a := range first {
+		if a.ahead > 0 {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
 // due returns those whose turn has come, or may have.
 func (w *waiting) due(seen []*asking) []turn {
 	w.mu.Lock()
@@ -158,6 +202,9 @@ func (w *waiting) due(seen []*asking) []turn {
 	var due []turn
 	for _, a := range seen {
 		p := w.places[a.token]
+		if p != nil {
+			p.ahead = a.ahead
+		}
 		switch {
 		case p == nil:
 		case !a.grant.token.IsZero() && !a.grant.offered:
