@@ -78,6 +78,15 @@ func contended(open opener, waiters int, beside []string, unit string, of func(c
 	})
 }
 
+// evenly measures how often the luckiest of 32 waiters on one key is granted against
+// the unluckiest: for long enough that one grant more or less weighs little.
+func evenly(open opener, beside []string) func(context.Context, config) (figure, error) {
+	return everybody(open, beside, "", func(ctx context.Context, c config, lockers []locker, key string) (float64, error) {
+		one, err := crowd(ctx, lockers, key, 32, 4*c.round)
+		return evenness(one), err
+	})
+}
+
 // everybody measures ours, and the others for orientation. The key is new each time.
 func everybody(open opener, beside []string, unit string, measure func(ctx context.Context, c config, lockers []locker, key string) (float64, error)) func(context.Context, config) (figure, error) {
 	return func(ctx context.Context, c config) (figure, error) {
