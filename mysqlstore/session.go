@@ -31,9 +31,11 @@ const (
 	patience = 8
 )
 
-// setUp makes a session ours, whatever the server's own settings are. A session that
-// does nothing is not ended by the server, in case there is no other left to have.
-var setUp = fmt.Sprintf("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"+
+// setUp makes a session ours, whatever the server's own settings are. In some character
+// sets a byte before it makes a part of a character of the backslash that escapes a
+// quote in a parameter: it must not be one of these. A session that does nothing is not
+// ended by the server, in case there is no other left to have.
+var setUp = fmt.Sprintf("SET NAMES utf8mb4;SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;"+
 	"SET SESSION sql_mode='STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION',autocommit=1,time_zone='+00:00',"+
 	"innodb_lock_wait_timeout=%d,lock_wait_timeout=10,net_write_timeout=20,%s", lockWait, idles)
 
@@ -71,7 +73,7 @@ func own(config *mysql.Config) *mysql.Config {
 	c.MultiStatements, c.InterpolateParams, c.CheckConnLiveness = true, true, true
 	c.ClientFoundRows, c.ParseTime, c.RejectReadOnly = false, false, false
 	c.MaxAllowedPacket = 0 // what the server says
-	c.Params = nil
+	c.Params, c.Collation = nil, ""
 	c.Logger = &mysql.NopLogger{}
 	if c.Timeout == 0 {
 		c.Timeout = dialLimit

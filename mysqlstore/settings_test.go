@@ -1,0 +1,74 @@
+package mysqlstore
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestCharsets: whatever character set the application's connections or the server
+// have, what is kept is what was given, and no part of it is SQL. In some of them the
+// second byte of a character may be a backslash, which then escapes nothing.
+func TestCharsets(t *testing.T) {
+	t.Parallel()
+	stubborn := servertest.MariaDB(t, &servertest.MariaDBOptions{Password: "secret"})
+	stubborn.Query("SET GLOBAL character_set_server=gbk, collation_server=gbk_chinese_ci, init_connect='SET NAMES gbk'")
+	stubborn.Query("CREATE USER plain@'127.0.0.1' IDENTIFIED BY 'secret'; GRANT ALL ON app.* TO plain@'127.0.0.1'")
+	for name, test := range map[string]struct {
+		server *servertest.MariaDBServer
+		user   string
+		set    func(c *mysql.Config) error
+	}{
+		"as it is":     {mariadb(), "", func(*mysql.Config) error { return nil }},
+		"charset":      {mariadb(), "", func(c *mysql.Config) error { return c.Apply(mysql.Charset("gbk", "")) }},
+		"both":         {mariadb(), "", func(c *mysql.Config) error { return c.Apply(mysql.Charset("sjis", "sjis_bin")) }},
+		"collation":    {mariadb(), "", func(c *mysql.Config) error { c.Collation = "gbk_chinese_ci"; return nil }},
+		"MySQL":        {mysqld(), "", func(c *mysql.Config) error { return c.Apply(mysql.Charset("gbk", "")) }},
+		"the server's": {stubborn, "plain", func(*mysql.Config) error { return nil }},
+	} {
+		prefix := ownPrefix()
+		open(t, test.server.URL(), &Options{Prefix: prefix}) // makes the tables
+		config, _, err := parse(test.server.URL(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if test.user != "" {
+			config.User = test.user
+		}
+		if err := test.set(config); err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(t.Context(), config, &Options{Prefix: prefix})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		t.Cleanup(func() {
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+		token, k := dibs.NewToken(), dibs.Key{Name: "k"}
+		claims := []dibs.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1, MaxAge: time.Hour}}
+		answers := make([]dibs.Answer, 1)
+		if err := s.Claim(t.Context(), claims, answers); err != nil || answers[0].State != dibs.Granted {
+			t.Fatalf("%s: %v, %+v", name, err, answers[0])
+		}
+		data := []byte("\xbf',1); DELETE FROM " + prefix + "_key; -- \xbf\\\x81'\x00\xff\"\x1a\r\n?")
+		errs := make([]error, 1)
+		err = s.Settle(t.Context(), []dibs.Settlement{{Key: k, Token: token, Outcome: dibs.Keep, Data: data, Retention: time.Hour}}, errs)
+		if err != nil || errs[0] != nil {
+			t.Errorf("%s: %v, %v", name, err, errs[0])
+			continue
+		}
+		claims[0].Token = dibs.NewToken()
+		if err := s.Claim(t.Context(), claims, answers); err != nil || answers[0].State != dibs.Done || !bytes.Equal(answers[0].Record.Data, data) {
+			t.Errorf("%s: %v, %+v; want %q", name, err, answers[0], data)
+		}
+	}
+}
