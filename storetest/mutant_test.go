@@ -102,6 +102,7 @@ var meant = map[model.Bug]string{
 	model.HeldFenceOfClaims:      "HeldAnswersHaveTheFence",
 	model.HeldFenceFromCount:     "HeldFenceAfterWipe",
 	model.HeldFenceAhead:         "GrantIsTold",
+	model.OwnTurnMismatch:        "OwnTurnIsNoMismatch",
 	model.UndoAbandons:           "UndoneAsIfNotGranted",
 	model.UndoCleans:             "UndoneAsIfNotGranted",
 	model.UndoForgetsProgress:    "UndoneAsIfNotGranted",

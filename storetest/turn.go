@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -93,6 +94,27 @@ var turnProperties = []Property{
 			d := p.queue(k, c)
 			if t.granted("the second", d, 2); string(d.Progress) != "half" {
 				t.Fatalf("the second got the progress %q, want %q", d.Progress, "half")
+			}
+		},
+	},
+	{
+		Name: "OwnTurnIsNoMismatch",
+		Why:  "The fingerprint is compared with that of whoever else holds the key. A waiter that asks for something else than before has its own turn in front of it, and nobody's work.",
+		Check: func(t *Trial) {
+			p := t.process()
+			for _, n := range []int{1, 2} {
+				k, a, b, c := key(fmt.Sprint("permits: ", n)), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				t.granted("the holder", p.try(k, a, permits(n)), 1)
+				for range n - 1 {
+					t.granted("another holder", p.try(k, dibs.NewToken(), permits(n)), 1)
+				}
+				t.waits("the waiter", p.queue(k, b, permits(n), asked("this")), 0)
+				t.waits("the next", p.queue(k, c, permits(n), asked("this")), 1)
+				t.ok("release", p.release(k, a))
+				own := func(c *dibs.Claim) { c.Token = b }
+				t.state("the waiter, looking", p.look(k, own, permits(n), asked("that")), dibs.Free)
+				t.granted("the waiter, asking for something else", p.queue(k, b, permits(n), asked("that")), 1)
+				t.state("the next", p.queue(k, c, permits(n), asked("this")), dibs.Mismatch)
 			}
 		},
 	},

@@ -80,7 +80,7 @@ BEGIN
     IF st.permits <> c.permits AND @agreed(st) THEN
         a.state := 6;
         a.permits := st.permits;
-    ELSIF @clashes(st.holders, c.fingerprint) OR (st.lost).fingerprint <> c.fingerprint THEN
+    ELSIF @clashes(st.holders, c.fingerprint, c.token) OR (st.lost).fingerprint <> c.fingerprint THEN
         a.state := 5;
     ELSIF c.max_age > interval '0' AND st.rec_ends > st.now AND st.rec_written >= st.now - c.max_age THEN
         IF st.rec_fingerprint <> c.fingerprint THEN

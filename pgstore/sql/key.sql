@@ -120,12 +120,13 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- clashes reports whether a holder does something else.
-CREATE OR REPLACE FUNCTION @clashes(holders @lease[], p_fingerprint bytea) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+-- clashes reports whether a holder does something else, beside that token itself, to
+-- which the key may be offered.
+CREATE OR REPLACE FUNCTION @clashes(holders @lease[], p_fingerprint bytea, but bytea) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF p_fingerprint IS NOT NULL THEN
         FOR n IN 1 .. cardinality(holders) LOOP
-            IF (holders[n]).fingerprint <> p_fingerprint THEN
+            IF (holders[n]).fingerprint <> p_fingerprint AND (holders[n]).token IS DISTINCT FROM but THEN
                 RETURN true;
             END IF;
         END LOOP;

@@ -160,7 +160,7 @@ BEGIN
         -- asking. What was abandoned takes an answer to tell, and so does that another
         -- holder does something else.
         told := p.tells AND p.process IS NOT NULL AND (st.lost).token IS NULL
-            AND NOT @clashes(st.holders, p.fingerprint);
+            AND NOT @clashes(st.holders, p.fingerprint, p.token);
         h.token := p.token;
         h.ends := st.now + interval '1 second';
         h.offered := NOT told;

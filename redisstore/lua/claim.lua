@@ -108,12 +108,13 @@ local function behind(k, h)
   return { HELD, h[ENDS] - now, before(k, h[PLACE]), 1, past() }
 end
 
--- refuses answers what is not for want of its turn.
-local function refuses(k, permits, print, maxage)
+-- refuses answers what is not for want of its turn. That the key is offered to the
+-- token itself is no clash.
+local function refuses(k, permits, print, maxage, token)
   local st = k.st
   if agreed(k) and st[PERMITS] ~= permits then return { DIFFERS, st[PERMITS] } end
   for _, h in ipairs(st[HOLDERS]) do
-    if differs(h[PRINT], print) then return { MISMATCH } end
+    if h[TOKEN] ~= token and differs(h[PRINT], print) then return { MISMATCH } end
   end
   if st[LOST] and differs(st[LOST][PRINT], print) then return { MISMATCH } end
   if maxage > 0 then
@@ -186,7 +187,7 @@ local function look(k, c)
   end
   st[QUEUE] = ahead and ahead[P_ENDS] or 0
   k.inuse = #live > 0 or ahead ~= nil
-  local answer = refuses(k, c.permits, c.print, c.maxage)
+  local answer = refuses(k, c.permits, c.print, c.maxage, c.token)
   if answer then return answer end
   local by = taken(st, c.from)
   if by then return behind(k, by) end
@@ -252,7 +253,7 @@ local function decide(k, c)
   local h, at = holder(st, c.token)
   if h and h[OFFERED] == 0 then return again(k, h, c) end
   if not agreed(k) then st[PERMITS] = c.permits end
-  local answer = refuses(k, c.permits, c.print, c.maxage)
+  local answer = refuses(k, c.permits, c.print, c.maxage, c.token)
   if h then return offered(k, h, at, c, answer) end
   local by = taken(st, c.from)
   if answer then

@@ -193,6 +193,9 @@ const (
 	// The next fence, and some to spare.
 	HeldFenceAhead Bug = "a held answer's fence is above the next grant's"
 
+	// Fingerprints are compared before it is seen whose offer it is.
+	OwnTurnMismatch Bug = "a token's own turn counts as somebody else's"
+
 	// Undo is Abandon.
 	UndoAbandons Bug = "an undone lease counts as abandoned"
 	// Undo is Release.
@@ -216,7 +219,7 @@ var Bugs = []Bug{
 	RedeemStrands, ProgressStops,
 	RedeemTwice, PlaceLost, PlaceReturnsLast, PlaceKeepsItsEnd, ReleaseLeavesPlace, TakenPlaceBlocks,
 	TakenPlaceJoins, TakenPlaceEnds, AnsweredPlaceStands, ReservedNotWoken,
-	UndoAbandons, UndoCleans, UndoForgetsProgress,
+	OwnTurnMismatch, UndoAbandons, UndoCleans, UndoForgetsProgress,
 	ToldFenceOther, ToldForEver, ToldBriefly, ToldLapseForgotten, ToldOnly, ToldWithoutLease,
 	ToldWithoutFingerprint, ToldToAll, ToldToAnybody, AtMostOnceTold, HeirTold, ClashTold, ReservedTold,
 	StoppedIsTold, HeldWithoutFence, HeldFenceOfClaims, HeldFenceFromCount, HeldFenceAhead,

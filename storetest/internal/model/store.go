@@ -123,6 +123,9 @@ func (s *Store) ask(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		st.holders = append(st.holders, *g)
 		st.gone, st.unknown, st.abandoned = nil, false, st.abandoned-1
 	}
+	if l := st.holder(c.Token); l != nil && l.offered && s.b.bug == OwnTurnMismatch && l.asked.Differs(c.Fingerprint) {
+		return dibs.Answer{State: dibs.Mismatch}
+	}
 	if l := st.holder(c.Token); l != nil && s.b.bug != ClaimNotIdempotent || l != nil && l.offered {
 		return s.again(st, l, c, now)
 	}
