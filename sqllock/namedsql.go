@@ -19,10 +19,10 @@ type namedSpeaker struct {
 
 func (s *namedSpeaker) name(target string) string { return "GET_LOCK('" + target + "')" }
 
-func (s *namedSpeaker) take(ctx context.Context, conn *sql.Conn, target string, t *taking) (bool, error) {
+func (s *namedSpeaker) take(ctx context.Context, conn *sql.Conn, target string, t *taking) (taken bool, err error) {
 	var got sql.NullBool
 	var session int64
-	err := conn.QueryRowContext(ctx, "SELECT GET_LOCK('"+target+"', 0), CONNECTION_ID()").Scan(&got, &session)
+	err = conn.QueryRowContext(ctx, "SELECT GET_LOCK('"+target+"', 0), CONNECTION_ID()").Scan(&got, &session)
 	if err == nil && !got.Valid {
 		err = errNull
 	}
@@ -41,7 +41,11 @@ func (s *namedSpeaker) take(ctx context.Context, conn *sql.Conn, target string, 
 			<-killing.Done() // the answer to the wait is that it was killed
 		}
 	})
-	defer stop()
+	defer func() {
+		if !stop() && err == nil { // the end may be on its way, and must not hit whoever has the session next
+			taken, err = false, context.Cause(ctx)
+		}
+	}()
 	for ctx.Err() == nil {
 		slice, more := t.left(waitSlice)
 		if !more {

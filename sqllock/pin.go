@@ -37,16 +37,6 @@ type pins[T comparable] struct {
 
 // lock takes all targets on one session, or none.
 func (p *pins[T]) lock(ctx context.Context, targets []T, t taking) (*Lock, error) {
-	if !t.try {
-		waiting, cancel := t.limit(ctx)
-		defer cancel()
-		for _, target := range targets {
-			if err := p.turns.enter(waiting, target); err != nil {
-				return nil, t.ended(waiting, p.speaker.name(target))
-			}
-			defer p.turns.leave(target)
-		}
-	}
 	// A connection of the pool may have died unnoticed: then another will do.
 	for attempt := 0; ; attempt++ {
 		l, err := p.attempt(ctx, targets, &t)
@@ -58,6 +48,12 @@ func (p *pins[T]) lock(ctx context.Context, targets []T, t taking) (*Lock, error
 
 // attempt is lock on one session of the pool.
 func (p *pins[T]) attempt(ctx context.Context, targets []T, t *taking) (*Lock, error) {
+	// The turn first: who waits for it needs no connection.
+	leave, err := p.turn(ctx, targets[0], t)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { leave() }()
 	connecting, cancel := ctx, context.CancelFunc(func() {})
 	if t.wait > 0 {
 		// A second is for the connection, however short the wait for the lock.
@@ -79,6 +75,15 @@ func (p *pins[T]) attempt(ctx context.Context, targets []T, t *taking) (*Lock, e
 		}
 	}()
 	for i, target := range targets {
+		if i > 0 {
+			// The turn of one that is not taken yet would keep those out who have what
+			// comes before, and they would wait for one another.
+			leave()
+			if leave, err = p.turn(ctx, target, t); err != nil {
+				keep = p.drop(ctx, conn, targets[:i], t.shared) == nil && conn.Close() == nil
+				return nil, err
+			}
+		}
 		got, err := p.speaker.take(ctx, conn, target, t)
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -94,6 +99,19 @@ func (p *pins[T]) attempt(ctx context.Context, targets []T, t *taking) (*Lock, e
 	}
 	keep = true
 	return p.hold(ctx, conn, targets, t.shared), nil
+}
+
+// turn waits for the turn to ask for a target, unless it is to try only. leave ends it.
+func (p *pins[T]) turn(ctx context.Context, target T, t *taking) (leave func(), err error) {
+	if t.try {
+		return func() {}, nil
+	}
+	waiting, cancel := t.limit(ctx)
+	defer cancel()
+	if err := p.turns.enter(waiting, target); err != nil {
+		return func() {}, t.ended(waiting, p.speaker.name(target))
+	}
+	return func() { p.turns.leave(target) }, nil
 }
 
 // drop gives locks up; what was taken last first.
@@ -131,9 +149,9 @@ func (p *pins[T]) hold(ctx context.Context, conn *sql.Conn, targets []T, shared 
 	watch.Go(func() {
 		gone = p.watch(watching, conn, targets)
 		if gone != nil {
+			l.lose(gone) // before the session ends, and somebody else gets the lock
 			discard(conn)
 			stop()
-			l.lose(gone)
 		}
 	})
 	return l

@@ -1,0 +1,124 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Who waits for all of several locks keeps nobody from those that it does not have: in
+// one process too, two who keep the order do not wait for one another.
+func TestLockAllKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	a := newAdvisory(t, nil)
+	low, high := IntKey(owned.Add(1)), IntKey(1<<40+owned.Add(1))
+	first, err := a.Lock(t.Context(), low, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		both, err := a.LockAll(t.Context(), []AdvisoryKey{high, low}, nil)
+		if err == nil {
+			err = both.Unlock()
+		}
+		got <- err
+	}()
+	eventually(t, 10*time.Second, "it waits", func() bool { return advisoryLocks(t, low) == 2 })
+	err = a.Do(t.Context(), high, &LockOptions{Wait: 5 * time.Second}, func(context.Context) error { return nil })
+	if err != nil {
+		t.Errorf("the second of two that are taken in order: %v", err)
+	}
+	if err := first.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+}
+
+// The holder of a lock whose session does not answer any more hears of it before that
+// is ended, and somebody else may have the lock.
+func TestLostBeforeSessionEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l *Lock
+		var told atomic.Bool
+		server := &fakeServer{
+			query: func(sql string) ([]driver.Value, error) {
+				if strings.Contains(sql, "IS_USED_LOCK") {
+					return nil, errors.New("no answer")
+				}
+				return []driver.Value{int64(1), int64(7)}, nil
+			},
+			closed: func() { told.Store(l.Context().Err() != nil) },
+		}
+		db := server.open(t)
+		p := pins[string]{db: db, speaker: &namedSpeaker{db: db}, heartbeat: time.Second}
+		var err error
+		if l, err = p.lock(t.Context(), []string{"a"}, taking{since: time.Now()}); err != nil {
+			t.Fatal(err)
+		}
+		<-l.Context().Done()
+		synctest.Wait()
+		if !told.Load() {
+			t.Error("the session ended before the lock's context")
+		}
+		if err := l.Unlock(); !errors.Is(err, dibs.ErrLost) {
+			t.Error(err)
+		}
+	})
+}
+
+// A wait that is granted while its session is being ended is none: the end may come
+// when the session is somebody else's.
+func TestNamedGrantedWhileAbandoned(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		killing, kill := make(chan struct{}), make(chan struct{})
+		var closed atomic.Int64
+		server := &fakeServer{
+			query: func(sql string) ([]driver.Value, error) {
+				switch {
+				case strings.Contains(sql, "CONNECTION_ID"):
+					return []driver.Value{int64(0), int64(7)}, nil
+				case strings.Contains(sql, "GET_LOCK"):
+					cancel()
+					<-killing
+				}
+				return []driver.Value{int64(1)}, nil
+			},
+			exec: func(sql string) error {
+				if sql != "KILL 7" {
+					t.Error(sql)
+				}
+				close(killing)
+				<-kill
+				return nil
+			},
+			closed: func() { closed.Add(1) },
+		}
+		db := server.open(t)
+		p := pins[string]{db: db, speaker: &namedSpeaker{db: db, maria: true}, heartbeat: time.Second}
+		l, err := p.lock(ctx, []string{"a"}, taking{since: time.Now()})
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		if err == nil {
+			_ = l.Unlock()
+		}
+		if closed.Load() != 1 {
+			t.Error("the session went back to the pool, and is about to be killed")
+		}
+		close(kill)
+	})
+}
