@@ -151,9 +151,7 @@ func function(name string, shared bool) string {
 }
 
 // lockTimeout writes a time as PostgreSQL reads it, in ms, rounded up: 0 means none.
-func lockTimeout(d time.Duration) string {
-	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
-}
+func lockTimeout(d time.Duration) string { return strconv.FormatInt(milliseconds(d), 10) }
 
 // deadlock is the answer to a wait in a circle.
 func deadlock(name string, err error) error {

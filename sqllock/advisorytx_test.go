@@ -90,7 +90,8 @@ func TestLockTx(t *testing.T) {
 				t.Errorf("lock_timeout is %q, %v", now, err)
 			}
 			got := make(chan error, 1)
-			go func() { got <- two.lock(key, &LockOptions{Wait: time.Minute}) }()
+			// More than the 24 days that the server can count.
+			go func() { got <- two.lock(key, &LockOptions{Wait: 60 * 24 * time.Hour}) }()
 			eventually(t, 10*time.Second, "it waits", func() bool { return advisoryLocks(t, key) == 2 })
 			if err := one.end(); err != nil {
 				t.Error(err)

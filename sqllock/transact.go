@@ -203,5 +203,5 @@ func milliseconds(d time.Duration) int64 {
 	if d <= 0 {
 		return 0
 	}
-	return min(int64((d+time.Millisecond-1)/time.Millisecond), 1<<31-1)
+	return min(int64((d-1)/time.Millisecond)+1, 1<<31-1)
 }
