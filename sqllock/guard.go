@@ -124,7 +124,7 @@ func (g *Guard) check(ctx context.Context, st statements, resource string, fence
 	}
 	var highest int64
 	if g.table.d.mysql() {
-		_, highest, err = st.exec(ctx, g.admit, []byte(resource), mine, mine)
+		highest, err = lastInsertID(ctx, st, g.admit, []byte(resource), mine, mine)
 	} else {
 		err = st.row(ctx, g.admit, []any{[]byte(resource), mine}, &highest)
 	}

@@ -72,6 +72,28 @@ func TestGuard(t *testing.T) {
 	})
 }
 
+// What does not tell LAST_INSERT_ID() is refused: nobody is let in by it, and no number
+// is made up.
+func TestNoLastInsertID(t *testing.T) {
+	t.Parallel()
+	server := &fakeServer{exec: func(string) error { return nil }, closed: func() {}}
+	tx := struct{ Tx }{server.open(t)}
+	g, err := NewGuard(MySQL, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Admit(t.Context(), tx, "a", 7); err == nil {
+		t.Error("a holder was admitted")
+	}
+	s, err := NewSequence(MariaDB, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := s.NextN(t.Context(), tx, "a", 3); err == nil {
+		t.Errorf("the number is %d", n)
+	}
+}
+
 // The one that was overtaken waits for the one that overtakes it, and is refused when
 // that commits, and not when that rolls back.
 func TestGuardWaits(t *testing.T) {

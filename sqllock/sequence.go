@@ -146,7 +146,7 @@ func (s *Sequence) take(ctx context.Context, st statements, scope string, n int)
 	}
 	last := s.start - 1 + int64(n) // if they are the first
 	if s.table.d.mysql() {
-		_, last, err = st.exec(ctx, s.next, []byte(scope), last, int64(n))
+		last, err = lastInsertID(ctx, st, s.next, []byte(scope), last, int64(n))
 	} else {
 		err = st.row(ctx, s.next, []any{scope, last, int64(n)}, &last)
 	}

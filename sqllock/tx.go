@@ -3,6 +3,7 @@ package sqllock
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -77,6 +78,17 @@ func (s sqlStatements) rows(ctx context.Context, query string, args []any, each 
 	}
 	return rows.Err()
 }
+
+// lastInsertID runs a statement of MySQL that sets LAST_INSERT_ID(), to 1 or more.
+func lastInsertID(ctx context.Context, s statements, query string, args ...any) (int64, error) {
+	_, id, err := s.exec(ctx, query, args...)
+	if err == nil && id < 1 {
+		err = errNoID
+	}
+	return id, err
+}
+
+var errNoID = errors.New("the answer has no LAST_INSERT_ID(), which go-sql-driver/mysql and the server tell; what is in between has to pass it on")
 
 type pgxStatements struct{ tx pgx.Tx }
 
