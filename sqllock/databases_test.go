@@ -14,17 +14,12 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// mysqlServer is a server of MySQL; as with mariadb, for all.
-var mysqlServer = sync.OnceValue(func() *servertest.MariaDBServer {
-	return servertest.MariaDB(scope, &servertest.MariaDBOptions{MySQL: true, NoSync: true, MaxConnections: 500})
-})
-
 // mysqlDB is mariadbDB with MySQL.
 func mysqlDB(t testing.TB, parameters string) *sql.DB {
 	t.Helper()
 	database := own()
-	mysqlServer().Query("CREATE DATABASE " + database)
-	return openDB(t, "mysql", "root@tcp("+mysqlServer().Addr()+")/"+database+"?"+parameters)
+	mysql8().Query("CREATE DATABASE " + database)
+	return openDB(t, "mysql", "root@tcp("+mysql8().Addr()+")/"+database+"?"+parameters)
 }
 
 // database is one of the databases that everything here is tried with.
@@ -47,7 +42,7 @@ func databases() map[string]database {
 		},
 		"mysql": {
 			d: MySQL, open: func(t testing.TB) *sql.DB { return mysqlDB(t, "") }, session: "SELECT CONNECTION_ID()",
-			kill: func(id int64) error { return killMySQL(mysqlServer(), id) },
+			kill: func(id int64) error { return killMySQL(mysql8(), id) },
 		},
 		"mariadb": {
 			d: MariaDB, open: func(t testing.TB) *sql.DB { return mariadbDB(t, "") }, session: "SELECT CONNECTION_ID()",
