@@ -151,15 +151,17 @@ func (w *waiting) ask(ctx context.Context, tokens []*asking) ([]*asking, error) 
 		}
 		return r.err
 	})
+	// Who inherits progress and holds the key was granted it by an answer, which has got
+	// lost if it still waits, and which the grant alone does not make up for.
 	grants := func(r *reading) error {
 		if a := byToken[r.token()]; a != nil {
 			a.grant = lease{token: a.token, offered: r.bool(), fence: r.int(), attempt: r.int()}
 		}
 		return r.err
 	}
-	s.raw(n.sql("SELECT token,offered,fence,attempt FROM @key FORCE INDEX (PRIMARY) WHERE k IN (")).keys(sorted(keys)).raw(") AND token<>x''").asks(grants)
+	s.raw(n.sql("SELECT token,offered OR inherits,fence,attempt FROM @key FORCE INDEX (PRIMARY) WHERE k IN (")).keys(sorted(keys)).raw(") AND token<>x''").asks(grants)
 	if len(many) > 0 {
-		s.raw(n.sql("SELECT token,offered,fence,attempt FROM @holder FORCE INDEX (PRIMARY) WHERE k IN (")).keys(sorted(many)).raw(")").asks(grants)
+		s.raw(n.sql("SELECT token,offered OR inherits,fence,attempt FROM @holder FORCE INDEX (PRIMARY) WHERE k IN (")).keys(sorted(many)).raw(")").asks(grants)
 	}
 	for _, a := range nearest(tokens) {
 		s.raw(n.sql("SELECT COUNT(*) FROM @waiter w JOIN @waiter v ON v.k=w.k AND v.seq<w.seq WHERE w.token=")).token(&a.token)
