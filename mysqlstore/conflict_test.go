@@ -15,7 +15,7 @@ import (
 // TestDeadlock: of two runs that are in each other's way one is made again.
 func TestDeadlock(t *testing.T) {
 	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
-		b.server.Query("ALTER TABLE " + b.ledger + " ADD PRIMARY KEY (what); " + b.entry("left") + "; " + b.entry("right"))
+		b.query(t, "ALTER TABLE "+b.ledger+" ADD PRIMARY KEY (what); "+b.entry("left")+"; "+b.entry("right"))
 		met := make(chan struct{})
 		done := make(chan error, 2)
 		ran := make(chan string, 20)
@@ -53,7 +53,7 @@ func TestDeadlock(t *testing.T) {
 		if len(ran) < 3 {
 			t.Errorf("%d runs, want one more than two", len(ran))
 		}
-		if got := b.server.Query("SELECT GROUP_CONCAT(n) FROM " + b.ledger)[0][0]; got != "2,2" {
+		if got := b.query(t, "SELECT GROUP_CONCAT(n) FROM "+b.ledger)[0][0]; got != "2,2" {
 			t.Errorf("the rows were touched %s times, want twice each", got)
 		}
 	})
@@ -100,7 +100,7 @@ func (b *bank) suffer(ctx context.Context, tx *sql.Tx) error {
 // own by SQL.
 func TestDeadlockIgnored(t *testing.T) {
 	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
-		b.server.Query("ALTER TABLE " + b.ledger + " ADD COLUMN id INT AUTO_INCREMENT PRIMARY KEY, ADD KEY (what); " + b.entry("left") + "; " + b.entry("right"))
+		b.query(t, "ALTER TABLE "+b.ledger+" ADD COLUMN id INT AUTO_INCREMENT PRIMARY KEY, ADD KEY (what); "+b.entry("left")+"; "+b.entry("right"))
 		for _, goOn := range []string{"DO 0", "START TRANSACTION"} {
 			ran := 0
 			_, err := OnceTx(t.Context(), b.client, tr, goOn, nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
@@ -149,7 +149,7 @@ func TestLockWaits(t *testing.T) {
 			t.Parallel()
 			b := newBank(t, test.server(), "?innodb_lock_wait_timeout=1")
 			tr := b.s.Transactions(b.db, nil)
-			b.server.Query("ALTER TABLE " + b.ledger + " ADD PRIMARY KEY (what); " + b.entry("row"))
+			b.query(t, "ALTER TABLE "+b.ledger+" ADD PRIMARY KEY (what); "+b.entry("row"))
 			for _, swallows := range []bool{false, true} {
 				key := fmt.Sprint("swallows: ", swallows)
 				ran := 0
@@ -210,7 +210,7 @@ func TestRenewedInTransaction(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBank(t, test.server(), test.params)
-			b.server.Query(b.entry("row"))
+			b.query(t, b.entry("row"))
 			ran := 0
 			_, err := OnceTx(t.Context(), b.client, b.s.Transactions(b.db, &sql.TxOptions{Isolation: test.level}), "k", nil, func(ctx context.Context, tx *sql.Tx) (n int, err error) {
 				ran++

@@ -222,7 +222,7 @@ func TestKilledAfterSettling(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.settleOnly(t, tx, keeps(token))
-		b.server.Query(fmt.Sprint("KILL ", id))
+		b.query(t, fmt.Sprint("KILL ", id))
 		if err := tx.tx.Commit(); err == nil {
 			t.Error("it was committed")
 		}

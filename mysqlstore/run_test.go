@@ -38,11 +38,11 @@ func TestRunEnds(t *testing.T) {
 				return nil
 			}, dibs.ErrRolledBack},
 			"loses its lease": {time.Hour, func(context.Context, *sql.Tx) error {
-				b.server.Query(b.s.names.sql("UPDATE @key SET ends=since+1 WHERE ends>0"))
+				b.query(t, b.s.names.sql("UPDATE @key SET ends=since+1 WHERE ends>0"))
 				return nil
 			}, dibs.ErrLost},
 			"is overtaken": {time.Hour, func(context.Context, *sql.Tx) error {
-				b.server.Query(b.s.names.sql("UPDATE @key SET ends=since+1 WHERE ends>0"))
+				b.query(t, b.s.names.sql("UPDATE @key SET ends=since+1 WHERE ends>0"))
 				other := newClient(t, b.s, nil)
 				_, err := OnceTx(t.Context(), other, tr, "is overtaken", nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
 					_, err := tx.ExecContext(ctx, b.entry("is overtaken"))
@@ -92,7 +92,7 @@ func TestServed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBank(t, get(), "?interpolateParams=true")
-			b.server.Query("ALTER TABLE " + b.ledger + " ADD COLUMN answer VARCHAR(100), ADD KEY (what); " + b.entry("left") + "; " + b.entry("right"))
+			b.query(t, "ALTER TABLE "+b.ledger+" ADD COLUMN answer VARCHAR(100), ADD KEY (what); "+b.entry("left")+"; "+b.entry("right"))
 			var handlers []http.Handler
 			for range 2 {
 				s := open(t, b.server.URL(), &Options{Prefix: b.s.options.Prefix})
@@ -130,7 +130,7 @@ func TestServed(t *testing.T) {
 			if codes[http.StatusCreated] < servedRequests/2 {
 				t.Errorf("few requests were served: %v", codes)
 			}
-			for _, row := range b.server.Query("SELECT what, COUNT(*), MIN(answer) FROM " + b.ledger + " WHERE what LIKE 'key-%' GROUP BY what") {
+			for _, row := range b.query(t, "SELECT what, COUNT(*), MIN(answer) FROM "+b.ledger+" WHERE what LIKE 'key-%' GROUP BY what") {
 				given := answers[row[0]]
 				if row[1] != "1" || len(given) > 1 || len(given) == 1 && !given[row[2]] {
 					t.Errorf("%s has %s entries, %q, and was answered %v", row[0], row[1], row[2], given)

@@ -74,7 +74,7 @@ func (b *bank) settleOnly(t testing.TB, tx *transaction, x dibs.Settlement) {
 // otherwise.
 func TestCommit(t *testing.T) {
 	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
-		set := func(sql string) { b.server.Query(b.s.names.sql("UPDATE @key SET " + sql)) }
+		set := func(sql string) { b.query(t, b.s.names.sql("UPDATE @key SET "+sql)) }
 		for name, test := range map[string]struct {
 			permits int // 1 when 0
 			before  func(token dibs.Token)
@@ -100,14 +100,14 @@ func TestCommit(t *testing.T) {
 			}},
 			"ran out": {is: dibs.ErrLost, before: func(dibs.Token) { set("ends=since+1") }},
 			"ran out, several": {permits: 3, is: dibs.ErrLost, before: func(dibs.Token) {
-				b.server.Query(b.s.names.sql("UPDATE @holder SET ends=since+1"))
+				b.query(t, b.s.names.sql("UPDATE @holder SET ends=since+1"))
 			}},
 			"offered": {is: dibs.ErrLost, before: func(dibs.Token) { set("offered=1,busy=1") }},
 			"taken over": {is: dibs.ErrLost, before: func(dibs.Token) {
 				set("ends=since+1")
 				b.hold(t, 1)
 			}},
-			"forgotten": {is: dibs.ErrLost, before: func(dibs.Token) { b.server.Query(b.s.names.sql("DELETE FROM @key")) }},
+			"forgotten": {is: dibs.ErrLost, before: func(dibs.Token) { b.query(t, b.s.names.sql("DELETE FROM @key")) }},
 			"kept before": {is: dibs.ErrLost, before: func(token dibs.Token) {
 				errs := make([]error, 1)
 				if err := errors.Join(b.s.Settle(t.Context(), []dibs.Settlement{keeps(token)}, errs), errs[0]); err != nil {
@@ -118,9 +118,9 @@ func TestCommit(t *testing.T) {
 			"abandon":   {is: dibs.ErrRolledBack},
 		} {
 			for _, table := range []string{"@key", "@holder", "@waiter", "@progress", "@record"} {
-				b.server.Query(b.s.names.sql("DELETE FROM " + table))
+				b.query(t, b.s.names.sql("DELETE FROM "+table))
 			}
-			b.server.Query("DELETE FROM " + b.ledger)
+			b.query(t, "DELETE FROM "+b.ledger)
 			token := b.hold(t, max(test.permits, 1))
 			x := keeps(token)
 			switch {
@@ -151,7 +151,7 @@ func TestCommit(t *testing.T) {
 			}
 			// Nothing is left of the lease, and the record is read whole.
 			if name != "another holds too" {
-				left := b.server.Query(b.s.names.sql("SELECT token,busy,queued,saved,attempt,ends,abandoned,(SELECT COUNT(*) FROM @holder)," +
+				left := b.query(t, b.s.names.sql("SELECT token,busy,queued,saved,attempt,ends,abandoned,(SELECT COUNT(*) FROM @holder),"+
 					"(SELECT COUNT(*) FROM @progress),(SELECT COUNT(*) FROM @waiter) FROM @key"))
 				if name != "another waits" && strings.Join(left[0], ",") != ",0,0,0,0,0,0,0,0,0" {
 					t.Errorf("%s: this is left: %q", name, left)
@@ -199,7 +199,7 @@ func TestLateWaiters(t *testing.T) {
 		waits := func(n int) {
 			t.Helper()
 			eventually(t, 20*time.Second, fmt.Sprint(n, " wait"), func() bool {
-				return b.server.Query(b.s.names.sql("SELECT COUNT(*) FROM @waiter"))[0][0] == fmt.Sprint(n)
+				return b.query(t, b.s.names.sql("SELECT COUNT(*) FROM @waiter"))[0][0] == fmt.Sprint(n)
 			})
 		}
 		lease, err := b.client.Acquire(t.Context(), "k", nil)
@@ -275,7 +275,7 @@ func TestNobodyCatchesUp(t *testing.T) {
 		if err := errors.Join(b.s.Settle(t.Context(), []dibs.Settlement{{Key: dibs.Key{Name: "k"}, Token: lock}}, errs), errs[0]); err != nil {
 			t.Fatal(err)
 		}
-		left := b.server.Query(b.s.names.sql("SELECT busy,(SELECT COUNT(*) FROM @progress),(SELECT COUNT(*) FROM @waiter) FROM @key"))
+		left := b.query(t, b.s.names.sql("SELECT busy,(SELECT COUNT(*) FROM @progress),(SELECT COUNT(*) FROM @waiter) FROM @key"))
 		if strings.Join(left[0], ",") != "0,0,0" {
 			t.Errorf("this is left: %q", left)
 		}
@@ -374,9 +374,9 @@ func TestTransactionRights(t *testing.T) {
 			t.Parallel()
 			b := newBank(t, server(), "")
 			user := b.s.options.Prefix + "_web"
-			b.server.Query(fmt.Sprintf("CREATE USER %s@'127.0.0.1' IDENTIFIED BY 'secret'; GRANT INSERT ON %s TO %[1]s@'127.0.0.1'", user, b.ledger))
+			b.query(t, fmt.Sprintf("CREATE USER %s@'127.0.0.1' IDENTIFIED BY 'secret'; GRANT INSERT ON %s TO %[1]s@'127.0.0.1'", user, b.ledger))
 			as := strings.NewReplacer("`", "", " TO web", " TO "+user+"@'127.0.0.1'")
-			b.server.Query(as.Replace(b.s.names.sql(transactionRights)))
+			b.query(t, as.Replace(b.s.names.sql(transactionRights)))
 			tr := b.s.Transactions(openDSN(t, strings.Replace(b.server.DSN(), "root@", user+":secret@", 1)), nil)
 			for range 2 {
 				if got, err := b.book(t.Context(), tr, "k"); err != nil || got != "booked k" || b.entries(t, "k") != 1 {
@@ -387,14 +387,14 @@ func TestTransactionRights(t *testing.T) {
 				"SELECT ON app.@key", "UPDATE ON app.@key", "SELECT ON app.@record", "INSERT ON app.@record", "UPDATE ON app.@record",
 			} {
 				on := b.s.names.sql(right)
-				b.server.Query("REVOKE " + on + " FROM " + user + "@'127.0.0.1'")
+				b.query(t, "REVOKE "+on+" FROM "+user+"@'127.0.0.1'")
 				if _, err := b.book(t.Context(), tr, "without "+on); !errors.Is(err, ErrUnauthorized) || !errors.Is(err, dibs.ErrRolledBack) {
 					t.Errorf("without %s: %v, want ErrUnauthorized and ErrRolledBack", on, err)
 				}
-				if n := b.server.Query("SELECT COUNT(*) FROM " + b.ledger)[0][0]; n != "1" {
+				if n := b.query(t, "SELECT COUNT(*) FROM "+b.ledger)[0][0]; n != "1" {
 					t.Errorf("%s entries after a run whose key could not be settled, want 1", n)
 				}
-				b.server.Query("GRANT " + on + " TO " + user + "@'127.0.0.1'")
+				b.query(t, "GRANT "+on+" TO "+user+"@'127.0.0.1'")
 			}
 		})
 	}
@@ -404,7 +404,7 @@ func TestTransactionRights(t *testing.T) {
 // although nobody ends it.
 func TestAbandonedTransaction(t *testing.T) {
 	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
-		b.server.Query(b.entry("row"))
+		b.query(t, b.entry("row"))
 		touch := "UPDATE " + b.ledger + " SET n=n+1"
 		ctx, cancel := context.WithCancel(t.Context())
 		tx, err := tr.Begin(ctx)

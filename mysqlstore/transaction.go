@@ -131,6 +131,9 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		return fmt.Errorf("%w: it is over", dibs.ErrRolledBack)
 	}
 	settle, err := t.s.settleIn(&x, t.mark)
+	if ended := t.ended(); ended != nil {
+		err = ended // database/sql is about to roll back
+	}
 	if err != nil {
 		t.release()
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)

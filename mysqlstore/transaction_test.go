@@ -18,6 +18,7 @@ type bank struct {
 	s      *Store
 	client *dibs.Client
 	db     *sql.DB
+	root   *sql.DB
 	ledger string // its table
 }
 
@@ -28,9 +29,33 @@ func newBank(t testing.TB, server *servertest.MariaDBServer, params string) *ban
 	o := &Options{Prefix: ownPrefix()}
 	b := &bank{server: server, s: open(t, server.URL(), o), ledger: "app." + o.Prefix + "_ledger"}
 	b.client = newClient(t, b.s, nil)
-	server.Query("CREATE TABLE " + b.ledger + " (what VARCHAR(200) NOT NULL, n INT NOT NULL DEFAULT 0) ENGINE = InnoDB")
+	b.root = openDSN(t, server.DSN()+"?multiStatements=true")
+	b.query(t, "CREATE TABLE "+b.ledger+" (what VARCHAR(200) NOT NULL, n INT NOT NULL DEFAULT 0) ENGINE = InnoDB")
 	b.db = openDSN(t, server.DSN()+params)
 	return b
+}
+
+// query has the superuser do something, and returns the rows that there are.
+func (b *bank) query(t testing.TB, text string) (all [][]string) {
+	t.Helper()
+	rows, err := b.root.QueryContext(t.Context(), text)
+	if err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	defer rows.Close()
+	columns, err := rows.Columns()
+	for err == nil && rows.Next() {
+		row, to := make([]string, len(columns)), make([]any, len(columns))
+		for i := range row {
+			to[i] = &row[i]
+		}
+		err = rows.Scan(to...)
+		all = append(all, row)
+	}
+	if err = errors.Join(err, rows.Err()); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return all
 }
 
 // openDSN returns a pool of the application's.
@@ -60,7 +85,7 @@ func (b *bank) entry(what string) string {
 // entries counts those of that name.
 func (b *bank) entries(t testing.TB, what string) (n int) {
 	t.Helper()
-	if _, err := fmt.Sscan(b.server.Query("SELECT COUNT(*) FROM " + b.ledger + " WHERE what='" + what + "'")[0][0], &n); err != nil {
+	if _, err := fmt.Sscan(b.query(t, "SELECT COUNT(*) FROM "+b.ledger+" WHERE what='"+what+"'")[0][0], &n); err != nil {
 		t.Fatal(err)
 	}
 	return n
@@ -149,7 +174,7 @@ func TestTransactionFails(t *testing.T) {
 	boom := errors.New("boom")
 	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
 		other := b.ledger + "_other"
-		b.server.Query("CREATE TABLE " + other + " (id INT PRIMARY KEY) ENGINE = InnoDB")
+		b.query(t, "CREATE TABLE "+other+" (id INT PRIMARY KEY) ENGINE = InnoDB")
 		// What a run does after it has made its entry: statements, of which errors are
 		// returned or not.
 		for name, run := range map[string]struct {
