@@ -96,7 +96,7 @@ func (s *Store) pruneRecords(ctx context.Context, limit int) (n int, more bool, 
 	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, find) }); err != nil || len(keys) == 0 {
 		return 0, false, explain(err)
 	}
-	err = s.sweepKeys(ctx, keys, func(st *state) error {
+	err = s.sweepKeys(ctx, keys, func() { n = 0 }, func(st *state) error {
 		if st.record.ends != 0 && st.record.ends <= st.now {
 			st.erase()
 			n++
@@ -106,9 +106,15 @@ func (s *Store) pruneRecords(ctx context.Context, limit int) (n int, more bool, 
 	return n, n > 0 && len(keys) == pruneRows, err
 }
 
-// sweepKeys works on those of the keys that nobody is at.
-func (s *Store) sweepKeys(ctx context.Context, keys []string, do func(*state) error) error {
-	return explain(use(ctx, s.front, func(c session) error {
+// sweepKeys works on those of the keys that nobody is at. What the server has undone as a
+// whole is begun anew.
+func (s *Store) sweepKeys(ctx context.Context, keys []string, begin func(), do func(*state) error) error {
+	return try(ctx, func() error { return s.sweepOnce(ctx, keys, begin, do) })
+}
+
+func (s *Store) sweepOnce(ctx context.Context, keys []string, begin func(), do func(*state) error) error {
+	begin()
+	return use(ctx, s.front, func(c session) error {
 		b := newBatch(s.names, c, locking)
 		lock := &script{}
 		lock.raw(begins).done()
@@ -137,7 +143,7 @@ func (s *Store) sweepKeys(ctx context.Context, keys []string, do func(*state) er
 			s.waiting.told(b.states[k].turns)
 		}
 		return nil
-	}))
+	})
 }
 
 // sweep is a walk through all keys.
@@ -208,7 +214,7 @@ func (s *Store) sweep(ctx context.Context, p *sweep, limit int) (removed int, er
 		some := used[:min(len(used), pruneRows)]
 		used = used[len(some):]
 		n := 0
-		err := s.sweepKeys(ctx, some, func(st *state) error {
+		err := s.sweepKeys(ctx, some, func() { n = 0 }, func(st *state) error {
 			more, err := st.sweep(limit - removed - n)
 			n += more
 			return err
@@ -258,35 +264,40 @@ func (s *Store) forgetKeys(ctx context.Context, keys []string, safe int64) error
 	for len(keys) > 0 {
 		some := keys[:min(len(keys), pruneRows)]
 		keys = keys[len(some):]
-		err := use(ctx, s.front, func(c session) error {
-			free := map[string]bool{}
-			lock := &script{}
-			lock.raw(begins).done()
-			lock.raw(s.names.sql("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k IN (")).keys(some).
-				raw(") AND token='' AND busy=0 AND rec_ends=0 AND fence<=").int(safe).raw(" ORDER BY k FOR UPDATE SKIP LOCKED")
-			lock.asks(func(r *reading) error { free[r.string()] = true; return r.err })
-			if err := c.run(ctx, lock); err != nil {
-				return err
-			}
-			last := &script{}
-			if len(free) > 0 {
-				last.raw(s.names.sql("DELETE FROM @key WHERE k IN (")).keys(sorted(free)).raw(")").done()
-			}
-			return c.run(ctx, last.raw("COMMIT;"+ends).done())
+		err := try(ctx, func() error {
+			return use(ctx, s.front, func(c session) error { return s.forgetSome(ctx, c, some, safe) })
 		})
 		if err != nil {
-			return explain(err)
+			return err
 		}
 	}
 	return nil
 }
 
-// raise raises the mark.
+func (s *Store) forgetSome(ctx context.Context, c session, keys []string, safe int64) error {
+	free := map[string]bool{}
+	lock := &script{}
+	lock.raw(begins).done()
+	lock.raw(s.names.sql("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k IN (")).keys(keys).
+		raw(") AND token='' AND busy=0 AND rec_ends=0 AND fence<=").int(safe).raw(" ORDER BY k FOR UPDATE SKIP LOCKED")
+	lock.asks(func(r *reading) error { free[r.string()] = true; return r.err })
+	if err := c.run(ctx, lock); err != nil {
+		return err
+	}
+	last := &script{}
+	if len(free) > 0 {
+		last.raw(s.names.sql("DELETE FROM @key WHERE k IN (")).keys(sorted(free)).raw(")").done()
+	}
+	return c.run(ctx, last.raw("COMMIT;"+ends).done())
+}
+
+// raise raises the mark. The next walk begins no sooner than if this one had begun now:
+// claims that do not know of the mark have to be over by then.
 func (s *Store) raise(ctx context.Context, fence int64) error {
 	if fence == 0 {
 		return nil
 	}
 	up := &script{}
-	up.raw(s.names.sql("UPDATE @meta SET fence=GREATEST(fence,")).int(fence).raw(")").done()
+	up.raw(s.names.sql("UPDATE @meta SET fence=GREATEST(fence,")).int(fence).raw("),swept=" + clock).done()
 	return explain(use(ctx, s.front, func(c session) error { return c.run(ctx, up) }))
 }

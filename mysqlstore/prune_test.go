@@ -140,3 +140,79 @@ func TestPacket(t *testing.T) {
 		}
 	}
 }
+
+// TestSlowSweep: when a walk through all keys has taken longer than the time between two,
+// the next one still waits: what the first one found out only at its end is no secret to
+// anybody by then.
+func TestSlowSweep(t *testing.T) {
+	t.Parallel()
+	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+	cycle(t, s, dibs.Key{Name: "k"})
+	mariadb().Query(s.names.sql("UPDATE @key SET fence=fence+3600000000")) // the clock was an hour ahead
+	mariadb().Query(s.names.sql("UPDATE @meta SET swept=0"))
+	slow, err := s.mayISweep(t.Context())
+	if err != nil || slow == nil {
+		t.Fatalf("%v, %v; want that it is our turn", slow, err)
+	}
+	mariadb().Query(s.names.sql("UPDATE @meta SET swept=swept-120000000"))
+	if _, err := s.sweep(t.Context(), slow, 1<<30); err != nil || !slow.done {
+		t.Fatal(err, slow.done)
+	}
+	if next, err := s.mayISweep(t.Context()); err != nil || next != nil {
+		t.Errorf("%v, %v; want that it is nobody's turn", next, err)
+	}
+}
+
+// TestPruneDeadlocks: what the server undoes because of a deadlock is done anew, and
+// counted once.
+func TestPruneDeadlocks(t *testing.T) {
+	t.Parallel()
+	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+	db := openDB(t, mariadb().URL())
+	for _, statement := range []string{
+		"CREATE TABLE @key_falls (n INT) ENGINE=MEMORY", // which no rollback changes
+		"INSERT INTO @key_falls VALUES (0)",
+		`CREATE TRIGGER @record_falls BEFORE DELETE ON @record FOR EACH ROW BEGIN
+			UPDATE @key_falls SET n=n+1;
+			IF (SELECT n FROM @key_falls)=2 THEN SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO=1213; END IF;
+		END`,
+		`CREATE TRIGGER @holder_falls BEFORE DELETE ON @key FOR EACH ROW BEGIN
+			UPDATE @key_falls SET n=n+1;
+			IF (SELECT n FROM @key_falls)=10 THEN SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO=1213; END IF;
+		END`,
+	} {
+		for _, name := range []string{"key_falls", "record_falls", "holder_falls"} {
+			statement = strings.ReplaceAll(statement, "@"+name, s.names.table(name))
+		}
+		if _, err := db.ExecContext(t.Context(), s.names.sql(statement)); err != nil {
+			t.Fatal(statement, err)
+		}
+	}
+	const n = 4
+	for i := range n {
+		k, token, errs := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken(), make([]error, 1)
+		claims := []dibs.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1}}
+		if err := s.Claim(t.Context(), claims, make([]dibs.Answer, 1)); err != nil {
+			t.Fatal(err)
+		}
+		err := s.Settle(t.Context(), []dibs.Settlement{{Key: k, Token: token, Outcome: dibs.Keep, Retention: time.Minute}}, errs)
+		if err != nil || errs[0] != nil {
+			t.Fatal(err, errs[0])
+		}
+	}
+	mariadb().Query(s.names.sql("UPDATE @key SET rec_ends=1; UPDATE @record SET ends=1"))
+	if removed, err := s.Prune(t.Context(), 0); err != nil || removed != n {
+		t.Errorf("%d records, %v; want %d", removed, err, n)
+	}
+	sweepNow(t, s)
+	mariadb().Query("UPDATE " + s.names.table("key_falls") + " SET n=8")
+	sweepNow(t, s)
+	for table, want := range map[string]string{"@key": "0", "@record": "0"} {
+		if got := mariadb().Query(s.names.sql("SELECT COUNT(*) FROM " + table))[0][0]; got != want {
+			t.Errorf("%s rows are left in %s, want %s", got, table, want)
+		}
+	}
+	if tries := mariadb().Query("SELECT n FROM " + s.names.table("key_falls"))[0][0]; tries != "14" {
+		t.Errorf("%s rows were tried, want 14: two, and all %d again", tries, n)
+	}
+}
