@@ -227,7 +227,7 @@ func (s *Session) release(l *Lock, at *seat, home *wire, shared bool) error {
 // explainSession gives an error its meaning.
 func explainSession(name string, err error) error {
 	switch {
-	case err == nil, errors.Is(err, ErrServer), errors.Is(err, ErrPooler):
+	case err == nil, errors.Is(err, dibs.ErrHeld), errors.Is(err, ErrServer), errors.Is(err, ErrPooler):
 		return err
 	case errors.Is(err, dibs.ErrClosed):
 		return fmt.Errorf("sqllock: the session was closed: %w", dibs.ErrClosed)
