@@ -103,7 +103,11 @@ func Version(ctx context.Context, db interface {
 }
 
 func (n namer) migrate(ctx context.Context, tx pgx.Tx, o *Options) error {
-	// One at a time.
+	// One at a time; and what the one before did is seen, whatever level the connection
+	// begins its transactions at.
+	if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"); err != nil {
+		return err
+	}
 	lock := fnv.New64a()
 	_, _ = fmt.Fprintf(lock, "dibs migration %s.%s", n.schema, n.prefix)
 	if _, err := tx.Exec(ctx, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", int64(lock.Sum64()))); err != nil {

@@ -12,15 +12,20 @@ import (
 )
 
 // TestMigrateAtOnce: ten processes that start at once make one set of tables, also
-// after they have seen that there is none.
+// after they have seen that there is none, at whatever isolation level they are.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
 	server, schema := shared(), ownSchema()
 	var all, looked sync.WaitGroup
 	looked.Add(10)
-	for range 10 {
+	for n := range 10 {
 		all.Go(func() {
-			conn, err := pgx.Connect(t.Context(), server.URL())
+			config, err := pgx.ParseConfig(server.URL())
+			if err != nil {
+				t.Error(err)
+			}
+			config.RuntimeParams["default_transaction_isolation"] = []string{"read committed", "repeatable read"}[n%2]
+			conn, err := pgx.ConnectConfig(t.Context(), config)
 			if err == nil {
 				_, _, err = Version(t.Context(), conn, &Options{Schema: schema, Prefix: "other"})
 			}
