@@ -70,9 +70,11 @@ func heartbeatOf(options string, d, usual time.Duration) (time.Duration, error) 
 // come in their order, and among all sessions in the order in which the server was
 // asked, which is once a minute. nil options mean the defaults.
 //
-// It returns dibs.ErrHeld when LockOptions.Wait is over, ErrDeadlock, ErrServer, and
-// the context's cause when that ends. Then nothing is left behind: a session in which
-// something might be is ended.
+// It returns dibs.ErrHeld when LockOptions.Wait is over, ErrPooler, ErrServer, and the
+// context's cause when that ends. Then nothing is left behind: a session in which
+// something might be is ended. A key inside itself would wait for ever; so would two
+// that wait for one another's locks, and the server does not see it, because each lock
+// has a session of its own: take them in the same order everywhere, or with LockAll.
 func (a *Advisory) Lock(ctx context.Context, key AdvisoryKey, o *LockOptions) (*Lock, error) {
 	return a.lock(ctx, []AdvisoryKey{key}, o, false)
 }
@@ -85,7 +87,8 @@ func (a *Advisory) TryLock(ctx context.Context, key AdvisoryKey, o *LockOptions)
 
 // LockAll takes several locks on one session, all or none, and whatever the order in
 // which they are given in one that keeps two such calls from waiting for one another.
-// Keys that are given twice count once.
+// Keys that are given twice count once. It returns what Lock returns, and ErrDeadlock
+// when somebody who takes them in another order waits for it, too.
 func (a *Advisory) LockAll(ctx context.Context, keys []AdvisoryKey, o *LockOptions) (*Lock, error) {
 	return a.lock(ctx, keys, o, false)
 }

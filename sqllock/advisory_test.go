@@ -398,6 +398,43 @@ func TestAdvisoryDeadlock(t *testing.T) {
 	eventually(t, 10*time.Second, "nothing is left", func() bool { return advisoryLocks(t, low)+advisoryLocks(t, high) == 0 })
 }
 
+// The limit that a role has for its statements ends a wait, and says so; a Session has
+// turned it off.
+func TestAdvisoryStatementTimeout(t *testing.T) {
+	t.Parallel()
+	url := withParameter(postgres().URL(), "statement_timeout", "100")
+	limited, err := NewAdvisory(t.Context(), openDB(t, "pgx", url), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, key := openSessionAt(t, url, nil), ownKey()
+	l, err := newAdvisory(t, nil).Lock(t.Context(), key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan error, 1)
+	go func() {
+		got <- session.Do(t.Context(), key, nil, func(context.Context) error { return nil })
+	}()
+	if _, err := limited.Lock(t.Context(), key, nil); !errors.Is(err, ErrServer) || sqlState(err) != "57014" {
+		t.Errorf("at the limit: %v", err)
+	}
+	select {
+	case err := <-got:
+		t.Errorf("the session does not wait: %v", err)
+	default:
+	}
+	if err := l.Unlock(); err != nil {
+		t.Error(err)
+	}
+	if err := <-got; err != nil {
+		t.Error(err)
+	}
+	if n := advisoryLocks(t, key); n != 0 {
+		t.Errorf("%d have it still", n)
+	}
+}
+
 func mustExec(t testing.TB, c *sql.Conn, query string) {
 	t.Helper()
 	if _, err := c.ExecContext(t.Context(), query); err != nil {

@@ -70,9 +70,11 @@ func NewNamed(ctx context.Context, db *sql.DB, o *NamedOptions) (*Named, error) 
 // who wait for a name come in their order. nil options mean the defaults; Shared is an
 // error.
 //
-// It returns dibs.ErrHeld when LockOptions.Wait is over, ErrDeadlock, ErrServer, and
-// the context's cause when that ends. Then nothing is left behind: a session in which
-// something might be is ended.
+// It returns dibs.ErrHeld when LockOptions.Wait is over, ErrServer, and the context's
+// cause when that ends. Then nothing is left behind: a session in which something
+// might be is ended. A name inside itself would wait for ever; so would two that wait
+// for one another's locks, and the server does not see it, because each lock has a
+// session of its own: take them in the same order everywhere, or with LockAll.
 //
 // Waits are as exact as the server's: MariaDB waits for any time. MySQL waits for whole
 // seconds only, so what is more than those is waited by asking again, up to 50 times a
@@ -89,7 +91,8 @@ func (n *Named) TryLock(ctx context.Context, name string, o *LockOptions) (*Lock
 
 // LockAll takes several locks on one session, all or none, and whatever the order in
 // which they are given in one that keeps two such calls from waiting for one another.
-// Names that are given twice count once.
+// Names that are given twice count once. It returns what Lock returns, and ErrDeadlock
+// when somebody who takes them in another order waits for it, too.
 func (n *Named) LockAll(ctx context.Context, names []string, o *LockOptions) (*Lock, error) {
 	return n.lock(ctx, names, o, false)
 }
