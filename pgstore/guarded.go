@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -60,10 +61,18 @@ func (g *guardedTx) open() error {
 	return nil
 }
 
+// look looks for what the server does not tell of afterwards.
+func (g *guardedTx) look(sql string) {
+	if strings.Contains(strings.ToLower(sql), "chain") && chains.MatchString(sql) {
+		g.t.chained.Store(true)
+	}
+}
+
 func (g *guardedTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if err := g.open(); err != nil {
 		return pgconn.CommandTag{}, err
 	}
+	g.look(sql)
 	tag, err := g.Tx.Exec(ctx, sql, args...)
 	return tag, g.t.note(err)
 }
@@ -72,6 +81,7 @@ func (g *guardedTx) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 	if err := g.open(); err != nil {
 		return failedRows{err: err}, err
 	}
+	g.look(sql)
 	rows, err := g.Tx.Query(ctx, sql, args...)
 	return notedRows{Rows: rows, t: g.t}, g.t.note(err)
 }
@@ -80,6 +90,7 @@ func (g *guardedTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 	if err := g.open(); err != nil {
 		return failedRows{err: err}
 	}
+	g.look(sql)
 	return notedRow{row: g.Tx.QueryRow(ctx, sql, args...), t: g.t}
 }
 
@@ -102,6 +113,9 @@ func (g *guardedTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns 
 func (g *guardedTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
 	if err := g.open(); err != nil {
 		return pgx.FailedBatchResults(b, err)
+	}
+	for _, q := range b.QueuedQueries {
+		g.look(q.SQL)
 	}
 	return notedResults{BatchResults: g.Tx.SendBatch(ctx, b), t: g.t}
 }

@@ -3,10 +3,10 @@ package pgstore
 import (
 	"context"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strconv"
 	"sync"
 	"time"
@@ -44,11 +44,11 @@ const (
 const lockWait = 2 * time.Second
 
 var settleInTypes = []uint32{
-	pgtype.ByteaOID, pgtype.ByteaOID, pgtype.Int2OID, pgtype.Int8OID, pgtype.ByteaOID, pgtype.TextOID,
+	pgtype.ByteaOID, pgtype.ByteaOID, pgtype.Int2OID, pgtype.Int8OID, pgtype.ByteaOID, pgtype.BoolOID,
 }
 
 const (
-	settleInSQL = "SELECT @settle_in($1::bytea, $2::bytea, $3::smallint, $4::bigint, $5::bytea, $6::text)"
+	settleInSQL = "SELECT @settle_in($1::bytea, $2::bytea, $3::smallint, $4::bigint, $5::bytea, $6::boolean)"
 	catchUpSQL  = "SELECT @catch_up($1)"
 )
 
@@ -59,8 +59,9 @@ type settlement struct {
 	args   []any    // the same for database/sql
 }
 
-// settleIn returns the call that settles in a transaction with that mark.
-func (s *Store) settleIn(x *dibs.Settlement, mark string) (*settlement, error) {
+// settleIn returns the call that settles in a transaction, which markSQL has marked or
+// not.
+func (s *Store) settleIn(x *dibs.Settlement, marked bool) (*settlement, error) {
 	if err := x.Validate(); err != nil {
 		return nil, err
 	}
@@ -73,14 +74,17 @@ func (s *Store) settleIn(x *dibs.Settlement, mark string) (*settlement, error) {
 			data = []byte{}
 		}
 	}
-	k, retention := appendKey(nil, x.Key), micros(x.Retention)
+	k, retention, mark := appendKey(nil, x.Key), micros(x.Retention), []byte{0}
+	if marked {
+		mark[0] = 1
+	}
 	c := &settlement{
 		statement: s.settlementsIn,
 		params: [][]byte{
 			k, x.Token[:], binary.BigEndian.AppendUint16(nil, uint16(x.Outcome)),
-			binary.BigEndian.AppendUint64(nil, uint64(retention)), data, []byte(mark),
+			binary.BigEndian.AppendUint64(nil, uint64(retention)), data, mark,
 		},
-		args: []any{k, x.Token[:], int64(x.Outcome), retention, nil, mark},
+		args: []any{k, x.Token[:], int64(x.Outcome), retention, nil, marked},
 	}
 	if data != nil {
 		c.args[4] = data
@@ -127,14 +131,12 @@ func conflicts(err error) bool {
 	return state == "40001" || state == "40P01"
 }
 
-// newMark returns what a transaction is recognized by.
-func newMark() string {
-	t := dibs.NewToken()
-	return hex.EncodeToString(t[:])
-}
-
 // markSQL marks the transaction that was just begun. The mark ends with it.
-func markSQL(mark string) string { return "set local dibs.run = '" + mark + "'" }
+const markSQL = "set local dibs.run = 'on'"
+
+// chains matches a statement that ends a transaction and begins another one that is
+// DEFERRABLE if it was.
+var chains = regexp.MustCompile(`(?i)\b(commit|end|rollback|abort)(\s+(work|transaction))?\s+and\s+chain\b`)
 
 // catchUp sees to those who wait for a key that was settled in a transaction which
 // did not see them. If it fails they find out by asking.

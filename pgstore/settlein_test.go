@@ -155,7 +155,7 @@ func (b *bank) beginMarked(t *testing.T, level pgx.TxIsoLevel) pgx.Tx {
 	t.Helper()
 	tx, err := b.pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
 	if err == nil {
-		_, err = tx.Exec(t.Context(), markSQL("mark")+"; "+b.entry("k"))
+		_, err = tx.Exec(t.Context(), markSQL+"; "+b.entry("k"))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func (b *bank) beginMarked(t *testing.T, level pgx.TxIsoLevel) pgx.Tx {
 // settleIn settles in it.
 func (b *bank) settleIn(t *testing.T, tx pgx.Tx, x dibs.Settlement) {
 	t.Helper()
-	call, err := b.s.settleIn(&x, "mark")
+	call, err := b.s.settleIn(&x, true)
 	if err == nil {
 		_, err = tx.Exec(t.Context(), call.sql, call.args...)
 	}

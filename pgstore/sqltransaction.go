@@ -62,11 +62,11 @@ func (b *sqlTransactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &sqlTransaction{s: b.s, mark: newMark(), ended: ctx.Err}
+	t := &sqlTransaction{s: b.s, ended: ctx.Err}
 	if t.tx, err = b.db.BeginTx(ctx, &b.options); err != nil {
 		return nil, explain(err)
 	}
-	if _, err := t.tx.ExecContext(ctx, markSQL(t.mark)); err != nil {
+	if _, err := t.tx.ExecContext(ctx, markSQL); err != nil {
 		t.Rollback()
 		return nil, explain(err)
 	}
@@ -76,9 +76,8 @@ func (b *sqlTransactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 // sqlTransaction is one of database/sql's, which also rolls it back when the context
 // ends that it was begun with.
 type sqlTransaction struct {
-	s    *Store
-	tx   *sql.Tx
-	mark string
+	s  *Store
+	tx *sql.Tx
 
 	ended func() error // why database/sql has rolled it back, if it has
 	over  atomic.Bool
@@ -89,7 +88,7 @@ func (t *sqlTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	if t.over.Swap(true) {
 		return fmt.Errorf("%w: it is over", dibs.ErrRolledBack)
 	}
-	settle, err := t.s.settleIn(&x, t.mark)
+	settle, err := t.s.settleIn(&x, true)
 	if err != nil {
 		_ = t.tx.Rollback()
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)

@@ -90,13 +90,11 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	t := &transaction{s: b.s, conn: conn, mark: newMark(), commit: "commit", prepared: b.prepare(ctx, conn.Conn())}
+	t := &transaction{s: b.s, conn: conn, commit: "commit", prepared: b.prepare(ctx, conn.Conn())}
 	if b.options.CommitQuery != "" {
 		t.commit = b.options.CommitQuery
 	}
-	options := b.options
-	options.BeginQuery = beginSQL(&b.options) + "; " + markSQL(t.mark)
-	if t.tx, err = conn.BeginTx(ctx, options); err != nil {
+	if t.tx, err = conn.BeginTx(ctx, t.marked(b.options)); err != nil {
 		conn.Release()
 		return nil, explain(err)
 	}
@@ -118,22 +116,16 @@ func (b *transactor) prepare(ctx context.Context, conn *pgx.Conn) bool {
 	return known[settle.name] == true
 }
 
-// beginSQL returns how a transaction with those options begins.
-func beginSQL(o *pgx.TxOptions) string {
+// marked returns the options with which the transaction begins so that it can be told
+// from one that a run begins in its place.
+func (t *transaction) marked(o pgx.TxOptions) pgx.TxOptions {
 	if o.BeginQuery != "" {
-		return o.BeginQuery
+		t.mark = true
+		o.BeginQuery += "; " + markSQL
+		return o
 	}
-	sql := "begin"
-	if o.IsoLevel != "" {
-		sql += " isolation level " + string(o.IsoLevel)
-	}
-	if o.AccessMode != "" {
-		sql += " " + string(o.AccessMode)
-	}
-	if o.DeferrableMode != "" {
-		sql += " " + string(o.DeferrableMode)
-	}
-	return sql
+	o.DeferrableMode = pgx.Deferrable // means nothing else, as it is not read-only
+	return o
 }
 
 // transaction is one of a pgx pool's.
@@ -141,13 +133,14 @@ type transaction struct {
 	s      *Store
 	conn   *pgxpool.Conn
 	tx     pgx.Tx
-	mark   string
+	mark   bool   // it is marked by a statement
 	commit string // the statement that commits
 
 	prepared bool // the settlement is
 	forget   func() bool
 
 	over     atomic.Bool // it is used no more
+	chained  atomic.Bool // the run has ended it and begun another one like it
 	conflict atomic.Bool // a statement fell victim to another transaction
 
 	mu       sync.Mutex
@@ -188,6 +181,9 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		return fmt.Errorf("%w: it is over", dibs.ErrRolledBack)
 	}
 	defer t.release()
+	if t.chained.Load() {
+		return ErrEnded
+	}
 	settle, err := t.s.settleIn(&x, t.mark)
 	if err != nil {
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)

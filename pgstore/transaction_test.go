@@ -192,7 +192,6 @@ func TestTransactionFails(t *testing.T) {
 			"rolled back":      {sql: "ROLLBACK", is: ErrEnded},
 			"begun anew":       {sql: "ROLLBACK; BEGIN", is: ErrEnded},
 			"chained":          {sql: "ROLLBACK AND CHAIN", is: ErrEnded},
-			"unmarked":         {sql: "RESET ALL", is: ErrEnded},
 			"made read only":   {sql: "SET TRANSACTION READ ONLY", is: ErrReadOnly, says: "read-write"},
 			"deferred":         {sql: "INSERT INTO " + b.ledger + "_checked VALUES (1)", is: dibs.ErrRolledBack, says: "23503"},
 			"connection ended": {sql: "SELECT pg_terminate_backend(pg_backend_pid())", swallows: true, is: dibs.ErrRolledBack},
