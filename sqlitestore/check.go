@@ -70,6 +70,7 @@ type facts struct {
 	wall        int64
 	clockSource string // "" where the system does not tell
 	ownTime     bool   // the process has a time since boot of its own
+	shared      bool   // the file is the application's
 }
 
 // filesystem is what a file is on.
@@ -91,7 +92,7 @@ const (
 )
 
 func (s *Store) facts(ctx context.Context, patience time.Duration) (*facts, error) {
-	f := &facts{writable: writable(s.full), wall: s.clock.wall()}
+	f := &facts{writable: writable(s.full), wall: s.clock.wall(), shared: s.opt.Shared}
 	f.clockSource, f.ownTime = clockFacts()
 	f.filesystem = filesystemOf(s.full)
 	if info, err := os.Stat(s.full + "-wal"); err == nil {
@@ -111,14 +112,21 @@ func (s *Store) facts(ctx context.Context, patience time.Duration) (*facts, erro
 		return nil, fault(s.path, err)
 	}
 	defer conn.Close()
-	if err := f.read(ctx, conn, patience); err != nil {
+	if err := f.read(conn); err != nil {
 		return nil, fault(s.path, err)
 	}
-	return f, nil
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for _, sql := range s.checks() {
+		if err := f.look(limited, conn, sql); err != nil {
+			return nil, fault(s.path, err)
+		}
+	}
+	return f, ctx.Err()
 }
 
 // read looks into the file.
-func (f *facts) read(ctx context.Context, conn *lite.Conn, patience time.Duration) (err error) {
+func (f *facts) read(conn *lite.Conn) (err error) {
 	var pageSize int64
 	for _, q := range []struct {
 		n   *int64
@@ -130,15 +138,14 @@ func (f *facts) read(ctx context.Context, conn *lite.Conn, patience time.Duratio
 	}
 	f.size *= pageSize
 	f.free *= pageSize
-	if f.journal, err = conn.QueryText("PRAGMA journal_mode"); err != nil {
-		return err
-	}
-	limited, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	said, err := conn.QueryTextUntil(limited.Done(), "PRAGMA quick_check(1)")
+	f.journal, err = conn.QueryText("PRAGMA journal_mode")
+	return err
+}
+
+// look looks for damage with one of the statements that say "ok".
+func (f *facts) look(ctx context.Context, conn *lite.Conn, sql string) error {
+	said, err := conn.QueryTextUntil(ctx.Done(), sql)
 	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
 	case isCode(err, lite.Interrupted):
 		f.incomplete = true
 	case isCode(err, lite.Corrupt, lite.NotADB):
@@ -195,7 +202,7 @@ func (f *facts) checkFile(c *checkup) {
 			"What is granted and kept is not written through to the disk: it is lost when the machine fails.",
 			"Restart this program, and have nothing set PRAGMA synchronous.")
 	}
-	if f.free > muchFree && f.free > f.size/2 {
+	if !f.shared && f.free > muchFree && f.free > f.size/2 {
 		c.find(findBloat, dibs.SeverityAdvice,
 			fmt.Sprintf("%s of the file's %s are free.", bytesText(f.free), bytesText(f.size)),
 			"Run dibs prune, or call Prune: it gives the space back.")

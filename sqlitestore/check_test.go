@@ -162,12 +162,15 @@ func TestCheckDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const check = "PRAGMA quick_check(1)"
 	var f facts
-	if err := f.read(t.Context(), conn, time.Nanosecond); err != nil || !f.incomplete || f.damage != "" {
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := f.look(over, conn, check); err != nil || !f.incomplete || f.damage != "" {
 		t.Errorf("a check without time: %+v, %v", f, err)
 	}
 	f = facts{}
-	if err := f.read(t.Context(), conn, time.Minute); err != nil || f.incomplete || f.damage != "" || f.size < 800_000 || f.journal != "wal" {
+	if err := errors.Join(f.read(conn), f.look(t.Context(), conn, check)); err != nil || f.incomplete || f.damage != "" || f.size < 800_000 || f.journal != "wal" {
 		t.Errorf("a check: %+v, %v", f, err)
 	}
 	if err := conn.Close(); err != nil {
@@ -198,7 +201,7 @@ func TestCheckDamage(t *testing.T) {
 	}
 	defer conn.Close()
 	f = facts{}
-	if err := f.read(t.Context(), conn, time.Minute); err != nil || f.damage == "" {
+	if err := errors.Join(f.read(conn), f.look(t.Context(), conn, check)); err != nil || f.damage == "" {
 		t.Errorf("a check of what is damaged: %+v, %v", f, err)
 	}
 }

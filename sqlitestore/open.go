@@ -243,14 +243,7 @@ func (s *Store) sound() error {
 	if err != nil || pages*4096 > checkedSize {
 		return err
 	}
-	checks := []string{"PRAGMA quick_check(1)"}
-	if s.opt.Shared {
-		checks = checks[:0]
-		for _, table := range []string{"@meta", "@lease", "@progress", "@waiter", "@record", "@wake"} {
-			checks = append(checks, s.tables.sql("PRAGMA quick_check("+table+")"))
-		}
-	}
-	for _, sql := range checks {
+	for _, sql := range s.checks() {
 		check, err := s.conn.QueryText(sql)
 		if err != nil {
 			return err
@@ -260,6 +253,18 @@ func (s *Store) sound() error {
 		}
 	}
 	return nil
+}
+
+// checks are the statements that say "ok" of a file that is sound.
+func (s *Store) checks() []string {
+	if !s.opt.Shared {
+		return []string{"PRAGMA quick_check(1)"}
+	}
+	var all []string
+	for _, table := range []string{"@meta", "@lease", "@progress", "@waiter", "@record", "@wake"} {
+		all = append(all, s.tables.sql("PRAGMA quick_check("+table+")"))
+	}
+	return all
 }
 
 // adopt runs in a transaction. It makes the schema if there is none, and ties
