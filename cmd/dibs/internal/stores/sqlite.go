@@ -20,7 +20,10 @@ import (
 var sqliteBackend = backend{
 	scheme: "sqlite", form: "sqlite:PATH", lasting: true,
 	check: func(rest string) error {
+		rest, _, err := sqliteFile(rest)
 		switch {
+		case err != nil:
+			return err
 		case rest == "":
 			return errors.New("the path is missing: write sqlite:PATH, as in " + Default)
 		case strings.HasPrefix(rest, "//") && !strings.HasPrefix(rest, "///"):
@@ -31,27 +34,34 @@ var sqliteBackend = backend{
 		return nil
 	},
 	exists: func(rest string) error {
-		_, err := os.Stat(rest)
+		path, _, err := sqliteFile(rest)
+		if err == nil {
+			_, err = os.Stat(path)
+		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("there is no file %s", rest)
+			return fmt.Errorf("there is no file %s", path)
 		}
 		return err
 	},
 	open: func(_ context.Context, rest string, s *Store) error {
-		f, err := sqlitestore.Open(rest, nil)
+		f, path, err := openSQLite(rest)
 		if err != nil {
 			return err
 		}
-		s.Store, s.close, s.folder = f, f.Close, filepath.Dir(rest)
+		s.Store, s.close, s.folder = f, f.Close, filepath.Dir(path)
 		s.version = sqliteVersion
 		s.table = func(name string) (*Table, error) { return sqliteTable(s.folder, name) }
 		return nil
 	},
 	// Opening does it all.
 	tables: func(_ context.Context, rest string, _ bool) (string, error) {
-		_, err := os.Stat(rest)
+		path, _, err := sqliteFile(rest)
+		if err != nil {
+			return "", err
+		}
+		_, err = os.Stat(path)
 		fresh := errors.Is(err, fs.ErrNotExist)
-		f, err := sqlitestore.Open(rest, nil)
+		f, _, err := openSQLite(rest)
 		if err != nil {
 			return "", err
 		}
@@ -61,6 +71,27 @@ var sqliteBackend = backend{
 		}
 		return did + "; every command that opens the file sees to that by itself", f.Close()
 	},
+}
+
+// sqliteFile reads what comes after the colon.
+func sqliteFile(rest string) (path string, o *sqlitestore.Options, err error) {
+	path, query, asked := strings.Cut(rest, "?")
+	switch {
+	case !asked, query == "shared=false":
+		return path, nil, nil
+	case query == "shared=true":
+		return path, &sqlitestore.Options{Shared: true}, nil
+	}
+	return "", nil, errors.New("what comes after the ? is not shared=true, for a file that is an application's; the name of a store's file cannot have a ?")
+}
+
+func openSQLite(rest string) (*sqlitestore.Store, string, error) {
+	path, o, err := sqliteFile(rest)
+	if err != nil {
+		return nil, "", err
+	}
+	f, err := sqlitestore.Open(path, o)
+	return f, path, err
 }
 
 func sqliteVersion(ctx context.Context) (string, error) {

@@ -31,6 +31,7 @@ func TestURL(t *testing.T) {
 		{"sqlite:", "the path is missing"},
 		{"sqlite://dibs.db", "write sqlite:dibs.db"},
 		{"sqlite::memory:", "memory:"},
+		{"sqlite:dibs.db?share=1", "shared=true"},
 	}
 	for _, test := range tests {
 		_, err := Open(t.Context(), test.url)
