@@ -39,13 +39,13 @@
 //
 // OnceTx runs a function in a transaction of the application and commits what it did
 // together with its answer; Store.Transactions is what the HTTP middleware wants for
-// that. The transaction is marked as it begins, and the function that settles wants
-// to see the mark, so that no answer is kept of any other.
+// that. The transaction can be told from others by how it begins, and the function
+// that settles looks at that, so that no answer is kept of any other.
 //
-//	claim ── BEGIN, mark ── the application's statements ── settle, COMMIT
-//	  │                                                         │
-//	  by the store's connections                  one message: without the settlement
-//	                                              the server does not commit
+//	claim ── BEGIN ── the application's statements ── settle, COMMIT
+//	  │                                                   │
+//	  by the store's connections            one message: without the settlement
+//	                                        the server does not commit
 //
 // # Time and fences
 //
