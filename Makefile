@@ -15,7 +15,7 @@ build:
 	CGO_ENABLED=0 go build -trimpath -o bin/dibs ./cmd/dibs
 
 test: need build
-	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go vet ./... && go test -race -shuffle=on ./...); done
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go vet ./... && go test -race -shuffle=on -timeout 18m ./...); done
 	@$(MAKE) --no-print-directory fuzz
 
 # What the tests use beside Go: the race detector a C compiler, the guides ps
