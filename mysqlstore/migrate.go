@@ -101,6 +101,11 @@ func (n namer) migrate(ctx context.Context, conn *sql.Conn, all []Migration) (er
 		// Should that fail, the lock ends with the connection.
 		_, _ = conn.ExecContext(unlocking, fmt.Sprintf("DO RELEASE_LOCK('%s')", lock))
 	}()
+	// Where connections do not commit by themselves, what was there before the lock
+	// would be seen for good, and the last of it never be there for others.
+	if _, err := conn.ExecContext(ctx, "COMMIT"); err != nil {
+		return err
+	}
 	have, err := n.version(ctx, conn)
 	if err != nil {
 		return err
@@ -118,7 +123,8 @@ func (n namer) migrate(ctx context.Context, conn *sql.Conn, all []Migration) (er
 			}
 		}
 	}
-	return nil
+	_, err = conn.ExecContext(ctx, "COMMIT")
+	return err
 }
 
 // blank reports whether there is nothing but comments.

@@ -1,10 +1,13 @@
 package mysqlstore
 
 import (
+	"database/sql"
 	"errors"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
@@ -49,6 +52,44 @@ func TestMigrateAgain(t *testing.T) {
 	open(t, server.URL(), &Options{Prefix: prefix})
 	server.Query("DROP TABLE " + prefix + "_record, " + prefix + "_meta")
 	work(t, open(t, server.URL(), &Options{Prefix: prefix}))
+}
+
+// TestMigrateUncommitted: an application whose connections do not commit by themselves
+// migrates all the same, also several at once that have looked before.
+func TestMigrateUncommitted(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]*servertest.MariaDBServer{"MariaDB": mariadb(), "MySQL": mysqld()} {
+		t.Run(name, func(t *testing.T) {
+			prefix := ownPrefix()
+			config, _, err := parse(server.URL(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Params = map[string]string{"autocommit": "0"}
+			c, err := mysql.NewConnector(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			db := sql.OpenDB(c)
+			defer db.Close()
+			var all sync.WaitGroup
+			for range 4 {
+				all.Go(func() {
+					if err := Migrate(t.Context(), db, &Options{Prefix: prefix}); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			all.Wait()
+			s, err := Open(t.Context(), server.URL(), &Options{Prefix: prefix})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 // TestMigrations: what is printed makes a store, when it is run by hand, also twice.
