@@ -34,13 +34,13 @@ type AdvisoryOptions struct {
 }
 
 // NewAdvisory returns an Advisory on the pool, which remains the caller's to close. It
-// looks at the server, on a connection of the pool or two, and returns ErrPooler when
+// looks at the server, on a few connections of the pool, and returns ErrPooler when
 // there is a pooler in between that gives each transaction another session, and
 // ErrServer when the server cannot be asked.
 //
 // With pgx's driver a pooler is told by the number of the session, again each time a
-// lock is taken. Other drivers do not tell that number: there a session is ended, and
-// one that goes on was a pooler's; in rare cases one might end by chance.
+// lock is taken. Other drivers do not tell that number: there up to three sessions are
+// ended, and if one goes on it was a pooler's.
 func NewAdvisory(ctx context.Context, db *sql.DB, o *AdvisoryOptions) (*Advisory, error) {
 	if o == nil {
 		o = &AdvisoryOptions{}

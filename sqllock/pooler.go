@@ -30,18 +30,31 @@ func poolerError() error {
 
 // behindPooler reports whether a pooler is in between.
 func behindPooler(ctx context.Context, db *sql.DB) (bool, error) {
+	// A pooler may end a session, too, just when it is looked at: but hardly each time.
+	for range 3 {
+		pooled, known, err := outlivesConnection(ctx, db)
+		if pooled || known || err != nil {
+			return pooled, err
+		}
+	}
+	return false, nil
+}
+
+// outlivesConnection reports whether a session goes on when its connection has ended;
+// known, if the driver tells that without a trial.
+func outlivesConnection(ctx context.Context, db *sql.DB) (pooled, known bool, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	defer conn.Close()
 	var pid int64
 	if err := conn.QueryRowContext(ctx, "SELECT pg_backend_pid()").Scan(&pid); err != nil {
-		return false, err
+		return false, false, err
 	}
 	// A pooler invents the number by which a connection can be cancelled.
-	if known := sessionOf(conn); known != 0 {
-		return int64(known) != pid, nil
+	if told := sessionOf(conn); told != 0 {
+		return int64(told) != pid, true, nil
 	}
 	// The driver does not tell it. But a session ends with its connection, unless that
 	// is a pooler's.
@@ -53,12 +66,12 @@ func behindPooler(ctx context.Context, db *sql.DB) (bool, error) {
 		var lives bool
 		err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1::int)", pid).Scan(&lives)
 		if err != nil || !lives || time.Now().After(soon) {
-			return lives, err
+			return lives, false, err
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return false, context.Cause(ctx)
+			return false, false, context.Cause(ctx)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/stdlib"
@@ -70,6 +71,25 @@ func TestPoolerRefused(t *testing.T) {
 				t.Errorf("%v, and %d have it still", err, n)
 			}
 		})
+	}
+}
+
+// A pooler that ends a session just when it is looked at is noticed all the same.
+func TestPoolerEndsSession(t *testing.T) {
+	t.Parallel()
+	pid := int64(0)
+	server := &fakeServer{
+		query: func(sql string) ([]driver.Value, error) {
+			if strings.Contains(sql, "pg_backend_pid") {
+				pid++
+				return []driver.Value{pid}, nil
+			}
+			return []driver.Value{pid > 2}, nil // the third one lives
+		},
+		closed: func() {},
+	}
+	if _, err := NewAdvisory(t.Context(), server.open(t), nil); !errors.Is(err, ErrPooler) {
+		t.Errorf("got %v", err)
 	}
 }
 
