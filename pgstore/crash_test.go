@@ -111,9 +111,12 @@ func (c *child) read() string {
 	return strings.TrimSuffix(line, "\n")
 }
 
-func (c *child) kill() {
+// kill ends the child and returns what it has said by then.
+func (c *child) kill() (said string) {
 	_ = c.cmd.Process.Kill()
+	said = c.read() // before Wait, which closes the pipe
 	_ = c.cmd.Wait()
+	return said
 }
 
 // TestKilled: processes are killed at any moment between the claim and the answer,
@@ -159,8 +162,7 @@ func TestKilled(t *testing.T) {
 						_, _ = fmt.Fprintln(victim.in, key)
 						wait := time.NewTimer(rand.N(6 * usual)) // more than one: the machine is busy
 						<-wait.C
-						victim.kill()
-						said := victim.read()
+						said := victim.kill()
 						_, _ = fmt.Fprintln(heir.in, key)
 						answer := heir.read()
 						_, _ = fmt.Fprintln(heir.in, key)
