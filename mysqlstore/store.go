@@ -43,7 +43,8 @@ var (
 // New returns a Store on the database that the configuration names. It makes
 // connections of its own, up to 9, with sessions of its own settings; the
 // configuration says who they are and how they are made (its address, user, TLS,
-// timeouts and Apply options), and its Params are left out. Options may be nil.
+// timeouts and Apply options), and its Params, character set and collation are left
+// out. Options may be nil.
 //
 // It asks the server a first question, and takes 8 s at most, with Options.Migrate
 // a minute more; the errors are those of Open.
@@ -79,7 +80,9 @@ func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
+	s.waiting.mu.Lock() // nobody is about to begin something
 	s.end()
+	s.waiting.mu.Unlock()
 	s.background.Wait()
 	return errors.Join(s.front.Close(), s.back.Close(), s.ear.Close())
 }

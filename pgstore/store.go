@@ -131,7 +131,9 @@ func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
+	s.waiting.mu.Lock() // nobody is about to begin something
 	s.end()
+	s.waiting.mu.Unlock()
 	s.background.Wait()
 	for _, p := range []*pgxpool.Pool{s.front, s.back} {
 		if p != nil {
