@@ -49,7 +49,12 @@ func (g *guardedTx) Rollback(ctx context.Context) error {
 	if err := g.open(); err != nil {
 		return err
 	}
-	return g.t.note(g.Tx.Rollback(ctx))
+	err := g.Tx.Rollback(ctx)
+	if err == nil && g.t.mark {
+		g.t.mark = false // it may have been made behind the savepoint
+		g.t.watch(ctx)
+	}
+	return g.t.note(err)
 }
 
 // open returns pgx.ErrTxClosed when the run is over: the connection may be another
@@ -61,18 +66,29 @@ func (g *guardedTx) open() error {
 	return nil
 }
 
-// look looks for what the server does not tell of afterwards.
-func (g *guardedTx) look(sql string) {
-	if strings.Contains(strings.ToLower(sql), "chain") && chains.MatchString(sql) {
-		g.t.chained.Store(true)
+// look looks for what could end the transaction and begin one that looks the same: AND
+// CHAIN, BEGIN DEFERRABLE. Whatever else it may be, the transaction is marked first.
+func (g *guardedTx) look(ctx context.Context, sql string) {
+	if sql = strings.ToLower(sql); strings.Contains(sql, "chain") || strings.Contains(sql, "deferrable") {
+		g.t.watch(ctx)
 	}
+}
+
+// Conn returns the connection, on which a run can do what it likes.
+func (g *guardedTx) Conn() *pgx.Conn {
+	if g.open() == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), rollbackLimit)
+		defer cancel()
+		g.t.watch(ctx)
+	}
+	return g.Tx.Conn()
 }
 
 func (g *guardedTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	if err := g.open(); err != nil {
 		return pgconn.CommandTag{}, err
 	}
-	g.look(sql)
+	g.look(ctx, sql)
 	tag, err := g.Tx.Exec(ctx, sql, args...)
 	return tag, g.t.note(err)
 }
@@ -81,7 +97,7 @@ func (g *guardedTx) Query(ctx context.Context, sql string, args ...any) (pgx.Row
 	if err := g.open(); err != nil {
 		return failedRows{err: err}, err
 	}
-	g.look(sql)
+	g.look(ctx, sql)
 	rows, err := g.Tx.Query(ctx, sql, args...)
 	return notedRows{Rows: rows, t: g.t}, g.t.note(err)
 }
@@ -90,7 +106,7 @@ func (g *guardedTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 	if err := g.open(); err != nil {
 		return failedRows{err: err}
 	}
-	g.look(sql)
+	g.look(ctx, sql)
 	return notedRow{row: g.Tx.QueryRow(ctx, sql, args...), t: g.t}
 }
 
@@ -98,6 +114,7 @@ func (g *guardedTx) Prepare(ctx context.Context, name, sql string) (*pgconn.Stat
 	if err := g.open(); err != nil {
 		return nil, err
 	}
+	g.look(ctx, sql)
 	description, err := g.Tx.Prepare(ctx, name, sql)
 	return description, g.t.note(err)
 }
@@ -115,7 +132,7 @@ func (g *guardedTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResult
 		return pgx.FailedBatchResults(b, err)
 	}
 	for _, q := range b.QueuedQueries {
-		g.look(q.SQL)
+		g.look(ctx, q.SQL)
 	}
 	return notedResults{BatchResults: g.Tx.SendBatch(ctx, b), t: g.t}
 }

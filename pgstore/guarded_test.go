@@ -225,3 +225,96 @@ func TestDeadlock(t *testing.T) {
 		}
 	})
 }
+
+// TestTransactionAlike: a run that ends its transaction and begins one that looks like
+// it has no answer kept, however it does so and whatever is the default.
+func TestTransactionAlike(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		param, sql string
+		way        func(ctx context.Context, tx pgx.Tx, sql string) error
+	}{
+		"begun anew":       {sql: "ROLLBACK; BEGIN"},
+		"by default":       {param: "&default_transaction_deferrable=on", sql: "ROLLBACK; BEGIN"},
+		"deferrable":       {sql: "ROLLBACK; BEGIN DEFERRABLE"},
+		"new default":      {sql: "SET default_transaction_deferrable = on; ROLLBACK; BEGIN"},
+		"chained":          {sql: "ROLLBACK AND CHAIN"},
+		"behind a comment": {sql: "ROLLBACK/**/AND/* no */CHAIN"},
+		"in a batch": {sql: "ROLLBACK AND CHAIN", way: func(ctx context.Context, tx pgx.Tx, sql string) error {
+			var q pgx.Batch
+			q.Queue(sql)
+			return tx.SendBatch(ctx, &q).Close()
+		}},
+		"prepared": {sql: "ROLLBACK AND CHAIN", way: func(ctx context.Context, tx pgx.Tx, sql string) error {
+			if _, err := tx.Prepare(ctx, "leave", sql); err != nil {
+				return err
+			}
+			_, err := tx.Exec(ctx, "leave")
+			return err
+		}},
+		"on the connection": {sql: "ROLLBACK AND CHAIN", way: func(ctx context.Context, tx pgx.Tx, sql string) error {
+			_, err := tx.Conn().Exec(ctx, sql)
+			return err
+		}},
+		"behind a savepoint": {sql: "ROLLBACK AND CHAIN", way: func(ctx context.Context, tx pgx.Tx, sql string) error {
+			inner, err := tx.Begin(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = inner.Exec(ctx, sql)
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBank(t, shared().URL()+c.param, nil)
+			got, err := OnceTx(t.Context(), b.client, b.s.Transactions(b.pool, nil), "k", nil, func(ctx context.Context, tx pgx.Tx) (string, error) {
+				if _, err := tx.Exec(ctx, b.entry("k"), pgx.QueryExecModeSimpleProtocol); err != nil {
+					return "", err
+				}
+				if c.way != nil {
+					return "wrong", c.way(ctx, tx, c.sql)
+				}
+				_, err := tx.Exec(ctx, c.sql, pgx.QueryExecModeSimpleProtocol)
+				return "wrong", err
+			})
+			if !errors.Is(err, ErrEnded) || got != "" {
+				t.Errorf("answered %q, %v; want ErrEnded", got, err)
+			}
+			if n := b.entries(t, "k"); n != 0 {
+				t.Errorf("%d entries are there", n)
+			}
+		})
+	}
+}
+
+// TestTransactionNotAlike: what only looks as if it could end the transaction does not,
+// nor does the database's own default.
+func TestTransactionNotAlike(t *testing.T) {
+	t.Parallel()
+	for name, param := range map[string]string{"plain": "", "by default": "&default_transaction_deferrable=on"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBank(t, shared().URL()+param, nil)
+			for _, key := range []string{"a chain, deferrable", "another chain"} {
+				got, err := OnceTx(t.Context(), b.client, b.s.Transactions(b.pool, nil), key, nil, func(ctx context.Context, tx pgx.Tx) (string, error) {
+					inner, err := tx.Begin(ctx)
+					if err != nil {
+						return "", err
+					}
+					if _, err := inner.Exec(ctx, b.entry(key)); err != nil {
+						return "", err
+					}
+					if err := inner.Rollback(ctx); err != nil {
+						return "", err
+					}
+					_, err = tx.Exec(ctx, b.entry(key))
+					return "right", err
+				})
+				if err != nil || got != "right" || b.entries(t, key) != 1 {
+					t.Errorf("%s: answered %q, %v, with %d entries", key, got, err, b.entries(t, key))
+				}
+			}
+		})
+	}
+}

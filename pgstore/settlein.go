@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"regexp"
 	"strconv"
 	"sync"
 	"time"
@@ -36,6 +35,7 @@ var (
 const (
 	stateLost  = "DIBS1"
 	stateEnded = "DIBS2"
+	stateAlike = "DIBS3"
 
 	stateForgotten = "26000" // the statement is not prepared any more
 )
@@ -131,12 +131,8 @@ func conflicts(err error) bool {
 	return state == "40001" || state == "40P01"
 }
 
-// markSQL marks the transaction that was just begun. The mark ends with it.
+// markSQL marks a transaction. The mark ends with it.
 const markSQL = "set local dibs.run = 'on'"
-
-// chains matches a statement that ends a transaction and begins another one that is
-// DEFERRABLE if it was.
-var chains = regexp.MustCompile(`(?i)\b(commit|end|rollback|abort)(\s+(work|transaction))?\s+and\s+chain\b`)
 
 // catchUp sees to those who wait for a key that was settled in a transaction which
 // did not see them. If it fails they find out by asking.

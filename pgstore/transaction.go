@@ -66,6 +66,7 @@ type transactor struct {
 	pool    *pgxpool.Pool
 	options pgx.TxOptions
 	same    sameness
+	marks   atomic.Bool // each transaction is marked by a statement
 }
 
 // Begin implements dibs.Transactor.
@@ -90,7 +91,7 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	t := &transaction{s: b.s, conn: conn, commit: "commit", prepared: b.prepare(ctx, conn.Conn())}
+	t := &transaction{s: b.s, by: b, conn: conn, commit: "commit", prepared: b.prepare(ctx, conn.Conn())}
 	if b.options.CommitQuery != "" {
 		t.commit = b.options.CommitQuery
 	}
@@ -119,28 +120,44 @@ func (b *transactor) prepare(ctx context.Context, conn *pgx.Conn) bool {
 // marked returns the options with which the transaction begins so that it can be told
 // from one that a run begins in its place.
 func (t *transaction) marked(o pgx.TxOptions) pgx.TxOptions {
-	if o.BeginQuery != "" {
-		t.mark = true
-		o.BeginQuery += "; " + markSQL
+	o.DeferrableMode = pgx.Deferrable // means nothing else, as it is not read-only
+	t.mark = o.BeginQuery != "" || t.by.marks.Load()
+	if !t.mark {
 		return o
 	}
-	o.DeferrableMode = pgx.Deferrable // means nothing else, as it is not read-only
+	if o.BeginQuery == "" {
+		o.BeginQuery = "begin"
+		if o.IsoLevel != "" {
+			o.BeginQuery += " isolation level " + string(o.IsoLevel)
+		}
+	}
+	o.BeginQuery += "; " + markSQL
 	return o
+}
+
+// watch marks the transaction by a statement: what the run is about to do could begin
+// another one that looks the same.
+func (t *transaction) watch(ctx context.Context) {
+	if !t.mark {
+		_, t.doubt = t.tx.Exec(ctx, markSQL, pgx.QueryExecModeSimpleProtocol)
+		t.mark = t.doubt == nil
+	}
 }
 
 // transaction is one of a pgx pool's.
 type transaction struct {
 	s      *Store
+	by     *transactor
 	conn   *pgxpool.Conn
 	tx     pgx.Tx
 	mark   bool   // it is marked by a statement
+	doubt  error  // it should have been
 	commit string // the statement that commits
 
 	prepared bool // the settlement is
 	forget   func() bool
 
 	over     atomic.Bool // it is used no more
-	chained  atomic.Bool // the run has ended it and begun another one like it
 	conflict atomic.Bool // a statement fell victim to another transaction
 
 	mu       sync.Mutex
@@ -181,8 +198,8 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		return fmt.Errorf("%w: it is over", dibs.ErrRolledBack)
 	}
 	defer t.release()
-	if t.chained.Load() {
-		return ErrEnded
+	if t.doubt != nil {
+		return fmt.Errorf("%w: it could not be marked: %w", dibs.ErrRolledBack, t.doubt)
 	}
 	settle, err := t.s.settleIn(&x, t.mark)
 	if err != nil {
@@ -241,6 +258,10 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		if t.prepared && sqlState(err) == stateForgotten {
 			pg.CustomData()[settle.name] = false
 			t.conflict.Store(true) // so that it is made again, without
+		}
+		if sqlState(err) == stateAlike {
+			t.by.marks.Store(true)
+			t.conflict.Store(true) // so that it is tried again
 		}
 		return settleFailed(err, !pg.IsClosed() && pg.TxStatus() != 'T')
 	}

@@ -24,6 +24,9 @@ BEGIN
     IF current_setting(CASE WHEN p_marked THEN 'dibs.run' ELSE 'transaction_deferrable' END, true) IS DISTINCT FROM 'on' THEN
         RAISE EXCEPTION 'dibs: this is not the transaction that was begun for the run' USING ERRCODE = 'DIBS2';
     END IF;
+    IF NOT p_marked AND current_setting('default_transaction_deferrable') = 'on' THEN
+        RAISE EXCEPTION 'dibs: all transactions are DEFERRABLE here, so that this one is to be marked' USING ERRCODE = 'DIBS3';
+    END IF;
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
