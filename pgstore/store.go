@@ -153,5 +153,5 @@ func (s *Store) usable(ctx context.Context) error {
 // Batching implements dibs.Batcher: a batch is one commit, and while it waits for
 // the disk the next one is made up.
 func (s *Store) Batching() dibs.Batching {
-	return dibs.Batching{Size: 256, Parallel: 2}
+	return dibs.Batching{Size: 256, Parallel: 1}
 }
