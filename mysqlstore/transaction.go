@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/dibs-go/dibs"
 )
@@ -168,9 +169,11 @@ func (t *transaction) commitWhole(ctx context.Context, c *settlement) (later boo
 		return false, t.failed(err, surelyBefore[code(err)])
 	}
 	// It is committed; this is for database/sql.
-	if t.tx.Commit() != nil {
-		_ = t.tx.Rollback()
-	}
+	bounded(func() {
+		if t.tx.Commit() != nil {
+			_ = t.tx.Rollback()
+		}
+	})
 	return later, nil
 }
 
@@ -213,10 +216,17 @@ func (t *transaction) finish(ctx context.Context, c *settlement) error {
 			return t.failed(err, true)
 		}
 	}
-	if err := t.tx.Commit(); err != nil {
-		return t.failed(err, undone(err) && code(err) != 0)
+	committed := make(chan error, 1)
+	go func() { committed <- t.tx.Commit() }() // which no context ends
+	select {
+	case err := <-committed:
+		if err != nil {
+			return t.failed(err, undone(err) && code(err) != 0)
+		}
+		return nil
+	case <-ctx.Done():
+		return explain(context.Cause(ctx))
 	}
-	return nil
 }
 
 // failed gives the error of a settlement, or of the COMMIT behind it, its meaning.
@@ -245,16 +255,39 @@ func (t *transaction) Rollback() {
 
 // release gives the connection back, without a transaction on it.
 func (t *transaction) release() {
-	_ = t.tx.Rollback()
-	_ = t.conn.Close()
+	bounded(func() {
+		_ = t.tx.Rollback()
+		_ = t.conn.Close()
+	})
 }
 
 // cut closes the connection: nobody knows whether there is a transaction on it.
 func (t *transaction) cut() {
-	_ = t.tx.Rollback()
-	_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
-	_ = t.conn.Close()
+	bounded(func() {
+		_ = t.tx.Rollback()
+		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn })
+		_ = t.conn.Close()
+	})
 }
+
+// bounded waits for f, but not for long: database/sql ends transactions without a
+// context, and on a connection that was cut that takes as long as the system tries.
+func bounded(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	limit := time.NewTimer(endLimit)
+	defer limit.Stop()
+	select {
+	case <-done:
+	case <-limit.C:
+	}
+}
+
+// endLimit is how long the end of a transaction is waited for.
+const endLimit = 4 * time.Second
 
 // Conflicted implements dibs.Transaction.
 func (t *transaction) Conflicted(err error) bool { return conflicts(err) }
