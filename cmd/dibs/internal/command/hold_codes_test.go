@@ -324,7 +324,9 @@ func TestRunLockedRow(t *testing.T) {
 	sleeper := "SELECT %s FROM pg_stat_activity WHERE query LIKE '%%" + b.schema(t) + ".dibs_key FOR UPDATE%%' AND wait_event = 'PgSleep'"
 	defer func() { sharedPostgres().Query(fmt.Sprintf(sleeper, "pg_terminate_backend(pid)")) }()
 	eventually(t, "the lock", func() bool { return sharedPostgres().Query(fmt.Sprintf(sleeper, "count(*)"))[0][0] == "1" })
-	b.says(t, 69, "", "a key's row is locked", "run", "k", "--", "touch", "ran")
+	// Who waits goes on waiting, for as long as it would for the key.
+	b.says(t, 69, "", "a key's row is locked", "run", "--skip", "k", "--", "touch", "ran")
+	b.says(t, 69, "", "a key's row is locked", "run", "--wait", "3s", "k", "--", "touch", "ran")
 	if b.exists("ran") {
 		t.Error("it ran")
 	}
