@@ -55,21 +55,34 @@ func TestUnusablePostgres(t *testing.T) {
 
 // TestPostgresAway: see checkAway.
 func TestPostgresAway(t *testing.T) {
-	readOnly := func(s *servertest.PostgresServer, value string) {
+	// Sessions hear of a new default when they get round to it. So they are ended once
+	// a new one has it.
+	readOnly := func(t *testing.T, s *servertest.PostgresServer, value string) {
 		s.Query("ALTER SYSTEM SET default_transaction_read_only = " + value)
 		s.Query("SELECT pg_reload_conf()")
+		eventually(t, func() bool { return s.Query("SHOW default_transaction_read_only")[0][0] == value })
+		s.Query("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
 	}
 	for name, trouble := range map[string]struct {
-		begin, end func(*servertest.PostgresServer)
+		begin, end func(*testing.T, *servertest.PostgresServer)
 	}{
-		"down":      {(*servertest.PostgresServer).Kill, (*servertest.PostgresServer).Restart},
-		"hanging":   {(*servertest.PostgresServer).Pause, (*servertest.PostgresServer).Continue},
-		"read-only": {func(s *servertest.PostgresServer) { readOnly(s, "on") }, func(s *servertest.PostgresServer) { readOnly(s, "off") }},
+		"down": {
+			func(_ *testing.T, s *servertest.PostgresServer) { s.Kill() },
+			func(_ *testing.T, s *servertest.PostgresServer) { s.Restart() },
+		},
+		"hanging": {
+			func(_ *testing.T, s *servertest.PostgresServer) { s.Pause() },
+			func(_ *testing.T, s *servertest.PostgresServer) { s.Continue() },
+		},
+		"read-only": {
+			func(t *testing.T, s *servertest.PostgresServer) { readOnly(t, s, "on") },
+			func(t *testing.T, s *servertest.PostgresServer) { readOnly(t, s, "off") },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := servertest.Postgres(t, &servertest.PostgresOptions{Password: secret})
-			checkAway(t, server.URL(), func() { trouble.begin(server) }, func() { trouble.end(server) })
+			checkAway(t, server.URL(), func() { trouble.begin(t, server) }, func() { trouble.end(t, server) })
 		})
 	}
 }
