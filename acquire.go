@@ -34,6 +34,11 @@ type AcquireOptions struct {
 	// Acquire then returns an *UnknownError until somebody resolves it.
 	AtMostOnce bool
 
+	// Hold is for Reserve, Prolong and Redeem: how long the place, should it stand
+	// unredeemed, may keep others from the key once its turn has come and one of them
+	// wants it. Default: until the place runs out; with Redeem, what it was before.
+	Hold time.Duration
+
 	// Label tells operators what the key is held for. Default: the client's.
 	Label string
 
@@ -92,6 +97,8 @@ type bid struct {
 	// margin and detach are those of AcquireOptions.
 	margin time.Duration
 	detach bool
+	// leave says that there is nothing to give back: the place was there before.
+	leave bool
 }
 
 // newClaim validates what the caller asks for.
@@ -116,6 +123,8 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 		return claim, fmt.Errorf("dibs: AcquireOptions.TTL is %v; it must be at least %v", o.TTL, MinTTL)
 	case o.Wait < 0:
 		return claim, fmt.Errorf("dibs: AcquireOptions.Wait is %v; it must not be negative", o.Wait)
+	case o.Hold < 0:
+		return claim, fmt.Errorf("dibs: AcquireOptions.Hold is %v; it must not be negative", o.Hold)
 	case o.Permits < 0 || o.Permits > MaxPermits:
 		return claim, fmt.Errorf("dibs: AcquireOptions.Permits is %d; it must be 1 to %d", o.Permits, MaxPermits)
 	case o.MaxAge < 0:
@@ -255,7 +264,7 @@ func (c *Client) askPatiently(ctx context.Context, b bid, wait time.Duration) (a
 
 // orphan returns what is to be done with the answer when nobody waits for it.
 func (c *Client) orphan(b bid) func(Claim, Answer, error) {
-	if b.Mode == Look {
+	if b.Mode == Look || b.leave {
 		return nil
 	}
 	return c.orphaned
@@ -263,7 +272,7 @@ func (c *Client) orphan(b bid) func(Claim, Answer, error) {
 
 // undo gives a bid up whose outcome is not known.
 func (c *Client) undo(b bid) {
-	if b.Mode != Look {
+	if b.Mode != Look && !b.leave {
 		c.undoer.undo(b.Claim)
 	}
 }
@@ -287,7 +296,7 @@ func (c *Client) sleep(ctx context.Context, d time.Duration) {
 func refusal(claim Claim, a Answer) error {
 	switch a.State {
 	case Held:
-		return &HeldError{Key: claim.Key, Left: a.Left}
+		return &HeldError{Key: claim.Key, Left: a.Left, Ahead: a.Ahead, Placed: a.Queued && !claim.Redeems.IsZero()}
 	case Done:
 		return &DoneError{Key: claim.Key, Record: a.Record}
 	case Mismatch:

@@ -50,6 +50,10 @@ type HeldError struct {
 	Key Key
 	// Left is the time until something changes even if nobody settles.
 	Left time.Duration
+	// Ahead is how many places at most come before the caller's; 0 when it is next.
+	Ahead int
+	// Placed says that the caller has a place in the queue, which Redeem left as it is.
+	Placed bool
 	// Waited is how long the caller waited before it gave up; 0 when it did not.
 	Waited time.Duration
 }

@@ -58,30 +58,79 @@ func (p *Place) UnmarshalText(text []byte) error {
 
 // Reserve takes a place in the key's queue without waiting there. The place
 // stands for that long; until it is redeemed, given up or has run out, nobody
-// behind it is granted. Of the options, Permits and Fingerprint count.
+// behind it is granted, but with Hold no longer than that once its turn has come.
+// Of the options, Hold, Permits and Fingerprint count.
 //
 // It returns ErrMismatch, ErrPermits, ErrUnknown, ErrFull, ErrClosed, ErrStore
 // or the cause with which ctx ended.
 func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, o *AcquireOptions) (Place, error) {
-	claim, err := c.newClaim(key, o)
+	p := Place{Key: Key{Namespace: c.options.Namespace, Name: key}, Token: NewToken()}
+	if err := c.reserve(ctx, p, stands, o, false); err != nil {
+		return Place{}, err
+	}
+	return p, nil
+}
+
+// Prolong makes a reserved place stand for that long from now on, with the Hold of
+// these options, also one that a lease has taken: that is what it has when it
+// stands again. A place that stands no more is taken anew, at the end of the queue.
+// The errors are those of Reserve.
+func (c *Client) Prolong(ctx context.Context, p Place, stands time.Duration, o *AcquireOptions) error {
+	return c.reserve(ctx, p, stands, o, true)
+}
+
+// Reserver takes places in a database transaction. The store that has the
+// transaction's tables makes it.
+type Reserver interface {
+	// Reserve takes the places that these claims, of mode Reserve, ask for, in
+	// their order. They are there if and when the transaction commits, and behind
+	// those that were taken until then.
+	Reserve(ctx context.Context, claims []Claim) error
+}
+
+// ReserveIn is Reserve in a transaction: the place is there if and when that
+// commits, and is not if it is rolled back.
+func (c *Client) ReserveIn(ctx context.Context, r Reserver, key string, stands time.Duration, o *AcquireOptions) (Place, error) {
+	p := Place{Key: Key{Namespace: c.options.Namespace, Name: key}, Token: NewToken()}
+	claim, err := c.reservation(p, stands, o)
 	if err != nil {
 		return Place{}, err
 	}
-	if stands < time.Millisecond {
-		return Place{}, fmt.Errorf("dibs: a place cannot be reserved for %v; at least %v", stands, time.Millisecond)
+	return p, r.Reserve(ctx, []Claim{claim})
+}
+
+// reserve asks for the place; leave says that it was there before.
+func (c *Client) reserve(ctx context.Context, p Place, stands time.Duration, o *AcquireOptions, leave bool) error {
+	claim, err := c.reservation(p, stands, o)
+	if err != nil {
+		return err
 	}
-	claim.Mode = Reserve
-	claim.Place = stands
 	c.enter()
 	defer c.leave()
-	a, _, err := c.ask(ctx, bid{Claim: claim})
+	a, _, err := c.ask(ctx, bid{Claim: claim, leave: leave})
 	switch {
 	case err != nil:
-		return Place{}, err
+		return err
 	case a.State == Held && a.Queued:
-		return Place{Key: claim.Key, Token: claim.Token}, nil
+		return nil
 	}
-	return Place{}, refusal(claim, a)
+	return refusal(claim, a)
+}
+
+// reservation is the claim that reserves the place.
+func (c *Client) reservation(p Place, stands time.Duration, o *AcquireOptions) (Claim, error) {
+	claim, err := c.newClaim(p.Key.Name, o)
+	if err != nil {
+		return claim, err
+	}
+	if stands < MinDuration {
+		return claim, fmt.Errorf("dibs: a place cannot be reserved for %v; at least %v", stands, MinDuration)
+	}
+	claim.Key, claim.Token, claim.Mode, claim.Place = p.Key, p.Token, Reserve, stands
+	if o != nil {
+		claim.Hold = o.Hold
+	}
+	return claim, nil
 }
 
 // Redeem takes the key at a reserved place, waiting for its turn as Acquire
@@ -104,7 +153,7 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	claim.Key, claim.Mode, claim.Place, claim.Redeems = p.Key, Try, 0, p.Token
 	b := bid{Claim: claim}
 	if o != nil {
-		b.margin, b.detach = o.Margin, o.Detach
+		b.margin, b.detach, b.Hold = o.Margin, o.Detach, o.Hold
 	}
 	wait := c.waitOf(o)
 	lease, err := c.acquire(ctx, b, wait)
@@ -115,7 +164,7 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	if errors.As(err, &held) && held.Waited > 0 {
 		return nil, err
 	}
-	b.Mode, b.Place, b.Redeems = Queue, placeNear, Token{}
+	b.Mode, b.Place, b.Hold, b.Redeems = Queue, placeNear, 0, Token{}
 	return c.acquire(ctx, b, wait)
 }
 

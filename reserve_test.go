@@ -173,3 +173,150 @@ func FuzzPlace(f *testing.F) {
 		}
 	})
 }
+
+func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		if _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.AcquireOptions{Hold: 10 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		second, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.AcquireOptions{Hold: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour) // nobody wants the key, and nothing is lost
+		start := time.Now()
+		_, err = c.Redeem(t.Context(), second, &dibs.AcquireOptions{NoWait: true})
+		held, ok := errors.AsType[*dibs.HeldError](err)
+		if !ok || held.Ahead != 1 || !held.Placed || held.Left != 10*time.Second {
+			t.Fatalf("the second place was answered %+v, want to be kept by the first for 10 s", err)
+		}
+		lease, err := c.Redeem(t.Context(), second, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(start); waited < 10*time.Second || waited > 11*time.Second {
+			t.Errorf("a place that nobody redeemed was in the way for %v", waited)
+		}
+		if err := lease.Release(); err != nil {
+			t.Error(err)
+		}
+		empty(t, s)
+	})
+}
+
+func TestProlongStartsHoldAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		p, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{Hold: 10 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if err := c.TryDo(t.Context(), "k", nil); !errors.Is(err, dibs.ErrHeld) {
+			t.Fatal(err)
+		}
+		time.Sleep(9 * time.Second)
+		if err := c.Prolong(t.Context(), p, time.Hour, &dibs.AcquireOptions{Hold: 30 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute) // counted from when it is in somebody's way again
+		if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took < 99*time.Second || took > 100*time.Second {
+			t.Errorf("the prolonged place was in the way until %v", took)
+		}
+		// It stands no more, and is taken anew.
+		if err := c.Prolong(t.Context(), p, time.Hour, nil); err != nil {
+			t.Fatal(err)
+		}
+		if held, err := c.Held(t.Context(), "k"); err != nil || !held {
+			t.Errorf("the place that was taken anew holds the key: %v, %v", held, err)
+		}
+		if err := c.GiveUp(t.Context(), p); err != nil {
+			t.Error(err)
+		}
+		empty(t, s)
+	})
+}
+
+func TestHoldIsCountedAnewAfterACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		p, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{Hold: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{Hold: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Abandon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took < time.Minute || took > time.Minute+time.Second {
+			t.Errorf("the place of a worker that crashed was in the way for %v, want a minute", took)
+		}
+		empty(t, s)
+	})
+}
+
+func TestNear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		places := make([]dibs.Place, 10)
+		for i := range places {
+			var err error
+			if places[i], err = c.Reserve(t.Context(), "k", time.Hour, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start := time.Now()
+		near := map[int]time.Duration{}
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for _, n := range []int{5, 2, 0, -1} {
+			wg.Go(func() {
+				if err := c.Near(t.Context(), places[9], n, nil); err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				near[n] = time.Since(start)
+			})
+		}
+		for _, p := range places[:9] {
+			lease, err := c.Redeem(t.Context(), p, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+			if err := lease.Release(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wg.Wait()
+		// The place of who holds the key is in nobody's way.
+		for n, want := range map[int]time.Duration{5: 300, 2: 600, 0: 800, -1: 900} {
+			if want *= time.Millisecond; near[n] < want || near[n] > want+110*time.Millisecond {
+				t.Errorf("%d places before it after %v, want %v and a little", n, near[n], want)
+			}
+		}
+		if err := c.GiveUp(t.Context(), places[9]); err != nil {
+			t.Error(err)
+		}
+		if err := c.Near(t.Context(), places[9], 0, nil); err != nil {
+			t.Errorf("a place that stands no more: %v", err)
+		}
+		empty(t, s)
+	})
+}

@@ -43,7 +43,11 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if !ok {
 		return result, ErrNoLease
 	}
-	data, ok, err := lease.steps.find(lease, name)
+	key := name
+	if run, ok := ctx.Value(runKey{}).(string); ok {
+		key = run + "\n" + name
+	}
+	data, ok, err := lease.steps.find(lease, key)
 	if err != nil {
 		return result, err
 	}
@@ -65,7 +69,17 @@ func Step[T any](ctx context.Context, name string, fn func(context.Context) (T, 
 	if data, err = json.Marshal(result); err != nil {
 		return result, fmt.Errorf("dibs: the result of step %q cannot be kept: %w", name, err)
 	}
-	return result, lease.steps.keep(ctx, lease, name, data)
+	return result, lease.steps.keep(ctx, lease, key, data)
+}
+
+// runKey is where WithRun keeps the run's name.
+type runKey struct{}
+
+// WithRun returns a context whose steps are those of the named run. Under a key
+// that is taken for one thing after the other, as those of jobs are, what a crashed
+// run had done is then skipped by that run's next attempt alone.
+func WithRun(ctx context.Context, run string) context.Context {
+	return context.WithValue(ctx, runKey{}, run)
 }
 
 // find returns what is remembered of a step.

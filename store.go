@@ -66,7 +66,7 @@ const (
 	// Reserve joins the queue (or keeps the place there) and is never granted:
 	// the place stands, and nobody behind it is granted, until a claim redeems it
 	// (see Claim.Redeems; or one with the same token), it is settled, or its Place
-	// runs out.
+	// or its Hold is over.
 	Reserve
 	// Look changes nothing and says what Try would find.
 	Look
@@ -116,6 +116,19 @@ type Claim struct {
 	// taken and is answered Done or Mismatch gives it up. A place that does not
 	// stand (any more), or whose own token waits or holds the key, is as none.
 	Redeems Token
+
+	// Hold is how long a reserved place may keep others from the key once its turn
+	// has come. It counts from the first Try or Queue of another that is answered
+	// Held while the place is the first in the queue and a permit is free; the place
+	// runs out no later than that, however long it was to stand. So a place that
+	// nobody redeems is in nobody's way for longer, and one whose redeemer is late
+	// because all of them are loses nothing. 0: until the place runs out.
+	//
+	// It does not count any more once the place's own token prolongs the place, or
+	// a claim takes it: should it stand again, Hold is counted anew. With Reserve,
+	// which sets it each time; and with Redeems, where it is what the place has from
+	// when the claim takes it, unless it is 0.
+	Hold time.Duration
 
 	// Permits is how many holders the key may have at once: 1 (a mutex) to
 	// MaxPermits. All claims of a key must agree while it is held or waited

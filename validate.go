@@ -23,6 +23,10 @@ func (c *Claim) Validate() error {
 		return fmt.Errorf("dibs: Claim.MaxAge is %v; it must not be negative", c.MaxAge)
 	case c.Place < 0:
 		return fmt.Errorf("dibs: Claim.Place is %v; it must not be negative", c.Place)
+	case c.Hold < 0:
+		return fmt.Errorf("dibs: Claim.Hold is %v; it must not be negative", c.Hold)
+	case c.Hold > 0 && c.Mode != Reserve && c.Redeems.IsZero():
+		return errors.New("dibs: Claim.Hold is set; only a reserved place has one")
 	}
 	if !c.Redeems.IsZero() {
 		switch {

@@ -57,7 +57,7 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		}
 		err := context.Cause(waiting)
 		if err == errWaitOver {
-			err = &HeldError{Key: b.Key, Left: a.Left, Waited: time.Since(start)}
+			err = &HeldError{Key: b.Key, Left: a.Left, Ahead: a.Ahead, Placed: a.Queued && !b.Redeems.IsZero(), Waited: time.Since(start)}
 		}
 		return c.giveUp(b, err)
 	}
@@ -106,7 +106,7 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 			return nil, c.giveUp(b, refusal(b.Claim, next))
 		case !next.Queued:
 			// The place stands no more: join at the end.
-			b.Mode, b.Place, b.Redeems = Queue, placeNear, Token{}
+			b.Mode, b.Place, b.Hold, b.Redeems = Queue, placeNear, 0, Token{}
 			next.Left, next.Ahead = 0, 0
 		}
 		a, heard = next, sent

@@ -1,6 +1,7 @@
 package memstore
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -54,6 +55,9 @@ func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t tim
 		l.from.sought = true
 		if c.Place > 0 && c.Redeems.IsZero() {
 			l.from.stands = c.Place
+			if c.Mode == dibs.Reserve {
+				l.from.holds = c.Hold
+			}
 		}
 		e.waitsFor(l, a, now)
 		return
@@ -63,6 +67,7 @@ func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t tim
 		if p != nil {
 			e.queue.remove(p)
 			p.maxAge, p.reserved, p.called, p.sought = 0, false, false, false
+			p.holds, p.pressed = 0, false
 		} else {
 			p = sh.newAttempt()
 		}
@@ -76,6 +81,7 @@ func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t tim
 		}
 	} else if p != nil && (c.Mode != dibs.Try || c.Place > 0 && c.Redeems.IsZero()) {
 		p.stands, p.until = c.Place, now.after(c.Place)
+		p.pressed = false
 		e.queue.stands(p)
 	}
 	if c.Mode != dibs.Try {
@@ -84,6 +90,10 @@ func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t tim
 		p.adopt(c)
 		p.maxAge = c.MaxAge
 		p.reserved = c.Mode == dibs.Reserve
+		p.holds = c.Hold
+	}
+	if c.Mode != dibs.Reserve {
+		e.press(p, now)
 	}
 	e.waits(p, a, now)
 }
@@ -110,10 +120,12 @@ func (sh *shard) redeem(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t 
 		return false
 	}
 	if !e.turn(p) {
+		e.press(p, now)
 		e.waits(p, a, now)
 		return true
 	}
 	e.queue.remove(p)
+	p.holds = cmp.Or(c.Hold, p.holds)
 	if own := sh.place(e, c.Token, now); own != nil {
 		e.queue.remove(own)
 		sh.drop(own)
@@ -168,7 +180,7 @@ func (sh *shard) again(e *entry, l *attempt, c *dibs.Claim, a *dibs.Answer, now 
 		if n := len(l.inherited); n > 0 {
 			sh.store.take(-n)
 		}
-		*l = attempt{token: l.token, seq: l.seq, stands: c.Place, until: now.after(c.Place), maxAge: c.MaxAge, reserved: true}
+		*l = attempt{token: l.token, seq: l.seq, stands: c.Place, until: now.after(c.Place), holds: c.Hold, maxAge: c.MaxAge, reserved: true}
 		l.adopt(c)
 		sh.queueOf(e).rejoin(l)
 		l.called = l == e.queue.first()
@@ -206,6 +218,21 @@ func (e *entry) refuses(c *dibs.Claim, a *dibs.Answer, now instant) bool {
 // without if it is nil.
 func (e *entry) turn(p *attempt) bool {
 	return e.held < e.permits && (e.queue == nil || p != nil && p == e.queue.first())
+}
+
+// press makes a reserved place whose turn has come run out after its Hold, now that
+// the token with place p, or without one if it is nil, is kept from the key by it.
+func (e *entry) press(p *attempt, now instant) {
+	if e.queue == nil || e.held >= e.permits {
+		return
+	}
+	first := e.queue.first()
+	if first == p || !first.reserved || first.holds == 0 || first.pressed {
+		return
+	}
+	first.pressed = true
+	first.until = min(first.until, now.after(first.holds))
+	e.queue.stands(first)
 }
 
 // place returns the token's place, or nil if it has none.
@@ -288,7 +315,7 @@ func (sh *shard) join(e *entry, c *dibs.Claim, now instant) *attempt {
 	p := sh.newAttempt()
 	sh.seq++
 	p.token, p.seq = c.Token, sh.seq
-	p.stands, p.until = c.Place, now.after(c.Place)
+	p.stands, p.until, p.holds = c.Place, now.after(c.Place), c.Hold
 	q.join(p)
 	return p
 }

@@ -48,6 +48,8 @@ type attempt struct {
 	seq      uint64        // rises from place to place; those that stand again keep it
 	position int           // in queue.places
 	stands   time.Duration // how long, from when it is asked for
+	holds    time.Duration // how long it may keep others from the key in its turn; 0: all the time
+	pressed  bool          // it has begun to do so, and runs out after holds
 	maxAge   time.Duration
 	reserved bool // it is not granted in its absence
 	called   bool // a reserved place that was told that its turn has come

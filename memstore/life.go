@@ -116,7 +116,7 @@ func (sh *shard) standAgain(e *entry, l *attempt, then, now instant) {
 		return
 	}
 	l.from = nil
-	p.until, p.called = then.after(p.stands), false
+	p.until, p.called, p.pressed = then.after(p.stands), false, false
 	if p.until <= now {
 		sh.drop(p)
 		return
