@@ -108,9 +108,16 @@ func (w *claimWriter) append(args []string, c *dibs.Claim) []string {
 		b[2] = 1
 		memory = forever
 	}
+	ttl, stands := c.TTL, c.Place
+	switch { // where there is a Hold there is no use for one of them
+	case c.Mode == dibs.Reserve:
+		ttl = c.Hold
+	case !c.Redeems.IsZero():
+		stands = c.Hold
+	}
 	binary.BigEndian.PutUint32(b[3:], uint32(c.Permits))
-	binary.BigEndian.PutUint64(b[7:], micros(c.TTL))
-	binary.BigEndian.PutUint64(b[15:], micros(c.Place))
+	binary.BigEndian.PutUint64(b[7:], micros(ttl))
+	binary.BigEndian.PutUint64(b[15:], micros(stands))
 	binary.BigEndian.PutUint64(b[23:], micros(c.MaxAge))
 	copy(b[31:], c.Token[:])
 	copy(b[47:], c.Redeems[:])

@@ -7,7 +7,9 @@
 --       and how long (ms, in digits) its state is to be kept. A claim is 1 byte
 --       flags, 1 byte mode, 1 byte at most once, 4 bytes permits, 8 bytes each
 --       TTL, place and max age (µs), 16 bytes token, 16 bytes redeems, 32 bytes
---       fingerprint, and the owner; zero bytes stand for none. Of the flags, 1 is
+--       fingerprint, and the owner; zero bytes stand for none. A claim that has a
+--       hold has no use for one of the times, and that is where the hold is: the TTL
+--       of one that reserves, the place of one that redeems. Of the flags, 1 is
 --       for a claim that takes or waits for the key and redeems no place, and 2
 --       for one that a record can answer.
 --
@@ -189,22 +191,22 @@ local function look(k, c)
   k.inuse = #live > 0 or ahead ~= nil
   local answer = refuses(k, c.permits, c.print, c.maxage, c.token)
   if answer then return answer end
-  local by = taken(st, c.from)
-  if by then return behind(k, by) end
-  local from, p = c.from, standing(k, c.from)
-  if c.redeems and not (p and p[P_RESERVED] == 1) then
-    from, p = c.token, standing(k, c.token)
+  local from, by, p = c.from, taken(st, c.from), standing(k, c.from)
+  if c.redeems and not by and not (p and p[P_RESERVED] == 1) then
+    from, by, p = c.token, taken(st, c.token), standing(k, c.token)
   end
+  if by then return behind(k, by) end
   if not k.inuse or #live < st[PERMITS] and (not ahead or ahead[P_TOKEN] == from) then return { FREE } end
   return waits(k, p)
 end
 
 -- adopt makes a place what the claim asks for.
 local function adopt(p, c)
-  if not c.redeems and (c.mode ~= TRY or c.stands > 0) then
-    p[P_ENDS], p[P_STANDS] = now + c.stands, c.stands
+  if c.mode ~= TRY or c.stands > 0 then
+    p[P_ENDS], p[P_STANDS], p[P_PRESSED] = now + c.stands, c.stands, nil
   end
   if c.mode ~= TRY then
+    p[P_HOLD] = c.hold
     p[P_PRINT], p[P_ONCE], p[P_OWNER], p[P_MAXAGE] = c.print, c.once, c.owner, c.maxage
     p[P_RESERVED] = c.mode == RESERVE and 1 or 0
     -- What must not be done twice waits until it is known that it was heard.
@@ -213,6 +215,24 @@ local function adopt(p, c)
   if c.mode ~= RESERVE then
     p[P_CHANNEL], p[P_CALLED] = channel, 0
   end
+end
+
+-- seeks notes a claim from a place that a lease has taken.
+local function seeks(p, c)
+  if c.stands > 0 then p[P_STANDS] = c.stands end
+  if c.mode == RESERVE then
+    p[P_HOLD] = c.hold
+  else
+    p[P_CHANNEL], p[P_CALLED] = channel, 0
+  end
+end
+
+-- press makes a reserved place whose turn has come, and which is in somebody's way
+-- now, run out after its hold.
+local function press(k, token, p)
+  if p[P_RESERVED] == 0 or not p[P_HOLD] or p[P_PRESSED] then return end
+  p[P_ENDS], p[P_PRESSED] = min(p[P_ENDS], now + p[P_HOLD]), true
+  write_place(k, token, p)
 end
 
 -- again answers a token that holds the key.
@@ -265,18 +285,19 @@ local function decide(k, c)
     end
     return answer
   end
+  local p = not by and place(k, c.from)
+  if c.redeems and not by and not (p and p[P_RESERVED] == 1) then -- it is as none
+    c.redeems, c.from = false, c.token
+    by, p = taken(st, c.token), place(k, c.token)
+  end
   if by then
-    adopt(by[PLACE], c)
+    seeks(by[PLACE], c)
     k.changed = true
     return behind(k, by)
   end
 
-  local p = place(k, c.from)
-  if c.redeems and not (p and p[P_RESERVED] == 1) then -- it is as none
-    c.redeems, c.from = false, c.token
-    p = place(k, c.token)
-  end
-  local ahead = st[QUEUE] > 0 and first(k)
+  local ahead, foremost
+  if st[QUEUE] > 0 then ahead, foremost = first(k) end
   if c.mode ~= RESERVE and #st[HOLDERS] < st[PERMITS] and (not ahead or ahead == c.from) then
     local g = grant(k, c.token, now + c.ttl, c.print, c.once, c.owner)
     st[LOST] = false
@@ -284,8 +305,14 @@ local function decide(k, c)
       remove_place(k, c.from)
       if c.redeems then
         p[P_CALLED] = 1
+        p[P_HOLD] = c.hold or p[P_HOLD]
         g[PLACE] = p
-        if place(k, c.token) then remove_place(k, c.token) end
+        local other = taken(st, c.token)
+        if other then
+          other[PLACE] = false
+        elseif place(k, c.token) then
+          remove_place(k, c.token)
+        end
       end
     end
     hand_over(k)
@@ -301,6 +328,7 @@ local function decide(k, c)
     adopt(p, c)
     insert_place(k, c.token, p, true)
   end
+  if ahead and c.mode ~= RESERVE and #st[HOLDERS] < st[PERMITS] then press(k, ahead, foremost) end
   return waits(k, p)
 end
 
@@ -313,6 +341,8 @@ return each(answers, COUNT, function(i)
     print = print == NOBODY and '' or print, owner = sub(ARGV[a + 1], CLAIM_OWNER), redeems = redeems ~= sub(NOBODY, 1, 16),
   }
   c.from = c.redeems and redeems or token
+  if mode == RESERVE then c.hold = ttl > 0 and ttl or nil end
+  if c.redeems then c.hold, c.stands = stands > 0 and stands or nil, 0 end
   local k = open(KEYS[i + 1])
   if c.mode == LOOK then return look(k, c) end
   local answer = decide(k, c)

@@ -150,7 +150,7 @@ end
 -- put_back makes a place stand again after the lease that had taken it.
 local function put_back(k, p, from)
   p[P_ENDS] = from + p[P_STANDS]
-  p[P_CALLED] = 0
+  p[P_CALLED], p[P_PRESSED] = 0, nil
   if p[P_ENDS] > now then insert_place(k, p[P_TOKEN], p) end
 end
 

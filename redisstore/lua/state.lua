@@ -28,7 +28,7 @@
 -- Who waits is in two: …:q, a sorted set of tokens by the order in which they
 -- came, and …:w, a hash of token to place. A place is an array:
 --   ends, reserved, maxage, fingerprint, once, owner, channel, tells, called,
---   parked, order, stands, token
+--   parked, order, stands, token, hold, pressed
 -- reserved   1 when it is not granted in its absence
 -- channel    where its process listens; '' when it does not
 -- tells      1 when a grant may be told with all that is to know of it
@@ -37,6 +37,9 @@
 -- parked     1 when nobody listened as its turn came: it is out of …:q, and
 --            comes back to its place when it asks
 -- stands     how long it was last asked to stand
+-- hold       how long a reserved one may be in others' way; none when as long as it
+--            stands, as in those that were written before there was a hold
+-- pressed    true when that counts, and the place runs out with it
 --
 -- The record (…:r) is 1 byte version, 8 bytes written (µs), 8 bytes ends (µs),
 -- 16 bytes token, 32 bytes fingerprint, data. What was saved under a lease is in
@@ -53,7 +56,7 @@ local PERMITS, ABANDONED, QUEUE, PROGRESS, HOLDERS, LOST = 2, 3, 4, 5, 6, 7
 local TOKEN, FENCE, NUMBER, SINCE, ENDS, OFFERED, ONCE, PRINT, OWNER, INHERITS, PLACE =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local P_ENDS, P_RESERVED, P_MAXAGE, P_PRINT, P_ONCE, P_OWNER, P_CHANNEL, P_TELLS, P_CALLED,
-  P_PARKED, P_ORDER, P_STANDS, P_TOKEN = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
+  P_PARKED, P_ORDER, P_STANDS, P_TOKEN, P_HOLD, P_PRESSED = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
 
 local TURN = 1000000             -- dibs.Turn
 local MEMORY = 24 * 3600 * 1000000 -- dibs.AbandonedMemory
