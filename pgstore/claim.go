@@ -12,7 +12,7 @@ import (
 )
 
 const claimSQL = `SELECT i, state, fence, attempt, remains, ahead, queued, age, permits, data
-FROM @claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`
+FROM @claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`
 
 // Claim implements dibs.Store, with one statement.
 func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
@@ -69,6 +69,7 @@ func (s *Store) claimParams(part []int, claims []dibs.Claim, process int64, tell
 	redeems := newArray(pgtype.ByteaOID, n, 0)
 	ttl := newArray(pgtype.Int8OID, n, 8)
 	place := newArray(pgtype.Int8OID, n, 8)
+	hold := newArray(pgtype.Int8OID, n, 8)
 	permits := newArray(pgtype.Int4OID, n, 4)
 	maxAge := newArray(pgtype.Int8OID, n, 8)
 	once := newArray(pgtype.BoolOID, n, 1)
@@ -84,6 +85,7 @@ func (s *Store) claimParams(part []int, claims []dibs.Claim, process int64, tell
 		redeems.token(&c.Redeems)
 		ttl.duration(c.TTL)
 		place.duration(c.Place)
+		hold.duration(c.Hold)
 		permits.int32(int32(c.Permits))
 		maxAge.duration(c.MaxAge)
 		once.bool(c.AtMostOnce)
@@ -102,8 +104,8 @@ func (s *Store) claimParams(part []int, claims []dibs.Claim, process int64, tell
 		told[0] = 1
 	}
 	return [][]byte{
-		k.encode(), mode.encode(), token.encode(), redeems.encode(), ttl.encode(), place.encode(), permits.encode(),
-		maxAge.encode(), once.encode(), fingerprint.encode(), owner.encode(),
+		k.encode(), mode.encode(), token.encode(), redeems.encode(), ttl.encode(), place.encode(), hold.encode(),
+		permits.encode(), maxAge.encode(), once.encode(), fingerprint.encode(), owner.encode(),
 		listens, told, binary.BigEndian.AppendUint32(nil, uint32(s.options.MaxWaiters)),
 	}
 }
@@ -111,7 +113,7 @@ func (s *Store) claimParams(part []int, claims []dibs.Claim, process int64, tell
 // The types of claimParams.
 var claimTypes = []uint32{
 	pgtype.ByteaArrayOID, pgtype.Int2ArrayOID, pgtype.ByteaArrayOID, pgtype.ByteaArrayOID, pgtype.Int8ArrayOID,
-	pgtype.Int8ArrayOID, pgtype.Int4ArrayOID, pgtype.Int8ArrayOID, pgtype.BoolArrayOID, pgtype.ByteaArrayOID,
+	pgtype.Int8ArrayOID, pgtype.Int8ArrayOID, pgtype.Int4ArrayOID, pgtype.Int8ArrayOID, pgtype.BoolArrayOID, pgtype.ByteaArrayOID,
 	pgtype.ByteaArrayOID, pgtype.Int8OID, pgtype.BoolOID, pgtype.Int4OID,
 }
 

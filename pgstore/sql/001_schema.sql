@@ -91,6 +91,8 @@ CREATE TABLE @waiter (
     parked      boolean NOT NULL,  -- nobody listened as its turn came: it is passed over until it asks
     ends        timestamptz NOT NULL,
     lasts       interval NOT NULL, -- from when it was last asked for
+    hold        interval NOT NULL, -- how long a reserved one may keep others from the key; 0: while it stands
+    pressed     boolean NOT NULL,  -- it has begun to do so, and ends for that
     once        boolean NOT NULL,
     max_age     interval NOT NULL, -- of a record that answers it; 0: none does
     process     bigint,            -- that listens for it
@@ -136,7 +138,7 @@ CREATE TYPE @answer AS (
 -- A claim.
 CREATE TYPE @ask AS (
     i integer, k bytea, mode smallint, token bytea, redeems bytea, ttl interval, place interval,
-    permits integer, max_age interval, once boolean, fingerprint bytea, owner bytea,
+    hold interval, permits integer, max_age interval, once boolean, fingerprint bytea, owner bytea,
     process bigint, tells boolean, most integer
 );
 

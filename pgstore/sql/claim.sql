@@ -146,8 +146,8 @@ CREATE OR REPLACE FUNCTION @join_queue(p_k bytea, p_seq bigint, c @ask, now time
 DECLARE
     p @waiter;
 BEGIN
-    INSERT INTO @waiter (k, seq, token, kind, parked, ends, lasts, once, max_age, process, tells, fingerprint, owner)
-    VALUES (p_k, p_seq, c.token, CASE c.mode WHEN 2 THEN 1 ELSE 0 END, false, now + c.place, c.place, c.once, c.max_age,
+    INSERT INTO @waiter (k, seq, token, kind, parked, ends, lasts, hold, pressed, once, max_age, process, tells, fingerprint, owner)
+    VALUES (p_k, p_seq, c.token, CASE c.mode WHEN 2 THEN 1 ELSE 0 END, false, now + c.place, c.place, c.hold, false, c.once, c.max_age,
         CASE WHEN c.mode <> 2 THEN c.process END, c.tells AND NOT c.once, c.fingerprint, c.owner)
     RETURNING * INTO p;
     RETURN p;
@@ -164,6 +164,8 @@ BEGIN
     UPDATE @waiter t SET
         ends = CASE WHEN prolongs AND t.kind < 3 THEN now + c.place ELSE t.ends END,
         lasts = CASE WHEN prolongs THEN c.place ELSE t.lasts END,
+        hold = CASE WHEN c.mode = 2 OR c.mode = 1 AND t.kind < 3 THEN c.hold ELSE t.hold END,
+        pressed = t.pressed AND NOT prolongs,
         once = CASE WHEN c.mode <> 0 THEN c.once ELSE t.once END,
         max_age = CASE WHEN c.mode <> 0 THEN c.max_age ELSE t.max_age END,
         tells = CASE WHEN c.mode <> 0 THEN c.tells AND NOT c.once ELSE t.tells END,
@@ -293,6 +295,7 @@ BEGIN
     IF redeems AND coalesce(p.kind, 0) = 0 THEN -- it is as none
         redeems := false;
         c.redeems := NULL;
+        c.place := interval '0'; -- which is not asked for then
         source := c.token;
         p := @place(st, source);
     END IF;
@@ -308,7 +311,9 @@ BEGIN
         h.fingerprint := c.fingerprint;
         h.owner := c.owner;
         IF redeems THEN
-            UPDATE @waiter t SET kind = 3, ends = 'infinity' WHERE t.k = st.k AND t.seq = p.seq;
+            UPDATE @waiter t SET kind = 3, ends = 'infinity', pressed = false,
+                hold = CASE WHEN c.hold > interval '0' THEN c.hold ELSE t.hold END
+            WHERE t.k = st.k AND t.seq = p.seq;
             PERFORM @remove_place(st.k, c.token);
             h.seq := p.seq;
         ELSIF p.seq IS NOT NULL THEN
@@ -342,6 +347,12 @@ BEGIN
         st.changed := st.changed OR NOT st.queued;
         st.queued := true;
     END IF;
+    -- A reserved place whose turn has come keeps somebody from the key: from now on
+    -- its time is its Hold.
+    IF ahead.kind > 0 AND NOT ahead.pressed AND ahead.hold > interval '0' AND c.mode <> 2
+        AND ahead.seq IS DISTINCT FROM p.seq AND cardinality(st.holders) < st.permits THEN
+        UPDATE @waiter t SET pressed = true, ends = least(t.ends, st.now + t.hold) WHERE t.k = st.k AND t.seq = ahead.seq;
+    END IF;
     st.answer := @held(st, p);
     RETURN st;
 END $$;
@@ -351,7 +362,7 @@ END $$;
 -- others, in the keys' order like everybody.
 CREATE OR REPLACE FUNCTION @claim(
     p_k bytea[], p_mode smallint[], p_token bytea[], p_redeems bytea[], p_ttl bigint[], p_place bigint[],
-    p_permits integer[], p_max_age bigint[], p_once boolean[], p_fingerprint bytea[], p_owner bytea[],
+    p_hold bigint[], p_permits integer[], p_max_age bigint[], p_once boolean[], p_fingerprint bytea[], p_owner bytea[],
     p_process bigint, p_tells boolean, p_most integer
 ) RETURNS SETOF @answer LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -391,8 +402,9 @@ BEGIN
                     WHEN c.mode IN (0, 3) THEN 2
                     ELSE -1
                 END AS way
-            FROM unnest(p_k, p_mode, p_token, p_redeems, p_ttl, p_place, p_permits, p_max_age, p_once, p_fingerprint, p_owner)
-                WITH ORDINALITY AS c (k, mode, token, redeems, ttl, place, permits, max_age, once, fingerprint, owner, i)
+            FROM unnest(p_k, p_mode, p_token, p_redeems, p_ttl, p_place, p_hold, p_permits, p_max_age, p_once, p_fingerprint,
+                p_owner)
+                WITH ORDINALITY AS c (k, mode, token, redeems, ttl, place, hold, permits, max_age, once, fingerprint, owner, i)
             LEFT JOIN @key t ON t.k = c.k
         ), took AS (
             INSERT INTO @key AS t (k, fence, permits, busy, queued, saved, abandoned,
@@ -438,8 +450,8 @@ BEGIN
             ELSE NULL;
         END CASE;
         IF r.way = -1 OR r.way = 1 AND r.fence IS NULL THEN
-            rest := rest || ROW(r.i, r.k, r.mode, r.token, r.redeems, @lasting(r.ttl), @lasting(r.place), r.permits,
-                @lasting(r.max_age), r.once, r.fingerprint, r.owner, p_process, p_tells, p_most)::@ask;
+            rest := rest || ROW(r.i, r.k, r.mode, r.token, r.redeems, @lasting(r.ttl), @lasting(r.place), @lasting(r.hold),
+                r.permits, @lasting(r.max_age), r.once, r.fingerprint, r.owner, p_process, p_tells, p_most)::@ask;
         ELSE
             RETURN NEXT a;
         END IF;

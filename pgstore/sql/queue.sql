@@ -41,7 +41,7 @@ END $$;
 -- put_back makes the place stand again that a lease had taken, which ended then.
 CREATE OR REPLACE FUNCTION @put_back(p_k bytea, p_seq bigint, ended timestamptz) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    UPDATE @waiter t SET kind = 1, ends = ended + t.lasts WHERE t.k = p_k AND t.seq = p_seq;
+    UPDATE @waiter t SET kind = 1, ends = ended + t.lasts, pressed = false WHERE t.k = p_k AND t.seq = p_seq;
 END $$;
 
 -- give_up ends the place that a lease had taken, and tells those who claim from it.
