@@ -42,6 +42,9 @@ var batchProperties = []Property{
 				"a queue from a place":      func(c *dibs.Claim) { c.Mode, c.Redeems = dibs.Queue, dibs.NewToken() },
 				"a reserve from a place":    func(c *dibs.Claim) { c.Mode, c.Redeems = dibs.Reserve, dibs.NewToken() },
 				"a claim from its own":      func(c *dibs.Claim) { c.Redeems = c.Token },
+				"a try with a Hold":         hold(long),
+				"a negative Hold":           func(c *dibs.Claim) { c.Mode, c.Hold = dibs.Reserve, -1 },
+				"a queue with a Hold":       func(c *dibs.Claim) { c.Mode, c.Hold = dibs.Queue, long },
 			}
 			for what, wrong := range invalid {
 				k := key(what)

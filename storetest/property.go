@@ -46,6 +46,7 @@ func Properties() []Property {
 		reserveProperties,
 		redeemProperties,
 		takenProperties,
+		holdProperties,
 		undoProperties,
 		turnProperties,
 		queueProperties,

@@ -156,6 +156,57 @@ const (
 	AnsweredPlaceStands Bug = "a redeemer that a record answers leaves its place standing"
 	// A place that is not granted needs no word.
 	ReservedNotWoken Bug = "nobody tells a reserved place that its turn has come"
+	// The column is there, and no statement reads it.
+	HoldIgnored Bug = "a place is in the way until it runs out, whatever its Hold"
+	// expires = LEAST(place, hold).
+	HoldFromTheReservation Bug = "a Hold is counted from the reservation"
+	// The step that frees the key sets the end of the place that is next.
+	HoldFromTheTurn Bug = "a Hold is counted from when the turn has come"
+	// All modes but one share the statement that refuses.
+	HoldStartsAtReserve Bug = "reserving a place behind starts a Hold"
+	// A Look is a Try that takes nothing.
+	HoldStartsAtLook Bug = "a look starts a Hold"
+	// Who queues is written elsewhere.
+	HoldStartsAtTryAlone Bug = "queueing starts no Hold"
+	// Who merely tries writes nothing.
+	HoldStartsAtQueueAlone Bug = "trying starts no Hold"
+	// Who has a reserved place is answered elsewhere.
+	HoldStartsAtStrangersAlone Bug = "a claim from a place behind starts no Hold"
+	// Held is Held.
+	HoldStartsAtTaken Bug = "a claim from a taken place starts another place's Hold"
+	// The place is first, so it is in the way.
+	HoldWhileHeld Bug = "a Hold is counted while others hold the key"
+	// free = NOT EXISTS (SELECT FROM leases).
+	HoldNeedsNoHolder Bug = "a Hold is not counted while anybody holds the key, though permits are free"
+	// UPDATE places SET expires = … WHERE key = ?.
+	HoldOfAll Bug = "all places' Holds are counted at once"
+	// expires = now + hold, with each refusal.
+	HoldRestarts Bug = "each refusal counts a Hold anew"
+	// expires = now + hold, without LEAST.
+	HoldOutlastsPlace Bug = "a Hold outlasts its place"
+	// expires = LEAST(expires, now + place).
+	HoldOutlastsProlonging Bug = "a prolonged place still ends with its Hold"
+	// The mark that it is counted stays.
+	HoldOnceProlonged Bug = "a prolonged place's Hold is never counted again"
+	// ON CONFLICT DO UPDATE SET expires.
+	HoldNotSetAnew Bug = "prolonging a place leaves its Hold as it was"
+	// Every claim that prolongs writes all columns.
+	HoldSetByTry Bug = "a Try that prolongs a place sets its Hold"
+	// What the lease remembers of the place is the end that it had.
+	HoldOutlastsTheLease Bug = "a place that stands again ends with the Hold that it had"
+	// The mark is taken along by the lease, and comes back.
+	HoldOnceTaken Bug = "a place that stands again has no Hold"
+	// The lease has no column for it.
+	RedeemersHoldIgnored Bug = "the Hold of a redeemer is ignored"
+	// hold = excluded.hold.
+	RedeemersHoldAlways Bug = "a redeemer without a Hold takes the place's away"
+	// It is written before it is seen whose turn it is.
+	RedeemersHoldTooEarly Bug = "a redeemer that is not granted sets the Hold"
+	// The answer is made before the place is marked.
+	HoldToldLate Bug = "the refusal that starts a Hold has the Left from before"
+	// Left is read from another column than the one that ends the place.
+	HoldNotTold Bug = "Left knows nothing of a Hold"
+
 	// The message has a counter of its own.
 	ToldFenceOther Bug = "a told grant has another fence than its lease"
 	// The lease that is made for a waiter is the one that it asked for.
@@ -223,4 +274,9 @@ var Bugs = []Bug{
 	ToldFenceOther, ToldForEver, ToldBriefly, ToldLapseForgotten, ToldOnly, ToldWithoutLease,
 	ToldWithoutFingerprint, ToldToAll, ToldToAnybody, AtMostOnceTold, HeirTold, ClashTold, ReservedTold,
 	StoppedIsTold, HeldWithoutFence, HeldFenceOfClaims, HeldFenceFromCount, HeldFenceAhead,
+	HoldIgnored, HoldFromTheReservation, HoldFromTheTurn, HoldStartsAtReserve, HoldStartsAtLook,
+	HoldStartsAtTryAlone, HoldStartsAtQueueAlone, HoldStartsAtStrangersAlone, HoldStartsAtTaken,
+	HoldWhileHeld, HoldNeedsNoHolder, HoldOfAll, HoldRestarts, HoldOutlastsPlace, HoldOutlastsProlonging,
+	HoldOnceProlonged, HoldNotSetAnew, HoldSetByTry, HoldOutlastsTheLease, HoldOnceTaken,
+	RedeemersHoldIgnored, RedeemersHoldAlways, RedeemersHoldTooEarly, HoldToldLate, HoldNotTold,
 }

@@ -15,6 +15,7 @@ type state struct {
 	holders []lease   // also those on offer
 	queue   []*place  // in the order of seq; a place is replaced, never changed
 	quiet   time.Time // nothing ends before, as a short cut
+	tried   bool      // this is a clone, on which a Look tries what it would find
 
 	abandoned int    // leases in a row that ended without being settled
 	gone      *lease // the last of them, until the next one is taken up
@@ -49,6 +50,8 @@ type place struct {
 	store  *Store   // whom to wake
 	others []*Store // who claimed from it, to be woken too
 	sought bool     // some did while it was taken
+
+	pressed bool // its Hold is being counted, and ends is no later than that
 }
 
 func (p *place) reserved() bool { return p.claim.Mode == dibs.Reserve }
@@ -186,8 +189,9 @@ func (s *state) standAgain(p *place, now time.Time) {
 		return
 	}
 	again := *p
+	again.pressed = p.pressed && s.b.bug == HoldOnceTaken
 	again.ends = s.until(now.Add(p.claim.Place))
-	if s.b.bug == PlaceKeepsItsEnd {
+	if s.b.bug == PlaceKeepsItsEnd || s.b.bug == HoldOutlastsTheLease && p.pressed {
 		again.ends = s.until(p.ends)
 	}
 	i := slices.IndexFunc(s.queue, func(q *place) bool { return q.seq > p.seq })
@@ -249,6 +253,8 @@ func (s *state) serve(now time.Time, live bool) {
 		next := s.queue[0]
 		if next.reserved() && s.b.bug != ReservedGranted && s.b.bug != ReservedIgnored {
 			switch s.b.bug {
+			case HoldFromTheTurn:
+				s.press(1, now)
 			case ReservedNotWoken:
 			case ReservedTold:
 				next.store.tell(next.claim.Token, dibs.Answer{State: dibs.Granted, Fence: s.b.nextFence(now), Attempt: 1})

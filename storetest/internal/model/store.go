@@ -99,8 +99,13 @@ func (s *Store) claim(c dibs.Claim) dibs.Answer {
 	if c.Mode == dibs.Look && s.b.bug != LookJoins {
 		c.Mode = dibs.Try
 		last := s.b.last
-		a := s.ask(st.clone(), c, now)
+		try := st.clone()
+		try.tried = true
+		a := s.ask(try, c, now)
 		s.b.last = last
+		if a.State == dibs.Held && s.b.bug == HoldStartsAtLook {
+			st.press(a.Ahead, now)
+		}
 		if a.State == dibs.Granted {
 			a = dibs.Answer{State: dibs.Free}
 		}
@@ -202,7 +207,7 @@ func (s *Store) wait(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		kept := *st.queue[i]
 		kept.claim.Place = c.Place
 		kept.ends = st.until(now.Add(c.Place))
-		st.queue[i] = &kept
+		st.queue[i] = st.prolonged(st.queue[i], kept, c)
 	case i < 0:
 		p := s.newPlace(st, c, now)
 		if s.b.bug == LastFirst {
@@ -220,15 +225,19 @@ func (s *Store) wait(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		if s.b.bug != PlaceNotProlonged {
 			kept.ends = st.until(now.Add(c.Place))
 		}
-		st.queue[i] = &kept
+		st.queue[i] = st.prolonged(st.queue[i], kept, c)
 	}
-	return dibs.Answer{State: dibs.Held, Left: st.left(ahead, now), Ahead: ahead, Queued: i >= 0}
+	return st.held(c, ahead, i >= 0, now)
 }
 
 // newPlace returns a place behind all others.
 func (s *Store) newPlace(st *state, c dibs.Claim, now time.Time) *place {
 	s.b.seq++
-	return &place{claim: c, seq: s.b.seq, store: s, ends: st.until(now.Add(c.Place))}
+	p := &place{claim: c, seq: s.b.seq, store: s, ends: st.until(now.Add(c.Place))}
+	if s.b.bug == HoldFromTheReservation && c.Hold > 0 && c.Hold < c.Place {
+		p.ends = st.until(now.Add(c.Hold))
+	}
+	return p
 }
 
 // turn reports whether it is the turn of who has that many places before it.
@@ -273,10 +282,16 @@ func (s *Store) redeem(st *state, i int, c dibs.Claim, now time.Time) dibs.Answe
 		st.drop(i)
 		st.leave(c.Token)
 		st.untake(c.Token)
-		return s.takes(st, p, c, now)
+		return s.takes(st, p.redeemedBy(c, s.b.bug), c, now)
+	}
+	if s.b.bug == RedeemersHoldTooEarly {
+		p = p.redeemedBy(c, s.b.bug)
 	}
 	st.queue[i] = p.with(s)
-	return dibs.Answer{State: dibs.Held, Left: st.left(i, now), Ahead: i, Queued: true}
+	if s.b.bug == HoldStartsAtStrangersAlone {
+		return dibs.Answer{State: dibs.Held, Left: st.left(i, now), Ahead: i, Queued: true}
+	}
+	return st.held(c, i, true, now)
 }
 
 // waitForTaken answers a claim from a place, or of a place's own token, that
@@ -288,6 +303,9 @@ func (s *Store) waitForTaken(st *state, l *lease, c dibs.Claim, now time.Time) d
 	p := *l.from.with(s)
 	if c.Token == p.claim.Token && c.Place > 0 && c.Redeems.IsZero() {
 		p.claim.Place = c.Place
+		if c.Mode == dibs.Reserve {
+			p.claim.Hold = c.Hold
+		}
 	}
 	p.sought = true
 	l.from = &p
@@ -295,7 +313,22 @@ func (s *Store) waitForTaken(st *state, l *lease, c dibs.Claim, now time.Time) d
 	for ahead < len(st.queue) && st.queue[ahead].seq < p.seq {
 		ahead++
 	}
+	if s.b.bug == HoldStartsAtTaken {
+		st.press(max(ahead, 1), now)
+	}
 	return dibs.Answer{State: dibs.Held, Left: st.left(ahead, now), Ahead: ahead, Queued: true}
+}
+
+// held answers a claim that is kept from the key.
+func (st *state) held(c dibs.Claim, ahead int, queued bool, now time.Time) dibs.Answer {
+	left := st.left(ahead, now)
+	if !st.tried {
+		st.refused(c, ahead, now)
+	}
+	if st.b.bug != HoldToldLate {
+		left = st.left(ahead, now)
+	}
+	return dibs.Answer{State: dibs.Held, Left: left, Ahead: ahead, Queued: queued}
 }
 
 // left returns the time until the first lease or place in the way of the one
@@ -308,7 +341,11 @@ func (st *state) left(n int, now time.Time) time.Duration {
 		}
 	}
 	for _, p := range st.queue[:min(n, len(st.queue))] {
-		if d := p.ends.Sub(now); left == 0 || d < left {
+		d := p.ends.Sub(now)
+		if p.pressed && st.b.bug == HoldNotTold {
+			d = p.claim.Place
+		}
+		if left == 0 || d < left {
 			left = d
 		}
 	}
