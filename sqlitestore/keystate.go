@@ -46,6 +46,8 @@ type waiter struct {
 	maxAge      int64
 	fingerprint dibs.Fingerprint
 	owner       []byte
+	hold        int64 // 0: as long as it stands
+	pressed     bool  // it runs out when that is over
 }
 
 // keyState is what the file knows about one key, but for its record and all but
@@ -296,7 +298,7 @@ func readWaiter(st *lite.Stmt, ks *keyState) error {
 	}
 	w := waiter{
 		seq: st.Int(0), until: st.Int(2), dormant: st.Int(3), permits: st.Int(4), once: st.Bool(5),
-		maxAge: st.Int(6), owner: append(ks.front.owner[:0], st.Bytes(8)...),
+		maxAge: st.Int(6), owner: append(ks.front.owner[:0], st.Bytes(8)...), hold: st.Int(9), pressed: st.Bool(10),
 	}
 	copy(w.token[:], st.Bytes(1))
 	copy(w.fingerprint[:], st.Bytes(7))

@@ -17,7 +17,7 @@ const (
 	// applicationID marks a SQLite file as ours: "dibs".
 	applicationID = 0x64696273
 	// schemaVersion is the version of schema.sql.
-	schemaVersion = 2
+	schemaVersion = 3
 	// checkedSize is up to which size a file is checked for damage when it is
 	// opened; a larger one would take too long, and damage is noticed in use.
 	checkedSize = 4 << 20
@@ -308,19 +308,40 @@ func (s *Store) adopt() error {
 // transaction for one that was abandoned.
 const bootSuffix = " schema 2"
 
-// upgrade makes version 2 of version 1.
+// upgrade brings the schema up to date, from one version to the next.
 func (s *Store) upgrade() error {
 	version, err := s.version()
-	if err != nil || version >= schemaVersion {
+	if err != nil {
 		return err
 	}
-	return s.conn.ExecScript(s.tables.sql(upgradeSQL))
+	for _, u := range upgrades {
+		if u.to <= version {
+			continue
+		}
+		if err := s.conn.ExecScript(s.tables.sql(u.sql)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-const upgradeSQL = `ALTER TABLE @lease ADD COLUMN outcome INTEGER;
+// upgrades are what takes a file to each version from the one before.
+//
+// Stores of a program that knows version 2, and have the file open, go on in version 3:
+// what they do not know is 0 in what they write, and places are only longer in the way
+// of their claims.
+var upgrades = []struct {
+	to  int64
+	sql string
+}{
+	{2, `ALTER TABLE @lease ADD COLUMN outcome INTEGER;
 ALTER TABLE @lease ADD COLUMN retention INTEGER;
 ALTER TABLE @lease ADD COLUMN data BLOB;
-UPDATE @meta SET version = 2, boot = CAST(CAST(boot AS TEXT) || '` + bootSuffix + `' AS BLOB)`
+UPDATE @meta SET version = 2, boot = CAST(CAST(boot AS TEXT) || '` + bootSuffix + `' AS BLOB)`},
+	{3, `ALTER TABLE @waiter ADD COLUMN hold INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE @waiter ADD COLUMN pressed INTEGER NOT NULL DEFAULT 0;
+UPDATE @meta SET version = 3`},
+}
 
 func (s *Store) tie(sql string, offset int64) error {
 	st, err := s.conn.Prepare(s.tables.sql(sql))

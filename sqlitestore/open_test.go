@@ -82,7 +82,7 @@ func TestOpenRefuses(t *testing.T) {
 		}, ErrForeign},
 		{"a newer schema", func(t *testing.T, path string) {
 			store(t, path)
-			if err := sqlite(t, path, "UPDATE meta SET version = 3").Close(); err != nil {
+			if err := sqlite(t, path, "UPDATE meta SET version = 99").Close(); err != nil {
 				t.Fatal(err)
 			}
 		}, ErrNewer},

@@ -85,7 +85,7 @@ func (tx *transaction) peekClaim(c *dibs.Claim, a *dibs.Answer) (bool, error) {
 	case a.State == dibs.Free:
 		return false, nil
 	case a.State == dibs.Held:
-		return c.Mode == dibs.Try, nil
+		return c.Mode == dibs.Try && !ks.canPress(), nil
 	}
 	return true, nil
 }

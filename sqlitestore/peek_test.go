@@ -27,6 +27,8 @@ func TestPeek(t *testing.T) {
 	printed := lock("printed")
 	printed.Fingerprint = dibs.Fingerprint{1}
 	mustGrant(t, l.s, printed)
+	wantState(t, "a place", claimOne(t, l.s, reservation("reserved", 0)), dibs.Held)
+	wantState(t, "a place with a Hold", claimOne(t, l.s, reservation("in the way", time.Hour)), dibs.Held)
 	held := lock("held")
 	tx, _ := l.begin(t.Context(), held)
 	waiter.Mode = dibs.Queue
@@ -52,6 +54,8 @@ func TestPeek(t *testing.T) {
 		{"with another fingerprint", other, dibs.Mismatch},
 		{"with other permits", several, dibs.PermitsDiffer},
 		{"that looks", look, dibs.Free},
+		{"of a key that is reserved", lock("reserved"), dibs.Held},
+		{"that puts an end to a place", lock("in the way"), 0},
 		{"of a key that is free", lock("free"), 0},
 		{"that queues", waiter, 0},
 		{"of whoever holds the key", again, 0},

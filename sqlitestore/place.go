@@ -42,7 +42,7 @@ func (tx *transaction) wait(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
 	stands := c.Place
 	switch {
 	case redeems:
-		return tx.inQueue(ks, p.seq, c, a, &waitingFor{token: c.Redeems, place: redeemerAsks})
+		return tx.refuse(ks, p.seq, c, a, &waitingFor{token: c.Redeems, place: redeemerAsks})
 	case placed && c.Mode == dibs.Try && (c.Place == 0 || !c.Redeems.IsZero()):
 		stands = duration(p.until - tx.now) // as before
 	case placed && c.Mode == dibs.Try:
@@ -57,7 +57,7 @@ func (tx *transaction) wait(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
 		if p.seq, err = tx.nextSeq(ks); err != nil {
 			return err
 		}
-		return tx.inQueue(ks, p.seq, c, a, nil)
+		return tx.refuse(ks, p.seq, c, a, nil)
 	default:
 		if p.seq, err = tx.nextSeq(ks); err != nil {
 			return err
@@ -77,7 +77,7 @@ func (tx *transaction) wait(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
 			ks.front.seq = p.seq
 		}
 	}
-	return tx.inQueue(ks, p.seq, c, a, asIts(c, stands))
+	return tx.refuse(ks, p.seq, c, a, asIts(c, stands))
 }
 
 // take grants the key to a token that asks for it.
@@ -95,6 +95,24 @@ func (tx *transaction) take(ks *keyState, l lease, c *dibs.Claim, a *dibs.Answer
 // asIts says how a token waits in a place of its own that stands for so long.
 func asIts(c *dibs.Claim, stands time.Duration) *waitingFor {
 	return &waitingFor{token: c.Token, place: stands, dormant: c.Mode == dibs.Reserve}
+}
+
+// refuse answers a token whose turn has not come, as inQueue does. A reserved place
+// that keeps it from the key is in the way from now on.
+func (tx *transaction) refuse(ks *keyState, seq int64, c *dibs.Claim, a *dibs.Answer, w *waitingFor) error {
+	if c.Mode != dibs.Reserve && ks.front.seq != seq && ks.canPress() {
+		front := &ks.front
+		front.pressed, front.until = true, min(front.until, tx.now+front.hold)
+		tx.dirty = true
+		st := tx.st.press
+		st.BindBlob(1, tx.k)
+		st.BindInt(2, front.seq)
+		st.BindInt(3, front.until)
+		if _, err := st.Run(); err != nil {
+			return err
+		}
+	}
+	return tx.inQueue(ks, seq, c, a, w)
 }
 
 // inQueue answers a token whose place is seq, and who is known to wait there from
@@ -130,7 +148,9 @@ func (tx *transaction) inQueue(ks *keyState, seq int64, c *dibs.Claim, a *dibs.A
 		a.Left = w.place
 	}
 	if w != nil {
-		w.next, w.left = a.Ahead < c.Permits, a.Left
+		// The end of a reserved place that is in the way is as good as a lease's.
+		w.next = a.Ahead < c.Permits || a.Ahead == c.Permits && len(ks.live) == 0
+		w.left = a.Left
 		tx.joins = append(tx.joins, *w)
 	}
 	return nil
@@ -218,6 +238,7 @@ func (tx *transaction) insertWaiter(seq int64, c *dibs.Claim) error {
 	bindFingerprint(st, 9, &c.Fingerprint)
 	st.BindString(10, c.Owner.String())
 	st.BindInt(11, micros(c.Place))
+	st.BindInt(12, micros(c.Hold))
 	_, err := st.Run()
 	return err
 }
@@ -240,11 +261,12 @@ func (tx *transaction) keepWaiter(seq, dormant int64, c *dibs.Claim) error {
 	bindFingerprint(st, 7, &c.Fingerprint)
 	st.BindString(8, c.Owner.String())
 	st.BindInt(9, micros(c.Place))
+	st.BindInt(10, micros(c.Hold))
 	_, err := st.Run()
 	return err
 }
 
-// prolong lets a place last longer.
+// prolong lets a place last longer. Its Hold is counted anew.
 func (tx *transaction) prolong(seq int64, c *dibs.Claim) error {
 	tx.dirty = true
 	st := tx.st.prolongWaiter

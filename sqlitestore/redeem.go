@@ -65,13 +65,33 @@ func (tx *transaction) redeem(ks *keyState, p *spot, c *dibs.Claim, a *dibs.Answ
 			return err
 		}
 	}
-	if err := tx.setDormant(p.seq, taken, never); err != nil {
+	if err := tx.takePlace(p.seq, c.Hold); err != nil {
 		return err
 	}
 	l := tx.leaseFor(c)
 	l.seq = p.seq
 	tx.leaves = append(tx.leaves, c.Redeems)
 	return tx.take(ks, l, c, a)
+}
+
+// takePlace notes that a lease takes a place, which has that Hold from now on, unless
+// it is 0. It begins to count anew when the place stands again.
+func (tx *transaction) takePlace(seq int64, hold time.Duration) error {
+	tx.dirty = true
+	st := tx.st.takePlace
+	st.BindBlob(1, tx.k)
+	st.BindInt(2, seq)
+	st.BindInt(3, never)
+	st.BindInt(4, micros(hold))
+	_, err := st.Run()
+	return err
+}
+
+// canPress reports whether the first place keeps others from a permit that is free,
+// and will run out sooner when it is first noticed to do so.
+func (ks *keyState) canPress() bool {
+	p := &ks.front
+	return ks.hasFront && p.dormant != 0 && p.hold > 0 && !p.pressed && int64(len(ks.live)) < p.permits
 }
 
 // waitForTaken answers a token whose place, or the place that it claims from, a
@@ -88,6 +108,11 @@ func (tx *transaction) waitForTaken(ks *keyState, p *spot, redeems bool, c *dibs
 		st.BindBlob(1, tx.k)
 		st.BindInt(2, p.seq)
 		st.BindInt(3, micros(c.Place))
+		hold := int64(-1) // as before
+		if c.Mode == dibs.Reserve {
+			hold = micros(c.Hold)
+		}
+		st.BindInt(4, hold)
 		if _, err := st.Run(); err != nil {
 			return err
 		}

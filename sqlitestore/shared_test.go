@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -102,43 +101,5 @@ func TestSharedInAnotherJournalMode(t *testing.T) {
 	mustGrant(t, s, lock("k"))
 	if _, err := app.ExecContext(t.Context(), "INSERT INTO t VALUES (2)"); err != nil {
 		t.Errorf("the application cannot go on: %v", err)
-	}
-}
-
-// A file of version 1 becomes one of version 2, and nothing in it is lost.
-func TestUpgrade(t *testing.T) {
-	path := testFile(t)
-	c := newTestClock("a", time.Hour)
-	s, err := open(path, nil, c.clock())
-	if err != nil {
-		t.Fatal(err)
-	}
-	held, done := lock("held"), lock("done")
-	mustGrant(t, s, held)
-	mustGrant(t, s, done)
-	mustSettle(t, s, keep(done))
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := sqlite(t, path, "ALTER TABLE lease DROP COLUMN data", "ALTER TABLE lease DROP COLUMN retention",
-		"ALTER TABLE lease DROP COLUMN outcome", "UPDATE meta SET version = 1, boot = CAST('a' AS BLOB)").Close(); err != nil {
-		t.Fatal(err)
-	}
-	c.pass(10 * time.Second)
-	for range 2 {
-		s = openTest(t, path, nil, c.clock())
-	}
-	a := claimOne(t, s, lock("held"))
-	wantState(t, "a lease", a, dibs.Held)
-	if a.Left != 50*time.Second {
-		t.Errorf("the lease has %v left, not 50 s", a.Left)
-	}
-	wantState(t, "a record", claimOne(t, s, asked("done")), dibs.Done)
-	note(t, s, keep(held))
-	wantState(t, "what was settled in a transaction", claimOne(t, s, asked("held")), dibs.Done)
-	conn := sqlite(t, path)
-	// So that programs that know version 1 only, and have it open, stop.
-	if boot, err := conn.QueryText("SELECT boot FROM meta"); err != nil || boot == "a" {
-		t.Errorf("the file is tied to %q as before, %v", boot, err)
 	}
 }

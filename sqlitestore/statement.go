@@ -32,7 +32,8 @@ type statements struct {
 	frontWaiter, frontLiveWaiter, lastWaiter            *lite.Stmt
 	firstEnd, countWaiters                              *lite.Stmt
 	findWaiter, insertWaiter, keepWaiter, prolongWaiter *lite.Stmt
-	setDormant, setLasts, standAgain, giveUpPlace       *lite.Stmt
+	setDormant, setLasts, takePlace                     *lite.Stmt
+	press, standAgain, giveUpPlace                      *lite.Stmt
 	deleteWaiter, deleteAnswered                        *lite.Stmt
 	deleteDead                                          *lite.Stmt
 	record, saveRecord, deleteRecord                    *lite.Stmt

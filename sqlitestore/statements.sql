@@ -74,14 +74,14 @@ UPDATE OR IGNORE @progress SET token = ?3 WHERE k = ?1 AND token = ?2
 DELETE FROM @progress WHERE k = ?1 AND token = ?2
 
 -- name: frontWaiter
-SELECT seq, token, until, dormant, permits, once, max_age, fingerprint, owner
+SELECT seq, token, until, dormant, permits, once, max_age, fingerprint, owner, hold, pressed
 FROM @waiter WHERE k = ?1 AND dormant < 3 ORDER BY seq LIMIT 1
 
 -- name: lastWaiter
 SELECT seq FROM @waiter WHERE k = ?1 ORDER BY seq DESC LIMIT 1
 
 -- name: frontLiveWaiter
-SELECT seq, token, until, dormant, permits, once, max_age, fingerprint, owner
+SELECT seq, token, until, dormant, permits, once, max_age, fingerprint, owner, hold, pressed
 FROM @waiter WHERE k = ?1 AND dormant < 3 AND until > ?2 ORDER BY seq LIMIT 1
 
 -- name: firstEnd
@@ -94,21 +94,28 @@ SELECT count(*) FROM @waiter WHERE k = ?1 AND dormant < 3
 SELECT seq, until, dormant FROM @waiter WHERE k = ?1 AND token = ?2
 
 -- name: insertWaiter
-INSERT INTO @waiter (k, seq, token, until, dormant, permits, once, max_age, fingerprint, owner, lasts)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+INSERT INTO @waiter (k, seq, token, until, dormant, permits, once, max_age, fingerprint, owner, lasts, hold)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
 
 -- name: keepWaiter
-UPDATE @waiter SET until = ?3, dormant = ?4, once = ?5, max_age = ?6, fingerprint = ?7, owner = ?8, lasts = ?9
-WHERE k = ?1 AND seq = ?2
+UPDATE @waiter SET until = ?3, dormant = ?4, once = ?5, max_age = ?6, fingerprint = ?7, owner = ?8, lasts = ?9,
+hold = ?10, pressed = 0 WHERE k = ?1 AND seq = ?2
 
 -- name: prolongWaiter
-UPDATE @waiter SET until = ?3, lasts = ?4 WHERE k = ?1 AND seq = ?2
+UPDATE @waiter SET until = ?3, lasts = ?4, pressed = 0 WHERE k = ?1 AND seq = ?2
+
+-- name: press
+UPDATE @waiter SET until = ?3, pressed = 1 WHERE k = ?1 AND seq = ?2
 
 -- name: setDormant
 UPDATE @waiter SET dormant = ?3, until = ?4 WHERE k = ?1 AND seq = ?2
 
+-- name: takePlace
+UPDATE @waiter SET dormant = 3, until = ?3, pressed = 0, hold = CASE WHEN ?4 > 0 THEN ?4 ELSE hold END
+WHERE k = ?1 AND seq = ?2
+
 -- name: setLasts
-UPDATE @waiter SET lasts = ?3 WHERE k = ?1 AND seq = ?2
+UPDATE @waiter SET lasts = ?3, hold = CASE WHEN ?4 >= 0 THEN ?4 ELSE hold END WHERE k = ?1 AND seq = ?2
 
 -- name: standAgain
 UPDATE @waiter SET dormant = 1, until = ?3 + lasts WHERE k = ?1 AND seq = ?2 AND dormant >= 3
