@@ -43,6 +43,10 @@ type Harness struct {
 	// Parallel is how many trials may wait at the same time; 12 when 0. It is
 	// not used with Virtual.
 	Parallel int
+
+	// crowd is how many wait in TenThousandWaiters; 0 means what it says. The
+	// model looks at every place in each step.
+	crowd int
 }
 
 // Backend is one database, or whatever else a store keeps its keys in. Its
@@ -125,6 +129,7 @@ func (h *Harness) withDefaults() (*Harness, error) {
 	d.Late = cmp.Or(h.Late, late)
 	d.Wake = cmp.Or(h.Wake, 2*time.Second)
 	d.Parallel = cmp.Or(h.Parallel, 12)
+	d.crowd = cmp.Or(h.crowd, 10_000)
 	if d.Short < 20*time.Millisecond || d.Late < 0 || d.Wake < 0 || d.Parallel < 0 {
 		return nil, errors.New("storetest: Harness.Short is below 20 ms, or Late, Wake or Parallel is negative")
 	}

@@ -12,6 +12,7 @@ import (
 func modelHarness(bug model.Bug, virtual bool) *Harness {
 	return &Harness{
 		Virtual: virtual,
+		crowd:   1000,
 		New: func(testing.TB) *Backend {
 			b := model.New(bug)
 			return &Backend{
@@ -27,6 +28,11 @@ func modelHarness(bug model.Bug, virtual bool) *Harness {
 // The simplest correct store passes, in virtual time and, as a store over a
 // network would have to, in real time.
 func TestModel(t *testing.T) {
-	t.Run("Virtual", func(t *testing.T) { Run(t, modelHarness(model.None, true)) })
-	t.Run("Real", func(t *testing.T) { Run(t, modelHarness(model.None, false)) })
+	t.Parallel()
+	for name, virtual := range map[string]bool{"Virtual": true, "Real": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // in real time it mostly waits
+			Run(t, modelHarness(model.None, virtual))
+		})
+	}
 }

@@ -260,7 +260,8 @@ var queueProperties = []Property{
 		Why:   "A popular key gathers a long queue. Joining it, and moving up in it, must stay in order and must not cost the square of its length.",
 		Heavy: true,
 		Check: func(t *Trial) {
-			const n, batch, served = 10_000, 500, 40
+			const batch, served = 500, 40
+			n := t.h.crowd
 			p, q := t.process(), t.process()
 			k, holder, ws := key("k"), dibs.NewToken(), tokens(n)
 			t.granted("the holder", p.try(k, holder), 1)

@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"math/rand/v2"
+	"crypto/rand"
 	"sync"
 	"time"
 
@@ -210,8 +210,6 @@ var recordProperties = []Property{
 // randomBytes returns n bytes of everything.
 func randomBytes(n int) string {
 	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(rand.Uint32())
-	}
+	rand.Read(b)
 	return string(b)
 }
