@@ -1,0 +1,30 @@
+package examples
+
+import (
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/house"
+)
+
+// The map of the examples: where they run, who comes and who dies is written once, and
+// each imports what it is about.
+func TestHouse(t *testing.T) {
+	const (
+		root     = house.Root
+		database = root + "/examples/internal/database"
+		crowd    = root + "/examples/internal/crowd"
+		mortal   = root + "/examples/internal/mortal"
+	)
+	house.Check(t, []house.Room{
+		{Dir: ".", Tests: []string{root + "/internal/house", root + "/internal/servertest"}},
+		{Dir: "counter", Imports: []string{database, crowd, root + "/sqllock"}},
+		{Dir: "invoice-number", Imports: []string{database, crowd, root + "/sqllock"}},
+		{Dir: "lesson-session", Imports: []string{database, crowd, root}},
+		{Dir: "payments", Imports: []string{database, mortal, root, root + "/idempotency"}},
+		{Dir: "internal/crowd"},
+		{Dir: "internal/mortal"},
+		{Dir: "internal/database", Imports: []string{
+			root, root + "/pgstore", root + "/sqlitestore", root + "/sqllock", "github.com/jackc/pgx/v5/...",
+		}},
+	})
+}
