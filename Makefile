@@ -1,7 +1,7 @@
 # The two commands that matter: `make demo` shows the main job, `make test`
 # passes every test. Both work on a machine with Go, git and make.
 
-MODULES := . sqlitestore redisstore pgstore mysqlstore sqllock cmd/dibs proof
+MODULES := . sqlitestore redisstore pgstore mysqlstore sqllock cmd/dibs examples proof
 # Seconds that each fuzz test runs in `make test`.
 FUZZTIME ?= 3s
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
