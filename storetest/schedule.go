@@ -167,8 +167,11 @@ func (s *schedule) jobStep(p *process, job *actor, deadline time.Time) {
 	switch n := s.rnd.IntN(8); {
 	case n < 5 && !holds:
 		c := s.ask(job)
-		if c.Mode = dibs.Reserve; n == 0 {
-			c.Mode, c.Place = dibs.Try, 0
+		switch {
+		case n > 0:
+			c.Mode, c.Hold = dibs.Reserve, s.hold()
+		case s.rnd.IntN(2) == 0:
+			c.Place = 0
 		}
 		s.compare(p, job, c, deadline)
 	case n == 5 && s.rnd.IntN(2) == 0:
@@ -216,21 +219,27 @@ func (s *schedule) claim(p *process, a *actor, holds bool, deadline time.Time) {
 	case holds && c.Mode == dibs.Look:
 		c.Mode = dibs.Try
 	case a.reserves && !holds && !a.redeemed && s.rnd.IntN(2) == 0:
-		c.Mode = dibs.Reserve
+		c.Mode, c.Hold = dibs.Reserve, s.hold()
 	case c.Mode == dibs.Queue:
 		a.redeemed = true
 	}
 	if a.works && (c.Mode == dibs.Try || c.Mode == dibs.Look) && len(s.jobs) > 0 && s.rnd.IntN(4) > 0 {
-		c.Redeems = s.jobs[s.rnd.IntN(len(s.jobs))].token
+		c.Redeems, c.Hold = s.jobs[s.rnd.IntN(len(s.jobs))].token, s.hold()
 	}
 	s.compare(p, a, c, deadline)
+}
+
+// hold returns for how long a reserved place may be in the way: none is that
+// short that it ends, and Left tells them apart.
+func (s *schedule) hold() time.Duration {
+	return time.Duration(s.rnd.IntN(4)) * long / 4
 }
 
 // compare makes a claim and compares the answers.
 func (s *schedule) compare(p *process, a *actor, c dibs.Claim, deadline time.Time) {
 	s.t.Helper()
 	want, got := s.model.claim(c), p.claim(c)
-	s.note("%s claims in mode %d%s: %s, want %s", a.name, c.Mode, s.origin(c), describe(got), describe(want))
+	s.note("%s claims in mode %d%s, with a Hold of %v: %s, want %s", a.name, c.Mode, s.origin(c), c.Hold, describe(got), describe(want))
 	if s.overdue(deadline) {
 		return
 	}
@@ -245,7 +254,13 @@ func (s *schedule) compare(p *process, a *actor, c dibs.Claim, deadline time.Tim
 		}
 	case got.State == dibs.Held:
 		ok = got.Queued == want.Queued && got.Ahead >= want.Ahead &&
-			(want.Ahead > 0 || got.Ahead == 0 || !got.Queued) && (got.Left > 0 || c.Mode == dibs.Reserve)
+			(want.Ahead > 0 || got.Ahead == 0 || !got.Queued)
+		switch c.Mode {
+		case dibs.Try, dibs.Queue:
+			ok = ok && got.Left > 0 && (got.Left-want.Left).Abs() < long/10
+		case dibs.Look:
+			ok = ok && got.Left > 0
+		}
 	case got.State == dibs.Done:
 		ok = bytes.Equal(got.Record.Data, want.Record.Data)
 	default:
@@ -324,7 +339,7 @@ func describe(a dibs.Answer) string {
 	case dibs.Granted:
 		return fmt.Sprintf("Granted fence %d attempt %d progress %q", a.Fence, a.Attempt, a.Progress)
 	case dibs.Held:
-		return fmt.Sprintf("Held Queued %v Ahead %d", a.Queued, a.Ahead)
+		return fmt.Sprintf("Held Queued %v Ahead %d Left %v", a.Queued, a.Ahead, a.Left.Round(time.Second))
 	case dibs.Done:
 		return fmt.Sprintf("Done %q", a.Record.Data)
 	}
