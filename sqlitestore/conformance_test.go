@@ -44,7 +44,7 @@ type noting struct {
 }
 
 func newNoting(t testing.TB, s *Store, behind bool) *noting {
-	db, err := s.OpenDB()
+	db, err := s.OpenDB("synchronous(OFF)")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,6 +111,7 @@ func (n *noting) Settle(ctx context.Context, xs []dibs.Settlement, errs []error)
 }
 
 func conform(t *testing.T, o *Options, as func(testing.TB, *Store) dibs.Store) {
+	t.Parallel() // it mostly waits
 	lacks := map[storetest.Feature]string{
 		storetest.GrantNotifier: "the file's readers are only told that something has changed, and asking reads it anyway",
 	}
@@ -125,6 +126,9 @@ func conform(t *testing.T, o *Options, as func(testing.TB, *Store) dibs.Store) {
 				s, err := open(file, o, c)
 				if err != nil {
 					t.Fatalf("open: %v", err)
+				}
+				if err := s.conn.Exec("PRAGMA synchronous = OFF"); err != nil { // no machine fails here
+					t.Fatal(err)
 				}
 				opened = append(opened, s)
 				t.Cleanup(func() {

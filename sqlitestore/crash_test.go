@@ -82,6 +82,7 @@ func childBook(path string, _ io.Reader) error {
 // Two hundred processes are killed at a random point between claim and answer. Every
 // key ends with one row and one answer, the same each time.
 func TestProcessesAreKilledInTransactions(t *testing.T) {
+	t.Parallel()
 	path := testFile(t)
 	s, db, c, err := openLedger(path)
 	if err != nil {

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -40,6 +42,11 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	flag.Parse()
+	// Tests that are parallel mostly wait, for the disk and for time.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
@@ -207,6 +214,7 @@ func untilGranted(s *Store, c dibs.Claim, wakes <-chan dibs.Token) (dibs.Answer,
 // while somebody else is inside, or before the lease of one that was killed
 // inside has run out; nothing is counted twice or lost; and the file stays sound.
 func TestProcessesAreKilled(t *testing.T) {
+	t.Parallel()
 	path := testFile(t)
 	killed := map[int]bool{}
 	var inside, outside []*process
