@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -50,7 +51,7 @@ func Make(ctx context.Context) (*Database, error) {
 			_, err := d.Exec("DROP SCHEMA " + d.Name + " CASCADE")
 			return err
 		}
-		d.close = append([]func() error{drop}, d.close...)
+		d.close = slices.Insert(d.close, 1, drop) // after the store, which works in it
 		return d, nil
 	}
 	folder, err := os.MkdirTemp("", "dibs-example-")
@@ -107,7 +108,7 @@ func joinPostgres(ctx context.Context, url, schema string) (*Database, error) {
 	return &Database{
 		DB: db, Name: schema, Dialect: sqllock.PostgreSQL,
 		Store: store, Transactor: store.SQLTransactions(db, nil), Tx: pgstore.SQLTx,
-		close: []func() error{db.Close, store.Close, func() error { pool.Close(); return nil }},
+		close: []func() error{store.Close, db.Close, func() error { pool.Close(); return nil }},
 	}, nil
 }
 
