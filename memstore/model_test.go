@@ -1,6 +1,7 @@
 package memstore_test
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -18,6 +19,7 @@ type model struct {
 	gone      *mlease
 	abandoned int
 	record    *mrecord
+	looks     bool // it is a copy, for a Look to try on
 }
 
 type mlease struct {
@@ -36,6 +38,8 @@ type mplace struct {
 	c    dibs.Claim
 	seq  int
 	ends time.Time
+
+	pressed bool // its Hold is being counted
 }
 
 type mrecord struct {
@@ -96,7 +100,7 @@ func (m *model) back(l mlease, at time.Time) {
 		return
 	}
 	p := *l.from
-	p.ends = at.Add(p.c.Place)
+	p.ends, p.pressed = at.Add(p.c.Place), false
 	m.queue = append(m.queue, p)
 	slices.SortFunc(m.queue, func(p, q mplace) int { return p.seq - q.seq })
 }
@@ -170,11 +174,12 @@ func (m *model) leave(t dibs.Token, now time.Time) bool {
 	return i >= 0
 }
 
-// claim returns what the store should answer, except for Fence and Left.
+// claim returns what the store should answer, except for Fence.
 func (m *model) claim(c dibs.Claim, now time.Time) dibs.Answer {
 	m.pass(now)
 	if c.Mode == dibs.Look {
 		try := *m
+		try.looks = true
 		try.leases, try.queue = slices.Clone(m.leases), slices.Clone(m.queue)
 		c.Mode = dibs.Try
 		a := try.claim(c, now)
@@ -222,27 +227,28 @@ func (m *model) again(l *mlease, c dibs.Claim, now time.Time) dibs.Answer {
 			l.told, m.gone = m.gone, nil
 		}
 	case l.offered:
-		p := mplace{c, l.seq, now.Add(c.Place)}
+		p := mplace{c: c, seq: l.seq, ends: now.Add(c.Place)}
 		ahead := 0
 		for ahead < len(m.queue) && m.queue[ahead].seq < p.seq {
 			ahead++
 		}
 		m.leases = slices.DeleteFunc(m.leases, func(l mlease) bool { return l.c.Token == c.Token })
 		m.queue = slices.Insert(m.queue, ahead, p)
-		return dibs.Answer{State: dibs.Held, Queued: true, Ahead: ahead}
+		return m.held(ahead, c, true, now)
 	}
 	return dibs.Answer{State: dibs.Granted, Attempt: l.attempt, Progress: l.heritage}
 }
 
 func (m *model) wait(c dibs.Claim, now time.Time) dibs.Answer {
 	if l := m.taken(c.Redeems); l != nil {
-		return m.behind(l)
+		return m.behind(l, now)
 	}
 	if i := m.place(c.Redeems); i >= 0 && m.queue[i].c.Mode == dibs.Reserve {
 		if i > 0 || len(m.leases) == m.permits {
-			return dibs.Answer{State: dibs.Held, Ahead: i, Queued: true}
+			return m.held(i, c, true, now)
 		}
 		p := m.queue[0]
+		p.c.Hold = cmp.Or(c.Hold, p.c.Hold)
 		m.queue = slices.DeleteFunc(m.queue[1:], func(p mplace) bool { return p.c.Token == c.Token })
 		if l := m.taken(c.Token); l != nil {
 			l.from = nil
@@ -253,9 +259,12 @@ func (m *model) wait(c dibs.Claim, now time.Time) dibs.Answer {
 		if c.Place > 0 && c.Redeems.IsZero() {
 			p := *l.from
 			p.c.Place = c.Place
+			if c.Mode == dibs.Reserve {
+				p.c.Hold = c.Hold
+			}
 			l.from = &p
 		}
-		return m.behind(l)
+		return m.behind(l, now)
 	}
 	i := m.place(c.Token)
 	ahead := i
@@ -268,25 +277,56 @@ func (m *model) wait(c dibs.Claim, now time.Time) dibs.Answer {
 	}
 	switch {
 	case i < 0 && c.Mode == dibs.Try:
-		return dibs.Answer{State: dibs.Held, Ahead: ahead}
+		// It has none, and gets none.
 	case i < 0:
 		m.seq++
-		m.queue = append(m.queue, mplace{c, m.seq, now.Add(c.Place)})
+		m.queue = append(m.queue, mplace{c: c, seq: m.seq, ends: now.Add(c.Place)})
 	case c.Mode == dibs.Try && c.Place > 0 && c.Redeems.IsZero():
-		m.queue[i].c.Place, m.queue[i].ends = c.Place, now.Add(c.Place)
+		m.queue[i].c.Place, m.queue[i].ends, m.queue[i].pressed = c.Place, now.Add(c.Place), false
 	case c.Mode != dibs.Try:
-		m.queue[i] = mplace{c, m.queue[i].seq, now.Add(c.Place)}
+		m.queue[i] = mplace{c: c, seq: m.queue[i].seq, ends: now.Add(c.Place)}
 	}
-	return dibs.Answer{State: dibs.Held, Ahead: ahead, Queued: true}
+	return m.held(ahead, c, i >= 0 || c.Mode != dibs.Try, now)
+}
+
+// held answers a claim with so many places before it, and has the first of them
+// run out after its Hold if it is what is in the way.
+func (m *model) held(ahead int, c dibs.Claim, queued bool, now time.Time) dibs.Answer {
+	if c.Mode != dibs.Reserve && !m.looks && ahead > 0 && len(m.leases) < m.permits {
+		p := &m.queue[0]
+		if p.c.Mode == dibs.Reserve && p.c.Hold > 0 && !p.pressed {
+			p.pressed = true
+			if ends := now.Add(p.c.Hold); ends.Before(p.ends) {
+				p.ends = ends
+			}
+		}
+	}
+	return dibs.Answer{State: dibs.Held, Ahead: ahead, Queued: queued, Left: m.left(ahead, now)}
+}
+
+// left returns when the first lease or one of the first so many places ends, or
+// the next one when there is none of them.
+func (m *model) left(ahead int, now time.Time) time.Duration {
+	var ends []time.Time
+	for _, l := range m.leases {
+		ends = append(ends, l.ends)
+	}
+	for _, p := range m.queue[:ahead] {
+		ends = append(ends, p.ends)
+	}
+	if len(ends) == 0 {
+		ends = append(ends, m.queue[0].ends)
+	}
+	return slices.MinFunc(ends, time.Time.Compare).Sub(now)
 }
 
 // behind answers one whose place a lease has.
-func (m *model) behind(l *mlease) dibs.Answer {
+func (m *model) behind(l *mlease, now time.Time) dibs.Answer {
 	ahead := 0
 	for ahead < len(m.queue) && m.queue[ahead].seq < l.from.seq {
 		ahead++
 	}
-	return dibs.Answer{State: dibs.Held, Ahead: ahead, Queued: true}
+	return dibs.Answer{State: dibs.Held, Ahead: ahead, Queued: true, Left: m.left(ahead, now)}
 }
 
 func (m *model) renew(r dibs.Renewal, now time.Time) error {

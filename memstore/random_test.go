@@ -182,6 +182,9 @@ func (w *walker) claim(k dibs.Key, m *model, token dibs.Token, now time.Time) {
 	if other := w.tokens[w.IntN(len(w.tokens))]; other != token && (c.Mode == dibs.Try || c.Mode == dibs.Look) && w.IntN(4) > 0 {
 		c.Redeems = other
 	}
+	if (c.Mode == dibs.Reserve || !c.Redeems.IsZero()) && w.IntN(3) > 0 {
+		c.Hold = w.length()
+	}
 	if w.IntN(3) == 0 {
 		c.MaxAge = w.length()
 	}
@@ -204,7 +207,10 @@ func (w *walker) claim(k dibs.Key, m *model, token dibs.Token, now time.Time) {
 	if got.Ahead > 0 && got.Ahead >= want.Ahead {
 		got.Ahead = want.Ahead // an upper bound
 	}
-	got.Fence, got.Left = 0, 0
+	if got.Left > 0 && got.Left < want.Left && len(m.leases) > 16 {
+		got.Left = want.Left // with many in the way it may be less
+	}
+	got.Fence = 0
 	w.same(fmt.Sprintf("claim %+v", c), got, want)
 }
 
