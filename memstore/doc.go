@@ -40,6 +40,10 @@
 //	    ▲                        │
 //	    └────────────────────────┘ Abandon, Undo, the lease ran out
 //
+// One that is first, while the key could be had, keeps others from it. The first
+// of them that claims starts its Hold: when that is over the place has run out,
+// unless its own token has prolonged it, or a lease has taken it, meanwhile.
+//
 // # Time
 //
 // What has run out is dead from that instant on, whether or not anybody has
