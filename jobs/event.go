@@ -1,0 +1,136 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// EventKind says what happened to a job.
+type EventKind string
+
+// What can happen to a job in a worker. Each time ends in exactly one of those
+// after EventAcquired.
+const (
+	EventAcquired   EventKind = "acquired"   // its turn has come, and it runs
+	EventSucceeded  EventKind = "succeeded"  // it ran to its end
+	EventFailed     EventKind = "failed"     // it ran and failed; Err says why
+	EventLost       EventKind = "lost"       // it lost its key while it ran
+	EventPutOff     EventKind = "put off"    // it comes back
+	EventSkipped    EventKind = "skipped"    // another one of its key runs (Skip, Periodic)
+	EventReplaced   EventKind = "replaced"   // a newer one of its key is there (Replace)
+	EventRemembered EventKind = "remembered" // it was done before (Once, Periodic)
+	EventGaveUp     EventKind = "gave up"    // its Limit was over, and it was noted down
+	EventRanAnyway  EventKind = "ran anyway" // its Limit was over, and it ran without the key
+	EventHeld       EventKind = "held"       // its Limit was over, and it failed with ErrHeld
+	EventRefused    EventKind = "refused"    // its key could not be asked for; Err says why
+)
+
+// Event is what an observer is told. It names the key by its digest, so that it can
+// be logged.
+type Event struct {
+	Event  EventKind
+	Kind   string // the job's
+	ID     string
+	Key    string        // the key's digest
+	Tries  int           // how often a worker had the job, as far as is known
+	Waited time.Duration // for its turn, as far as is known
+	Ran    time.Duration // how long it ran, when it did
+	// Abandoned is how many holders of the key in a row crashed or failed before
+	// this one: what they began may be half done.
+	Abandoned int
+	Err       error
+}
+
+// Stats counts what happened to a Mutex's jobs in this process.
+type Stats struct {
+	Acquired, Succeeded, Failed, Lost uint64
+	PutOff, Skipped, Replaced         uint64
+	Remembered                        uint64
+	GaveUp, RanAnyway, Held, Refused  uint64
+	// Waiting is how many jobs wait in a worker now, Running how many run, and Away
+	// how many were put off by this process and did not come back to it yet.
+	Waiting, Running, Away int
+}
+
+// kinds are the events that are counted, in the order of the counts.
+var kinds = [...]EventKind{
+	EventAcquired, EventSucceeded, EventFailed, EventLost, EventPutOff, EventSkipped, EventReplaced,
+	EventRemembered, EventGaveUp, EventRanAnyway, EventHeld, EventRefused,
+}
+
+type counts [len(kinds)]atomic.Uint64
+
+func (c *counts) add(kind EventKind) {
+	for i, k := range kinds {
+		if k == kind {
+			c[i].Add(1)
+		}
+	}
+}
+
+// Stats returns the counts.
+func (m *Mutex) Stats() Stats {
+	s := Stats{Waiting: int(m.waiting.Load()), Running: int(m.running.Load()), Away: m.lines.away()}
+	for i, n := range []*uint64{
+		&s.Acquired, &s.Succeeded, &s.Failed, &s.Lost, &s.PutOff, &s.Skipped, &s.Replaced,
+		&s.Remembered, &s.GaveUp, &s.RanAnyway, &s.Held, &s.Refused,
+	} {
+		*n = m.counts[i].Load()
+	}
+	return s
+}
+
+// tell counts, logs and reports what happened to a job.
+func (m *Mutex) tell(ctx context.Context, a *attempt, kind EventKind, err error) {
+	m.counts.add(kind)
+	e := Event{
+		Event: kind, Kind: a.job.Kind, ID: a.job.ID, Key: a.place.Key.Digest(),
+		Tries: a.tries, Waited: a.waited, Err: err,
+	}
+	if a.lease != nil {
+		e.Abandoned = a.lease.Attempt() - 1
+	}
+	if !a.began.IsZero() {
+		e.Ran = time.Since(a.began)
+	}
+	e.log(ctx, m.options.Logger)
+	if m.options.Observe != nil {
+		m.options.Observe(e)
+	}
+}
+
+// log says what happened where that is worth a line.
+func (e *Event) log(ctx context.Context, logger *slog.Logger) {
+	level := slog.LevelDebug
+	switch e.Event {
+	case EventAcquired:
+		if e.Waited > 0 || e.Abandoned > 0 {
+			level = slog.LevelInfo
+		}
+	case EventSkipped, EventReplaced, EventRemembered:
+		level = slog.LevelInfo
+	case EventLost, EventGaveUp, EventRanAnyway, EventHeld, EventRefused:
+		level = slog.LevelWarn
+	}
+	if !logger.Enabled(ctx, level) {
+		return
+	}
+	text := "dibs: " + string(e.Event)
+	if e.Tries > 0 {
+		text += fmt.Sprintf(" on attempt %d", e.Tries)
+	}
+	if e.Waited > 0 {
+		text += " after " + e.Waited.Round(time.Millisecond).String()
+	}
+	attrs := []slog.Attr{slog.String("key", e.Key), slog.String("kind", e.Kind), slog.String("job", e.ID)}
+	if e.Abandoned > 0 {
+		attrs = append(attrs, slog.Int("abandoned", e.Abandoned))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.Any("error", e.Err))
+	}
+	logger.LogAttrs(ctx, level, text, attrs...)
+}

@@ -1,0 +1,83 @@
+package jobs
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Job is what a Mutex has to know of a job that a worker has.
+type Job struct {
+	// Kind and ID name the job: no two of one queue have both the same. ID is
+	// needed unless there is a Ticket, and for Options.Once.
+	Kind, ID string
+	// Key is what jobs exclude each other by. A job without one just runs.
+	Key string
+	// Ticket is what Enqueue gave, and travels with the job. Without one the job
+	// joins the others of its key when it reaches a worker for the first time.
+	Ticket string
+
+	// Due is when the job was to run first, by the clock of whoever enqueued it;
+	// Options.Limit counts from then. Default: from when this process has it first.
+	Due time.Time
+	// Tries is how often a worker had the job, this time included, if the queue
+	// tells. Default: as far as this process knows.
+	Tries int
+
+	// Last reports whether the job is not tried again after it ended with that
+	// error. Default: it is tried again.
+	Last func(error) bool
+	// Again returns when it is tried again after that error, as far as can be told.
+	// Default: soon.
+	Again func(error) time.Duration
+
+	// Stays says that the job cannot come back without losing something: it waits
+	// in the worker.
+	Stays bool
+	// Wake makes the job runnable at once, after it was put off. It reports false if
+	// the queue has not yet noted that, and true also when there is nothing to do any
+	// more. It is called once or a few times, later, on another goroutine. Default:
+	// the job comes back after the time that ComeBackError says.
+	Wake func(ctx context.Context) (bool, error)
+}
+
+// ComeBackError says that the job's turn has not come and that it is to be given to
+// a worker again after that time, or earlier, when Job.Wake says so. It is not a
+// failure.
+type ComeBackError struct {
+	After time.Duration
+	Ahead int // so many jobs of the key come before it, at most
+}
+
+func (e *ComeBackError) Error() string {
+	return fmt.Sprintf("jobs: it is not this job's turn; it comes back in %v", e.After.Round(time.Millisecond))
+}
+
+// derived returns the place of a job without a ticket, the same in each process and
+// at each attempt.
+func (j *Job) derived(key dibs.Key) dibs.Place {
+	h := sha256.New()
+	for _, s := range []string{"dibs job", key.Namespace, j.Key, j.Kind, j.ID} {
+		var n [4]byte
+		binary.BigEndian.PutUint32(n[:], uint32(len(s))) //nolint:gosec // the ID of a job has not 4 GB
+		h.Write(n[:])
+		h.Write([]byte(s))
+	}
+	p := dibs.Place{Key: key}
+	copy(p.Token[:], h.Sum(nil))
+	return p
+}
+
+// last and again are Last and Again with their defaults.
+func (j *Job) last(err error) bool { return j.Last != nil && j.Last(err) }
+
+func (j *Job) again(err error) time.Duration {
+	if j.Again == nil {
+		return 0
+	}
+	return max(j.Again(err), 0)
+}

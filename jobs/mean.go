@@ -1,0 +1,53 @@
+package jobs
+
+import (
+	"sync"
+	"time"
+)
+
+// mean is a mean of durations of which the latest count most.
+type mean struct {
+	mu    sync.Mutex
+	value time.Duration
+	known bool
+}
+
+func (m *mean) add(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.known {
+		m.value, m.known = d, true
+		return
+	}
+	m.value += (d - m.value) / 8
+}
+
+func (m *mean) read() (d time.Duration, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.value, m.known
+}
+
+const (
+	// pathGuess is how long a queue is thought to take to bring a job back, while
+	// that is not known.
+	pathGuess = 300 * time.Millisecond
+	// maxNear is from how many places ahead on no job waits in a worker.
+	maxNear = 64
+)
+
+// near returns how close to its turn a job waits in the worker, or is brought back to
+// one: as many jobs of its key as run in the time that this takes, and half as many
+// more, have to be there already for the key not to lie idle.
+func (m *Mutex) near() int {
+	run, known := m.runs.read()
+	if !known {
+		return max(m.options.Seats, 1)
+	}
+	path, known := m.paths.read()
+	if !known {
+		path = pathGuess
+	}
+	n := 1 + int(3*path/(2*max(run, time.Millisecond)))
+	return min(n, maxNear) * m.options.Permits
+}

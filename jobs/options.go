@@ -1,0 +1,192 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Policy is what a job does whose key is held.
+type Policy uint8
+
+// What a job can do whose key is held, or which others come before.
+const (
+	// ComeBack gives the worker to another job. The place stands meanwhile, and the
+	// job is made runnable when its turn is near. Who is next may wait in the worker
+	// (see Options.Seats).
+	ComeBack Policy = iota
+	// Wait waits in the worker, and comes back when that takes longer than
+	// Options.Wait, or when the key lies idle because the job that is next has no
+	// worker.
+	Wait
+	// Skip is done: somebody does the same at this moment.
+	Skip
+	// Replace comes back like ComeBack, and is done without having run when by then
+	// a job of the same key that was enqueued later has reached a worker: the newest
+	// one runs.
+	Replace
+	// Periodic is done when a job of the same key has run to its end in the last
+	// Options.Period, and otherwise like Skip.
+	Periodic
+)
+
+// Failed is what becomes of the place of a job that failed and will be tried again.
+type Failed uint8
+
+// What a failed job can do with its place.
+const (
+	// KeepPlace makes the jobs of its key wait until it was tried again: the order
+	// is kept.
+	KeepPlace Failed = iota
+	// LetPass lets them pass: the job joins at the end when it is tried again.
+	LetPass
+)
+
+// Defaults of Options.
+const (
+	DefaultSeats    = 8
+	DefaultWait     = 10 * time.Second
+	DefaultHold     = 10 * time.Second
+	DefaultRecovery = 2 * time.Minute
+	DefaultStands   = 7 * 24 * time.Hour
+)
+
+// Options say how the jobs of one kind, or of several that share keys, take turns.
+// The zero value, and nil, mean the defaults.
+type Options struct {
+	// Policy says what a job does whose key is held. Default: ComeBack.
+	Policy Policy
+	// Permits is how many jobs of a key may run at once. Default: 1.
+	Permits int
+	// TTL is how long the key is kept from others when a worker has died. It has
+	// nothing to do with how long a job takes. Default: the client's.
+	TTL time.Duration
+	// Label tells operators what the keys are held for. Default: the job's kind and
+	// ID.
+	Label string
+
+	// Unordered takes places when jobs reach a worker, and not when they are
+	// enqueued: the jobs of a key run in about the order of the queue.
+	Unordered bool
+	// Hold is how long a place may keep the others of its key waiting although
+	// nobody has come for it, counted from when its turn has come and one of them
+	// wants to run: the place of a job whose enqueuing was rolled back, or that was
+	// cancelled before a worker had it. Default: 10 s.
+	Hold time.Duration
+	// Recovery is Hold for a job that was in a worker before: how long the others of
+	// its key wait for one whose worker has died, beyond TTL, or that is late to come
+	// back. It should be longer than the queue takes to give a dead worker's job to
+	// another. What a failed job waits until it is tried again is added. Default:
+	// 2 min.
+	Recovery time.Duration
+	// Stands is how long a place lasts in all, should nobody else want the key.
+	// Default: 7 days.
+	Stands time.Duration
+	// Failed says what becomes of the place of a job that failed and will be tried
+	// again. Default: KeepPlace.
+	Failed Failed
+
+	// Seats is how many jobs of this process may wait for their turn in a worker, so
+	// that the key does not lie idle between two jobs; all others come back. Give the
+	// queue as many workers more. Not for Wait, whose jobs all do. Default: 8.
+	// Negative: none.
+	Seats int
+
+	// Wait is how long a job with the policy Wait waits in a worker before it comes
+	// back all the same. Default: 10 s.
+	Wait time.Duration
+
+	// Limit is how long a job waits for its turn in all, counted from when it was
+	// due; see Job.Due. Default: without limit.
+	Limit time.Duration
+	// Otherwise is what happens to a job whose Limit is over. It must be chosen if
+	// there is one. Fail fails this attempt with dibs.ErrHeld, RunAnyway runs without
+	// the key, GiveUp hands the job to GaveUp and is done.
+	Otherwise dibs.Otherwise
+	// GaveUp notes a job down that was given up: in a dead-letter table, a queue, a
+	// file. If it returns an error the attempt fails with that, and the job comes
+	// again. Required with GiveUp.
+	GaveUp func(ctx context.Context, j Job, waited time.Duration) error
+
+	// Period is how long Periodic remembers that the key was done.
+	Period time.Duration
+
+	// Once is how long it is remembered that a job has run to its end, by its Kind
+	// and ID, so that a second delivery does nothing. Default: it is not.
+	Once time.Duration
+	// Transactor, if not nil, makes jobs run in a transaction that is committed
+	// together with what Once remembers: exactly once. See dibs.Transactor.
+	Transactor dibs.Transactor
+
+	// Logger is told of jobs that waited, were put off, skipped, given up or lost
+	// their key. Keys are named by their digests. Default: slog.Default.
+	Logger *slog.Logger
+	// Observe is told what happens to jobs, on the goroutine on which it happens: it
+	// must not block. Default: nobody is told.
+	Observe func(Event)
+}
+
+func (o *Options) withDefaults() (Options, error) {
+	var r Options
+	if o != nil {
+		r = *o
+	}
+	r.Permits = cmp.Or(r.Permits, 1)
+	r.Hold = cmp.Or(r.Hold, DefaultHold)
+	r.Recovery = cmp.Or(r.Recovery, DefaultRecovery)
+	r.Stands = cmp.Or(r.Stands, DefaultStands)
+	r.Wait = cmp.Or(r.Wait, DefaultWait)
+	r.Seats = max(cmp.Or(r.Seats, DefaultSeats), 0)
+	if r.Logger == nil {
+		r.Logger = slog.Default()
+	}
+	for _, d := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"TTL", r.TTL}, {"Hold", r.Hold}, {"Recovery", r.Recovery}, {"Stands", r.Stands},
+		{"Wait", r.Wait}, {"Limit", r.Limit}, {"Period", r.Period}, {"Once", r.Once},
+	} {
+		if d.d < 0 {
+			return r, fmt.Errorf("jobs: Options.%s is %v; it must not be negative", d.name, d.d)
+		}
+	}
+	switch {
+	case r.Policy > Periodic:
+		return r, fmt.Errorf("jobs: Options.Policy is %d; there is no such policy", r.Policy)
+	case r.Failed > LetPass:
+		return r, fmt.Errorf("jobs: Options.Failed is %d; it must be KeepPlace or LetPass", r.Failed)
+	case r.Permits < 1 || r.Permits > dibs.MaxPermits:
+		return r, fmt.Errorf("jobs: Options.Permits is %d; it must be 1 to %d", r.Permits, dibs.MaxPermits)
+	case r.TTL != 0 && r.TTL < dibs.MinTTL:
+		return r, fmt.Errorf("jobs: Options.TTL is %v; it must be at least %v", r.TTL, dibs.MinTTL)
+	case r.Stands < r.Hold || r.Stands < r.Recovery:
+		return r, fmt.Errorf("jobs: Options.Stands is %v; it must not be less than Hold, %v, and Recovery, %v", r.Stands, r.Hold, r.Recovery)
+	case (r.Limit > 0) != (r.Otherwise != 0) || r.Otherwise > dibs.GiveUp:
+		return r, errors.New("jobs: Options.Limit needs Otherwise, one of dibs.Fail, dibs.RunAnyway and dibs.GiveUp, and Otherwise needs a Limit")
+	case (r.Otherwise == dibs.GiveUp) != (r.GaveUp != nil):
+		return r, errors.New("jobs: Options.GaveUp and Otherwise: dibs.GiveUp need one another")
+	case (r.Policy == Periodic) != (r.Period > 0):
+		return r, errors.New("jobs: Options.Period and Policy: Periodic need one another")
+	case (r.Policy == Periodic || r.Policy == Replace) && r.Permits > 1:
+		return r, errors.New("jobs: Options.Permits must be 1 with the policies Periodic and Replace")
+	case r.Policy == Replace && r.Unordered:
+		return r, errors.New("jobs: Options.Unordered cannot be with Policy: Replace, for which it matters which job is the newest")
+	case r.Policy == Periodic && (r.Once > 0 || r.Transactor != nil):
+		return r, errors.New("jobs: Options.Once and Transactor cannot be with Policy: Periodic, which remembers by itself")
+	case r.Transactor != nil && r.Once == 0:
+		return r, errors.New("jobs: Options.Transactor needs Once: how long to remember what was committed")
+	}
+	return r, nil
+}
+
+// queues reports whether jobs have places in their key's queue.
+func (p Policy) queues() bool { return p == ComeBack || p == Wait || p == Replace }
+
+// ordered reports whether they are taken when jobs are enqueued.
+func (o *Options) ordered() bool { return o.Policy.queues() && !o.Unordered }

@@ -1,0 +1,290 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// queue is a job queue as others are: it gives each job to a free worker, first
+// come, first served, takes it back when it comes back or failed, and gives it out
+// again when it is due.
+type queue struct {
+	mu      sync.Mutex
+	changed chan struct{} // closed when something changes
+	jobs    []*entry      // not done, in the order in which they are given out
+	done    []*entry
+	stopped bool
+}
+
+type entry struct {
+	job      jobs.Job
+	due      time.Time
+	running  bool
+	putOffs  int
+	failures int
+	attempts int // how often it may fail; 0: for ever
+	dropped  bool
+	err      error
+}
+
+func newQueue() *queue { return &queue{changed: make(chan struct{})} }
+
+// change tells all workers; the caller has the lock.
+func (q *queue) change() {
+	close(q.changed)
+	q.changed = make(chan struct{})
+}
+
+// enqueue adds a job with a ticket of m.
+func (q *queue) enqueue(t *testing.T, m *jobs.Mutex, key, id string) *entry {
+	t.Helper()
+	ticket, err := m.Enqueue(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q.add(jobs.Job{Kind: "test", ID: id, Key: key, Ticket: ticket})
+}
+
+func (q *queue) add(j jobs.Job) *entry {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e := &entry{job: j, due: time.Now()}
+	q.jobs = append(q.jobs, e)
+	q.change()
+	return e
+}
+
+// take returns the next job that is due, or nil once the queue is stopped.
+func (q *queue) take() *entry {
+	for {
+		q.mu.Lock()
+		if q.stopped {
+			q.mu.Unlock()
+			return nil
+		}
+		wait := time.Duration(-1)
+		for _, e := range q.jobs {
+			if e.running {
+				continue
+			}
+			left := time.Until(e.due)
+			if left <= 0 {
+				e.running = true
+				q.mu.Unlock()
+				return e
+			}
+			if wait < 0 || left < wait {
+				wait = left
+			}
+		}
+		changed := q.changed
+		q.mu.Unlock()
+		if wait < 0 {
+			<-changed
+			continue
+		}
+		select {
+		case <-changed:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// work runs jobs until the queue is stopped.
+func (q *queue) work(ctx context.Context, m *jobs.Mutex, fn func(ctx context.Context, id string) error) {
+	for e := q.take(); e != nil; e = q.take() {
+		j := e.job
+		last := e.attempts > 0 && e.failures+1 >= e.attempts
+		j.Last = func(error) bool { return last }
+		j.Again = func(error) time.Duration { return time.Second }
+		n := e.putOffs
+		j.Wake = func(context.Context) (bool, error) { return q.wake(e, n+1), nil }
+		err := m.Run(ctx, j, func(ctx context.Context) error { return fn(ctx, j.ID) })
+		q.finish(e, err, last)
+	}
+}
+
+// finish takes a job back.
+func (q *queue) finish(e *entry, err error, last bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e.running, e.err = false, err
+	back, putOff := errors.AsType[*jobs.ComeBackError](err)
+	switch {
+	case putOff:
+		e.putOffs++
+		e.due = time.Now().Add(back.After)
+	case err != nil && !last:
+		e.failures++
+		e.due = time.Now().Add(time.Second)
+	default:
+		e.dropped = err != nil
+		q.jobs = slices.DeleteFunc(q.jobs, func(f *entry) bool { return f == e })
+		q.done = append(q.done, e)
+	}
+	q.change()
+}
+
+// wake makes a job runnable that was put off so many times.
+func (q *queue) wake(e *entry, putOffs int) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if e.putOffs < putOffs {
+		return false // it is being put off
+	}
+	if e.putOffs == putOffs && !e.running {
+		e.due = time.Now()
+		q.change()
+	}
+	return true
+}
+
+// drain waits until all jobs are done and stops the workers.
+func (q *queue) drain() {
+	for {
+		q.mu.Lock()
+		if len(q.jobs) == 0 {
+			q.stopped = true
+			q.change()
+			q.mu.Unlock()
+			return
+		}
+		changed := q.changed
+		q.mu.Unlock()
+		<-changed
+	}
+}
+
+// fixture is a store with clients and mutexes, each as in a process of its own.
+type fixture struct {
+	t     *testing.T
+	store *memstore.Store
+	wg    sync.WaitGroup
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	s, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{t: t, store: s}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+func (f *fixture) client() *dibs.Client {
+	f.t.Helper()
+	c, err := dibs.New(f.store, &dibs.Options{TTL: time.Second})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			f.t.Error(err)
+		}
+	})
+	return c
+}
+
+func (f *fixture) mutex(o *jobs.Options) *jobs.Mutex {
+	f.t.Helper()
+	var options jobs.Options
+	if o != nil {
+		options = *o
+	}
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	m, err := jobs.New(f.client(), &options)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(m.Close)
+	return m
+}
+
+// workers lets n workers of a process run the queue's jobs.
+func (f *fixture) workers(q *queue, m *jobs.Mutex, n int, fn func(ctx context.Context, id string) error) {
+	for range n {
+		f.wg.Go(func() { q.work(f.t.Context(), m, fn) })
+	}
+}
+
+// empty fails the test if anything is left of the keys.
+func (f *fixture) empty() {
+	f.t.Helper()
+	synctest.Wait()
+	for e, err := range f.store.List(f.t.Context(), dibs.Query{}) {
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if e.Record == nil || e.Waiters > 0 || len(e.Attempts) > 0 {
+			f.t.Errorf("left behind: %+v", e)
+		}
+	}
+}
+
+// ledger notes what runs, by key, and fails the test when two of one do at once.
+type ledger struct {
+	t       *testing.T
+	mu      sync.Mutex
+	running map[string]int
+	most    int
+	ran     map[string][]string
+	at      map[string]time.Time // of an ID's last end
+}
+
+func newLedger(t *testing.T) *ledger {
+	return &ledger{t: t, most: 1, running: map[string]int{}, ran: map[string][]string{}, at: map[string]time.Time{}}
+}
+
+// run is what the job with that ID of the key does.
+func (l *ledger) run(key, id string, d time.Duration) {
+	l.mu.Lock()
+	l.running[key]++
+	if l.running[key] > l.most {
+		l.t.Errorf("%d jobs of %s at once", l.running[key], key)
+	}
+	l.mu.Unlock()
+	time.Sleep(d)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.running[key]--
+	l.ran[key] = append(l.ran[key], id)
+	l.at[id] = time.Now()
+}
+
+// inOrder fails the test unless the key's jobs were these, in this order.
+func (l *ledger) inOrder(key string, want ...string) {
+	l.t.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !slices.Equal(l.ran[key], want) {
+		l.t.Errorf("of %s ran %v, want %v", key, l.ran[key], want)
+	}
+}
+
+func ids(prefix string, n int) []string {
+	var list []string
+	for i := range n {
+		list = append(list, fmt.Sprint(prefix, i))
+	}
+	return list
+}

@@ -1,0 +1,215 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// How long a job that was put off stays away, should nobody make it runnable.
+const (
+	awayMin    = 50 * time.Millisecond // where nobody can
+	awayMax    = 10 * time.Minute
+	awaySoon   = 100 * time.Millisecond // because this process ends
+	askedAgain = time.Second            // who waits in a worker thinks again
+)
+
+// errLimit: the job's Limit is over.
+var errLimit = errors.New("jobs: the limit of the wait is over")
+
+// queue takes the key in its turn and runs fn.
+func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) error {
+	m := a.mutex
+	if m.options.Policy == Replace {
+		if newer, err := a.mark(ctx); err != nil {
+			return a.refused(ctx, err)
+		} else if newer {
+			return a.replaced(ctx)
+		}
+	}
+	lease, err := a.turn(ctx)
+	if back, ok := errors.AsType[*ComeBackError](err); ok {
+		m.tell(ctx, a, EventPutOff, nil)
+		return back
+	}
+	if errors.Is(err, errLimit) {
+		return a.otherwise(ctx, err, fn)
+	}
+	if err != nil {
+		return a.refused(ctx, err)
+	}
+	if m.options.Policy == Replace {
+		if newer, err := a.outdated(ctx); err != nil {
+			a.keep(ctx, lease, 0)
+			return a.refused(ctx, err)
+		} else if newer {
+			_ = lease.Release() // what is not released here is in the background
+			return a.replaced(ctx)
+		}
+	}
+	return a.run(lease, fn)
+}
+
+// turn takes the key when its turn has come, or returns a *ComeBackError; errLimit
+// wraps the dibs.ErrHeld of a job whose Limit is over.
+func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
+	m := a.mutex
+	now := a.acquire()
+	now.NoWait = true
+	lease, err := m.client.Redeem(ctx, a.place, now)
+	if err == nil || !errors.Is(err, dibs.ErrHeld) {
+		a.waitedUntilNow(false)
+		return lease, err
+	}
+	if a.since.IsZero() {
+		a.since = time.Now()
+	}
+	// From now on it is known that the job is there.
+	if err := m.client.Prolong(ctx, a.place, m.options.Stands, &dibs.AcquireOptions{Permits: m.options.Permits, Hold: m.options.Recovery}); err != nil {
+		return nil, err
+	}
+	a.placed = true
+	for {
+		held := heldBy(err)
+		if left, limited := a.left(); limited && left <= 0 {
+			a.waitedUntilNow(true)
+			return nil, errors.Join(errLimit, err)
+		}
+		leave, ok := a.sit(held)
+		if !ok {
+			return nil, a.putOff(held.Ahead)
+		}
+		lease, err = a.wait(ctx)
+		leave()
+		if errors.Is(err, errClosed) {
+			return nil, a.putOff(held.Ahead)
+		}
+		if err == nil || !errors.Is(err, dibs.ErrHeld) {
+			a.waitedUntilNow(true)
+			return lease, err
+		}
+	}
+}
+
+// heldBy returns what an ErrHeld says.
+func heldBy(err error) *dibs.HeldError {
+	if held, ok := errors.AsType[*dibs.HeldError](err); ok {
+		return held
+	}
+	return &dibs.HeldError{}
+}
+
+// sit reports whether the job may wait in the worker. It does not while the key lies
+// idle: the one that is next may need the worker.
+func (a *attempt) sit(held *dibs.HeldError) (leave func(), ok bool) {
+	m := a.mutex
+	switch {
+	case a.job.Stays:
+		return func() {}, true
+	case m.closed() || held.Idle:
+		return nil, false
+	case m.options.Policy == Wait:
+		return func() {}, time.Since(a.here) < m.options.Wait
+	case held.Ahead >= m.near() && (!a.called || held.Ahead >= maxNear):
+		return nil, false
+	}
+	select {
+	case m.seats <- struct{}{}:
+		return func() { <-m.seats; m.lines.seat() }, true
+	default:
+		return nil, false
+	}
+}
+
+// wait waits in the worker for a while.
+func (a *attempt) wait(ctx context.Context) (*dibs.Lease, error) {
+	m := a.mutex
+	m.waiting.Add(1)
+	defer m.waiting.Add(-1)
+	o := a.acquire()
+	o.Wait = askedAgain
+	if left, limited := a.left(); limited {
+		o.Wait = min(o.Wait, left)
+	}
+	if a.job.Stays {
+		return m.client.Redeem(ctx, a.place, o)
+	}
+	a.over()
+	var waiting context.Context
+	waiting, a.waiting = context.WithCancelCause(ctx)
+	stop := context.AfterFunc(m.life, func() { a.waiting(errClosed) })
+	lease, err := m.client.Redeem(waiting, a.place, o)
+	if !stop() && err == nil && waiting.Err() != nil {
+		// The key was granted at that very moment; the place stands again.
+		a.keep(ctx, lease, 0)
+		return nil, errClosed
+	}
+	return lease, err
+}
+
+// errClosed: the Mutex was closed while a job waited.
+var errClosed = errors.New("jobs: the mutex is closed")
+
+// left returns how much of the job's Limit is left, if there is one.
+func (a *attempt) left() (time.Duration, bool) {
+	limit := a.mutex.options.Limit
+	if limit == 0 {
+		return 0, false
+	}
+	return limit - time.Since(a.since), true
+}
+
+// putOff sees to it that the job is made runnable when its turn is near.
+func (a *attempt) putOff(ahead int) error {
+	m := a.mutex
+	a.waitedUntilNow(true)
+	run, _ := m.runs.read()
+	after := m.options.Recovery / 4
+	soonest := time.Duration(max(0, ahead+1-m.near())) * run / time.Duration(m.options.Permits)
+	switch {
+	case m.closed():
+		after = awaySoon
+	case a.job.Wake == nil:
+		after = min(max(soonest, awayMin), after)
+	default:
+		after = max(after, min(soonest/2, awayMax))
+		m.lines.add(a)
+	}
+	if left, limited := a.left(); limited {
+		after = min(after, max(left, awayMin))
+	}
+	return &ComeBackError{After: after, Ahead: ahead}
+}
+
+// waitedUntilNow notes how long the job has waited.
+func (a *attempt) waitedUntilNow(refused bool) {
+	if refused || a.tries > 1 && !a.since.IsZero() {
+		a.waited = max(time.Since(a.since), 0)
+	}
+}
+
+// otherwise does what was chosen for a job whose Limit is over.
+func (a *attempt) otherwise(ctx context.Context, held error, fn func(context.Context) error) error {
+	m := a.mutex
+	switch m.options.Otherwise {
+	case dibs.RunAnyway:
+		a.giveUp(ctx, a.place)
+		m.tell(ctx, a, EventRanAnyway, nil)
+		return a.once(ctx, fn)
+	case dibs.GiveUp:
+		if err := m.options.GaveUp(ctx, a.job, a.waited); err != nil {
+			return a.refused(ctx, err)
+		}
+		a.giveUp(ctx, a.place)
+		m.tell(ctx, a, EventGaveUp, nil)
+		return nil
+	default:
+		m.tell(ctx, a, EventHeld, held)
+		if a.job.last(held) || m.options.Failed == LetPass {
+			a.giveUp(ctx, a.place)
+		}
+		return held
+	}
+}
