@@ -296,7 +296,7 @@ func (c *Client) sleep(ctx context.Context, d time.Duration) {
 func refusal(claim Claim, a Answer) error {
 	switch a.State {
 	case Held:
-		return &HeldError{Key: claim.Key, Left: a.Left, Ahead: a.Ahead, Placed: a.Queued && !claim.Redeems.IsZero()}
+		return &HeldError{Key: claim.Key, Left: a.Left, Ahead: a.Ahead, Idle: a.Idle, Placed: a.Queued && !claim.Redeems.IsZero()}
 	case Done:
 		return &DoneError{Key: claim.Key, Record: a.Record}
 	case Mismatch:

@@ -183,6 +183,21 @@ func (c *Client) Held(ctx context.Context, key string) (bool, error) {
 	return false, refusal(claim, a)
 }
 
+// Record returns what the key's last finished holder left behind, if it is still kept,
+// without taking the key: what Complete wrote, or Once, which has a form of its own.
+func (c *Client) Record(ctx context.Context, key string) (r Record, ok bool, err error) {
+	claim, err := c.newClaim(key, nil)
+	if err != nil {
+		return r, false, err
+	}
+	claim.Mode, claim.MaxAge = Look, AnyAge
+	a, _, err := c.ask(ctx, bid{Claim: claim})
+	return a.Record, err == nil && a.State == Done, err
+}
+
+// Key returns the key of that name in the client's namespace.
+func (c *Client) Key(name string) Key { return Key{Namespace: c.options.Namespace, Name: name} }
+
 // closeGrace is how long Close waits for holders to release.
 const closeGrace = 5 * time.Second
 

@@ -52,6 +52,9 @@ type HeldError struct {
 	Left time.Duration
 	// Ahead is how many places at most come before the caller's; 0 when it is next.
 	Ahead int
+	// Idle says that nobody holds the key, and that a reserved place which nobody has
+	// redeemed is what keeps the caller from it.
+	Idle bool
 	// Placed says that the caller has a place in the queue, which Redeem left as it is.
 	Placed bool
 	// Waited is how long the caller waited before it gave up; 0 when it did not.

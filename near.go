@@ -12,34 +12,54 @@ const (
 	lookMax = Turn / 2
 )
 
-// Near waits until at most so many places come before p, or until p does not stand
-// as a reserved place any more: then there is nothing to wait for. At 0 it waits
-// until p is next, and at -1 until its turn has come. It takes nothing and leaves p
-// as it is. What it says may be over by the time it is read.
-//
-// It returns the cause with which ctx ended, ErrClosed, and ErrStore when the store
-// did not answer for a while.
-func (c *Client) Near(ctx context.Context, p Place, places int, o *AcquireOptions) error {
+// Standing is how a reserved place stands in its key's queue.
+type Standing struct {
+	// Waits is false when there is nothing to wait for: the place's turn has come, or
+	// it does not stand as a reserved place any more.
+	Waits bool
+	// Ahead is how many places at most come before it; 0 when it is next.
+	Ahead int
+	// Idle says that nobody holds the key, and that a reserved place which nobody has
+	// redeemed is what comes before it.
+	Idle bool
+}
+
+// Standing tells how a reserved place stands. It takes nothing and leaves the place
+// as it is. Of the options, Permits counts. The errors are ErrClosed, ErrStore or the
+// cause with which ctx ended.
+func (c *Client) Standing(ctx context.Context, p Place, o *AcquireOptions) (Standing, error) {
 	claim, err := c.newClaim(p.Key.Name, o)
 	if err != nil {
-		return err
+		return Standing{}, err
 	}
 	claim.Key, claim.Mode, claim.Redeems = p.Key, Look, p.Token
+	a, _, err := c.ask(ctx, bid{Claim: claim})
+	return Standing{Waits: a.State == Held && a.Queued, Ahead: a.Ahead, Idle: a.Idle}, err
+}
+
+// Near waits until at most so many places come before p and the key does not lie
+// idle, or until p has nothing to wait for, as Standing says. At 0 it waits until p is
+// next, and at -1 until its turn has come. What it says may be over by the time it is
+// read.
+//
+// The errors are those of Standing; a store that does not answer is asked again for a
+// while.
+func (c *Client) Near(ctx context.Context, p Place, places int, o *AcquireOptions) error {
 	woken := c.waiters.enter(p.Token)
 	defer c.waiters.leave(woken, p.Token)
 	var pace pace
 	heard := time.Now()
 	for {
-		a, _, err := c.ask(ctx, bid{Claim: claim})
+		s, err := c.Standing(ctx, p, o)
 		switch {
-		case err == nil && (a.State != Held || !a.Queued || a.Ahead <= places):
+		case err == nil && (!s.Waits || s.Ahead <= places && !s.Idle):
 			return nil
 		case err == nil:
 			heard = time.Now()
 		case ctx.Err() != nil || c.closed.Load() || time.Since(heard) > waitPatience:
 			return err
 		}
-		timer := time.NewTimer(pace.next(a.Ahead, places))
+		timer := time.NewTimer(pace.next(s.Ahead, places))
 		select {
 		case <-woken:
 		case <-timer.C:

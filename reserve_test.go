@@ -189,7 +189,7 @@ func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
 		start := time.Now()
 		_, err = c.Redeem(t.Context(), second, &dibs.AcquireOptions{NoWait: true})
 		held, ok := errors.AsType[*dibs.HeldError](err)
-		if !ok || held.Ahead != 1 || !held.Placed || held.Left != 10*time.Second {
+		if !ok || held.Ahead != 1 || !held.Placed || !held.Idle || held.Left != 10*time.Second {
 			t.Fatalf("the second place was answered %+v, want to be kept by the first for 10 s", err)
 		}
 		lease, err := c.Redeem(t.Context(), second, nil)

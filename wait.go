@@ -57,7 +57,7 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		}
 		err := context.Cause(waiting)
 		if err == errWaitOver {
-			err = &HeldError{Key: b.Key, Left: a.Left, Ahead: a.Ahead, Placed: a.Queued && !b.Redeems.IsZero(), Waited: time.Since(start)}
+			err = &HeldError{Key: b.Key, Left: a.Left, Ahead: a.Ahead, Idle: a.Idle, Placed: a.Queued && !b.Redeems.IsZero(), Waited: time.Since(start)}
 		}
 		return c.giveUp(b, err)
 	}
