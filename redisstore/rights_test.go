@@ -243,6 +243,6 @@ var leastRights = []string{
 	"+evalsha", "+eval", "+time",
 	"+get", "+set", "+del", "+exists", "+pexpire", "+persist",
 	"+zadd", "+zrem", "+zrange", "+zcount", "+zcard",
-	"+hset", "+hget", "+hdel", "+hgetall", "+hmget", "+hvals", "+hrandfield",
+	"+hset", "+hget", "+hdel", "+hgetall", "+hmget", "+hrandfield",
 	"+scan",
 }

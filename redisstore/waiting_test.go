@@ -20,7 +20,7 @@ import (
 const beyond = dibs.Turn + dibs.Turn/2
 
 // waitersOf returns how many wait for a key.
-func waitersOf(t *testing.T, s *Store, k dibs.Key) int {
+func waitersOf(t testing.TB, s *Store, k dibs.Key) int {
 	t.Helper()
 	n := 0
 	for e, err := range s.List(t.Context(), dibs.Query{Namespace: &k.Namespace, Name: k.Name}) {

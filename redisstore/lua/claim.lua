@@ -83,7 +83,8 @@ local function before(k, p)
   return n + (p and call('ZCOUNT', k.q, '-inf', '(' .. order(p)) or call('ZCARD', k.q))
 end
 
--- waits answers one whose turn has not come and who has the place p, or none.
+-- waits answers one whose turn has not come and who has the place p, or none; a lease
+-- may have taken it.
 local function waits(k, p)
   local st = k.st
   local ahead = before(k, p)
@@ -103,11 +104,6 @@ local function waits(k, p)
   end
   ends = ends or p and p[P_ENDS] or now
   return { HELD, max(ends - now, 0), ahead, p and 1 or 0, past() }
-end
-
--- behind answers one from a place that a lease has taken.
-local function behind(k, h)
-  return { HELD, h[ENDS] - now, before(k, h[PLACE]), 1, past() }
 end
 
 -- refuses answers what is not for want of its turn. That the key is offered to the
@@ -130,10 +126,10 @@ local function refuses(k, permits, print, maxage, token)
 end
 
 -- full reports whether too many wait. Places that have run out do not count,
--- but only the first thousand are looked at.
+-- but only some of them are looked at.
 local function full(k)
   if call('ZCARD', k.q) < most then return false end
-  local tokens = call('ZRANGE', k.q, 0, 999)
+  local tokens = call('ZRANGE', k.q, 0, MANY - 1)
   for i, v in ipairs(call('HMGET', k.w, spread(tokens))) do
     if not v or unpack(v)[P_ENDS] <= now then remove_place(k, tokens[i]) end
   end
@@ -160,7 +156,7 @@ local function standing(k, token)
 end
 
 -- look answers what Try would find, and changes nothing but its own copy of the
--- state.
+-- state. What has run out may go.
 local function look(k, c)
   local st = k.st
   local live = {}
@@ -176,14 +172,7 @@ local function look(k, c)
   st[HOLDERS] = live
   if st[LOST] and st[LOST][ONCE] == 0 and st[LOST][ENDS] + MEMORY <= now then st[LOST] = false end
   local ahead
-  for _, token in ipairs(st[QUEUE] > 0 and call('ZRANGE', k.q, 0, 63) or {}) do
-    local v = call('HGET', k.w, token)
-    local p = v and unpack(v)
-    if p and p[P_ENDS] > now then
-      ahead = p
-      break
-    end
-  end
+  if st[QUEUE] > 0 then ahead = select(2, first(k)) end
   for _, p in ipairs(k.fallen) do
     if not ahead or p[P_ORDER] < ahead[P_ORDER] then ahead = p end
   end
@@ -195,13 +184,13 @@ local function look(k, c)
   if c.redeems and not by and not (p and p[P_RESERVED] == 1) then
     from, by, p = c.token, taken(st, c.token), standing(k, c.token)
   end
-  if by then return behind(k, by) end
+  if by then return waits(k, by[PLACE]) end
   if not k.inuse or #live < st[PERMITS] and (not ahead or ahead[P_TOKEN] == from) then return { FREE } end
   return waits(k, p)
 end
 
 -- adopt makes a place what the claim asks for.
-local function adopt(p, c)
+local function adopt(k, p, c)
   if c.mode ~= TRY or c.stands > 0 then
     p[P_ENDS], p[P_STANDS], p[P_PRESSED] = now + c.stands, c.stands, nil
   end
@@ -209,6 +198,7 @@ local function adopt(p, c)
     p[P_HOLD] = c.hold
     p[P_PRINT], p[P_ONCE], p[P_OWNER], p[P_MAXAGE] = c.print, c.once, c.owner, c.maxage
     p[P_RESERVED] = c.mode == RESERVE and 1 or 0
+    if c.maxage > 0 and k.st[LOCKS] then k.st[LOCKS], k.changed = nil, true end
     -- What must not be done twice waits until it is known that it was heard.
     p[P_TELLS] = c.once == 0 and tells or 0
   end
@@ -258,7 +248,7 @@ local function offered(k, h, at, c, answer)
   table.remove(st[HOLDERS], at)
   if not answer then -- it wants to be asked later
     local p = { 0, 0, 0, '', 0, '', '', 0, 1, 0, front(k), 0, c.token }
-    adopt(p, c)
+    adopt(k, p, c)
     insert_place(k, c.token, p)
     return waits(k, p)
   end
@@ -293,11 +283,11 @@ local function decide(k, c)
   if by then
     seeks(by[PLACE], c)
     k.changed = true
-    return behind(k, by)
+    return waits(k, by[PLACE])
   end
 
   local ahead, foremost
-  if st[QUEUE] > 0 then ahead, foremost = first(k) end
+  if c.mode ~= RESERVE and st[QUEUE] > 0 then ahead, foremost = first(k) end
   if c.mode ~= RESERVE and #st[HOLDERS] < st[PERMITS] and (not ahead or ahead == c.from) then
     local g = grant(k, c.token, now + c.ttl, c.print, c.once, c.owner)
     st[LOST] = false
@@ -319,16 +309,16 @@ local function decide(k, c)
     return granted(k, g)
   end
   if p then
-    adopt(p, c)
+    adopt(k, p, c)
     write_place(k, c.from, p)
     stand(k, p[P_ENDS])
   elseif c.mode ~= TRY then
     if full(k) then return { 0 } end
     p = { 0, 0, 0, '', 0, '', '', 0, 0, 0, last(k), 0, c.token }
-    adopt(p, c)
+    adopt(k, p, c)
     insert_place(k, c.token, p, true)
   end
-  if ahead and c.mode ~= RESERVE and #st[HOLDERS] < st[PERMITS] then press(k, ahead, foremost) end
+  if ahead and #st[HOLDERS] < st[PERMITS] then press(k, ahead, foremost) end
   return waits(k, p)
 end
 

@@ -5,6 +5,7 @@
 --
 -- Each is answered by
 --   permits, waiters, attempts, record
+-- waiters   of a long queue those at its end count who have run out, too
 -- permits   0 when nobody holds the key or waits for it
 -- attempts  those who hold it, then the last one that was abandoned, each
 --           token, fence, number, since, left, offered, owner, abandoned (0, 1,
@@ -34,10 +35,11 @@ for i, name in ipairs(KEYS) do
         lost = h
       end
     end
-    if st[QUEUE] > 0 then
-      for _, v in ipairs(call('HVALS', k.w)) do
-        local p = unpack(v)
-        if p[P_ENDS] > now and p[P_PARKED] == 0 then waiters = waiters + 1 end
+    local tokens = st[QUEUE] > 0 and call('ZRANGE', k.q, 0, MANY - 1) or {}
+    if #tokens > 0 then
+      waiters = waiters + call('ZCARD', k.q)
+      for _, v in ipairs(call('HMGET', k.w, spread(tokens))) do
+        if not v or unpack(v)[P_ENDS] <= now then waiters = waiters - 1 end
       end
     end
     local inuse = #attempts > 0 or waiters > 0

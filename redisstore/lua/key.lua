@@ -117,6 +117,8 @@ end
 -- out of memory; others are only put elsewhere.
 local function insert_place(k, token, p, new)
   if new then call('HSET', k.w, token, pack(p)) else write_place(k, token, p) end
+  if k.st[QUEUE] <= now then k.st[LOCKS] = true end
+  if p[P_MAXAGE] > 0 then k.st[LOCKS] = nil end
   local done = redis.pcall('ZADD', k.q, order(p), token)
   if type(done) == 'table' then -- what has no expiry yet must not stay
     call('HDEL', k.w, token)
@@ -128,6 +130,12 @@ end
 local function remove_place(k, token)
   call('ZREM', k.q, token)
   call('HDEL', k.w, token)
+end
+
+-- remove_first removes so many of those tokens.
+local function remove_first(k, tokens, n)
+  call('ZREM', k.q, spread(tokens, 1, n))
+  call('HDEL', k.w, spread(tokens, 1, n))
 end
 
 -- place returns the place of a token, if it has one that stands.
@@ -154,20 +162,27 @@ local function put_back(k, p, from)
   if p[P_ENDS] > now then insert_place(k, p[P_TOKEN], p) end
 end
 
--- first returns the first in the queue, and its place.
+-- first returns the first in the queue, and its place. Those before it that have
+-- run out go, more at a time the more there are: thousands can run out at once.
 local function first(k)
+  local n = 1
   while true do
-    local token = call('ZRANGE', k.q, 0, 0)[1]
-    if not token then
+    local tokens = call('ZRANGE', k.q, 0, n - 1)
+    if #tokens == 0 then
       if call('EXISTS', k.w) == 1 then return nil end -- who is parked may come back
-      k.st[QUEUE] = 0
+      k.st[QUEUE], k.st[LOCKS] = 0, nil
       k.changed = true
       return nil
     end
-    local v = call('HGET', k.w, token)
-    local p = v and unpack(v)
-    if p and p[P_ENDS] > now then return token, p end
-    remove_place(k, token)
+    for i, v in ipairs(call('HMGET', k.w, spread(tokens))) do
+      local p = v and unpack(v)
+      if p and p[P_ENDS] > now then
+        if i > 1 then remove_first(k, tokens, i - 1) end
+        return tokens[i], p
+      end
+    end
+    remove_first(k, tokens, #tokens)
+    n = min(4 * n, MANY)
   end
 end
 
@@ -191,6 +206,20 @@ local function sweep(k, parks)
   end
 end
 
+-- record returns the fields of a key's record, if it has one that counts.
+local function record(k)
+  local v = call('GET', k.r)
+  if not v then return nil end
+  if #v < 65 then error(WRONG, 0) end
+  local version, written, ends, token, print = struct.unpack('>BI8I8c16c32', v)
+  if version ~= VERSION then
+    error(WRONG .. ', but perhaps version ' .. version .. ' of it', 0)
+  end
+  if ends <= now then return nil end
+  if print == NOBODY then print = '' end
+  return { written = written, ends = ends, token = token, print = print, data = sub(v, 66) }
+end
+
 -- clashes reports whether a holder does something else.
 local function clashes(st, print)
   if print == '' then return false end
@@ -198,6 +227,13 @@ local function clashes(st, print)
     if differs(h[PRINT], print) then return true end
   end
   return false
+end
+
+-- answerable reports whether a record answers the place, though it is said that none
+-- can: earlier versions of this store let places stand and do not say.
+local function answerable(k, p)
+  local r = k.st[LOCKS] and p[P_MAXAGE] > 0 and record(k)
+  return r and now - r.written <= p[P_MAXAGE]
 end
 
 -- serve offers the key to those in front. It notes in k when somebody took it, and
@@ -215,9 +251,9 @@ local function serve(k)
       end
       break
     end
-    if st[LOST] and differs(st[LOST][PRINT], p[P_PRINT]) then
+    if st[LOST] and differs(st[LOST][PRINT], p[P_PRINT]) or answerable(k, p) then
       remove_place(k, token)
-      ask(p, token) -- and is told of the mismatch
+      ask(p, token) -- and is told of the mismatch, or the record
     else
       -- A grant that is told is a lease from now on: its holder may begin
       -- without asking. What was abandoned takes an answer to tell, and so does that
@@ -264,17 +300,31 @@ local function hand_over(k)
   if parks > 0 then sweep(k, parks) end
 end
 
--- everybody tells all who wait that they should ask, and takes those out of the
--- queue that leaves says.
-local function everybody(k, leaves)
+-- tell tells those in front that they should ask. Were there more, they find out by
+-- themselves: no queue is gone through for that.
+local function tell(k)
   if k.st[QUEUE] == 0 then return end
+  local tokens = call('ZRANGE', k.q, 0, MANY - 1)
+  if #tokens == 0 then return end
+  for i, v in ipairs(call('HMGET', k.w, spread(tokens))) do
+    if v then ask(unpack(v), tokens[i]) end
+  end
+end
+
+-- answer takes those whom a record can answer out of the queue, and tells them that
+-- they should ask. It looks at all places only if there is one of them.
+local function answer(k)
+  local st = k.st
+  if st[QUEUE] == 0 or st[LOCKS] then return end
   local all = call('HGETALL', k.w)
   for i = 1, #all, 2 do
     local p = unpack(all[i + 1])
-    local out = not leaves or leaves(p)
-    if out then ask(p, all[i]) end
-    if out and leaves then remove_place(k, all[i]) end
+    if p[P_MAXAGE] > 0 then
+      remove_place(k, all[i])
+      ask(p, all[i])
+    end
   end
+  st[LOCKS], k.changed = true, true
 end
 
 -- pass_on keeps what the lease saved for those after it.
@@ -298,7 +348,7 @@ local function abandon(k, h, ended)
   h[ENDS], h[PLACE] = ended, false
   st[ABANDONED] = st[ABANDONED] + 1
   if not st[LOST] or st[LOST][ENDS] <= ended then st[LOST] = h end
-  if unknown(st) then everybody(k) end
+  if unknown(st) then tell(k) end
   if p then put_back(k, p, ended) end
 end
 
@@ -373,25 +423,11 @@ local function agreed(k)
   return #k.st[HOLDERS] > 0 or k.st[QUEUE] > 0 and call('EXISTS', k.q) == 1
 end
 
--- record returns the fields of a key's record, if it has one that counts.
-local function record(k)
-  local v = call('GET', k.r)
-  if not v then return nil end
-  if #v < 65 then error(WRONG, 0) end
-  local version, written, ends, token, print = struct.unpack('>BI8I8c16c32', v)
-  if version ~= VERSION then
-    error(WRONG .. ', but perhaps version ' .. version .. ' of it', 0)
-  end
-  if ends <= now then return nil end
-  if print == NOBODY then print = '' end
-  return { written = written, ends = ends, token = token, print = print, data = sub(v, 66) }
-end
-
 local function write_record(k, token, print, data, retention)
   if print == '' then print = NOBODY end
   finish('SET', k.r, struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. print .. data,
     'PX', ceil(retention / 1000))
-  everybody(k, function(p) return p[P_MAXAGE] > 0 end)
+  answer(k)
 end
 
 -- each lets f answer each of so many elements that has no answer yet. One that fails is

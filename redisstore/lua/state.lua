@@ -1,13 +1,14 @@
 -- What every script knows of a key. It stands in front of each verb.
 --
 -- The state of a key is one value (…:s), a MessagePack array:
---   version, permits, abandoned, queue, progress, holders, lost
+--   version, permits, abandoned, queue, progress, holders, lost, locks
 -- permits    what holders and places agreed on
 -- abandoned  how many leases in a row were abandoned
 -- queue      0, or when (µs) the last place that can stand will have run out
 -- progress   1 when …:p has something
 -- holders    those who hold the key, or are offered it
 -- lost       the last lease that was abandoned, as a holder; false when none
+-- locks      true when no record can answer anybody in the queue; none otherwise
 --
 -- As long as one holds the key and nothing else is to be known of it, the value
 -- is plain instead, because that is quick to write and to read: 1 byte version,
@@ -52,7 +53,7 @@ local VERSION = 1
 local NOBODY = string.rep('\0', 32) -- no fingerprint
 local CLAIM_OWNER = 96
 local PLAIN_ENDS, PLAIN_TOKEN, PLAIN_PRINT, PLAIN_OWNER = 18, 57, 89, 121
-local PERMITS, ABANDONED, QUEUE, PROGRESS, HOLDERS, LOST = 2, 3, 4, 5, 6, 7
+local PERMITS, ABANDONED, QUEUE, PROGRESS, HOLDERS, LOST, LOCKS = 2, 3, 4, 5, 6, 7, 8
 local TOKEN, FENCE, NUMBER, SINCE, ENDS, OFFERED, ONCE, PRINT, OWNER, INHERITS, PLACE =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
 local P_ENDS, P_RESERVED, P_MAXAGE, P_PRINT, P_ONCE, P_OWNER, P_CHANNEL, P_TELLS, P_CALLED,
@@ -63,6 +64,7 @@ local MEMORY = 24 * 3600 * 1000000 -- dibs.AbandonedMemory
 local FOREVER = 3650 * MEMORY    -- an unknown outcome; no key is without an expiry
 local SLACK = 5000000            -- so that asking again need not write the state
 local LOOKED = 4                 -- how many places Left looks at
+local MANY = 500                 -- how many places are read at a time
 local SWEPT = 4                  -- how many are looked at for each that is parked
 
 local spread = unpack

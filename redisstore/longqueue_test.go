@@ -1,0 +1,194 @@
+package redisstore
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// inLongQueue is what is done at a key with many reserved places.
+var inLongQueue = []struct {
+	name string
+	do   func(q *longQueue)
+}{
+	{"reserve, give up", func(q *longQueue) {
+		c := lock("k", reserved)
+		mustWait(q.t, q.s, c)
+		mustSettle(q.t, q.s, c, dibs.Release)
+	}},
+	{"redeem, release", func(q *longQueue) { mustSettle(q.t, q.s, q.redeem(), dibs.Release) }},
+	{"redeem, keep", func(q *longQueue) { mustSettle(q.t, q.s, q.redeem(), dibs.Keep) }},
+	{"redeem, abandon, give up", func(q *longQueue) {
+		place := q.places[0]
+		mustSettle(q.t, q.s, q.redeem(), dibs.Abandon)
+		mustSettle(q.t, q.s, place, dibs.Release)
+	}},
+	{"redeem too early", func(q *longQueue) { mustWait(q.t, q.s, lock("k", q.last)) }},
+	{"look from the last place", func(q *longQueue) { mustWait(q.t, q.s, lock("k", q.last, looks)) }},
+	{"wait, give up", func(q *longQueue) {
+		c := lock("k", queued)
+		mustWait(q.t, q.s, c)
+		mustSettle(q.t, q.s, c, dibs.Release)
+	}},
+	{"list", func(q *longQueue) {
+		if n := waitersOf(q.t, q.s, key("k")); n != len(q.places) {
+			q.t.Fatalf("%d wait, want %d", n, len(q.places))
+		}
+	}},
+}
+
+func reserved(c *dibs.Claim) { c.Mode = dibs.Reserve }
+func looks(c *dibs.Claim)    { c.Mode = dibs.Look }
+
+// longQueue is a key with reserved places, in their order.
+type longQueue struct {
+	t      testing.TB
+	s      *Store
+	places []dibs.Claim
+}
+
+// reserve has so many places reserved, each with those edits.
+func reserve(t testing.TB, s *Store, n int, edits ...func(*dibs.Claim)) *longQueue {
+	t.Helper()
+	q := &longQueue{t: t, s: s}
+	for len(q.places) < n {
+		some := make([]dibs.Claim, min(500, n-len(q.places)))
+		answers := make([]dibs.Answer, len(some))
+		for i := range some {
+			some[i] = lock("k", append(edits, reserved)...)
+		}
+		if err := s.Claim(t.Context(), some, answers); err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range answers {
+			if a.Err != nil || !a.Queued {
+				t.Fatalf("a reservation was answered %+v", a)
+			}
+		}
+		q.places = append(q.places, some...)
+	}
+	return q
+}
+
+// redeem takes the key at the first place.
+func (q *longQueue) redeem() dibs.Claim {
+	place := q.places[0].Token
+	q.places = q.places[1:]
+	c := lock("k", func(c *dibs.Claim) { c.Redeems = place })
+	mustGrant(q.t, q.s, c)
+	return c
+}
+
+// last makes a claim one from the last place.
+func (q *longQueue) last(c *dibs.Claim) { c.Redeems = q.places[len(q.places)-1].Token }
+
+// TestLongQueue: what is done at a key with thousands of places takes the server
+// the same commands as with a few, and none that goes through all of them.
+func TestLongQueue(t *testing.T) {
+	server := servertest.Redis(t, nil)
+	s := open(t, server.URL(), nil)
+	through := []string{"hgetall", "hvals", "hkeys"}
+	for _, op := range inLongQueue {
+		t.Run(op.name, func(t *testing.T) {
+			var calls []map[string]int
+			for _, n := range []int{600, 6000} {
+				server.Must("FLUSHALL")
+				q := reserve(t, s, n, func(c *dibs.Claim) { c.Place = time.Hour })
+				before := commandsOf(server)
+				op.do(q)
+				calls = append(calls, since(before, commandsOf(server)))
+			}
+			if !maps.Equal(calls[0], calls[1]) {
+				t.Errorf("with 600 places it takes %v, and with 6,000 %v", calls[0], calls[1])
+			}
+			for _, name := range through {
+				if calls[1][name] > 0 {
+					t.Errorf("%s goes through the whole queue", name)
+				}
+			}
+		})
+	}
+}
+
+// TestManyRunOut: thousands of places that ran out are passed in a few steps, also by
+// one who only looks, and leave nobody who is there unseen.
+func TestManyRunOut(t *testing.T) {
+	const dead = 3000
+	server := servertest.Redis(t, nil)
+	s := open(t, server.URL(), nil)
+	for name, edit := range map[string]func(*dibs.Claim){"try": func(*dibs.Claim) {}, "look": looks} {
+		t.Run(name, func(t *testing.T) {
+			server.Must("FLUSHALL")
+			reserve(t, s, dead, func(c *dibs.Claim) { c.Place = time.Millisecond })
+			alive := lock("k", reserved)
+			mustWait(t, s, alive)
+			eventually(t, 10*time.Second, "all others have run out", func() bool {
+				before := commandsOf(server)
+				a, err := claim(t, s, lock("k", edit))
+				if err != nil || a.State != dibs.Held {
+					t.Fatalf("a stranger was answered %+v, %v; one place stands", a, err)
+				}
+				if calls := since(before, commandsOf(server)); calls["zrem"] > dead/100 || calls["hmget"] > dead/100 {
+					t.Fatalf("it took %v", calls)
+				}
+				return a.Ahead == 1
+			})
+			mustGrant(t, s, lock("k", func(c *dibs.Claim) { c.Redeems = alive.Token }))
+		})
+	}
+}
+
+// commandsOf returns how many of each command a server has carried out in scripts.
+func commandsOf(server *servertest.RedisServer) map[string]int {
+	text, _ := server.Must("INFO", "commandstats").(string)
+	calls := map[string]int{}
+	for _, m := range statsOfCommand.FindAllStringSubmatch(text, -1) {
+		n, _ := strconv.Atoi(m[2])
+		calls[m[1]] = n
+	}
+	for _, name := range []string{"info", "hello", "ping", "eval", "evalsha"} {
+		delete(calls, name)
+	}
+	return calls
+}
+
+var statsOfCommand = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`)
+
+// since returns what is more now than before.
+func since(before, now map[string]int) map[string]int {
+	more := map[string]int{}
+	for name, n := range now {
+		if n > before[name] {
+			more[name] = n - before[name]
+		}
+	}
+	return more
+}
+
+// BenchmarkLongQueue measures what a server takes for a key with so many places.
+func BenchmarkLongQueue(b *testing.B) {
+	server := servertest.Redis(b, nil)
+	s := open(b, server.URL(), nil)
+	for _, op := range inLongQueue {
+		for _, n := range []int{10, 1000, 10_000} {
+			b.Run(fmt.Sprintf("%s/%d", op.name, n), func(b *testing.B) {
+				server.Must("FLUSHALL")
+				q := reserve(b, s, n+b.N, func(c *dibs.Claim) { c.Place = time.Hour })
+				q.t = b
+				before := serverTime(b, server)
+				b.ResetTimer()
+				for range b.N {
+					op.do(q)
+				}
+				b.StopTimer()
+				b.ReportMetric(float64((serverTime(b, server)-before).Nanoseconds())/float64(b.N), "server-ns/op")
+			})
+		}
+	}
+}
