@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/dibs-go/dibs"
@@ -163,7 +164,8 @@ func (st *state) queueUp(c *dibs.Claim, o *terms, a *dibs.Answer) error {
 		}
 		switch {
 		case redeems:
-			p.kind, p.ends = taken, forever
+			p.kind, p.ends, p.pressed = taken, forever, false
+			p.hold = cmp.Or(micros(c.Hold), p.hold)
 			st.removePlace(c.Token)
 			l.seq = p.seq
 		case p != nil:
@@ -191,6 +193,9 @@ func (st *state) queueUp(c *dibs.Claim, o *terms, a *dibs.Answer) error {
 		}
 		p = newPlace(st.queue.next(), c, o, st.now)
 		st.queue.insert(p)
+	}
+	if c.Mode != dibs.Reserve {
+		st.press(front, p)
 	}
 	st.held(p, a)
 	return nil
@@ -290,7 +295,7 @@ func (st *state) look(c *dibs.Claim, a *dibs.Answer) error {
 func newPlace(seq int64, c *dibs.Claim, o *terms, now int64) *place {
 	p := &place{
 		seq: seq, token: c.Token, ends: now + micros(c.Place), lasts: micros(c.Place), once: c.AtMostOnce,
-		maxAge: micros(c.MaxAge), tells: o.tells && !c.AtMostOnce, fingerprint: c.Fingerprint, owner: c.Owner.String(),
+		maxAge: micros(c.MaxAge), hold: micros(c.Hold), tells: o.tells && !c.AtMostOnce, fingerprint: c.Fingerprint, owner: c.Owner.String(),
 	}
 	if c.Mode == dibs.Reserve {
 		p.kind = reserved
@@ -304,12 +309,15 @@ func (p *place) adopt(c *dibs.Claim, o *terms, now int64) {
 	if c.Redeems.IsZero() && (c.Mode != dibs.Try || c.Place > 0) {
 		p.lasts = micros(c.Place)
 		if p.kind < taken {
-			p.ends = now + p.lasts
+			p.ends, p.pressed = now+p.lasts, false
 		}
 	}
 	if c.Mode != dibs.Try {
 		p.once, p.maxAge, p.tells = c.AtMostOnce, micros(c.MaxAge), o.tells && !c.AtMostOnce
 		p.fingerprint, p.owner = c.Fingerprint, c.Owner.String()
+	}
+	if c.Mode == dibs.Reserve || c.Mode == dibs.Queue && p.kind < taken { // which has none
+		p.hold = micros(c.Hold)
 	}
 	switch {
 	case p.kind >= taken:

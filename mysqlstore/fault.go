@@ -38,7 +38,7 @@ var (
 )
 
 const (
-	migrateCure  = "run mysqlstore.Migrate, or dibs migrate, once with a user who may create tables; or set Options.Migrate"
+	migrateCure  = "run mysqlstore.Migrate, or dibs migrate, once with a user who may create and alter tables; or set Options.Migrate"
 	readOnlyCure = "read_only or super_read_only is on: connect to the primary, or turn it off"
 	rightsCure   = "the user needs the rights that the README of mysqlstore lists"
 	crowdedCure  = "raise max_connections or the user's own limit, or have the application use fewer"

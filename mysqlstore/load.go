@@ -13,7 +13,7 @@ const (
 		"abandoned,lost_token,lost_fence,lost_attempt,lost_since,lost_ends,lost_once,lost_inherits,lost_fingerprint,lost_owner," +
 		"rec_token,rec_written,rec_ends,rec_fingerprint"
 	holderColumns = "k,token,fence,attempt,since,ends,offered,once,inherits,seq,fingerprint,owner"
-	waiterColumns = "k,seq,token,kind,ends,lasts,once,max_age,tells,fingerprint,owner"
+	waiterColumns = "k,seq,token,kind,ends,lasts,once,max_age,tells,fingerprint,owner,hold,pressed"
 
 	// clock is the server's time when a statement begins.
 	clock = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01 00:00:00',UTC_TIMESTAMP(6))"
@@ -154,7 +154,7 @@ func (b *batch) seats(ctx context.Context) error {
 func readPlace(r *reading) place {
 	return place{
 		seq: r.int(), token: r.token(), kind: r.int(), ends: r.int(), lasts: r.int(), once: r.bool(), maxAge: r.int(),
-		tells: r.bool(), fingerprint: r.fingerprint(), owner: r.string(),
+		tells: r.bool(), fingerprint: r.fingerprint(), owner: r.string(), hold: r.int(), pressed: r.bool(),
 	}
 }
 

@@ -14,10 +14,10 @@ import (
 var sources embed.FS
 
 // version is that of the tables that this program wants.
-const version = 1
+const version = 2
 
 // files are what each version's migration consists of.
-var files = [version]string{"001_schema"}
+var files = [version]string{"001_schema", "002_hold"}
 
 // Migration takes a store's tables from one version to the next.
 type Migration struct {

@@ -108,6 +108,7 @@ type asking struct {
 	waiter
 	kind   int64 // of its place; -1: it has none
 	grant  lease // when it is granted the key
+	passed bool  // all who came before it have run out, and nobody has put that down
 	wonder bool  // the key's outcome is unknown
 }
 
@@ -164,8 +165,14 @@ func (w *waiting) ask(ctx context.Context, tokens []*asking) ([]*asking, error) 
 		s.raw(n.sql("SELECT token,offered OR inherits,fence,attempt FROM @holder FORCE INDEX (PRIMARY) WHERE k IN (")).keys(sorted(many)).raw(")").asks(grants)
 	}
 	for _, a := range nearest(tokens) {
-		s.raw(n.sql("SELECT COUNT(*) FROM @waiter w JOIN @waiter v ON v.k=w.k AND v.seq<w.seq WHERE w.token=")).token(&a.token)
-		s.asks(func(r *reading) error { a.ahead = int(r.int()); return r.err })
+		s.raw(n.sql("SELECT COUNT(*),COALESCE(SUM(v.kind<3 AND v.ends>" + clock + "),0),COALESCE(SUM(v.ends<=" + clock + "),0)" +
+			" FROM @waiter w JOIN @waiter v ON v.k=w.k AND v.seq<w.seq WHERE w.token=")).token(&a.token)
+		s.asks(func(r *reading) error {
+			a.ahead = int(r.int())
+			stand, ended := r.int(), r.int()
+			a.passed = stand == 0 && ended > 0
+			return r.err
+		})
 	}
 	stuck := map[string]bool{}
 	s.raw(n.sql("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k IN (")).keys(sorted(keys)).raw(") AND lost_once=1")
@@ -211,7 +218,7 @@ func (w *waiting) due(seen []*asking) []turn {
 		case p == nil:
 		case !a.grant.token.IsZero() && !a.grant.offered:
 			due = append(due, turn{a.token, grantOf(&a.grant)})
-		case a.kind < 0, a.kind == called, a.wonder, p.seen >= 0 && p.seen != a.kind:
+		case a.kind < 0, a.kind == called, a.passed && a.kind < taken, a.wonder, p.seen >= 0 && p.seen != a.kind:
 			due = append(due, turn{token: a.token})
 		default:
 			p.seen = a.kind

@@ -27,6 +27,8 @@ type place struct {
 	ends, lasts int64
 	once        bool
 	maxAge      int64
+	hold        int64 // how long a reserved one may keep others from the key in its turn; 0: all the time
+	pressed     bool  // it has begun to do so, and ends when that is over
 	tells       bool
 	fingerprint dibs.Fingerprint
 	owner       string
@@ -146,6 +148,15 @@ func (st *state) front() (*place, error) {
 	}
 }
 
+// press makes the first place end after its Hold, now that the claim with place p, or
+// without one if it is nil, is kept by it from a permit that is free.
+func (st *state) press(front, p *place) {
+	if front == nil || front == p || front.kind == waits || front.hold == 0 || front.pressed || int64(len(st.holders)) >= st.permits {
+		return
+	}
+	front.pressed, front.ends = true, min(front.ends, st.now+front.hold)
+}
+
 // own returns the place of that token that stands, or nil. One that has run out gives
 // way.
 func (st *state) own(t dibs.Token) *place {
@@ -178,7 +189,7 @@ func (st *state) takenBy(t dibs.Token) *lease {
 // was.
 func (st *state) standAgain(seq, ended int64) {
 	if p := st.queue.at(seq); seq != 0 && p != nil {
-		p.kind, p.ends = reserved, ended+p.lasts
+		p.kind, p.ends, p.pressed = reserved, ended+p.lasts, false
 	}
 }
 

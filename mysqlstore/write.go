@@ -201,7 +201,8 @@ func (b *batch) writeQueues(s *script) {
 			there = append(there, func() {
 				s.raw("(").bytes(k).raw(",").int(p.seq).raw(",").token(&p.token).raw(",").int(p.kind).raw(",").int(p.ends)
 				s.raw(",").int(p.lasts).raw(",").bool(p.once).raw(",").int(p.maxAge).raw(",").bool(p.tells)
-				s.raw(",").fingerprint(&p.fingerprint).raw(",").bytes(p.owner).raw(")")
+				s.raw(",").fingerprint(&p.fingerprint).raw(",").bytes(p.owner)
+				s.raw(",").int(p.hold).raw(",").bool(p.pressed).raw(")")
 			})
 		}
 		var out []int64
