@@ -41,6 +41,7 @@ type attempt struct {
 	fingerprint dibs.Fingerprint
 	owner       dibs.Owner
 	atMostOnce  bool
+	offered     bool // the lease, which it has yet to confirm
 
 	until instant // when the place or the lease runs out, or did
 
@@ -49,17 +50,16 @@ type attempt struct {
 	position int           // in queue.places
 	stands   time.Duration // how long, from when it is asked for
 	holds    time.Duration // how long it may keep others from the key in its turn; 0: all the time
-	pressed  bool          // it has begun to do so, and runs out after holds
 	maxAge   time.Duration
 	reserved bool // it is not granted in its absence
 	called   bool // a reserved place that was told that its turn has come
 	sought   bool // while a lease had taken it, others claimed from it
+	pressed  bool // others claim the key meanwhile: it runs out after holds
 
 	// From the grant on.
 	fence     uint64
 	number    int // 1 + how many were abandoned in a row before it
 	since     instant
-	offered   bool     // it has yet to confirm
 	progress  []byte   // saved by this holder; never written to
 	inherited []byte   // saved by those that abandoned the key before
 	told      *attempt // the abandoned one, which it took up; inherited is its progress
