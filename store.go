@@ -204,9 +204,9 @@ type Answer struct {
 	Ahead int
 	// Held: the token has a place in the queue.
 	Queued bool
-	// Held: the key lies idle. A permit is free, and it is the first place, a reserved
-	// one that nobody has redeemed yet, that keeps the token from it. Never for a claim
-	// from a place that a lease has taken.
+	// Held: the key lies idle. A permit is free, and it is another's place, the first
+	// and a reserved one that nobody has redeemed yet, that keeps the token from it.
+	// Never for a claim from a place that a lease has taken.
 	Idle bool
 
 	// Done: the record.

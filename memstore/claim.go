@@ -366,7 +366,7 @@ func (e *entry) waits(p *attempt, a *dibs.Answer, now instant) {
 		position = len(e.queue.places)
 	}
 	e.waitsAt(position, p, a, now)
-	a.Idle = e.queue != nil && e.held < e.permits
+	a.Idle = e.queue != nil && e.held < e.permits && e.queue.first() != p
 	if p != nil {
 		a.Ahead = min(a.Ahead, e.queue.waiting-1)
 	}
