@@ -179,7 +179,7 @@ func readAnswer(a *dibs.Answer, m *rueidis.RedisMessage) error {
 		}
 	case held:
 		a.State = dibs.Held
-		a.Left, a.Ahead, a.Queued = duration(f.int()), int(f.int()), f.int() == 1
+		a.Left, a.Ahead, a.Queued, a.Idle = duration(f.int()), int(f.int()), f.int() == 1, f.int() == 1
 		a.Fence = uint64(f.int())
 	case free:
 		a.State = dibs.Free

@@ -16,7 +16,7 @@
 -- Each is answered by the fence when it is the first attempt and is granted, and
 -- otherwise by an array that begins with its state (dibs.State):
 --   granted   1, fence, number, progress or nil
---   held      2, left, ahead, queued, a fence that no grant so far is above
+--   held      2, left, ahead, queued, idle, a fence that no grant so far is above
 --   free      3
 --   done      4, data, age, left
 --   mismatch  5
@@ -83,9 +83,9 @@ local function before(k, p)
   return n + (p and call('ZCOUNT', k.q, '-inf', '(' .. order(p)) or call('ZCARD', k.q))
 end
 
--- waits answers one whose turn has not come and who has the place p, or none; a lease
--- may have taken it.
-local function waits(k, p)
+-- waits answers one whose turn has not come and who has the place p, or none; by is
+-- the lease that has taken it, if one has.
+local function waits(k, p, by)
   local st = k.st
   local ahead = before(k, p)
   local ends
@@ -103,7 +103,9 @@ local function waits(k, p)
     end
   end
   ends = ends or p and p[P_ENDS] or now
-  return { HELD, max(ends - now, 0), ahead, p and 1 or 0, past() }
+  -- Whoever is the first where a permit is free is there for others: it is reserved.
+  local idle = not by and ahead > 0 and #st[HOLDERS] < st[PERMITS]
+  return { HELD, max(ends - now, 0), ahead, p and 1 or 0, idle and 1 or 0, past() }
 end
 
 -- refuses answers what is not for want of its turn. That the key is offered to the
@@ -184,7 +186,7 @@ local function look(k, c)
   if c.redeems and not by and not (p and p[P_RESERVED] == 1) then
     from, by, p = c.token, taken(st, c.token), standing(k, c.token)
   end
-  if by then return waits(k, by[PLACE]) end
+  if by then return waits(k, by[PLACE], by) end
   if not k.inuse or #live < st[PERMITS] and (not ahead or ahead[P_TOKEN] == from) then return { FREE } end
   return waits(k, p)
 end
@@ -228,7 +230,7 @@ end
 -- again answers a token that holds the key.
 local function again(k, h, c)
   if c.mode == RESERVE then -- whoever holds the key has no use for a place
-    return { HELD, h[ENDS] - now, 0, 0, past() }
+    return { HELD, h[ENDS] - now, 0, 0, 0, past() }
   end
   h[ENDS], k.changed = now + c.ttl, true
   return granted(k, h)
@@ -283,7 +285,7 @@ local function decide(k, c)
   if by then
     seeks(by[PLACE], c)
     k.changed = true
-    return waits(k, by[PLACE])
+    return waits(k, by[PLACE], by)
   end
 
   local ahead, foremost
