@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"sync"
@@ -210,7 +209,7 @@ func (f *fixture) mutex(o *jobs.Options) *jobs.Mutex {
 		options = *o
 	}
 	if options.Logger == nil {
-		options.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+		options.Logger = slog.New(slog.DiscardHandler)
 	}
 	m, err := jobs.New(f.client(), &options)
 	if err != nil {

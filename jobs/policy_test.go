@@ -1,0 +1,500 @@
+package jobs_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/jobs"
+)
+
+func TestSkip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		q, l := newQueue(), newLedger(t)
+		m := f.mutex(&jobs.Options{Policy: jobs.Skip})
+		for i := range 5 {
+			if e := q.enqueue(t, m, "k", fmt.Sprint("k/", i)); e.job.Ticket != "" {
+				t.Errorf("a job that is skipped rather than waits has the ticket %q", e.job.Ticket)
+			}
+		}
+		f.workers(q, m, 5, func(_ context.Context, id string) error {
+			l.run("k", id, time.Minute)
+			return nil
+		})
+		q.drain()
+		f.wg.Wait()
+		if len(l.ran["k"]) != 1 || m.Stats().Skipped != 4 {
+			t.Errorf("%v ran, %+v; want one, and 4 skipped", l.ran["k"], m.Stats())
+		}
+		f.empty()
+	})
+}
+
+func TestReplace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		q, l := newQueue(), newLedger(t)
+		m := f.mutex(&jobs.Options{Policy: jobs.Replace})
+		f.workers(q, m, 3, func(_ context.Context, id string) error {
+			l.run("k", id, time.Second)
+			return nil
+		})
+		for i := range 5 {
+			q.enqueue(t, m, "k", fmt.Sprint("k/", i))
+			time.Sleep(10 * time.Millisecond)
+		}
+		// One that is rolled back is the end of none.
+		if _, err := m.Enqueue(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		q.drain()
+		f.wg.Wait()
+		l.inOrder("k", "k/0", "k/4")
+		if s := m.Stats(); s.Replaced != 3 {
+			t.Errorf("%+v, want 3 replaced", s)
+		}
+	})
+}
+
+func TestPeriodic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		m := f.mutex(&jobs.Options{Policy: jobs.Periodic, Period: time.Hour})
+		ran := 0
+		run := func(fails bool) error {
+			return m.Run(t.Context(), jobs.Job{Kind: "report", ID: fmt.Sprint(ran), Key: "k"}, func(context.Context) error {
+				if fails {
+					return errors.New("an accident")
+				}
+				ran++
+				return nil
+			})
+		}
+		if err := run(true); err == nil {
+			t.Error("a failure was swallowed")
+		}
+		for range 3 {
+			if err := run(false); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(25 * time.Minute)
+		}
+		if s := m.Stats(); ran != 1 || s.Remembered != 2 || s.Failed != 1 {
+			t.Errorf("ran %d times in an hour, %+v", ran, s)
+		}
+		if err := run(false); err != nil || ran != 2 {
+			t.Errorf("after an hour it ran %d times, %v; want again", ran, err)
+		}
+	})
+}
+
+func TestLimit(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		otherwise dibs.Otherwise
+		count     func(jobs.Stats) uint64
+	}{
+		{"fail", dibs.Fail, func(s jobs.Stats) uint64 { return s.Held }},
+		{"run anyway", dibs.RunAnyway, func(s jobs.Stats) uint64 { return s.RanAnyway }},
+		{"give up", dibs.GiveUp, func(s jobs.Stats) uint64 { return s.GaveUp }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				q := newQueue()
+				o := jobs.Options{Limit: time.Minute, Otherwise: c.otherwise}
+				var noted atomic.Int64
+				if c.otherwise == dibs.GiveUp {
+					o.GaveUp = func(_ context.Context, j jobs.Job, waited time.Duration) error {
+						if noted.Add(1); j.ID != "k/1" || waited < time.Minute || waited > 61*time.Second {
+							t.Errorf("%q was given up after %v", j.ID, waited)
+						}
+						return nil
+					}
+				}
+				m := f.mutex(&o)
+				q.enqueue(t, m, "k", "k/0")
+				second := q.enqueue(t, m, "k", "k/1")
+				second.attempts = 1
+				start := time.Now()
+				ran := false
+				f.workers(q, m, 3, func(ctx context.Context, id string) error {
+					if id == "k/0" {
+						time.Sleep(5 * time.Minute)
+						return nil
+					}
+					ran = true
+					if r, ok := jobs.FromContext(ctx); !ok || r.Lease != nil {
+						t.Errorf("a job that runs anyway sees %+v, want one without a lease", r)
+					}
+					if took := time.Since(start); took < time.Minute || took > 61*time.Second {
+						t.Errorf("it ran anyway after %v", took)
+					}
+					return nil
+				})
+				q.drain()
+				f.wg.Wait()
+				if n := c.count(m.Stats()); n != 1 {
+					t.Errorf("counted %d times: %+v", n, m.Stats())
+				}
+				if ran != (c.otherwise == dibs.RunAnyway) || noted.Load() > 0 != (c.otherwise == dibs.GiveUp) ||
+					second.dropped != (c.otherwise == dibs.Fail) || second.dropped && !errors.Is(second.err, dibs.ErrHeld) {
+					t.Errorf("ran %v, noted %d, %+v", ran, noted.Load(), second)
+				}
+				f.empty()
+			})
+		})
+	}
+}
+
+func TestGaveUpThatCannotBeNoted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		full := errors.New("the dead-letter table is full")
+		m := f.mutex(&jobs.Options{Limit: time.Second, Otherwise: dibs.GiveUp, GaveUp: func(context.Context, jobs.Job, time.Duration) error { return full }})
+		ticket, err := m.Enqueue(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := m.Enqueue(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fn := func(context.Context) error { return nil }
+		j := jobs.Job{Kind: "test", ID: "2", Key: "k", Ticket: second, Due: time.Now().Add(-time.Minute)}
+		if err := m.Run(t.Context(), j, fn); !errors.Is(err, full) {
+			t.Errorf("a job that could not be noted down ended with %v; it would be lost", err)
+		}
+		if err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, fn); err != nil {
+			t.Error(err)
+		}
+		if err := m.Run(t.Context(), j, fn); err != nil {
+			t.Errorf("the job, whose place has to stand, ended with %v", err)
+		}
+		f.empty()
+	})
+}
+
+func TestOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		m := f.mutex(&jobs.Options{Once: time.Hour})
+		ran := 0
+		j := jobs.Job{Kind: "event", ID: "7", Key: "k"}
+		for _, fails := range []bool{true, false, false, false} {
+			err := m.Run(t.Context(), j, func(context.Context) error {
+				if fails {
+					return errors.New("an accident")
+				}
+				ran++
+				return nil
+			})
+			if (err != nil) != fails {
+				t.Error(err)
+			}
+		}
+		if s := m.Stats(); ran != 1 || s.Remembered != 2 {
+			t.Errorf("a message that was delivered three times ran %d times, %+v", ran, s)
+		}
+		other := jobs.Job{Kind: "event", ID: "8", Key: "k"}
+		if err := m.Run(t.Context(), other, func(context.Context) error { ran++; return nil }); err != nil || ran != 2 {
+			t.Errorf("another message of the key: ran %d times, %v", ran, err)
+		}
+	})
+}
+
+func TestPermits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		q, l := newQueue(), newLedger(t)
+		l.most = 3
+		m := f.mutex(&jobs.Options{Permits: 3})
+		for i := range 30 {
+			q.enqueue(t, m, "k", fmt.Sprint("k/", i))
+		}
+		start := time.Now()
+		f.workers(q, m, 10, func(_ context.Context, id string) error {
+			l.run("k", id, time.Second)
+			return nil
+		})
+		q.drain()
+		f.wg.Wait()
+		if took := time.Since(start); took < 10*time.Second || took > 12*time.Second {
+			t.Errorf("30 jobs of a second, 3 at once, took %v", took)
+		}
+		f.empty()
+	})
+}
+
+func TestJobsWithoutTickets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		q, l := newQueue(), newLedger(t)
+		m := f.mutex(&jobs.Options{Unordered: true})
+		for i := range 50 {
+			if e := q.enqueue(t, m, "k", fmt.Sprint("k/", i)); e.job.Ticket != "" {
+				t.Fatal("a job has a ticket although order is not kept")
+			}
+		}
+		f.workers(q, m, 3, func(_ context.Context, id string) error {
+			l.run("k", id, 10*time.Millisecond)
+			return nil
+		})
+		q.drain()
+		f.wg.Wait()
+		if n := len(l.ran["k"]); n != 50 {
+			t.Errorf("%d of 50 ran", n)
+		}
+		f.empty()
+	})
+}
+
+func TestTicketsThatDoNotFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		var log bytes.Buffer
+		m := f.mutex(&jobs.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		other, err := m.Enqueue(t.Context(), "another key")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ticket := range []string{"rubbish", other, "dibs1.~", strings.Repeat("x", 10000)} {
+			log.Reset()
+			ran := false
+			err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(context.Context) error {
+				ran = true
+				return nil
+			})
+			if err != nil || !ran {
+				t.Errorf("a job with the ticket %.20q: ran %v, %v", ticket, ran, err)
+			}
+			if !strings.Contains(log.String(), "ticket") && !strings.Contains(log.String(), "key was another") {
+				t.Errorf("nothing was said of the ticket %.20q: %s", ticket, &log)
+			}
+		}
+		f.empty()
+	})
+}
+
+func TestJobSeesWhatThereIsToKnow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		q := newQueue()
+		var log bytes.Buffer
+		m := f.mutex(&jobs.Options{Seats: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		q.enqueue(t, m, "k", "k/0")
+		q.enqueue(t, m, "k", "k/1")
+		f.workers(q, m, 1, func(ctx context.Context, id string) error {
+			r, ok := jobs.FromContext(ctx)
+			lease, held := dibs.FromContext(ctx)
+			if !ok || !held || r.Lease != lease || r.Job.ID != id {
+				t.Errorf("the job sees %+v", r)
+			}
+			return nil
+		})
+		q.drain()
+		f.wg.Wait()
+		second := f.mutex(&jobs.Options{Seats: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		holder, err := f.client().Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q = newQueue()
+		q.enqueue(t, m, "k", "k/2")
+		f.workers(q, second, 1, func(ctx context.Context, _ string) error {
+			if r, _ := jobs.FromContext(ctx); r.Tries < 2 || r.Waited < 1200*time.Millisecond || r.Waited > 1300*time.Millisecond {
+				t.Errorf("the job sees %+v, want one that has waited for 1.2 s", r)
+			}
+			return nil
+		})
+		time.Sleep(1200 * time.Millisecond)
+		if err := holder.Release(); err != nil {
+			t.Fatal(err)
+		}
+		q.drain()
+		f.wg.Wait()
+		if text := log.String(); !strings.Contains(text, "dibs: acquired on attempt 2 after 1.2") || strings.Contains(text, "key=k ") {
+			t.Errorf("the log says:\n%s", text)
+		}
+		f.empty()
+	})
+}
+
+func TestStepsAreTheJobsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		q := newQueue()
+		m := f.mutex(&jobs.Options{Recovery: time.Second})
+		q.enqueue(t, m, "k", "k/0")
+		q.enqueue(t, m, "k", "k/1")
+		charged := map[string]int{}
+		crashed := false
+		f.workers(q, m, 2, func(ctx context.Context, id string) error {
+			_, err := dibs.Step(ctx, "charge", func(context.Context) (string, error) {
+				charged[id]++
+				return id, nil
+			})
+			if err != nil {
+				return err
+			}
+			if id == "k/0" && !crashed {
+				crashed = true
+				return errors.New("crashed after it had charged")
+			}
+			return nil
+		})
+		q.drain()
+		f.wg.Wait()
+		if charged["k/0"] != 1 || charged["k/1"] != 1 {
+			t.Errorf("charged %v, want each once", charged)
+		}
+		f.empty()
+	})
+}
+
+func TestStaysWaitsInTheWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		m := f.mutex(&jobs.Options{Seats: -1})
+		holder, err := f.client().Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Minute, func() {
+			if err := holder.Release(); err != nil {
+				t.Error(err)
+			}
+		})
+		start := time.Now()
+		err = m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Stays: true}, func(context.Context) error { return nil })
+		if took := time.Since(start); err != nil || took < time.Minute || took > 61*time.Second {
+			t.Errorf("a job that cannot come back ended after %v: %v", took, err)
+		}
+		f.empty()
+	})
+}
+
+func TestLostKey(t *testing.T) {
+	for _, returns := range []error{nil, errors.New("an accident")} {
+		t.Run(fmt.Sprint(returns), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				m := f.mutex(nil)
+				ticket, err := m.Enqueue(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(ctx context.Context) error {
+					if _, err := f.store.Evict(t.Context(), dibs.Key{Name: "k"}, ""); err != nil {
+						t.Error(err)
+					}
+					<-ctx.Done()
+					if !errors.Is(context.Cause(ctx), dibs.ErrLost) {
+						t.Errorf("the job's context ended with %v", context.Cause(ctx))
+					}
+					return returns
+				})
+				// What was done is done; what failed has lost its key too.
+				if returns == nil && err != nil || returns != nil && (!errors.Is(err, dibs.ErrLost) || !errors.Is(err, returns)) {
+					t.Errorf("the job ended with %v", err)
+				}
+				if s := m.Stats(); s.Lost != 1 {
+					t.Errorf("%+v, want one lost", s)
+				}
+				if err != nil { // it is tried again, and its place is kept for that
+					if err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(context.Context) error { return nil }); err != nil {
+						t.Error(err)
+					}
+				}
+				f.empty()
+			})
+		})
+	}
+}
+
+func TestStoreThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, err := dibs.New(downStore{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		quiet := slog.New(slog.DiscardHandler)
+		m, err := jobs.New(c, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := m.Enqueue(t.Context(), "k"); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("enqueued without a place: %v", err)
+		}
+		if _, err := m.EnqueueMany(t.Context(), []string{"k", "j"}); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("enqueued without places: %v", err)
+		}
+		for _, p := range []jobs.Policy{jobs.ComeBack, jobs.Wait, jobs.Skip, jobs.Replace, jobs.Periodic} {
+			o := &jobs.Options{Policy: p, Logger: quiet}
+			if p == jobs.Periodic {
+				o.Period = time.Hour
+			}
+			m, err := jobs.New(c, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ticket := "dibs1.AAAAAAAAAAAAAAAAAAAAAQ..aw~5"
+			err = m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(context.Context) error {
+				t.Errorf("a job with policy %d ran without its key", p)
+				return nil
+			})
+			if !errors.Is(err, dibs.ErrStore) || m.Stats().Refused != 1 {
+				t.Errorf("policy %d: %v, %+v", p, err, m.Stats())
+			}
+			m.Close()
+		}
+		_ = c.Close() // what could not be undone is counted
+	})
+}
+
+// downStore does not answer.
+type downStore struct{}
+
+var errDown = errors.New("connection refused")
+
+func (downStore) Claim(context.Context, []dibs.Claim, []dibs.Answer) error { return errDown }
+func (downStore) Renew(context.Context, []dibs.Renewal, []error) error     { return errDown }
+func (downStore) Settle(context.Context, []dibs.Settlement, []error) error { return errDown }
+
+func TestOptionsAreChecked(t *testing.T) {
+	c, err := dibs.New(downStore{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]*jobs.Options{
+		"Policy":              {Policy: 99},
+		"Failed":              {Failed: 7},
+		"Permits":             {Permits: -1},
+		"TTL":                 {TTL: time.Millisecond},
+		"Hold":                {Hold: -1},
+		"Stands":              {Stands: time.Second},
+		"Limit":               {Limit: time.Second},
+		"Otherwise":           {Otherwise: dibs.Fail},
+		"GaveUp":              {Limit: time.Second, Otherwise: dibs.GiveUp},
+		"Period":              {Policy: jobs.Periodic},
+		"Permits must be 1":   {Policy: jobs.Replace, Permits: 2},
+		"Unordered":           {Policy: jobs.Replace, Unordered: true},
+		"Once and Transactor": {Policy: jobs.Periodic, Period: 1, Once: 1},
+	} {
+		if _, err := jobs.New(c, o); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%+v: %v, want an error that names %s", o, err, name)
+		}
+	}
+	if _, err := jobs.New(nil, nil); err == nil {
+		t.Error("a mutex without a client")
+	}
+}
