@@ -173,4 +173,4 @@ GRANT SELECT, UPDATE ON @meta TO app;`
 
 // transactionRights is what the README says that the user of transactions needs.
 const transactionRights = `GRANT USAGE ON SCHEMA own TO app;
-GRANT EXECUTE ON FUNCTION @settle_in TO app;`
+GRANT EXECUTE ON FUNCTION @settle_in, @reserve_in TO app;`

@@ -26,9 +26,9 @@ var (
 	// ErrEnded: the run has ended the transaction by itself, with a statement. What it
 	// did until then may be committed, and its answer is not kept.
 	ErrEnded = fmt.Errorf("%w (COMMIT, ROLLBACK), so its answer is not kept: leave that to dibs", dibs.ErrEnded)
-	// ErrOtherDatabase: what was given to Transactions or SQLTransactions is not of the
-	// database that the store is on.
-	ErrOtherDatabase = errors.New("pgstore: the transactions are not in the store's database: an answer could not be committed with its effect; give Transactions a pool of the database that the store was opened on, and not of a replica")
+	// ErrOtherDatabase: what was given to Transactions, Reserver or their kin is not of
+	// the database that the store is on.
+	ErrOtherDatabase = errors.New("pgstore: the transactions are not in the store's database, so that nothing of the store could be committed with them; take a pool of the database that the store was opened on, and not of a replica")
 )
 
 // SQLSTATEs of sql/transaction.sql.

@@ -28,7 +28,8 @@ type Store struct {
 	pooled     atomic.Bool // a pooler is in between: nobody can listen
 	unprepared atomic.Bool // no statements are prepared: a connection may not be the same from one call to the next
 	waiting    *waiting
-	clocks     clocks // that Check saw
+	identity   atomic.Pointer[string] // that @meta has, once it was asked for
+	clocks     clocks                 // that Check saw
 
 	life       context.Context
 	end        context.CancelFunc

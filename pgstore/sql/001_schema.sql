@@ -10,6 +10,7 @@
 CREATE TABLE @meta (
     one     boolean PRIMARY KEY DEFAULT true CHECK (one),
     version integer NOT NULL,     -- of these tables and functions
+    id      uuid NOT NULL DEFAULT gen_random_uuid(), -- tells it from the stores of other databases
     fence   bigint NOT NULL,      -- no row of @key that was deleted had a higher one
     swept   timestamptz NOT NULL  -- when somebody last began to go through all keys
 );
@@ -140,6 +141,19 @@ CREATE TYPE @ask AS (
     i integer, k bytea, mode smallint, token bytea, redeems bytea, ttl interval, place interval,
     hold interval, permits integer, max_age interval, once boolean, fingerprint bytea, owner bytea,
     process bigint, tells boolean, most integer
+);
+
+-- What transactions of applications reserve, until just before they commit: then the
+-- places are taken and the rows are gone, so that nobody ever sees another's. As none
+-- outlives its transaction, they are not in the write-ahead log.
+CREATE UNLOGGED TABLE @pending (
+    tx     xid8 NOT NULL,
+    n      integer NOT NULL, -- which one of the transaction
+    claims @ask[] NOT NULL,
+    PRIMARY KEY (tx, n)
+) WITH (
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
+    vacuum_truncate = off -- the room is used again at once
 );
 
 -- A key that is being worked on: its row, which is locked, but for the record's

@@ -1,0 +1,97 @@
+-- Places that are reserved in a transaction of the application.
+
+-- reserve_in notes down, for the end of the transaction, which places it reserves. It
+-- locks nothing of a key, so that a transaction may stay open for as long as it likes.
+-- It is called with the application's user, search_path and settings, and needs
+-- neither its rights nor those. It does nothing and returns 1 when the store is
+-- another one, and 2 when the transaction has a snapshot of its own, which does not
+-- see the queue that the places are to be at the end of.
+CREATE OR REPLACE FUNCTION @reserve_in(p_store text, p_most integer, p_claims text) RETURNS integer
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RETURN 2;
+    END IF;
+    IF NOT EXISTS (SELECT FROM @meta m WHERE m.id::text = p_store) THEN
+        RETURN 1;
+    END IF;
+    SET CONSTRAINTS @pending_taken DEFERRED; -- whatever the application has set for ALL
+    INSERT INTO @pending (tx, n, claims)
+    SELECT pg_current_xact_id(),
+        (SELECT coalesce(max(p.n), 0) + 1 FROM @pending p WHERE p.tx = pg_current_xact_id()),
+        array_agg(ROW(c.i, decode(c.k, 'hex'), 2, decode(c.token, 'hex'), NULL, NULL, @lasting(c.place), @lasting(c.hold),
+            c.permits, @lasting(c.max_age), c.once, decode(c.fingerprint, 'hex'), decode(c.owner, 'hex'),
+            NULL, false, p_most)::@ask ORDER BY c.i)
+    FROM json_to_recordset(p_claims::json) AS c (i integer, k text, token text, place bigint, hold bigint,
+        permits integer, max_age bigint, once boolean, fingerprint text, owner text);
+    RETURN 0;
+END $$;
+REVOKE EXECUTE ON FUNCTION @reserve_in FROM PUBLIC;
+
+-- take_places takes the places that the transaction has reserved, and locks the key
+-- p_also, which may be NULL, in its order among theirs. One that cannot be had,
+-- because the key's permits differ, its queue is full or such, is not taken: what the
+-- transaction does counts for more than an order.
+CREATE OR REPLACE FUNCTION @take_places(p_also bytea) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    claims @ask[];
+    q @ask;
+    st @state;
+    refused integer := 0;
+BEGIN
+    IF NOT EXISTS (SELECT FROM @pending p WHERE p.tx = pg_current_xact_id()) THEN
+        RETURN;
+    END IF;
+    WITH gone AS (
+        DELETE FROM @pending p WHERE p.tx = pg_current_xact_id() RETURNING p.n, p.claims
+    )
+    SELECT array_agg(c ORDER BY c.k, g.n, c.i) INTO claims FROM gone g, unnest(g.claims) AS c;
+    INSERT INTO @key AS t (k, fence, permits, busy, queued, saved, since, abandoned)
+    SELECT d.k, 0, 1, false, false, false, clock_timestamp(), 0 FROM (
+        SELECT c.k FROM unnest(claims) AS c UNION SELECT p_also WHERE p_also IS NOT NULL
+    ) d ORDER BY d.k
+    ON CONFLICT (k) DO UPDATE SET fence = t.fence WHERE false; -- which locks it
+    FOREACH q IN ARRAY claims LOOP
+        st := @decide(@load(q.k), q);
+        PERFORM @store(st);
+        IF (st.answer).queued IS NOT TRUE THEN
+            refused := refused + 1;
+        END IF;
+    END LOOP;
+    IF refused > 0 THEN
+        RAISE WARNING 'dibs: % of the % places that the transaction reserved were not taken: the queue is full, or the key is in use for something else', refused, cardinality(claims)
+            USING HINT = 'Who redeems such a place joins at the end of the queue.';
+    END IF;
+END $$;
+
+-- take_pending is called just before a transaction that has reserved places commits,
+-- for each row that it has in @pending. The first one is for all.
+CREATE OR REPLACE FUNCTION @take_pending() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM @pending p WHERE p.tx = pg_current_xact_id()) THEN
+        RETURN NULL;
+    END IF;
+    IF current_query() ~* '^\s*prepare\s+transaction' THEN
+        RAISE EXCEPTION 'dibs: a transaction that reserves places cannot be prepared: nobody would get at the keys until it is committed'
+            USING ERRCODE = 'feature_not_supported', HINT = 'Commit it in one phase, or reserve the places outside of it.';
+    END IF;
+    BEGIN
+        PERFORM @take_places(NULL);
+    EXCEPTION WHEN lock_not_available THEN
+        RAISE EXCEPTION 'dibs: the places that the transaction reserved could not be taken: somebody keeps the row of a key locked for long'
+            USING ERRCODE = 'lock_not_available',
+            HINT = 'Try it again. Look for a transaction that is open for long: SELECT * FROM pg_stat_activity WHERE state = ''idle in transaction''.';
+    END;
+    RETURN NULL;
+END $$;
+
+-- At the end of the transaction, and also where triggers are off for the session.
+CREATE CONSTRAINT TRIGGER @@_pending_taken AFTER INSERT ON @pending
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION @take_pending();
+ALTER TABLE @pending ENABLE ALWAYS TRIGGER @@_pending_taken;
