@@ -131,6 +131,11 @@ var meant = map[model.Bug]string{
 	model.RedeemersHoldTooEarly:      "RedeemerSetsTheHold",
 	model.HoldToldLate:               "HoldsInABatch",
 	model.HoldNotTold:                "HoldCountsFromTheFirstRefusal",
+	model.IdleNotTold:                "IdleKeysAreTold",
+	model.IdleWhileHeld:              "IdleKeysAreTold",
+	model.IdleNeedsNoHolder:          "IdlePermitsAreTold",
+	model.IdleForTheTaken:            "IdlePermitsAreTold",
+	model.IdleOnce:                   "IdleKeysAreTold",
 }
 
 // Each bug is caught by the property that is meant to; -v tells which others catch it.

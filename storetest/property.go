@@ -47,6 +47,7 @@ func Properties() []Property {
 		redeemProperties,
 		takenProperties,
 		holdProperties,
+		idleProperties,
 		undoProperties,
 		turnProperties,
 		queueProperties,

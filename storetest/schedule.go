@@ -253,7 +253,7 @@ func (s *schedule) compare(p *process, a *actor, c dibs.Claim, deadline time.Tim
 				bytes.Equal(got.Progress, want.Progress)
 		}
 	case got.State == dibs.Held:
-		ok = got.Queued == want.Queued && got.Ahead >= want.Ahead &&
+		ok = got.Queued == want.Queued && got.Idle == want.Idle && got.Ahead >= want.Ahead &&
 			(want.Ahead > 0 || got.Ahead == 0 || !got.Queued)
 		switch c.Mode {
 		case dibs.Try, dibs.Queue:
@@ -339,7 +339,7 @@ func describe(a dibs.Answer) string {
 	case dibs.Granted:
 		return fmt.Sprintf("Granted fence %d attempt %d progress %q", a.Fence, a.Attempt, a.Progress)
 	case dibs.Held:
-		return fmt.Sprintf("Held Queued %v Ahead %d Left %v", a.Queued, a.Ahead, a.Left.Round(time.Second))
+		return fmt.Sprintf("Held Queued %v Ahead %d Idle %v Left %v", a.Queued, a.Ahead, a.Idle, a.Left.Round(time.Second))
 	case dibs.Done:
 		return fmt.Sprintf("Done %q", a.Record.Data)
 	}

@@ -207,6 +207,17 @@ const (
 	// Left is read from another column than the one that ends the place.
 	HoldNotTold Bug = "Left knows nothing of a Hold"
 
+	// The field is new.
+	IdleNotTold Bug = "Idle is never set"
+	// first.reserved
+	IdleWhileHeld Bug = "a key is said to lie idle while others hold it"
+	// free = NOT EXISTS (SELECT FROM leases).
+	IdleNeedsNoHolder Bug = "a key with a free permit is not said to lie idle while anybody holds it"
+	// It is worked out before it is known for whom.
+	IdleForTheTaken Bug = "a claim from a taken place is told that the key lies idle"
+	// The place was redeemed, if only for a while.
+	IdleOnce Bug = "a key is not said to lie idle when a place stands again"
+
 	// The message has a counter of its own.
 	ToldFenceOther Bug = "a told grant has another fence than its lease"
 	// The lease that is made for a waiter is the one that it asked for.
@@ -279,4 +290,5 @@ var Bugs = []Bug{
 	HoldWhileHeld, HoldNeedsNoHolder, HoldOfAll, HoldRestarts, HoldOutlastsPlace, HoldOutlastsProlonging,
 	HoldOnceProlonged, HoldNotSetAnew, HoldSetByTry, HoldOutlastsTheLease, HoldOnceTaken,
 	RedeemersHoldIgnored, RedeemersHoldAlways, RedeemersHoldTooEarly, HoldToldLate, HoldNotTold,
+	IdleNotTold, IdleWhileHeld, IdleNeedsNoHolder, IdleForTheTaken, IdleOnce,
 }

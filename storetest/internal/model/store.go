@@ -289,7 +289,7 @@ func (s *Store) redeem(st *state, i int, c dibs.Claim, now time.Time) dibs.Answe
 	}
 	st.queue[i] = p.with(s)
 	if s.b.bug == HoldStartsAtStrangersAlone {
-		return dibs.Answer{State: dibs.Held, Left: st.left(i, now), Ahead: i, Queued: true}
+		return dibs.Answer{State: dibs.Held, Left: st.left(i, now), Ahead: i, Queued: true, Idle: st.idle(i)}
 	}
 	return st.held(c, i, true, now)
 }
@@ -316,7 +316,10 @@ func (s *Store) waitForTaken(st *state, l *lease, c dibs.Claim, now time.Time) d
 	if s.b.bug == HoldStartsAtTaken {
 		st.press(max(ahead, 1), now)
 	}
-	return dibs.Answer{State: dibs.Held, Left: st.left(ahead, now), Ahead: ahead, Queued: true}
+	return dibs.Answer{
+		State: dibs.Held, Left: st.left(ahead, now), Ahead: ahead, Queued: true,
+		Idle: s.b.bug == IdleForTheTaken && st.idle(max(ahead, 1)),
+	}
 }
 
 // held answers a claim that is kept from the key.
@@ -328,7 +331,24 @@ func (st *state) held(c dibs.Claim, ahead int, queued bool, now time.Time) dibs.
 	if st.b.bug != HoldToldLate {
 		left = st.left(ahead, now)
 	}
-	return dibs.Answer{State: dibs.Held, Left: left, Ahead: ahead, Queued: queued}
+	return dibs.Answer{State: dibs.Held, Left: left, Ahead: ahead, Queued: queued, Idle: st.idle(ahead)}
+}
+
+// idle reports whether it is a reserved place that nobody comes for which keeps the
+// key from one with so many places ahead of it.
+func (st *state) idle(ahead int) bool {
+	free := len(st.holders) < st.permits
+	switch st.b.bug {
+	case IdleNotTold:
+		return false
+	case IdleWhileHeld:
+		free = true
+	case IdleNeedsNoHolder:
+		free = len(st.holders) == 0
+	case IdleOnce:
+		free = free && st.abandoned == 0
+	}
+	return free && ahead > 0 && len(st.queue) > 0 && st.queue[0].reserved()
 }
 
 // left returns the time until the first lease or place in the way of the one
