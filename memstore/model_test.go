@@ -301,7 +301,10 @@ func (m *model) held(ahead int, c dibs.Claim, queued bool, now time.Time) dibs.A
 			}
 		}
 	}
-	return dibs.Answer{State: dibs.Held, Ahead: ahead, Queued: queued, Left: m.left(ahead, now)}
+	return dibs.Answer{
+		State: dibs.Held, Ahead: ahead, Queued: queued, Left: m.left(ahead, now),
+		Idle: ahead > 0 && len(m.leases) < m.permits && m.queue[0].c.Mode == dibs.Reserve,
+	}
 }
 
 // left returns when the first lease or one of the first so many places ends, or
