@@ -1,0 +1,103 @@
+package asynqjobs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// Defaults of what a server's configuration leaves open. Asynq's own, a second and
+// five, are times for which a key lies idle.
+const (
+	// DefaultTaskCheckInterval is how often a server without work looks for some. It
+	// is the longest part of the way from one task of a key to the next.
+	DefaultTaskCheckInterval = 20 * time.Millisecond
+	// DefaultDelayedTaskCheckInterval is how often a server looks for tasks that are
+	// to be tried again.
+	DefaultDelayedTaskCheckInterval = time.Second
+)
+
+// Config returns the configuration with what tasks with a key need of a server. It is
+// used once, however many Workers the server's handlers have:
+//
+//	server := asynq.NewServer(redis, asynqjobs.Config(asynq.Config{Concurrency: 20}))
+//
+// A task that is put off is no failure, comes back when it shall, and the ErrorHandler
+// is not told of it. A task with a key whose worker died comes back as soon as Asynq
+// has noticed: others of its key wait for it. Everything else is asked of the functions
+// that c has. Where it is zero, TaskCheckInterval is DefaultTaskCheckInterval and
+// DelayedTaskCheckInterval is DefaultDelayedTaskCheckInterval.
+func Config(c asynq.Config) asynq.Config {
+	delay := c.RetryDelayFunc
+	if delay == nil {
+		delay = asynq.DefaultRetryDelayFunc
+	}
+	base := c.BaseContext
+	c.BaseContext = func() context.Context {
+		ctx := context.Background()
+		if base != nil {
+			ctx = base()
+		}
+		return context.WithValue(ctx, delayKey{}, delay)
+	}
+	c.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration { return delayOf(delay, n, err, t) }
+	isFailure := c.IsFailure
+	c.IsFailure = func(err error) bool {
+		if _, ok := errors.AsType[*putOffError](err); ok {
+			return false
+		}
+		err = own(err)
+		return isFailure == nil && err != nil || isFailure != nil && isFailure(err)
+	}
+	if handler := c.ErrorHandler; handler != nil {
+		c.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
+			if _, ok := errors.AsType[*putOffError](err); !ok {
+				handler.HandleError(withMaxRetry(ctx, t), t, own(err))
+			}
+		})
+	}
+	c.TaskCheckInterval = cmp.Or(c.TaskCheckInterval, DefaultTaskCheckInterval)
+	c.DelayedTaskCheckInterval = cmp.Or(c.DelayedTaskCheckInterval, DefaultDelayedTaskCheckInterval)
+	return c
+}
+
+// delayKey is that of the server's own RetryDelayFunc in a task's context, which also
+// says that Config was used.
+type delayKey struct{}
+
+// delayOf returns when a task is tried again.
+func delayOf(delay asynq.RetryDelayFunc, n int, err error, t *asynq.Task) time.Duration {
+	if p, ok := errors.AsType[*putOffError](err); ok {
+		return p.back.After
+	}
+	if f, ok := errors.AsType[*failure](err); ok && f.known {
+		return f.delay
+	}
+	if last, ok := maxRetryOf(t); ok && (n >= last || errors.Is(err, asynq.ErrLeaseExpired)) {
+		// It comes back to be archived, or is away for a minute already.
+		return 0
+	}
+	return delay(n, own(err), t)
+}
+
+// GetMaxRetry is asynq.GetMaxRetry for the contexts of handlers and of the server's
+// ErrorHandler: it returns what was asked for when the task was enqueued. For tasks with
+// a key Asynq's own returns one more.
+func GetMaxRetry(ctx context.Context) (n int, ok bool) {
+	if n, ok := ctx.Value(maxRetryKey{}).(int); ok {
+		return n, true
+	}
+	return asynq.GetMaxRetry(ctx)
+}
+
+type maxRetryKey struct{}
+
+func withMaxRetry(ctx context.Context, t *asynq.Task) context.Context {
+	if n, ok := maxRetryOf(t); ok {
+		return context.WithValue(ctx, maxRetryKey{}, n)
+	}
+	return ctx
+}
