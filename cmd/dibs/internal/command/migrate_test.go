@@ -36,7 +36,7 @@ func TestMigrate(t *testing.T) {
 				t.Errorf("%d, %s%s", code, p.stdout.String(), p.stderr.String())
 			}
 		}
-		b.says(t, 0, " is up to date, version 1\n", "", "migrate")
+		b.says(t, 0, " is up to date, version 2\n", "", "migrate")
 		b.says(t, 0, "", "", "ls")
 	})
 	t.Run("sqlite", func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestMigratePrint(t *testing.T) {
 		t.Fatalf("%d, %s", code, stderr)
 	}
 	sharedMariaDB().Query("USE app;\n" + sql)
-	m.says(t, 0, " is up to date, version 1\n", "", "migrate")
+	m.says(t, 0, " is up to date, version 2\n", "", "migrate")
 	m.says(t, 0, "", "", "run", "k", "--", "true")
 }
 
