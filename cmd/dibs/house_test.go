@@ -29,6 +29,7 @@ func TestHouse(t *testing.T) {
 			Imports: []string{
 				root, root + "/idempotency", memory, cobra, pflag,
 				internal + "/demo", internal + "/process", internal + "/proxy", internal + "/race", internal + "/stores",
+				internal + "/visible",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server},
 		},
@@ -48,5 +49,6 @@ func TestHouse(t *testing.T) {
 			Tests:   []string{server},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}},
+		{Dir: "internal/visible"},
 	})
 }

@@ -10,11 +10,11 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/visible"
 )
 
 // list is what "dibs ls" was told.
@@ -114,7 +114,7 @@ func writeTable(w io.Writer, lines []entryJSON, namespaces bool, now time.Time) 
 	for _, e := range lines {
 		holder, since, left, record := "-", "-", "-", "-"
 		if h := e.Holder; h != nil {
-			holder = shown(strings.TrimSpace(h.Host + " " + strconv.Itoa(h.PID) + " " + h.Label))
+			holder = visible.Text(strings.TrimSpace(h.Host + " " + strconv.Itoa(h.PID) + " " + h.Label))
 			since = span(now.Sub(h.Since)) + " ago"
 		}
 		if e.LeftMS != nil {
@@ -127,20 +127,7 @@ func writeTable(w io.Writer, lines []entryJSON, namespaces bool, now time.Time) 
 			}
 			record += ", " + span(time.Duration(r.AgeMS)*time.Millisecond) + " old"
 		}
-		row(cmp.Or(e.Namespace, "-"), shown(e.name), e.State, holder, since, left, strconv.Itoa(e.Waiters), record)
+		row(cmp.Or(e.Namespace, "-"), visible.Text(e.name), e.State, holder, since, left, strconv.Itoa(e.Waiters), record)
 	}
 	return t.Flush()
-}
-
-// shown returns text that stands for nothing else: as it is, or in quotes when
-// something in it would not be seen, or could be taken for an escape.
-func shown(s string) string {
-	clean := s != "" && strings.TrimSpace(s) == s && !strings.ContainsAny(s, `"\`) && !strings.Contains(s, "  ")
-	for _, r := range s {
-		clean = clean && unicode.IsPrint(r) && r != unicode.ReplacementChar
-	}
-	if clean {
-		return s
-	}
-	return strconv.Quote(s)
 }

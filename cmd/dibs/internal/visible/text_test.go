@@ -1,4 +1,4 @@
-package command
+package visible
 
 import (
 	"strconv"
@@ -7,14 +7,14 @@ import (
 	"unicode"
 )
 
-// FuzzShown: what is shown of a key shows all of it, stands for that key alone,
+// FuzzText: what is shown of a key shows all of it, stands for that key alone,
 // and does nothing to a terminal.
-func FuzzShown(f *testing.F) {
+func FuzzText(f *testing.F) {
 	for _, s := range []string{"key", "key ", "", `"key"`, `a\nb`, "a\nb", "\xff", "\u202e", "\ufffd", "a  b", "\u00a0", "鍵"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got := shown(s)
+		got := Text(s)
 		for _, r := range got {
 			if !unicode.IsPrint(r) {
 				t.Errorf("%q is shown with %U in it", s, r)
