@@ -60,7 +60,9 @@ func buildAndRun(m *testing.M) (int, error) {
 		return 1, err
 	}
 	binary = filepath.Join(dir, "dibs")
-	if out, err := exec.Command("go", "build", "-o", binary, "../..").CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-trimpath", "-o", binary, "../..") // as make build does, so that it is compiled once
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
 		return 1, fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	defer scope.Close()
