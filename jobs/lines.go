@@ -17,23 +17,31 @@ type lines struct {
 
 	mu      sync.Mutex
 	byKey   map[dibs.Key]*line
-	byToken map[dibs.Token]*away
-	called  []*away // those that were made runnable, in that order
-	hungry  []*line // those whose first would be near enough, had it a seat
+	byToken map[dibs.Token]*away // those in a line, and those that were called
+	called  []*away              // those that were made runnable, in that order
+	waiting int                  // how many are in a line
+	coming  int                  // how many were called a moment ago and are not back
+	hungry  []*line              // those whose first would be near enough, had it a seat
 }
 
-// line is those of one key. One goroutine has all but fresh and change.
+// line is those of one key.
 type line struct {
+	away []*away // its watcher's alone; the first to come first
+
+	// Under the lock.
 	fresh  []*away            // put off since
-	change context.CancelFunc // ends the wait, as there is something in fresh; nil while nobody waits
-	away   []*away            // the first to come first
+	change context.CancelFunc // ends what the watcher waits for
+	hungry bool               // it is among the hungry
 }
 
-// away is a job that was put off.
+func (x *line) is(y *line) bool { return x == y }
+
+// away is a job that was put off. But for the attempt it is under the lock.
 type away struct {
 	attempt
-	woken time.Time // when it was made runnable; zero before
-	gone  bool      // it came back
+	woken  time.Time // when it was made runnable; zero before
+	coming bool      // that is only a moment ago
+	gone   bool      // it came back
 }
 
 const (
@@ -42,6 +50,9 @@ const (
 	maxAway = 1 << 16
 	// calledMemory is how long it is remembered that a job was made runnable.
 	calledMemory = time.Minute
+	// comes is for how long a seat is kept for a job that was made runnable. Another
+	// process may have it.
+	comes = time.Second
 	// wakePatience is how long the queue is asked to make a job runnable.
 	wakePatience = 10 * time.Second
 )
@@ -56,7 +67,7 @@ func (l *lines) init(m *Mutex) {
 func (l *lines) away() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.byToken) - len(l.called)
+	return l.waiting
 }
 
 // back notes that a worker of this process has the job again, and tells the attempt
@@ -82,10 +93,19 @@ func (l *lines) back(a *attempt) {
 
 // remove forgets a job. The caller has the lock.
 func (l *lines) remove(w *away) {
-	w.gone = true
 	delete(l.byToken, w.place.Token)
-	if !w.woken.IsZero() {
-		l.called = slices.DeleteFunc(l.called, func(v *away) bool { return v == w })
+	w.gone = true
+	if w.woken.IsZero() {
+		l.waiting--
+	}
+	l.came(w)
+}
+
+// came notes that no seat is to be kept for a job any more. The caller has the lock.
+func (l *lines) came(w *away) {
+	if w.coming {
+		w.coming = false
+		l.coming--
 	}
 }
 
@@ -95,7 +115,9 @@ func (l *lines) add(a *attempt) {
 	defer l.mu.Unlock()
 	n := 0
 	for n < len(l.called) && time.Since(l.called[n].woken) > calledMemory {
-		delete(l.byToken, l.called[n].place.Token)
+		if w := l.called[n]; !w.gone {
+			l.remove(w)
+		}
 		n++
 	}
 	l.called = slices.Delete(l.called, 0, n)
@@ -107,16 +129,15 @@ func (l *lines) add(a *attempt) {
 	}
 	w := &away{attempt: *a}
 	l.byToken[w.place.Token] = w
+	l.waiting++
 	key := l.byKey[w.place.Key]
 	if key == nil {
-		key = &line{}
+		key = &line{change: func() {}}
 		l.byKey[w.place.Key] = key
 		go l.watch(w.place.Key, key)
 	}
 	key.fresh = append(key.fresh, w)
-	if key.change != nil {
-		key.change()
-	}
+	key.change()
 }
 
 // watch makes the jobs of one key runnable, one after the other, until there are
@@ -166,46 +187,33 @@ func (l *lines) next(key dibs.Key, line *line) (fresh []*away, near int, ctx con
 	fresh, line.fresh = slices.DeleteFunc(line.fresh, gone), nil
 	if len(line.away)+len(fresh) == 0 {
 		delete(l.byKey, key)
+		if line.hungry {
+			l.hungry = slices.DeleteFunc(l.hungry, line.is)
+		}
 		return nil, 0, nil, nil
 	}
 	ctx, end = context.WithCancel(l.life)
 	line.change = end
-	if l.room() {
+	switch {
+	case len(l.mutex.seats)+l.coming < cap(l.mutex.seats):
 		near = l.mutex.near()
-	} else {
+	case !line.hungry:
 		// There is no seat for it: it comes when its turn has come.
+		line.hungry = true
 		l.hungry = append(l.hungry, line)
 	}
 	return fresh, near, ctx, end
 }
 
-// onTheWay is for how long a seat is kept for a job that was made runnable. Another
-// process may have it.
-const onTheWay = time.Second
-
-// room reports whether there is a seat for one more. The caller has the lock.
-func (l *lines) room() bool {
-	n := 0
-	for _, w := range slices.Backward(l.called) {
-		if time.Since(w.woken) > onTheWay {
-			break
-		}
-		n++
-	}
-	return len(l.mutex.seats)+n < cap(l.mutex.seats)
-}
-
-// seat tells one of those who found no seat that there is one now.
+// seat tells one of those who found no seat that there may be one now.
 func (l *lines) seat() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for len(l.hungry) > 0 {
+	if len(l.hungry) > 0 {
 		line := l.hungry[0]
 		l.hungry = l.hungry[1:]
-		if len(line.away)+len(line.fresh) > 0 {
-			line.change()
-			return
-		}
+		line.hungry = false
+		line.change()
 	}
 }
 
@@ -275,8 +283,16 @@ func (l *lines) call(w *away) {
 	if w.gone {
 		return
 	}
-	w.woken = time.Now()
+	w.woken, w.coming = time.Now(), true
+	l.waiting--
+	l.coming++
 	l.called = append(l.called, w)
+	time.AfterFunc(comes, func() {
+		l.mu.Lock()
+		l.came(w)
+		l.mu.Unlock()
+		l.seat()
+	})
 	go l.wake(w)
 }
 
