@@ -119,8 +119,9 @@ type Claim struct {
 
 	// Hold is how long a reserved place may keep others from the key once its turn
 	// has come. It counts from the first Try or Queue of another that is answered
-	// Held while the place is the first in the queue and a permit is free; the place
-	// runs out no later than that, however long it was to stand. So a place that
+	// Held because of it, while the place is the first in the queue and a permit is
+	// free; not from one that waits for a lease that has taken its place. The place runs
+	// out no later than that, however long it was to stand. So a place that
 	// nobody redeems is in nobody's way for longer, and one whose redeemer is late
 	// because all of them are loses nothing. 0: until the place runs out.
 	//
