@@ -150,7 +150,7 @@ var holdProperties = []Property{
 	},
 	{
 		Name: "HoldIsNoLongerThanThePlace",
-		Why:  "A place that is about to run out does, whatever its Hold; and one that has none is in the way for as long as it stands.",
+		Why:  "A place that is about to run out does, whatever its Hold; and one that has none is in the way for as long as it stands. A Hold that is too short to be counted is not none.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			job := dibs.NewToken()
@@ -172,7 +172,11 @@ var holdProperties = []Property{
 			k := key("ending")
 			t.waits("reserving for a short time", p.reserve(k, job, place(t.short()), hold(2*t.short())), 0)
 			t.kept("a stranger", q.try(k, dibs.NewToken()), before, t.short())
+			shortest := key("shortest")
+			t.waits("reserving", p.reserve(shortest, job, hold(1)), 0)
+			t.kept("a stranger, with the shortest Hold", q.try(shortest, dibs.NewToken()), before, time.Millisecond)
 			t.outlast(t.short())
+			t.granted("a stranger, when the shortest Hold is over", q.try(shortest, dibs.NewToken()), 1)
 			t.granted("a stranger, when the place has run out", q.try(k, dibs.NewToken()), 1)
 			t.granted("a stranger, when the one that was for ever has", q.try(key("short, of one as well"), dibs.NewToken()), 1)
 		},

@@ -120,6 +120,7 @@ var meant = map[model.Bug]string{
 	model.HoldOfAll:                  "HoldIsTheFirstPlaces",
 	model.HoldRestarts:               "HoldCountsFromTheFirstRefusal",
 	model.HoldOutlastsPlace:          "HoldIsNoLongerThanThePlace",
+	model.HoldRounded:                "HoldIsNoLongerThanThePlace",
 	model.HoldOutlastsProlonging:     "ProlongingStartsAHoldAnew",
 	model.HoldOnceProlonged:          "ProlongingStartsAHoldAnew",
 	model.HoldNotSetAnew:             "ProlongingSetsTheHold",

@@ -184,6 +184,8 @@ const (
 	HoldRestarts Bug = "each refusal counts a Hold anew"
 	// expires = now + hold, without LEAST.
 	HoldOutlastsPlace Bug = "a Hold outlasts its place"
+	// It is kept in milliseconds.
+	HoldRounded Bug = "a Hold of less than a millisecond is none"
 	// expires = LEAST(expires, now + place).
 	HoldOutlastsProlonging Bug = "a prolonged place still ends with its Hold"
 	// The mark that it is counted stays.
@@ -287,7 +289,7 @@ var Bugs = []Bug{
 	StoppedIsTold, HeldWithoutFence, HeldFenceOfClaims, HeldFenceFromCount, HeldFenceAhead,
 	HoldIgnored, HoldFromTheReservation, HoldFromTheTurn, HoldStartsAtReserve, HoldStartsAtLook,
 	HoldStartsAtTryAlone, HoldStartsAtQueueAlone, HoldStartsAtStrangersAlone, HoldStartsAtTaken,
-	HoldWhileHeld, HoldNeedsNoHolder, HoldOfAll, HoldRestarts, HoldOutlastsPlace, HoldOutlastsProlonging,
+	HoldWhileHeld, HoldNeedsNoHolder, HoldOfAll, HoldRestarts, HoldOutlastsPlace, HoldRounded, HoldOutlastsProlonging,
 	HoldOnceProlonged, HoldNotSetAnew, HoldSetByTry, HoldOutlastsTheLease, HoldOnceTaken,
 	RedeemersHoldIgnored, RedeemersHoldAlways, RedeemersHoldTooEarly, HoldToldLate, HoldNotTold,
 	IdleNotTold, IdleWhileHeld, IdleNeedsNoHolder, IdleForTheTaken, IdleOnce,

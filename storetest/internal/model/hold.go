@@ -23,10 +23,14 @@ func (s *state) press(ahead int, now time.Time) {
 		return
 	}
 	for i, p := range s.queue[:min(ahead, len(s.queue))] {
-		if p.reserved() && p.claim.Hold > 0 && (!p.pressed || s.b.bug == HoldRestarts) {
+		hold := p.claim.Hold
+		if s.b.bug == HoldRounded {
+			hold = hold.Truncate(time.Millisecond)
+		}
+		if p.reserved() && hold > 0 && (!p.pressed || s.b.bug == HoldRestarts) {
 			q := *p
 			q.pressed = true
-			ends := now.Add(p.claim.Hold)
+			ends := now.Add(hold)
 			if ends.Before(p.ends) || s.b.bug == HoldRestarts || s.b.bug == HoldOutlastsPlace {
 				q.ends = s.until(ends)
 			}
