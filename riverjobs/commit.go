@@ -1,0 +1,118 @@
+package riverjobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/dibs-go/dibs/jobs"
+)
+
+// commitLimit bounds the end of a transaction, which the end of the job's context does
+// not reach.
+const commitLimit = 5 * time.Second
+
+// ErrOver says of a job whose transaction was to be committed that River has it as
+// over, or gives it to another worker: it was rescued, cancelled or deleted meanwhile.
+// The transaction was rolled back.
+var ErrOver = errors.New("riverjobs: River takes the job for one that does not run any more; what it did was rolled back")
+
+// errDone: another delivery of the job has committed.
+var errDone = errors.New("riverjobs: the job was completed by another delivery")
+
+// Commit runs fn in a transaction, and commits what it did together with River's note
+// that the job is completed: exactly once, whoever crashes, and however often River
+// delivers the job. With Options.Transactor the end of the job's key is committed too,
+// so that it is rolled back as well when the key was lost meanwhile. River without it
+// notes a job as completed up to 250 ms after it has returned, and a crash in between
+// runs it again, behind those that came after it.
+//
+// It is called in a worker, as the last thing. With Options.Transactor, fn may be
+// called again when the transaction fell victim to a conflict. It returns what fn
+// returned, ErrOver, or why it could not be committed; nil also when another delivery
+// of the job has completed it before.
+func Commit[A river.JobArgs](ctx context.Context, job *river.Job[A], fn func(ctx context.Context, tx pgx.Tx) error) error {
+	c, err := river.ClientFromContextSafely[pgx.Tx](ctx)
+	if err != nil {
+		return err
+	}
+	inner := func(ctx context.Context, tx pgx.Tx) error {
+		if err := fn(ctx, tx); err != nil {
+			return err
+		}
+		return complete(ctx, c.Schema(), tx, job)
+	}
+	m, _ := ctx.Value(mutexKey{}).(*Mutex)
+	if r, ok := jobs.FromContext(ctx); ok && r.Lease != nil && m != nil && m.options.Transactor != nil {
+		err = jobs.Commit(ctx, m.options.Transactor, func(ctx context.Context) error {
+			tx, ok := m.options.Tx(ctx)
+			if !ok {
+				return errors.New("riverjobs: Options.Tx does not find the transactions that Options.Transactor makes: give pgstore.Tx and pgstore's Store.Transactions")
+			}
+			return inner(ctx, tx)
+		})
+	} else {
+		err = commitOwn(ctx, c, inner)
+	}
+	if errors.Is(err, errDone) {
+		return nil
+	}
+	return err
+}
+
+// commitOwn runs fn in a transaction of River's pool, for a job that has no key, or
+// whose key is not in the same database.
+func commitOwn(ctx context.Context, c *river.Client[pgx.Tx], fn func(context.Context, pgx.Tx) error) error {
+	own, err := c.Driver().GetExecutor().Begin(ctx)
+	if err != nil {
+		return err
+	}
+	end := func(do func(context.Context) error) error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitLimit)
+		defer cancel()
+		return do(ctx)
+	}
+	over := false
+	defer func() { // on every way out, a panic and Goexit among them
+		if !over {
+			_ = end(own.Rollback)
+		}
+	}()
+	if err := fn(ctx, c.Driver().UnwrapTx(own)); err != nil {
+		return err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return err // its key is lost, say
+	}
+	over = true
+	return end(own.Commit)
+}
+
+// complete notes in the transaction that the job is completed, if it is still to be
+// done: River's own function does not say that it was not.
+func complete[A river.JobArgs](ctx context.Context, schema string, tx pgx.Tx, job *river.Job[A]) error {
+	var state string
+	switch err := tx.QueryRow(ctx, in(schema, lockSQL), job.ID).Scan(&state); {
+	case errors.Is(err, pgx.ErrNoRows):
+		return river.JobCancel(fmt.Errorf("%w: it was deleted", ErrOver))
+	case err != nil:
+		return err
+	}
+	switch rivertype.JobState(state) {
+	case rivertype.JobStateRunning:
+		_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
+		return err
+	case rivertype.JobStateCompleted:
+		return errDone
+	case rivertype.JobStateCancelled, rivertype.JobStateDiscarded:
+		return river.JobCancel(fmt.Errorf("%w: it is %s", ErrOver, state))
+	default:
+		return fmt.Errorf("%w: it is %s", ErrOver, state)
+	}
+}

@@ -1,0 +1,24 @@
+package riverjobs
+
+import (
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/house"
+)
+
+// The map of this module: the core, what a job mutex is, and River on PostgreSQL. The
+// stores are for tests.
+func TestHouse(t *testing.T) {
+	house.Check(t, []house.Room{{
+		Dir: ".",
+		Imports: []string{
+			house.Root, house.Root + "/jobs",
+			"github.com/jackc/pgx/v5", "github.com/riverqueue/river/...",
+		},
+		Tests: []string{
+			house.Root + "/internal/house", house.Root + "/internal/servertest",
+			house.Root + "/pgstore", house.Root + "/redisstore",
+			"github.com/jackc/pgx/v5/pgxpool",
+		},
+	}})
+}
