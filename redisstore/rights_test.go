@@ -214,7 +214,7 @@ func TestLeastRights(t *testing.T) {
 				}
 				s, err := Open(t.Context(), on.url, nil)
 				if err == nil {
-					ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 					err = exerciseAll(ctx, s)
 					cancel()
 					s.Close()

@@ -133,7 +133,7 @@ local function full(k)
   if call('ZCARD', k.q) < most then return false end
   local tokens = call('ZRANGE', k.q, 0, MANY - 1)
   for i, v in ipairs(call('HMGET', k.w, spread(tokens))) do
-    if not v or unpack(v)[P_ENDS] <= now then remove_place(k, tokens[i]) end
+    if not v or ended(v) then remove_place(k, tokens[i]) end
   end
   return call('ZCARD', k.q) >= most
 end

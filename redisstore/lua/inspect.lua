@@ -39,7 +39,7 @@ for i, name in ipairs(KEYS) do
     if #tokens > 0 then
       waiters = waiters + call('ZCARD', k.q)
       for _, v in ipairs(call('HMGET', k.w, spread(tokens))) do
-        if not v or unpack(v)[P_ENDS] <= now then waiters = waiters - 1 end
+        if not v or ended(v) then waiters = waiters - 1 end
       end
     end
     local inuse = #attempts > 0 or waiters > 0

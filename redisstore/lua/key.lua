@@ -162,6 +162,13 @@ local function put_back(k, p, from)
   if p[P_ENDS] > now then insert_place(k, p[P_TOKEN], p) end
 end
 
+-- ended reports whether a place, as it is kept, has run out. It decodes no more than
+-- that, because there may be thousands of them.
+local function ended(v)
+  local ends = v:byte(2) == UINT64 and struct.unpack('>I8', v, 3) or unpack(v)[P_ENDS]
+  return ends <= now
+end
+
 -- first returns the first in the queue, and its place. Those before it that have
 -- run out go, more at a time the more there are: thousands can run out at once.
 local function first(k)
@@ -175,10 +182,9 @@ local function first(k)
       return nil
     end
     for i, v in ipairs(call('HMGET', k.w, spread(tokens))) do
-      local p = v and unpack(v)
-      if p and p[P_ENDS] > now then
+      if v and not ended(v) then
         if i > 1 then remove_first(k, tokens, i - 1) end
-        return tokens[i], p
+        return tokens[i], unpack(v)
       end
     end
     remove_first(k, tokens, #tokens)
@@ -202,7 +208,7 @@ end
 local function sweep(k, parks)
   local some = call('HRANDFIELD', k.w, SWEPT * parks, 'WITHVALUES')
   for i = 1, #some, 2 do
-    if unpack(some[i + 1])[P_ENDS] <= now then remove_place(k, some[i]) end
+    if ended(some[i + 1]) then remove_place(k, some[i]) end
   end
 end
 

@@ -64,6 +64,7 @@ local MEMORY = 24 * 3600 * 1000000 -- dibs.AbandonedMemory
 local FOREVER = 3650 * MEMORY    -- an unknown outcome; no key is without an expiry
 local SLACK = 5000000            -- so that asking again need not write the state
 local LOOKED = 4                 -- how many places Left looks at
+local UINT64 = 0xcf              -- how MessagePack begins a number as large as a time
 local MANY = 500                 -- how many places are read at a time
 local SWEPT = 4                  -- how many are looked at for each that is parked
 
