@@ -13,18 +13,29 @@ const hasFileLocks = true
 var errWouldWait error = unix.EWOULDBLOCK
 
 // lockFile locks the open file for this process: at once, or by waiting in the
-// kernel's queue.
+// kernel's queue. While it waits the file stays open, also if it is closed: its
+// descriptor could be another file's otherwise.
 func lockFile(f *os.File, wait bool) error {
 	how := unix.LOCK_EX
 	if !wait {
 		how |= unix.LOCK_NB
 	}
 	for {
-		err := unix.Flock(int(f.Fd()), how)
-		if err != unix.EINTR {
+		if err := flock(f, how); err != unix.EINTR {
 			return err
 		}
 	}
 }
 
-func unlockFile(f *os.File) { _ = unix.Flock(int(f.Fd()), unix.LOCK_UN) }
+func unlockFile(f *os.File) { _ = flock(f, unix.LOCK_UN) }
+
+func flock(f *os.File, how int) (err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if controlled := raw.Control(func(fd uintptr) { err = unix.Flock(int(fd), how) }); controlled != nil {
+		return controlled
+	}
+	return err
+}

@@ -1,0 +1,53 @@
+package sqlitestore
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestTurnstileIsClosedWhileItAsks closes a turnstile that stands in the kernel's
+// queue, as a Store does that waited for too long.
+func TestTurnstileIsClosedWhileItAsks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dibs.db")
+	holder, err := newTurnstile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asker, err := newTurnstile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !holder.enter(func() bool { return true }) {
+		t.Fatal("nobody was inside")
+	}
+	if hasFileLocks && asker.enter(func() bool { return true }) {
+		t.Fatal("two are inside")
+	}
+	if err := asker.close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.close(); err != nil {
+		t.Fatal(err)
+	}
+	// What asked in vain is over, and has left the lock to others.
+	deadline := time.Now().Add(10 * time.Second)
+	for asking := true; asking; {
+		asker.mu.Lock()
+		asking = asker.asking
+		asker.mu.Unlock()
+		if time.Now().After(deadline) {
+			t.Fatal("it still asks")
+		}
+	}
+	next, err := newTurnstile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !next.enter(func() bool { return time.Now().After(deadline) }) {
+		t.Error("nobody gets in any more")
+	}
+	if err := next.close(); err != nil {
+		t.Error(err)
+	}
+}
