@@ -139,7 +139,11 @@ func (st *state) confirm(c *dibs.Claim, o *terms, a *dibs.Answer) error {
 		p.seq = n[0].seq - 1
 	}
 	st.queue.insert(p)
-	st.held(p, a)
+	front, err := st.front()
+	if err != nil {
+		return err
+	}
+	st.held(front, p, a)
 	return nil
 }
 
@@ -197,7 +201,7 @@ func (st *state) queueUp(c *dibs.Claim, o *terms, a *dibs.Answer) error {
 	if c.Mode != dibs.Reserve {
 		st.press(front, p)
 	}
-	st.held(p, a)
+	st.held(front, p, a)
 	return nil
 }
 
@@ -227,9 +231,11 @@ func (st *state) full(most int) (bool, error) {
 	return n >= most, nil
 }
 
-// held answers one whose turn has not come, and who has the place p, or none.
-func (st *state) held(p *place, a *dibs.Answer) {
+// held answers one whose turn has not come, and who has the place p, or none, where
+// front is the first place.
+func (st *state) held(front, p *place, a *dibs.Answer) {
 	a.State, a.Fence, a.Queued = dibs.Held, st.highest(), p != nil
+	a.Idle = front != nil && front != p && int64(len(st.holders)) < st.permits
 	seq := st.queue.next()
 	if p != nil {
 		seq = p.seq
@@ -286,7 +292,7 @@ func (st *state) look(c *dibs.Claim, a *dibs.Answer) error {
 	case free && (front == nil || front == p):
 		a.State = dibs.Free
 	default:
-		st.held(p, a)
+		st.held(front, p, a)
 	}
 	return nil
 }

@@ -294,5 +294,7 @@ func (tx *transaction) look(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
 			return err
 		}
 	}
-	return tx.inQueue(ks, p.seq, c, a, nil)
+	err = tx.inQueue(ks, p.seq, c, a, nil)
+	a.Idle = a.Idle && p.dormant < taken
+	return err
 }

@@ -119,6 +119,7 @@ func (tx *transaction) refuse(ks *keyState, seq int64, c *dibs.Claim, a *dibs.An
 // now on; or, with w nil, whose place is or would be that.
 func (tx *transaction) inQueue(ks *keyState, seq int64, c *dibs.Claim, a *dibs.Answer, w *waitingFor) error {
 	a.State, a.Queued = dibs.Held, a.Queued || w != nil
+	a.Idle = ks.hasFront && ks.front.seq != seq && len(ks.live) < c.Permits
 	first := int64(0)
 	for i := range ks.live {
 		if first == 0 || ks.live[i].until < first {

@@ -121,7 +121,9 @@ func (tx *transaction) waitForTaken(ks *keyState, p *spot, redeems bool, c *dibs
 	if redeems {
 		token = c.Redeems
 	}
-	return tx.inQueue(ks, p.seq, c, a, &waitingFor{token: token, place: redeemerAsks})
+	err := tx.inQueue(ks, p.seq, c, a, &waitingFor{token: token, place: redeemerAsks})
+	a.Idle = false // it waits for a lease
+	return err
 }
 
 // standAgain puts the place that a lease had taken, which ended then, back where
