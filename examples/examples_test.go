@@ -69,6 +69,10 @@ func TestExamples(t *testing.T) {
 func TestWithoutTheCure(t *testing.T) {
 	for _, c := range []struct{ name, file, old, new, says string }{
 		{
+			name: "conversation", file: "main.go", says: "not one conversation, and every event once, alone and in its turn",
+			old: "jobs.Handle(mutex, describe, c.handle)", new: "func(ctx context.Context, j *job) error { _ = describe(j); return c.handle(ctx, j) }",
+		},
+		{
 			name: "counter", file: "main.go", says: "row lock: the counter is at 1, not 20",
 			old: "_ *sql.Tx, c *counter) error {\n\t\t\tc.value++", new: "_ *sql.Tx, c *counter) error {\n\t\t\tc.value = 1",
 		},

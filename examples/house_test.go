@@ -17,6 +17,7 @@ func TestHouse(t *testing.T) {
 	)
 	house.Check(t, []house.Room{
 		{Dir: ".", Tests: []string{root + "/internal/house", root + "/internal/servertest"}},
+		{Dir: "conversation", Imports: []string{database, crowd, root, root + "/jobs"}},
 		{Dir: "counter", Imports: []string{database, crowd, root + "/sqllock"}},
 		{Dir: "invoice-number", Imports: []string{database, crowd, root + "/sqllock"}},
 		{Dir: "lesson-session", Imports: []string{database, crowd, root}},

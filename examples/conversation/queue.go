@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs/jobs"
+)
+
+// job is what the webhook's handler enqueues.
+type job struct {
+	number int    // of the event, as they arrived
+	ticket string // its place; only with jobs.Mutex
+	failed int
+	away   *time.Timer // until it comes back, when it was put off
+}
+
+// queue is what job queues are: a worker takes a job that is due; one that failed is due
+// again after 10 ms, and each time twice that; one that failed so often is dropped.
+type queue struct {
+	tries   int
+	due     chan *job
+	open    sync.WaitGroup // of jobs
+	mu      sync.Mutex
+	dropped []error
+}
+
+func newQueue(tries int) *queue { return &queue{tries: tries, due: make(chan *job, 100)} }
+
+func (q *queue) add(j *job) {
+	q.open.Add(1)
+	q.due <- j
+}
+
+// start starts two workers.
+func (q *queue) start(ctx context.Context, handle func(context.Context, *job) error) {
+	for range 2 {
+		go q.work(ctx, handle)
+	}
+}
+
+func (q *queue) work(ctx context.Context, handle func(context.Context, *job) error) {
+	for j := range q.due {
+		q.mu.Lock()
+		j.away = nil
+		q.mu.Unlock()
+		q.back(j, handle(ctx, j))
+	}
+}
+
+// back takes a job back from its worker.
+func (q *queue) back(j *job, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	again := func() { q.due <- j }
+	if putOff, ok := errors.AsType[*jobs.ComeBackError](err); ok { // which is no failure
+		j.away = time.AfterFunc(putOff.After, again)
+		return
+	}
+	if err != nil {
+		if j.failed++; j.failed < q.tries {
+			time.AfterFunc(10*time.Millisecond<<(j.failed-1), again)
+			return
+		}
+		q.dropped = append(q.dropped, err)
+	}
+	q.open.Done()
+}
+
+// wake lets a job that was put off come back now. It is false until the job is away.
+func (q *queue) wake(j *job) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if j.away != nil && j.away.Stop() {
+		q.due <- j
+	}
+	return j.away != nil
+}
+
+// drain waits until no job is left, and tells of those that were dropped.
+func (q *queue) drain() []error {
+	q.open.Wait()
+	close(q.due)
+	return q.dropped
+}
+
+var errTaken = errors.New("somebody else has the lock")
+
+// lock is SET NX with an expiry before the job, and DEL after it.
+type lock struct {
+	expiry time.Duration
+	mu     sync.Mutex
+	until  time.Time
+}
+
+func (l *lock) around(handle func(context.Context, *job) error) func(context.Context, *job) error {
+	return func(ctx context.Context, j *job) error {
+		l.mu.Lock()
+		taken := time.Now().Before(l.until)
+		if !taken {
+			l.until = time.Now().Add(l.expiry)
+		}
+		l.mu.Unlock()
+		if taken {
+			return errTaken
+		}
+		defer func() {
+			l.mu.Lock()
+			l.until = time.Time{}
+			l.mu.Unlock()
+		}()
+		return handle(ctx, j)
+	}
+}
