@@ -22,8 +22,6 @@ var holdProperties = []Property{
 			t.kept("the first that tries", q.try(trying, dibs.NewToken()), before, t.short())
 			after := time.Now()
 			t.kept("the first that queues", q.queue(queueing, b), before, t.short())
-			t.kept("another that tries", p.try(trying, dibs.NewToken()), before, t.short())
-			t.kept("one that looks", p.look(trying), before, t.short())
 			a := dibs.NewToken()
 			t.ends("the place", before, after, t.short(), func() bool {
 				d := p.try(trying, a)
@@ -39,6 +37,14 @@ var holdProperties = []Property{
 			t.outlast(0)
 			t.state("a stranger, when the waiter's turn has come unasked", p.try(queueing, dibs.NewToken()), dibs.Held)
 			t.granted("the waiter", q.queue(queueing, b), 1)
+
+			k := key("told")
+			t.waits("reserving", p.reserve(k, job, hold(long/2)), 0)
+			before = time.Now()
+			t.kept("the first that tries", q.try(k, dibs.NewToken()), before, long/2)
+			t.kept("another that tries", p.try(k, dibs.NewToken()), before, long/2)
+			t.kept("one that looks", q.look(k), before, long/2)
+			t.kept("one that queues", q.queue(k, b), before, long/2)
 		},
 	},
 	{
