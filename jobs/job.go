@@ -38,10 +38,15 @@ type Job struct {
 	// Stays says that the job cannot come back without losing something: it waits
 	// in the worker.
 	Stays bool
+	// Patience is how long it may wait in the worker before it comes back, also when
+	// it would be next: for queues that take a job which waits for one that is stuck.
+	// Default: without limit. Not for a job that Stays.
+	Patience time.Duration
 	// Wake makes the job runnable at once, after it was put off. It reports false if
-	// the queue has not yet noted that, and true also when there is nothing to do any
-	// more. It is called once or a few times, later, on another goroutine. Default:
-	// the job comes back after the time that ComeBackError says.
+	// the queue has not yet noted that, true also when the job runs or is done, and
+	// ErrGone when it never will. It is called once or a few times, later, on another
+	// goroutine. Default: the job comes back after the time that ComeBackError says,
+	// which is short then.
 	Wake func(ctx context.Context) (bool, error)
 }
 

@@ -9,11 +9,13 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// lines are the jobs that this process has put off, by key. For each key somebody
-// watches how many places come before the first of them.
+// lines are the jobs that this process has put off, by key, and the seats of those
+// that wait in its workers. For each key somebody watches how many places come before
+// the first of them.
 type lines struct {
-	mutex *Mutex
-	life  context.Context // ends with Close
+	mutex   *Mutex
+	life    context.Context // ends with Close
+	workers sync.WaitGroup  // who watches, and who makes a job runnable
 
 	mu      sync.Mutex
 	byKey   map[dibs.Key]*line
@@ -21,6 +23,8 @@ type lines struct {
 	called  []*away              // those that were made runnable, in that order
 	waiting int                  // how many are in a line
 	coming  int                  // how many were called a moment ago and are not back
+	seated  int                  // how many wait in a worker
+	deep    int                  // how many of them had others before them when they sat down
 	hungry  []*line              // those whose first would be near enough, had it a seat
 }
 
@@ -34,14 +38,19 @@ type line struct {
 	hungry bool               // it is among the hungry
 }
 
-func (x *line) is(y *line) bool { return x == y }
-
-// away is a job that was put off. But for the attempt it is under the lock.
+// away is a job that was put off. What can change is under the lock.
 type away struct {
 	attempt
+	aheadAt
 	woken  time.Time // when it was made runnable; zero before
 	coming bool      // that is only a moment ago
 	gone   bool      // it came back
+}
+
+// aheadAt is that at most so many came before a job at some moment from then to then.
+type aheadAt struct {
+	ahead    int
+	from, to time.Time
 }
 
 const (
@@ -53,8 +62,6 @@ const (
 	// comes is for how long a seat is kept for a job that was made runnable. Another
 	// process may have it.
 	comes = time.Second
-	// wakePatience is how long the queue is asked to make a job runnable.
-	wakePatience = 10 * time.Second
 )
 
 func (l *lines) init(m *Mutex) {
@@ -110,7 +117,7 @@ func (l *lines) came(w *away) {
 }
 
 // add looks after a job that is put off.
-func (l *lines) add(a *attempt) {
+func (l *lines) add(a *attempt, ahead aheadAt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
@@ -127,82 +134,64 @@ func (l *lines) add(a *attempt) {
 	if len(l.byToken) >= maxAway || l.life.Err() != nil {
 		return
 	}
-	w := &away{attempt: *a}
+	w := &away{attempt: *a, aheadAt: ahead}
 	l.byToken[w.place.Token] = w
 	l.waiting++
-	key := l.byKey[w.place.Key]
-	if key == nil {
-		key = &line{change: func() {}}
-		l.byKey[w.place.Key] = key
-		go l.watch(w.place.Key, key)
+	of := l.byKey[w.place.Key]
+	if of == nil {
+		of = &line{change: func() {}}
+		l.byKey[w.place.Key] = of
+		l.workers.Go(func() { l.watch(w.place.Key, of) })
 	}
-	key.fresh = append(key.fresh, w)
-	key.change()
+	of.fresh = append(of.fresh, w)
+	of.change()
 }
 
-// watch makes the jobs of one key runnable, one after the other, until there are
-// none.
-func (l *lines) watch(key dibs.Key, line *line) {
-	m := l.mutex
-	for l.life.Err() == nil {
-		fresh, near, ctx, end := l.next(key, line)
-		if ctx == nil {
-			return
-		}
-		var err error
-		for i, w := range fresh {
-			if err = l.place(ctx, line, w); err != nil {
-				l.again(line, fresh[i:])
-				break
-			}
-		}
-		if err == nil {
-			if err = m.client.Near(ctx, line.away[0].place, near-1, m.sameKey()); err == nil {
-				l.call(line.away[0])
-				line.away = line.away[1:]
-			}
-		}
-		changed := ctx.Err() != nil
-		end()
-		if err != nil && !changed {
-			m.pause(l.life, time.Second) // the store is away
-		}
-	}
-}
-
-// again puts jobs back that have no place in their line yet.
-func (l *lines) again(line *line, fresh []*away) {
+// sit gives a job with so many before it a seat, if there is one. Half of the seats
+// are for those that are next, so that the jobs of one long line do not take all.
+func (l *lines) sit(ahead int) (leave func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	line.fresh = append(slices.Clone(fresh), line.fresh...)
+	deep := ahead > 0
+	if l.seated >= l.seats() || deep && l.deep >= l.deepSeats() {
+		return nil, false
+	}
+	l.count(1, deep)
+	return func() {
+		l.mu.Lock()
+		l.count(-1, deep)
+		l.mu.Unlock()
+		l.seat()
+	}, true
 }
 
-// next returns those that were put off since, how near to its turn the first is to be
-// made runnable, and a context that ends when either changes; none if nobody is left.
-func (l *lines) next(key dibs.Key, line *line) (fresh []*away, near int, ctx context.Context, end context.CancelFunc) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	gone := func(w *away) bool { return w.gone }
-	line.away = slices.DeleteFunc(line.away, gone)
-	fresh, line.fresh = slices.DeleteFunc(line.fresh, gone), nil
-	if len(line.away)+len(fresh) == 0 {
-		delete(l.byKey, key)
-		if line.hungry {
-			l.hungry = slices.DeleteFunc(l.hungry, line.is)
+func (l *lines) seats() int { return l.mutex.options.Seats }
+
+func (l *lines) deepSeats() int { return (l.seats() + 1) / 2 }
+
+// count counts a seat. The caller has the lock.
+func (l *lines) count(n int, deep bool) {
+	l.seated += n
+	if deep {
+		l.deep += n
+	}
+}
+
+// reach returns how near to its turn a job of that line is to be made runnable: as
+// near as there is a seat for; at 0 when its turn has come. The caller has the lock.
+func (l *lines) reach(of *line) int {
+	near := 0
+	if l.seated+l.coming < l.seats() {
+		near = 1
+		if l.deep+l.coming < l.deepSeats() {
+			return l.mutex.near()
 		}
-		return nil, 0, nil, nil
 	}
-	ctx, end = context.WithCancel(l.life)
-	line.change = end
-	switch {
-	case len(l.mutex.seats)+l.coming < cap(l.mutex.seats):
-		near = l.mutex.near()
-	case !line.hungry:
-		// There is no seat for it: it comes when its turn has come.
-		line.hungry = true
-		l.hungry = append(l.hungry, line)
+	if !of.hungry {
+		of.hungry = true
+		l.hungry = append(l.hungry, of)
 	}
-	return fresh, near, ctx, end
+	return near
 }
 
 // seat tells one of those who found no seat that there may be one now.
@@ -210,123 +199,9 @@ func (l *lines) seat() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.hungry) > 0 {
-		line := l.hungry[0]
+		of := l.hungry[0]
 		l.hungry = l.hungry[1:]
-		line.hungry = false
-		line.change()
-	}
-}
-
-// place puts a job where it belongs in its line: mostly at the end. Places of a key
-// keep their order, so that looking at both says which of two jobs comes first.
-func (l *lines) place(ctx context.Context, line *line, w *away) error {
-	low, high := 0, len(line.away)
-	for mid := high - 1; low < high; mid = (low + high) / 2 {
-		before, err := l.before(ctx, line.away[mid], w)
-		if err != nil {
-			return err
-		}
-		if before {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	line.away = slices.Insert(line.away, low, w)
-	return nil
-}
-
-// before reports whether v comes before w. Time goes by between two looks, and the
-// numbers fall; so w counts as what it is beside v before and after.
-func (l *lines) before(ctx context.Context, v, w *away) (bool, error) {
-	look := func(x *away) (dibs.Standing, error) {
-		return l.mutex.client.Standing(ctx, x.place, l.mutex.sameKey())
-	}
-	v1, err := look(v)
-	for range maxLooks {
-		if err != nil {
-			return false, err
-		}
-		ws, err := look(w)
-		if err != nil {
-			return false, err
-		}
-		v2, err := look(v)
-		switch {
-		case err != nil:
-			return false, err
-		case !v2.Waits || !ws.Waits:
-			return !v2.Waits, nil
-		case ws.Ahead < v2.Ahead:
-			return false, nil
-		case ws.Ahead > v1.Ahead:
-			return true, nil
-		}
-		v1 = v2
-	}
-	return true, nil
-}
-
-// maxLooks is how often two places are looked at that are too near to one another to
-// be told apart while the queue moves.
-const maxLooks = 8
-
-// sameKey are the options with which the key is looked at.
-func (m *Mutex) sameKey() *dibs.AcquireOptions {
-	return &dibs.AcquireOptions{Permits: m.options.Permits}
-}
-
-// call makes a job runnable.
-func (l *lines) call(w *away) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w.gone {
-		return
-	}
-	w.woken, w.coming = time.Now(), true
-	l.waiting--
-	l.coming++
-	l.called = append(l.called, w)
-	time.AfterFunc(comes, func() {
-		l.mu.Lock()
-		l.came(w)
-		l.mu.Unlock()
-		l.seat()
-	})
-	go l.wake(w)
-}
-
-// wake asks the queue to make a job runnable, until it has noted that the job was
-// put off.
-func (l *lines) wake(w *away) {
-	m := l.mutex
-	ctx, cancel := context.WithTimeout(l.life, wakePatience)
-	defer cancel()
-	for pause := 2 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, 100*time.Millisecond) {
-		l.mu.Lock()
-		gone := w.gone
-		l.mu.Unlock()
-		if gone {
-			return
-		}
-		done, err := w.job.Wake(ctx)
-		if err != nil && ctx.Err() == nil {
-			m.options.Logger.WarnContext(ctx, "dibs: the queue did not make a job runnable whose turn is near; it comes back later", "kind", w.job.Kind, "job", w.job.ID, "error", err)
-			return
-		}
-		if done {
-			return
-		}
-		m.pause(ctx, pause)
-	}
-}
-
-// pause waits.
-func (m *Mutex) pause(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
+		of.hungry = false
+		of.change()
 	}
 }

@@ -7,10 +7,20 @@ import (
 
 // mean is a mean of durations of which the latest count most.
 type mean struct {
+	falls time.Duration // by how much of the difference a shorter one counts: 1 / falls
+
 	mu    sync.Mutex
 	value time.Duration
 	known bool
 }
+
+const (
+	risesBy = 8
+	// A job that is thought to run for too long has others come too late. One that is
+	// thought to run too briefly has them come too early, which costs little.
+	runsFallBy  = 2
+	pathsFallBy = 8
+)
 
 func (m *mean) add(d time.Duration) {
 	m.mu.Lock()
@@ -19,7 +29,11 @@ func (m *mean) add(d time.Duration) {
 		m.value, m.known = d, true
 		return
 	}
-	m.value += (d - m.value) / 8
+	if d < m.value {
+		m.value += (d - m.value) / m.falls
+	} else {
+		m.value += (d - m.value) / risesBy
+	}
 }
 
 func (m *mean) read() (d time.Duration, known bool) {

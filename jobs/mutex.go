@@ -18,7 +18,6 @@ type Mutex struct {
 	options Options
 
 	lines lines
-	seats chan struct{}
 	runs  mean // how long jobs run
 	paths mean // how long the queue takes to bring back a job that was made runnable
 
@@ -40,7 +39,7 @@ func New(c *dibs.Client, o *Options) (*Mutex, error) {
 	}
 	m := &Mutex{
 		client: c, options: options,
-		seats: make(chan struct{}, options.Seats),
+		runs: mean{falls: runsFallBy}, paths: mean{falls: pathsFallBy},
 	}
 	m.life, m.end = context.WithCancel(context.Background())
 	m.lines.init(m)
@@ -48,10 +47,14 @@ func New(c *dibs.Client, o *Options) (*Mutex, error) {
 }
 
 // Close ends waiting, for the end of the process: jobs that wait in a worker come
-// back at once, to be given to another one, and the jobs that were put off are not
-// looked after any more. What runs goes on. Call it before the queue's workers are
-// stopped, and close the client after that.
-func (m *Mutex) Close() { m.end() }
+// back at once, and those that were put off are made runnable, to be given to another
+// process. What runs goes on. Call it before the queue's workers are stopped, and close
+// the client after that. It takes 5 s at most; what the queue has not heard of by then
+// comes back by itself.
+func (m *Mutex) Close() {
+	m.end()
+	m.lines.close()
+}
 
 func (m *Mutex) closed() bool { return m.life.Err() != nil }
 

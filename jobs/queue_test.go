@@ -25,6 +25,7 @@ type queue struct {
 	jobs    []*entry      // not done, in the order in which they are given out
 	done    []*entry
 	stopped bool
+	blind   bool // it makes nothing runnable before it is due
 }
 
 type entry struct {
@@ -109,7 +110,9 @@ func (q *queue) work(ctx context.Context, m *jobs.Mutex, fn func(ctx context.Con
 		j.Last = func(error) bool { return last }
 		j.Again = func(error) time.Duration { return time.Second }
 		n := e.putOffs
-		j.Wake = func(context.Context) (bool, error) { return q.wake(e, n+1), nil }
+		if !q.blind {
+			j.Wake = func(context.Context) (bool, error) { return q.wake(e, n+1), nil }
+		}
 		err := m.Run(ctx, j, func(ctx context.Context) error { return fn(ctx, j.ID) })
 		q.finish(e, err, last)
 	}

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -10,7 +11,8 @@ import (
 
 // How long a job that was put off stays away, should nobody make it runnable.
 const (
-	awayMin    = 50 * time.Millisecond // where nobody can
+	awayMin    = 50 * time.Millisecond // where nobody can, at least
+	awayBlind  = 2 * time.Second       // and at most
 	awayMax    = 10 * time.Minute
 	awaySoon   = 100 * time.Millisecond // because this process ends
 	askedAgain = time.Second            // who waits in a worker thinks again
@@ -38,11 +40,14 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 		return a.otherwise(ctx, err, fn)
 	}
 	if err != nil {
+		if ctx.Err() != nil && a.job.last(err) {
+			a.giveUp(ctx, a.place) // it is cancelled
+		}
 		return a.refused(ctx, err)
 	}
 	if m.options.Policy == Replace {
 		if newer, err := a.outdated(ctx); err != nil {
-			a.keep(ctx, lease, 0)
+			a.undo(ctx, lease)
 			return a.refused(ctx, err)
 		} else if newer {
 			_ = lease.Release() // what is not released here is in the background
@@ -58,13 +63,15 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	m := a.mutex
 	now := a.acquire()
 	now.NoWait = true
+	ahead := aheadAt{from: time.Now()}
 	lease, err := m.client.Redeem(ctx, a.place, now)
 	if err == nil || !errors.Is(err, dibs.ErrHeld) {
 		a.waitedUntilNow(false)
 		return lease, err
 	}
+	ahead.to = time.Now()
 	if a.since.IsZero() {
-		a.since = time.Now()
+		a.since = ahead.to
 	}
 	// From now on it is known that the job is there.
 	if err := m.client.Prolong(ctx, a.place, m.options.Stands, &dibs.AcquireOptions{Permits: m.options.Permits, Hold: m.options.Recovery}); err != nil {
@@ -73,18 +80,23 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	a.placed = true
 	for {
 		held := heldBy(err)
+		if ahead.ahead = held.Ahead; !held.Placed {
+			ahead.ahead = math.MaxInt // it had no place yet, and has the last one now
+		}
 		if left, limited := a.left(); limited && left <= 0 {
 			a.waitedUntilNow(true)
 			return nil, errors.Join(errLimit, err)
 		}
 		leave, ok := a.sit(held)
 		if !ok {
-			return nil, a.putOff(held.Ahead)
+			return nil, a.putOff(held.Ahead, ahead)
 		}
+		ahead.from = time.Now()
 		lease, err = a.wait(ctx)
+		ahead.to = time.Now()
 		leave()
 		if errors.Is(err, errClosed) {
-			return nil, a.putOff(held.Ahead)
+			return nil, a.putOff(held.Ahead, ahead)
 		}
 		if err == nil || !errors.Is(err, dibs.ErrHeld) {
 			a.waitedUntilNow(true)
@@ -108,19 +120,14 @@ func (a *attempt) sit(held *dibs.HeldError) (leave func(), ok bool) {
 	switch {
 	case a.job.Stays:
 		return func() {}, true
-	case m.closed() || held.Idle:
+	case m.closed() || held.Idle || a.job.Patience > 0 && time.Since(a.here) >= a.job.Patience:
 		return nil, false
 	case m.options.Policy == Wait:
 		return func() {}, time.Since(a.here) < m.options.Wait
 	case held.Ahead >= m.near() && (!a.called || held.Ahead >= maxNear):
 		return nil, false
 	}
-	select {
-	case m.seats <- struct{}{}:
-		return func() { <-m.seats; m.lines.seat() }, true
-	default:
-		return nil, false
-	}
+	return m.lines.sit(held.Ahead)
 }
 
 // wait waits in the worker for a while.
@@ -133,6 +140,9 @@ func (a *attempt) wait(ctx context.Context) (*dibs.Lease, error) {
 	if left, limited := a.left(); limited {
 		o.Wait = min(o.Wait, left)
 	}
+	if p := a.job.Patience; p > 0 && !a.job.Stays {
+		o.Wait = max(min(o.Wait, p-time.Since(a.here)), time.Millisecond)
+	}
 	if a.job.Stays {
 		return m.client.Redeem(ctx, a.place, o)
 	}
@@ -143,7 +153,7 @@ func (a *attempt) wait(ctx context.Context) (*dibs.Lease, error) {
 	lease, err := m.client.Redeem(waiting, a.place, o)
 	if !stop() && err == nil && waiting.Err() != nil {
 		// The key was granted at that very moment; the place stands again.
-		a.keep(ctx, lease, 0)
+		a.undo(ctx, lease)
 		return nil, errClosed
 	}
 	return lease, err
@@ -162,7 +172,7 @@ func (a *attempt) left() (time.Duration, bool) {
 }
 
 // putOff sees to it that the job is made runnable when its turn is near.
-func (a *attempt) putOff(ahead int) error {
+func (a *attempt) putOff(ahead int, at aheadAt) error {
 	m := a.mutex
 	a.waitedUntilNow(true)
 	run, _ := m.runs.read()
@@ -172,10 +182,10 @@ func (a *attempt) putOff(ahead int) error {
 	case m.closed():
 		after = awaySoon
 	case a.job.Wake == nil:
-		after = min(max(soonest, awayMin), after)
+		after = min(max(soonest/2, awayMin), awayBlind)
 	default:
 		after = max(after, min(soonest/2, awayMax))
-		m.lines.add(a)
+		m.lines.add(a, at)
 	}
 	if left, limited := a.left(); limited {
 		after = min(after, max(left, awayMin))

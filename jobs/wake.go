@@ -1,0 +1,132 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// ErrGone is what Job.Wake returns when the job is no more: it was cancelled or
+// deleted in its queue. Its place is given up.
+var ErrGone = errors.New("jobs: the job is gone from its queue")
+
+const (
+	// wakePatience is how long the queue is asked to make a job runnable.
+	wakePatience = 10 * time.Second
+	// closePatience is how long Close asks for all of those that are left.
+	closePatience = 5 * time.Second
+	// closeAtOnce is for how many keys at once it does.
+	closeAtOnce = 16
+)
+
+// call makes the first job of a line runnable.
+func (l *lines) call(w *away) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.gone {
+		return
+	}
+	w.woken, w.coming = time.Now(), true
+	l.waiting--
+	l.coming++
+	l.called = append(l.called, w)
+	time.AfterFunc(comes, func() {
+		l.mu.Lock()
+		l.came(w)
+		l.mu.Unlock()
+		l.seat()
+	})
+	l.workers.Go(func() { l.wake(context.Background(), w) })
+}
+
+// wake asks the queue to make a job runnable, until it has noted that the job was put
+// off.
+func (l *lines) wake(ctx context.Context, w *away) {
+	m := l.mutex
+	ctx, cancel := context.WithTimeout(ctx, wakePatience)
+	defer cancel()
+	for pause := 2 * time.Millisecond; ctx.Err() == nil && !l.isBack(w); pause = min(2*pause, 100*time.Millisecond) {
+		switch done, err := w.job.Wake(ctx); {
+		case errors.Is(err, ErrGone):
+			w.giveUp(ctx, w.place)
+			return
+		case err != nil && ctx.Err() == nil:
+			m.options.Logger.WarnContext(ctx, "dibs: the queue did not make a job runnable whose turn is near; it comes back later",
+				"kind", w.job.Kind, "job", w.job.ID, "error", err)
+			return
+		case done:
+			return
+		}
+		m.pause(ctx, pause)
+	}
+}
+
+func (l *lines) isBack(w *away) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return w.gone
+}
+
+// close makes all jobs runnable that were put off, those of a key in their order, so
+// that another process looks after them. Nobody watches any more.
+func (l *lines) close() {
+	l.mu.Lock()
+	l.mu.Unlock() //nolint:staticcheck // whoever began a line before it saw the end has begun it
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
+	over := make(chan struct{})
+	go func() {
+		l.workers.Wait() // no line is begun any more
+		l.wakeAll(ctx)
+		close(over)
+	}()
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
+}
+
+func (l *lines) wakeAll(ctx context.Context) {
+	l.mu.Lock()
+	var all [][]*away
+	for key, of := range l.byKey {
+		all = append(all, append(of.away, of.fresh...))
+		delete(l.byKey, key)
+	}
+	l.mu.Unlock()
+	var wg sync.WaitGroup
+	room := make(chan struct{}, closeAtOnce)
+	for _, ofKey := range all {
+		room <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-room }()
+			for _, w := range ofKey {
+				l.wake(ctx, w)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// pause waits.
+func (m *Mutex) pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// undo ends the lease of a job that did not run, as if it had not been granted: the
+// place stands again.
+func (a *attempt) undo(ctx context.Context, lease *dibs.Lease) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+	defer cancel()
+	if err := lease.Undo(ctx); err != nil {
+		_ = lease.Abandon(ctx) // or it runs out
+	}
+}
