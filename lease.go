@@ -208,6 +208,14 @@ func (l *Lease) Abandon(ctx context.Context) error {
 	return l.settle(ctx, Settlement{Outcome: Abandon})
 }
 
+// Undo ends the lease as if it had not been granted, for a holder that has done
+// nothing: what the next one is told of those before it is what this one was told, and
+// a place that it was redeemed from stands again. What was saved under it is dropped.
+// It returns what Complete returns.
+func (l *Lease) Undo(ctx context.Context) error {
+	return l.settle(ctx, Settlement{Outcome: Undo})
+}
+
 // Err is nil while the lease is held and trusted, and otherwise says why it is
 // not: ErrLost, ErrClosed, or the cause with which the context ended.
 func (l *Lease) Err() error {
@@ -279,7 +287,7 @@ func (l *Lease) finish(o Outcome) {
 }
 
 // endings says what an observer is told of a settled lease.
-var endings = [...]EventKind{Release: EventReleased, Keep: EventCompleted, Abandon: EventAbandoned}
+var endings = [...]EventKind{Release: EventReleased, Keep: EventCompleted, Abandon: EventAbandoned, Undo: EventReleased}
 
 // lost reports whether the holder may no longer believe in the lease.
 func (l *Lease) lost() bool {

@@ -347,3 +347,30 @@ func TestWaiterGivesUpOnAStoreThatStaysAway(t *testing.T) {
 		empty(t, s)
 	})
 }
+
+func TestLeaseIsUndone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		c := newClient(t, s, nil)
+		p, err := c.Reserve(t.Context(), "k", time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			lease, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{NoWait: true})
+			if err != nil || lease.Attempt() != 1 {
+				t.Fatalf("%v, %v; want an attempt that comes after none", lease, err)
+			}
+			if err := lease.Undo(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := lease.Release(); err != nil {
+				t.Errorf("Release after Undo: %v", err)
+			}
+		}
+		if err := c.GiveUp(t.Context(), p); err != nil {
+			t.Error(err)
+		}
+		empty(t, s)
+	})
+}
