@@ -206,7 +206,7 @@ type Answer struct {
 	// Held: the token has a place in the queue.
 	Queued bool
 	// Held: the key lies idle. A permit is free, and it is another's place, the first
-	// and a reserved one that nobody has redeemed yet, that keeps the token from it.
+	// and a reserved one that no lease has taken, that keeps the token from it.
 	// Never for a claim from a place that a lease has taken.
 	Idle bool
 
