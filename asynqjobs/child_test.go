@@ -1,0 +1,170 @@
+package asynqjobs
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/pgstore"
+	"github.com/dibs-go/dibs/redisstore"
+)
+
+// planVar is the variable of the environment that makes the test binary a process with
+// workers.
+const planVar = "ASYNQJOBS_PLAN"
+
+// plan is what such a process does.
+type plan struct {
+	Work        string // the name of its handler
+	Redis       string // address of the queue
+	DB          int
+	Store       string // URL of the mutex's store
+	Concurrency int
+	TTL         time.Duration
+	Recovery    time.Duration
+	Shutdown    time.Duration
+}
+
+// works are the handlers of processes with workers: set up by what is given, and
+// changing the options.
+var works = map[string]func(*processWork) (asynq.HandlerFunc, error){
+	"note":  noteWork,
+	"storm": stormWork,
+}
+
+// processWork is what a handler is made from.
+type processWork struct {
+	plan    plan
+	store   dibs.Store
+	options *jobs.Options
+}
+
+// beChild works until its standard input ends, and then shuts down.
+func beChild(text string, in io.Reader) error {
+	var p plan
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	var store dibs.Store
+	var err error
+	if strings.HasPrefix(p.Store, "postgres") {
+		store, err = pgstore.Open(ctx, p.Store, nil)
+	} else {
+		store, err = redisstore.Open(ctx, p.Store, nil)
+	}
+	if err != nil {
+		return err
+	}
+	client, err := dibs.New(store, &dibs.Options{TTL: p.TTL})
+	if err != nil {
+		return err
+	}
+	o := &jobs.Options{Recovery: p.Recovery, Logger: slog.New(slog.DiscardHandler)}
+	handler, err := works[p.Work](&processWork{plan: p, store: store, options: o})
+	if err != nil {
+		return err
+	}
+	mutex, err := jobs.New(client, o)
+	if err != nil {
+		return err
+	}
+	redis := asynq.RedisClientOpt{Addr: p.Redis, DB: p.DB}
+	worker, err := NewWorker(redis, mutex, nil)
+	if err != nil {
+		return err
+	}
+	server := asynq.NewServer(redis, Config(asynq.Config{
+		Concurrency:              p.Concurrency,
+		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
+		DelayedTaskCheckInterval: 100 * time.Millisecond,
+		ShutdownTimeout:          p.Shutdown,
+		Logger:                   quiet{},
+	}))
+	if err := server.Start(worker.Middleware(handler)); err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	if _, err := io.Copy(io.Discard, in); err != nil {
+		return err
+	}
+	server.Stop()
+	mutex.Close()
+	server.Shutdown()
+	return errors.Join(worker.Close(), client.Close())
+}
+
+// quiet is Asynq's logger where nobody reads.
+type quiet struct{}
+
+func (quiet) Debug(...any) {}
+func (quiet) Info(...any)  {}
+func (quiet) Warn(...any)  {}
+func (quiet) Error(...any) {}
+func (quiet) Fatal(a ...any) {
+	fmt.Fprintln(os.Stderr, a...)
+	os.Exit(1)
+}
+
+// child is a process with workers.
+type child struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+}
+
+// startChild returns when its workers work.
+func startChild(t testing.TB, p plan) *child {
+	t.Helper()
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{cmd: exec.Command(os.Args[0])}
+	c.cmd.Env = append(os.Environ(), planVar+"="+string(text))
+	c.cmd.Stderr = os.Stderr
+	if c.in, err = c.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.kill)
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("a process with workers says %q, %v", line, err)
+	}
+	return c
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// kill ends it at once; also one that has ended.
+func (c *child) kill() {
+	_ = c.cmd.Process.Kill()
+	_ = c.cmd.Wait()
+}
+
+// stop shuts it down and returns when it has ended.
+func (c *child) stop(t testing.TB) {
+	t.Helper()
+	_ = c.in.Close()
+	if err := c.cmd.Wait(); err != nil {
+		t.Errorf("a process with workers ended: %v", err)
+	}
+}

@@ -1,0 +1,99 @@
+package asynqjobs
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/redisstore"
+)
+
+// fixture is a program with a mutex and all that belongs to it.
+type fixture struct {
+	redis     asynq.RedisClientOpt
+	mutex     *jobs.Mutex
+	client    *Client
+	plain     *asynq.Client
+	inspector *asynq.Inspector
+	worker    *Worker
+}
+
+// newFixture makes a program that ends with the test; options may be nil.
+func newFixture(t testing.TB, r asynq.RedisClientOpt, o *jobs.Options) *fixture {
+	t.Helper()
+	if o == nil {
+		o = &jobs.Options{}
+	}
+	o.Logger = slog.New(slog.DiscardHandler)
+	store, err := redisstore.Open(t.Context(), storeURL(r), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := dibs.New(store, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mutex, err := jobs.New(client, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fixture{redis: r, mutex: mutex, plain: asynq.NewClient(r), inspector: asynq.NewInspector(r)}
+	f.client = NewClient(f.plain, mutex)
+	if f.worker, err = NewWorker(r, mutex, &Options{Key: keyOfPlain}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		mutex.Close()
+		for _, close := range []func() error{f.worker.Close, f.plain.Close, f.inspector.Close, client.Close} {
+			if err := close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return f
+}
+
+// keyOfPlain is the key of tasks that were enqueued by a plain client: their payload.
+func keyOfPlain(t *asynq.Task) (string, error) {
+	if t.Type() != "plain" {
+		return "", nil
+	}
+	return string(t.Payload()), nil
+}
+
+// serve runs the handler until the test is over, or stop is called.
+func (f *fixture) serve(t testing.TB, c asynq.Config, handler asynq.HandlerFunc) (stop func()) {
+	t.Helper()
+	if c.Concurrency == 0 {
+		c.Concurrency = 10
+	}
+	if c.RetryDelayFunc == nil {
+		c.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return 0 }
+	}
+	c.TaskCheckInterval = 5 * time.Millisecond
+	c.DelayedTaskCheckInterval = 20 * time.Millisecond
+	c.Logger = quiet{}
+	server := asynq.NewServer(f.redis, Config(c))
+	if err := server.Start(f.worker.Middleware(handler)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	return server.Shutdown
+}
+
+// enqueue enqueues a task, which has to work.
+func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq.TaskInfo {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	info, err := f.client.EnqueueContext(ctx, task, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}

@@ -1,0 +1,72 @@
+package asynqjobs
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestHotKey: of two thousand jobs one half has the same key. The others are not held
+// up by those, and the key does not lie idle.
+func TestHotKey(t *testing.T) {
+	const each, processes, takes = 1000, 4, 5 * time.Millisecond
+	r := ownRedis(t)
+	p := plan{Work: "note", Redis: r.Addr, DB: r.DB, Store: storeURL(r), Concurrency: 10}
+	for range processes {
+		startChild(t, p)
+	}
+	f := newFixture(t, r, nil)
+	counts := map[string]int{}
+	enqueue := func(key string) {
+		counts[key]++
+		f.enqueue(t, errand{Key: key, Number: counts[key], Takes: takes}.task())
+	}
+	begin := time.Now()
+	for i := range each {
+		enqueue("hot")
+		enqueue(fmt.Sprint("other ", i%250))
+	}
+	enqueued := time.Since(begin)
+	eventually(t, 3*time.Minute, "all have run", func() bool { return countNotes(t, r) == 2*each })
+	all := notes(t, r)
+	inOrder(t, all, counts)
+
+	// How late a timer is on this machine at this moment.
+	var late []time.Duration
+	var idle []time.Duration
+	var last noted
+	hotBeforeOthers, others := 0, 0
+	var end time.Time
+	for _, n := range all {
+		late = append(late, n.End.Sub(n.Begin)-takes)
+		if n.Key != "hot" {
+			others++
+			continue
+		}
+		if others < each {
+			hotBeforeOthers++
+		}
+		if !last.End.IsZero() {
+			idle = append(idle, n.Begin.Sub(last.End))
+		}
+		last, end = n, n.End
+	}
+	at := func(all []time.Duration, q float64) time.Duration {
+		slices.Sort(all)
+		return all[min(int(q*float64(len(all))), len(all)-1)].Round(10 * time.Microsecond)
+	}
+	load := 1 + float64(at(late, 0.99))/float64(10*time.Millisecond)
+	t.Logf("enqueued in %v, the hot ones ran for %v; %d of them before the last of the others", enqueued.Round(time.Millisecond), end.Sub(begin).Round(time.Millisecond), hotBeforeOthers)
+	t.Logf("the hot key was idle for %v (median), %v (95 %%), %v (99.5 %%), %v (at most); jobs were late by %v (99 %%)",
+		at(idle, 0.5), at(idle, 0.95), at(idle, 0.995), at(idle, 1), at(late, 0.99))
+	if hotBeforeOthers > each*3/4 {
+		t.Errorf("the last of the others ran after %d of the %d hot ones", hotBeforeOthers, each)
+	}
+	if got, most := at(idle, 0.5), time.Duration(load*float64(20*time.Millisecond)); got > most {
+		t.Errorf("half of the hand-overs took more than %v; want %v", got, most)
+	}
+	if got, most := at(idle, 0.995), time.Duration(load*float64(100*time.Millisecond)); got > most {
+		t.Errorf("the hot key was idle for %v; want %v", got, most)
+	}
+}
