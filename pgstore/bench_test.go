@@ -264,3 +264,54 @@ func BenchmarkOnceTx(b *testing.B) {
 		})
 	}
 }
+
+// A transaction that inserts a row, and the same with a place: of a key of its own, or
+// of one that all reserve places of.
+func BenchmarkReserveIn(b *testing.B) {
+	for _, keys := range []string{"without", "own", "one"} {
+		for _, goroutines := range []int{1, 64} {
+			b.Run(fmt.Sprintf("%s/%d", keys, goroutines), func(b *testing.B) {
+				s := benchStore(b)
+				client := newClient(b, s, nil)
+				config, err := pgxpool.ParseConfig(benchServer().URL())
+				if err != nil {
+					b.Fatal(err)
+				}
+				config.MaxConns = 64
+				pool, err := pgxpool.NewWithConfig(b.Context(), config)
+				if err != nil {
+					b.Fatal(err)
+				}
+				defer pool.Close()
+				jobs := s.names.sql("@jobs")
+				if _, err := pool.Exec(b.Context(), "CREATE TABLE "+jobs+" (id bigserial PRIMARY KEY, args text NOT NULL)"); err != nil {
+					b.Fatal(err)
+				}
+				enqueue := func(key string) error {
+					return pgx.BeginFunc(b.Context(), pool, func(tx pgx.Tx) error {
+						if _, err := tx.Exec(b.Context(), "INSERT INTO "+jobs+" (args) VALUES ($1)", key); err != nil || keys == "without" {
+							return err
+						}
+						_, err := client.ReserveIn(b.Context(), s.Reserver(tx), key, time.Hour, nil)
+						return err
+					})
+				}
+				var warm sync.WaitGroup // what is made once for each connection
+				for range 4 * goroutines {
+					warm.Go(func() {
+						if err := enqueue("warm"); err != nil {
+							b.Error(err)
+						}
+					})
+				}
+				warm.Wait()
+				cycles(b, goroutines, func(_, i int64) error {
+					if keys == "one" {
+						return enqueue("one")
+					}
+					return enqueue(fmt.Sprintf("key %d", i))
+				})
+			})
+		}
+	}
+}

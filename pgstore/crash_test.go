@@ -52,6 +52,10 @@ func beChild() {
 		tr = s.Transactions(pool, nil)
 	}
 	ledger := os.Getenv(childSchema) + ".ledger"
+	if os.Getenv(childKind) == "enqueuer" {
+		fail(beEnqueuer(ctx, s, client, ledger))
+		return
+	}
 	fmt.Println("ready")
 	if os.Getenv(childKind) == "sleeper" {
 		beSleeper(ctx, client, tr, ledger)

@@ -35,7 +35,7 @@ const (
 // It costs one statement, in which nothing of the key is locked: the transaction may
 // stay open for long. The places are taken just before COMMIT, in the order of the
 // commits. There the transaction may have to wait for others that are about to commit,
-// for 2 s at most; then COMMIT fails and says so, with SQLSTATE 55P03, and all is
+// for 5 s at most; then COMMIT fails and says so, with SQLSTATE 55P03, and all is
 // rolled back. A place that cannot be had then (the key's queue is full, or it is in
 // use with other permits or for something else) is not taken, the server sends a
 // warning, and all else is committed: who redeems it joins at the end of the queue.

@@ -38,22 +38,56 @@ REVOKE EXECUTE ON FUNCTION @reserve_in FROM PUBLIC;
 CREATE OR REPLACE FUNCTION @take_places(p_also bytea) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     claims @ask[];
+    moment timestamptz;
+    joined integer;
     q @ask;
     st @state;
     refused integer := 0;
 BEGIN
-    IF NOT EXISTS (SELECT FROM @pending p WHERE p.tx = pg_current_xact_id()) THEN
-        RETURN;
-    END IF;
     WITH gone AS (
         DELETE FROM @pending p WHERE p.tx = pg_current_xact_id() RETURNING p.n, p.claims
     )
     SELECT array_agg(c ORDER BY c.k, g.n, c.i) INTO claims FROM gone g, unnest(g.claims) AS c;
+    IF claims IS NULL THEN
+        RETURN;
+    END IF;
+    -- From here to the end of COMMIT the keys are locked, and whoever reserves places
+    -- of them too waits. So the usual case is two statements.
     INSERT INTO @key AS t (k, fence, permits, busy, queued, saved, since, abandoned)
-    SELECT d.k, 0, 1, false, false, false, clock_timestamp(), 0 FROM (
-        SELECT c.k FROM unnest(claims) AS c UNION SELECT p_also WHERE p_also IS NOT NULL
-    ) d ORDER BY d.k
-    ON CONFLICT (k) DO UPDATE SET fence = t.fence WHERE false; -- which locks it
+    SELECT d.k, 0, max(d.permits), bool_or(d.joins), bool_or(d.joins), false, clock_timestamp(), 0 FROM (
+        SELECT c.k, c.permits, true AS joins FROM unnest(claims) AS c
+        UNION ALL SELECT p_also, 1, false WHERE p_also IS NOT NULL
+    ) d GROUP BY d.k ORDER BY d.k
+    ON CONFLICT (k) DO UPDATE SET
+        permits = CASE WHEN t.token IS NULL AND NOT t.busy THEN excluded.permits ELSE t.permits END,
+        busy = true, queued = true
+    WHERE NOT t.queued AND excluded.queued; -- the others are merely locked
+    moment := clock_timestamp();
+    -- (Written so that it can only be planned by way of the indexes.)
+    WITH c AS MATERIALIZED (
+        SELECT c.*, coalesce(w.last, 0) + row_number() OVER (PARTITION BY c.k ORDER BY c.ord) AS seq,
+            row_number() OVER (PARTITION BY c.k, c.token) AS mention,
+            bool_and(t.permits = c.permits AND t.lost_token IS NULL
+                AND (t.token IS NULL OR t.token <> c.token AND t.ends > moment AND (t.fingerprint = c.fingerprint) IS NOT FALSE)
+                AND (t.permits = 1 OR c.fingerprint IS NULL
+                    AND (SELECT h.fence FROM @holder h WHERE h.k = c.k AND h.token = c.token) IS NULL)
+                AND (c.max_age = interval '0' OR t.rec_ends IS NULL OR t.rec_ends <= moment)
+                AND (SELECT o.seq FROM @waiter o WHERE o.k = c.k AND o.token = c.token) IS NULL
+                AND coalesce(w.last - w.first + 1, 0) + cardinality(claims) <= c.most) OVER () AS plain
+        FROM unnest(claims) WITH ORDINALITY AS c (i, k, mode, token, redeems, ttl, place, hold, permits, max_age, once,
+                fingerprint, owner, process, tells, most, ord)
+            JOIN @key t ON t.k = c.k,
+            LATERAL (SELECT
+                (SELECT o.seq FROM @waiter o WHERE o.k = c.k ORDER BY o.seq LIMIT 1) AS first,
+                (SELECT o.seq FROM @waiter o WHERE o.k = c.k ORDER BY o.seq DESC LIMIT 1) AS last) w
+    )
+    INSERT INTO @waiter (k, seq, token, kind, parked, ends, lasts, hold, pressed, once, max_age, process, tells, fingerprint, owner)
+    SELECT c.k, c.seq, c.token, 1, false, moment + c.place, c.place, c.hold, false, c.once, c.max_age, NULL, false, c.fingerprint, c.owner
+    FROM c WHERE c.plain AND NOT EXISTS (SELECT FROM c WHERE c.mention > 1);
+    GET DIAGNOSTICS joined = ROW_COUNT;
+    IF joined > 0 THEN
+        RETURN;
+    END IF;
     FOREACH q IN ARRAY claims LOOP
         st := @decide(@load(q.k), q);
         PERFORM @store(st);
@@ -70,13 +104,10 @@ END $$;
 -- take_pending is called just before a transaction that has reserved places commits,
 -- for each row that it has in @pending. The first one is for all.
 CREATE OR REPLACE FUNCTION @take_pending() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM @pending p WHERE p.tx = pg_current_xact_id()) THEN
-        RETURN NULL;
-    END IF;
     IF current_query() ~* '^\s*prepare\s+transaction' THEN
         RAISE EXCEPTION 'dibs: a transaction that reserves places cannot be prepared: nobody would get at the keys until it is committed'
             USING ERRCODE = 'feature_not_supported', HINT = 'Commit it in one phase, or reserve the places outside of it.';

@@ -30,7 +30,9 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    PERFORM @take_places(p_k); -- all keys in one order
+    IF NOT later THEN -- at those levels there are none
+        PERFORM @take_places(p_k); -- all keys in one order
+    END IF;
     SELECT t.queued, t.busy, t.ends INTO r FROM @key t
     WHERE t.k = p_k AND CASE t.permits
         WHEN 1 THEN t.token = p_token AND NOT t.offered

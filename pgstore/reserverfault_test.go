@@ -1,0 +1,436 @@
+package pgstore
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// TestReserveInVain: where a place cannot be had the transaction is committed without
+// it, and with the others.
+func TestReserveInVain(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), &Options{MaxWaiters: 2})
+	ctx := t.Context()
+	occupy := func(key string, c dibs.Claim) dibs.Claim {
+		c.Key, c.Token, c.TTL = dibs.Key{Name: key}, dibs.NewToken(), time.Hour
+		answers := make([]dibs.Answer, 1)
+		if err := b.s.Claim(ctx, []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {
+			t.Fatal(err, answers[0])
+		}
+		return c
+	}
+	occupy("permits", dibs.Claim{Permits: 3})
+	occupy("mismatch", dibs.Claim{Permits: 1, Fingerprint: dibs.Fingerprint{1}})
+	lost := occupy("unknown", dibs.Claim{Permits: 1, AtMostOnce: true})
+	errs := make([]error, 1)
+	if err := b.s.Settle(ctx, []dibs.Settlement{{Key: lost.Key, Token: lost.Token, Outcome: dibs.Abandon}}, errs); err != nil || errs[0] != nil {
+		t.Fatal(err, errs)
+	}
+	for range 2 {
+		if _, err := b.client.Reserve(ctx, "full", time.Hour, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var warned atomic.Pointer[pgconn.Notice]
+	config := b.pool.Config()
+	config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { warned.Store(n) }
+	var err error
+	if b.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.pool.Close)
+	for _, key := range []string{"permits", "mismatch", "unknown", "full"} {
+		before := b.places(t, key)
+		e := b.enqueue(t, "pgx", key)
+		b.reserve(t, e, "good", nil)
+		p := b.reserve(t, e, key, &dibs.AcquireOptions{Fingerprint: dibs.Fingerprint{2}})
+		if err := e.commit(); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+		if n := b.entries(t, key); n != 1 || b.places(t, key) != before {
+			t.Errorf("%s: %d entries, %d places", key, n, b.places(t, key))
+		}
+		if err := b.client.GiveUp(ctx, p); !errors.Is(err, dibs.ErrLost) {
+			t.Errorf("%s: the place was taken: %v", key, err)
+		}
+		if n := warned.Swap(nil); n == nil || !strings.Contains(n.Message, "1 of the 2 places") {
+			t.Errorf("%s: warned of %+v", key, n)
+		}
+		if n := b.places(t, "good"); n != 1 {
+			t.Errorf("%s: %d places of another key, want 1", key, n)
+		}
+		shared().Query(b.s.names.sql(`DELETE FROM @waiter WHERE k = '\x00676f6f64'`))
+	}
+}
+
+// TestReserveInRefused: what cannot work is said at once, and the transaction can go
+// on without.
+func TestReserveInRefused(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	good := dibs.Claim{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), Mode: dibs.Reserve, Place: time.Hour, Permits: 1}
+	invalid, queue := good, good
+	invalid.Place, queue.Mode, queue.TTL = 0, dibs.Queue, time.Second
+	shared().Query("CREATE DATABASE " + b.s.names.schema)
+	elsewhere := strings.Replace(shared().URL(), "/postgres?", "/"+b.s.names.schema+"?", 1)
+	open(t, elsewhere, &Options{Schema: b.s.names.schema}) // which has the same tables
+	other, err := pgxpool.New(t.Context(), elsewhere)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for name, test := range map[string]struct {
+		pool    *pgxpool.Pool
+		options pgx.TxOptions
+		claim   dibs.Claim
+		is      error
+		says    string
+	}{
+		"repeatable read": {b.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, good, ErrIsolation, "read committed"},
+		"serializable":    {b.pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, good, ErrIsolation, "Client.Reserve"},
+		"other database":  {other, pgx.TxOptions{}, good, ErrOtherDatabase, "pool"},
+		"invalid":         {b.pool, pgx.TxOptions{}, invalid, nil, "Claim.Place"},
+		"another mode":    {b.pool, pgx.TxOptions{}, queue, nil, "Claim.Mode"},
+	} {
+		err := pgx.BeginTxFunc(t.Context(), test.pool, test.options, func(tx pgx.Tx) error {
+			err := b.s.Reserver(tx).Reserve(t.Context(), []dibs.Claim{good, test.claim})
+			if err == nil || test.is != nil && !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%s: %v; want %v, and %q", name, err, test.is, test.says)
+			}
+			_, err = tx.Exec(t.Context(), "SELECT 1")
+			return err
+		})
+		if err != nil {
+			t.Errorf("%s: then %v", name, err)
+		}
+	}
+	if n := b.places(t, "k"); n != 0 {
+		t.Errorf("%d places", n)
+	}
+	tx, err := b.pool.BeginTx(t.Context(), pgx.TxOptions{AccessMode: pgx.ReadOnly})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		r    dibs.Reserver
+		is   error
+		says string
+	}{
+		{b.s.Reserver(tx), ErrReadOnly, "read-write"},
+		{b.s.Reserver(tx), ErrAborted, "savepoint"}, // by that
+	} {
+		if err := test.r.Reserve(t.Context(), []dibs.Claim{good}); !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%v; want %v, and %q", err, test.is, test.says)
+		}
+	}
+	_ = tx.Rollback(t.Context())
+	for _, test := range []struct {
+		r    dibs.Reserver
+		is   error
+		says string
+	}{
+		{b.s.Reserver(tx), pgx.ErrTxClosed, "over"},
+		{b.s.Reserver(nil), nil, "no transaction"},
+		{b.s.SQLReserver(nil), nil, "no transaction"},
+	} {
+		err := test.r.Reserve(t.Context(), []dibs.Claim{good})
+		if err == nil || test.is != nil && !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%v; want %v, and %q", err, test.is, test.says)
+		}
+	}
+}
+
+// TestReserveInTablesMadeAnew: a store whose tables were lost and made again reserves
+// in them.
+func TestReserveInTablesMadeAnew(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	for range 2 {
+		tx, err := b.pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.client.ReserveIn(t.Context(), b.s.Reserver(tx), "k", time.Hour, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.places(t, "k"); n != 1 {
+			t.Errorf("%d places", n)
+		}
+		shared().Query("DROP SCHEMA " + b.s.names.schema + " CASCADE")
+		if err := Migrate(t.Context(), b.pool, &b.s.options); err != nil {
+			t.Fatal(err)
+		}
+		b.pool.Reset() // functions that are known by number
+		b.s.front.Reset()
+	}
+}
+
+// TestReserveInLocked: where somebody keeps a key's row locked for long, COMMIT fails
+// with the cure, and nothing was done.
+func TestReserveInLocked(t *testing.T) {
+	inEachWay(t, func(t *testing.T, b *bank, way string) {
+		cycle(t, b.s, dibs.Key{Name: "k"}) // so that there is a row
+		locker := b.enqueue(t, way, "locker")
+		if err := locker.exec(b.s.names.sql(`SELECT FROM @key WHERE k = '\x006b' FOR UPDATE`)); err != nil {
+			t.Fatal(err)
+		}
+		e := b.enqueue(t, way, "k")
+		b.reserve(t, e, "k", nil)
+		err := e.commit()
+		said, ok := errors.AsType[*pgconn.PgError](err)
+		if !ok || said.Code != "55P03" || !strings.Contains(said.Message, "dibs") || !strings.Contains(said.Hint, "pg_stat_activity") {
+			t.Errorf("%+v, want the cure", err)
+		}
+		if err := locker.rollback(); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.entries(t, "k"); n != 0 || b.places(t, "k") != 0 {
+			t.Errorf("%d entries, %d places", n, b.places(t, "k"))
+		}
+	})
+}
+
+// TestReserveInPrepared: a transaction that would keep a key locked between its two
+// phases is refused.
+func TestReserveInPrepared(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	e := b.enqueue(t, "pgx", "k")
+	b.reserve(t, e, "k", nil)
+	err := e.exec(" prepare\n transaction 'one'")
+	if said, ok := errors.AsType[*pgconn.PgError](err); !ok || !strings.Contains(said.Message, "dibs") || !strings.Contains(said.Hint, "one phase") {
+		t.Errorf("%v, want the cure", err)
+	}
+	_ = e.rollback()
+	if n := b.entries(t, "k"); n != 0 || b.places(t, "k") != 0 {
+		t.Errorf("%d entries, %d places", n, b.places(t, "k"))
+	}
+}
+
+// TestReserveInRights: the application's user needs no rights on the tables, and
+// whatever it has set does not matter.
+func TestReserveInRights(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	role := b.s.names.schema + "_app"
+	rights := strings.NewReplacer("SCHEMA own", "SCHEMA "+b.s.names.schema, " app;", " "+role+";").Replace(b.s.names.sql(transactionRights))
+	shared().Query(fmt.Sprintf(`CREATE ROLE %[1]s LOGIN; %[2]s GRANT INSERT ON %[3]s TO %[1]s; CREATE SCHEMA %[1]s AUTHORIZATION %[1]s;
+		CREATE FUNCTION %[1]s.pg_current_xact_id() RETURNS xid8 LANGUAGE sql AS 'SELECT ''3''::xid8';
+		CREATE FUNCTION %[1]s.no(xid8, xid8) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT false';
+		CREATE OPERATOR %[1]s.= (FUNCTION = %[1]s.no, LEFTARG = xid8, RIGHTARG = xid8)`, role, rights, b.ledger))
+	for _, settings := range []string{
+		"search_path = " + role + ", pg_catalog", "lock_timeout = '1ms'", "role = " + role, "standard_conforming_strings = on",
+		"bytea_output = 'escape'", "intervalstyle = 'sql_standard'", "datestyle = 'German'",
+	} {
+		shared().Query(fmt.Sprintf("ALTER ROLE %s SET %s", role, settings))
+	}
+	pool, err := pgxpool.New(t.Context(), strings.Replace(shared().URL(), "//postgres@", "//"+role+"@", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	b.pool = pool
+	e := b.enqueue(t, "pgx", "k")
+	p := b.reserve(t, e, "k", nil)
+	if err := e.commit(); err != nil {
+		t.Fatal(err)
+	}
+	if b.ahead(t, p) != 0 {
+		t.Error("the place does not stand")
+	}
+	for _, what := range []string{"INSERT INTO @pending VALUES ('3', 1, '{}')", "SELECT FROM @pending", "SELECT @take_places(NULL)"} {
+		if _, err := b.pool.Exec(t.Context(), b.s.names.sql(what)); code(err) != "42501" {
+			t.Errorf("%s: %v, want that it is forbidden", what, err)
+		}
+	}
+	shared().Query(fmt.Sprintf(b.s.names.sql("REVOKE EXECUTE ON FUNCTION @reserve_in FROM %s"), role))
+	e = b.enqueue(t, "pgx", "k")
+	if _, err := b.client.ReserveIn(t.Context(), e, "k", time.Hour, nil); !errors.Is(err, ErrUnauthorized) || !strings.Contains(err.Error(), "README") {
+		t.Errorf("%v, want ErrUnauthorized", err)
+	}
+}
+
+// TestReserveInCut: whatever becomes of the connection at COMMIT, the entry and the
+// place are both there, or neither is.
+func TestReserveInCut(t *testing.T) {
+	t.Parallel()
+	for _, way := range []string{"pgx", "sql"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			direct := newBank(t, shared().URL(), nil)
+			name := direct.s.names.schema
+			// end has a transaction ended over a wire to which something happens, and returns
+			// whether it was committed.
+			end := func(key string, trouble func(*servertest.Wire), after func()) (done bool) {
+				wire := servertest.NewWire(t, shared().Addr())
+				url := shared().URLAt(wire.Addr()) + "&application_name=" + name
+				b := *direct
+				var err error
+				if b.pool, err = pgxpool.New(t.Context(), url); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(b.pool.Close)
+				if b.db, err = sql.Open("pgx", url); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = b.db.Close() })
+				e := b.enqueue(t, way, key)
+				p := b.reserve(t, e, key, nil)
+				trouble(wire)
+				said := e.commit()
+				after()
+				eventually(t, 20*time.Second, "the transaction is over", func() bool {
+					return shared().Query("SELECT count(*) FROM pg_stat_activity WHERE xact_start IS NOT NULL AND application_name = '" + name + "'")[0][0] == "0"
+				})
+				entries, stands := direct.entries(t, key), direct.ahead(t, p) == 0
+				if entries > 1 || (entries == 1) != stands || said == nil && !stands {
+					t.Errorf("%s: %d entries, and whether the place stands: %t; COMMIT: %v", key, entries, stands, said)
+				}
+				return stands
+			}
+			var lost <-chan struct{}
+			if !end("reply lost", func(w *servertest.Wire) { lost = w.LoseReplyTo("commit") }, func() { <-lost }) {
+				t.Error("where the answer is lost, nothing was committed")
+			}
+			if end("cut before", (*servertest.Wire).Cut, func() {}) {
+				t.Error("what was cut off before was committed")
+			}
+			ends := map[bool]int{}
+			for i := range 30 {
+				cut := make(chan struct{})
+				ends[end(fmt.Sprint("cut at ", i), func(w *servertest.Wire) {
+					timer := time.NewTimer(rand.N(time.Duration(1+24*(i%2)) * 200 * time.Microsecond))
+					go func() {
+						defer close(cut)
+						<-timer.C
+						w.Cut()
+					}()
+				}, func() { <-cut })]++
+			}
+			t.Logf("cut at COMMIT, and whether it was done: %v", ends)
+		})
+	}
+}
+
+// beEnqueuer is a child that, for each key that it reads, makes an entry with a place's
+// text and reserves that place, in one transaction. After "stop" it does not commit.
+func beEnqueuer(ctx context.Context, s *Store, client *dibs.Client, ledger string) error {
+	config, err := pgxpool.ParseConfig(os.Getenv(childURL))
+	if err != nil {
+		return err
+	}
+	config.ConnConfig.RuntimeParams["application_name"] = os.Getenv(childSchema)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	for keys := bufio.NewScanner(os.Stdin); keys.Scan(); {
+		key, stops := strings.CutPrefix(keys.Text(), "stop ")
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			p, err := client.ReserveIn(ctx, s.Reserver(tx), key, time.Hour, nil)
+			if err != nil {
+				return err
+			}
+			text, err := p.MarshalText()
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, "INSERT INTO "+ledger+" VALUES ($1, $2)", key, string(text))
+			if stops {
+				fmt.Println("reserved", key)
+				keys.Scan()
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		fmt.Println("committed", key)
+	}
+	return nil
+}
+
+// TestKilledEnqueuing: processes are killed at any moment while they enqueue, and after
+// that each entry has its place and there are no others.
+func TestKilledEnqueuing(t *testing.T) {
+	t.Parallel()
+	const each = 40
+	url, schema := shared().URL(), ownSchema()
+	b := &bank{s: open(t, url, &Options{Schema: schema})}
+	shared().Query("CREATE TABLE " + schema + ".ledger (key text NOT NULL, answer text NOT NULL)")
+	victim := startChild(t, url, schema, "enqueuer")
+	_, _ = fmt.Fprintln(victim.in, "stop k0")
+	if got := victim.read(); got != "reserved k0" {
+		t.Fatal(got)
+	}
+	victim.kill()
+	ends := map[string]int{}
+	for n := range each {
+		victim := startChild(t, url, schema, "enqueuer")
+		usual := time.Hour
+		for i := range 3 {
+			start := time.Now()
+			_, _ = fmt.Fprintf(victim.in, "k%d.%d\n", n+1, i)
+			if got := victim.read(); !strings.HasPrefix(got, "committed") {
+				t.Fatal(got)
+			}
+			usual = min(usual, time.Since(start))
+		}
+		_, _ = fmt.Fprintf(victim.in, "k%d\n", n+1)
+		wait := time.NewTimer(rand.N(2 * usual))
+		<-wait.C
+		if victim.kill() != "" {
+			ends["after the answer"]++
+		}
+	}
+	eventually(t, 20*time.Second, "their transactions are over", func() bool {
+		return shared().Query("SELECT count(*) FROM pg_stat_activity WHERE application_name = '" + schema + "'")[0][0] == "0"
+	})
+	entries := map[string]string{}
+	for _, row := range shared().Query("SELECT key, answer FROM " + schema + ".ledger") {
+		entries[row[0]] = row[1]
+	}
+	if _, ok := entries["k0"]; ok || len(entries) < 3*each {
+		t.Errorf("%d keys have entries; of the one that stopped: %t", len(entries), ok)
+	}
+	for key, text := range entries {
+		var p dibs.Place
+		if err := p.UnmarshalText([]byte(text)); err != nil || p.Key.Name != key || b.ahead(t, p) != 0 || b.places(t, key) != 1 {
+			t.Errorf("%s: the place of its entry does not stand, or is not the only one: %v", key, err)
+		}
+	}
+	for e, err := range b.s.List(t.Context(), dibs.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if entries[e.Key.Name] == "" && e.Waiters > 0 {
+			t.Errorf("%s: a place without an entry", e.Key.Name)
+		}
+	}
+	ends["before COMMIT"] = 4*each - len(entries)
+	ends["after COMMIT"] = each - ends["after the answer"] - ends["before COMMIT"]
+	t.Logf("they were killed %v", ends)
+	if ends["before COMMIT"] == 0 {
+		t.Error("nobody was killed in time")
+	}
+}
