@@ -127,6 +127,7 @@ func (c *Client) reservation(p Place, stands time.Duration, o *AcquireOptions) (
 		return claim, fmt.Errorf("dibs: a place cannot be reserved for %v; at least %v", stands, MinDuration)
 	}
 	claim.Key, claim.Token, claim.Mode, claim.Place = p.Key, p.Token, Reserve, stands
+	claim.MaxAge, claim.AtMostOnce = 0, false // it is for who redeems the place to say
 	if o != nil {
 		claim.Hold = o.Hold
 	}

@@ -320,3 +320,19 @@ func TestNear(t *testing.T) {
 		empty(t, s)
 	})
 }
+
+func TestPlaceIsNoneOfTheRecordsBusiness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newStore(t), nil)
+		if _, err := dibs.Once(t.Context(), c, "k", nil, func(context.Context) (int, error) { return 1, nil }); err != nil {
+			t.Fatal(err)
+		}
+		p, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{MaxAge: dibs.AnyAge})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Redeem(t.Context(), p, &dibs.AcquireOptions{MaxAge: dibs.AnyAge}); !errors.Is(err, dibs.ErrDone) {
+			t.Errorf("who redeems the place and takes a record was told %v", err)
+		}
+	})
+}
