@@ -1,0 +1,126 @@
+package asynqjobs
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/dibs-go/dibs/jobs"
+)
+
+// TestConfig: a task that is put off is no failure and comes back when it shall; all
+// else is as it was, and said by the functions that were there.
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	type asked struct{ failure, handled bool }
+	boom := errors.New("boom")
+	keyed := asynq.NewTaskWithHeaders("x", nil, map[string]string{headerKey: "k", headerRetry: "3"})
+	plain := asynq.NewTask("x", nil)
+	for _, tt := range []struct {
+		name    string
+		err     error
+		task    *asynq.Task
+		n       int
+		delay   time.Duration
+		asked   asked // what the functions that were there were asked about it
+		failure bool
+	}{
+		{"put off", &putOffError{back: &jobs.ComeBackError{After: time.Second}}, keyed, 0, time.Second, asked{}, false},
+		{"failed", &failure{error: boom, delay: 3 * time.Second, known: true}, keyed, 0, 3 * time.Second, asked{true, true}, true},
+		{"failed, when to come back is not known", &failure{error: boom}, keyed, 1, time.Hour, asked{true, true}, true},
+		{"of another handler", boom, plain, 1, time.Hour, asked{true, true}, true},
+		{"dead worker", asynq.ErrLeaseExpired, keyed, 1, 0, asked{true, true}, true},
+		{"dead worker of another handler", asynq.ErrLeaseExpired, plain, 1, time.Hour, asked{true, true}, true},
+		{"no attempts left", context.DeadlineExceeded, keyed, 3, 0, asked{true, true}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var got asked
+			want := tt.err
+			if errors.Is(want, boom) {
+				want = boom // as the handler returned it
+			}
+			c := Config(Config(asynq.Config{ // twice does no harm
+				IsFailure:      func(err error) bool { got.failure = err == want; return true },
+				ErrorHandler:   asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { got.handled = err == want }),
+				RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
+			}))
+			if d := c.RetryDelayFunc(tt.n, tt.err, tt.task); d != tt.delay {
+				t.Errorf("it comes back after %v, want %v", d, tt.delay)
+			}
+			if failure := c.IsFailure(tt.err); failure != tt.failure {
+				t.Errorf("a failure: %v, want %v", failure, tt.failure)
+			}
+			c.ErrorHandler.HandleError(t.Context(), tt.task, tt.err)
+			if got != tt.asked {
+				t.Errorf("they were asked %+v, want %+v", got, tt.asked)
+			}
+			bare := Config(asynq.Config{})
+			if failure := bare.IsFailure(tt.err); failure != tt.failure {
+				t.Errorf("a failure without IsFailure: %v, want %v", failure, tt.failure)
+			}
+			if bare.IsFailure(nil) || bare.ErrorHandler != nil || bare.TaskCheckInterval != DefaultTaskCheckInterval || bare.DelayedTaskCheckInterval != DefaultDelayedTaskCheckInterval {
+				t.Errorf("%+v", bare)
+			}
+		})
+	}
+	c := Config(asynq.Config{
+		TaskCheckInterval: time.Minute, DelayedTaskCheckInterval: time.Hour,
+		BaseContext: func() context.Context { return context.WithValue(t.Context(), maxRetryKey{}, 17) },
+	})
+	if n, _ := GetMaxRetry(c.BaseContext()); n != 17 || c.TaskCheckInterval != time.Minute || c.DelayedTaskCheckInterval != time.Hour {
+		t.Errorf("%d, %+v", n, c)
+	}
+}
+
+// TestSetUp: what is not set up is told, and nothing runs without its key.
+func TestSetUp(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, ownRedis(t), nil)
+	handler := f.worker.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		t.Error("it ran")
+		return nil
+	}))
+	if err := handler.ProcessTask(t.Context(), asynq.NewTask("plain", []byte("k"))); !errors.Is(err, errNoServer) {
+		t.Error(err)
+	}
+	server := asynq.NewServer(f.redis, asynq.Config{Logger: quiet{}})
+	if err := server.Start(handler); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Shutdown)
+	info := f.enqueue(t, job("k", "x"))
+	if got := f.becomes(t, info.ID, asynq.TaskStateRetry); got.LastErr != errNoConfig.Error() {
+		t.Errorf("it says %q", got.LastErr)
+	}
+	wrong := &Options{Key: func(*asynq.Task) (string, error) { return "", errors.New("no key") }}
+	w, err := NewWorker(f.redis, f.mutex, wrong)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if err := w.Middleware(handler).ProcessTask(t.Context(), asynq.NewTask("x", nil)); err == nil || err.Error() != "no key" {
+		t.Error(err)
+	}
+	if _, err := NewWorker(nil, f.mutex, nil); err == nil {
+		t.Error("a Worker without Redis")
+	}
+	if _, err := NewWorker(nothing{}, f.mutex, nil); err == nil {
+		t.Error("a Worker with another Redis")
+	}
+	if _, err := NewWorker(f.redis, nil, nil); err == nil {
+		t.Error("a Worker without a Mutex")
+	}
+	shared, err := NewWorkerFromRedisClient(f.worker.redis, f.mutex, nil)
+	if err != nil || shared.Close() != nil || f.worker.redis.Ping(t.Context()).Err() != nil {
+		t.Error("the shared client is closed")
+	}
+}
+
+// nothing makes what is no Redis client.
+type nothing struct{}
+
+func (nothing) MakeRedisClient() any { return nothing{} }
