@@ -47,6 +47,10 @@
 //	  by the store's connections            one message: without the settlement
 //	                                        the server does not commit
 //
+// Places are reserved in a transaction with Store.Reserver, for jobs that it inserts.
+// Until it commits they are rows of a table that nobody else sees, and a trigger takes
+// them as it does: nothing of a key is locked before.
+//
 // # Time and fences
 //
 // Everything ends by the server's clock (clock_timestamp). A fence is the key's last

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -185,6 +187,80 @@ func ExampleOnceSQL() {
 	// nothing is booked
 	// seat 12 for Ada
 	// seat 12 for Ada
+}
+
+// A job is inserted and its place in the queue reserved together. Jobs of one key are
+// run in the order in which they were committed.
+func ExampleStore_Reserver() {
+	url, stop := startPostgres()
+	defer stop()
+	ctx := context.Background()
+
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(ctx, "CREATE TABLE jobs (id serial, message text, place text)"); err != nil {
+		log.Fatal(err)
+	}
+
+	store, err := pgstore.New(ctx, pool, &pgstore.Options{Migrate: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer store.Close()
+	client, err := dibs.New(store, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+
+	// In the service.
+	for _, message := range []string{"hello", "anybody there?"} {
+		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			place, err := client.ReserveIn(ctx, store.Reserver(tx), "conversation 7", 24*time.Hour, &dibs.AcquireOptions{Hold: time.Minute})
+			if err != nil {
+				return err
+			}
+			text, err := place.MarshalText()
+			if err != nil {
+				return err
+			}
+			_, err = tx.Exec(ctx, "INSERT INTO jobs (message, place) VALUES ($1, $2)", message, string(text))
+			return err
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+
+	// In the workers, which may take up the jobs in any order.
+	var all sync.WaitGroup
+	for _, id := range []int{2, 1} {
+		all.Go(func() {
+			var message, text string
+			if err := pool.QueryRow(ctx, "SELECT message, place FROM jobs WHERE id = $1", id).Scan(&message, &text); err != nil {
+				log.Fatal(err)
+			}
+			var place dibs.Place
+			if err := place.UnmarshalText([]byte(text)); err != nil {
+				log.Fatal(err)
+			}
+			lease, err := client.Redeem(ctx, place, nil)
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Println(message)
+			if err := lease.Release(); err != nil {
+				log.Fatal(err)
+			}
+		})
+	}
+	all.Wait()
+	// Output:
+	// hello
+	// anybody there?
 }
 
 // Who applies SQL by other means prints it.
