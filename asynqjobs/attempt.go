@@ -23,15 +23,9 @@ var (
 // attempt was over.
 const refusal = "dibs: its last attempt had ended when it panicked, ran out of time, was cancelled or its worker died"
 
-// errPatience: a task has waited in the worker for as long as its Timeout allows.
-var errPatience = errors.New("asynqjobs: the task has waited in a worker for a quarter of its time")
-
-// patient is the part of its time that a task may wait in the worker, and awayThen for
-// how long it is put off after that.
-const (
-	patient  = 4
-	awayThen = time.Second
-)
+// patient is the part of its time that a task may wait in the worker: its Timeout is
+// for what it does.
+const patient = 4
 
 // unsure is by how much the second answer of a RetryDelayFunc may exceed the first: that
 // of Asynq is random.
@@ -90,26 +84,12 @@ func (a *attempt) refuse() error {
 
 // run runs the task in its turn.
 func (a *attempt) run(key string, next asynq.Handler) error {
-	ctx, leave := context.WithCancelCause(withMaxRetry(a.ctx, a.task))
-	defer leave(nil)
 	mark := "dibs-" + rand.Text()
-	j := a.job(key, mark)
-	begins := func() bool { return true }
-	if end, ok := ctx.Deadline(); ok && !j.Stays {
-		begins = time.AfterFunc(time.Until(end)/patient, func() { leave(errPatience) }).Stop
-	}
-	err := a.worker.mutex.Run(ctx, j, func(ctx context.Context) error {
-		if !begins() {
-			return errPatience
-		}
+	err := a.worker.mutex.Run(withMaxRetry(a.ctx, a.task), a.job(key, mark), func(ctx context.Context) error {
 		err := next.ProcessTask(ctx, a.task)
 		a.returned = true
 		return err
 	})
-	begins()
-	if errors.Is(err, errPatience) {
-		err = &jobs.ComeBackError{After: awayThen}
-	}
 	switch back, ok := errors.AsType[*jobs.ComeBackError](err); {
 	case err == nil:
 		return nil
@@ -124,13 +104,18 @@ func (a *attempt) run(key string, next asynq.Handler) error {
 
 // job says what a Mutex has to know of the task.
 func (a *attempt) job(key, mark string) jobs.Job {
+	var patience time.Duration
+	if end, ok := a.ctx.Deadline(); ok {
+		patience = max(time.Until(end)/patient, time.Millisecond)
+	}
 	return jobs.Job{
 		Kind: a.task.Type(), ID: a.queue + ":" + a.id,
 		Key: key, Ticket: a.task.Headers()[headerTicket],
 		Due: dueOf(a.task), Tries: a.retried + 1,
 		Last: a.last, Again: a.again,
 		// Asynq archives a task on its last attempt, also one that is put off.
-		Stays: a.retried >= a.limit,
+		Stays:    a.retried >= a.limit,
+		Patience: patience,
 		Wake: func(ctx context.Context) (bool, error) {
 			return a.worker.wake(ctx, a.queue, a.id, mark)
 		},
@@ -140,8 +125,6 @@ func (a *attempt) job(key, mark string) jobs.Job {
 // last reports whether the task is not seen again after that error.
 func (a *attempt) last(err error) bool {
 	switch {
-	case errors.Is(err, errPatience):
-		return false
 	case errors.Is(err, asynq.SkipRetry), errors.Is(err, asynq.RevokeTask):
 		return true
 	case a.limit > a.maxRetry && a.ctx.Err() != nil:
@@ -154,9 +137,6 @@ func (a *attempt) last(err error) bool {
 
 // again returns when the task is tried again after that error.
 func (a *attempt) again(err error) time.Duration {
-	if errors.Is(err, errPatience) {
-		return awayThen
-	}
 	d := a.delay(a.retried, err, a.task)
 	if !a.returned || a.ctx.Err() != nil {
 		// Asynq asks again, and waits for that answer.

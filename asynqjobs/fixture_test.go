@@ -49,8 +49,8 @@ func newFixture(t testing.TB, r asynq.RedisClientOpt, o *jobs.Options) *fixture 
 	}
 	t.Cleanup(func() {
 		mutex.Close()
-		for _, close := range []func() error{f.worker.Close, f.plain.Close, f.inspector.Close, client.Close} {
-			if err := close(); err != nil {
+		for _, end := range []func() error{f.worker.Close, f.plain.Close, f.inspector.Close, client.Close} {
+			if err := end(); err != nil {
 				t.Error(err)
 			}
 		}

@@ -83,8 +83,9 @@ func TestWake(t *testing.T) {
 				}
 			}
 			done, err := f.worker.wake(t.Context(), "default", info.ID, tt.mark)
-			if !done || err != nil {
-				t.Errorf("%v, %v, want that there is nothing more to do", done, err)
+			gone := tt.want == 0 || tt.want == asynq.TaskStateArchived
+			if done == gone || errors.Is(err, jobs.ErrGone) != gone || err != nil && !gone {
+				t.Errorf("%v, %v; gone should be %v", done, err, gone)
 			}
 			if got := f.state(info.ID); got != tt.want {
 				t.Errorf("it was %v and is %v, want %v", state, got, tt.want)

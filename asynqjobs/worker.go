@@ -117,8 +117,15 @@ func prefix(queue string) string       { return "asynq:{" + queue + "}:" }
 func taskName(queue, id string) string { return prefix(queue) + "t:" + id }
 
 // wake makes a task pending that was put off with that mark. It reports false if Asynq
-// has not noted that yet.
+// has not noted that yet, and jobs.ErrGone if somebody has deleted or archived the task.
 func (w *Worker) wake(ctx context.Context, queue, id, mark string) (bool, error) {
 	names := []string{taskName(queue, id), prefix(queue) + "retry", prefix(queue) + "pending"}
-	return wakeScript.Run(ctx, w.redis, names, id, mark, time.Now().UnixNano()).Bool()
+	switch done, err := wakeScript.Run(ctx, w.redis, names, id, mark, time.Now().UnixNano()).Text(); {
+	case err != nil:
+		return false, err
+	case done == "gone":
+		return false, jobs.ErrGone
+	default:
+		return done == "done", nil
+	}
 }
