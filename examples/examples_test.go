@@ -88,6 +88,10 @@ func TestWithoutTheCure(t *testing.T) {
 			name: "payments", file: "server.go", says: "not one entry and its answer",
 			old: "once.Wrap(http.HandlerFunc(p.together))", new: "(func(any) http.HandlerFunc { return p.apart })(once)",
 		},
+		{
+			name: "redelivery", file: "consumer.go", says: "not every message once, in the order of its conversation",
+			old: `if way == "mutex" {`, new: `if way == "" {`,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()

@@ -22,6 +22,9 @@ func TestHouse(t *testing.T) {
 		{Dir: "invoice-number", Imports: []string{database, crowd, root + "/sqllock"}},
 		{Dir: "lesson-session", Imports: []string{database, crowd, root}},
 		{Dir: "payments", Imports: []string{database, mortal, root, root + "/idempotency"}},
+		{Dir: "redelivery", Imports: []string{
+			database, crowd, mortal, root, root + "/jobs", "github.com/nats-io/nats-server/v2/server", "github.com/nats-io/nats.go/...",
+		}},
 		{Dir: "internal/crowd"},
 		{Dir: "internal/mortal"},
 		{Dir: "internal/database", Imports: []string{

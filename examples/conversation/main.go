@@ -51,7 +51,10 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	mutex, err := jobs.New(client, &jobs.Options{Logger: slog.New(slog.DiscardHandler)})
+	mutex, err := jobs.New(client, &jobs.Options{
+		Seats:  1, // who is next may wait in a worker; the other one works
+		Logger: slog.New(slog.DiscardHandler),
+	})
 	if err != nil {
 		return err
 	}

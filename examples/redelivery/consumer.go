@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/examples/internal/database"
+	"github.com/dibs-go/dibs/examples/internal/mortal"
+	"github.com/dibs-go/dibs/jobs"
+)
+
+const (
+	ackWait  = 2 * time.Second        // so long JetStream waits for a sign of life
+	again    = 100 * time.Millisecond // so long a message that failed stays away
+	attempts = 5                      // so often one may fail
+)
+
+// delivery is a message that a consumer has.
+type delivery struct {
+	jetstream.Msg
+	attempt int // 1 + how often it failed, or its consumer crashed, as far as is known
+}
+
+// newMutex is what those who publish and those who consume have in common.
+func newMutex(client *dibs.Client, db *database.Database) (*jobs.Mutex, error) {
+	return jobs.New(client, &jobs.Options{
+		Once:       time.Hour,     // a second delivery comes sooner
+		Transactor: db.Transactor, // what a message does, and that it was done: both or neither
+		Recovery:   time.Minute,   // many times AckWait
+		Seats:      -1,            // of workers to wait in: a consumer here has one, to work
+		Logger:     slog.New(slog.DiscardHandler),
+	})
+}
+
+// publish publishes a message with its place among those of its conversation.
+func publish(ctx context.Context, js jetstream.JetStream, mutex *jobs.Mutex, subject, number string) error {
+	ticket, err := mutex.Enqueue(ctx, subject)
+	if err != nil {
+		return err
+	}
+	message := nats.NewMsg(subject)
+	message.Data = []byte(number)
+	message.Header.Set("Dibs-Ticket", ticket)
+	ack, err := js.PublishMsg(ctx, message, jetstream.WithMsgID(subject+" "+number))
+	if err == nil && ack.Duplicate { // it is there already, with another ticket
+		mutex.Cancel(ctx, ticket)
+	}
+	return err
+}
+
+// describe says what a message is as a job. JetStream counts a put-off as a delivery,
+// so that MaxDeliver cannot tell who has failed too often. The key can: it knows how
+// many of its holders in a row did not come to their end.
+func describe(d *delivery) jobs.Job {
+	j := jobs.Job{
+		Kind: "webhook", ID: d.Headers().Get(jetstream.MsgIDHeader),
+		Key: d.Subject(), Ticket: d.Headers().Get("Dibs-Ticket"),
+		Last:  func(error) bool { return d.attempt >= attempts },
+		Again: func(error) time.Duration { return again },
+	}
+	if m, err := d.Metadata(); err == nil {
+		j.Due, j.Tries = m.Timestamp, int(m.NumDelivered) //nolint:gosec // it is not delivered 2^63 times
+	}
+	return j
+}
+
+// consume is what a consumer's process does.
+func consume(ctx context.Context, way, url, name string) error {
+	mortal.Follow()
+	db, err := database.Join(ctx, name)
+	if err != nil {
+		return err
+	}
+	handle := func(ctx context.Context, d *delivery) error { return effect(ctx, db, db, d, time.Minute) }
+	if way == "mutex" {
+		client, err := dibs.New(db.Store, &dibs.Options{TTL: 2 * time.Second})
+		if err != nil {
+			return err
+		}
+		mutex, err := newMutex(client, db)
+		if err != nil {
+			return err
+		}
+		handle = jobs.Handle(mutex, describe, func(ctx context.Context, d *delivery) error {
+			if r, ok := jobs.FromContext(ctx); ok {
+				d.attempt = 1 + r.Abandoned
+			}
+			tx, ok := db.Tx(ctx)
+			if !ok {
+				return errors.New("no transaction")
+			}
+			return effect(ctx, tx, db, d, 200*time.Millisecond)
+		})
+	}
+	conn, err := nats.Connect(url)
+	if err != nil {
+		return err
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	consumer, err := js.Consumer(ctx, stream, way)
+	if err != nil {
+		return err
+	}
+	for {
+		message, err := consumer.Next(jetstream.FetchMaxWait(5 * time.Second))
+		if errors.Is(err, nats.ErrTimeout) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := answer(ctx, &delivery{Msg: message}, handle); err != nil {
+			return err
+		}
+	}
+}
+
+// answer handles a message, and tells JetStream what became of it.
+func answer(ctx context.Context, d *delivery, handle func(context.Context, *delivery) error) error {
+	stop := alive(ctx, d)
+	err := handle(ctx, d)
+	stop()
+	putOff, ok := errors.AsType[*jobs.ComeBackError](err)
+	switch {
+	case err == nil:
+		mortal.Moment() // done, and JetStream does not know
+		return d.Ack()
+	case ok:
+		return d.NakWithDelay(putOff.After)
+	case d.attempt >= attempts:
+		return d.TermWithReason(err.Error())
+	default:
+		return d.NakWithDelay(again)
+	}
+}
+
+// alive tells JetStream that somebody is at it, whether it waits or runs.
+func alive(ctx context.Context, d *delivery) (stop func()) {
+	ctx, stop = context.WithCancel(ctx)
+	go func() {
+		for ticker := time.NewTicker(ackWait / 8); ; {
+			select {
+			case <-ticker.C:
+				_ = d.InProgress() // the next one may arrive
+			case <-ctx.Done():
+				ticker.Stop()
+				return
+			}
+		}
+	}()
+	return stop
+}
