@@ -30,12 +30,14 @@ const childVar = "RIVERJOBS_CHILD"
 // childConfig is that.
 type childConfig struct {
 	URL            string
-	Work           string // storm, hot or slow
+	Redis          string // that has the keys
+	Work           string // storm, hot or stuck
 	Workers, Seats int
 	TTL            time.Duration
 	Recovery       time.Duration
 	Patience       time.Duration
 	Timeout        time.Duration // of a job
+	SoftStop       time.Duration // after which a stop ends the jobs' contexts
 }
 
 // beChild works jobs until it is told to end: by SIGTERM, or by the end of its input,
@@ -55,12 +57,12 @@ func beChild(text string) error {
 	work := map[string]func(context.Context, *host, *river.Job[job]) error{
 		"storm": workStorm,
 		"hot":   func(ctx context.Context, _ *host, j *river.Job[job]) error { return workHot(ctx, j, spans) },
-		"slow":  workSlow,
+		"stuck": workStuck,
 	}[c.Work]
 	h, err := openHost(ctx, nil, hostOptions{
-		url: c.URL, ttl: c.TTL, queue: c.Workers, commits: c.Work != "hot", work: work,
+		url: c.URL, redis: c.Redis, ttl: c.TTL, queue: c.Workers, commits: c.Work != "hot", work: work,
 		mutex: Options{Patience: c.Patience, Jobs: jobs.Options{Seats: c.Seats, Recovery: c.Recovery, Hold: c.Recovery}},
-		river: river.Config{LeaderElectionDisabled: true, JobTimeout: c.Timeout, MaxAttempts: 100},
+		river: river.Config{LeaderElectionDisabled: true, JobTimeout: c.Timeout, MaxAttempts: 100, SoftStopTimeout: c.SoftStop},
 	})
 	if err != nil {
 		return err
@@ -115,18 +117,13 @@ func workStorm(ctx context.Context, h *host, j *river.Job[job]) error {
 	})
 }
 
-// workSlow is a job that takes as many milliseconds as its number says.
-func workSlow(ctx context.Context, h *host, j *river.Job[job]) error {
-	if _, err := h.pool.Exec(ctx, "INSERT INTO mark (key, number, what, attempt) VALUES ($1, $2, 'begin', $3)", j.Args.Of, j.Args.Number, os.Getpid()); err != nil {
+// workStuck is a job that would never end.
+func workStuck(ctx context.Context, h *host, j *river.Job[job]) error {
+	if _, err := h.pool.Exec(ctx, "INSERT INTO mark (key, number, what) VALUES ($1, $2, 'stuck')", j.Args.Of, j.Args.Number); err != nil {
 		return err
 	}
-	if err := spend(ctx, time.Duration(j.Args.Number)*time.Millisecond); err != nil {
-		return err
-	}
-	return Commit(ctx, j, func(ctx context.Context, tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, "INSERT INTO mark (key, number, what, attempt) VALUES ($1, $2, 'end', $3)", j.Args.Of, j.Args.Number, os.Getpid())
-		return err
-	})
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // span is when a job ran.

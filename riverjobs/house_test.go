@@ -17,7 +17,7 @@ func TestHouse(t *testing.T) {
 		},
 		Tests: []string{
 			house.Root + "/internal/house", house.Root + "/internal/servertest",
-			house.Root + "/pgstore", house.Root + "/redisstore",
+			house.Root + "/memstore", house.Root + "/pgstore", house.Root + "/redisstore",
 			"github.com/jackc/pgx/v5/pgxpool",
 		},
 	}})

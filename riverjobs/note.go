@@ -32,8 +32,8 @@ func readNote(metadata []byte) note {
 	return m.Dibs
 }
 
-// writeNote returns the metadata with the note, instead of any that a copy of another
-// job's metadata may have.
+// writeNote returns the metadata with the note, or without one if it is zero, instead
+// of any that a copy of another job's metadata may have.
 func writeNote(metadata []byte, n note) ([]byte, error) {
 	all := map[string]json.RawMessage{}
 	if len(metadata) > 0 {
@@ -41,10 +41,13 @@ func writeNote(metadata []byte, n note) ([]byte, error) {
 			return nil, fmt.Errorf("riverjobs: a job's metadata is not a JSON object: %w", err)
 		}
 	}
-	text, err := json.Marshal(n)
-	if err != nil {
-		return nil, err // it cannot be
+	delete(all, noteKey)
+	if n != (note{}) {
+		text, err := json.Marshal(n)
+		if err != nil {
+			return nil, err // it cannot be
+		}
+		all[noteKey] = text
 	}
-	all[noteKey] = text
 	return json.Marshal(all)
 }

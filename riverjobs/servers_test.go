@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -122,7 +123,7 @@ type job struct {
 func (job) Kind() string { return "job" }
 
 // keyOf is the key of the jobs of something.
-func keyOf(of string) string { return "of " + of }
+func keyOf(of string) string { return "of " + url.PathEscape(of) }
 
 // host is what a process of an application has.
 type host struct {
@@ -141,16 +142,17 @@ type host struct {
 // hostOptions say how a host is to be; the zero value has a pgstore in River's
 // database, the defaults, and one queue of ten workers.
 type hostOptions struct {
-	url      string // of its database; one of its own by default
-	redis    string // the URL of a Redis that has the keys
-	mutex    Options
-	commits  bool // Commit ends the key too
-	ttl      time.Duration
-	river    river.Config
-	queue    int // workers
-	work     func(ctx context.Context, h *host, j *river.Job[job]) error
-	idle     bool // it works no jobs
-	untagged bool // no kind is known
+	url       string // of its database; one of its own by default
+	redis     string // the URL of a Redis that has the keys
+	mutex     Options
+	commits   bool // Commit ends the key too
+	ttl       time.Duration
+	river     river.Config
+	queue     int // workers
+	queueName string
+	work      func(ctx context.Context, h *host, j *river.Job[job]) error
+	idle      bool // it works no jobs
+	untagged  bool // no kind is known
 }
 
 // newHost makes a host, which ends with the test.
@@ -225,7 +227,7 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 		h.config.RetryPolicy = retryIn(50 * time.Millisecond)
 	}
 	if !o.idle {
-		h.config.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: cmp.Or(o.queue, 10)}}
+		h.config.Queues = map[string]river.QueueConfig{cmp.Or(o.queueName, river.QueueDefault): {MaxWorkers: cmp.Or(o.queue, 10)}}
 	}
 	if h.river, err = river.NewClient(riverpgxv5.New(h.pool), h.config); err != nil {
 		return nil, err
@@ -316,6 +318,24 @@ func (h *host) waiting(of string) int {
 		h.t.Fatal(err)
 	}
 	return answers[0].Ahead
+}
+
+// reportFailure says how River has the jobs if the test fails.
+func (h *host) reportFailure() {
+	h.t.Cleanup(func() {
+		if !h.t.Failed() {
+			return
+		}
+		rows, err := h.pool.Query(context.Background(), `SELECT format('%s: %s, tried %s ago, scheduled in %s, first %s',
+			state, count(*), max(now() - attempted_at), max(scheduled_at - now()), (array_agg(args || metadata ORDER BY id))[1])
+			FROM river_job GROUP BY state`)
+		if err != nil {
+			h.t.Log(err)
+			return
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		h.t.Log(strings.Join(lines, "\n"), err)
+	})
 }
 
 // eventually waits until something is so that happens elsewhere.

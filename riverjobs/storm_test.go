@@ -18,11 +18,15 @@ import (
 // TestStorm: 5,000 events of 200 conversations, worked by four processes that fail,
 // panic and are killed, have their effects once each, in the order in which they were
 // inserted, and one after the other.
-func TestStorm(t *testing.T) {
+func TestStorm(t *testing.T) { storm(t, "", 200, 25, 8) }
+
+// TestStormRedis is the same with the keys elsewhere, and smaller.
+func TestStormRedis(t *testing.T) { storm(t, sharedRedis().URL(), 40, 15, 3) }
+
+func storm(t *testing.T, redis string, conversations, events, kills int) {
 	const (
-		conversations, events = 200, 25
-		processes, kills      = 4, 8
-		recovery              = time.Minute
+		processes = 4
+		recovery  = 40 * time.Second
 	)
 	url := newDatabase(t)
 	// River's leader takes the jobs of dead workers back when they have run for longer
@@ -30,10 +34,10 @@ func TestStorm(t *testing.T) {
 	// become the leader: so a new one is made again and again.
 	leader := make(chan struct{})
 	o := Options{Patience: time.Second, Jobs: jobs.Options{Seats: 1, Hold: recovery, Recovery: recovery}}
-	leads := lead(t, url, o, 5*time.Second, leader)
+	leads := lead(t, url, redis, o, 5*time.Second, leader)
 
 	config := childConfig{
-		URL: url, Work: "storm", Workers: 12, Seats: 6, TTL: 2 * time.Second,
+		URL: url, Redis: redis, Work: "storm", Workers: 12, Seats: 6, TTL: 2 * time.Second,
 		Recovery: recovery, Patience: time.Second, Timeout: 3 * time.Second,
 	}
 	workers := make([]*child, processes)
@@ -50,12 +54,13 @@ func TestStorm(t *testing.T) {
 	var enqueuers sync.WaitGroup
 	var enqueued atomic.Bool
 	for half := range 2 {
-		h := newHost(t, hostOptions{url: url, idle: true, mutex: o, river: river.Config{MaxAttempts: 100}})
-		enqueuers.Go(func() { enqueue(h, half*conversations/2, conversations/2, events) })
+		h := newHost(t, hostOptions{url: url, redis: redis, idle: true, mutex: o, river: river.Config{MaxAttempts: 100}})
+		enqueuers.Go(func() { enqueue(h, half*(conversations/2), conversations/2, events) })
 	}
 	go func() { enqueuers.Wait(); enqueued.Store(true) }()
 
 	h := newHost(t, hostOptions{url: url, idle: true})
+	h.reportFailure()
 	done := func() (n int) {
 		if err := h.pool.QueryRow(t.Context(), "SELECT count(*) FROM effect").Scan(&n); err != nil {
 			t.Fatal(err)
@@ -68,6 +73,7 @@ func TestStorm(t *testing.T) {
 			return done() >= (killed+1)*conversations*events/(kills+2)
 		})
 		i := rand.N(processes)
+		t.Logf("%v: %d done, kill", time.Since(began).Round(time.Millisecond), done())
 		workers[i].kill()
 		workers[i] = startChild(t, config)
 	}
@@ -140,12 +146,12 @@ func insertSomehow(h *host, batch []river.InsertManyParams) error {
 }
 
 // lead makes one leader after the other, until stop is closed.
-func lead(t *testing.T, url string, o Options, rescue time.Duration, stop <-chan struct{}) *sync.WaitGroup {
+func lead(t *testing.T, url, redis string, o Options, rescue time.Duration, stop <-chan struct{}) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for over := false; !over; {
 			h, err := openHost(context.Background(), t, hostOptions{
-				url: url, mutex: o, work: workStorm, queue: 1, commits: true,
+				url: url, redis: redis, mutex: o, queueName: "leads", queue: 1,
 				river: river.Config{JobTimeout: rescue * 3 / 5, RescueStuckJobsAfter: rescue},
 			})
 			if err != nil {

@@ -1,0 +1,117 @@
+package riverjobs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/riverqueue/river"
+
+	"github.com/dibs-go/dibs/jobs"
+)
+
+// TestHotKey: a thousand jobs of one key do not hold up a thousand of others, and
+// their key does not lie idle while they wait.
+func TestHotKey(t *testing.T) {
+	const each = 1000
+	url := newDatabase(t)
+	h := newHost(t, hostOptions{url: url, idle: true})
+	var batch []river.InsertManyParams
+	for i := range each {
+		batch = append(batch, river.InsertManyParams{Args: job{Of: "hot", Number: i}}, river.InsertManyParams{Args: job{Of: fmt.Sprint(i)}})
+	}
+	if _, err := h.river.InsertMany(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	h.reportFailure()
+	leads := newHost(t, hostOptions{url: url, queueName: "leads", queue: 1})
+	for range 4 {
+		w := startChild(t, childConfig{
+			URL: url, Work: "hot", Workers: 10, Seats: 6, TTL: 10 * time.Second,
+			Recovery: jobs.DefaultRecovery, Patience: DefaultPatience, Timeout: time.Minute,
+		})
+		t.Cleanup(w.kill)
+		defer w.end(t)
+	}
+	slowness := probe(h)
+	eventually(t, 3*time.Minute, "everything is done", func() bool {
+		var n int
+		if err := leads.pool.QueryRow(t.Context(), "SELECT count(*) FROM span").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == 2*each
+	})
+	slow := slowness()
+
+	rows, err := h.pool.Query(t.Context(), "SELECT key, number, begun, ended FROM span ORDER BY begun")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hot []span
+	var others int64 // when the last of the others was done
+	for rows.Next() {
+		var s span
+		if err := rows.Scan(&s.Key, &s.Number, &s.Begun, &s.Ended); err != nil {
+			t.Fatal(err)
+		}
+		if s.Key == "hot" {
+			hot = append(hot, s)
+		} else {
+			others = max(others, s.Ended)
+		}
+	}
+	idle := make([]time.Duration, 0, each)
+	before := 0
+	for i, s := range hot {
+		if s.Number != i {
+			t.Fatalf("the hot job %d ran at place %d", s.Number, i)
+		}
+		if s.Ended <= others {
+			before++
+		}
+		if i > 0 {
+			idle = append(idle, time.Duration(s.Begun-hot[i-1].Ended))
+		}
+	}
+	slices.Sort(idle)
+	if idle[0] < 0 {
+		t.Errorf("two hot jobs overlapped by %v", -idle[0])
+	}
+	at := func(permille int) time.Duration { return idle[len(idle)*permille/1000].Round(10 * time.Microsecond) }
+	t.Logf("hand-over: median %v, 90 %% %v, 99 %% %v, 99.5 %% %v, longest %v; %d hot ones were done when the others were; the server is %.1f times as slow as an idle one",
+		at(500), at(900), at(990), at(995), idle[len(idle)-1].Round(10*time.Microsecond), before, slow)
+	if limit := time.Duration(float64(20*time.Millisecond) * slow); at(500) > limit {
+		t.Errorf("the median hand-over takes %v; on this machine, at this moment, it may take %v", at(500), limit)
+	}
+	if limit := time.Duration(float64(200*time.Millisecond) * slow); at(995) > limit {
+		t.Errorf("the key lies idle for %v (99.5 %%); on this machine, at this moment, it may for %v", at(995), limit)
+	}
+	if before > each/4 {
+		t.Errorf("%d of %d hot jobs were done before the last of the others; they should not hold those up", before, each)
+	}
+}
+
+// probe measures, until it is asked, how long a key takes that nobody else wants, and
+// returns how many times longer that is than on a server that has nothing else to do.
+func probe(h *host) (slowness func() float64) {
+	ctx, cancel := context.WithCancel(h.t.Context())
+	var took []time.Duration
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for spend(ctx, 5*time.Millisecond) == nil {
+			begun := time.Now()
+			if h.dibs.Do(ctx, "probe", func(context.Context) error { return nil }) == nil {
+				took = append(took, time.Since(begun))
+			}
+		}
+	})
+	return func() float64 {
+		cancel()
+		wg.Wait()
+		slices.Sort(took)
+		return max(1, float64(took[len(took)*995/1000])/float64(4*time.Millisecond))
+	}
+}

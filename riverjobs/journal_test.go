@@ -1,0 +1,89 @@
+package riverjobs
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"context"
+
+	"github.com/riverqueue/river"
+)
+
+// journal is what jobs did.
+type journal struct {
+	mu       sync.Mutex
+	begun    []int
+	running  int
+	overlaps int
+}
+
+// run notes that a job runs while fn does.
+func (l *journal) run(number int, fn func() error) error {
+	l.mu.Lock()
+	l.begun = append(l.begun, number)
+	if l.running++; l.running > 1 {
+		l.overlaps++
+	}
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.running--
+	}()
+	return fn()
+}
+
+// order returns the numbers of the jobs that ran, as they began.
+func (l *journal) order() []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.begun)
+}
+
+// await waits until as many have begun, and checks that none of them overlapped.
+func (l *journal) await(t testing.TB, want ...int) {
+	t.Helper()
+	eventually(t, time.Minute, "jobs have run", func() bool { return len(l.order()) >= len(want) })
+	l.check(t, want...)
+}
+
+func (l *journal) check(t testing.TB, want ...int) {
+	t.Helper()
+	if got := l.order(); !slices.Equal(got, want) {
+		t.Errorf("the jobs ran in the order %v, want %v", got, want)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.overlaps > 0 {
+		t.Errorf("%d jobs ran beside others of their key", l.overlaps)
+	}
+}
+
+// gate is what jobs wait at in a test that lets them through.
+type gate chan struct{}
+
+func newGate() gate { return make(gate) }
+
+// pass waits until the gate is open.
+func (g gate) pass(ctx context.Context) error {
+	select {
+	case <-g:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// gated is work in which the job 1 waits at the gate, and all note that they ran.
+func gated(l *journal, g gate) func(context.Context, *host, *river.Job[job]) error {
+	return func(ctx context.Context, _ *host, j *river.Job[job]) error {
+		return l.run(j.Args.Number, func() error {
+			if j.Args.Number == 1 {
+				return g.pass(ctx)
+			}
+			return nil
+		})
+	}
+}
