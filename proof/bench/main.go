@@ -86,6 +86,10 @@ var contests = []contest{
 	{group: "transaction", name: "exactly once in a PostgreSQL transaction, one caller / the bare one", run: transactionRate(1)},
 	{group: "transaction", name: "exactly once in a SQLite transaction, 64 callers / the bare one", run: sqliteTransactionRate(64)},
 	{group: "transaction", name: "exactly once in a SQLite transaction, one caller / the bare one", run: sqliteTransactionRate(1)},
+	{group: "jobs", name: "River jobs that do nothing: each with a mutex of its own / without", run: jobRates(openRiver, 0)},
+	{group: "jobs", name: "River jobs of 20 ms, 50 workers: each with a mutex of its own / without", goal: "≥ 0.8", run: jobRates(openRiver, 20*time.Millisecond)},
+	{group: "jobs", name: "Asynq tasks that do nothing: each with a mutex of its own / without", run: jobRates(openAsynq, 0)},
+	{group: "jobs", name: "Asynq tasks of 20 ms, 50 workers: each with a mutex of its own / without", goal: "≥ 0.8", run: jobRates(openAsynq, 20*time.Millisecond)},
 	{group: "middleware", name: "middleware on memstore: replay / bare handler", goal: "≥ 0.85", run: middlewareReplay},
 	{group: "middleware", name: "middleware on memstore: allocations that a first request adds", goal: "≤ 10", run: middlewareAllocations},
 	{group: "proxy", name: "proxy: first request / tuned `httputil.ReverseProxy`", goal: "≥ 0.9", run: proxyMiss},
@@ -98,7 +102,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var c config
-	only := flags.String("only", "", "run only this `group`: memory, sqlite, redis, postgres, mysql, sqllock, transaction, middleware or proxy")
+	only := flags.String("only", "", "run only this `group`: memory, sqlite, redis, postgres, mysql, sqllock, transaction, jobs, middleware or proxy")
 	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each contest has")
 	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a contest runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../bin/dibs", "the built `program`")
