@@ -18,6 +18,7 @@ import (
 // are idle, that have said nothing, or that stopped in the middle of a header or
 // a body do not hold it up.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	g := newGate()
 	origin := newCounter(t, g.first())
 	store := sqliteStore(t)
@@ -89,6 +90,7 @@ func TestDrain(t *testing.T) {
 // TestDrainClientGone: a run whose client went away is waited for as well, and
 // its answer is there for the retry.
 func TestDrainClientGone(t *testing.T) {
+	t.Parallel()
 	g := newGate()
 	origin := newCounter(t, g.first())
 	store := sqliteStore(t)
@@ -121,6 +123,7 @@ func TestDrainClientGone(t *testing.T) {
 
 // TestDrainLimit: --drain bounds the wait, and a second signal ends it at once.
 func TestDrainLimit(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name  string
 		flags []string
@@ -160,6 +163,7 @@ func TestDrainLimit(t *testing.T) {
 // TestAmbiguousFraming: Content-Length beside Transfer-Encoding is refused and
 // the connection closed, whether or not there is a key; the origin sees nothing.
 func TestAmbiguousFraming(t *testing.T) {
+	t.Parallel()
 	origin := newCounter(t, nil)
 	p := startProxy(t, origin.URL, "memory:")
 	for _, head := range []string{

@@ -15,6 +15,7 @@ import (
 // TestUnusableStore: what is in the place of a store ends the program with 69,
 // soon, with a line that names it; nothing is made or overwritten.
 func TestUnusableStore(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	text := filepath.Join(dir, "notes.txt")
 	damaged := filepath.Join(dir, "damaged.db")
@@ -77,6 +78,7 @@ func damagedFile(t *testing.T) []byte {
 
 // TestUnwritableStore: a file that may be read only.
 func TestUnwritableStore(t *testing.T) {
+	t.Parallel()
 	// Not below t.TempDir, which only we may enter.
 	dir, err := os.MkdirTemp("", "dibs")
 	if err != nil {
@@ -132,6 +134,7 @@ func lockWriter(t *testing.T, path string) (unlock func()) {
 // gets 503 with Retry-After within 5 s and nothing runs; others pass, the proxy
 // says that it is not ready, and all is well again afterwards.
 func TestLockedStore(t *testing.T) {
+	t.Parallel()
 	origin := newCounter(t, nil)
 	path := filepath.Join(t.TempDir(), "dibs.db")
 	p := startProxy(t, origin.URL, "sqlite:"+path)
@@ -163,6 +166,7 @@ func TestLockedStore(t *testing.T) {
 // client gets the answer, and while the lease stands it is stored later: the
 // retry is a replay, and nothing runs twice.
 func TestLockedAtTheEnd(t *testing.T) {
+	t.Parallel()
 	g := newGate()
 	origin := newCounter(t, g.first())
 	path := filepath.Join(t.TempDir(), "dibs.db")

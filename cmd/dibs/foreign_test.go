@@ -12,6 +12,7 @@ import (
 // is lost twice, and what was asked for happens once. Without dibs it happens
 // three times.
 func TestForeign(t *testing.T) {
+	t.Parallel()
 	webdis := foreign.Webdis(t)
 	p := startProxy(t, webdis, sqliteStore(t))
 	bare := foreign.NewLossy(t, strings.TrimPrefix(webdis, "http://"))

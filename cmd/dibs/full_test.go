@@ -17,6 +17,7 @@ import (
 // does not run, or is answered all the same; nothing runs twice; and when there
 // is room again, all is well.
 func TestFullDisk(t *testing.T) {
+	t.Parallel()
 	t.Run("a limit on the size of files", func(t *testing.T) {
 		fillUp(t, t.TempDir(), func(t *testing.T, p *process, path string) (free func()) {
 			wal, err := os.Stat(path + "-wal")

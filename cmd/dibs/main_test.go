@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,6 +31,11 @@ func TestMain(m *testing.M) {
 	}
 	os.Setenv(asProgram, "1")
 	os.Unsetenv("DIBS_STORE")
+	flag.Parse()
+	// Tests that are parallel mostly wait, for servers and for time.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
 	code := m.Run()
 	scope.Close()
 	os.Exit(code)

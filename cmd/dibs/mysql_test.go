@@ -19,6 +19,7 @@ func ownPrefix(url string) string { return fmt.Sprintf("%s?prefix=own%d", url, s
 
 // TestUnusableMariaDB: see checkUnusable.
 func TestUnusableMariaDB(t *testing.T) {
+	t.Parallel()
 	withPassword := &servertest.MariaDBOptions{NoSync: true, Password: secret}
 	gone := servertest.MariaDB(t, withPassword)
 	gone.Kill()
@@ -68,4 +69,7 @@ func TestMariaDBAway(t *testing.T) {
 }
 
 // TestKillOnMariaDB is TestKill with the keys in MariaDB.
-func TestKillOnMariaDB(t *testing.T) { checkKill(t, ownPrefix(mariadb().URL())) }
+func TestKillOnMariaDB(t *testing.T) {
+	t.Parallel()
+	checkKill(t, ownPrefix(mariadb().URL()))
+}

@@ -25,6 +25,7 @@ func ownSchema(url string) string { return fmt.Sprintf("%s&schema=own%d", url, s
 
 // TestUnusablePostgres: see checkUnusable.
 func TestUnusablePostgres(t *testing.T) {
+	t.Parallel()
 	withPassword := &servertest.PostgresOptions{NoSync: true, Password: secret}
 	gone := servertest.Postgres(t, withPassword)
 	gone.Kill()
@@ -88,4 +89,7 @@ func TestPostgresAway(t *testing.T) {
 }
 
 // TestKillOnPostgres is TestKill with the keys in PostgreSQL.
-func TestKillOnPostgres(t *testing.T) { checkKill(t, ownSchema(postgres().URL())) }
+func TestKillOnPostgres(t *testing.T) {
+	t.Parallel()
+	checkKill(t, ownSchema(postgres().URL()))
+}

@@ -19,6 +19,7 @@ const secret = "pass-word"
 // something else ends the program with 69, soon, with a line that names it and
 // not its password.
 func TestUnusableRedis(t *testing.T) {
+	t.Parallel()
 	gone := servertest.Redis(t, nil)
 	gone.Kill()
 	paused := servertest.Redis(t, nil)
@@ -52,7 +53,10 @@ func TestRedisAway(t *testing.T) {
 }
 
 // TestKillOnRedis is TestKill with the keys on Redis.
-func TestKillOnRedis(t *testing.T) { checkKill(t, servertest.Redis(t, nil).URL()) }
+func TestKillOnRedis(t *testing.T) {
+	t.Parallel()
+	checkKill(t, servertest.Redis(t, nil).URL())
+}
 
 // checkKill: what a killed proxy held is free when the lease runs out.
 func checkKill(t *testing.T, store string) {

@@ -25,6 +25,7 @@ func TestStorm(t *testing.T) {
 }
 
 func blow(t *testing.T, store string) {
+	t.Parallel()
 	const keys, copies, connections = 2000, 5, 64
 	origin := newCounter(t, nil)
 	proxies := []*process{

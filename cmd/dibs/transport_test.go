@@ -60,6 +60,7 @@ func address(t *testing.T) string {
 // back at the same address. Each of their calls succeeds, without a word about
 // keys in their code, and the origin runs no more than what a kill cut off again.
 func TestTransportThroughProxies(t *testing.T) {
+	t.Parallel()
 	origin := newCounter(t, func(*http.Request) { <-time.After(5 * time.Millisecond) })
 	store, at := sqliteStore(t), address(t)
 	begin := func() *process {

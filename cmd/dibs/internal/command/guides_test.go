@@ -48,6 +48,7 @@ func TestGuides(t *testing.T) {
 	must(t, err)
 	for _, page := range pages {
 		t.Run(page.Name(), func(t *testing.T) {
+			t.Parallel()
 			b := newBench(t)
 			var charges atomic.Int64
 			origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -60,7 +61,9 @@ func TestGuides(t *testing.T) {
 			here := strings.NewReplacer("127.0.0.1:8080", l.Addr().String(), "http://127.0.0.1:3000", origin.URL)
 			all, env := blocks(t, page.Name()), os.Environ()
 			if slices.ContainsFunc(all, func(b block) bool { return strings.Contains(b.code, "DATABASE_URL") }) {
-				env = append(env, "DATABASE_URL="+sharedPostgres().URL())
+				database := fmt.Sprintf("guide%d", schemas.Add(1))
+				sharedPostgres().Query("CREATE DATABASE " + database)
+				env = append(env, "DATABASE_URL="+strings.Replace(sharedPostgres().URL(), "/postgres?", "/"+database+"?", 1))
 			}
 			ran := 0
 			for i, block := range all {

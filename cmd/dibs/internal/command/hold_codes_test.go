@@ -239,6 +239,7 @@ func tree(t *testing.T, dir string) string {
 func TestRunBusy(t *testing.T) { everyStore(t, checkRunBusy) }
 
 func checkRunBusy(t *testing.T, b *bench) {
+	t.Parallel()
 	key := "two\nlines"
 	holder := b.start(t, "run", key, "--", "sh", "-c", "echo > in; exec sleep 60")
 	eventually(t, "the holder", func() bool { return b.read("in") != "" })
@@ -273,6 +274,7 @@ func checkRunBusy(t *testing.T, b *bench) {
 func TestRunSignalWhileWaiting(t *testing.T) { everyStore(t, checkRunSignalWhileWaiting) }
 
 func checkRunSignalWhileWaiting(t *testing.T, b *bench) {
+	t.Parallel()
 	b.start(t, "run", "k", "--", "sleep", "60")
 	s := b.inspector(t)
 	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition != "" })
@@ -311,6 +313,7 @@ func TestRunLockedStore(t *testing.T) {
 // TestRunLockedRow: somebody's transaction that does not let go of a key's row keeps
 // the store from being used for that key, and the command from being run.
 func TestRunLockedRow(t *testing.T) {
+	t.Parallel()
 	b := newPostgresBench(t)
 	b.says(t, 0, "", "", "run", "k", "--", "true") // the row is kept for a while
 	var locking sync.WaitGroup

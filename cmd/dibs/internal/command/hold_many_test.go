@@ -227,6 +227,7 @@ func measureHandOver(t *testing.T, b *bench) (gap, start time.Duration) {
 func TestRunPermits(t *testing.T) { everyStore(t, checkRunPermits) }
 
 func checkRunPermits(t *testing.T, b *bench) {
+	t.Parallel()
 	const permits = 3
 	var all []*program
 	for i := range 2 * permits {

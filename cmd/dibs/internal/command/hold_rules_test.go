@@ -15,6 +15,7 @@ import (
 func TestRunOncePer(t *testing.T) { everyStore(t, checkRunOncePer) }
 
 func checkRunOncePer(t *testing.T, b *bench) {
+	t.Parallel()
 	steps := []struct {
 		name    string
 		flags   []string
@@ -150,6 +151,7 @@ var oddKeys = []string{
 func TestRunOddKeys(t *testing.T) { everyStore(t, checkRunOddKeys) }
 
 func checkRunOddKeys(t *testing.T, b *bench) {
+	t.Parallel()
 	holders := make([]*program, len(oddKeys))
 	for i, key := range oddKeys {
 		holders[i] = b.start(t, "run", "--skip", "--key="+key, "--", "sh", "-c", `printf %s "$DIBS_KEY" > held."$1"; exec sleep 600`, "sh", base64.RawURLEncoding.EncodeToString([]byte(key))[:min(16, base64.RawURLEncoding.EncodedLen(len(key)))]+"."+string(rune('a'+i%26))+string(rune('a'+i/26)))

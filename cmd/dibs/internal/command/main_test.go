@@ -3,12 +3,14 @@ package command_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,6 +68,11 @@ func buildAndRun(m *testing.M) (int, error) {
 		return 1, fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	defer scope.Close()
+	flag.Parse()
+	// Tests that are parallel mostly wait, for servers and for time.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
+		return 1, err
+	}
 	return m.Run(), nil
 }
 

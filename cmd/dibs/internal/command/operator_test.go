@@ -150,6 +150,7 @@ func checkListJSON(t *testing.T, b *bench) {
 func TestListTable(t *testing.T) { everyStore(t, checkListTable) }
 
 func checkListTable(t *testing.T, b *bench) {
+	t.Parallel()
 	situation(t, b)
 	code, stdout, stderr := b.run(t, "ls", "--all")
 	if code != 0 || stderr != "" {
@@ -194,6 +195,7 @@ n|elsewhere|held|web1 42 job|T|T|0|-
 func TestRelease(t *testing.T) { everyStore(t, checkRelease) }
 
 func checkRelease(t *testing.T, b *bench) {
+	t.Parallel()
 	situation(t, b)
 	s := b.inspector(t)
 	held := entry(t, s, "held").Attempts[0].ID
