@@ -33,8 +33,9 @@ var errDone = errors.New("riverjobs: the job was completed by another delivery")
 // notes a job as completed up to 250 ms after it has returned, and a crash in between
 // runs it again, behind those that came after it.
 //
-// It is called in a worker, as the last thing. With Options.Transactor, fn may be
-// called again when the transaction fell victim to a conflict. It returns what fn
+// It is called in a worker, as the last thing: with Options.Transactor the context has
+// ended after it, as the job's key has. fn may be called again then when the
+// transaction fell victim to a conflict. It returns what fn
 // returned, ErrOver, or why it could not be committed; nil also when another delivery
 // of the job has completed it before.
 func Commit[A river.JobArgs](ctx context.Context, job *river.Job[A], fn func(ctx context.Context, tx pgx.Tx) error) error {

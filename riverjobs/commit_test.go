@@ -83,7 +83,7 @@ func TestCommit(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					if row, err := h.river.JobGet(ctx, j.ID); err != nil || row.State != rivertype.JobStateCompleted {
+					if row, err := h.river.JobGet(context.WithoutCancel(ctx), j.ID); err != nil || row.State != rivertype.JobStateCompleted {
 						t.Errorf("after Commit the job is %+v, %v", row, err)
 					}
 					checked <- struct{}{}

@@ -40,9 +40,10 @@ func New(c *dibs.Client, o *Options) (*Mutex, error) {
 	return &Mutex{jobs: m, options: options, keys: map[string]keyFunc{}}, nil
 }
 
-// Close sends the jobs that wait in a worker back, to be given to another one. What
-// runs goes on. Call it before River's Stop, which waits for all jobs, and close the
-// dibs client after that.
+// Close sends the jobs that wait in a worker back, and makes those available that were
+// put off, to be given to another process. What runs goes on. Call it before River's
+// Stop, which waits for all jobs, and close the dibs client after that. It takes 5 s at
+// most.
 func (m *Mutex) Close() { m.jobs.Close() }
 
 // Stats counts what happened to the jobs in this process.
