@@ -25,6 +25,7 @@ func TestConformance(t *testing.T) {
 		"MySQL":   {shared: mysqld, own: servertest.MariaDBOptions{MySQL: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // it mostly waits
 			storetest.Run(t, &storetest.Harness{
 				Short: short, Late: late, Parallel: parallel,
 				New: func(t testing.TB) *storetest.Backend {
