@@ -11,7 +11,7 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-const claimSQL = `SELECT i, state, fence, attempt, remains, ahead, queued, age, permits, data
+const claimSQL = `SELECT i, state, fence, attempt, remains, ahead, queued, idle, age, permits, data
 FROM @claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`
 
 // Claim implements dibs.Store, with one statement.
@@ -133,7 +133,8 @@ const (
 // readAnswer reads one claim's answer, behind its number.
 func (s *Store) readAnswer(a *dibs.Answer, r *reading) error {
 	state, fence, attempt, remains := r.int(), uint64(r.int()), int(r.int()), r.duration()
-	ahead, queued, age, permits := int(r.int()), r.bool(), r.duration(), int(r.int())
+	ahead, queued, idle := int(r.int()), r.bool(), r.bool()
+	age, permits := r.duration(), int(r.int())
 	*a = dibs.Answer{}
 	switch state {
 	case full:
@@ -142,6 +143,7 @@ func (s *Store) readAnswer(a *dibs.Answer, r *reading) error {
 		a.State, a.Fence, a.Attempt, a.Progress = dibs.Granted, fence, attempt, r.bytes()
 	case held:
 		a.State, a.Fence, a.Left, a.Ahead, a.Queued = dibs.Held, fence, remains, ahead, queued
+		a.Idle = idle
 	case free:
 		a.State = dibs.Free
 	case done:

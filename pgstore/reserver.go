@@ -13,9 +13,12 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// ErrIsolation: places cannot be reserved in a transaction that has a snapshot of its
-// own, which does not see the queue that they are to be at the end of.
-var ErrIsolation = errors.New("pgstore: places cannot be reserved in a transaction at the isolation level repeatable read or serializable, which does not see who came before: begin it at read committed, or reserve with Client.Reserve, outside of it")
+// What can be wrong with a transaction that reserves places.
+var (
+	// ErrIsolation: places cannot be reserved in a transaction that has a snapshot of its
+	// own, which does not see the queue that they are to be at the end of.
+	ErrIsolation = errors.New("pgstore: places cannot be reserved in a transaction at the isolation level repeatable read or serializable, which does not see who came before: begin it at read committed, or reserve with Client.Reserve, outside of it")
+)
 
 const reserveInSQL = "SELECT @reserve_in($1::text, $2::integer, $3::text)"
 
@@ -35,7 +38,7 @@ const (
 // It costs one statement, in which nothing of the key is locked: the transaction may
 // stay open for long. The places are taken just before COMMIT, in the order of the
 // commits. There the transaction may have to wait for others that are about to commit,
-// for 5 s at most; then COMMIT fails and says so, with SQLSTATE 55P03, and all is
+// for 10 s at most; then COMMIT fails and says so, with SQLSTATE 55P03, and all is
 // rolled back. A place that cannot be had then (the key's queue is full, or it is in
 // use with other permits or for something else) is not taken, the server sends a
 // warning, and all else is committed: who redeems it joins at the end of the queue.

@@ -131,6 +131,7 @@ CREATE TYPE @answer AS (
     remains bigint,   -- held, done
     ahead   integer,  -- held
     queued  boolean,  -- held
+    idle    boolean,  -- held: a permit is free, and somebody's reserved place is in the way
     age     bigint,   -- done
     permits integer,  -- permits differ
     data    bytea     -- granted: progress; done: the record; unknown: the token

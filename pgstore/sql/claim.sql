@@ -24,6 +24,10 @@ BEGIN
             SELECT count(*) INTO a.ahead FROM @waiter t
             WHERE t.k = st.k AND t.seq < coalesce(p.seq, last + 1) AND t.kind < 3 AND NOT t.parked AND t.ends > st.now;
         END IF;
+        IF cardinality(st.holders) < st.permits THEN
+            SELECT t.kind > 0 AND t.seq IS DISTINCT FROM p.seq INTO a.idle FROM @waiter t
+            WHERE t.k = st.k AND t.kind < 3 AND NOT t.parked AND t.ends > st.now ORDER BY t.seq LIMIT 1;
+        END IF;
         IF a.ahead > 0 THEN
             SELECT min(u.ends) INTO other FROM (
                 SELECT t.ends FROM @waiter t

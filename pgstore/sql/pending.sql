@@ -31,13 +31,15 @@ BEGIN
 END $$;
 REVOKE EXECUTE ON FUNCTION @reserve_in FROM PUBLIC;
 
--- take_places takes the places that the transaction has reserved, and locks the key
+-- commit_places takes the places that the transaction has reserved, and locks the key
 -- p_also, which may be NULL, in its order among theirs. One that cannot be had,
 -- because the key's permits differ, its queue is full or such, is not taken: what the
 -- transaction does counts for more than an order.
-CREATE OR REPLACE FUNCTION @take_places(p_also bytea) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION @commit_places(p_also bytea) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     claims @ask[];
+    these @ask[] := ARRAY[]::@ask[];
+    cold boolean := current_setting('dibs.warm', true) IS DISTINCT FROM '@pending';
     moment timestamptz;
     joined integer;
     q @ask;
@@ -52,39 +54,48 @@ BEGIN
         RETURN;
     END IF;
     -- From here to the end of COMMIT the keys are locked, and whoever reserves places
-    -- of them too waits. So the usual case is two statements.
-    INSERT INTO @key AS t (k, fence, permits, busy, queued, saved, since, abandoned)
-    SELECT d.k, 0, max(d.permits), bool_or(d.joins), bool_or(d.joins), false, clock_timestamp(), 0 FROM (
-        SELECT c.k, c.permits, true AS joins FROM unnest(claims) AS c
-        UNION ALL SELECT p_also, 1, false WHERE p_also IS NOT NULL
-    ) d GROUP BY d.k ORDER BY d.k
-    ON CONFLICT (k) DO UPDATE SET
-        permits = CASE WHEN t.token IS NULL AND NOT t.busy THEN excluded.permits ELSE t.permits END,
-        busy = true, queued = true
-    WHERE NOT t.queued AND excluded.queued; -- the others are merely locked
-    moment := clock_timestamp();
-    -- (Written so that it can only be planned by way of the indexes.)
-    WITH c AS MATERIALIZED (
-        SELECT c.*, coalesce(w.last, 0) + row_number() OVER (PARTITION BY c.k ORDER BY c.ord) AS seq,
-            row_number() OVER (PARTITION BY c.k, c.token) AS mention,
-            bool_and(t.permits = c.permits AND t.lost_token IS NULL
-                AND (t.token IS NULL OR t.token <> c.token AND t.ends > moment AND (t.fingerprint = c.fingerprint) IS NOT FALSE)
-                AND (t.permits = 1 OR c.fingerprint IS NULL
-                    AND (SELECT h.fence FROM @holder h WHERE h.k = c.k AND h.token = c.token) IS NULL)
-                AND (c.max_age = interval '0' OR t.rec_ends IS NULL OR t.rec_ends <= moment)
-                AND (SELECT o.seq FROM @waiter o WHERE o.k = c.k AND o.token = c.token) IS NULL
-                AND coalesce(w.last - w.first + 1, 0) + cardinality(claims) <= c.most) OVER () AS plain
-        FROM unnest(claims) WITH ORDINALITY AS c (i, k, mode, token, redeems, ttl, place, hold, permits, max_age, once,
-                fingerprint, owner, process, tells, most, ord)
-            JOIN @key t ON t.k = c.k,
-            LATERAL (SELECT
-                (SELECT o.seq FROM @waiter o WHERE o.k = c.k ORDER BY o.seq LIMIT 1) AS first,
-                (SELECT o.seq FROM @waiter o WHERE o.k = c.k ORDER BY o.seq DESC LIMIT 1) AS last) w
-    )
-    INSERT INTO @waiter (k, seq, token, kind, parked, ends, lasts, hold, pressed, once, max_age, process, tells, fingerprint, owner)
-    SELECT c.k, c.seq, c.token, 1, false, moment + c.place, c.place, c.hold, false, c.once, c.max_age, NULL, false, c.fingerprint, c.owner
-    FROM c WHERE c.plain AND NOT EXISTS (SELECT FROM c WHERE c.mention > 1);
-    GET DIAGNOSTICS joined = ROW_COUNT;
+    -- of them too waits. So the usual case is two statements; and a session that is new
+    -- makes them for none before, as planning takes ten times as long as the rest.
+    LOOP
+        IF NOT cold THEN
+            these := claims;
+        END IF;
+        INSERT INTO @key AS t (k, fence, permits, busy, queued, saved, since, abandoned)
+        SELECT d.k, 0, max(d.permits), bool_or(d.joins), bool_or(d.joins), false, clock_timestamp(), 0 FROM (
+            SELECT c.k, c.permits, true AS joins FROM unnest(these) AS c
+            UNION ALL SELECT p_also, 1, false WHERE p_also IS NOT NULL AND NOT cold
+        ) d GROUP BY d.k ORDER BY d.k
+        ON CONFLICT (k) DO UPDATE SET
+            permits = CASE WHEN t.token IS NULL AND NOT t.busy THEN excluded.permits ELSE t.permits END,
+            busy = true, queued = true
+        WHERE NOT t.queued AND excluded.queued; -- the others are merely locked
+        moment := clock_timestamp();
+        -- (Written so that it can only be planned by way of the indexes.)
+        WITH c AS MATERIALIZED (
+            SELECT c.*, coalesce(w.last, 0) + row_number() OVER (PARTITION BY c.k ORDER BY c.ord) AS seq,
+                row_number() OVER (PARTITION BY c.k, c.token) AS mention,
+                bool_and(t.permits = c.permits AND t.lost_token IS NULL
+                    AND (t.token IS NULL OR t.token <> c.token AND t.ends > moment AND (t.fingerprint = c.fingerprint) IS NOT FALSE)
+                    AND (t.permits = 1 OR c.fingerprint IS NULL
+                        AND (SELECT h.fence FROM @holder h WHERE h.k = c.k AND h.token = c.token) IS NULL)
+                    AND (c.max_age = interval '0' OR t.rec_ends IS NULL OR t.rec_ends <= moment)
+                    AND (SELECT o.seq FROM @waiter o WHERE o.k = c.k AND o.token = c.token) IS NULL
+                    AND coalesce(w.last - w.first + 1, 0) + cardinality(these) <= c.most) OVER () AS plain
+            FROM unnest(these) WITH ORDINALITY AS c (i, k, mode, token, redeems, ttl, place, hold, permits, max_age, once,
+                    fingerprint, owner, process, tells, most, ord)
+                JOIN @key t ON t.k = c.k,
+                LATERAL (SELECT
+                    (SELECT o.seq FROM @waiter o WHERE o.k = c.k ORDER BY o.seq LIMIT 1) AS first,
+                    (SELECT o.seq FROM @waiter o WHERE o.k = c.k ORDER BY o.seq DESC LIMIT 1) AS last) w
+        )
+        INSERT INTO @waiter (k, seq, token, kind, parked, ends, lasts, hold, pressed, once, max_age, process, tells, fingerprint, owner)
+        SELECT c.k, c.seq, c.token, 1, false, moment + c.place, c.place, c.hold, false, c.once, c.max_age, NULL, false, c.fingerprint, c.owner
+        FROM c WHERE c.plain AND NOT EXISTS (SELECT FROM c WHERE c.mention > 1);
+        GET DIAGNOSTICS joined = ROW_COUNT;
+        EXIT WHEN NOT cold;
+        PERFORM set_config('dibs.warm', '@pending', false);
+        cold := false;
+    END LOOP;
     IF joined > 0 THEN
         RETURN;
     END IF;
@@ -104,7 +115,7 @@ END $$;
 -- take_pending is called just before a transaction that has reserved places commits,
 -- for each row that it has in @pending. The first one is for all.
 CREATE OR REPLACE FUNCTION @take_pending() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s'
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '10s'
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
@@ -113,7 +124,7 @@ BEGIN
             USING ERRCODE = 'feature_not_supported', HINT = 'Commit it in one phase, or reserve the places outside of it.';
     END IF;
     BEGIN
-        PERFORM @take_places(NULL);
+        PERFORM @commit_places(NULL);
     EXCEPTION WHEN lock_not_available THEN
         RAISE EXCEPTION 'dibs: the places that the transaction reserved could not be taken: somebody keeps the row of a key locked for long'
             USING ERRCODE = 'lock_not_available',

@@ -31,7 +31,7 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
     IF NOT later THEN -- at those levels there are none
-        PERFORM @take_places(p_k); -- all keys in one order
+        PERFORM @commit_places(p_k); -- all keys in one order
     END IF;
     SELECT t.queued, t.busy, t.ends INTO r FROM @key t
     WHERE t.k = p_k AND CASE t.permits
