@@ -439,9 +439,9 @@ func hold(d time.Duration) edit { return func(c *dibs.Claim) { c.Hold = d } }
 func (t *Trial) kept(what string, a dibs.Answer, since time.Time, d time.Duration) {
 	t.Helper()
 	t.state(what, a, dibs.Held)
-	// Stores may keep times in milliseconds.
+	// Stores may keep times in milliseconds, and round up what they have no room for.
 	least := d - time.Since(since) - 2*time.Millisecond
-	if a.Left <= 0 || a.Left > d || a.Left < least {
+	if a.Left <= 0 || a.Left > d+time.Microsecond || a.Left < least {
 		t.Fatalf("%s: Left is %v, want between %v and %v", what, a.Left, least, d)
 	}
 }
