@@ -34,6 +34,7 @@ type plan struct {
 	Store       string // URL of the mutex's store
 	Concurrency int
 	TTL         time.Duration
+	Hold        time.Duration
 	Recovery    time.Duration
 	Shutdown    time.Duration
 }
@@ -73,7 +74,7 @@ func beChild(text string, in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	o := &jobs.Options{Recovery: p.Recovery, Logger: slog.New(slog.DiscardHandler)}
+	o := &jobs.Options{Hold: p.Hold, Recovery: p.Recovery, Logger: slog.New(slog.DiscardHandler)}
 	handler, err := works[p.Work](&processWork{plan: p, store: store, options: o})
 	if err != nil {
 		return err

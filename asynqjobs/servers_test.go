@@ -63,16 +63,15 @@ func ownRedis(t testing.TB) asynq.RedisClientOpt {
 func storeURL(r asynq.RedisClientOpt) string { return fmt.Sprintf("redis://%s/%d", r.Addr, r.DB) }
 
 // eventually waits until what it asks for is so: for what happens in other processes
-// and in Asynq, of which nothing here can be told.
+// and in Asynq, of which nothing here can be told. What takes longer is asked for less
+// often.
 func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(within)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !is() {
+	for pause := 2 * time.Millisecond; !is(); pause = min(pause*5/4, 200*time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within %v: %s", within, what)
 		}
-		<-tick.C
+		<-time.After(pause)
 	}
 }
