@@ -160,6 +160,22 @@ func TestPatience(t *testing.T) {
 	}
 }
 
+func TestWaitIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		m := f.mutex(&jobs.Options{Policy: jobs.Wait, Wait: 10 * time.Millisecond})
+		lease := held(t, f, "k")
+		start := time.Now()
+		err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k"}, nothing)
+		if _, ok := errors.AsType[*jobs.ComeBackError](err); !ok || time.Since(start) != 10*time.Millisecond {
+			t.Errorf("%v after %v, want to come back after 10 ms", err, time.Since(start))
+		}
+		if err := lease.Release(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestWithoutWake is a queue that only redelivers.
 func TestWithoutWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

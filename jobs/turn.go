@@ -140,8 +140,10 @@ func (a *attempt) wait(ctx context.Context) (*dibs.Lease, error) {
 	if left, limited := a.left(); limited {
 		o.Wait = min(o.Wait, left)
 	}
-	if p := a.job.Patience; p > 0 && !a.job.Stays {
-		o.Wait = max(min(o.Wait, p-time.Since(a.here)), time.Millisecond)
+	for _, most := range []time.Duration{a.job.Patience, a.bound()} {
+		if most > 0 && !a.job.Stays {
+			o.Wait = max(min(o.Wait, most-time.Since(a.here)), time.Millisecond)
+		}
 	}
 	if a.job.Stays {
 		return m.client.Redeem(ctx, a.place, o)
@@ -157,6 +159,14 @@ func (a *attempt) wait(ctx context.Context) (*dibs.Lease, error) {
 		return nil, errClosed
 	}
 	return lease, err
+}
+
+// bound is how long the policy lets a job wait in a worker; 0 is without limit.
+func (a *attempt) bound() time.Duration {
+	if a.mutex.options.Policy == Wait {
+		return a.mutex.options.Wait
+	}
+	return 0
 }
 
 // errClosed: the Mutex was closed while a job waited.
