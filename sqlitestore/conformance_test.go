@@ -119,6 +119,7 @@ func conform(t *testing.T, o *Options, as func(testing.TB, *Store) dibs.Store) {
 		lacks[storetest.Notifier] = "processes that die wake nobody"
 	}
 	storetest.Run(t, &storetest.Harness{
+		Parallel: 6, // there are three of them at a time
 		New: func(t testing.TB) *storetest.Backend {
 			file := filepath.Join(t.TempDir(), "dibs.db")
 			var opened []*Store
