@@ -320,22 +320,46 @@ func (h *host) waiting(of string) int {
 	return answers[0].Ahead
 }
 
-// reportFailure says how River has the jobs if the test fails.
-func (h *host) reportFailure() {
-	h.t.Cleanup(func() {
-		if !h.t.Failed() {
-			return
+// progress waits until count returns n. When that has not risen for a while, it says
+// how River and the store have the jobs and fails the test.
+func (h *host) progress(n int, count func() int) {
+	h.t.Helper()
+	const patience = 40 * time.Second
+	most, since := -1, time.Now()
+	eventually(h.t, 10*time.Minute, "everything is done", func() bool {
+		switch now := count(); {
+		case now > most:
+			most, since = now, time.Now()
+		case time.Since(since) > patience:
+			h.report()
+			h.t.Fatalf("%d of %d are done, and no more in %v", most, n, patience)
 		}
-		rows, err := h.pool.Query(context.Background(), `SELECT format('%s: %s, tried %s ago, scheduled in %s, first %s',
-			state, count(*), max(now() - attempted_at), max(scheduled_at - now()), (array_agg(args || metadata ORDER BY id))[1])
-			FROM river_job GROUP BY state`)
+		return most >= n
+	})
+}
+
+// report says how River and the store have the jobs.
+func (h *host) report() {
+	for _, sql := range []string{
+		`SELECT format('%s: %s, tried %s ago, scheduled in %s, first %s', state, count(*),
+			max(now() - attempted_at), max(scheduled_at - now()), (array_agg(args || metadata ORDER BY id))[1])
+			FROM river_job GROUP BY state`,
+		// The first places, and how River has their jobs.
+		`SELECT format('place %s, kind %s, ends in %s, hold %s, pressed %s: job %s %s, tried %s times, %s ago', w.seq, w.kind,
+			w.ends - now(), w.hold, w.pressed, j.args, j.state, j.attempt, now() - j.attempted_at)
+			FROM (SELECT * FROM dibs_waiter ORDER BY k, seq LIMIT 10) w
+			LEFT JOIN river_job j ON j.metadata->'dibs'->>'ticket' LIKE 'dibs1.' || rtrim(translate(encode(w.token, 'base64'), '+/', '-_'), '=') || '.%'`,
+		`SELECT format('key %s: busy %s, held until %s from now, %s abandoned', encode(k, 'escape'), busy, ends - now(), abandoned)
+			FROM dibs_key WHERE queued LIMIT 5`,
+	} {
+		rows, err := h.pool.Query(context.Background(), sql)
 		if err != nil {
 			h.t.Log(err)
-			return
+			continue
 		}
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		h.t.Log(strings.Join(lines, "\n"), err)
-	})
+	}
 }
 
 // eventually waits until something is so that happens elsewhere.

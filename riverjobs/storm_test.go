@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,15 +51,12 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 
 	began := time.Now()
 	var enqueuers sync.WaitGroup
-	var enqueued atomic.Bool
 	for half := range 2 {
 		h := newHost(t, hostOptions{url: url, redis: redis, idle: true, mutex: o, river: river.Config{MaxAttempts: 100}})
 		enqueuers.Go(func() { enqueue(h, half*(conversations/2), conversations/2, events) })
 	}
-	go func() { enqueuers.Wait(); enqueued.Store(true) }()
 
 	h := newHost(t, hostOptions{url: url, idle: true})
-	h.reportFailure()
 	done := func() (n int) {
 		if err := h.pool.QueryRow(t.Context(), "SELECT count(*) FROM effect").Scan(&n); err != nil {
 			t.Fatal(err)
@@ -77,9 +73,8 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 		workers[i].kill()
 		workers[i] = startChild(t, config)
 	}
-	eventually(t, 5*time.Minute, "everything is done", func() bool {
-		return enqueued.Load() && done() >= conversations*events
-	})
+	h.progress(conversations*events, done)
+	enqueuers.Wait()
 	t.Logf("%d events in %v, %d kills", conversations*events, time.Since(began).Round(time.Millisecond), kills)
 	for _, w := range workers {
 		w.end(t)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/riverqueue/river/rivertype"
+
+	"github.com/dibs-go/dibs/jobs"
 )
 
 //go:embed sql/wake.sql
@@ -53,7 +55,7 @@ func (d *delivery) wake(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if found == "over" { // it was cancelled, or deleted
-		d.mutex.jobs.Cancel(ctx, d.note.Ticket)
+		return false, jobs.ErrGone
 	}
 	return found != "running", nil
 }

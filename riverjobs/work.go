@@ -19,9 +19,6 @@ import (
 // storeAway is about how long a job stays away whose key could not be asked for.
 const storeAway = time.Second
 
-// errPatience: the job has waited in the worker for long enough.
-var errPatience = errors.New("riverjobs: the job waits in no worker for longer than Options.Patience; it comes back")
-
 type mutexKey struct{}
 
 // Work implements rivertype.WorkerMiddleware: it works the job when its turn has come,
@@ -58,36 +55,27 @@ type delivery struct {
 
 func (d *delivery) run(doInner func(context.Context) error) error {
 	m := d.mutex
-	ctx, cancel := context.WithCancelCause(d.ctx)
-	defer cancel(nil)
-	patience := time.AfterFunc(m.options.Patience, func() { cancel(errPatience) })
-	defer patience.Stop()
-	err := m.jobs.Run(context.WithValue(ctx, mutexKey{}, m), d.job(), func(ctx context.Context) error {
-		if !patience.Stop() {
-			return errPatience
-		}
+	err := m.jobs.Run(context.WithValue(d.ctx, mutexKey{}, m), d.job(), func(ctx context.Context) error {
 		d.ran = true
 		return doInner(ctx)
 	})
 	if err == nil || d.ran {
 		return err
 	}
-	return d.waited(ctx, err)
+	return d.waited(err)
 }
 
 // waited returns what is to become of a job that did not run.
-func (d *delivery) waited(ctx context.Context, err error) error {
+func (d *delivery) waited(err error) error {
 	if back, ok := errors.AsType[*jobs.ComeBackError](err); ok {
 		d.remember()
 		return river.JobSnooze(back.After)
 	}
 	switch {
 	case d.cancelled():
-		d.mutex.jobs.Cancel(d.ctx, d.note.Ticket)
 		return err
-	case ctx.Err() != nil:
-		// Its patience or River's life is over. A snooze gives the attempt back.
-		return river.JobSnooze(0)
+	case d.ctx.Err() != nil:
+		return river.JobSnooze(0) // River's client ends; a snooze gives the attempt back
 	case errors.Is(err, dibs.ErrStore), errors.Is(err, dibs.ErrBusy), errors.Is(err, dibs.ErrFull), errors.Is(err, dibs.ErrClosed):
 		// It did not fail: it could not be asked whether its turn has come. The place
 		// stands.
@@ -102,7 +90,7 @@ func (d *delivery) job() jobs.Job {
 	j := jobs.Job{
 		Kind: row.Kind, ID: id(row), Key: d.note.Key, Ticket: d.note.Ticket,
 		Due: row.ScheduledAt, Tries: row.Attempt + int(snoozes(row)),
-		Last: d.last, Again: d.again,
+		Last: d.last, Again: d.again, Patience: d.mutex.options.Patience,
 	}
 	if d.note.Try == row.Attempt && !d.note.Due.IsZero() {
 		j.Due = d.note.Due
@@ -133,7 +121,7 @@ func (d *delivery) stopped(err error) bool {
 
 // last reports whether River does not try the job again after that error.
 func (d *delivery) last(err error) bool {
-	if _, ok := errors.AsType[*rivertype.JobSnoozeError](err); ok || errors.Is(err, errPatience) {
+	if _, ok := errors.AsType[*rivertype.JobSnoozeError](err); ok {
 		return false
 	}
 	if _, ok := errors.AsType[*rivertype.JobCancelError](err); ok || d.cancelled() {
@@ -147,7 +135,7 @@ func (d *delivery) again(err error) time.Duration {
 	if snooze, ok := errors.AsType[*rivertype.JobSnoozeError](err); ok {
 		return snooze.Duration
 	}
-	if errors.Is(err, errPatience) || d.stopped(err) {
+	if d.stopped(err) {
 		return 0
 	}
 	return time.Until(d.mutex.options.RetryPolicy.NextRetry(d.row))
