@@ -72,7 +72,30 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	}
 }
 
-// The same, by the same functions, each call on its own: what batching is worth.
+// What a job needs of a key that no other job wants: its place, the key from it, and
+// the end.
+func BenchmarkPlaces(b *testing.B) {
+	for _, goroutines := range []int{1, 64} {
+		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
+			client := newClient(b, benchStore(b), nil)
+			cycles(b, goroutines, func(g, i int64) error {
+				ctx := context.Background()
+				place, err := client.Reserve(ctx, fmt.Sprintf("goroutine %d, cycle %d", g, i), time.Hour, &dibs.AcquireOptions{Hold: time.Minute})
+				if err != nil {
+					return err
+				}
+				lease, err := client.Redeem(ctx, place, &dibs.AcquireOptions{NoWait: true, Hold: time.Minute})
+				if err != nil {
+					return err
+				}
+				return lease.Release()
+			})
+		})
+	}
+}
+
+// The same as BenchmarkAcquireRelease, by the same functions, each call on its own:
+// what batching is worth.
 func BenchmarkOneByOne(b *testing.B) {
 	for _, goroutines := range []int{1, 64} {
 		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {

@@ -45,13 +45,24 @@ END $$;
 CREATE OR REPLACE FUNCTION @behind(st @state, h @lease) RETURNS @answer LANGUAGE plpgsql AS $$
 DECLARE
     a @answer;
+    soonest timestamptz;
 BEGIN
     a.state := 2;
     a.fence := greatest(st.fence, @clock_us(st.now) - 1);
     a.queued := true;
-    a.remains := @us(h.ends - st.now);
     SELECT count(*) INTO a.ahead FROM @waiter t
     WHERE t.k = st.k AND t.seq < h.seq AND t.kind < 3 AND NOT t.parked AND t.ends > st.now;
+    IF a.ahead > 0 THEN
+        SELECT min(u.ends) INTO soonest FROM (
+            SELECT t.ends FROM @waiter t
+            WHERE t.k = st.k AND t.seq < h.seq AND t.kind < 3 AND NOT t.parked AND t.ends > st.now
+            ORDER BY t.seq LIMIT 4
+        ) u;
+    END IF;
+    FOR n IN 1 .. cardinality(st.holders) LOOP
+        soonest := least(soonest, (st.holders[n]).ends);
+    END LOOP;
+    a.remains := @us(soonest - st.now);
     RETURN a;
 END $$;
 
@@ -381,6 +392,8 @@ DECLARE
     st @state;
     q @ask;
     rest @ask[] := ARRAY[]::@ask[];
+    places boolean := false; -- there are such as take_places may answer
+    answered boolean[];
 BEGIN
     PERFORM @begin_verb();
     SELECT m.fence INTO STRICT mark FROM @meta m;
@@ -456,6 +469,7 @@ BEGIN
         IF r.way = -1 OR r.way = 1 AND r.fence IS NULL THEN
             rest := rest || ROW(r.i, r.k, r.mode, r.token, r.redeems, @lasting(r.ttl), @lasting(r.place), @lasting(r.hold),
                 r.permits, @lasting(r.max_age), r.once, r.fingerprint, r.owner, p_process, p_tells, p_most)::@ask;
+            places := places OR r.mode = 2 OR r.redeems IS NOT NULL;
         ELSE
             RETURN NEXT a;
         END IF;
@@ -467,7 +481,14 @@ BEGIN
         END IF;
     END IF;
 
+    IF places THEN
+        FOR a IN SELECT * FROM @take_places(rest) LOOP
+            answered[a.i] := true;
+            RETURN NEXT a;
+        END LOOP;
+    END IF;
     FOREACH q IN ARRAY rest LOOP
+        CONTINUE WHEN answered[q.i];
         st := @load(q.k);
         IF q.mode = 3 THEN
             st := @look(st, q);

@@ -181,6 +181,12 @@ BEGIN
         done[n] := true;
         RETURN NEXT n;
     END LOOP;
+    IF cardinality(p_k) > coalesce(cardinality(array_positions(done, true)), 0) THEN
+        FOR n IN SELECT * FROM @leave_places(p_k, p_token, p_outcome) LOOP
+            done[n] := true;
+            RETURN NEXT n;
+        END LOOP;
+    END IF;
     FOR n IN 1 .. cardinality(p_k) LOOP
         IF done[n] IS NULL AND p_k[n] = ANY (locked) AND (
             p_outcome[n] = 0 AND @pass_on(p_k[n], p_token[n], moment)

@@ -1,0 +1,87 @@
+-- The way of most jobs, for whole batches: a place on a key that nobody is at, the key
+-- from that place, and its end with nobody behind. What is not as simple as that is
+-- left to the functions that do one key at a time. All rows of the keys are locked, by a
+-- statement before, so that what these see of their queues is as it is.
+
+-- take_places answers those claims that reserve a place on a key that is idle, or are
+-- made from the first place of one that nobody holds.
+CREATE OR REPLACE FUNCTION @take_places(asks @ask[]) RETURNS SETOF @answer LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    moment timestamptz := clock_timestamp();
+    mark bigint; -- the fence of a key that nothing is known of
+BEGIN
+    SELECT m.fence INTO STRICT mark FROM @meta m;
+    RETURN QUERY
+    WITH q AS MATERIALIZED (
+        SELECT u.*, count(*) OVER (PARTITION BY u.k) AS asked FROM unnest(asks) u
+    ), plain AS MATERIALIZED (
+        SELECT q.*, t.queued, t.permits AS agreed FROM q JOIN @key t ON t.k = q.k
+        WHERE q.asked = 1 AND t.token IS NULL AND NOT t.saved AND t.abandoned = 0 AND t.lost_token IS NULL
+            AND t.rec_ends IS NULL
+    ), joins AS MATERIALIZED (
+        SELECT p.* FROM plain p WHERE p.mode = 2 AND NOT p.queued
+            AND NOT EXISTS (SELECT FROM @holder h WHERE h.k = p.k)
+            AND NOT EXISTS (SELECT FROM @waiter w WHERE w.k = p.k)
+    ), places AS (
+        INSERT INTO @waiter (k, seq, token, kind, parked, ends, lasts, hold, pressed, once, max_age, process, tells, fingerprint, owner)
+        SELECT j.k, 1, j.token, 1, false, moment + j.place, j.place, j.hold, false, j.once, j.max_age, NULL,
+            j.tells AND NOT j.once, j.fingerprint, j.owner
+        FROM joins j
+    ), reserved AS (
+        UPDATE @key t SET fence = CASE t.fence WHEN 0 THEN mark ELSE t.fence END, permits = j.permits, queued = true, busy = true
+        FROM joins j WHERE t.k = j.k
+        RETURNING j.i, t.fence, j.place
+    ), redeems AS MATERIALIZED (
+        SELECT p.*, f.seq FROM plain p
+        JOIN LATERAL (
+            SELECT w.seq, w.token, w.kind, w.ends FROM @waiter w
+            WHERE w.k = p.k AND w.kind < 3 AND NOT w.parked ORDER BY w.seq LIMIT 1
+        ) f ON f.token = p.redeems AND f.kind > 0 AND f.ends > moment
+        WHERE p.mode = 0 AND p.permits = 1 AND p.agreed = 1 AND p.queued
+            AND NOT EXISTS (SELECT FROM @waiter w WHERE w.k = p.k AND w.token = p.token)
+    ), taken AS (
+        UPDATE @waiter t SET kind = 3, ends = 'infinity', pressed = false,
+            hold = CASE WHEN r.hold > interval '0' THEN r.hold ELSE t.hold END
+        FROM redeems r WHERE t.k = r.k AND t.seq = r.seq
+    ), granted AS (
+        UPDATE @key t SET fence = greatest(CASE t.fence WHEN 0 THEN mark ELSE t.fence END + 1, @clock_us(moment)),
+            token = r.token, attempt = 1, since = moment, ends = moment + r.ttl, offered = false, once = r.once,
+            inherits = false, seq = r.seq, fingerprint = r.fingerprint, owner = r.owner
+        FROM redeems r WHERE t.k = r.k
+        RETURNING r.i, t.fence
+    )
+    SELECT s.i, 2::smallint, greatest(s.fence, @clock_us(moment) - 1), NULL::integer, @us(s.place), 0, true, false,
+        NULL::bigint, NULL::integer, NULL::bytea
+    FROM reserved s
+    UNION ALL
+    SELECT g.i, 1::smallint, g.fence, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM granted g;
+END $$;
+
+-- leave_places ends those leases that were made from a place behind which nobody is,
+-- and the places with them. It returns which of them it did.
+CREATE OR REPLACE FUNCTION @leave_places(p_k bytea[], p_token bytea[], p_outcome smallint[]) RETURNS SETOF integer LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    moment timestamptz := clock_timestamp();
+BEGIN
+    RETURN QUERY
+    WITH u AS MATERIALIZED (
+        SELECT u.k, u.token, u.i, t.seq
+        FROM unnest(p_k, p_token, p_outcome) WITH ORDINALITY AS u (k, token, outcome, i) JOIN @key t ON t.k = u.k
+        WHERE u.outcome = 0 AND t.token = u.token AND NOT t.offered AND t.ends > moment AND t.permits = 1 AND t.seq IS NOT NULL
+            AND NOT t.inherits AND NOT t.saved AND t.abandoned = 0 AND t.lost_token IS NULL
+            AND (SELECT count(*) FILTER (WHERE w.seq = t.seq AND w.kind = 3) = 1 AND count(*) = 1
+                FROM (SELECT w.seq, w.kind FROM @waiter w WHERE w.k = u.k LIMIT 2) w)
+    ), gone AS (
+        DELETE FROM @waiter t USING u WHERE t.k = u.k AND t.seq = u.seq
+    ), ended AS (
+        UPDATE @key t SET token = NULL, attempt = NULL, ends = NULL, offered = NULL, once = NULL, inherits = NULL, seq = NULL,
+            fingerprint = NULL, owner = NULL, queued = false, busy = false
+        FROM u WHERE t.k = u.k
+        RETURNING u.i
+    )
+    SELECT e.i::integer FROM ended e;
+END $$;
