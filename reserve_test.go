@@ -306,8 +306,9 @@ func TestNear(t *testing.T) {
 		}
 		wg.Wait()
 		// The place of who holds the key is in nobody's way.
-		for n, want := range map[int]time.Duration{5: 300, 2: 600, 0: 800, -1: 900} {
-			if want *= time.Millisecond; near[n] < want || near[n] > want+110*time.Millisecond {
+		for n, ms := range map[int]int{5: 300, 2: 600, 0: 800, -1: 900} {
+			want := time.Duration(ms) * time.Millisecond
+			if near[n] < want || near[n] > want+110*time.Millisecond {
 				t.Errorf("%d places before it after %v, want %v and a little", n, near[n], want)
 			}
 		}
