@@ -17,10 +17,16 @@ import (
 // TestStorm: 5,000 events of 200 conversations, worked by four processes that fail,
 // panic and are killed, have their effects once each, in the order in which they were
 // inserted, and one after the other.
-func TestStorm(t *testing.T) { storm(t, "", 200, 25, 8) }
+func TestStorm(t *testing.T) {
+	t.Parallel()
+	storm(t, "", 200, 25, 8)
+}
 
 // TestStormRedis is the same with the keys elsewhere, and smaller.
-func TestStormRedis(t *testing.T) { storm(t, sharedRedis().URL(), 40, 15, 3) }
+func TestStormRedis(t *testing.T) {
+	t.Parallel()
+	storm(t, sharedRedis().URL(), 40, 15, 3)
+}
 
 func storm(t *testing.T, redis string, conversations, events, kills int) {
 	const (
