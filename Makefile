@@ -1,7 +1,7 @@
 # The two commands that matter: `make demo` shows the main job, `make test`
 # passes every test. Both work on a machine with Go, git and make.
 
-MODULES := . sqlitestore redisstore pgstore mysqlstore sqllock asynqjobs cmd/dibs examples proof
+MODULES := . sqlitestore redisstore pgstore mysqlstore sqllock riverjobs asynqjobs cmd/dibs examples proof
 # Seconds that each fuzz test runs in `make test`.
 FUZZTIME ?= 3s
 # All is tested with the race detector but SQLite itself: that is C translated to Go,
