@@ -37,6 +37,7 @@ type plan struct {
 	Hold        time.Duration
 	Recovery    time.Duration
 	Shutdown    time.Duration
+	Hurried     bool // its jobs take no time
 }
 
 // works are the handlers of processes with workers: set up by what is given, and

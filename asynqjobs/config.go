@@ -27,7 +27,8 @@ const (
 //
 // A task that is put off is no failure, comes back when it shall, and the ErrorHandler
 // is not told of it. A task with a key whose worker died comes back as soon as Asynq
-// has noticed: others of its key wait for it. Everything else is asked of the functions
+// has noticed: others of its key wait for it. IsFailure must call it a failure when a
+// task panics, runs out of time or loses its worker. Everything else is asked of the functions
 // that c has. Where it is zero, TaskCheckInterval is DefaultTaskCheckInterval and
 // DelayedTaskCheckInterval is DefaultDelayedTaskCheckInterval.
 func Config(c asynq.Config) asynq.Config {

@@ -53,6 +53,9 @@ func noteWork(p *processWork) (asynq.HandlerFunc, error) {
 			return err
 		}
 		n.Alone = inside == 1
+		if p.plan.Hurried {
+			e.Takes = 0
+		}
 		timer := time.NewTimer(e.Takes)
 		defer timer.Stop()
 		select {

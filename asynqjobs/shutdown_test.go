@@ -16,13 +16,14 @@ func TestShutdown(t *testing.T) {
 	f := newFixture(t, r, nil)
 	p := plan{Work: "note", Redis: r.Addr, DB: r.DB, Store: storeURL(r), Concurrency: 12, TTL: ttl, Shutdown: 100 * time.Millisecond}
 	first := startChild(t, p)
-	f.enqueue(t, errand{Key: "k", Number: 1, Takes: 2 * time.Second}.task())
+	f.enqueue(t, errand{Key: "k", Number: 1, Takes: time.Hour}.task())
 	c := f.worker.redis.(*redis.Client)
 	eventually(t, 30*time.Second, "it runs", func() bool { return c.Get(t.Context(), "inside k").Val() == "1" })
 	for n := 2; n <= jobs; n++ {
-		f.enqueue(t, errand{Key: "k", Number: n, Takes: 5 * time.Millisecond}.task())
+		f.enqueue(t, errand{Key: "k", Number: n}.task())
 	}
 	eventually(t, 30*time.Second, "all that have no seat are put off", func() bool { return putOffs(t, f) >= jobs-12 })
+	p.Hurried = true
 	second := startChild(t, p)
 	stopped := time.Now()
 	first.stop(t)
