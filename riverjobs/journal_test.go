@@ -1,12 +1,11 @@
 package riverjobs
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
 	"time"
-
-	"context"
 
 	"github.com/riverqueue/river"
 )
