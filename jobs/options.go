@@ -77,6 +77,10 @@ type Options struct {
 	// nobody has come for it, counted from when its turn has come and one of them
 	// wants to run: the place of a job whose enqueuing was rolled back, or that was
 	// cancelled before a worker had it. Default: 10 s.
+	//
+	// A worker that is killed in the moment between taking a job from its queue and
+	// asking for the job's turn leaves such a place too. Where the order must survive
+	// also that, give Hold the time of Recovery.
 	Hold time.Duration
 	// Recovery is Hold for a job that was in a worker before: how long the others of
 	// its key wait for one whose worker has died, beyond TTL, or that is late to come
