@@ -2,6 +2,7 @@ package dibs
 
 import (
 	"context"
+	"slices"
 	"time"
 )
 
@@ -45,23 +46,40 @@ func (c *Client) Standing(ctx context.Context, p Place, o *AcquireOptions) (Stan
 // The errors are those of Standing; a store that does not answer is asked again for a
 // while.
 func (c *Client) Near(ctx context.Context, p Place, places int, o *AcquireOptions) error {
-	woken := c.waiters.enter(p.Token)
-	defer c.waiters.leave(woken, p.Token)
+	_, err := c.NearAmong(ctx, p, nil, places, o)
+	return err
+}
+
+// NearAmong is Near for a place in front of others of its key, one of which may have
+// moved before it: it returns p, or the place of which the store has told meanwhile
+// that its turn has come.
+func (c *Client) NearAmong(ctx context.Context, p Place, others []Place, places int, o *AcquireOptions) (Place, error) {
+	tokens := make([]Token, 1, 1+len(others))
+	tokens[0] = p.Token
+	for _, other := range others {
+		tokens = append(tokens, other.Token)
+	}
+	woken := c.waiters.enter(tokens...)
+	defer c.waiters.leave(woken, tokens...)
 	var pace pace
 	heard := time.Now()
 	for {
 		s, err := c.Standing(ctx, p, o)
 		switch {
 		case err == nil && (!s.Waits || s.Ahead <= places && !s.Idle):
-			return nil
+			return p, nil
 		case err == nil:
 			heard = time.Now()
 		case ctx.Err() != nil || c.closed.Load() || time.Since(heard) > waitPatience:
-			return err
+			return p, err
 		}
 		timer := time.NewTimer(pace.next(s.Ahead, places))
 		select {
-		case <-woken:
+		case w := <-woken:
+			if i := slices.Index(tokens, w.token); i > 0 {
+				timer.Stop()
+				return others[i-1], nil
+			}
 		case <-timer.C:
 		case <-ctx.Done():
 		case <-c.done:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -194,7 +195,8 @@ func (a *attempt) putOff(ahead int, at aheadAt) error {
 	case a.job.Wake == nil:
 		after = min(max(soonest/2, awayMin), awayBlind)
 	default:
-		after = max(after, min(soonest/2, awayMax))
+		// Not all at once, should this process be gone by then.
+		after = max(after+rand.N(max(after, 1)), min(soonest/2, awayMax))
 		m.lines.add(a, at)
 	}
 	if left, limited := a.left(); limited {

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -29,10 +30,10 @@ func (l *lines) watch(key dibs.Key, of *line) {
 			}
 		}
 		if err == nil {
-			var due bool
-			if due, err = l.due(ctx, of, near); due {
-				l.call(of.away[0])
-				of.away = of.away[1:]
+			var due *away
+			if due, err = l.due(ctx, of, near); due != nil {
+				l.call(due)
+				of.away = slices.DeleteFunc(of.away, func(w *away) bool { return w == due })
 			}
 		}
 		changed := ctx.Err() != nil
@@ -43,16 +44,57 @@ func (l *lines) watch(key dibs.Key, of *line) {
 	}
 }
 
-// due waits until the first job of a line is near its turn, unless there are more to
-// be put in their places: then it only looks.
-func (l *lines) due(ctx context.Context, of *line, near int) (bool, error) {
+// lookAround is how long a line waits for its first job before it looks at the others.
+const lookAround = 2 * time.Second
+
+// due waits until a job of a line is near its turn, mostly the first, and returns it;
+// nil where there is something else to do first. If there are more to be put in their
+// places it only looks.
+func (l *lines) due(ctx context.Context, of *line, near int) (*away, error) {
 	m, first := l.mutex, of.away[0]
-	if ctx.Err() == nil {
-		err := m.client.Near(ctx, first.place, near-1, m.sameKey())
-		return err == nil, err
+	if ctx.Err() != nil {
+		s, err := m.client.Standing(l.life, first.place, m.sameKey())
+		if err == nil && (!s.Waits || s.Ahead < near && !s.Idle) {
+			return first, nil
+		}
+		return nil, err
 	}
-	s, err := m.client.Standing(l.life, first.place, m.sameKey())
-	return err == nil && (!s.Waits || s.Ahead < near && !s.Idle), err
+	others := make([]dibs.Place, len(of.away)-1)
+	for i, w := range of.away[1:] {
+		others[i] = w.place
+	}
+	waiting, cancel := context.WithTimeout(ctx, lookAround)
+	defer cancel()
+	place, err := m.client.NearAmong(waiting, first.place, others, near-1, m.sameKey())
+	switch {
+	case err == nil:
+		i := slices.IndexFunc(of.away, func(w *away) bool { return w.place == place })
+		return of.away[i], nil
+	case ctx.Err() == nil && waiting.Err() != nil:
+		return l.turn(of)
+	}
+	return nil, err
+}
+
+// mostAround is at how many jobs of a line it is looked at a time.
+const mostAround = 64
+
+// turn returns the job of a line whose turn has come, if the key lies idle: the order
+// of a line is as exact as looks are.
+func (l *lines) turn(of *line) (*away, error) {
+	m := l.mutex
+	for i, w := range of.away[:min(len(of.away), mostAround)] {
+		s, err := m.client.Standing(l.life, w.place, m.sameKey())
+		switch {
+		case err != nil:
+			return nil, err
+		case !s.Waits:
+			return w, nil
+		case i == 0 && !s.Idle:
+			return nil, nil
+		}
+	}
+	return nil, nil
 }
 
 // again puts jobs back that have no place in their line yet.
@@ -71,6 +113,8 @@ func (l *lines) next(key dibs.Key, of *line) (fresh []*away, near int, ctx conte
 	gone := func(w *away) bool { return w.gone }
 	of.away = slices.DeleteFunc(of.away, gone)
 	of.fresh = slices.DeleteFunc(of.fresh, gone)
+	// Those that come soon are not to wait for those that do not.
+	slices.SortStableFunc(of.fresh, func(v, w *away) int { return cmp.Compare(v.ahead, w.ahead) })
 	n := min(len(of.fresh), placedAtOnce)
 	fresh, of.fresh = slices.Clone(of.fresh[:n]), slices.Delete(of.fresh, 0, n)
 	if len(of.away)+len(fresh) == 0 {
@@ -112,8 +156,11 @@ const maxLooks = 8
 // looking at both tells; but time goes by between two looks, and the numbers fall. So
 // w counts as what it is beside v before and after.
 func (l *lines) before(v, w *away) (bool, error) {
-	if w.ahead > v.ahead && !w.from.Before(v.to) {
+	switch {
+	case w.ahead > v.ahead && !w.from.Before(v.to):
 		return true, nil // v had no more before it by then
+	case w.ahead < v.ahead && !v.from.Before(w.to):
+		return false, nil // nor w
 	}
 	if err := l.look(v); err != nil {
 		return false, err
