@@ -13,6 +13,7 @@ import (
 
 // TestCheck: what is wrong with a server's set-up is found, and nothing else.
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	const dangerous, advice, unchecked = dibs.SeverityDangerous, dibs.SeverityAdvice, dibs.SeverityUnchecked
 	sound := servertest.RedisOptions{Persistence: servertest.AOF}
 	type found struct {
@@ -166,6 +167,7 @@ func list(all []dibs.Finding) string {
 
 // TestCheckWhere: of several servers, it is said which ones are meant.
 func TestCheckWhere(t *testing.T) {
+	t.Parallel()
 	c := servertest.RedisCluster(t, &servertest.ClusterOptions{Replicas: -1, Redis: &servertest.RedisOptions{Persistence: servertest.AOF}})
 	odd := c.Nodes()[2]
 	odd.Must("CONFIG", "SET", "maxmemory-policy", "allkeys-random", "maxmemory", "100mb")

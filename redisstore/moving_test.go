@@ -15,6 +15,7 @@ import (
 // asks for a key that is half there is told that nothing is known. Nothing is
 // granted twice, and afterwards all is as it was.
 func TestSlotIsMoved(t *testing.T) {
+	t.Parallel()
 	cluster := servertest.RedisCluster(t, nil)
 	s := open(t, cluster.URL(), nil)
 	held, next := lock("k"), lock("k", queued)
@@ -57,6 +58,7 @@ func TestSlotIsMoved(t *testing.T) {
 // TestRecordIsMoved: a key's state has gone to another server, and its record not
 // yet. Nobody is granted what the record answers.
 func TestRecordIsMoved(t *testing.T) {
+	t.Parallel()
 	cluster := servertest.RedisCluster(t, nil)
 	s := open(t, cluster.URL(), nil)
 	done, other := lock("k", answered), lock("k")
