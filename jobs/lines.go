@@ -147,8 +147,9 @@ func (l *lines) add(a *attempt, ahead aheadAt) {
 	of.change()
 }
 
-// sit gives a job with so many before it a seat, if there is one. Half of the seats
-// are for those that are next, so that the jobs of one long line do not take all.
+// sit gives a job with so many before it a seat, if there is one. Most of the seats
+// are for those that are next: a key lies idle when its next job finds none, and those
+// behind are there only to be next in time.
 func (l *lines) sit(ahead int) (leave func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,7 +168,7 @@ func (l *lines) sit(ahead int) (leave func(), ok bool) {
 
 func (l *lines) seats() int { return l.mutex.options.Seats }
 
-func (l *lines) deepSeats() int { return (l.seats() + 1) / 2 }
+func (l *lines) deepSeats() int { return (l.seats() + 3) / 4 }
 
 // count counts a seat. The caller has the lock.
 func (l *lines) count(n int, deep bool) {

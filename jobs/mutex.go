@@ -93,6 +93,7 @@ type attempt struct {
 	number uint64 // of its enqueuing, with Replace; 0 when it is not known
 
 	called bool      // it was made runnable as its turn was near
+	idle   bool      // the key lay idle when it began to wait in the worker
 	placed bool      // it has a place in the queue, or had one
 	since  time.Time // from when on it waits
 	here   time.Time // from when on the worker has it

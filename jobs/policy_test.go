@@ -44,7 +44,7 @@ func TestReplace(t *testing.T) {
 		f := newFixture(t)
 		q, l := newQueue(), newLedger(t)
 		m := f.mutex(&jobs.Options{Policy: jobs.Replace})
-		f.workers(q, m, 3, func(_ context.Context, id string) error {
+		f.workers(q, m, 6, func(_ context.Context, id string) error {
 			l.run("k", id, time.Second)
 			return nil
 		})

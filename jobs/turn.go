@@ -17,6 +17,7 @@ const (
 	awayMax    = 10 * time.Minute
 	awaySoon   = 100 * time.Millisecond // because this process ends
 	askedAgain = time.Second            // who waits in a worker thinks again
+	idleMoment = askedAgain / 3         // also when the key lies idle
 )
 
 // errLimit: the job's Limit is over.
@@ -92,6 +93,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		if !ok {
 			return nil, a.putOff(held.Ahead, ahead)
 		}
+		a.idle = held.Idle
 		ahead.from = time.Now()
 		lease, err = a.wait(ctx)
 		ahead.to = time.Now()
@@ -114,14 +116,15 @@ func heldBy(err error) *dibs.HeldError {
 	return &dibs.HeldError{}
 }
 
-// sit reports whether the job may wait in the worker. It does not while the key lies
-// idle: the one that is next may need the worker.
+// sit reports whether the job may wait in the worker. While the key lies idle it does
+// only for a moment, in which the one that is next may have come: that may need the
+// worker.
 func (a *attempt) sit(held *dibs.HeldError) (leave func(), ok bool) {
 	m := a.mutex
 	switch {
 	case a.job.Stays:
 		return func() {}, true
-	case m.closed() || held.Idle || a.job.Patience > 0 && time.Since(a.here) >= a.job.Patience:
+	case m.closed() || held.Idle && a.idle || a.job.Patience > 0 && time.Since(a.here) >= a.job.Patience:
 		return nil, false
 	case m.options.Policy == Wait:
 		return func() {}, time.Since(a.here) < m.options.Wait
@@ -138,6 +141,9 @@ func (a *attempt) wait(ctx context.Context) (*dibs.Lease, error) {
 	defer m.waiting.Add(-1)
 	o := a.acquire()
 	o.Wait = askedAgain
+	if a.idle {
+		o.Wait = idleMoment
+	}
 	if left, limited := a.left(); limited {
 		o.Wait = min(o.Wait, left)
 	}

@@ -3,7 +3,9 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -130,73 +132,62 @@ func (l *lines) next(key dibs.Key, of *line) (fresh []*away, near int, ctx conte
 	return fresh, l.reach(of), ctx, end
 }
 
-// place puts a job where it belongs in its line: mostly at the end.
+// pivots is with how many of a line a job is compared at a time.
+const pivots = 7
+
+// place puts a job where it belongs in its line: mostly at the end. Places of a key
+// keep their order, so that looking at two tells which comes first. Looks that are sent
+// together are answered at one moment, by most stores; where they are not, the numbers
+// may have fallen in between, and the order is not so exact.
 func (l *lines) place(of *line, w *away) error {
 	low, high := 0, len(of.away)
-	for mid := high - 1; low < high; mid = (low + high) / 2 {
-		before, err := l.before(of.away[mid], w)
-		if err != nil {
+	for low < high {
+		if last := of.away[high-1]; w.ahead > last.ahead && !w.from.Before(last.to) {
+			low = high // that one had no more before it by then
+			break
+		}
+		n := min(pivots, high-low)
+		those := make([]*away, n, n+1)
+		for i := range those {
+			those[i] = of.away[low+(high-low)*(i+1)/n-1]
+		}
+		if err := l.look(append(those, w)); err != nil {
 			return err
 		}
-		if before {
-			low = mid + 1
-		} else {
-			high = mid
+		from := low
+		for i, v := range those {
+			at := from + (high-from)*(i+1)/n - 1
+			if v.ahead >= w.ahead {
+				high = at
+				break
+			}
+			low = at + 1
 		}
 	}
 	of.away = slices.Insert(of.away, low, w)
 	return nil
 }
 
-// maxLooks is how often two places are looked at that are too near to one another to
-// be told apart while the queue moves.
-const maxLooks = 8
-
-// before reports whether v comes before w. Places of a key keep their order, so that
-// looking at both tells; but time goes by between two looks, and the numbers fall. So
-// w counts as what it is beside v before and after.
-func (l *lines) before(v, w *away) (bool, error) {
-	switch {
-	case w.ahead > v.ahead && !w.from.Before(v.to):
-		return true, nil // v had no more before it by then
-	case w.ahead < v.ahead && !v.from.Before(w.to):
-		return false, nil // nor w
+// look notes how many come before these jobs now; -1 for one that has nothing to wait
+// for.
+func (l *lines) look(those []*away) error {
+	errs := make([]error, len(those))
+	var wg sync.WaitGroup
+	for i, w := range those {
+		wg.Go(func() {
+			from := time.Now()
+			s, err := l.mutex.client.Standing(l.life, w.place, l.mutex.sameKey())
+			if errs[i] = err; err != nil {
+				return
+			}
+			w.ahead, w.from, w.to = s.Ahead, from, time.Now()
+			if !s.Waits {
+				w.ahead = -1
+			}
+		})
 	}
-	if err := l.look(v); err != nil {
-		return false, err
-	}
-	for range maxLooks {
-		was := v.ahead
-		if err := l.look(w); err != nil {
-			return false, err
-		}
-		if err := l.look(v); err != nil {
-			return false, err
-		}
-		switch {
-		case v.ahead < 0 || w.ahead < 0:
-			return v.ahead < 0, nil
-		case w.ahead < v.ahead:
-			return false, nil
-		case w.ahead > was:
-			return true, nil
-		}
-	}
-	return true, nil
-}
-
-// look notes how many come before a job now; -1 for one that has nothing to wait for.
-func (l *lines) look(w *away) error {
-	from := time.Now()
-	s, err := l.mutex.client.Standing(l.life, w.place, l.mutex.sameKey())
-	if err != nil {
-		return err
-	}
-	w.ahead, w.from, w.to = s.Ahead, from, time.Now()
-	if !s.Waits {
-		w.ahead = -1
-	}
-	return nil
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // sameKey are the options with which the key is looked at.
