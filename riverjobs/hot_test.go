@@ -27,8 +27,8 @@ func TestHotKey(t *testing.T) {
 	leads := newHost(t, hostOptions{url: url, queueName: "leads", queue: 1})
 	for range 4 {
 		w := startChild(t, childConfig{
-			URL: url, Work: "hot", Workers: 10, Seats: 6, TTL: 10 * time.Second,
-			Recovery: 20 * time.Minute, Patience: DefaultPatience, Timeout: time.Minute,
+			URL: url, Work: "hot", Workers: 26, Seats: 16, TTL: 10 * time.Second,
+			Recovery: 2 * time.Minute, Patience: DefaultPatience, Timeout: time.Minute,
 		})
 		t.Cleanup(w.kill)
 		defer w.end(t)
