@@ -145,7 +145,7 @@ func work(t *testing.T, s *Store) {
 // awaitQueue waits until somebody waits for a key.
 func awaitQueue(t testing.TB, s *Store, key string) {
 	t.Helper()
-	eventually(t, 10*time.Second, "somebody waits for "+key, func() bool {
+	eventually(t, 30*time.Second, "somebody waits for "+key, func() bool {
 		answers := make([]dibs.Answer, 1)
 		err := s.Claim(t.Context(), []dibs.Claim{{Key: dibs.Key{Name: key}, Mode: dibs.Look, Permits: 1}}, answers)
 		return err == nil && answers[0].Ahead > 0
