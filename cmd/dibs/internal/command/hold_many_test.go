@@ -173,14 +173,16 @@ func TestRunHandOver(t *testing.T) {
 }
 
 func checkRunHandOver(t *testing.T, fresh func(*testing.T) *bench) {
-	for range 3 {
+	// Other packages' tests have the machine too; one quiet moment is enough.
+	const times = 8
+	for range times {
 		gap, start := measureHandOver(t, fresh(t))
 		t.Logf("hand-over: median %v; a whole run with a free key: median %v", gap, start)
 		if gap <= 50*time.Millisecond+start {
 			return
 		}
 	}
-	t.Error("the median hand-over took more than 50 ms, three times")
+	t.Errorf("the median hand-over took more than 50 ms, %d times", times)
 }
 
 // measureHandOver returns the median time between two sections, and that of a run
