@@ -28,24 +28,27 @@ type lines struct {
 	hungry  []*line              // those whose first would be near enough, had it a seat
 }
 
-// line is those of one key.
+// line is those of one key. It is under the lock.
 type line struct {
-	away []*away // its watcher's alone; the first to come first
-
-	// Under the lock.
-	fresh  []*away            // put off since
-	change context.CancelFunc // ends what the watcher waits for
-	hungry bool               // it is among the hungry
+	away    []*away            // in their places; the first to come first
+	fresh   []*away            // put off since
+	placing bool               // somebody puts those in their places
+	change  context.CancelFunc // ends what the watcher waits for
+	hungry  bool               // it is among the hungry
 }
 
 // away is a job that was put off. What can change is under the lock.
 type away struct {
 	attempt
-	aheadAt
-	woken  time.Time // when it was made runnable; zero before
-	coming bool      // that is only a moment ago
-	gone   bool      // it came back
+	aheadAt           // whoever puts it in its place has it alone
+	woken   time.Time // when it was made runnable; zero before
+	coming  bool      // that is only a moment ago
+	gone    bool      // it came back
 }
+
+// over reports whether nobody is to make the job runnable any more. The caller has the
+// lock.
+func (w *away) over() bool { return w.gone || !w.woken.IsZero() }
 
 // aheadAt is that at most so many came before a job at some moment from then to then.
 type aheadAt struct {
@@ -59,9 +62,6 @@ const (
 	maxAway = 1 << 16
 	// calledMemory is how long it is remembered that a job was made runnable.
 	calledMemory = time.Minute
-	// comes is for how long a seat is kept for a job that was made runnable. Another
-	// process may have it.
-	comes = time.Second
 )
 
 func (l *lines) init(m *Mutex) {
@@ -144,7 +144,10 @@ func (l *lines) add(a *attempt, ahead aheadAt) {
 		l.workers.Go(func() { l.watch(w.place.Key, of) })
 	}
 	of.fresh = append(of.fresh, w)
-	of.change()
+	if !of.placing {
+		of.placing = true
+		l.workers.Go(func() { l.placing(of) })
+	}
 }
 
 // sit gives a job with so many before it a seat, if there is one. Most of the seats

@@ -48,7 +48,21 @@ const (
 	pathGuess = 300 * time.Millisecond
 	// maxNear is from how many places ahead on no job waits in a worker.
 	maxNear = 64
+	// comesMin and comesMax bound for how long a seat is kept for a job that was made
+	// runnable.
+	comesMin = 50 * time.Millisecond
+	comesMax = time.Second
 )
+
+// comes is for how long a seat is kept for a job that was made runnable: twice as long
+// as the queue takes. Another process may have it.
+func (m *Mutex) comes() time.Duration {
+	path, known := m.paths.read()
+	if !known {
+		path = pathGuess
+	}
+	return min(max(2*path, comesMin), comesMax)
+}
 
 // near returns how close to its turn a job waits in the worker, or is brought back to
 // one: as many jobs of its key as run in the time that this takes, and half as many

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,7 +34,7 @@ func (l *lines) call(w *away) {
 	l.waiting--
 	l.coming++
 	l.called = append(l.called, w)
-	time.AfterFunc(comes, func() {
+	time.AfterFunc(l.mutex.comes(), func() {
 		l.mu.Lock()
 		l.came(w)
 		l.mu.Unlock()
@@ -93,7 +94,7 @@ func (l *lines) wakeAll(ctx context.Context) {
 	l.mu.Lock()
 	var all [][]*away
 	for key, of := range l.byKey {
-		all = append(all, append(of.away, of.fresh...))
+		all = append(all, slices.DeleteFunc(append(of.away, of.fresh...), (*away).over))
 		delete(l.byKey, key)
 	}
 	l.mu.Unlock()

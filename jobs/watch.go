@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -11,32 +10,18 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// placedAtOnce is how many jobs are put in their places before it is looked again
-// whether the first is near its turn.
-const placedAtOnce = 4
-
 // watch makes the jobs of one key runnable, one after the other, until there are
 // none.
 func (l *lines) watch(key dibs.Key, of *line) {
 	m := l.mutex
 	for l.life.Err() == nil {
-		fresh, near, ctx, end := l.next(key, of)
+		those, near, ctx, end := l.next(key, of)
 		if ctx == nil {
 			return
 		}
-		var err error
-		for i, w := range fresh {
-			if err = l.place(of, w); err != nil {
-				l.again(of, fresh[i:])
-				break
-			}
-		}
-		if err == nil {
-			var due *away
-			if due, err = l.due(ctx, of, near); due != nil {
-				l.call(due)
-				of.away = slices.DeleteFunc(of.away, func(w *away) bool { return w == due })
-			}
+		due, err := l.due(ctx, those, near)
+		for _, w := range due {
+			l.call(w)
 		}
 		changed := ctx.Err() != nil
 		end()
@@ -46,36 +31,67 @@ func (l *lines) watch(key dibs.Key, of *line) {
 	}
 }
 
+// next returns the jobs of a line in their order, how near to its turn one of them is to
+// be made runnable, and a context that ends when it is to be asked again; none if nobody
+// is left.
+func (l *lines) next(key dibs.Key, of *line) (those []*away, near int, ctx context.Context, end context.CancelFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of.away = slices.DeleteFunc(of.away, (*away).over)
+	if len(of.away) == 0 && !of.placing {
+		delete(l.byKey, key)
+		l.hungry = slices.DeleteFunc(l.hungry, func(other *line) bool { return other == of })
+		return nil, 0, nil, nil
+	}
+	ctx, of.change = context.WithCancel(l.life)
+	return slices.Clone(of.away), l.reach(of), ctx, of.change
+}
+
 // lookAround is how long a line waits for its first job before it looks at the others.
 const lookAround = 2 * time.Second
 
-// due waits until a job of a line is near its turn, mostly the first, and returns it;
-// nil where there is something else to do first. If there are more to be put in their
-// places it only looks.
-func (l *lines) due(ctx context.Context, of *line, near int) (*away, error) {
-	m, first := l.mutex, of.away[0]
-	if ctx.Err() != nil {
-		s, err := m.client.Standing(l.life, first.place, m.sameKey())
-		if err == nil && (!s.Waits || s.Ahead < near && !s.Idle) {
-			return first, nil
-		}
-		return nil, err
+// calledAtOnce is at how many more it is looked when the first of a line is due: on a
+// slow store jobs would else be called more slowly than they run.
+const calledAtOnce = 7
+
+// due waits until a job of a line is near its turn, mostly the first, and returns it,
+// and those behind it that are as near; none where there is something else to do first.
+func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, error) {
+	if len(those) == 0 {
+		<-ctx.Done() // they are being put in their places
+		return nil, nil
 	}
-	others := make([]dibs.Place, len(of.away)-1)
-	for i, w := range of.away[1:] {
+	m, first := l.mutex, those[0]
+	others := make([]dibs.Place, len(those)-1)
+	for i, w := range those[1:] {
 		others[i] = w.place
 	}
 	waiting, cancel := context.WithTimeout(ctx, lookAround)
 	defer cancel()
 	place, err := m.client.NearAmong(waiting, first.place, others, near-1, m.sameKey())
 	switch {
+	case err == nil && place == first.place && near > 1:
+		return append([]*away{first}, l.asNear(those[1:min(len(those), 1+min(near, calledAtOnce))], near)...), nil
 	case err == nil:
-		i := slices.IndexFunc(of.away, func(w *away) bool { return w.place == place })
-		return of.away[i], nil
+		i := slices.IndexFunc(those, func(w *away) bool { return w.place == place })
+		return those[i : i+1], nil
 	case ctx.Err() == nil && waiting.Err() != nil:
-		return l.turn(of)
+		return l.turn(those)
 	}
 	return nil, err
+}
+
+// asNear returns which of those are that near to their turn, without waiting for it.
+func (l *lines) asNear(those []*away, near int) []*away {
+	standings, err := l.look(those)
+	if err != nil {
+		return nil // each is looked at again when it is the first
+	}
+	n := 0
+	for n < len(those) && (!standings[n].Waits || standings[n].Ahead < near) {
+		n++
+	}
+	return those[:n]
 }
 
 // mostAround is at how many jobs of a line it is looked at a time.
@@ -83,15 +99,15 @@ const mostAround = 64
 
 // turn returns the job of a line whose turn has come, if the key lies idle: the order
 // of a line is as exact as looks are.
-func (l *lines) turn(of *line) (*away, error) {
+func (l *lines) turn(those []*away) ([]*away, error) {
 	m := l.mutex
-	for i, w := range of.away[:min(len(of.away), mostAround)] {
+	for i, w := range those[:min(len(those), mostAround)] {
 		s, err := m.client.Standing(l.life, w.place, m.sameKey())
 		switch {
 		case err != nil:
 			return nil, err
 		case !s.Waits:
-			return w, nil
+			return those[i : i+1], nil
 		case i == 0 && !s.Idle:
 			return nil, nil
 		}
@@ -99,95 +115,18 @@ func (l *lines) turn(of *line) (*away, error) {
 	return nil, nil
 }
 
-// again puts jobs back that have no place in their line yet.
-func (l *lines) again(of *line, fresh []*away) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	of.fresh = append(slices.Clone(fresh), of.fresh...)
-}
-
-// next returns some of those that were put off since, how near to its turn the first
-// is to be made runnable, and a context that ends when there are more or that may be
-// another; none if nobody is left.
-func (l *lines) next(key dibs.Key, of *line) (fresh []*away, near int, ctx context.Context, end context.CancelFunc) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	gone := func(w *away) bool { return w.gone }
-	of.away = slices.DeleteFunc(of.away, gone)
-	of.fresh = slices.DeleteFunc(of.fresh, gone)
-	// Those that come soon are not to wait for those that do not.
-	slices.SortStableFunc(of.fresh, func(v, w *away) int { return cmp.Compare(v.ahead, w.ahead) })
-	n := min(len(of.fresh), placedAtOnce)
-	fresh, of.fresh = slices.Clone(of.fresh[:n]), slices.Delete(of.fresh, 0, n)
-	if len(of.away)+len(fresh) == 0 {
-		delete(l.byKey, key)
-		l.hungry = slices.DeleteFunc(l.hungry, func(other *line) bool { return other == of })
-		return nil, 0, nil, nil
-	}
-	ctx, end = context.WithCancel(l.life)
-	of.change = end
-	if len(of.fresh) > 0 {
-		end() // one look at the first, and then the others
-	}
-	return fresh, l.reach(of), ctx, end
-}
-
-// pivots is with how many of a line a job is compared at a time.
-const pivots = 7
-
-// place puts a job where it belongs in its line: mostly at the end. Places of a key
-// keep their order, so that looking at two tells which comes first. Looks that are sent
-// together are answered at one moment, by most stores; where they are not, the numbers
-// may have fallen in between, and the order is not so exact.
-func (l *lines) place(of *line, w *away) error {
-	low, high := 0, len(of.away)
-	for low < high {
-		if last := of.away[high-1]; w.ahead > last.ahead && !w.from.Before(last.to) {
-			low = high // that one had no more before it by then
-			break
-		}
-		n := min(pivots, high-low)
-		those := make([]*away, n, n+1)
-		for i := range those {
-			those[i] = of.away[low+(high-low)*(i+1)/n-1]
-		}
-		if err := l.look(append(those, w)); err != nil {
-			return err
-		}
-		from := low
-		for i, v := range those {
-			at := from + (high-from)*(i+1)/n - 1
-			if v.ahead >= w.ahead {
-				high = at
-				break
-			}
-			low = at + 1
-		}
-	}
-	of.away = slices.Insert(of.away, low, w)
-	return nil
-}
-
-// look notes how many come before these jobs now; -1 for one that has nothing to wait
-// for.
-func (l *lines) look(those []*away) error {
-	errs := make([]error, len(those))
+// look tells how jobs stand now. Looks that are sent together are answered at one
+// moment, by most stores.
+func (l *lines) look(those []*away) ([]dibs.Standing, error) {
+	standings, errs := make([]dibs.Standing, len(those)), make([]error, len(those))
 	var wg sync.WaitGroup
 	for i, w := range those {
 		wg.Go(func() {
-			from := time.Now()
-			s, err := l.mutex.client.Standing(l.life, w.place, l.mutex.sameKey())
-			if errs[i] = err; err != nil {
-				return
-			}
-			w.ahead, w.from, w.to = s.Ahead, from, time.Now()
-			if !s.Waits {
-				w.ahead = -1
-			}
+			standings[i], errs[i] = l.mutex.client.Standing(l.life, w.place, l.mutex.sameKey())
 		})
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return standings, errors.Join(errs...)
 }
 
 // sameKey are the options with which the key is looked at.
