@@ -23,8 +23,7 @@ type lines struct {
 	called  []*away              // those that were made runnable, in that order
 	waiting int                  // how many are in a line
 	coming  int                  // how many were called a moment ago and are not back
-	seated  int                  // how many wait in a worker
-	deep    int                  // how many of them had others before them when they sat down
+	seated  []*seat              // those that wait in a worker
 	hungry  []*line              // those whose first would be near enough, had it a seat
 }
 
@@ -92,7 +91,7 @@ func (l *lines) back(a *attempt) {
 	if a.since.IsZero() {
 		a.since = w.since
 	}
-	if a.called = !w.woken.IsZero(); a.called {
+	if !w.woken.IsZero() {
 		l.mutex.paths.add(time.Since(w.woken))
 	}
 	l.remove(w)
@@ -147,65 +146,5 @@ func (l *lines) add(a *attempt, ahead aheadAt) {
 	if !of.placing {
 		of.placing = true
 		l.workers.Go(func() { l.placing(of) })
-	}
-}
-
-// sit gives a job with so many before it a seat, if there is one. Most of the seats
-// are for those that are next: a key lies idle when its next job finds none, and those
-// behind are there only to be next in time.
-func (l *lines) sit(ahead int) (leave func(), ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	deep := ahead > 0
-	if l.seated >= l.seats() || deep && l.deep >= l.deepSeats() {
-		return nil, false
-	}
-	l.count(1, deep)
-	return func() {
-		l.mu.Lock()
-		l.count(-1, deep)
-		l.mu.Unlock()
-		l.seat()
-	}, true
-}
-
-func (l *lines) seats() int { return l.mutex.options.Seats }
-
-func (l *lines) deepSeats() int { return (l.seats() + 3) / 4 }
-
-// count counts a seat. The caller has the lock.
-func (l *lines) count(n int, deep bool) {
-	l.seated += n
-	if deep {
-		l.deep += n
-	}
-}
-
-// reach returns how near to its turn a job of that line is to be made runnable: as
-// near as there is a seat for; at 0 when its turn has come. The caller has the lock.
-func (l *lines) reach(of *line) int {
-	near := 0
-	if l.seated+l.coming < l.seats() {
-		near = 1
-		if l.deep+l.coming < l.deepSeats() {
-			return l.mutex.near()
-		}
-	}
-	if !of.hungry {
-		of.hungry = true
-		l.hungry = append(l.hungry, of)
-	}
-	return near
-}
-
-// seat tells one of those who found no seat that there may be one now.
-func (l *lines) seat() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.hungry) > 0 {
-		of := l.hungry[0]
-		l.hungry = l.hungry[1:]
-		of.hungry = false
-		of.change()
 	}
 }

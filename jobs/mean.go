@@ -46,6 +46,14 @@ const (
 	// pathGuess is how long a queue is thought to take to bring a job back, while
 	// that is not known.
 	pathGuess = 300 * time.Millisecond
+	// runGuess is how long jobs are thought to run, while that is not known.
+	runGuess = 20 * time.Millisecond
+	// sentFor is how much sooner the turn of a job must come for another one to go back
+	// to its queue for it.
+	sentFor = 100 * time.Millisecond
+	// backIn is within what time a job that is put off cannot count on being back: River
+	// notes that one was put off 250 ms later.
+	backIn = 300 * time.Millisecond
 	// maxNear is from how many places ahead on no job waits in a worker.
 	maxNear = 64
 	// comesMin and comesMax bound for how long a seat is kept for a job that was made
@@ -62,6 +70,15 @@ func (m *Mutex) comes() time.Duration {
 		path = pathGuess
 	}
 	return min(max(2*path, comesMin), comesMax)
+}
+
+// takes is how long it is thought to take until the next job of a key has its turn.
+func (m *Mutex) takes() time.Duration {
+	run, known := m.runs.read()
+	if !known {
+		run = runGuess
+	}
+	return run / time.Duration(m.options.Permits)
 }
 
 // near returns how close to its turn a job waits in the worker, or is brought back to

@@ -92,8 +92,7 @@ type attempt struct {
 	place  dibs.Place
 	number uint64 // of its enqueuing, with Replace; 0 when it is not known
 
-	called bool      // it was made runnable as its turn was near
-	idle   bool      // the key lay idle when it began to wait in the worker
+	stuck  int       // so many came before it when it began to wait in the worker and the key lay idle; or -1
 	placed bool      // it has a place in the queue, or had one
 	since  time.Time // from when on it waits
 	here   time.Time // from when on the worker has it
@@ -113,7 +112,7 @@ func (a *attempt) over() {
 }
 
 func (m *Mutex) attempt(ctx context.Context, j Job) (*attempt, error) {
-	a := &attempt{mutex: m, job: j, since: j.Due, here: time.Now(), tries: j.Tries}
+	a := &attempt{mutex: m, job: j, since: j.Due, here: time.Now(), tries: j.Tries, stuck: -1}
 	key := m.client.Key(j.Key)
 	a.place.Key = key
 	if !m.options.Policy.queues() {

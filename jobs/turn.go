@@ -17,7 +17,7 @@ const (
 	awayMax    = 10 * time.Minute
 	awaySoon   = 100 * time.Millisecond // because this process ends
 	askedAgain = time.Second            // who waits in a worker thinks again
-	idleMoment = askedAgain / 3         // also when the key lies idle
+	idleMoment = askedAgain / 2         // also when the key lies idle, or up to twice as long
 )
 
 // errLimit: the job's Limit is over.
@@ -89,16 +89,19 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 			a.waitedUntilNow(true)
 			return nil, errors.Join(errLimit, err)
 		}
-		leave, ok := a.sit(held)
+		sits, ok := a.sit(held)
 		if !ok {
 			return nil, a.putOff(held.Ahead, ahead)
 		}
-		a.idle = held.Idle
+		a.stuck = -1
+		if held.Idle {
+			a.stuck = held.Ahead
+		}
 		ahead.from = time.Now()
-		lease, err = a.wait(ctx)
+		lease, err = a.wait(ctx, sits)
 		ahead.to = time.Now()
-		leave()
-		if errors.Is(err, errClosed) {
+		m.lines.leave(sits)
+		if errors.Is(err, errSentAway) {
 			return nil, a.putOff(held.Ahead, ahead)
 		}
 		if err == nil || !errors.Is(err, dibs.ErrHeld) {
@@ -116,33 +119,34 @@ func heldBy(err error) *dibs.HeldError {
 	return &dibs.HeldError{}
 }
 
-// sit reports whether the job may wait in the worker. While the key lies idle it does
-// only for a moment, in which the one that is next may have come: that may need the
-// worker.
-func (a *attempt) sit(held *dibs.HeldError) (leave func(), ok bool) {
+// sit reports whether the job may wait in the worker: when it was made runnable as its
+// turn is near, or when the turn comes before it could be back. While the key lies idle
+// it does only for a moment, in which the one that is next may have come: that may need
+// the worker.
+func (a *attempt) sit(held *dibs.HeldError) (s *seat, ok bool) {
 	m := a.mutex
 	switch {
 	case a.job.Stays:
-		return func() {}, true
-	case m.closed() || held.Idle && a.idle || a.job.Patience > 0 && time.Since(a.here) >= a.job.Patience:
+		return nil, true
+	case m.closed() || held.Idle && held.Ahead == a.stuck || a.job.Patience > 0 && time.Since(a.here) >= a.job.Patience:
 		return nil, false
 	case m.options.Policy == Wait:
-		return func() {}, time.Since(a.here) < m.options.Wait
-	case held.Ahead >= m.near() && (!a.called || held.Ahead >= maxNear):
+		return nil, time.Since(a.here) < m.options.Wait
+	case held.Ahead >= m.near() && (a.tries < 2 || held.Ahead >= maxNear) && time.Duration(held.Ahead)*m.takes() > backIn:
 		return nil, false
 	}
 	return m.lines.sit(held.Ahead)
 }
 
-// wait waits in the worker for a while.
-func (a *attempt) wait(ctx context.Context) (*dibs.Lease, error) {
+// wait waits in the worker for a while, until it is sent away from there.
+func (a *attempt) wait(ctx context.Context, sits *seat) (*dibs.Lease, error) {
 	m := a.mutex
 	m.waiting.Add(1)
 	defer m.waiting.Add(-1)
 	o := a.acquire()
 	o.Wait = askedAgain
-	if a.idle {
-		o.Wait = idleMoment
+	if a.stuck >= 0 {
+		o.Wait = idleMoment + rand.N(idleMoment) // not all leave at once
 	}
 	if left, limited := a.left(); limited {
 		o.Wait = min(o.Wait, left)
@@ -158,12 +162,18 @@ func (a *attempt) wait(ctx context.Context) (*dibs.Lease, error) {
 	a.over()
 	var waiting context.Context
 	waiting, a.waiting = context.WithCancelCause(ctx)
-	stop := context.AfterFunc(m.life, func() { a.waiting(errClosed) })
+	sent := func() { a.waiting(errSentAway) }
+	stays := []func() bool{context.AfterFunc(m.life, sent)}
+	if sits != nil {
+		stays = append(stays, context.AfterFunc(sits.ctx, sent))
+	}
 	lease, err := m.client.Redeem(waiting, a.place, o)
-	if !stop() && err == nil && waiting.Err() != nil {
-		// The key was granted at that very moment; the place stands again.
-		a.undo(ctx, lease)
-		return nil, errClosed
+	for _, stay := range stays {
+		if !stay() && err == nil && waiting.Err() != nil {
+			// The key was granted at that very moment; the place stands again.
+			a.undo(ctx, lease)
+			return nil, errSentAway
+		}
 	}
 	return lease, err
 }
@@ -176,8 +186,9 @@ func (a *attempt) bound() time.Duration {
 	return 0
 }
 
-// errClosed: the Mutex was closed while a job waited.
-var errClosed = errors.New("jobs: the mutex is closed")
+// errSentAway: a job that waits is to wait in its queue, as another one needs the worker
+// or the Mutex is closed.
+var errSentAway = errors.New("jobs: the worker is needed")
 
 // left returns how much of the job's Limit is left, if there is one.
 func (a *attempt) left() (time.Duration, bool) {

@@ -50,6 +50,7 @@ func (l *lines) wake(ctx context.Context, w *away) {
 	ctx, cancel := context.WithTimeout(ctx, wakePatience)
 	defer cancel()
 	for pause := 2 * time.Millisecond; ctx.Err() == nil && !l.isBack(w); pause = min(2*pause, 100*time.Millisecond) {
+		l.asked(w)
 		switch done, err := w.job.Wake(ctx); {
 		case errors.Is(err, ErrGone):
 			w.giveUp(ctx, w.place)
@@ -62,6 +63,15 @@ func (l *lines) wake(ctx context.Context, w *away) {
 			return
 		}
 		m.pause(ctx, pause)
+	}
+}
+
+// asked notes that the queue is asked now: only from then on the job is on its way.
+func (l *lines) asked(w *away) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !w.woken.IsZero() {
+		w.woken = time.Now()
 	}
 }
 

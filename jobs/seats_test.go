@@ -1,0 +1,85 @@
+package jobs_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs/jobs"
+)
+
+// TestSeatIsForWhoIsNext: the only seat goes to a job that is next for its key; one
+// that sat there with another before it goes back to its queue, and comes in its turn.
+func TestSeatIsForWhoIsNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		q, l := newQueue(), newLedger(t)
+		m := f.mutex(&jobs.Options{Seats: 1})
+		begun := map[string]time.Time{}
+		f.workers(q, m, 4, func(_ context.Context, id string) error {
+			l.mu.Lock()
+			begun[id] = time.Now()
+			l.mu.Unlock()
+			key, _, _ := strings.Cut(id, "/")
+			l.run(key, id, time.Second)
+			return nil
+		})
+		q.enqueue(t, m, "a", "a/0")
+		ticket, err := m.Enqueue(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		q.enqueue(t, m, "a", "a/2")
+		synctest.Wait()
+		if s := m.Stats(); s.Waiting != 1 || s.Away != 0 {
+			t.Fatalf("the third of a is to wait in a worker: %+v", s)
+		}
+		q.enqueue(t, m, "b", "b/0")
+		q.enqueue(t, m, "b", "b/1")
+		synctest.Wait()
+		if s := m.Stats(); s.Waiting != 1 || s.Away != 1 {
+			t.Fatalf("the second of b is to have the seat of the third of a: %+v", s)
+		}
+		q.add(jobs.Job{Kind: "test", ID: "a/1", Key: "a", Ticket: ticket})
+		q.drain()
+		f.wg.Wait()
+		l.inOrder("a", "a/0", "a/1", "a/2")
+		l.inOrder("b", "b/0", "b/1")
+		if late := begun["b/1"].Sub(l.at["b/0"]); late > 10*time.Millisecond {
+			t.Errorf("the key lay idle for %v with its next job in a seat", late)
+		}
+		f.empty()
+	})
+}
+
+// TestSeatStaysWithWhoIsNearer: a job is not sent back to its queue for one whose turn
+// comes later.
+func TestSeatStaysWithWhoIsNearer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		q, l := newQueue(), newLedger(t)
+		m := f.mutex(&jobs.Options{Seats: 1})
+		f.workers(q, m, 4, func(_ context.Context, id string) error {
+			l.run("a", id, time.Second)
+			return nil
+		})
+		q.enqueue(t, m, "a", "a/0")
+		synctest.Wait()
+		q.enqueue(t, m, "a", "a/1")
+		synctest.Wait()
+		q.enqueue(t, m, "a", "a/2")
+		synctest.Wait()
+		if s := m.Stats(); s.Waiting != 1 || s.Away != 1 {
+			t.Fatalf("%+v", s)
+		}
+		q.drain()
+		f.wg.Wait()
+		l.inOrder("a", "a/0", "a/1", "a/2")
+		if s := m.Stats(); s.PutOff != 1 {
+			t.Errorf("%d were put off, want the third, once", s.PutOff)
+		}
+		f.empty()
+	})
+}
