@@ -1,0 +1,146 @@
+package history
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"unicode/utf8"
+)
+
+// A history is kept as lines of JSON, each an Event or a part of one:
+//
+//	{"kind":"claim","process":1,"id":7,"call":…, what was asked}     before the call leaves
+//	{"process":1,"id":7,"return":…, what was answered}               after the answer came
+//	{"kind":"enter","process":1,"call":…,"return":…, …}              what is whole at once
+//
+// A line without a kind answers the one of the same process, life and id. One that is
+// never answered is a call whose answer nobody heard.
+
+// Writer writes the lines of one life of a process. Each call of a method is one Write
+// of whole lines, so that a process that is killed has written all that it began, if w is
+// a file that is not buffered. Each life needs a file of its own: the last line of one
+// that was killed may be cut short, and only the last line of a file may be.
+//
+// It may be used concurrently.
+type Writer struct {
+	process, life int
+
+	mu   sync.Mutex
+	w    io.Writer
+	last uint64
+	buf  []byte
+}
+
+// NewWriter returns a Writer for a process, in its so manieth life from 0 on.
+func NewWriter(w io.Writer, process, life int) *Writer {
+	return &Writer{w: w, process: process, life: life}
+}
+
+// Call writes down what is about to be asked. It sets each event's Process, Life and ID;
+// what was answered is not written. After an error the call must not leave, as nobody
+// would know of it.
+func (w *Writer) Call(events []Event) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf = w.buf[:0]
+	for i := range events {
+		w.last++
+		e := &events[i]
+		e.Process, e.Life, e.ID = w.process, w.life, w.last
+		asked := *e
+		asked.Return = 0
+		if err := w.add(&asked); err != nil {
+			return err
+		}
+	}
+	return w.flush()
+}
+
+// Return writes down what was answered to events that Call has seen.
+func (w *Writer) Return(events []Event) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf = w.buf[:0]
+	for i := range events {
+		answered := events[i].answer()
+		if err := w.add(&answered); err != nil {
+			return err
+		}
+	}
+	return w.flush()
+}
+
+// Add writes down what is whole: what has Call and Return already, or just happened. It
+// sets each event's Life, and its Process unless the writer's is 0 (whoever runs the
+// workers tells of all of them).
+func (w *Writer) Add(events ...Event) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.buf = w.buf[:0]
+	for _, e := range events {
+		if w.process != 0 {
+			e.Process, e.Life = w.process, w.life
+		}
+		if err := w.add(&e); err != nil {
+			return err
+		}
+	}
+	return w.flush()
+}
+
+func (w *Writer) add(e *Event) error {
+	line, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("history: write an event: %w", err)
+	}
+	w.buf = append(append(w.buf, line...), '\n')
+	return nil
+}
+
+func (w *Writer) flush() error {
+	if _, err := w.w.Write(w.buf); err != nil {
+		return fmt.Errorf("history: write to the file of process %d (is there room on the disk?): %w", w.process, err)
+	}
+	return nil
+}
+
+// answer returns the part of an event that tells of the answer.
+func (e *Event) answer() Event {
+	a := Event{
+		Process: e.Process, Life: e.Life, ID: e.ID, Return: e.Return,
+		State: e.State, Error: e.Error, Fence: e.Fence, Attempt: e.Attempt,
+		Ahead: e.Ahead, Queued: e.Queued, Left: e.Left, Text: e.Text,
+	}
+	if e.Kind == Claim {
+		a.Data = e.Data // the record's; what a settlement has was asked
+	}
+	return a
+}
+
+// join adds to an event what a line says of its answer.
+func (e *Event) join(a *Event) {
+	e.Return, e.State, e.Error = a.Return, a.State, a.Error
+	e.Fence, e.Attempt, e.Ahead, e.Queued, e.Left = a.Fence, a.Attempt, a.Ahead, a.Queued, a.Left
+	if a.Data != "" {
+		e.Data = a.Data
+	}
+	if a.Text != "" {
+		e.Text = a.Text
+	}
+}
+
+// maxPlain is up to which length a record's data is written as it is.
+const maxPlain = 64
+
+// Data returns how an Event's Data spells a record: short text as it is, in quotes, and
+// anything else as its digest and length. Two records are equal if their spellings are.
+func Data(record []byte) string {
+	if len(record) <= maxPlain && utf8.Valid(record) {
+		return `"` + string(record) + `"`
+	}
+	sum := sha256.Sum256(record)
+	return fmt.Sprintf("%s of %d bytes", hex.EncodeToString(sum[:16]), len(record))
+}
