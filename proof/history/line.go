@@ -1,12 +1,14 @@
 package history
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"sync"
+	"time"
 	"unicode/utf8"
 )
 
@@ -26,6 +28,10 @@ import (
 //
 // It may be used concurrently.
 type Writer struct {
+	// Now is the clock, if not nil: the methods set the times that it tells. It is
+	// not to be changed once the Writer is in use.
+	Now func() time.Duration
+
 	process, life int
 
 	mu   sync.Mutex
@@ -39,17 +45,19 @@ func NewWriter(w io.Writer, process, life int) *Writer {
 	return &Writer{w: w, process: process, life: life}
 }
 
-// Call writes down what is about to be asked. It sets each event's Process, Life and ID;
-// what was answered is not written. After an error the call must not leave, as nobody
-// would know of it.
+// Call writes down what is about to be asked. It sets each event's Process, Life and ID,
+// and with Now its Call; what was answered is not written. After an error the call must
+// not leave, as nobody would know of it.
 func (w *Writer) Call(events []Event) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.buf = w.buf[:0]
+	now := w.now()
 	for i := range events {
 		w.last++
 		e := &events[i]
 		e.Process, e.Life, e.ID = w.process, w.life, w.last
+		e.Call = cmp.Or(now, e.Call)
 		asked := *e
 		asked.Return = 0
 		if err := w.add(&asked); err != nil {
@@ -59,12 +67,15 @@ func (w *Writer) Call(events []Event) error {
 	return w.flush()
 }
 
-// Return writes down what was answered to events that Call has seen.
+// Return writes down what was answered to events that Call has seen. With Now it sets
+// each event's Return.
 func (w *Writer) Return(events []Event) error {
+	now := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.buf = w.buf[:0]
 	for i := range events {
+		events[i].Return = cmp.Or(now, events[i].Return)
 		answered := events[i].answer()
 		if err := w.add(&answered); err != nil {
 			return err
@@ -73,10 +84,11 @@ func (w *Writer) Return(events []Event) error {
 	return w.flush()
 }
 
-// Add writes down what is whole: what has Call and Return already, or just happened. It
-// sets each event's Life, and its Process unless the writer's is 0 (whoever runs the
-// workers tells of all of them).
-func (w *Writer) Add(events ...Event) error {
+// Happened writes down what is whole: what has Call and Return already, or with Now what
+// happens at this moment. It sets each event's Process and Life, unless the writer's
+// process is 0: whoever runs the workers tells of all of them.
+func (w *Writer) Happened(events ...Event) error {
+	now := w.now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.buf = w.buf[:0]
@@ -84,11 +96,20 @@ func (w *Writer) Add(events ...Event) error {
 		if w.process != 0 {
 			e.Process, e.Life = w.process, w.life
 		}
+		e.Call = cmp.Or(e.Call, now)
+		e.Return = cmp.Or(e.Return, now)
 		if err := w.add(&e); err != nil {
 			return err
 		}
 	}
 	return w.flush()
+}
+
+func (w *Writer) now() time.Duration {
+	if w.Now == nil {
+		return 0
+	}
+	return w.Now()
 }
 
 func (w *Writer) add(e *Event) error {
