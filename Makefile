@@ -1,7 +1,7 @@
 # The two commands that matter: `make demo` shows the main job, `make test`
 # passes every test. Both work on a machine with Go, git and make.
 
-MODULES := . sqlitestore redisstore pgstore mysqlstore sqllock riverjobs asynqjobs cmd/dibs examples proof
+MODULES := . sqlitestore redisstore pgstore mysqlstore sqllock riverjobs asynqjobs proof cmd/dibs examples proof/bench
 # Seconds that each fuzz test runs in `make test`.
 FUZZTIME ?= 3s
 # All is tested with the race detector but SQLite itself: that is C translated to Go,
@@ -74,7 +74,7 @@ lint:
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go run $(LINT) run ./... && test -z "$$(go fix -diff ./... 2>&1 | tee /dev/stderr)"); done
 
 bench: build
-	cd proof && go run ./bench
+	cd proof/bench && go run .
 
 tidy:
 	@set -e; for m in $(MODULES); do (cd $$m && go mod tidy); done

@@ -105,7 +105,7 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("only", "", "run only this `group`: memory, sqlite, redis, postgres, mysql, sqllock, transaction, jobs, middleware or proxy")
 	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each contest has")
 	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a contest runs in a round")
-	flags.StringVar(&c.dibs, "dibs", "../bin/dibs", "the built `program`")
+	flags.StringVar(&c.dibs, "dibs", "../../bin/dibs", "the built `program`")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

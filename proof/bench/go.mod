@@ -1,0 +1,76 @@
+module github.com/dibs-go/dibs/proof/bench
+
+go 1.26.0
+
+require (
+	cirello.io/pglock v1.16.1
+	github.com/bsm/redislock v0.9.4
+	github.com/dibs-go/dibs v0.0.0
+	github.com/dibs-go/dibs/pgstore v0.0.0
+	github.com/dibs-go/dibs/sqlitestore v0.0.0
+	github.com/go-redsync/redsync/v4 v4.18.0
+	github.com/go-sql-driver/mysql v1.10.1
+	github.com/jackc/pgx/v5 v5.12.0
+	github.com/lib/pq v1.10.9
+	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redis/rueidis v1.0.79
+)
+
+require (
+	filippo.io/edwards25519 v1.2.0 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
+	github.com/riverqueue/river/riverdriver v0.51.0 // indirect
+	github.com/riverqueue/river/rivershared v0.51.0 // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
+	github.com/spf13/cast v1.10.0 // indirect
+	github.com/tidwall/gjson v1.20.0 // indirect
+	github.com/tidwall/match v1.2.0 // indirect
+	github.com/tidwall/pretty v1.2.1 // indirect
+	github.com/tidwall/sjson v1.2.5 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+	golang.org/x/time v0.14.0 // indirect
+	google.golang.org/protobuf v1.36.10 // indirect
+)
+
+require (
+	github.com/dibs-go/dibs/asynqjobs v0.0.0
+	github.com/dibs-go/dibs/mysqlstore v0.0.0
+	github.com/dibs-go/dibs/redisstore v0.0.0
+	github.com/dibs-go/dibs/riverjobs v0.0.0
+	github.com/dibs-go/dibs/sqllock v0.0.0
+	github.com/dustin/go-humanize v1.1.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/hibiken/asynq v0.26.0
+	github.com/mattn/go-isatty v0.0.24 // indirect
+	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/riverqueue/river v0.51.0
+	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.0
+	github.com/riverqueue/river/rivertype v0.51.0
+	golang.org/x/sys v0.49.0
+	modernc.org/libc v1.79.0 // indirect
+	modernc.org/mathutil v1.7.1 // indirect
+	modernc.org/memory v1.12.1 // indirect
+	modernc.org/sqlite v1.61.1 // indirect
+)
+
+replace github.com/dibs-go/dibs => ../../
+
+replace github.com/dibs-go/dibs/sqlitestore => ../../sqlitestore
+
+replace github.com/dibs-go/dibs/redisstore => ../../redisstore
+
+replace github.com/dibs-go/dibs/pgstore => ../../pgstore
+
+replace github.com/dibs-go/dibs/sqllock => ../../sqllock
+
+replace github.com/dibs-go/dibs/mysqlstore => ../../mysqlstore
+
+replace github.com/dibs-go/dibs/riverjobs => ../../riverjobs
+
+replace github.com/dibs-go/dibs/asynqjobs => ../../asynqjobs
