@@ -1,0 +1,73 @@
+package history
+
+import (
+	"context"
+	"errors"
+
+	"github.com/dibs-go/dibs"
+)
+
+// RecordTransactor returns a dibs.Transactor whose commits are written down as the
+// settlements that they are, named "transaction". A function that runs in one of its
+// transactions finds what the store made with Inside.
+func RecordTransactor(t dibs.Transactor, w *Writer, failed func(error)) dibs.Transactor {
+	if failed == nil {
+		failed = func(error) {}
+	}
+	return &transactor{t, w, failed}
+}
+
+// Inside returns ctx with the transaction that the store made in place of the one that
+// is watched, for the functions of stores that look for theirs.
+func Inside(ctx context.Context) context.Context {
+	if tx, ok := dibs.TransactionFrom(ctx).(*transaction); ok {
+		return dibs.WithTransaction(ctx, tx.Transaction)
+	}
+	return ctx
+}
+
+type transactor struct {
+	dibs.Transactor
+	w      *Writer
+	failed func(error)
+}
+
+// Begin implements dibs.Transactor.
+func (t *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
+	tx, err := t.Transactor.Begin(ctx)
+	if err != nil {
+		t.failed(err)
+		return nil, err
+	}
+	return &transaction{tx, t}, nil
+}
+
+// transaction is one whose commit is watched.
+type transaction struct {
+	dibs.Transaction
+	t *transactor
+}
+
+// Commit implements dibs.Transaction.
+func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
+	events := []Event{settling(&s)}
+	events[0].Name = "transaction"
+	if err := tx.t.w.Call(events); err != nil {
+		return errors.Join(dibs.ErrRolledBack, err)
+	}
+	err := tx.Transaction.Commit(ctx, s)
+	switch e := &events[0]; {
+	case err == nil:
+	case errors.Is(err, dibs.ErrLost):
+		e.Error = Lost
+	case errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrEnded):
+		e.Error = err.Error()
+	default:
+		e.Error, e.Text = Unknown, err.Error()
+	}
+	if err != nil {
+		tx.t.failed(err)
+	}
+	_ = tx.t.w.Return(events) // whoever reads it is gone, and so are we soon
+	return err
+}
