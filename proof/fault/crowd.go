@@ -1,0 +1,137 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+)
+
+// occupants take one connection of a server each.
+var occupants = map[string]func(ctx context.Context, url string) (io.Closer, error){
+	"redis": occupyRedis, "postgres": occupyPostgres, "mysql": occupyMySQL,
+}
+
+// mostConnections is how many connections a fault takes before it gives up.
+const mostConnections = 20_000
+
+// crowd is all the connections that were taken.
+type crowd struct {
+	target  *Target
+	crowded []string
+
+	mu     sync.Mutex
+	taken  []io.Closer
+	turned int // how often the crowd itself was turned away
+}
+
+// exhaust takes all connections that are free, resets the workers', and takes those too.
+func exhaust(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+	backend := backends[t.backend()]
+	told := func() (n int) {
+		for _, text := range backend.crowded {
+			n += t.Workers.Failed(text)
+		}
+		return n
+	}
+	before, refused := told(), 0
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*look)
+	defer cancel()
+	w, err := t.meet(looking)
+	if err != nil {
+		return 0, err
+	}
+	defer w.close()
+	if refused, err = w.turnedAway(looking); err != nil {
+		return 0, err
+	}
+
+	some, release := t.wires(r)
+	defer release()
+	c := &crowd{target: t, crowded: backend.crowded}
+	defer c.leave()
+	if err := c.fill(looking); err != nil {
+		return 0, err
+	}
+	for _, wire := range some {
+		wire.Reset()
+	}
+	holding, stop := context.WithTimeout(ctx, t.spell(r))
+	defer stop()
+	var takers sync.WaitGroup
+	for range 4 {
+		takers.Go(func() {
+			for holding.Err() == nil {
+				if err := c.take(holding); err != nil {
+					rest(holding, 2*time.Millisecond)
+				}
+			}
+		})
+	}
+	takers.Wait()
+
+	// The server's own count, without those of the crowd, or what workers were told.
+	if refused >= 0 {
+		looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
+		defer cancel()
+		now, err := w.turnedAway(looking)
+		if err != nil {
+			return 0, err
+		}
+		bites = now - refused - c.turned
+	}
+	c.leave()
+	await(evidence/10, func() bool { return told() > before })
+	return max(bites, told()-before, 0), nil
+}
+
+// fill takes connections until there are no more.
+func (c *crowd) fill(ctx context.Context) error {
+	for range mostConnections {
+		err := c.take(ctx)
+		switch {
+		case err == nil:
+		case c.full(err):
+			return nil
+		default:
+			return fmt.Errorf("taking the connection after %d: %w", len(c.taken), err)
+		}
+	}
+	return fmt.Errorf("the server still has connections after %d; set its limit lower", mostConnections)
+}
+
+// take takes one more connection.
+func (c *crowd) take(ctx context.Context) error {
+	conn, err := occupants[c.target.backend()](ctx, c.target.url())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.taken = append(c.taken, conn)
+	} else if c.full(err) {
+		c.turned++
+	}
+	return err
+}
+
+// full reports whether an error says that there are too many connections.
+func (c *crowd) full(err error) bool {
+	for _, text := range c.crowded {
+		if strings.Contains(strings.ToLower(err.Error()), text) {
+			return true
+		}
+	}
+	return false
+}
+
+// leave gives all connections back.
+func (c *crowd) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.taken {
+		_ = conn.Close() // the server may have ended it
+	}
+	c.taken = nil
+}

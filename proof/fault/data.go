@@ -1,0 +1,130 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+)
+
+func dataFaults() []*Fault {
+	return []*Fault{
+		{
+			Name: "script-flush", Kind: Data, Destroys: true,
+			About: "a Redis forgets the scripts that it was given",
+			Bite:  "a script that was asked for and that the server says it does not know",
+			gate:  serverGate, applies: needRedis, strike: flushScripts,
+		},
+		{
+			Name: "flushall", Kind: Data, Destroys: true, Forgets: true,
+			About: "a Redis is emptied",
+			Bite:  "a server that had keys and has lost them",
+			gate:  serverGate, applies: needRedis, strike: flushAll,
+		},
+		{
+			Name: "failover", Kind: Data, Destroys: true, Forgets: true,
+			About: "a replica that has not heard of the last writes takes the place of its master",
+			Bite:  "a replica that was promoted and that lacks, by the servers' own counts, bytes that its master had",
+			gate:  serverGate, applies: needFailover, strike: failOver,
+		},
+	}
+}
+
+func needRedis(t *Target) error {
+	if t.backend() != "redis" {
+		return errors.New("it is done to a Redis")
+	}
+	_, err := address(t.URL)
+	return err
+}
+
+func flushScripts(ctx context.Context, t *Target, _ *rand.Rand) (int, error) {
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*look)
+	defer cancel()
+	w, err := newRedisWitness(t.url())
+	if err != nil {
+		return 0, err
+	}
+	defer w.close()
+	before, err := w.unscripted(looking)
+	if err != nil {
+		return 0, err
+	}
+	if err := w.do(looking, "SCRIPT", "FLUSH", "SYNC").Error(); err != nil {
+		return 0, err
+	}
+	// It bites whoever comes next.
+	after := before
+	await(evidence, func() bool {
+		after, err = w.unscripted(looking)
+		return err != nil || after > before || ctx.Err() != nil
+	})
+	return after - before, err
+}
+
+func flushAll(ctx context.Context, t *Target, _ *rand.Rand) (int, error) {
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
+	defer cancel()
+	w, err := newRedisWitness(t.url())
+	if err != nil {
+		return 0, err
+	}
+	defer w.close()
+	// In one step, so that nothing comes or goes in between.
+	var replies []int64
+	for _, reply := range w.client.DoMulti(looking,
+		w.client.B().Arbitrary("MULTI").Build(),
+		w.client.B().Arbitrary("DBSIZE").Build(),
+		w.client.B().Arbitrary("FLUSHALL", "SYNC").Build(),
+		w.client.B().Arbitrary("DBSIZE").Build(),
+		w.client.B().Arbitrary("EXEC").Build(),
+	) {
+		if err := reply.Error(); err != nil {
+			return 0, err
+		}
+		all, err := reply.ToArray()
+		if err != nil {
+			continue // OK or QUEUED
+		}
+		for _, m := range all {
+			if n, err := m.AsInt64(); err == nil {
+				replies = append(replies, n)
+			}
+		}
+	}
+	if len(replies) != 2 {
+		return 0, fmt.Errorf("the server answered a transaction with %d sizes", len(replies))
+	}
+	if replies[0] == 0 || replies[1] != 0 {
+		return 0, nil
+	}
+	return 1, nil
+}
+
+func needFailover(t *Target) error {
+	if t.Failover == nil {
+		return errors.New("the server has no replica of the run's own to take its place")
+	}
+	return needWires(t)
+}
+
+func failOver(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+	if err := t.Failover.Lag(); err != nil {
+		return 0, err
+	}
+	rest(ctx, t.spell(r))
+	addr, behind, err := t.Failover.Promote()
+	if err != nil {
+		return 0, err
+	}
+	t.mu.Lock()
+	t.moved = addr
+	t.mu.Unlock()
+	for _, w := range t.Wires {
+		w.Lead(addr)
+	}
+	if behind > 0 {
+		bites = 1
+	}
+	return bites, t.Failover.Rebuild()
+}

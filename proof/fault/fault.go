@@ -1,0 +1,140 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// Kind says what a fault is at. Faults of one kind go together in a run.
+type Kind string
+
+// The kinds of faults.
+const (
+	Worker  Kind = "worker"  // the processes that use the store
+	Network Kind = "network" // what is between them and the server
+	Host    Kind = "server"  // the server's process and its connections
+	Data    Kind = "data"    // what the server knows
+	File    Kind = "file"    // the file of a store that is one
+)
+
+// Fault is one kind of trouble.
+type Fault struct {
+	// Name names it in lists and reports, such as "kill".
+	Name string
+	Kind Kind
+	// About says what happens, and Bite what counts as a bite.
+	About, Bite string
+	// Forgets says that the store may forget what it acknowledged, or take it for older
+	// than it is: leases, places and records may be gone. Fences rise all the same.
+	Forgets bool
+	// Destroys says that it takes something away from others who use the same server.
+	Destroys bool
+	// Alone says that it is not to be mixed with others, since it would be hard to say what followed from what.
+	Alone bool
+
+	gate    string // faults with the same one do not strike at once
+	applies func(*Target) error
+	strike  func(context.Context, *Target, *rand.Rand) (int, error)
+}
+
+// Absent is a fault that does not strike a target.
+type Absent struct {
+	Name, Why string
+}
+
+// All returns every fault that there is, in the order of reports.
+func All() []*Fault {
+	return slices.Concat(workerFaults(), networkFaults(), serverFaults(), dataFaults(), fileFaults())
+}
+
+// Names returns the names of all faults, in the order of reports.
+func Names() []string {
+	var names []string
+	for _, f := range All() {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// Select returns the faults of the list that apply to the target, and those that do not with
+// the reason. The list has names and kinds of faults, with commas between; "all" is all,
+// "none" none, and a name or kind after a "-" is taken out again. An empty list is all.
+// A fault that takes something away from others does not apply to a server that is not the
+// run's own, unless its very name is in the list. A name that is no fault's is an error.
+func Select(t *Target, list string) (apply []*Fault, absent []Absent, err error) {
+	wanted, named := map[string]bool{}, map[string]bool{}
+	all := All()
+	for i, word := range strings.Split(list, ",") {
+		word, without := strings.CutPrefix(strings.TrimSpace(word), "-")
+		if without && i == 0 || word == "" {
+			for _, f := range all {
+				wanted[f.Name] = true
+			}
+		}
+		known := word == "all" || word == "none" || word == ""
+		for _, f := range all {
+			if word == f.Name || word == string(f.Kind) || word == "all" {
+				wanted[f.Name], known = !without, true
+			}
+			named[f.Name] = named[f.Name] || word == f.Name && !without
+		}
+		if !known {
+			return nil, nil, fmt.Errorf("fault: there is no fault %q; there are %s, the kinds worker, network, server, data and file, all and none",
+				word, strings.Join(Names(), ", "))
+		}
+	}
+	for _, f := range all {
+		if !wanted[f.Name] {
+			continue
+		}
+		if err := f.Applies(t, named[f.Name]); err != nil {
+			absent = append(absent, Absent{f.Name, err.Error()})
+			continue
+		}
+		apply = append(apply, f.of(t))
+	}
+	return apply, absent, nil
+}
+
+// of returns the fault as it is for the target.
+func (f *Fault) of(t *Target) *Fault {
+	g := *f
+	g.Forgets = f.Forgets || f.Name == "server-kill" && !t.Durable
+	return &g
+}
+
+// errOthers keeps a fault from what is not ours.
+var errOthers = errors.New("it takes something away from others who use the server, unless that is the run's own; name it to have it all the same")
+
+// Applies returns nil when the fault can strike the target, and otherwise says why not.
+// named says that somebody asked for it by its name.
+func (f *Fault) Applies(t *Target, named bool) error {
+	if err := f.applies(t); err != nil {
+		return err
+	}
+	if f.Destroys && t.Server == nil && !named {
+		return errOthers
+	}
+	return nil
+}
+
+// Strike makes the trouble once, heals it, also when the context ends meanwhile, and
+// returns how often it bit. It may be called concurrently with other faults' and waits for
+// those that it cannot be mixed with. The random source is used only during the call.
+//
+// Its errors say that the trouble could not be made, or not healed.
+func (f *Fault) Strike(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+	leave, ok := t.enter(ctx, f.gate)
+	if !ok {
+		return 0, nil
+	}
+	defer leave()
+	if bites, err = f.strike(ctx, t, r); err != nil {
+		err = fmt.Errorf("fault %s: %w", f.Name, err)
+	}
+	return bites, err
+}

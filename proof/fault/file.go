@@ -1,0 +1,275 @@
+package fault
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	_ "modernc.org/sqlite" // the driver "sqlite"
+)
+
+// fileGate keeps the faults of the file one after the other.
+const fileGate = "file"
+
+func fileFaults() []*Fault {
+	return []*Fault{
+		{
+			Name: "file-lock", Kind: File,
+			About: "another program keeps the file locked for writing",
+			Bite:  "a writer that SQLite sent away because the file was locked",
+			gate:  fileGate, applies: needFile, strike: lockFile,
+		},
+		{
+			Name: "disk-full", Kind: File,
+			About: "the filesystem of the file is full, and there is space again",
+			Bite:  "an answer to a worker that the disk is full",
+			gate:  fileGate, applies: needSmallDisk, strike: fillDisk,
+		},
+		{
+			Name: "io-error", Kind: File,
+			About: "the kernel refuses what a worker writes to files (RLIMIT_FSIZE), and takes it again",
+			Bite:  "an answer to a worker that there was an I/O error",
+			gate:  fileGate, applies: needLimits, strike: failWrites,
+		},
+		{
+			Name: "permissions", Kind: File,
+			About: "nobody may read or write the file and its folder, and workers have to open it",
+			Bite:  "an answer to a worker that the file cannot be opened or written",
+			gate:  fileGate, applies: needNoRoot, strike: forbid,
+		},
+	}
+}
+
+// path is the file of a store that is one, without what belongs to it.
+func (t *Target) path() string {
+	rest := strings.TrimPrefix(t.URL, "sqlite:")
+	path, _, _ := strings.Cut(rest, "?")
+	return strings.TrimPrefix(path, "//")
+}
+
+func needFile(t *Target) error {
+	if t.backend() != "sqlite" {
+		return errors.New("the store is no file")
+	}
+	return nil
+}
+
+// db opens the target's file as any program may.
+func (t *Target) db(ctx context.Context) (*sql.DB, *sql.Conn, error) {
+	db, err := sql.Open("sqlite", t.path())
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return db, conn, nil
+}
+
+func lockFile(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+	holding := context.WithoutCancel(ctx)
+	db, conn, err := t.db(holding)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, conn.Close(), db.Close()) }()
+	// The workers keep the file busy.
+	if _, err := conn.ExecContext(holding, "PRAGMA busy_timeout = 5000"); err != nil {
+		return 0, err
+	}
+	if _, err := conn.ExecContext(holding, "BEGIN IMMEDIATE"); err != nil {
+		return 0, err
+	}
+	if sent, err := t.sentAway(holding); err == nil && sent {
+		bites = 1
+	}
+	rest(ctx, t.spell(r))
+	_, err = conn.ExecContext(holding, "ROLLBACK")
+	return bites, err
+}
+
+// sentAway reports whether somebody who wants to write now is told that the file is
+// locked.
+func (t *Target) sentAway(ctx context.Context) (bool, error) {
+	db, conn, err := t.db(ctx)
+	if err != nil {
+		return false, err
+	}
+	_, err = conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+	closed := errors.Join(conn.Close(), db.Close())
+	return err != nil && strings.Contains(err.Error(), "locked"), closed
+}
+
+// smallDisk is the size of a filesystem up to which it is taken for one that was made for
+// the run.
+const smallDisk = 256 << 20
+
+func needSmallDisk(t *Target) error {
+	if err := needFile(t); err != nil {
+		return err
+	}
+	if err := needWorkers(t); err != nil {
+		return err
+	}
+	folder := filepath.Dir(t.path())
+	size, err := sizeOfDisk(folder)
+	if err != nil {
+		return err
+	}
+	if size > smallDisk {
+		return fmt.Errorf("others may need what is left of the %d MiB that %s has; put the file on a small filesystem (mount -t tmpfs -o size=64m tmpfs FOLDER)", size>>20, folder)
+	}
+	return nil
+}
+
+// fullTexts are in the errors of stores whose disk is full.
+var fullTexts = []string{"disk is full"}
+
+func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+	told := t.told(fullTexts)
+	// The log of SQLite is written again from its beginning where it has its space already. Cut off,
+	// it needs some.
+	if err := t.cutLog(); err != nil {
+		return 0, err
+	}
+	filler, err := os.CreateTemp(filepath.Dir(t.path()), ".dibs-filler-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, filler.Close(), os.Remove(filler.Name())) }()
+	over, cancel := context.WithTimeout(ctx, t.spell(r))
+	defer cancel()
+	block := make([]byte, 64<<10)
+	for over.Err() == nil {
+		// Down to the last byte, and again what is given back meanwhile.
+		for n := len(block); n > 0; {
+			if _, err := filler.Write(block[:n]); err != nil {
+				if n /= 2; !isFull(err) {
+					return 0, err
+				}
+			}
+			if over.Err() != nil {
+				break
+			}
+		}
+		rest(over, 5*time.Millisecond)
+	}
+	return told(), nil
+}
+
+// cutLog has SQLite write its log back and cut it off, which those who read may prevent.
+func (t *Target) cutLog() error {
+	ctx, cancel := context.WithTimeout(context.Background(), look)
+	defer cancel()
+	db, conn, err := t.db(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = conn.ExecContext(ctx, "PRAGMA busy_timeout = 500")
+	if err == nil {
+		_, err = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	}
+	return errors.Join(err, conn.Close(), db.Close())
+}
+
+// told counts from now on the answers to workers that were errors with one of the texts.
+func (t *Target) told(texts []string) func() int {
+	count := func() (n int) {
+		for _, text := range texts {
+			n += t.Workers.Failed(text)
+		}
+		return n
+	}
+	before := count()
+	return func() int {
+		await(evidence/10, func() bool { return count() > before })
+		return count() - before
+	}
+}
+
+func needLimits(t *Target) error {
+	if err := needFile(t); err != nil {
+		return err
+	}
+	if err := needWorkers(t); err != nil {
+		return err
+	}
+	return canLimit()
+}
+
+// ioTexts are in the errors of stores whose writes fail.
+var ioTexts = []string{"I/O error"}
+
+func failWrites(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+	told := t.told(ioTexts)
+	var heal []func() error
+	for _, i := range r.Perm(t.Workers.Len())[:1+r.IntN(t.Workers.Len())] {
+		pid := t.Workers.PID(i)
+		if pid == 0 {
+			continue
+		}
+		lift, err := limitFiles(pid)
+		if err != nil {
+			continue // it has just ended
+		}
+		heal = append(heal, lift)
+	}
+	rest(ctx, t.spell(r))
+	for _, lift := range heal {
+		err = errors.Join(err, lift())
+	}
+	return told(), err
+}
+
+func needNoRoot(t *Target) error {
+	if err := needFile(t); err != nil {
+		return err
+	}
+	if err := needWorkers(t); err != nil {
+		return err
+	}
+	if os.Geteuid() == 0 {
+		return errors.New("root may read and write everything; run it as another user")
+	}
+	return nil
+}
+
+// forbiddenTexts are in the errors of stores whose file may not be used.
+var forbiddenTexts = []string{"permission denied", "cannot be written", "unable to open"}
+
+func forbid(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+	told := t.told(forbiddenTexts)
+	i, release, ok := t.worker(r)
+	if !ok {
+		return 0, nil
+	}
+	defer release()
+	// Who has the file open goes on; the next who opens it is kept from it.
+	folder := filepath.Dir(t.path())
+	for _, name := range []string{t.path(), t.path() + "-wal", t.path() + "-shm", folder} {
+		info, err := os.Stat(name)
+		if err != nil {
+			continue // the log is there only while somebody uses it
+		}
+		if err := os.Chmod(name, 0); err != nil {
+			return 0, err
+		}
+		defer func() {
+			if back := os.Chmod(name, info.Mode().Perm()); err == nil && !errors.Is(back, os.ErrNotExist) {
+				err = back
+			}
+		}()
+	}
+	if _, err := t.Workers.Kill(i); err != nil {
+		return 0, err
+	}
+	rest(ctx, t.spell(r))
+	return told(), nil
+}

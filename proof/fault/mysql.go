@@ -1,0 +1,124 @@
+package fault
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/dibs-go/dibs/mysqlstore"
+)
+
+// mysqlWitness looks at a MySQL or MariaDB.
+type mysqlWitness struct {
+	db   *sql.DB
+	conn *sql.Conn
+}
+
+func meetMySQL(ctx context.Context, url string) (witness, error) { return dialMySQL(ctx, url) }
+
+func dialMySQL(ctx context.Context, url string) (*mysqlWitness, error) {
+	config, _, err := mysqlstore.ParseURL(url, nil)
+	if err != nil {
+		return nil, err
+	}
+	config.Timeout = look
+	config.Logger = &mysql.NopLogger{} // what goes wrong is returned
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, err
+	}
+	db := sql.OpenDB(connector)
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &mysqlWitness{db, conn}, nil
+}
+
+// life is what begins at 0 with each start: seconds, and connections that were tried.
+func (w *mysqlWitness) life(ctx context.Context) (life, error) {
+	up, err := w.status(ctx, "Uptime")
+	if err != nil {
+		return life{}, err
+	}
+	connections, err := w.status(ctx, "Connections")
+	return life{counts: []int{up, connections}}, err
+}
+
+func (w *mysqlWitness) now(ctx context.Context) (time.Time, error) {
+	var s float64
+	err := w.conn.QueryRowContext(ctx, "SELECT UNIX_TIMESTAMP(SYSDATE(6))").Scan(&s)
+	return time.UnixMicro(int64(s * 1e6)), err
+}
+
+func (w *mysqlWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone int, err error) {
+	rows, err := w.conn.QueryContext(ctx, "SELECT ID, HOST FROM INFORMATION_SCHEMA.PROCESSLIST")
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	var killed []int64
+	for rows.Next() {
+		var id int64
+		var host string
+		if err := rows.Scan(&id, &host); err != nil {
+			return 0, err
+		}
+		if slices.ContainsFunc(from, func(a *net.TCPAddr) bool { return a.String() == host }) {
+			killed = append(killed, id)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return 0, err
+	}
+	for _, id := range killed {
+		if _, err := w.conn.ExecContext(ctx, "KILL "+strconv.FormatInt(id, 10)); err != nil {
+			if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == 1094 {
+				continue // it went by itself
+			}
+			return gone, err
+		}
+		// It is told, and goes when it looks.
+		var left int
+		await(evidence, func() bool {
+			err = w.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM INFORMATION_SCHEMA.PROCESSLIST WHERE ID = ?", id).Scan(&left)
+			return err != nil || left == 0
+		})
+		if err != nil {
+			return gone, err
+		}
+		gone += 1 - left
+	}
+	return gone, nil
+}
+
+func (w *mysqlWitness) turnedAway(ctx context.Context) (int, error) {
+	return w.status(ctx, "Connection_errors_max_connections")
+}
+
+func (w *mysqlWitness) status(ctx context.Context, name string) (n int, err error) {
+	var key string
+	err = w.conn.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE '"+name+"'").Scan(&key, &n)
+	return n, err
+}
+
+func (w *mysqlWitness) close() { _ = w.Close() }
+
+// Close ends the connection. The server may have ended it before.
+func (w *mysqlWitness) Close() error { return errors.Join(w.conn.Close(), w.db.Close()) }
+
+// occupyMySQL takes one of the server's connections.
+func occupyMySQL(ctx context.Context, url string) (io.Closer, error) {
+	w, err := dialMySQL(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}

@@ -1,0 +1,100 @@
+package fault
+
+import (
+	"context"
+	"io"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dibs-go/dibs/pgstore"
+)
+
+// postgresWitness looks at a PostgreSQL.
+type postgresWitness struct{ conn *pgx.Conn }
+
+func meetPostgres(ctx context.Context, url string) (witness, error) {
+	conn, err := dialPostgres(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	return &postgresWitness{conn}, nil
+}
+
+func dialPostgres(ctx context.Context, url string) (*pgx.Conn, error) {
+	config, _, err := pgstore.Parse(url, nil)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.ConnectConfig(ctx, config.ConnConfig)
+}
+
+func (w *postgresWitness) life(ctx context.Context) (life, error) {
+	id, err := one[string](ctx, w.conn, "SELECT pg_postmaster_start_time()::text")
+	return life{id: id}, err
+}
+
+func (w *postgresWitness) now(ctx context.Context) (time.Time, error) {
+	return one[time.Time](ctx, w.conn, "SELECT clock_timestamp()")
+}
+
+func (w *postgresWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone int, err error) {
+	var ports []int32
+	for _, addr := range from {
+		ports = append(ports, int32(addr.Port))
+	}
+	rows, err := w.conn.Query(ctx, `SELECT pid FROM pg_stat_activity
+		WHERE client_port = ANY($1) AND host(client_addr) = ANY($2) AND pg_terminate_backend(pid)`, ports, hosts(from))
+	if err != nil {
+		return 0, err
+	}
+	pids, err := pgx.CollectRows(rows, pgx.RowTo[int32])
+	if err != nil {
+		return 0, err
+	}
+	// That was a signal; the rows of those who heeded it go away.
+	left := len(pids)
+	await(evidence, func() bool {
+		if left > 0 && err == nil {
+			left, err = one[int](ctx, w.conn, "SELECT count(*) FROM pg_stat_activity WHERE pid = ANY($1)", pids)
+		}
+		return left == 0 || err != nil
+	})
+	return len(pids) - left, err
+}
+
+// turnedAway: PostgreSQL writes it into its log only.
+func (w *postgresWitness) turnedAway(context.Context) (int, error) { return -1, nil }
+
+func (w *postgresWitness) close() { _ = w.Close() }
+
+// Close ends the connection. The server may have ended it before.
+func (w *postgresWitness) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), look)
+	defer cancel()
+	return w.conn.Close(ctx)
+}
+
+// one returns the one value of the one row.
+func one[T any](ctx context.Context, conn *pgx.Conn, query string, args ...any) (value T, err error) {
+	err = conn.QueryRow(ctx, query, args...).Scan(&value)
+	return value, err
+}
+
+// hosts are the hosts of the addresses.
+func hosts(from []*net.TCPAddr) (all []string) {
+	for _, addr := range from {
+		all = append(all, addr.IP.String())
+	}
+	return all
+}
+
+// occupyPostgres takes one of the server's connections.
+func occupyPostgres(ctx context.Context, url string) (io.Closer, error) {
+	conn, err := dialPostgres(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	return &postgresWitness{conn}, nil
+}

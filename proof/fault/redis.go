@@ -1,0 +1,131 @@
+package fault
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// redisWitness looks at a Redis.
+type redisWitness struct{ client rueidis.Client }
+
+func meetRedis(_ context.Context, url string) (witness, error) { return newRedisWitness(url) }
+
+func newRedisWitness(url string) (*redisWitness, error) {
+	bare, _, _ := strings.Cut(url, "?") // what is behind it is the store's
+	option, err := rueidis.ParseURL(bare)
+	if err != nil {
+		return nil, err
+	}
+	option.DisableCache, option.DisableRetry, option.ForceSingleClient = true, true, true
+	option.Dialer.Timeout = look
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		return nil, err
+	}
+	return &redisWitness{client}, nil
+}
+
+func (w *redisWitness) life(ctx context.Context) (life, error) {
+	id, err := w.info(ctx, "run_id")
+	return life{id: id}, err
+}
+
+func (w *redisWitness) now(ctx context.Context) (time.Time, error) {
+	parts, err := w.do(ctx, "TIME").AsStrSlice()
+	if err != nil || len(parts) != 2 {
+		return time.Time{}, fmt.Errorf("TIME: %q, %w", parts, err)
+	}
+	s, err := strconv.ParseInt(parts[0], 10, 64)
+	return time.Unix(s, 0), err
+}
+
+func (w *redisWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone int, err error) {
+	for _, addr := range from {
+		n, err := w.do(ctx, "CLIENT", "KILL", "ADDR", addr.String()).AsInt64()
+		if err != nil {
+			return gone, err
+		}
+		gone += int(n)
+	}
+	return gone, nil
+}
+
+func (w *redisWitness) turnedAway(ctx context.Context) (int, error) {
+	return w.number(ctx, "rejected_connections")
+}
+
+// unscripted is how often the server was asked for a script that it did not know.
+func (w *redisWitness) unscripted(ctx context.Context) (int, error) {
+	value, err := w.info(ctx, "errorstat_NOSCRIPT") // "count=3"
+	if err != nil || value == "" {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimPrefix(value, "count="))
+}
+
+// keys is how many keys there are.
+func (w *redisWitness) keys(ctx context.Context) (int, error) {
+	n, err := w.do(ctx, "DBSIZE").AsInt64()
+	return int(n), err
+}
+
+func (w *redisWitness) number(ctx context.Context, field string) (int, error) {
+	value, err := w.info(ctx, field)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(value)
+}
+
+// info returns a field of INFO, "" where there is none.
+func (w *redisWitness) info(ctx context.Context, field string) (string, error) {
+	all, err := w.do(ctx, "INFO", "everything").ToString()
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(all) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(value), nil
+		}
+	}
+	return "", nil
+}
+
+func (w *redisWitness) do(ctx context.Context, command ...string) rueidis.RedisResult {
+	return w.client.Do(ctx, w.client.B().Arbitrary(command...).Build())
+}
+
+func (w *redisWitness) close() { w.client.Close() }
+
+// occupyRedis takes one of the server's connections, and says nothing on it but one word,
+// which the server answers to whoever it lets in, be it with a refusal.
+func occupyRedis(ctx context.Context, url string) (io.Closer, error) {
+	addr, err := address(url)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	_ = conn.SetDeadline(time.Now().Add(look)) // fails on what is gone already, as the next line does
+	if _, err = io.WriteString(conn, "PING\r\n"); err == nil {
+		var line string
+		if line, err = bufio.NewReader(conn).ReadString('\n'); strings.Contains(line, "max number of clients") {
+			err = fmt.Errorf("the server says %q", strings.TrimSpace(line))
+		}
+	}
+	if err != nil {
+		_ = conn.Close() // it is refused already
+		return nil, err
+	}
+	return conn, nil
+}

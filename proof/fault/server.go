@@ -1,0 +1,180 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// serverGate keeps the faults that are at the server, or ask it something, one after the other.
+const serverGate = "server"
+
+func serverFaults() []*Fault {
+	return []*Fault{
+		{
+			Name: "server-kill", Kind: Host,
+			About: "the server is killed (SIGKILL) and started again on its data",
+			Bite:  "a server that says it was started since",
+			gate:  serverGate, applies: needServer, strike: serverKill,
+		},
+		{
+			Name: "server-stop", Kind: Host,
+			About: "the server stands still (SIGSTOP) and goes on",
+			Bite:  "a server that was asked and did not answer",
+			gate:  serverGate, applies: needServer, strike: serverStop,
+		},
+		{
+			Name: "server-clock", Kind: Host, Alone: true, Forgets: true,
+			About: "the server's clock is an hour ahead, or behind, and right again",
+			Bite:  "a server that says it is an hour later, or earlier",
+			gate:  serverGate, applies: needClock, strike: serverClock,
+		},
+		{
+			Name: "kill-connections", Kind: Host,
+			About: "the server ends connections of the workers (pg_terminate_backend, KILL, CLIENT KILL)",
+			Bite:  "a connection that the server says is gone",
+			gate:  serverGate, applies: needSources, strike: killConnections,
+		},
+		{
+			Name: "exhaust-connections", Kind: Host, Destroys: true,
+			About: "all connections that the server has are taken while the workers' are reset",
+			Bite:  "a worker that the server turned away because it had too many connections",
+			gate:  serverGate, applies: needRoom, strike: exhaust,
+		},
+	}
+}
+
+// needKnown returns nil for a store on one server that faults can talk to.
+func needKnown(t *Target) error {
+	if _, known := backends[t.backend()]; !known {
+		return fmt.Errorf("it has to be a Redis, PostgreSQL, MariaDB or MySQL server, at one address; this is %s", t.backend())
+	}
+	return nil
+}
+
+func needServer(t *Target) error {
+	if err := needKnown(t); err != nil {
+		return err
+	}
+	if t.Server == nil {
+		return errors.New("the server is not the run's own")
+	}
+	return nil
+}
+
+func serverKill(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
+	before, err := ask(ctx, t, witness.life)
+	if err != nil {
+		return 0, err
+	}
+	t.Server.Kill()
+	rest(ctx, time.Duration(r.Int64N(int64(t.lease()*3/2))))
+	t.Server.Restart()
+	after, err := ask(ctx, t, witness.life)
+	if err != nil || !after.since(before) {
+		return 0, err
+	}
+	return 1, nil
+}
+
+func serverStop(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
+	defer cancel()
+	w, err := t.meet(looking)
+	if err != nil {
+		return 0, err
+	}
+	defer w.close()
+	t.Server.Pause()
+	asking, stop := context.WithTimeout(ctx, t.spell(r))
+	defer stop()
+	begin := time.Now()
+	_, said := w.life(asking)
+	// Nothing came until the time was over: an error at once is something else.
+	still := said != nil && errors.Is(asking.Err(), context.DeadlineExceeded) && time.Since(begin) > t.lease()/8
+	rest(asking, time.Hour)
+	t.Server.Continue()
+	if !still {
+		return 0, nil
+	}
+	return 1, nil
+}
+
+func needClock(t *Target) error {
+	if err := needServer(t); err != nil {
+		return err
+	}
+	if t.Clock == nil {
+		return errors.New("the server looks at the host's clock, which is everybody's")
+	}
+	return nil
+}
+
+func serverClock(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+	ahead := hour
+	if r.IntN(2) == 0 {
+		ahead = -hour
+	}
+	if err := t.Clock.Step(ahead); err != nil {
+		return 0, err
+	}
+	defer func() {
+		if stepped := t.Clock.Step(0); err == nil {
+			err = stepped
+		}
+	}()
+	now, err := ask(ctx, t, witness.now)
+	if err != nil {
+		return 0, err
+	}
+	if off := time.Until(now) - ahead; off.Abs() < time.Minute {
+		bites = 1
+	}
+	rest(ctx, t.spell(r))
+	return bites, nil
+}
+
+func needSources(t *Target) error {
+	if err := needKnown(t); err != nil {
+		return err
+	}
+	// Others' connections are told from the run's by the ports of the wires.
+	return needWires(t)
+}
+
+func killConnections(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
+	defer cancel()
+	w, err := t.meet(looking)
+	if err != nil {
+		return 0, err
+	}
+	defer w.close()
+	some, release := t.wires(r)
+	defer release()
+	for _, wire := range some {
+		from := wire.Sources()
+		r.Shuffle(len(from), func(i, k int) { from[i], from[k] = from[k], from[i] })
+		from = from[:(len(from)+1)/2]
+		if len(from) == 0 {
+			continue
+		}
+		n, err := w.sever(looking, from)
+		if err != nil {
+			return 0, err
+		}
+		if n > 0 {
+			return n, nil
+		}
+	}
+	return 0, nil
+}
+
+func needRoom(t *Target) error {
+	if err := needSources(t); err != nil {
+		return err
+	}
+	return needWorkers(t)
+}

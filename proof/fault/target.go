@@ -1,0 +1,245 @@
+package fault
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Target is what faults strike: a store, its server, and the processes that use it.
+// What is nil or empty is not there, and faults that need it do not apply.
+type Target struct {
+	// URL is that of the store, without any wire. Faults look at the server by it.
+	URL string
+	// Workers are the processes that use the store.
+	Workers Workers
+	// Wires lead from the workers to the server: wire i from worker i; see Through.
+	Wires []*Wire
+	// Server is the server's process if it is the run's own, and nothing else uses it.
+	Server Server
+	// Failover puts another server in the place of this one.
+	Failover Failover
+	// Clock is the clock that the server looks at.
+	Clock Clock
+	// Durable says that a server that is killed and started again still knows all that
+	// it acknowledged.
+	Durable bool
+	// TTL is how long the workers' leases last; 0: a second. Troubles last for as long, more or
+	// less.
+	TTL time.Duration
+
+	mu    sync.Mutex
+	moved string // the address that the server has since a failover
+	taken map[any]bool
+	gates map[string]chan struct{}
+}
+
+// Workers are the processes that use the store. Worker i is always the i-th, however
+// often its process was started again. The methods may be called concurrently, but never
+// two of Kill, Stop and Restart for one worker.
+type Workers interface {
+	// Len is how many there are.
+	Len() int
+
+	// PID is the process of worker i, 0 while there is none.
+	PID(i int) int
+
+	// Kill kills the process of worker i (SIGKILL), waits until it is gone, and has it
+	// started again, soon, without waiting for that. It reports whether the process ended by the signal.
+	Kill(i int) (killed bool, err error)
+
+	// Stop stops the process of worker i (SIGSTOP) and lets it go on (SIGCONT) after d, or
+	// when the context ends. It reports whether the process stood still.
+	Stop(ctx context.Context, i int, d time.Duration) (stopped bool, err error)
+
+	// Restart ends the process of worker i in order, and starts it again: as what the
+	// command before runs, or plainly when that is empty. It returns when it has started.
+	Restart(i int, before []string) error
+
+	// Lost is how many leases worker i has lost so far, over all its lives, as it told.
+	Lost(i int) int
+
+	// Failed is how many answers the workers have had so far, all of them, that were an
+	// error with the text in it. Upper and lower case are the same.
+	Failed(text string) int
+}
+
+// Server is a server's process. Its methods return when the thing is done, and end the run
+// when it cannot be done. The servers of internal/servertest are Servers.
+type Server interface {
+	// Kill ends the server at once (SIGKILL).
+	Kill()
+	// Restart starts it again, at its address and with what it has on disk.
+	Restart()
+	// Pause stops it where it is (SIGSTOP).
+	Pause()
+	// Continue lets it go on (SIGCONT).
+	Continue()
+}
+
+// Failover puts a replica in a server's place.
+type Failover interface {
+	// Lag keeps the replica from hearing of what is written from now on.
+	Lag() error
+	// Promote takes the server away and makes the replica the server, with what it has. It returns the
+	// new server's address, and by the servers' own count how many bytes of what was
+	// written it does not have.
+	Promote() (addr string, behind int64, err error)
+	// Rebuild makes a replica of what was the server before, which is in step when this
+	// returns.
+	Rebuild() error
+}
+
+// Clock is a clock that can be set wrong.
+type Clock interface {
+	// Step sets how far the clock is ahead of the true time; it is behind if that is negative.
+	Step(ahead time.Duration) error
+}
+
+// lease is how long the workers' leases last.
+func (t *Target) lease() time.Duration {
+	if t.TTL == 0 {
+		return time.Second
+	}
+	return t.TTL
+}
+
+// spell is how long a trouble lasts: shorter than a lease as often as longer.
+func (t *Target) spell(r *rand.Rand) time.Duration {
+	return t.lease()/4 + time.Duration(r.Int64N(int64(t.lease()*3/2)))
+}
+
+// long is a time in which a lease runs out.
+func (t *Target) long(r *rand.Rand) time.Duration {
+	return t.lease()*5/4 + time.Duration(r.Int64N(int64(t.lease())))
+}
+
+// backend is what keeps the store: redis, postgres, mysql or sqlite; otherwise the
+// URL's scheme.
+func (t *Target) backend() string {
+	scheme, _, _ := strings.Cut(t.URL, ":")
+	switch scheme {
+	case "redis", "rediss":
+		return "redis"
+	case "postgres", "postgresql":
+		return "postgres"
+	case "mysql", "mariadb":
+		return "mysql"
+	}
+	return scheme
+}
+
+// url is the store's URL, at the address that the server has now.
+func (t *Target) url() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.moved == "" {
+		return t.URL
+	}
+	return at(t.URL, t.moved)
+}
+
+// enter waits until nobody else is at the gate, or the context ends; and reports whether it
+// may go on, and then until leave is called nobody else may.
+func (t *Target) enter(ctx context.Context, gate string) (leave func(), ok bool) {
+	if gate == "" {
+		return func() {}, ctx.Err() == nil
+	}
+	t.mu.Lock()
+	if t.gates == nil {
+		t.gates = map[string]chan struct{}{}
+	}
+	if t.gates[gate] == nil {
+		t.gates[gate] = make(chan struct{}, 1)
+	}
+	g := t.gates[gate]
+	t.mu.Unlock()
+	select {
+	case g <- struct{}{}:
+		if ctx.Err() == nil {
+			return func() { <-g }, true
+		}
+		<-g
+	case <-ctx.Done():
+	}
+	return nil, false
+}
+
+// worker picks a worker that runs and that no other fault is at.
+func (t *Target) worker(r *rand.Rand) (i int, release func(), ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, i := range r.Perm(t.Workers.Len()) {
+		if t.Workers.PID(i) != 0 && t.take(i) {
+			return i, t.giveBack(i), true
+		}
+	}
+	return 0, nil, false
+}
+
+// wires picks wires that no other fault is at: sometimes all of them, more often some, so that
+// there are workers who reach the server and others who do not.
+func (t *Target) wires(r *rand.Rand) (some []*Wire, release func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := len(t.Wires)
+	if r.IntN(3) > 0 {
+		n = 1 + r.IntN(n)
+	}
+	var taken []any
+	for _, i := range r.Perm(len(t.Wires)) {
+		if w := t.Wires[i]; len(some) < n && t.take(w) {
+			some, taken = append(some, w), append(taken, w)
+		}
+	}
+	return some, t.giveBack(taken...)
+}
+
+// take takes what nobody has. Called with mu held.
+func (t *Target) take(what any) bool {
+	if t.taken == nil {
+		t.taken = map[any]bool{}
+	}
+	if t.taken[what] {
+		return false
+	}
+	t.taken[what] = true
+	return true
+}
+
+func (t *Target) giveBack(what ...any) func() {
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		for _, w := range what {
+			delete(t.taken, w)
+		}
+	}
+}
+
+// rest waits for d, or until the context ends.
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// evidence is how long a fault waits for what is to show that it bit.
+const evidence = 3 * time.Second
+
+// await asks until there is what is waited for, and gives up after so long.
+func await(limit time.Duration, there func() bool) bool {
+	for deadline := time.Now().Add(limit); ; time.Sleep(10 * time.Millisecond) {
+		if there() {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+}

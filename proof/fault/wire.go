@@ -1,0 +1,201 @@
+package fault
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// Wire is an address that leads to a server, and the trouble on the way there. New, it
+// passes everything on. A trouble is at connections that exist as well as at new ones. The
+// methods may be called from any goroutine.
+type Wire struct {
+	listener net.Listener
+	running  sync.WaitGroup
+
+	mu      sync.Mutex
+	target  string
+	trouble Trouble
+	random  *rand.Rand    // of the trouble
+	changed chan struct{} // closed and replaced when the trouble changes
+	links   map[*link]struct{}
+	counts  Counts
+	closed  bool
+}
+
+// Way is one of the two directions.
+type Way int
+
+// The ways.
+const (
+	Requests Way = iota // to the server
+	Replies             // from it
+)
+
+// Trouble is what is wrong with a wire. The zero Trouble is none.
+type Trouble struct {
+	// Delay is how much longer everything takes, each way, and Jitter how much more than
+	// that it can be. What was sent first still arrives first.
+	Delay, Jitter time.Duration
+	// Hold keeps back what goes this way, or both: it arrives when the trouble is over. That
+	// is what a partition does that ends before the connections are given up.
+	Hold [2]bool
+	// Lose drops what goes this way. Who sends it is not told. A connection that lost something
+	// is reset when the trouble is over, since what comes after has no beginning.
+	Lose [2]bool
+	// LoseReply drops the next replies, so many, each of another connection, which is reset: the server has done
+	// what was asked and nobody hears of it.
+	LoseReply int
+	// Refuse resets new connections.
+	Refuse bool
+}
+
+// Counts is what has happened on a wire, since it was made.
+type Counts struct {
+	// Connections is how many there were that reached the server.
+	Connections int
+	// Late is how many pieces arrived late, and Held how many of them were kept back.
+	Late, Held int
+	// LostRequests and LostReplies are how many pieces were dropped.
+	LostRequests, LostReplies int
+	// Closed is how many connections were reset under a call: something had been asked and
+	// not been answered. Those on which nobody waited for anything are not in it.
+	Closed int
+	// Refused is how many connections were reset before they began.
+	Refused int
+}
+
+// Open opens a wire to the server at the address, "127.0.0.1:5432". Close ends it.
+func Open(target string) (*Wire, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("fault: opening a wire to %s: %w", target, err)
+	}
+	w := &Wire{listener: listener, target: target, changed: make(chan struct{}), links: map[*link]struct{}{}}
+	w.running.Go(w.accept)
+	return w, nil
+}
+
+// Addr returns the wire's address, to be used in place of the server's.
+func (w *Wire) Addr() string { return w.listener.Addr().String() }
+
+// Set makes the trouble the wire's, in place of the one before; the zero Trouble heals.
+// Jitter comes from the random source, nil meaning one of its own.
+func (w *Wire) Set(trouble Trouble, r *rand.Rand) {
+	seed := rand.Uint64()
+	if r != nil {
+		seed = r.Uint64()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for l := range w.links {
+		if l.lost[Requests] && !trouble.Lose[Requests] || l.lost[Replies] && !trouble.Lose[Replies] {
+			l.cut()
+		}
+	}
+	w.trouble, w.random = trouble, rand.New(rand.NewPCG(seed, 0))
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// Reset resets all connections.
+func (w *Wire) Reset() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for l := range w.links {
+		l.cut()
+	}
+}
+
+// Lead leads new connections to another server, and resets those that there are.
+func (w *Wire) Lead(target string) {
+	w.mu.Lock()
+	w.target = target
+	w.mu.Unlock()
+	w.Reset()
+}
+
+// Counts returns what has happened so far.
+func (w *Wire) Counts() Counts {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counts
+}
+
+// Sources returns the addresses from which the wire's connections come, as the server
+// sees them.
+func (w *Wire) Sources() []*net.TCPAddr {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []*net.TCPAddr
+	for l := range w.links {
+		if l.server != nil {
+			all = append(all, l.server.LocalAddr().(*net.TCPAddr))
+		}
+	}
+	return all
+}
+
+// busy reports whether somebody waits for a reply.
+func (w *Wire) busy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for l := range w.links {
+		if l.asked {
+			return true
+		}
+	}
+	return false
+}
+
+// Close resets all connections and ends the wire.
+func (w *Wire) Close() error {
+	w.mu.Lock()
+	w.closed = true
+	w.mu.Unlock()
+	err := w.listener.Close()
+	w.Set(Trouble{}, nil)
+	w.Reset()
+	w.running.Wait()
+	return err
+}
+
+// accept serves the listener until it is closed.
+func (w *Wire) accept() {
+	for {
+		conn, err := w.listener.Accept()
+		if err != nil {
+			w.mu.Lock()
+			closed := w.closed
+			w.mu.Unlock()
+			if closed {
+				return
+			}
+			time.Sleep(time.Millisecond) // out of files, or a client that left at once
+			continue
+		}
+		client := conn.(*net.TCPConn)
+		l := &link{wire: w, client: client, over: make(chan struct{})}
+		w.mu.Lock()
+		switch {
+		case w.closed || w.trouble.Refuse:
+			// The port stays ours: a listener that is closed for a while may find it taken.
+			if !w.closed {
+				w.counts.Refused++
+			}
+			reset(client)
+		default:
+			w.links[l] = struct{}{}
+			w.running.Go(l.run)
+		}
+		w.mu.Unlock()
+	}
+}
+
+// reset closes a connection in such a way that the other end is told of an error.
+func reset(conn *net.TCPConn) {
+	_ = conn.SetLinger(0) // fails on what is gone already
+	_ = conn.Close()
+}

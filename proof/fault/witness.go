@@ -1,0 +1,79 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+)
+
+// witness is a connection to a server, by no wire, over which a fault looks at what it did.
+// It is made for one strike: a server that is killed takes it along.
+type witness interface {
+	// life tells this start of the server from others.
+	life(ctx context.Context) (life, error)
+	// now is the server's time of day.
+	now(ctx context.Context) (time.Time, error)
+	// sever ends connections that come from the addresses, and returns how many the server
+	// says are gone.
+	sever(ctx context.Context, from []*net.TCPAddr) (int, error)
+	// turnedAway is how many connections the server has refused since it was started because it had too many,
+	// by its own count; -1 when it does not count them.
+	turnedAway(ctx context.Context) (int, error)
+	close()
+}
+
+// life is what tells one start of a server from the next.
+type life struct {
+	// id is another at each start; "" when the server has no such thing.
+	id string
+	// counts only grow until the server is started again.
+	counts []int
+}
+
+// since reports whether the server was started again since the life before. It may miss a
+// start of a server without an id, and never sees one that was not.
+func (l life) since(before life) bool {
+	for i, n := range l.counts {
+		if n < before.counts[i] {
+			return true
+		}
+	}
+	return l.id != before.id
+}
+
+// backends are the servers that faults know how to talk to.
+var backends = map[string]struct {
+	name string
+	meet func(ctx context.Context, url string) (witness, error)
+	// crowded is in the errors of clients that are refused because there are too many.
+	crowded []string
+}{
+	"redis":    {"Redis", meetRedis, []string{"max number of clients"}},
+	"postgres": {"PostgreSQL", meetPostgres, []string{"too many clients", "connection slots"}},
+	"mysql":    {"MySQL", meetMySQL, []string{"too many connections"}},
+}
+
+// look is how long one look at a server may take.
+const look = 5 * time.Second
+
+// meet connects to the target's server.
+func (t *Target) meet(ctx context.Context) (witness, error) {
+	w, err := backends[t.backend()].meet(ctx, t.url())
+	if err != nil {
+		return nil, fmt.Errorf("looking at the server: %w", err)
+	}
+	return w, nil
+}
+
+// ask meets the server for one question, also after the context of a strike has ended.
+func ask[T any](ctx context.Context, t *Target, question func(witness, context.Context) (T, error)) (answer T, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
+	defer cancel()
+	w, err := t.meet(ctx)
+	if err != nil {
+		return answer, err
+	}
+	defer w.close()
+	return question(w, ctx)
+}
