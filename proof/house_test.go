@@ -16,5 +16,9 @@ func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{
 		{Dir: ".", Tests: []string{root + "/internal/house"}},
 		{Dir: "history", Imports: []string{root, unix}, Tests: []string{root + "/memstore"}},
+		{Dir: "fault", Imports: []string{
+			root + "/pgstore", root + "/mysqlstore", unix,
+			"github.com/redis/rueidis", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
+		}, Tests: []string{root, root + "/proof/victim", root + "/internal/servertest", root + "/redisstore", root + "/sqlitestore"}},
 	})
 }
