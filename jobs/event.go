@@ -12,7 +12,9 @@ import (
 type EventKind string
 
 // What can happen to a job in a worker. Each time ends in exactly one of those
-// after EventAcquired.
+// after EventAcquired; but one that Once remembers has EventSucceeded after
+// EventRemembered when it had its key, one that ran anyway may have EventRemembered, and
+// nobody is told of a wait that ended with its context.
 const (
 	EventAcquired   EventKind = "acquired"   // its turn has come, and it runs
 	EventSucceeded  EventKind = "succeeded"  // it ran to its end

@@ -15,7 +15,8 @@ import (
 type lines struct {
 	mutex   *Mutex
 	life    context.Context // ends with Close
-	workers sync.WaitGroup  // who watches, and who makes a job runnable
+	workers sync.WaitGroup  // who watches, and who puts jobs in their places
+	wakers  sync.WaitGroup  // who makes a job runnable
 
 	mu      sync.Mutex
 	byKey   map[dibs.Key]*line
@@ -115,8 +116,8 @@ func (l *lines) came(w *away) {
 	}
 }
 
-// add looks after a job that is put off.
-func (l *lines) add(a *attempt, ahead aheadAt) {
+// add looks after a job that is put off. It reports false after Close, when nobody does.
+func (l *lines) add(a *attempt, ahead aheadAt) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
@@ -131,7 +132,7 @@ func (l *lines) add(a *attempt, ahead aheadAt) {
 		l.remove(old)
 	}
 	if len(l.byToken) >= maxAway || l.life.Err() != nil {
-		return
+		return l.life.Err() == nil
 	}
 	w := &away{attempt: *a, aheadAt: ahead}
 	l.byToken[w.place.Token] = w
@@ -147,4 +148,5 @@ func (l *lines) add(a *attempt, ahead aheadAt) {
 		of.placing = true
 		l.workers.Go(func() { l.placing(of) })
 	}
+	return true
 }

@@ -102,13 +102,11 @@ func (a *attempt) settle(lease *dibs.Lease, err error) error {
 // keep ends the lease and keeps the place: nobody passes until the job is there
 // again, after that time, or Recovery is over.
 func (a *attempt) keep(ctx context.Context, lease *dibs.Lease, again time.Duration) error {
-	m := a.mutex
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+	standing, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 	defer cancel()
 	// If this fails, the place stands for as long as it did.
-	_ = m.client.Prolong(ctx, a.place, max(m.options.Stands, again+m.options.Recovery),
-		&dibs.AcquireOptions{Permits: m.options.Permits, Hold: m.options.Recovery + again})
-	return lease.Abandon(ctx)
+	_ = a.stand(standing, a.mutex.options.Recovery+again)
+	return a.end(ctx, lease.Abandon)
 }
 
 // Commit runs fn in a transaction, and commits that together with the end of the

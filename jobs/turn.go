@@ -75,13 +75,15 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	if a.since.IsZero() {
 		a.since = ahead.to
 	}
-	// From now on it is known that the job is there.
-	if err := m.client.Prolong(ctx, a.place, m.options.Stands, &dibs.AcquireOptions{Permits: m.options.Permits, Hold: m.options.Recovery}); err != nil {
-		return nil, err
-	}
-	a.placed = true
-	for {
+	for known := false; ; known = true {
 		held := heldBy(err)
+		if !known || !held.Placed {
+			// From now on it is known that the job is there. A place that ran out while
+			// the job waited is taken anew, or it would be the last one again and again.
+			if err := a.stand(ctx, m.options.Recovery); err != nil {
+				return nil, err
+			}
+		}
 		if ahead.ahead = held.Ahead; !held.Placed {
 			ahead.ahead = math.MaxInt // it had no place yet, and has the last one now
 		}
@@ -109,6 +111,15 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 			return lease, err
 		}
 	}
+}
+
+// stand makes the attempt's place stand, in nobody's way for longer than hold once its
+// turn has come.
+func (a *attempt) stand(ctx context.Context, hold time.Duration) error {
+	o := &a.mutex.options
+	err := a.mutex.client.Prolong(ctx, a.place, max(o.Stands, hold), &dibs.AcquireOptions{Permits: o.Permits, Hold: hold})
+	a.placed = a.placed || err == nil
+	return err
 }
 
 // heldBy returns what an ErrHeld says.
@@ -149,7 +160,8 @@ func (a *attempt) wait(ctx context.Context, sits *seat) (*dibs.Lease, error) {
 		o.Wait = idleMoment + rand.N(idleMoment) // not all leave at once
 	}
 	if left, limited := a.left(); limited {
-		o.Wait = min(o.Wait, left)
+		// It may be over since it was looked at, and 0 would be without limit.
+		o.Wait = max(min(o.Wait, left), time.Millisecond)
 	}
 	for _, most := range []time.Duration{a.job.Patience, a.bound()} {
 		if most > 0 && !a.job.Stays {
@@ -160,17 +172,18 @@ func (a *attempt) wait(ctx context.Context, sits *seat) (*dibs.Lease, error) {
 		return m.client.Redeem(ctx, a.place, o)
 	}
 	a.over()
-	var waiting context.Context
-	waiting, a.waiting = context.WithCancelCause(ctx)
-	sent := func() { a.waiting(errSentAway) }
+	waiting, end := context.WithCancelCause(ctx)
+	a.waiting = end
+	sent := func() { end(errSentAway) } // also late, when the attempt waits anew
 	stays := []func() bool{context.AfterFunc(m.life, sent)}
 	if sits != nil {
 		stays = append(stays, context.AfterFunc(sits.ctx, sent))
 	}
 	lease, err := m.client.Redeem(waiting, a.place, o)
 	for _, stay := range stays {
-		if !stay() && err == nil && waiting.Err() != nil {
-			// The key was granted at that very moment; the place stands again.
+		if !stay() && err == nil {
+			// The key was granted at that very moment, and sent ends its lease's context
+			// or is about to; the place stands again.
 			a.undo(ctx, lease)
 			return nil, errSentAway
 		}
@@ -214,7 +227,9 @@ func (a *attempt) putOff(ahead int, at aheadAt) error {
 	default:
 		// Not all at once, should this process be gone by then.
 		after = max(after+rand.N(max(after, 1)), min(soonest/2, awayMax))
-		m.lines.add(a, at)
+		if !m.lines.add(a, at) {
+			after = awaySoon
+		}
 	}
 	if left, limited := a.left(); limited {
 		after = min(after, max(left, awayMin))
@@ -248,6 +263,9 @@ func (a *attempt) otherwise(ctx context.Context, held error, fn func(context.Con
 		m.tell(ctx, a, EventHeld, held)
 		if a.job.last(held) || m.options.Failed == LetPass {
 			a.giveUp(ctx, a.place)
+		} else {
+			// If this fails, the place stands for Recovery.
+			_ = a.stand(ctx, m.options.Recovery+a.job.again(held))
 		}
 		return held
 	}

@@ -17,8 +17,12 @@ var ErrGone = errors.New("jobs: the job is gone from its queue")
 const (
 	// wakePatience is how long the queue is asked to make a job runnable.
 	wakePatience = 10 * time.Second
+	// wakeAgain is how soon it is asked again, at the latest.
+	wakeAgain = 100 * time.Millisecond
 	// closePatience is how long Close asks for all of those that are left.
 	closePatience = 5 * time.Second
+	// closeEach is how long it asks for one of them, before those behind it.
+	closeEach = time.Second
 	// closeAtOnce is for how many keys at once it does.
 	closeAtOnce = 16
 )
@@ -40,29 +44,34 @@ func (l *lines) call(w *away) {
 		l.mu.Unlock()
 		l.seat()
 	})
-	l.workers.Go(func() { l.wake(context.Background(), w) })
+	l.wakers.Go(func() { l.wake(context.Background(), w, wakePatience) })
 }
 
 // wake asks the queue to make a job runnable, until it has noted that the job was put
-// off.
-func (l *lines) wake(ctx context.Context, w *away) {
+// off, and also when it cannot be asked for a moment: the job's key lies idle until then.
+func (l *lines) wake(ctx context.Context, w *away, patience time.Duration) {
 	m := l.mutex
-	ctx, cancel := context.WithTimeout(ctx, wakePatience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for pause := 2 * time.Millisecond; ctx.Err() == nil && !l.isBack(w); pause = min(2*pause, 100*time.Millisecond) {
+	var failed error
+	for pause := 2 * time.Millisecond; ctx.Err() == nil && !l.isBack(w); pause = min(2*pause, wakeAgain) {
 		l.asked(w)
 		switch done, err := w.job.Wake(ctx); {
 		case errors.Is(err, ErrGone):
 			w.giveUp(ctx, w.place)
 			return
 		case err != nil && ctx.Err() == nil:
-			m.options.Logger.WarnContext(ctx, "dibs: the queue did not make a job runnable whose turn is near; it comes back later",
-				"kind", w.job.Kind, "job", w.job.ID, "error", err)
+			failed, pause = err, wakeAgain
+		case err == nil && done:
 			return
-		case done:
-			return
+		case err == nil:
+			failed = nil
 		}
 		m.pause(ctx, pause)
+	}
+	if failed != nil && !l.isBack(w) {
+		m.options.Logger.WarnContext(ctx, "dibs: the queue did not make a job runnable whose turn is near; it comes back later",
+			"kind", w.job.Kind, "job", w.job.ID, "error", failed)
 	}
 }
 
@@ -90,8 +99,9 @@ func (l *lines) close() {
 	defer cancel()
 	over := make(chan struct{})
 	go func() {
-		l.workers.Wait() // no line is begun any more
+		l.workers.Wait() // no line is begun any more, and nobody is called
 		l.wakeAll(ctx)
+		l.wakers.Wait()
 		close(over)
 	}()
 	select {
@@ -115,7 +125,7 @@ func (l *lines) wakeAll(ctx context.Context) {
 		wg.Go(func() {
 			defer func() { <-room }()
 			for _, w := range ofKey {
-				l.wake(ctx, w)
+				l.wake(ctx, w, closeEach)
 			}
 		})
 	}
@@ -135,9 +145,28 @@ func (m *Mutex) pause(ctx context.Context, d time.Duration) {
 // undo ends the lease of a job that did not run, as if it had not been granted: the
 // place stands again.
 func (a *attempt) undo(ctx context.Context, lease *dibs.Lease) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
-	defer cancel()
-	if err := lease.Undo(ctx); err != nil {
-		_ = lease.Abandon(ctx) // or it runs out
-	}
+	_ = a.end(ctx, lease.Undo)
 }
+
+// end ends a lease by a call that does it, and goes on in the background while the store
+// does not answer: a lease that nobody ends is renewed for ever.
+func (a *attempt) end(ctx context.Context, by func(context.Context) error) error {
+	m := a.mutex
+	try := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+		defer cancel()
+		return by(ctx)
+	}
+	err := try()
+	if unended(err) {
+		go func() {
+			for again := err; unended(again); again = try() {
+				m.pause(context.Background(), time.Second)
+			}
+		}()
+	}
+	return err
+}
+
+// unended reports whether a lease stands that was to be ended.
+func unended(err error) bool { return err != nil && !errors.Is(err, dibs.ErrLost) }
