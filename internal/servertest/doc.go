@@ -35,6 +35,7 @@
 //   - [Postgres]: one server; durable or not, limits, settings.
 //   - [PgBouncer]: a pooler before it, in transaction or session mode.
 //   - [MariaDB]: one server, of MariaDB or of MySQL; with a binary log or not.
+//   - [NewClock]: the time of day for servers that are started with it, which can be set wrong.
 //   - [NewWire]: a connection that can be cut, delayed, hung, or lose the replies.
 //
 // Servers are paused, continued, killed, stopped and restarted by methods of

@@ -119,7 +119,7 @@ func newMariaDB(owner Owner, o *MariaDBOptions) (*MariaDBServer, error) {
 			path: path,
 			args: []string{path, "--defaults-file=" + f.join("my.cnf")}, // it finds its files by its path
 			dir:  f.path,
-			env:  []string{"LC_ALL=C", "TZ=UTC", "PATH=/usr/bin:/bin"},
+			env:  append([]string{"LC_ALL=C", "TZ=UTC", "PATH=/usr/bin:/bin"}, o.Clock.env()...),
 			log:  f.join("log"),
 			as:   s.as,
 		},

@@ -24,6 +24,8 @@ type MariaDBOptions struct {
 	MaxConnections int
 	// Password is that of the user "root" on TCP; "": none.
 	Password string
+	// Clock is the time of day that the server sees; nil: the host's.
+	Clock *Clock
 	// Settings are more lines of my.cnf, which win over the rest:
 	// "innodb_lock_wait_timeout = 5".
 	Settings []string

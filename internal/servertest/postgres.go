@@ -85,7 +85,7 @@ func newPostgres(owner Owner, o *PostgresOptions) (*PostgresServer, error) {
 			path:   path,
 			args:   []string{"postgres", "-c", "config_file=" + f.join("postgresql.conf")},
 			dir:    f.path,
-			env:    []string{"LC_ALL=C", "TZ=UTC", "PATH=" + s.bin + ":/usr/bin:/bin"},
+			env:    append([]string{"LC_ALL=C", "TZ=UTC", "PATH=" + s.bin + ":/usr/bin:/bin"}, o.Clock.env()...),
 			log:    f.join("log"),
 			as:     s.as,
 			family: true,

@@ -21,6 +21,8 @@ type PostgresOptions struct {
 	// Password is that of the user "postgres", asked for on TCP; "": none is
 	// asked for from anybody.
 	Password string
+	// Clock is the time of day that the server sees; nil: the host's.
+	Clock *Clock
 	// Settings are more lines of postgresql.conf, which win over the rest:
 	// "lock_timeout = 500ms".
 	Settings []string

@@ -101,6 +101,9 @@ func startRedis(owner Owner, path string, o *RedisOptions) (*RedisServer, error)
 		dir:  f.path,
 		log:  f.join("log"),
 	}
+	if o.Clock != nil {
+		s.command.env = append(os.Environ(), o.Clock.env()...)
+	}
 	if o.role.sentinel {
 		s.command.args = append(s.command.args, "--sentinel")
 	}

@@ -47,6 +47,8 @@ type RedisOptions struct {
 	// ReplicaOf is the server to be a replica of, which has the same password
 	// and TLS; nil: none.
 	ReplicaOf *RedisServer
+	// Clock is the time of day that the server sees; nil: the host's.
+	Clock *Clock
 	// Directives are more lines of the configuration, which win over the rest:
 	// "hz 100".
 	Directives []string
