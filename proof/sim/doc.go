@@ -1,0 +1,20 @@
+// Package sim runs clients of dibs against a store across a network that is not real:
+// it delays what is sent, loses it or its answer, delivers it twice or late, parts
+// processes from the store, lets them stand still past their leases, kills them, and
+// takes the store away, with or without its data. Time is that of testing/synctest, so
+// that minutes pass in milliseconds and thousands of histories can be looked at.
+//
+//	worker ── dibs.Client ── tape ── link ── · · network · · ── server ── memstore
+//	          (real)         writes  delays, loses,             restarts,   (real)
+//	                         down    repeats, parts             forgets
+//
+// What happens follows from a seed. The network draws from what it is asked, and when,
+// so that the order in which goroutines run at one moment of the simulated clock does
+// not matter to it; where two things happen at the same nanosecond the scheduler still
+// has its say, and so has select where two channels are ready. So a seed nearly always
+// gives the same history again, and always the same scenario.
+//
+// A process that stands still does so as far as others can see: nothing that it sends
+// leaves, nothing that is sent to it arrives, and its sections do not go on. The
+// timers inside its client cannot be held; what they lead to is sent when it wakes.
+package sim

@@ -1,0 +1,220 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// errReset is what a caller is told whose connection broke.
+var errReset = errors.New("sim: the connection was reset")
+
+// link is a process's way to the store.
+type link struct {
+	life  *life
+	world *world
+
+	mu    sync.Mutex
+	known map[dibs.Token]bool // what the process has claimed with, or from
+}
+
+// newLink returns a life's way to the store, with word of grants if the store tells
+// them.
+func newLink(l *life) dibs.Store {
+	k := &link{life: l, world: l.process.world, known: map[dibs.Token]bool{}}
+	if n, ok := k.world.store.(dibs.GrantNotifier); ok && k.world.plan.tells {
+		return &tellingLink{k, n}
+	}
+	return k
+}
+
+// Batching implements dibs.Batcher: that of a store across a network, or of one that
+// batches by itself.
+func (k *link) Batching() dibs.Batching { return dibs.Batching{Direct: k.world.plan.direct} }
+
+// Claim implements dibs.Store.
+func (k *link) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	claims = slices.Clone(claims)
+	k.mu.Lock()
+	for _, c := range claims {
+		k.known[c.Token], k.known[c.Redeems] = true, true
+	}
+	k.mu.Unlock()
+	return exchange(ctx, k, 1, claims, answers, k.world.store.Claim, func(i int) history.Event { return k.world.tape.claim(&claims[i]) })
+}
+
+// Renew implements dibs.Store.
+func (k *link) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	renewals = slices.Clone(renewals)
+	for i := range renewals {
+		renewals[i].Progress = slices.Clone(renewals[i].Progress)
+	}
+	return exchange(ctx, k, 2, renewals, errs, k.world.store.Renew, func(i int) history.Event { return k.world.tape.renewal(&renewals[i]) })
+}
+
+// Settle implements dibs.Store.
+func (k *link) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	settlements = slices.Clone(settlements)
+	for i := range settlements {
+		settlements[i].Data = slices.Clone(settlements[i].Data)
+	}
+	return exchange(ctx, k, 3, settlements, errs, k.world.store.Settle, func(i int) history.Event { return k.world.tape.settlement(&settlements[i]) })
+}
+
+// Notify implements dibs.Notifier.
+func (k *link) Notify(wake func(dibs.Token)) (stop func()) {
+	n, ok := k.world.store.(dibs.Notifier)
+	if !ok {
+		return func() {}
+	}
+	return n.Notify(func(t dibs.Token) { k.tell(t, func() { wake(t) }) })
+}
+
+// tellingLink is a link on which grants are told.
+type tellingLink struct {
+	*link
+	store dibs.GrantNotifier
+}
+
+// NotifyGrants implements dibs.GrantNotifier.
+func (k *tellingLink) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	return k.store.NotifyGrants(func(t dibs.Token, a dibs.Answer) { k.tell(t, func() { wake(t, a) }) })
+}
+
+// tell brings word of a token from the store, if it is this process's and is not lost.
+func (k *link) tell(t dibs.Token, word func()) {
+	k.mu.Lock()
+	known := k.known[t]
+	k.mu.Unlock()
+	if !known {
+		return
+	}
+	trip := k.trip(4, k.world.tape.number(t))
+	k.world.flights.Go(func() {
+		time.Sleep(trip.back)
+		if _, deaf := k.life.process.cut(); deaf || trip.backLost || !k.life.gate(trip.out % time.Microsecond) {
+			return
+		}
+		word()
+	})
+}
+
+// trip is what will become of one exchange.
+type trip struct {
+	out, back         time.Duration
+	outLost, backLost bool
+	reset             bool // and the caller is told at once
+	twice             bool
+	again             time.Duration // after which it arrives once more
+}
+
+// trip draws the fate of an exchange from what it is and when it is made.
+func (k *link) trip(verb, n uint64) trip {
+	w, p := k.world, k.life.process
+	r := w.plan.among(2, uint64(p.number), verb, uint64(w.now()), n)
+	t := trip{out: 20*time.Microsecond + rand64(r, time.Millisecond), back: 20*time.Microsecond + rand64(r, time.Millisecond)}
+	slow, lost, reset, twice := r.IntN(1000), r.IntN(1000), r.IntN(1000), r.IntN(1000)
+	if w.isCalm() {
+		// Nothing overtakes, as on one connection: what is undone is there by then.
+		t.out, t.back = 300*time.Microsecond, 300*time.Microsecond
+		return t
+	}
+	if slow < w.plan.slow {
+		k.delay(r, &t)
+	}
+	if lost < w.plan.lost {
+		t.outLost, t.backLost = r.IntN(2) == 0, r.IntN(2) == 0
+	}
+	if reset < w.plan.reset {
+		t.reset = true
+		t.outLost = r.IntN(2) == 0
+		t.backLost = true
+	}
+	if twice < w.plan.twice {
+		t.twice, t.again = true, rand64(r, w.plan.slowest)
+	}
+	return t
+}
+
+func (k *link) delay(r *rand.Rand, t *trip) {
+	d := rand64(r, k.world.plan.slowest)
+	if r.IntN(2) == 0 {
+		t.out += d
+	} else {
+		t.back += d
+	}
+}
+
+// exchange sends a request across the network and waits for its answer, no longer than
+// the context allows. The request may arrive when nobody waits any more.
+func exchange[Q, A any](ctx context.Context, k *link, verb uint64, qs []Q, as []A, call func(context.Context, []Q, []A) error, ghost func(int) history.Event) error {
+	if k.life.isDead() {
+		return errReset
+	}
+	w, p := k.world, k.life.process
+	trip := k.trip(verb, uint64(len(qs)))
+	answers := make([]A, len(qs))
+	arrived := make(chan error, 1)
+	w.flights.Go(func() {
+		if !k.life.gate(trip.out % time.Microsecond) {
+			return
+		}
+		if ctx.Err() != nil && trip.out%2 == 0 {
+			return // it was given up before it left
+		}
+		mute, _ := p.cut()
+		if trip.outLost || mute {
+			w.tape.fault("lost request", p.number)
+			if trip.reset {
+				arrived <- errReset
+			}
+			return
+		}
+		if trip.out > 5*time.Millisecond || trip.back > 5*time.Millisecond {
+			w.tape.fault("delay", p.number)
+		}
+		time.Sleep(trip.out)
+		err := call(context.Background(), qs, answers)
+		if trip.twice && err == nil {
+			again(k, trip, qs, call, ghost)
+		}
+		time.Sleep(trip.back)
+		_, deaf := p.cut()
+		switch {
+		case !k.life.gate(trip.out % time.Microsecond):
+		case trip.reset:
+			w.tape.fault("lost answer", p.number)
+			arrived <- errReset
+		case trip.backLost || deaf:
+			w.tape.fault("lost answer", p.number)
+		default:
+			arrived <- err
+		}
+	})
+	select {
+	case err := <-arrived:
+		if err == nil {
+			copy(as, answers)
+		}
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// again lets a request that has arrived do so once more.
+func again[Q, A any](k *link, trip trip, qs []Q, call func(context.Context, []Q, []A) error, ghost func(int) history.Event) {
+	w := k.world
+	w.tape.fault("sent twice", k.life.process.number)
+	w.tape.ghosts(k.life, len(qs), ghost)
+	w.flights.Go(func() {
+		time.Sleep(trip.again)
+		_ = call(context.Background(), qs, make([]A, len(qs)))
+	})
+}

@@ -1,0 +1,159 @@
+package sim
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// errWork is what work comes to now and then.
+var errWork = errors.New("sim: the work failed")
+
+// result is what work comes to otherwise: no two runs have the same.
+type result struct {
+	Run   uint64 `json:"run"`
+	Steps []uint64
+}
+
+// once has a key done once, or is told what came of it.
+func (w *worker) once(ctx context.Context, k key) {
+	asking, cancel := w.impatience(ctx)
+	defer cancel()
+	o := &dibs.OnceOptions{Retention: k.retention, AtMostOnce: k.kind == AtMostOnce, NoWait: w.chance(20)}
+	if !o.NoWait && w.chance(50) {
+		o.Wait = w.upTo(4 * w.world.plan.ttl)
+	}
+	asked := "this"
+	if w.chance(15) {
+		asked = "that"
+	}
+	o.Fingerprint = sha256.Sum256([]byte(asked))
+	if w.chance(20) {
+		o.MaxAge = k.retention / 2
+	}
+	got, err := dibs.Once(asking, w.life.client, k.name, o, func(ctx context.Context) (result, error) {
+		return w.effect(ctx, k)
+	})
+	alive := w.gate()
+	w.rest(ctx, rand64(w.Rand, w.world.plan.ttl/2)) // answers come quickly, and say little
+	if err != nil || !alive {
+		return
+	}
+	text, err := json.Marshal(got)
+	if err != nil {
+		panic(err)
+	}
+	w.note(history.Reply, history.Event{Key: k.name, Data: string(text)})
+}
+
+// effect is what is to happen once.
+func (w *worker) effect(ctx context.Context, k key) (r result, err error) {
+	lease, ok := dibs.FromContext(ctx)
+	if !ok {
+		panic("sim: Once ran without a lease")
+	}
+	if !w.gate() {
+		return r, errWork
+	}
+	here := history.Event{Key: k.name, Token: w.world.tape.named(lease.ID()), Fence: lease.Fence(), Permits: 1}
+	w.note(history.Enter, here)
+	defer func() {
+		if lost := lease.Err(); lost != nil {
+			here.Error = history.Lost
+		}
+		w.note(history.Leave, here)
+	}()
+	r.Run = w.world.next()
+	for _, step := range []string{"a", "b"}[:w.IntN(3)] {
+		n, err := dibs.Step(ctx, step, func(context.Context) (uint64, error) { return w.world.next(), nil })
+		if err != nil {
+			w.gate()
+			return r, err
+		}
+		r.Steps = append(r.Steps, n)
+	}
+	if w.chance(15) {
+		w.gate()
+		return r, errWork
+	}
+	if !w.rest(ctx, w.upTo(w.world.plan.ttl)) {
+		w.gate()
+		return r, errWork
+	}
+	w.note(history.Effect, history.Event{Key: k.name, Token: here.Token, Fence: here.Fence, Retention: k.retention})
+	if w.chance(50) {
+		w.rest(ctx, w.upTo(w.world.plan.ttl))
+		w.gate()
+	}
+	return r, nil
+}
+
+// job reserves a place, or redeems one that somebody reserved.
+func (w *worker) job(ctx context.Context, k key) {
+	asking, cancel := w.impatience(ctx)
+	defer cancel()
+	c := w.life.client
+	stands := min(w.world.plan.ttl*2, placeStands)
+	hold := &dibs.AcquireOptions{}
+	if w.chance(50) {
+		hold.Hold = w.world.plan.ttl / 2
+	}
+	if w.world.isCalm() || w.chance(20) {
+		w.lock(ctx, k)
+		return
+	}
+	if w.chance(50) {
+		p, err := c.Reserve(asking, k.name, stands, hold)
+		if w.gate(); err == nil {
+			w.offer(p)
+		}
+		return
+	}
+	p, ok := w.world.take(w.IntN(8))
+	switch {
+	case !ok:
+		return
+	case w.chance(5):
+		_ = c.GiveUp(ctx, p)
+		return
+	case w.chance(15):
+		_ = c.Prolong(asking, p, stands, hold)
+		w.offer(p)
+		return
+	}
+	if w.chance(5) {
+		w.offer(p) // delivered twice
+	}
+	o := w.options(k)
+	o.Hold = hold.Hold
+	lease, err := c.Redeem(asking, p, o)
+	alive := w.gate()
+	if err != nil {
+		if !errors.Is(err, dibs.ErrClosed) {
+			w.offer(p)
+		}
+		return
+	}
+	if !alive {
+		return
+	}
+	w.section(lease, key{name: p.Key.Name, kind: Job, permits: 1})
+	if !w.settle(ctx, lease) {
+		w.offer(p) // delivered again
+	}
+}
+
+// offer leaves a place to whoever redeems it next, or gives it up.
+func (w *worker) offer(p dibs.Place) {
+	if !w.world.offer(p) {
+		_ = w.life.client.GiveUp(context.Background(), p)
+	}
+}
+
+// placeStands is how long a reserved place stands at most.
+const placeStands = 2 * time.Second

@@ -1,0 +1,114 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// Kind is what a key is used for.
+type Kind string
+
+// The kinds of keys.
+const (
+	Mutex      Kind = "mutex"        // a lock
+	Pool       Kind = "pool"         // two or three permits
+	Once       Kind = "once"         // done once, and remembered
+	AtMostOnce Kind = "at most once" // not done again by itself
+	Job        Kind = "job"          // places reserved now and redeemed later
+	Bare       Kind = "bare"         // the store is spoken to without a client
+)
+
+// Kinds are all kinds of keys.
+var Kinds = []Kind{Mutex, Pool, Once, AtMostOnce, Job, Bare}
+
+// key is one key of a plan.
+type key struct {
+	name      string
+	kind      Kind
+	permits   int
+	retention time.Duration // of the records of Once
+}
+
+// plan is what a seed says of a simulation before it begins.
+type plan struct {
+	seed      uint64
+	processes int
+	workers   int // in each process
+	keys      []key
+	ttl       time.Duration
+	timeout   time.Duration // of a call of the store
+	faulty    time.Duration // for how long there are faults
+	calm      time.Duration // and for how long there are none then
+	tells     bool          // the store tells grants
+	direct    bool          // calls are not batched
+
+	// Out of 1,000 messages, how many meet that fate.
+	lost, reset, twice, slow int
+	slowest                  time.Duration
+
+	// Out of 100 turns of a process's or the server's fate.
+	pauses, kills, parts, restarts, forgets int
+}
+
+// newPlan makes the plan of a seed, with keys of one kind alone if that is not "".
+func newPlan(seed uint64, only Kind) *plan {
+	r := rand.New(rand.NewPCG(seed, 0))
+	p := &plan{
+		seed:      seed,
+		processes: 2 + r.IntN(3),
+		workers:   1 + r.IntN(3),
+		ttl:       pick(r, 300*time.Millisecond, 500*time.Millisecond, time.Second, 2*time.Second),
+		timeout:   pick(r, 300*time.Millisecond, time.Second, 5*time.Second),
+		faulty:    3*time.Second + rand64(r, 5*time.Second),
+		tells:     r.IntN(2) == 0,
+		direct:    r.IntN(4) == 0,
+		lost:      pick(r, 0, 10, 50),
+		reset:     pick(r, 0, 10, 50),
+		twice:     pick(r, 0, 10, 50),
+		slow:      pick(r, 0, 20, 100),
+		slowest:   pick(r, 100*time.Millisecond, time.Second, 3*time.Second),
+		pauses:    pick(r, 0, 30, 60),
+		kills:     pick(r, 0, 10, 20),
+		parts:     pick(r, 0, 15, 30),
+		restarts:  pick(r, 0, 15, 30),
+		forgets:   pick(r, 0, 0, 0, 20),
+	}
+	// What is left of what was sent, reserved or held under faults is over by then.
+	p.calm = max(p.ttl, placeStands, p.slowest) + 2500*time.Millisecond
+	for n := range 1 + r.IntN(3) {
+		k := key{kind: Kinds[r.IntN(len(Kinds))], permits: 1, retention: 24 * time.Hour}
+		if only != "" {
+			k.kind = only
+		}
+		switch k.kind {
+		case Pool:
+			k.permits = 2 + r.IntN(2)
+		case Once, Bare:
+			if r.IntN(2) == 0 {
+				k.retention = 200*time.Millisecond + rand64(r, 2*time.Second)
+			}
+		}
+		k.name = fmt.Sprintf("%s %d", k.kind, n+1)
+		p.keys = append(p.keys, k)
+	}
+	return p
+}
+
+func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
+
+// rand64 returns a duration below d.
+func rand64(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+
+// among returns a source of random numbers for one part of the simulation. Its numbers
+// follow from the seed and from what the part is, whoever else draws.
+func (p *plan) among(part ...uint64) *rand.Rand {
+	h := uint64(14695981039346656037)
+	for _, n := range part {
+		for range 8 {
+			h = (h ^ n&0xff) * 1099511628211
+			n >>= 8
+		}
+	}
+	return rand.New(rand.NewPCG(p.seed, h|1))
+}

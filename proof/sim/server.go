@@ -1,0 +1,245 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// errDown is what a caller is told while the store is not there.
+var errDown = errors.New("sim: the store is down")
+
+// server is the store at the other end of the network. It can be away for a while, and
+// come back with its data or without. It tells grants to those who listen for them, as
+// the stores do that memstore, which only wakes, is to stand for.
+type server struct {
+	world *world
+
+	mu      sync.Mutex
+	store   *memstore.Store
+	down    bool
+	stop    func() // ends the words of the store
+	number  int
+	wakers  map[int]func(dibs.Token)
+	tellers map[int]func(dibs.Token, dibs.Answer)
+	waiting map[dibs.Token]dibs.Claim
+	highest map[dibs.Key]uint64 // fence
+}
+
+var (
+	_ dibs.GrantNotifier = (*server)(nil)
+	_ dibs.Inspector     = (*server)(nil)
+)
+
+func newServer(w *world) *server {
+	s := &server{
+		world: w, wakers: map[int]func(dibs.Token){}, tellers: map[int]func(dibs.Token, dibs.Answer){},
+		waiting: map[dibs.Token]dibs.Claim{}, highest: map[dibs.Key]uint64{},
+	}
+	s.open()
+	return s
+}
+
+// open puts an empty store in the place of the one there was.
+func (s *server) open() {
+	store, err := memstore.New(nil)
+	if err != nil {
+		panic(err)
+	}
+	s.store = store
+	// The store calls while it is called, and so under the server's lock.
+	s.stop = store.Notify(func(t dibs.Token) { s.world.flights.Go(func() { s.turn(store, t) }) })
+}
+
+// silence ends the words of the store.
+func (s *server) silence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop()
+}
+
+// fate is what happens to the store while there are faults.
+func (s *server) fate() {
+	w := s.world
+	r := w.plan.among(3)
+	for {
+		time.Sleep(time.Second + rand64(r, 3*time.Second))
+		if w.now() > w.plan.faulty+time.Second {
+			return
+		}
+		n := r.IntN(100)
+		if n >= w.plan.restarts+w.plan.forgets {
+			continue
+		}
+		forgets := n < w.plan.forgets
+		since := w.now()
+		s.mu.Lock()
+		s.down = true
+		if forgets {
+			s.stop()
+			s.store.Close()
+			s.open()
+		}
+		s.mu.Unlock()
+		time.Sleep(time.Millisecond + rand64(r, 2*w.plan.ttl))
+		s.mu.Lock()
+		s.down = false
+		s.mu.Unlock()
+		name := "restart"
+		if forgets {
+			name = Forgets
+		}
+		w.tape.since(since, history.Event{Kind: history.Fault, Name: name, Times: 1})
+	}
+}
+
+// Claim implements dibs.Store.
+func (s *server) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return errDown
+	}
+	if err := s.store.Claim(ctx, claims, answers); err != nil {
+		return err
+	}
+	for i, c := range claims {
+		switch a := &answers[i]; a.State {
+		case dibs.Granted:
+			s.highest[c.Key] = max(s.highest[c.Key], a.Fence)
+		case dibs.Held:
+			a.Fence = s.highest[c.Key]
+			if a.Queued {
+				s.waiting[c.Token] = c
+			}
+		}
+	}
+	return nil
+}
+
+// Renew implements dibs.Store.
+func (s *server) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return errDown
+	}
+	return s.store.Renew(ctx, renewals, errs)
+}
+
+// Settle implements dibs.Store.
+func (s *server) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return errDown
+	}
+	for _, x := range settlements {
+		delete(s.waiting, x.Token)
+	}
+	return s.store.Settle(ctx, settlements, errs)
+}
+
+// Notify implements dibs.Notifier.
+func (s *server) Notify(wake func(dibs.Token)) (stop func()) { return listen(s, s.wakers, wake) }
+
+// NotifyGrants implements dibs.GrantNotifier.
+func (s *server) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	return listen(s, s.tellers, wake)
+}
+
+func listen[F any](s *server, to map[int]F, wake F) (stop func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.number++
+	n := s.number
+	to[n] = wake
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(to, n)
+	}
+}
+
+// turn passes word on that a token should ask again, or tells it its grant: what was
+// offered it takes for one Turn, unless there is something that a waiter should ask for.
+func (s *server) turn(store *memstore.Store, t dibs.Token) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.store != store || s.down {
+		return
+	}
+	for _, wake := range s.wakers {
+		wake(t)
+	}
+	if len(s.tellers) == 0 {
+		return
+	}
+	word := s.grant(t)
+	for _, wake := range s.tellers {
+		wake(t, word)
+	}
+}
+
+// grant takes up what the token is offered, and returns what it is to be told.
+func (s *server) grant(t dibs.Token) dibs.Answer {
+	c, ok := s.waiting[t]
+	if !ok || c.Mode != dibs.Queue || c.AtMostOnce || c.Permits > 1 || !s.offered(c) {
+		return dibs.Answer{}
+	}
+	c.TTL = dibs.Turn
+	answers := make([]dibs.Answer, 1)
+	if err := s.store.Claim(context.Background(), []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {
+		return dibs.Answer{}
+	}
+	s.highest[c.Key] = max(s.highest[c.Key], answers[0].Fence)
+	return answers[0]
+}
+
+// offered reports whether the claim's token is offered the key, and nothing was
+// abandoned before.
+func (s *server) offered(c dibs.Claim) bool {
+	for e, err := range s.store.List(context.Background(), dibs.Query{Namespace: &c.Key.Namespace, Name: c.Key.Name}) {
+		if err != nil {
+			return false
+		}
+		for _, a := range e.Attempts {
+			if a.ID == c.Token.ID() {
+				return a.Offered && a.Attempt == 1
+			}
+		}
+	}
+	return false
+}
+
+// List implements dibs.Inspector.
+func (s *server) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
+	return s.inside().List(ctx, q)
+}
+
+// Evict implements dibs.Inspector.
+func (s *server) Evict(ctx context.Context, key dibs.Key, id string) (int, error) {
+	return s.inside().Evict(ctx, key, id)
+}
+
+// Forget implements dibs.Inspector.
+func (s *server) Forget(ctx context.Context, key dibs.Key) (bool, error) {
+	return s.inside().Forget(ctx, key)
+}
+
+// Resolve implements dibs.Inspector.
+func (s *server) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (bool, error) {
+	return s.inside().Resolve(ctx, key, id, data, retention)
+}
+
+func (s *server) inside() *memstore.Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.store
+}

@@ -1,0 +1,86 @@
+package sim_test
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/dibs-go/dibs/proof/history"
+	"github.com/dibs-go/dibs/proof/sim"
+)
+
+// run runs one simulation in a bubble of its own.
+func run(t *testing.T, seed uint64, o *sim.Options) (r *sim.Result) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) { r = sim.Run(seed, o) })
+	return r
+}
+
+// A seed always gives the same scenario, and mostly the same history.
+func TestSeedsRepeat(t *testing.T) {
+	const seeds = 100
+	same := 0
+	for seed := range uint64(seeds) {
+		one, other := run(t, seed, nil).Events, run(t, seed, nil).Events
+		if reflect.DeepEqual(one, other) {
+			same++
+		}
+		if a, b := fates(one), fates(other); !slices.Equal(a, b) {
+			t.Errorf("seed %d: %v, and then %v", seed, a, b)
+		}
+	}
+	t.Logf("%d of %d seeds gave the same history twice", same, seeds)
+}
+
+// fates says what befell the processes and the store, and when.
+func fates(events []history.Event) (all []string) {
+	for _, e := range events {
+		switch {
+		case e.Kind == history.Fault && !slices.Contains([]string{"mute", "deaf", "parted", "restart", sim.Forgets}, e.Name):
+		case e.Kind == history.Killed, e.Kind == history.Stopped, e.Kind == history.Calm, e.Kind == history.Fault:
+			all = append(all, fmt.Sprintf("%s %s %d %v", e.Kind, e.Name, e.Process, e.Call))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// All that a history can tell of happens.
+func TestEverythingHappens(t *testing.T) {
+	seen := map[string]int{}
+	for seed := range uint64(300) {
+		for _, e := range run(t, seed, nil).Events {
+			seen[string(e.Kind)]++
+			for _, what := range []string{e.Mode, e.Outcome, e.State, e.Name} {
+				if what != "" {
+					seen[string(e.Kind)+" "+what]++
+				}
+			}
+			if e.Error == history.Lost || e.Error == history.Unknown || e.Error == history.Refused {
+				seen[string(e.Kind)+" "+e.Error]++
+			}
+			if e.Redeems != "" && e.State == "granted" {
+				seen["redeemed"]++
+			}
+			if e.Attempt > 1 {
+				seen["taken over"]++
+			}
+		}
+	}
+	t.Log(seen)
+	for _, what := range []string{
+		"claim try", "claim queue", "claim reserve",
+		"claim granted", "claim held", "claim done", "claim mismatch", "claim unknown",
+		"renew lost", "settle release", "settle keep", "settle abandon", "settle undo", "settle lost",
+		"told granted", "enter", "leave", "leave lost", "write", "write refused", "effect", "reply",
+		"killed", "stopped", "calm", "redeemed", "taken over",
+		"fault delay", "fault lost request", "fault lost answer", "fault sent twice",
+		"fault mute", "fault deaf", "fault parted", "fault restart", "fault " + sim.Forgets,
+	} {
+		if seen[what] == 0 {
+			t.Errorf("no history has %q", what)
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// worker does one thing after the other with the keys there are.
+type worker struct {
+	*rand.Rand
+	life  *life
+	world *world
+}
+
+func newWorker(l *life, n int) *worker {
+	w := l.process.world
+	return &worker{Rand: w.plan.among(4, uint64(l.process.number), uint64(l.number), uint64(n)), life: l, world: w}
+}
+
+// run works until the context ends.
+func (w *worker) run(ctx context.Context) {
+	for w.rest(ctx, w.upTo(w.world.plan.ttl/4)) {
+		k := w.world.plan.keys[w.IntN(len(w.world.plan.keys))]
+		switch k.kind {
+		case Mutex, Pool:
+			w.lock(ctx, k)
+		case Once, AtMostOnce:
+			w.once(ctx, k)
+		case Job:
+			w.job(ctx, k)
+		case Bare:
+			w.bare(ctx, k)
+		}
+	}
+}
+
+// rest waits for d, and for as long as the process stands still. It reports whether
+// there is anything to do then.
+func (w *worker) rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return w.gate() && ctx.Err() == nil
+}
+
+// gate returns when the process does not stand still, after a moment in any case: those
+// whom one batch has answered go on one after the other. It reports whether the process
+// lives.
+func (w *worker) gate() bool {
+	moment := 1 + rand64(w.Rand, time.Microsecond)
+	time.Sleep(moment)
+	return w.life.gate(moment)
+}
+
+// upTo returns a duration below d, more often a short one than not.
+func (w *worker) upTo(d time.Duration) time.Duration {
+	if w.IntN(3) > 0 {
+		d /= 20
+	}
+	return 1 + rand64(w.Rand, d)
+}
+
+// chance reports true n times out of 100.
+func (w *worker) chance(n int) bool { return w.IntN(100) < n }
+
+// impatience ends a context at a moment of its own, now and then.
+func (w *worker) impatience(ctx context.Context) (context.Context, context.CancelFunc) {
+	if w.chance(70) {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, w.upTo(2*w.world.plan.ttl))
+}
+
+// options are how a key is acquired this time.
+func (w *worker) options(k key) *dibs.AcquireOptions {
+	o := &dibs.AcquireOptions{Permits: k.permits}
+	switch {
+	case w.chance(25):
+		o.NoWait = true
+	case w.chance(50):
+		o.Wait = w.upTo(4 * w.world.plan.ttl)
+	}
+	if w.chance(20) {
+		o.TTL = w.world.plan.ttl / 2
+	}
+	return o
+}
+
+// lock acquires the key, works under it, and ends the lease in one way or another.
+func (w *worker) lock(ctx context.Context, k key) {
+	asking, cancel := w.impatience(ctx)
+	defer cancel()
+	lease, err := w.life.client.Acquire(asking, k.name, w.options(k))
+	if alive := w.gate(); err != nil || !alive {
+		return
+	}
+	w.section(lease, k)
+	w.settle(ctx, lease)
+}
+
+// settle ends a lease, and reports whether it did so cleanly.
+func (w *worker) settle(ctx context.Context, lease *dibs.Lease) bool {
+	if !w.gate() {
+		return false
+	}
+	clean := true
+	switch n := w.IntN(100); {
+	case n < 8:
+		clean = lease.Abandon(ctx) != nil
+	case n < 16:
+		clean = lease.Undo(ctx) != nil
+	}
+	// It does nothing if the lease is settled by now.
+	return lease.Release() == nil && clean
+}
+
+// section is what is done under a lease: some writes to what the key guards, some
+// progress saved. Who has lost its lease leaves, but not always before a last write.
+func (w *worker) section(lease *dibs.Lease, k key) {
+	here := history.Event{Key: k.name, Token: w.world.tape.named(lease.ID()), Fence: lease.Fence(), Permits: k.permits}
+	w.note(history.Enter, here)
+	ctx := lease.Context()
+	for range w.IntN(4) {
+		if !w.rest(ctx, w.upTo(w.world.plan.ttl)) {
+			break
+		}
+		if w.chance(30) {
+			_ = lease.Save(ctx, []byte(lease.ID()))
+		}
+		if !w.gate() || lease.Err() != nil {
+			break
+		}
+		w.write(here)
+	}
+	if !w.gate() {
+		return
+	}
+	if lost := lease.Err(); lost != nil {
+		if w.chance(30) {
+			w.write(here)
+		}
+		here.Error = lost.Error()
+		if errors.Is(lost, dibs.ErrLost) {
+			here.Error = history.Lost
+		}
+	}
+	w.note(history.Leave, here)
+}
+
+// write writes to what a key guards.
+func (w *worker) write(here history.Event) {
+	if !w.world.write(here.Key, here.Fence) {
+		here.Error = history.Refused
+	}
+	w.note(history.Write, here)
+}
+
+// note writes down what the worker does.
+func (w *worker) note(kind history.Kind, e history.Event) {
+	if w.life.isDead() {
+		return
+	}
+	e.Kind, e.Process, e.Life = kind, w.life.process.number, w.life.number
+	w.world.tape.note(e)
+}
