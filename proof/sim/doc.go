@@ -8,11 +8,11 @@
 //	          (real)         writes  delays, loses,             restarts,   (real)
 //	                         down    repeats, parts             forgets
 //
-// What happens follows from a seed. The network draws from what it is asked, and when,
-// so that the order in which goroutines run at one moment of the simulated clock does
-// not matter to it; where two things happen at the same nanosecond the scheduler still
-// has its say, and so has select where two channels are ready. So a seed nearly always
-// gives the same history again, and always the same scenario.
+// What happens follows from a seed: what there is, what befalls whom and when, and what
+// becomes of what is sent, which the network draws from what it is and when it leaves.
+// Where two goroutines do something at the same nanosecond the scheduler still has its
+// say, and so has select where two channels are ready: some seven seeds of ten give the
+// same history again to the letter, and the others one that differs in a few places.
 //
 // A process that stands still does so as far as others can see: nothing that it sends
 // leaves, nothing that is sent to it arrives, and its sections do not go on. The

@@ -98,7 +98,7 @@ func (k *link) tell(t dibs.Token, word func()) {
 	trip := k.trip(4, k.world.tape.number(t))
 	k.world.flights.Go(func() {
 		time.Sleep(trip.back)
-		if _, deaf := k.life.process.cut(); deaf || trip.backLost || !k.life.gate(trip.out % time.Microsecond) {
+		if _, deaf := k.life.process.cut(); deaf || trip.backLost || !k.life.gate(trip.out%time.Microsecond) {
 			return
 		}
 		word()

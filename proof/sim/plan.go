@@ -74,6 +74,9 @@ func newPlan(seed uint64, only Kind) *plan {
 		restarts:  pick(r, 0, 15, 30),
 		forgets:   pick(r, 0, 0, 0, 20),
 	}
+	if r.IntN(5) == 0 {
+		p.lost, p.reset, p.twice, p.slow = 0, 0, 0, 0
+	}
 	// What is left of what was sent, reserved or held under faults is over by then.
 	p.calm = max(p.ttl, placeStands, p.slowest) + 2500*time.Millisecond
 	for n := range 1 + r.IntN(3) {

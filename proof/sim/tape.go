@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -148,10 +149,12 @@ func (t *tape) claim(c *dibs.Claim) history.Event {
 		Permits: c.Permits, MaxAge: c.MaxAge, AtMostOnce: c.AtMostOnce,
 	}
 	if !c.Fingerprint.IsZero() {
-		e.Fingerprint = fmt.Sprintf("%x", c.Fingerprint[:4])
+		e.Fingerprint = spellPrint(c.Fingerprint)
 	}
 	return e
 }
+
+func spellPrint(f dibs.Fingerprint) string { return hex.EncodeToString(f[:4]) }
 
 func (t *tape) renewal(r *dibs.Renewal) history.Event {
 	return history.Event{Kind: history.Renew, Key: r.Key.Name, Token: t.token(r.Token), TTL: r.TTL}

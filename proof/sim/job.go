@@ -1,0 +1,78 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// job reserves a place, or redeems one that somebody reserved.
+func (w *worker) job(ctx context.Context, k key) {
+	asking, cancel := w.impatience(ctx)
+	defer cancel()
+	c := w.life.client
+	stands := min(w.world.plan.ttl*2, placeStands)
+	hold := &dibs.AcquireOptions{}
+	if w.chance(50) {
+		hold.Hold = w.world.plan.ttl / 2
+	}
+	if w.world.isCalm() || w.chance(20) {
+		w.lock(ctx, k)
+		return
+	}
+	if w.chance(50) {
+		p, err := c.Reserve(asking, k.name, stands, hold)
+		if w.gate(); err == nil {
+			w.offer(p)
+		}
+		return
+	}
+	p, ok := w.world.take(w.IntN(8))
+	switch {
+	case !ok:
+		return
+	case w.chance(10):
+		_, _ = c.Standing(asking, p, nil)
+		w.offer(p)
+		return
+	case w.chance(5):
+		_ = c.GiveUp(ctx, p)
+		return
+	case w.chance(15):
+		_ = c.Prolong(asking, p, stands, hold)
+		w.offer(p)
+		return
+	}
+	if w.chance(5) {
+		w.offer(p) // delivered twice
+	}
+	o := w.options(k)
+	o.Hold = hold.Hold
+	lease, err := c.Redeem(asking, p, o)
+	alive := w.gate()
+	if err != nil {
+		if !errors.Is(err, dibs.ErrClosed) {
+			w.offer(p)
+		}
+		return
+	}
+	if !alive {
+		return
+	}
+	w.section(lease, key{name: p.Key.Name, kind: Job, permits: 1})
+	if !w.settle(ctx, lease) {
+		w.offer(p) // delivered again
+	}
+}
+
+// offer leaves a place to whoever redeems it next, or gives it up.
+func (w *worker) offer(p dibs.Place) {
+	if !w.world.offer(p) {
+		_ = w.life.client.GiveUp(context.Background(), p)
+	}
+}
+
+// placeStands is how long a reserved place stands at most.
+const placeStands = 2 * time.Second
