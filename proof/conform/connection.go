@@ -1,0 +1,215 @@
+package conform
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+var connectionCases = []Case{
+	{
+		ID: "connection-reused", Title: "After a replay and after a refusal the connection is of use", Level: Must,
+		Sources:  []Source{rfc(9112, "9.3"), rfc(9112, "6.3")},
+		Sent:     "on one connection: a request, its retry, another body with its key, one with a malformed key, and one with another key.",
+		Expected: "five answers in that order; the target may end the connection after any of them, if it says so.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			l := t.dial()
+			ask := func(changes ...change) *reply {
+				t.must(l.send(t.request(changes...)))
+				a := l.reply(http.MethodPost)
+				if a.err != nil {
+					t.stopf("the next request on the connection got %v", a)
+				}
+				if a.closes {
+					l = t.dial()
+				}
+				return a
+			}
+			first := ask()
+			t.isRun("the first answer", first, 1)
+			t.pause(50 * time.Millisecond)
+			t.repeats("the retry's answer", ask(), first)
+			ask(withBody("another"))
+			ask(withKey(`"`))
+			if a := ask(withKey(t.numbered(2))); a.header.Get("Conform-Key") != t.numbered(2) {
+				t.wrongf("the answer to the last request on the connection is %v", a)
+			}
+		},
+	},
+	{
+		ID: "pipelined", Title: "Requests that do not wait for answers are answered in their order", Level: Must,
+		Sources:  []Source{rfc(9112, "9.3.2")},
+		Sent:     "four requests with keys of their own, in one piece on one connection.",
+		Expected: "four answers, each made for the key of the request in its place.",
+		Ran:      "four times",
+		check: func(t *trial) {
+			var requests []*request
+			for i := range 4 {
+				requests = append(requests, t.request(withKey(t.numbered(i))))
+			}
+			l := t.dial()
+			t.must(l.send(requests...))
+			for i := range requests {
+				if a := l.reply(http.MethodPost); a.err != nil || a.header.Get("Conform-Key") != t.numbered(i) {
+					t.stopf("answer %d is %v, made for the key %s", i+1, a, a.header.Get("Conform-Key"))
+				}
+			}
+			t.ran(4)
+		},
+	},
+	{
+		ID: "pipelined-duplicate", Title: "Nor does a duplicate run that follows in the same piece", Level: Must,
+		Sources:  []Source{draft("2.6"), rfc(9112, "9.3.2")},
+		Sent:     "the same request three times, in one piece on one connection.",
+		Expected: "three answers: of the origin, and twice that or a refusal with 409.",
+		Ran:      "once",
+		check: func(t *trial) {
+			l := t.dial()
+			t.must(l.send(t.request(), t.request(), t.request()))
+			first := l.reply(http.MethodPost)
+			t.isRun("the first answer", first, 1)
+			for range 2 {
+				t.isAmong(l.reply(http.MethodPost), first)
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "http10", Title: "A client of HTTP/1.0 is not sent chunks", Level: Must,
+		Sources:  []Source{rfc(9112, "6.1"), rfc(9110, "6.2")},
+		Sent:     "a request of HTTP/1.0 to which the origin answers in chunks, twice, and once of HTTP/1.1.",
+		Expected: "whole answers, without Transfer-Encoding to HTTP/1.0; the second and third repeat the first.",
+		Ran:      "once",
+		check: func(t *trial) {
+			t.plays(Answer{Chunked: true, Body: []byte("to whom it may concern")})
+			old := func(r *request) { r.version = "HTTP/1.0" }
+			first := t.first(old)
+			again := t.again(old)
+			for what, a := range map[string]*reply{"the first answer": first, "the retry's answer": again} {
+				if a.chunked || string(a.body) != "to whom it may concern" {
+					t.wrongf("%s to HTTP/1.0 is %v, chunked: %v", what, a, a.chunked)
+				}
+			}
+			t.repeats("the retry's answer", again, first)
+			t.repeats("the answer to HTTP/1.1", t.again(), first)
+			t.ran(1)
+		},
+	},
+	{
+		ID: "expect", Title: "Who waits to be told to go on with the body is told", Level: Must,
+		Sources:  []Source{rfc(9110, "10.1.1")},
+		Sent:     "a request with Expect: 100-continue whose body follows when it is asked for, or after a second; and the same again.",
+		Expected: "100 and the origin's answer; then the same answer. A target that needs no body for the second may answer it at once.",
+		Ran:      "once, with the whole body",
+		check: func(t *trial) {
+			first, asked := t.expecting()
+			if !asked {
+				t.wrongf("the first request was not told to go on within a second")
+			}
+			t.isRun("the first answer", first, 1)
+			again, _ := t.expecting()
+			t.repeats("the retry's answer", again, first)
+			if seen := t.seen(0); len(seen) == 1 && string(seen[0].Body) != `{"amount":1200}` {
+				t.wrongf("the origin got the body %s", excerpt(seen[0].Body))
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "request-chunked", Title: "A body in chunks arrives whole", Level: Must,
+		Sources:  []Source{rfc(9112, "7.1")},
+		Sent:     "a request with 100 KiB in chunks of 1 byte to 64 KiB, twice.",
+		Expected: "the second answer repeats the first.",
+		Ran:      "once, with the whole body",
+		check: func(t *trial) {
+			body := string(Pattern(100 << 10))
+			first := t.first(withBody(body), withChunks())
+			t.repeats("the retry's answer", t.again(withBody(body), withChunks()), first)
+			if seen := t.seen(0); len(seen) > 0 && string(seen[0].Body) != body {
+				t.wrongf("the origin got %d bytes of %d, or others", len(seen[0].Body), len(body))
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "request-trailer", Title: "The trailer of a request arrives", Level: Extension,
+		Sources:  []Source{rfc(9110, "6.5"), ours},
+		Sent:     "a request in chunks with a trailer, and the same with another trailer.",
+		Expected: "the second answer repeats the first.",
+		Ran:      "once, with the trailer",
+		check: func(t *trial) {
+			first := t.first(withChunks("Conform-Sum: 1"))
+			t.repeats("the retry's answer", t.again(withChunks("Conform-Sum: 2")), first)
+			if seen := t.seen(0); len(seen) > 0 && !slices.Equal(seen[0].Trailer["Conform-Sum"], []string{"1"}) {
+				t.wrongf("the origin got the trailer %v", seen[0].Trailer)
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "request-framed-twice", Title: "A request that is framed in two ways is not taken for two", Level: Must,
+		Sources:  []Source{rfc(9112, "6.1"), rfc(9112, "11.2")},
+		Sent:     "a request with Content-Length and Transfer-Encoding, whose body by length has a second request after the last chunk.",
+		Expected: "a refusal with 400, or an answer after which the connection ends.",
+		Ran:      "once at most, and never for the second request",
+		check: func(t *trial) {
+			hidden := string(t.request(withPath("hidden"), withKey(t.numbered(2)), withBody("")).bytes())
+			r := t.request(withBody("0\r\n\r\n" + hidden))
+			r.fields = append(r.fields, "Transfer-Encoding: chunked")
+			l := t.dial()
+			t.must(l.send(r))
+			a := l.reply(http.MethodPost)
+			if a.err != nil {
+				t.stopf("the request was answered %v", a)
+			}
+			second := l.reply(http.MethodPost) // the end of the connection
+			if second.status != 0 {
+				t.wrongf("the connection went on, and what the body hid was answered %v", second)
+			}
+			for _, s := range t.seen(0) {
+				if strings.Contains(s.Target, "hidden") {
+					t.wrongf("what the body hid reached the origin")
+				}
+			}
+		},
+	},
+	{
+		ID: "connection-names-key", Title: "Naming the key in Connection does not take the guard away", Level: Extension,
+		Sources:  []Source{rfc(9110, "7.6.1"), ours},
+		Sent:     "a request with Connection: Idempotency-Key, twice.",
+		Expected: "the second answer repeats the first.",
+		Ran:      "once, and the origin got the key",
+		check: func(t *trial) {
+			named := with("Connection", "Idempotency-Key")
+			first := t.first(named)
+			t.repeats("the retry's answer", t.again(named), first)
+			if seen := t.seen(0); len(seen) > 0 && seen[0].Header.Get("Idempotency-Key") != t.quoted() {
+				t.wrongf("the origin got the key %q", seen[0].Header.Get("Idempotency-Key"))
+			}
+			t.ran(1)
+		},
+	},
+}
+
+// expecting sends the usual request with Expect: 100-continue, and its body when it is
+// asked for or after a second. It reports whether it was asked for.
+func (t *trial) expecting() (a *reply, asked bool) {
+	l := t.dial()
+	r := t.request(with("Expect", "100-continue"))
+	_, err := l.Write(r.head())
+	t.must(err)
+	if l.await(time.Second) {
+		begin, err := l.r.Peek(len("HTTP/1.1 100"))
+		if err != nil || !strings.HasSuffix(string(begin), " 100") {
+			return l.reply(r.method), false
+		}
+		asked = true
+	}
+	if _, err := l.Write(r.content()); err != nil {
+		return &reply{err: fmt.Errorf("the body could not be sent: %w", err)}, asked
+	}
+	return l.reply(r.method), asked
+}

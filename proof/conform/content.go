@@ -1,0 +1,280 @@
+package conform
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+var contentCases = []Case{
+	{
+		ID: "body-bytes", Title: "A body is bytes, whatever they are", Level: Must,
+		Sources:  []Source{draft("2.6"), rfc(9110, "6.4")},
+		Sent:     "a request to which the origin answers every byte there is, a few times over, twice.",
+		Expected: "both answers have the same bytes as the origin sent.",
+		Ran:      "once",
+		check: func(t *trial) {
+			body := make([]byte, 1024)
+			for i := range body {
+				body[i] = byte(i)
+			}
+			t.content(Answer{Header: []Field{field("Content-Type", "application/octet-stream")}, Body: body}, body)
+		},
+	},
+	{
+		ID: "body-empty", Title: "No body is replayed as no body", Level: Must,
+		Sources:  []Source{draft("2.6"), rfc(9112, "6.3")},
+		Sent:     "a request to which the origin answers 200 without a body, twice on one connection, and another one after them.",
+		Expected: "both answers are empty, and the third begins where the second ends.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			t.plays(Answer{Status: 200}, usual())
+			t.empty(http.StatusOK)
+		},
+	},
+	{
+		ID: "status-204", Title: "A 204 is replayed as one, and without a length", Level: Must,
+		Sources:  []Source{rfc(9110, "15.3.5"), rfc(9110, "8.6")},
+		Sent:     "a request to which the origin answers 204, twice on one connection, and another one after them.",
+		Expected: "both answers are 204 without Content-Length and Transfer-Encoding, and the third begins where the second ends.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			t.plays(Answer{Status: http.StatusNoContent}, usual())
+			for _, a := range t.empty(http.StatusNoContent) {
+				if a.chunked || len(a.values("Content-Length")) > 0 {
+					t.wrongf("a 204 has a length: %v", a.values("Content-Length"))
+				}
+			}
+		},
+	},
+	{
+		ID: "status-unusual", Title: "So is a status that nobody knows", Level: Should,
+		Sources:  []Source{rfc(9110, "15"), draft("2.6")},
+		Sent:     "requests with keys of their own, to which the origin answers 207, 226, 299 and 418; each twice.",
+		Expected: "each second answer repeats the first.",
+		Ran:      "once for each key",
+		check: func(t *trial) {
+			for i, status := range []int{207, 226, 299, 418} {
+				a := usual()
+				a.Status = status
+				t.plays(a)
+				key := withKey(t.numbered(i))
+				first := t.first(key)
+				t.isStatus("the first answer", first, status)
+				t.repeats("the retry's answer", t.again(key), first)
+				t.ran(1)
+			}
+		},
+	},
+	{
+		ID: "body-large", Title: "A large answer is replayed whole", Level: Practice,
+		Sources:  []Source{draft("2.6"), ours},
+		Sent:     "a request to which the origin answers 512 KiB, twice.",
+		Expected: "both answers have all of it.",
+		Ran:      "once",
+		check: func(t *trial) {
+			t.content(Answer{Size: 512 << 10}, Pattern(512<<10))
+		},
+	},
+	{
+		ID: "body-huge", Title: "An answer that is too long to be kept arrives, and its retry runs nothing", Level: Must,
+		Sources:  []Source{draft("2.6"), ours},
+		Sent:     "a request to which the origin answers 3 MiB, twice.",
+		Expected: "the first answer has all of it; the second one, too, or is refused with a status of 400 or more.",
+		Ran:      "once",
+		check: func(t *trial) {
+			body := Pattern(3 << 20)
+			t.plays(Answer{Size: len(body)})
+			first := t.first()
+			if !bytes.Equal(first.body, body) {
+				t.wrongf("the first answer is not whole: %v", first)
+			}
+			again := t.again()
+			if refused := again.err == nil && again.status >= 400 && again.values(runField) == nil; !refused {
+				t.repeats("the retry's answer", again, first)
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "request-large", Title: "A large request arrives whole, and is told from one that differs in its last byte", Level: Should,
+		Sources:  []Source{draft("2.4"), rfc(9110, "6.4")},
+		Sent:     "a request with a body of 2 MiB, the same again, and one that differs in its last byte.",
+		Expected: "an answer, that again, and a refusal with 422.",
+		Ran:      "once, with all of the body",
+		check: func(t *trial) {
+			body := string(Pattern(2 << 20))
+			first := t.first(withBody(body))
+			t.repeats("the retry's answer", t.again(withBody(body)), first)
+			t.refused("the other request", t.again(withBody(body[:len(body)-1]+"!")), t.kit.terms.mismatch)
+			if seen := t.seen(0); len(seen) > 0 && string(seen[0].Body) != body {
+				t.wrongf("the origin got %d bytes", len(seen[0].Body))
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "body-chunked", Title: "An answer of unknown length is replayed whole", Level: Must,
+		Sources:  []Source{draft("2.6"), rfc(9112, "7.1")},
+		Sent:     "a request to which the origin answers in chunks, twice.",
+		Expected: "both answers have the same body.",
+		Ran:      "once",
+		check: func(t *trial) {
+			t.content(Answer{Chunked: true, Body: []byte("in chunks")}, []byte("in chunks"))
+		},
+	},
+	{
+		ID: "body-encoded", Title: "A compressed answer stays as it is", Level: Should,
+		Sources:  []Source{rfc(9110, "8.4"), rfc(9110, "12.5.5")},
+		Sent:     "a request with Accept-Encoding: gzip to which the origin answers gzip, with Vary, twice.",
+		Expected: "both answers have the same bytes as the origin sent, and Content-Encoding and Vary.",
+		Ran:      "once",
+		check: func(t *trial) {
+			var packed bytes.Buffer
+			z := gzip.NewWriter(&packed)
+			_, err := z.Write(bytes.Repeat([]byte("all work and no play "), 100))
+			t.must(err)
+			t.must(z.Close())
+			a := Answer{Header: []Field{field("Content-Encoding", "gzip"), field("Vary", "Accept-Encoding"), field("Content-Type", "text/plain")}, Body: packed.Bytes()}
+			for _, got := range t.content(a, packed.Bytes(), with("Accept-Encoding", "gzip")) {
+				if got.header.Get("Content-Encoding") != "gzip" || got.header.Get("Vary") != "Accept-Encoding" {
+					t.wrongf("an answer has Content-Encoding: %s and Vary: %s", got.header.Get("Content-Encoding"), got.header.Get("Vary"))
+				}
+			}
+		},
+	},
+	{
+		ID: "body-untyped", Title: "An answer without a media type is replayed without one", Level: Should,
+		Sources:  []Source{rfc(9110, "8.3"), draft("2.6")},
+		Sent:     "a request to which the origin answers without Content-Type, twice.",
+		Expected: "the second answer has the Content-Type that the first had, or none.",
+		Ran:      "once",
+		check: func(t *trial) {
+			t.plays(Answer{Header: []Field{{Name: "Content-Type"}}, Body: []byte("<html>")})
+			first := t.first()
+			again := t.again()
+			t.repeats("the retry's answer", again, first)
+			if !slices.Equal(first.values("Content-Type"), again.values("Content-Type")) {
+				t.wrongf("the first answer has Content-Type: %q, the retry's %q", first.values("Content-Type"), again.values("Content-Type"))
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "trailers", Title: "The trailer of an answer arrives, and is replayed", Level: Extension,
+		Sources:  []Source{rfc(9110, "6.5"), ours},
+		Sent:     "a request with TE: trailers to which the origin answers with a trailer, twice.",
+		Expected: "both answers have the trailer.",
+		Ran:      "once",
+		check: func(t *trial) {
+			a := Answer{Body: []byte("with a sum"), Trailer: []Field{field("Conform-Sum", "run {run}"), field("Conform-Count", "10")}}
+			for i, got := range t.content(a, a.Body, with("TE", "trailers"), with("Connection", "TE")) {
+				if got.trailer.Get("Conform-Sum") != "run 1" || got.trailer.Get("Conform-Count") != "10" {
+					t.wrongf("answer %d has the trailer %v", i+1, got.trailer)
+				}
+			}
+		},
+	},
+	{
+		ID: "informational", Title: "An informational answer is passed on, and not taken for the answer", Level: Must,
+		Sources:  []Source{rfc(9110, "15.2"), rfc(8297, "2")},
+		Sent:     "a request to which the origin answers 103 with a Link, and then 201, twice.",
+		Expected: "the first time 103 and then 201; the second time 201 at once.",
+		Ran:      "once",
+		check: func(t *trial) {
+			a := usual()
+			a.Early = []Early{{Status: http.StatusEarlyHints, Header: []Field{field("Link", "</style.css>; rel=preload")}}}
+			t.plays(a)
+			first := t.first()
+			if !slices.Equal(first.early, []int{http.StatusEarlyHints}) {
+				t.wrongf("before the first answer came %v", first.early)
+			}
+			t.isStatus("the first answer", first, http.StatusCreated)
+			again := t.again()
+			if len(again.early) > 0 {
+				t.wrongf("before the retry's answer came %v", again.early)
+			}
+			t.repeats("the retry's answer", again, first)
+			t.ran(1)
+		},
+	},
+	{
+		ID: "stream", Title: "A stream of events arrives as it is made, and is replayed whole", Level: Extension,
+		Sources:  []Source{ours},
+		Sent:     "a request to which the origin answers text/event-stream, and goes on with each event only when the one before has arrived; and the same again.",
+		Expected: "each event as it is made; then all of them at once.",
+		Ran:      "once",
+		check: func(t *trial) {
+			t.plays(Answer{
+				Status: 200, Header: []Field{field("Content-Type", "text/event-stream")},
+				Body: []byte("data: 0\n\n"), Pieces: []string{"data: 1\n\n", "data: 2\n\n"},
+			})
+			l := t.dial()
+			t.must(l.send(t.request()))
+			a := new(reply)
+			res, err := l.headOf(http.MethodPost, a)
+			if err != nil {
+				a.err = err
+				t.stopf("nothing came of the stream while it was made: %v", a)
+			}
+			for i := range 3 {
+				event := "data: " + strconv.Itoa(i) + "\n\n"
+				got := make([]byte, len(event))
+				if n, err := io.ReadFull(res.Body, got); err != nil {
+					t.stopf("the event %q had not arrived before the next one, but %q: %s", event, got[:n], plain(err))
+				}
+				t.open(1)
+			}
+			again := t.again()
+			t.isRun("the retry's answer", again, 1)
+			if want := "data: 0\n\ndata: 1\n\ndata: 2\n\n"; string(again.body) != want || !strings.HasPrefix(again.header.Get("Content-Type"), "text/event-stream") {
+				t.wrongf("the retry's answer is %v", again)
+			}
+			t.ran(1)
+		},
+	},
+}
+
+// content checks that an answer with that body arrives, and again for the retry. It
+// returns both.
+func (t *trial) content(a Answer, body []byte, changes ...change) []*reply {
+	t.plays(a)
+	first := t.first(changes...)
+	again := t.again(changes...)
+	for what, got := range map[string]*reply{"the first answer": first, "the retry's answer": again} {
+		if got.err != nil || !bytes.Equal(got.body, body) {
+			t.wrongf("%s has not the body that the origin sent (%d bytes), but is %v", what, len(body), got)
+		}
+	}
+	t.repeats("the retry's answer", again, first)
+	t.ran(1)
+	return []*reply{first, again}
+}
+
+// empty sends the usual request twice on one connection, to an origin that answers
+// nothing but the status, and then another one. It returns the first two answers.
+func (t *trial) empty(status int) []*reply {
+	l := t.dial()
+	var answers []*reply
+	for range 2 {
+		t.must(l.send(t.request()))
+		a := l.reply(http.MethodPost)
+		t.isStatus("the answer", a, status)
+		t.isRun("the answer", a, 1)
+		if len(a.body) > 0 {
+			t.wrongf("the answer has a body: %v", a)
+		}
+		if a.err != nil {
+			t.stopf("the connection is not of use any more: %v", a)
+		}
+		answers = append(answers, a)
+	}
+	t.must(l.send(t.request(withKey(t.numbered(2)))))
+	t.isRun("the answer to the next request on the connection", l.reply(http.MethodPost), 2)
+	t.ran(2)
+	return answers
+}

@@ -1,0 +1,110 @@
+package conform
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Defaults of Options.
+const (
+	DefaultTimeout  = 10 * time.Second
+	DefaultParallel = 8
+)
+
+// Options say what is checked, and what the target sets out to do. The zero value, and
+// nil, mean the defaults, but for Target and Origin, which have none.
+type Options struct {
+	// Target is the URL of the implementation: http:// or https://, with a path if what
+	// it guards is below one. Its requests must reach Origin.
+	Target string
+	// Origin is the server behind the target.
+	Origin Control
+
+	// Profile is what the target sets out to do. Default: Draft.
+	Profile Profile
+	// RequireKey says that the target refuses requests without a key.
+	RequireKey bool
+	// StrictKey says that it refuses keys without quotes.
+	StrictKey bool
+	// Keeps5xx says that it keeps answers of 500 and more. With Stripe it does.
+	Keeps5xx bool
+	// ConflictStatus is with what it refuses a duplicate of a request that still runs.
+	// Default: 409.
+	ConflictStatus int
+	// Restart stops the target and starts it again, and returns when it serves: an answer
+	// must outlive that. Default: nil, and the case is left out.
+	Restart func(context.Context) error
+
+	// Only, when not empty, are the cases to run, by ID; Skip are those to leave out.
+	Only, Skip []string
+	// Header is added to every request: credentials, say.
+	Header http.Header
+
+	// Timeout bounds each case. At least 1 s. Default: DefaultTimeout.
+	Timeout time.Duration
+	// Parallel is how many cases run at once. Default: DefaultParallel.
+	Parallel int
+	// Done is called with each result when it is there, one at a time. Default: none.
+	Done func(*Result)
+}
+
+// withDefaults returns a validated copy. The error names the field.
+func (o *Options) withDefaults() (Options, *url.URL, error) {
+	var r Options
+	if o != nil {
+		r = *o
+	}
+	r.Profile = cmp.Or(r.Profile, Draft)
+	r.Timeout = cmp.Or(r.Timeout, DefaultTimeout)
+	r.Parallel = cmp.Or(r.Parallel, DefaultParallel)
+	r.Header = r.Header.Clone()
+	u, err := url.Parse(r.Target)
+	switch {
+	case r.Target == "":
+		return r, nil, errors.New("conform: Options.Target is empty; it must be the URL of what is to be checked")
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return r, nil, fmt.Errorf("conform: Options.Target: %q is not a URL with http:// or https:// and a host", r.Target)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return r, nil, fmt.Errorf("conform: Options.Target: %s may have a host, a port and a path only; credentials go into Header", u.Redacted())
+	case r.Origin == nil:
+		return r, nil, errors.New("conform: Options.Origin is nil; it must be the origin behind the target")
+	}
+	return r, u, r.validate()
+}
+
+func (o *Options) validate() error {
+	all := Cases()
+	for _, list := range []struct {
+		field string
+		ids   []string
+	}{{"Only", o.Only}, {"Skip", o.Skip}} {
+		for _, id := range list.ids {
+			if find(all, id) == nil {
+				return fmt.Errorf("conform: Options.%s: there is no case %q", list.field, id)
+			}
+		}
+	}
+	for name, values := range o.Header {
+		if slices.ContainsFunc(append(values, name), func(s string) bool { return strings.ContainsAny(s, "\r\n") }) {
+			return fmt.Errorf("conform: Options.Header: %q has a line break", name)
+		}
+	}
+	switch {
+	case !slices.Contains(Profiles, o.Profile):
+		return fmt.Errorf("conform: Options.Profile: %q is none of %s", o.Profile, profileNames())
+	case o.ConflictStatus != 0 && (o.ConflictStatus < 400 || o.ConflictStatus > 499):
+		return fmt.Errorf("conform: Options.ConflictStatus is %d; it must be 400 to 499", o.ConflictStatus)
+	case o.Timeout < time.Second:
+		return fmt.Errorf("conform: Options.Timeout is %v; it must be at least 1s", o.Timeout)
+	case o.Parallel < 1:
+		return fmt.Errorf("conform: Options.Parallel is %d; it must be at least 1", o.Parallel)
+	}
+	return nil
+}

@@ -1,0 +1,328 @@
+package conform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// prefix begins the path of every request of the kit, below what the target's URL has.
+const prefix = "/conform/"
+
+// runField is the number of the request within its case, in every answer of an Origin.
+const runField = "Conform-Run"
+
+// Control is how the kit tells an origin what to do. An *Origin is one for itself; see
+// Remote for one in another process.
+type Control interface {
+	// Play makes a case known, and says what is answered to its requests.
+	Play(ctx context.Context, id string, s Script) error
+	// Seen returns the requests of a case that have reached the origin with their whole
+	// body, or as much of it as there was. It waits until there are n, or the context
+	// ends, and returns those that there are, in order.
+	Seen(ctx context.Context, id string, n int) ([]Seen, error)
+	// Open lets a request of the case that waits go on, once; with run 0 all of them,
+	// and from then on nothing waits.
+	Open(ctx context.Context, id string, run int) error
+	// Forget ends a case. What still waits goes on.
+	Forget(ctx context.Context, id string) error
+}
+
+// Origin is the server behind the target. As an http.Handler it serves what the target
+// lets through; put it behind the middleware that is to be checked, or let it Serve. It
+// is safe for concurrent use.
+type Origin struct {
+	mu    sync.Mutex
+	plays map[string]*play
+
+	server *http.Server // nil unless it listens
+	addr   string
+}
+
+var _ Control = (*Origin)(nil)
+
+// play is one case at the origin.
+type play struct {
+	script Script
+
+	mu      sync.Mutex
+	seen    []Seen
+	changed chan struct{} // closed, and made anew, when something was seen
+	gates   map[int]chan struct{}
+	all     chan struct{} // closed: nothing waits any more
+	opened  bool
+}
+
+// NewOrigin returns an origin that serves where it is mounted: under /conform/, below
+// whatever path.
+func NewOrigin() *Origin { return &Origin{plays: make(map[string]*play)} }
+
+// Listen returns an origin that serves on a TCP address, such as 127.0.0.1:3000; port 0
+// takes a free one. Close it.
+func Listen(addr string) (*Origin, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("conform: the origin cannot listen on %s, give it another address: %w", addr, err)
+	}
+	o := NewOrigin()
+	o.addr = l.Addr().String()
+	o.server = &http.Server{
+		Handler:                      o,
+		DisableGeneralOptionsHandler: true,
+		ReadHeaderTimeout:            holdLimit,
+		ErrorLog:                     log.New(io.Discard, "", 0),
+		Protocols:                    new(http.Protocols),
+	}
+	o.server.Protocols.SetHTTP1(true)
+	o.server.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = o.server.Serve(l) }() // it ends with Close
+	return o, nil
+}
+
+// Addr returns the address on which it listens; "" when it does not.
+func (o *Origin) Addr() string { return o.addr }
+
+// Close ends what Listen began, and every request that is under way.
+func (o *Origin) Close() error {
+	o.mu.Lock()
+	for _, p := range o.plays {
+		p.openAll()
+	}
+	o.mu.Unlock()
+	if o.server == nil {
+		return nil
+	}
+	return o.server.Close()
+}
+
+// Play is Control's.
+func (o *Origin) Play(_ context.Context, id string, s Script) error {
+	if len(s.Answers) == 0 {
+		return errors.New("conform: a script without answers")
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.plays[id] = &play{
+		script:  s,
+		changed: make(chan struct{}),
+		gates:   make(map[int]chan struct{}),
+		all:     make(chan struct{}),
+	}
+	return nil
+}
+
+// Seen is Control's.
+func (o *Origin) Seen(ctx context.Context, id string, n int) ([]Seen, error) {
+	p := o.find(id)
+	if p == nil {
+		return nil, fmt.Errorf("conform: the origin knows no case %q", id)
+	}
+	for {
+		p.mu.Lock()
+		seen, changed := p.seen[:len(p.seen):len(p.seen)], p.changed
+		p.mu.Unlock()
+		if len(seen) >= n {
+			return seen, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return seen, nil
+		}
+	}
+}
+
+// Open is Control's.
+func (o *Origin) Open(_ context.Context, id string, run int) error {
+	p := o.find(id)
+	switch {
+	case p == nil:
+		return fmt.Errorf("conform: the origin knows no case %q", id)
+	case run == 0:
+		p.openAll()
+	default:
+		p.gate(run) <- struct{}{}
+	}
+	return nil
+}
+
+// Forget is Control's.
+func (o *Origin) Forget(_ context.Context, id string) error {
+	o.mu.Lock()
+	p := o.plays[id]
+	delete(o.plays, id)
+	o.mu.Unlock()
+	if p != nil {
+		p.openAll()
+	}
+	return nil
+}
+
+func (o *Origin) find(id string) *play {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.plays[id]
+}
+
+// ServeHTTP serves what the target let through.
+func (o *Origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, rest, _ := strings.Cut(r.URL.Path, prefix)
+	id, _, _ := strings.Cut(rest, "/")
+	p := o.find(id)
+	if p == nil {
+		http.Error(w, "The origin of dibs conform knows no such case.", http.StatusNotFound)
+		return
+	}
+	p.serve(w, r)
+}
+
+// serve notes the request and answers as the script says.
+func (p *play) serve(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	run := p.note(Seen{
+		Method: r.Method, Target: r.RequestURI, Host: r.Host, Header: r.Header.Clone(),
+		Body: body, Trailer: r.Trailer.Clone(), Broken: err != nil,
+	})
+	a := p.script.Answers[min(run, len(p.script.Answers))-1]
+	fill := strings.NewReplacer("{run}", strconv.Itoa(run), "{key}", r.Header.Get("Idempotency-Key"))
+	if a.Upgrade != "" {
+		upgrade(w, a.Upgrade)
+		return
+	}
+	inform(w, a.Early, fill)
+	if a.Hold {
+		p.wait(run)
+	}
+	if a.Break == BreakBefore {
+		panic(http.ErrAbortHandler)
+	}
+	p.answer(w, run, &a, fill)
+}
+
+// note counts the request and returns its number.
+func (p *play) note(s Seen) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s.Run = len(p.seen) + 1
+	p.seen = append(p.seen, s)
+	close(p.changed)
+	p.changed = make(chan struct{})
+	return s.Run
+}
+
+// holdLimit ends every wait for a kit that has gone away.
+const holdLimit = 30 * time.Second
+
+// wait waits until the request is let go on. It does not look at the request's context:
+// work that began is done, whoever asked for it.
+func (p *play) wait(run int) {
+	timer := time.NewTimer(holdLimit)
+	defer timer.Stop()
+	select {
+	case <-p.gate(run):
+	case <-p.all:
+	case <-timer.C:
+	}
+}
+
+// gate returns that of a request.
+func (p *play) gate(run int) chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.gates[run] == nil {
+		p.gates[run] = make(chan struct{}, 100)
+	}
+	return p.gates[run]
+}
+
+func (p *play) openAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.opened {
+		p.opened = true
+		close(p.all)
+	}
+}
+
+// answer writes the final answer.
+func (p *play) answer(w http.ResponseWriter, run int, a *Answer, fill *strings.Replacer) {
+	body := []byte(fill.Replace(string(a.Body)))
+	if a.Size > 0 {
+		body = Pattern(a.Size)
+	}
+	h := w.Header()
+	addFields(h, a.Header, fill)
+	h.Set(runField, strconv.Itoa(run))
+	for _, f := range a.Trailer {
+		h.Add("Trailer", f.Name)
+	}
+	status := a.Status
+	if status == 0 {
+		status = http.StatusCreated
+	}
+	flush := http.NewResponseController(w).Flush
+	whole := len(a.Pieces) == 0 && len(a.Trailer) == 0 && !a.Chunked
+	switch {
+	case !whole || status == http.StatusNoContent || status == http.StatusNotModified:
+	case a.Break == BreakWithin:
+		h.Set("Content-Length", strconv.Itoa(len(body)+1000))
+	default:
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // whoever asked may be gone
+	if a.Break == BreakWithin {
+		_ = flush()
+		panic(http.ErrAbortHandler)
+	}
+	if a.Chunked {
+		_ = flush()
+	}
+	for _, piece := range a.Pieces {
+		_ = flush()
+		p.wait(run)
+		_, _ = io.WriteString(w, fill.Replace(piece))
+	}
+	addFields(h, a.Trailer, fill)
+}
+
+// inform sends informational answers.
+func inform(w http.ResponseWriter, early []Early, fill *strings.Replacer) {
+	h := w.Header()
+	for _, e := range early {
+		addFields(h, e.Header, fill)
+		w.WriteHeader(e.Status)
+		clear(h)
+	}
+}
+
+func addFields(h http.Header, fields []Field, fill *strings.Replacer) {
+	for _, f := range fields {
+		if f.Value == nil {
+			h[f.Name] = nil
+			continue
+		}
+		h.Add(f.Name, fill.Replace(*f.Value))
+	}
+}
+
+// upgrade takes the connection over and sends back what comes.
+func upgrade(w http.ResponseWriter, protocol string) {
+	c, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		http.Error(w, "The connection cannot be taken over.", http.StatusInternalServerError)
+		return
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(holdLimit))
+	_, _ = fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol)
+	_, _ = io.Copy(c, rw)
+}

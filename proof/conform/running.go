@@ -1,0 +1,215 @@
+package conform
+
+import (
+	"slices"
+	"strconv"
+	"time"
+)
+
+var runningCases = []Case{
+	{
+		ID: "running-once", Title: "Duplicates of a request that runs do not run", Level: Must,
+		Sources:  []Source{draft("2.6"), stripe, adyen, worldline},
+		Sent:     "a request that the origin is slow to answer, and twelve duplicates meanwhile.",
+		Expected: "each duplicate is refused with 409, or gets the first one's answer.",
+		Ran:      "once",
+		check: func(t *trial) {
+			first := t.slow()
+			duplicates := make([]<-chan *reply, 12)
+			for i := range duplicates {
+				duplicates[i] = t.sending()
+			}
+			t.pause(300 * time.Millisecond)
+			t.open(0)
+			t.among(<-first, duplicates...)
+			t.ran(1)
+		},
+	},
+	{
+		ID: "running-race", Title: "Of requests that arrive at the same moment one runs", Level: Must,
+		Sources:  []Source{draft("2.6"), paypal, checkout},
+		Sent:     "ten times the same request, at the same moment, with ten keys one after the other.",
+		Expected: "of each ten one gets the origin's answer, and the others that or 409.",
+		Ran:      "once for each key",
+		check: func(t *trial) {
+			for round := range 10 {
+				requests := make([]*request, 10)
+				for i := range requests {
+					requests[i] = t.request(withKey(t.numbered(round)))
+				}
+				answers := t.together(requests...)
+				i := slices.IndexFunc(answers, func(a *reply) bool { return a.err == nil && a.values(runField) != nil })
+				if i < 0 {
+					t.stopf("none of ten was answered by the origin, but the first one %v", answers[0])
+				}
+				for _, a := range answers {
+					t.isAmong(a, answers[i])
+				}
+			}
+			t.ran(10)
+		},
+	},
+	{
+		ID: "running-refused", Title: "A duplicate of a request that runs is refused", Level: Should,
+		Sources:  []Source{draft("2.7"), stripe, zuora, worldline},
+		Sent:     "a request that the origin is slow to answer, and a duplicate meanwhile.",
+		Expected: "the duplicate is refused with 409 while the first one runs.",
+		Ran:      "once",
+		check: func(t *trial) {
+			first := t.slow()
+			t.refused("the duplicate", t.meanwhile(), t.kit.terms.conflict)
+			t.open(0)
+			t.isRun("the first one's answer", <-first, 1)
+			t.ran(1)
+		},
+	},
+	{
+		ID: "running-retry-after", Title: "The refusal says when to come back", Level: Practice,
+		Sources:  []Source{rfc(9110, "10.2.3"), ours},
+		Sent:     "a request that the origin is slow to answer, and a duplicate meanwhile.",
+		Expected: "the refusal has Retry-After, once, in whole seconds: at least 1, at most an hour.",
+		Ran:      "once",
+		check: func(t *trial) {
+			first := t.slow()
+			a := t.meanwhile()
+			t.refused("the duplicate", a, t.kit.terms.conflict)
+			after := a.values("Retry-After")
+			if len(after) != 1 {
+				t.wrongf("the refusal has %d lines of Retry-After", len(after))
+			} else if n, err := strconv.Atoi(after[0]); err != nil || n < 1 || n > 3600 {
+				t.wrongf("the refusal's Retry-After is %q", after[0])
+			}
+			t.open(0)
+			<-first
+		},
+	},
+	{
+		ID: "running-problem", Title: "The refusal leads to documentation", Level: Should,
+		Sources:  []Source{draft("2.7"), rfc(9457, "3.1")},
+		Sent:     "a request that the origin is slow to answer, and a duplicate meanwhile.",
+		Expected: "409 with a problem document, or with a Link of rel=describedby.",
+		Ran:      "once",
+		check: func(t *trial) {
+			first := t.slow()
+			t.documented("the refusal", t.meanwhile(), t.kit.terms.conflict)
+			t.open(0)
+			<-first
+		},
+	},
+	{
+		ID: "running-unmarked", Title: "A refusal is not marked as a replay", Level: Practice,
+		Sources:  []Source{stripeError, ours},
+		Sent:     "a request that the origin is slow to answer, and a duplicate and another body with its key meanwhile.",
+		Expected: "no refusal has Idempotent-Replayed.",
+		Ran:      "once",
+		check: func(t *trial) {
+			first := t.slow()
+			for _, a := range []*reply{t.meanwhile(), t.meanwhile(withBody("another"))} {
+				if a.values(runField) == nil && a.values("Idempotent-Replayed") != nil {
+					t.wrongf("a refusal says that it is a replay: %v", a)
+				}
+			}
+			t.open(0)
+			<-first
+		},
+	},
+	{
+		ID: "running-replayed", Title: "Who was refused gets the answer when it is there", Level: Must,
+		Sources:  []Source{draft("2.6"), draft("2.7")},
+		Sent:     "a request that the origin is slow to answer, three duplicates meanwhile, and one when it is done.",
+		Expected: "the last one gets the first one's answer: no refusal was taken for it.",
+		Ran:      "once",
+		check: func(t *trial) {
+			first := t.slow()
+			var early []<-chan *reply
+			for range 3 {
+				early = append(early, t.sending())
+			}
+			t.pause(200 * time.Millisecond)
+			t.open(0)
+			answer := <-first
+			t.among(answer, early...)
+			t.repeats("the answer afterwards", t.again(), answer)
+			t.ran(1)
+		},
+	},
+	{
+		ID: "running-mismatch", Title: "Another request under the key of one that runs is refused as such", Level: Should,
+		Sources:  []Source{draft("2.7"), draft("2.2")},
+		Sent:     "a request that the origin is slow to answer, and another body with the same key meanwhile.",
+		Expected: "the second one is refused with 422 while the first one runs, which gets its answer.",
+		Ran:      "once",
+		check: func(t *trial) {
+			first := t.slow()
+			t.refused("the other request", t.meanwhile(withBody("another")), t.kit.terms.mismatch)
+			t.open(0)
+			t.isRun("the first one's answer", <-first, 1)
+			t.ran(1)
+		},
+	},
+	{
+		ID: "running-others", Title: "Who has another key does not wait", Level: Must,
+		Sources:  []Source{draft("2.2")},
+		Sent:     "a request that the origin is slow to answer, and one with another key meanwhile.",
+		Expected: "the second one is answered while the first one runs.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			t.plays(held(), usual())
+			first := t.sending()
+			t.began(1)
+			t.isRun("the other key's answer", t.meanwhile(withKey(t.numbered(2))), 2)
+			t.open(0)
+			t.isRun("the first one's answer", <-first, 1)
+			t.ran(2)
+		},
+	},
+}
+
+// held is the usual answer, which waits to be let go on.
+func held() Answer {
+	a := usual()
+	a.Hold = true
+	return a
+}
+
+// slow sends the usual request to an origin that waits, and returns when it is there.
+func (t *trial) slow(changes ...change) <-chan *reply {
+	t.plays(held())
+	answered := t.sending(changes...)
+	t.began(1)
+	return answered
+}
+
+// meanwhile is send for what should be answered while another request is held, and says
+// so when it is not.
+func (t *trial) meanwhile(changes ...change) *reply {
+	answered := t.sending(changes...)
+	timer := time.NewTimer(patience / 2)
+	defer timer.Stop()
+	select {
+	case a := <-answered:
+		return a
+	case <-timer.C:
+		// Nothing is to hang on it.
+		t.open(0)
+		a := <-answered
+		t.stopf("a request was not answered while the first one ran, but when that went on: %v", a)
+		return a
+	}
+}
+
+// among checks that every answer is first, or a refusal because it runs.
+func (t *trial) among(first *reply, answers ...<-chan *reply) {
+	t.isRun("the first one's answer", first, 1)
+	for _, c := range answers {
+		t.isAmong(<-c, first)
+	}
+}
+
+func (t *trial) isAmong(a, first *reply) {
+	if a.err == nil && a.values(runField) == nil {
+		t.refused("a duplicate", a, t.kit.terms.conflict)
+		return
+	}
+	t.repeats("a duplicate's answer", a, first)
+}

@@ -1,0 +1,193 @@
+package conform
+
+import (
+	"net/http"
+	"strings"
+)
+
+var scopeCases = []Case{
+	{
+		ID: "principals-apart", Title: "Two principals with the same key do not meet", Level: Must,
+		Sources: []Source{draft("5"), whop, solidgate}, needs: needsAuthority,
+		Sent:     "the same request with the Authorization of one principal and of another; the first again.",
+		Expected: "two answers of two runs, and a replay of the first: nobody is given what was another's.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			one, other := t.principal("one"), t.principal("other")
+			first := t.first(one)
+			t.isRun("the other principal's answer", t.send(other), 2)
+			t.repeats("the first principal's retry", t.again(one), first)
+			t.ran(2)
+		},
+	},
+	{
+		ID: "principals-blind", Title: "One principal does not learn which keys another has used", Level: Should,
+		Sources: []Source{draft("5")}, needs: needsAuthority,
+		Sent:     "a request that the origin is slow to answer, with the Authorization of one principal, and meanwhile another body with the same key and another Authorization.",
+		Expected: "the second one is run and answered: it is refused neither with 409 nor with 422.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			t.plays(held(), usual())
+			first := t.sending(t.principal("one"))
+			t.began(1)
+			t.isRun("the other principal's answer", t.meanwhile(t.principal("other"), withBody("another")), 2)
+			t.open(0)
+			t.isRun("the first principal's answer", <-first, 1)
+			t.ran(2)
+		},
+	},
+	{
+		ID: "principals-anonymous", Title: "Who has no credentials does not get what was made for somebody who has", Level: Must,
+		Sources: []Source{draft("5")}, needs: needsAuthority,
+		Sent:     "a request with an Authorization, and the same without one.",
+		Expected: "two answers, each of a run of its own.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			t.first(t.principal("one"))
+			t.isRun("the answer without credentials", t.send(), 2)
+			t.ran(2)
+		},
+	},
+	{
+		ID: "hosts-apart", Title: "Two virtual hosts with the same key do not meet", Level: Extension,
+		Sources:  []Source{ours},
+		Sent:     "the same request with two names in Host; the first again.",
+		Expected: "two answers of two runs, and a replay of the first.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			first := t.first(withHost("one.example"))
+			t.isRun("the other host's answer", t.send(withHost("other.example")), 2)
+			t.repeats("the first host's retry", t.again(withHost("ONE.example")), first)
+			t.ran(2)
+		},
+	},
+}
+
+// principal gives a request the credentials of somebody.
+func (t *trial) principal(name string) change {
+	return with("Authorization", "Bearer "+name+"-"+t.key)
+}
+
+var methodCases = []Case{
+	{
+		ID: "safe-get", Title: "A GET with a key runs each time", Level: Should,
+		Sources:  []Source{rfc(9110, "9.2.1"), stripe, adyen},
+		Sent:     "the same GET with a key, twice.",
+		Expected: "two answers, each of a run of its own.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			for run := range 2 {
+				t.isRun("the answer", t.send(withMethod(http.MethodGet), withBody("")), run+1)
+			}
+			t.ran(2)
+		},
+	},
+	{
+		ID: "safe-head", Title: "So does a HEAD, whose answer has no body", Level: Should,
+		Sources:  []Source{rfc(9110, "9.3.2"), rfc(9112, "6.3")},
+		Sent:     "a HEAD with a key, twice on one connection, and a POST after them.",
+		Expected: "three answers, each of a run of its own; those to HEAD have no body, and the next answer begins where they end.",
+		Ran:      "three times",
+		check: func(t *trial) {
+			l := t.dial()
+			for run, method := range []string{http.MethodHead, http.MethodHead, http.MethodPost} {
+				body := ""
+				if method == http.MethodPost {
+					body = "x"
+				}
+				t.must(l.send(t.request(withMethod(method), withBody(body), withKey(t.numbered(run)))))
+				t.isRun("the answer to "+method, l.reply(method), run+1)
+			}
+			t.ran(3)
+		},
+	},
+	{
+		ID: "safe-options", Title: "So does an OPTIONS", Level: Should,
+		Sources:  []Source{rfc(9110, "9.2.1"), rfc(9110, "9.3.7")},
+		Sent:     "the same OPTIONS with a key, twice.",
+		Expected: "two answers, each of a run of its own.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			for run := range 2 {
+				t.isRun("the answer", t.send(withMethod(http.MethodOptions), withBody("")), run+1)
+			}
+			t.ran(2)
+		},
+	},
+	{
+		ID: "safe-after", Title: "A GET with the key of a POST is neither refused nor answered by it", Level: Practice,
+		Sources:  []Source{rfc(9110, "9.2.1"), stripe},
+		Sent:     "a POST with a key, and a GET of the same path with the same key.",
+		Expected: "two answers, each of a run of its own.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			t.first()
+			t.isRun("the answer to GET", t.send(withMethod(http.MethodGet), withBody("")), 2)
+			t.ran(2)
+		},
+	},
+	{
+		ID: "patch", Title: "A PATCH is guarded as a POST is", Level: Must,
+		Sources:  []Source{draft("1"), zuora},
+		Sent:     "the same PATCH with a key, twice.",
+		Expected: "the second answer repeats the first.",
+		Ran:      "once",
+		check:    func(t *trial) { t.guarded(http.MethodPatch) },
+	},
+	{
+		ID: "put-delete", Title: "So are PUT, DELETE and methods that nobody knows", Level: Extension,
+		Sources:  []Source{ours},
+		Sent:     "a PUT, a DELETE and a PROPPATCH with keys of their own, each twice.",
+		Expected: "each second answer repeats the first.",
+		Ran:      "three times",
+		check: func(t *trial) {
+			for i, method := range []string{http.MethodPut, http.MethodDelete, "PROPPATCH"} {
+				changes := []change{withMethod(method), withKey(t.numbered(i))}
+				first := t.send(changes...)
+				t.isRun("the answer to "+method, first, i+1)
+				t.repeats("the retry's answer", t.again(changes...), first)
+			}
+			t.ran(3)
+		},
+	},
+	{
+		ID: "target-as-sent", Title: "The origin gets the target as it was sent", Level: Must,
+		Sources:  []Source{rfc(9110, "7.7")},
+		Sent:     "a request whose path and query have escapes, dots, semicolons and empty parts.",
+		Expected: "the origin's answer.",
+		Ran:      "once, with the same target, byte for byte",
+		check: func(t *trial) {
+			const rest = "a%2Fb;c/%7e/%41/./d//e?x=%41;y&&z=+%20&z"
+			t.first(withPath(rest))
+			if seen := t.seen(0); len(seen) == 1 && !strings.HasSuffix(seen[0].Target, prefix+t.id+"/"+rest) {
+				t.wrongf("the origin got the target %s", seen[0].Target)
+			}
+		},
+	},
+	{
+		ID: "upgrade", Title: "A request for another protocol passes", Level: Extension,
+		Sources:  []Source{rfc(9110, "7.8"), ours},
+		Sent:     "a GET with a key that asks for another protocol by Upgrade, and then a few bytes in that.",
+		Expected: "101, and the bytes come back.",
+		Ran:      "once",
+		check: func(t *trial) {
+			t.plays(Answer{Upgrade: "conform"})
+			l := t.dial()
+			t.must(l.send(t.request(withMethod(http.MethodGet), withBody(""), with("Connection", "Upgrade"), with("Upgrade", "conform"))))
+			if a := l.upgraded(); a.err != nil || a.status != http.StatusSwitchingProtocols || a.header.Get("Upgrade") != "conform" {
+				t.stopf("the request was answered %v", a)
+			}
+			const said = "GET / HTTP/1.1\r\n\r\n\x00\xff"
+			if got := l.echo(said); got != said {
+				t.wrongf("%q came back as %q", said, got)
+			}
+		},
+	},
+}
+
+// guarded checks that a method's retry is answered by the first one's answer.
+func (t *trial) guarded(method string) {
+	first := t.first(withMethod(method))
+	t.repeats("the retry's answer", t.again(withMethod(method)), first)
+	t.ran(1)
+}

@@ -1,0 +1,94 @@
+package conform
+
+import (
+	"net/http"
+)
+
+// Script is what the origin answers to the requests of one case.
+type Script struct {
+	// Answers to the first request that reaches it, the second and so on; the last one
+	// is given to all that follow.
+	Answers []Answer `json:"answers"`
+}
+
+// Answer is one answer of the origin. In Body and in the values of Header and Trailer
+// {run} stands for the number of the request within its case, from 1, and {key} for its
+// Idempotency-Key, as the origin got it.
+type Answer struct {
+	// Status of the answer. Default: 201.
+	Status int `json:"status,omitempty"`
+	// Header has the fields, in order; one with no value at all is left out on purpose:
+	// a Content-Type that nobody should guess.
+	Header []Field `json:"header,omitempty"`
+	// Early are informational answers that come first.
+	Early []Early `json:"early,omitempty"`
+	// Body, or if Size is not 0 so many bytes of a pattern (see Pattern).
+	Body []byte `json:"body,omitempty"`
+	Size int    `json:"size,omitempty"`
+	// Trailer has the fields that follow the body.
+	Trailer []Field `json:"trailer,omitempty"`
+
+	// Hold makes the request wait, before anything is answered, until it is let go on.
+	Hold bool `json:"hold,omitempty"`
+	// Pieces follow the Body, one by one: each is flushed, and waits to be let go on
+	// first.
+	Pieces []string `json:"pieces,omitempty"`
+	// Chunked leaves the length out.
+	Chunked bool `json:"chunked,omitempty"`
+	// Break ends the connection, if it is not NoBreak.
+	Break Break `json:"break,omitempty"`
+	// Upgrade answers 101 and from then on sends back what it gets.
+	Upgrade string `json:"upgrade,omitempty"`
+}
+
+// Break says where an answer ends that is not whole.
+type Break string
+
+// Where an answer breaks off.
+const (
+	NoBreak Break = ""
+	// BreakBefore hangs up without an answer.
+	BreakBefore Break = "before"
+	// BreakWithin hangs up after the Body, with more announced than was sent.
+	BreakWithin Break = "within"
+)
+
+// Field is one line of a header or a trailer.
+type Field struct {
+	Name  string  `json:"name"`
+	Value *string `json:"value"` // nil: left out on purpose
+}
+
+// Early is an informational answer.
+type Early struct {
+	Status int     `json:"status"`
+	Header []Field `json:"header,omitempty"`
+}
+
+// Seen is a request that reached the origin.
+type Seen struct {
+	Run     int         `json:"run"` // its number within the case, from 1
+	Method  string      `json:"method"`
+	Target  string      `json:"target"` // as it was on the request line
+	Host    string      `json:"host"`
+	Header  http.Header `json:"header"`
+	Body    []byte      `json:"body,omitempty"`
+	Trailer http.Header `json:"trailer,omitempty"`
+	Broken  bool        `json:"broken,omitempty"` // its body was not whole
+}
+
+// Pattern returns n bytes in which no part is like another for long.
+func Pattern(n int) []byte {
+	b := make([]byte, n)
+	x := uint32(2463534242)
+	for i := range b {
+		x ^= x << 13
+		x ^= x >> 17
+		x ^= x << 5
+		b[i] = byte(x)
+	}
+	return b
+}
+
+// field returns one line.
+func field(name, value string) Field { return Field{Name: name, Value: &value} }

@@ -1,0 +1,307 @@
+package conform
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// trial is one case under way.
+type trial struct {
+	ctx context.Context
+	kit *kit
+	id  string // of the case in this run
+	key string // nobody else has it
+
+	mu    sync.Mutex
+	wrong []string // what was seen and should not have been
+	lines []*line
+}
+
+// trial begins a case: the origin answers every request with its number.
+func (k *kit) trial(ctx context.Context, id string) (*trial, error) {
+	t := &trial{ctx: ctx, kit: k, id: k.name + "-" + id, key: "conform-" + strings.ToLower(rand.Text())}
+	return t, k.options.Origin.Play(ctx, t.id, Script{Answers: []Answer{usual()}})
+}
+
+// usual is what the origin answers unless it is told otherwise.
+func usual() Answer {
+	return Answer{
+		Header: []Field{field("Content-Type", "text/plain; charset=utf-8"), field("Conform-Key", "{key}")},
+		Body:   []byte("run {run}\n"),
+	}
+}
+
+// stopped is what a case panics with that cannot go on.
+type stopped struct{}
+
+// run runs the check to its end.
+func (t *trial) run(check func(*trial)) {
+	defer t.end()
+	defer func() {
+		if p := recover(); p != nil && p != (stopped{}) {
+			panic(p)
+		}
+	}()
+	check(t)
+}
+
+// end lets go of everything.
+func (t *trial) end() {
+	t.mu.Lock()
+	lines := t.lines
+	t.mu.Unlock()
+	for _, l := range lines {
+		_ = l.Close()
+	}
+	// Forgotten also when the case's time is over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), time.Second)
+	defer cancel()
+	_ = t.kit.options.Origin.Forget(ctx, t.id)
+}
+
+// wrongf says what was seen, and lets the case go on.
+func (t *trial) wrongf(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wrong = append(t.wrong, fmt.Sprintf(format, args...))
+}
+
+// stopf is wrongf for what nothing can follow.
+func (t *trial) stopf(format string, args ...any) {
+	t.wrongf(format, args...)
+	panic(stopped{})
+}
+
+// must ends the case when the kit itself failed.
+func (t *trial) must(err error) {
+	if err != nil {
+		t.stopf("%v", err)
+	}
+}
+
+// plays says what the origin answers in this case.
+func (t *trial) plays(answers ...Answer) {
+	t.must(t.kit.options.Origin.Play(t.ctx, t.id, Script{Answers: answers}))
+}
+
+// seen returns what reached the origin, once that are n.
+func (t *trial) seen(n int) []Seen {
+	ctx, cancel := context.WithTimeout(t.ctx, patience)
+	defer cancel()
+	seen, err := t.kit.options.Origin.Seen(ctx, t.id, n)
+	t.must(err)
+	return seen
+}
+
+// patience is how long a case waits for what should happen soon.
+const patience = 5 * time.Second
+
+// began waits until n requests have reached the origin.
+func (t *trial) began(n int) {
+	if seen := t.seen(n); len(seen) < n {
+		t.stopf("%d requests reached the origin; %d were waited for", len(seen), n)
+	}
+}
+
+// open lets a request at the origin go on; 0 is all of them.
+func (t *trial) open(run int) { t.must(t.kit.options.Origin.Open(t.ctx, t.id, run)) }
+
+// quoted is the case's key as the draft has it.
+func (t *trial) quoted() string { return t.quote(t.key) }
+
+// quote makes a key the field's value: a quoted string, but for Stripe, to whom a quote is
+// a character as any other.
+func (t *trial) quote(key string) string {
+	if t.kit.terms.profile == Stripe {
+		return key
+	}
+	return `"` + key + `"`
+}
+
+// request returns the usual request with these changes: a POST with the case's key.
+func (t *trial) request(changes ...change) *request {
+	r := &request{
+		method: http.MethodPost, target: t.kit.base + t.id + "/", version: "HTTP/1.1", host: t.kit.target.Host,
+		length: -1, body: []byte(`{"amount":1200}`),
+	}
+	with("Content-Type", "application/json")(r)
+	for name, values := range t.kit.options.Header {
+		for _, value := range values {
+			with(name, value)(r)
+		}
+	}
+	withKey(t.quoted())(r)
+	for _, c := range changes {
+		c(r)
+	}
+	return r
+}
+
+// dial opens a connection of its own, which ends with the case.
+func (t *trial) dial() *line {
+	l, err := t.connect()
+	t.must(err)
+	return l
+}
+
+func (t *trial) connect() (*line, error) {
+	l, err := dial(t.ctx, t.kit.target)
+	if err != nil {
+		return nil, fmt.Errorf("the target cannot be reached: %w", err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lines = append(t.lines, l)
+	return l, nil
+}
+
+// send sends the usual request with these changes on a connection of its own, and returns
+// what comes back.
+func (t *trial) send(changes ...change) *reply { return t.exchange(t.request(changes...)) }
+
+func (t *trial) exchange(r *request) *reply {
+	l, err := t.connect()
+	if err != nil {
+		return &reply{err: err}
+	}
+	defer l.Close()
+	if err := l.send(r); err != nil {
+		// An answer may be there all the same: to a body that nobody wanted to read.
+		if a := l.reply(r.method); a.err == nil {
+			return a
+		}
+		return &reply{err: err}
+	}
+	return l.reply(r.method)
+}
+
+// again is send for whoever comes late: an implementation may take a moment to note that
+// the first one is done, and refuses meanwhile.
+func (t *trial) again(changes ...change) *reply {
+	until := time.Now().Add(settling)
+	for {
+		a := t.send(changes...)
+		if a.err != nil || !slices.Contains(t.kit.terms.conflict, a.status) || a.values(runField) != nil || time.Now().After(until) {
+			return a
+		}
+		t.pause(settlingPause)
+	}
+}
+
+const (
+	settling      = 2 * time.Second
+	settlingPause = 20 * time.Millisecond
+)
+
+// pause waits.
+func (t *trial) pause(d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-t.ctx.Done():
+	}
+}
+
+// sending is send without waiting for the answer.
+func (t *trial) sending(changes ...change) <-chan *reply {
+	answered := make(chan *reply, 1)
+	r := t.request(changes...)
+	go func() { answered <- t.exchange(r) }()
+	return answered
+}
+
+// together sends each request at the same moment, on a connection of its own, and returns
+// the answers in their order.
+func (t *trial) together(requests ...*request) []*reply {
+	answers := make([]*reply, len(requests))
+	var group sync.WaitGroup
+	start := make(chan struct{})
+	for i, r := range requests {
+		l, err := t.connect()
+		if err != nil {
+			answers[i] = &reply{err: err}
+			continue
+		}
+		group.Go(func() {
+			<-start
+			if err := l.send(r); err != nil {
+				answers[i] = &reply{err: err}
+				return
+			}
+			answers[i] = l.reply(r.method)
+		})
+	}
+	close(start)
+	group.Wait()
+	return answers
+}
+
+// isRun checks that an answer is the origin's, of the run of that number.
+func (t *trial) isRun(what string, a *reply, run int) {
+	if a.err != nil || !slices.Equal(a.values(runField), []string{strconv.Itoa(run)}) {
+		t.wrongf("%s is not that of run %d, but %v", what, run, a)
+	}
+}
+
+// isStatus checks that an answer is whole and has the status.
+func (t *trial) isStatus(what string, a *reply, status int) {
+	if a.err != nil || a.status != status {
+		t.wrongf("%s is not %d, but %v", what, status, a)
+	}
+}
+
+// repeats checks that again has the status and the body of first.
+func (t *trial) repeats(what string, again, first *reply) {
+	switch {
+	case first.err != nil:
+		t.wrongf("the first answer is none: %v", first)
+	case again.err != nil || again.status != first.status:
+		t.wrongf("%s does not repeat the first one (%v), but is %v", what, first, again)
+	case !bytes.Equal(again.body, first.body):
+		t.wrongf("%s has another body than the first one (%s): %s", what, excerpt(first.body), excerpt(again.body))
+	}
+}
+
+// ran checks how many requests reached the origin.
+func (t *trial) ran(n int) {
+	if seen := t.seen(0); len(seen) != n {
+		t.wrongf("the origin ran %s; want %s", times(len(seen)), times(n))
+	}
+}
+
+func times(n int) string {
+	switch n {
+	case 0:
+		return "never"
+	case 1:
+		return "once"
+	}
+	return strconv.Itoa(n) + " times"
+}
+
+// refused checks that the target itself has refused, with one of the statuses.
+func (t *trial) refused(what string, a *reply, statuses []int) {
+	switch {
+	case a.err != nil || !slices.Contains(statuses, a.status):
+		t.wrongf("%s was not refused with %s, but answered %v", what, either(statuses), a)
+	case a.values(runField) != nil:
+		t.wrongf("%s was refused with the answer of run %s of the origin", what, a.header.Get(runField))
+	}
+}
+
+func either(statuses []int) string {
+	texts := make([]string, len(statuses))
+	for i, s := range statuses {
+		texts[i] = strconv.Itoa(s)
+	}
+	return strings.Join(texts, " or ")
+}
