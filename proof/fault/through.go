@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
@@ -13,7 +14,7 @@ import (
 func Through(storeURL string, n int) (wires []*Wire, urls []string, err error) {
 	addr, err := address(storeURL)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("fault: %w", err)
 	}
 	for range n {
 		w, err := Open(addr)
@@ -36,7 +37,7 @@ var ports = map[string]string{
 // address returns the address of the one server that the URL leads to over TCP.
 func address(storeURL string) (string, error) {
 	no := func(why string) (string, error) {
-		return "", fmt.Errorf("fault: no wire can be put before the store: %s", why)
+		return "", errors.New("no wire can be put before the store: " + why)
 	}
 	scheme, rest, ok := strings.Cut(storeURL, "://")
 	port := ports[scheme]

@@ -25,7 +25,7 @@ func workerFaults() []*Fault {
 		{
 			Name: "worker-clock", Kind: Worker,
 			About:   "a worker runs where the time since boot is an hour off, as in a container with a time namespace",
-			Bite:    "a worker's process that the kernel says has such a clock, and that did its work by it",
+			Bite:    "a worker's process that the kernel says has such a clock",
 			applies: needTimeNamespace, strike: workerClock,
 		},
 	}
