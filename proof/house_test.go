@@ -20,7 +20,10 @@ func TestHouse(t *testing.T) {
 		{Dir: "fault", Imports: []string{
 			root + "/pgstore", root + "/mysqlstore", unix,
 			"github.com/redis/rueidis", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
-		}, Tests: []string{root, root + "/proof/victim", root + "/internal/servertest", root + "/redisstore", root + "/sqlitestore"}},
+		}, Tests: []string{
+			root, root + "/proof/history", root + "/proof/victim", root + "/internal/servertest", root + "/redisstore", root + "/sqlitestore",
+		}},
+		{Dir: "victim", Imports: []string{root + "/proof/fault", root + "/internal/servertest", unix}},
 		{Dir: "mutant", Imports: []string{root}, Tests: []string{root + "/memstore", root + "/proof/check", root + "/proof/sim"}},
 		{Dir: "sim", Imports: []string{root, root + "/memstore", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
 	})
