@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/journal"
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -142,6 +143,96 @@ func TestLimitThatFailsKeepsThePlace(t *testing.T) {
 		}
 		if took := <-ran; took < 10*time.Minute {
 			t.Errorf("a job passed after %v one whose limit was over and that was to be tried again after 10 min", took)
+		}
+		f.empty()
+	})
+}
+
+// TestNoPlaceForAJobThatIsDone lets a job fail for its worker that is done all the same:
+// nothing of it is in the way of the next one.
+func TestNoPlaceForAJobThatIsDone(t *testing.T) {
+	for name, work := range map[string]func(t *testing.T, f *fixture, j jobs.Job) func(context.Context) error{
+		"unheard commit": func(_ *testing.T, f *fixture, _ jobs.Job) func(context.Context) error {
+			table := journal.New(f.store, journal.Unheard)
+			return func(ctx context.Context) error {
+				return jobs.Commit(ctx, table, func(context.Context) error { return nil })
+			}
+		},
+		"another delivery": func(t *testing.T, f *fixture, j jobs.Job) func(context.Context) error {
+			other := f.mutex(nil)
+			return func(ctx context.Context) error {
+				if _, err := f.store.Evict(t.Context(), f.client().Key("k"), ""); err != nil { // it stood still
+					t.Error(err)
+				}
+				if err := other.Run(t.Context(), j, nothing); err != nil {
+					t.Error(err)
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				m := f.mutex(nil)
+				ticket, err := m.Enqueue(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}
+				if err := m.Run(t.Context(), j, work(t, f, j)); !errors.Is(err, dibs.ErrLost) {
+					t.Errorf("the job ended with %v", err)
+				}
+				f.empty()
+			})
+		})
+	}
+}
+
+// TestLostKeyKeepsThePlace lets a lease run out and its job fail: the others of its key
+// wait until it is tried again.
+func TestLostKeyKeepsThePlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		c, err := dibs.New(&deafStore{Store: f.store}, &dibs.Options{TTL: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		deaf, err := jobs.New(c, &jobs.Options{Recovery: time.Minute, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer deaf.Close()
+		m := f.mutex(&jobs.Options{Recovery: time.Minute})
+		ticket, err := m.Enqueue(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket, Again: func(error) time.Duration { return 5 * time.Minute }}
+		err = deaf.Run(t.Context(), j, func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			return context.Cause(ctx)
+		})
+		if !errors.Is(err, dibs.ErrLost) {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		ran := make(chan time.Duration, 1)
+		go func() {
+			if err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "2", Key: "k", Stays: true}, nothing); err != nil {
+				t.Error(err)
+			}
+			ran <- time.Since(start)
+		}()
+		time.Sleep(5 * time.Minute)
+		if err := m.Run(t.Context(), j, nothing); err != nil {
+			t.Error(err)
+		}
+		if took := <-ran; took < 5*time.Minute {
+			t.Errorf("a job passed after %v one that had lost its key and was to be tried again after 5 min", took)
 		}
 		f.empty()
 	})

@@ -102,11 +102,29 @@ func (a *attempt) settle(lease *dibs.Lease, err error) error {
 // keep ends the lease and keeps the place: nobody passes until the job is there
 // again, after that time, or Recovery is over.
 func (a *attempt) keep(ctx context.Context, lease *dibs.Lease, again time.Duration) error {
-	standing, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+	err := a.end(ctx, lease.Abandon)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 	defer cancel()
+	if errors.Is(err, dibs.ErrLost) && !a.stands(ctx) {
+		// The job was done by another delivery, or in a transaction of which nobody heard
+		// that it was committed. A new place would be in the way, and nobody would come.
+		return err
+	}
 	// If this fails, the place stands for as long as it did.
-	_ = a.stand(standing, a.mutex.options.Recovery+again)
-	return a.end(ctx, lease.Abandon)
+	_ = a.stand(ctx, a.mutex.options.Recovery+again)
+	return err
+}
+
+// stands reports whether the attempt's place stands. It does if somebody comes before
+// it, or if it lets the key lie idle for those who have none.
+func (a *attempt) stands(ctx context.Context) bool {
+	m := a.mutex
+	own, err := m.client.Standing(ctx, a.place, m.sameKey())
+	if err != nil || own.Waits {
+		return err == nil
+	}
+	none, err := m.client.Standing(ctx, dibs.Place{Key: a.place.Key, Token: dibs.NewToken()}, m.sameKey())
+	return err == nil && none.Idle && !own.Idle
 }
 
 // Commit runs fn in a transaction, and commits that together with the end of the
