@@ -17,8 +17,10 @@ BEGIN
         soonest := least(soonest, (st.holders[n]).ends);
     END LOOP;
     IF st.queued THEN
-        SELECT min(t.seq), max(t.seq) INTO first, last FROM @waiter t WHERE t.k = st.k;
-        -- In a long queue those in it are not counted one by one.
+        -- In a long queue those in it are not counted one by one; and these two are written
+        -- so that they can only be planned by way of the index, from its ends.
+        first := (SELECT t.seq FROM @waiter t WHERE t.k = st.k ORDER BY t.seq LIMIT 1);
+        last := (SELECT t.seq FROM @waiter t WHERE t.k = st.k ORDER BY t.seq DESC LIMIT 1);
         a.ahead := greatest(coalesce(p.seq, last + 1) - first, 0);
         IF a.ahead BETWEEN 1 AND 64 THEN
             SELECT count(*) INTO a.ahead FROM @waiter t
@@ -206,7 +208,8 @@ DECLARE
     last bigint;
     n bigint;
 BEGIN
-    SELECT min(t.seq), max(t.seq) INTO first, last FROM @waiter t WHERE t.k = p_k;
+    first := (SELECT t.seq FROM @waiter t WHERE t.k = p_k ORDER BY t.seq LIMIT 1);
+    last := (SELECT t.seq FROM @waiter t WHERE t.k = p_k ORDER BY t.seq DESC LIMIT 1);
     IF last IS NULL OR last - first + 1 < most THEN
         RETURN false;
     END IF;
@@ -275,7 +278,7 @@ BEGIN
         END IF;
         st := @take_out(st, at);
         IF a.state IS NULL THEN -- it wants to be asked later, and was first
-            SELECT coalesce(min(t.seq), 1) - 1 INTO seat FROM @waiter t WHERE t.k = st.k;
+            seat := coalesce((SELECT t.seq FROM @waiter t WHERE t.k = st.k ORDER BY t.seq LIMIT 1), 1) - 1;
             p := @join_queue(st.k, seat, c, st.now);
             UPDATE @waiter t SET kind = 2 WHERE t.k = st.k AND t.seq = seat; -- it knows that its turn has come
             st.queued := true;
@@ -357,7 +360,7 @@ BEGIN
         -- A place that has run out, or one that waits for its turn under this token
         -- elsewhere, gives way to the new one.
         PERFORM @remove_place(st.k, c.token);
-        SELECT coalesce(max(t.seq), 0) + 1 INTO seat FROM @waiter t WHERE t.k = st.k;
+        seat := coalesce((SELECT t.seq FROM @waiter t WHERE t.k = st.k ORDER BY t.seq DESC LIMIT 1), 0) + 1;
         p := @join_queue(st.k, seat, c, st.now);
         st.changed := st.changed OR NOT st.queued;
         st.queued := true;
