@@ -75,4 +75,4 @@ func (w *worker) offer(p dibs.Place) {
 }
 
 // placeStands is how long a reserved place stands at most.
-const placeStands = 2 * time.Second
+const placeStands = time.Second

@@ -181,7 +181,7 @@ func exchange[Q, A any](ctx context.Context, k *link, verb uint64, qs []Q, as []
 		}
 		time.Sleep(trip.out)
 		err := call(context.Background(), qs, answers)
-		if trip.twice && err == nil {
+		if trip.twice && err == nil && !w.isCalm() {
 			again(k, trip, qs, call, ghost)
 		}
 		time.Sleep(trip.back)

@@ -59,15 +59,15 @@ func newPlan(seed uint64, only Kind) *plan {
 		processes: 2 + r.IntN(3),
 		workers:   1 + r.IntN(3),
 		ttl:       pick(r, 300*time.Millisecond, 500*time.Millisecond, time.Second, 2*time.Second),
-		timeout:   pick(r, 300*time.Millisecond, time.Second, 5*time.Second),
-		faulty:    3*time.Second + rand64(r, 5*time.Second),
+		timeout:   pick(r, 300*time.Millisecond, time.Second, 3*time.Second),
+		faulty:    2*time.Second + rand64(r, 4*time.Second),
 		tells:     r.IntN(2) == 0,
 		direct:    r.IntN(4) == 0,
 		lost:      pick(r, 0, 10, 50),
 		reset:     pick(r, 0, 10, 50),
 		twice:     pick(r, 0, 10, 50),
 		slow:      pick(r, 0, 20, 100),
-		slowest:   pick(r, 100*time.Millisecond, time.Second, 3*time.Second),
+		slowest:   pick(r, 100*time.Millisecond, 500*time.Millisecond, 1500*time.Millisecond),
 		pauses:    pick(r, 0, 30, 60),
 		kills:     pick(r, 0, 10, 20),
 		parts:     pick(r, 0, 15, 30),
@@ -78,7 +78,7 @@ func newPlan(seed uint64, only Kind) *plan {
 		p.lost, p.reset, p.twice, p.slow = 0, 0, 0, 0
 	}
 	// What is left of what was sent, reserved or held under faults is over by then.
-	p.calm = max(p.ttl, placeStands, p.slowest) + 2500*time.Millisecond
+	p.calm = max(p.ttl, placeStands, p.slowest) + 1700*time.Millisecond
 	for n := range 1 + r.IntN(3) {
 		k := key{kind: Kinds[r.IntN(len(Kinds))], permits: 1, retention: 24 * time.Hour}
 		if only != "" {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -150,7 +151,11 @@ func (w *world) list() {
 		case err != nil:
 			w.left(err)
 		case e.Condition == dibs.ConditionHeld, e.Condition == dibs.ConditionWaiting:
-			w.left(fmt.Errorf("%s is %s, with %d places", e.Key.Name, e.Condition, e.Waiters))
+			text := fmt.Sprintf("%s is %s, with %d places", e.Key.Name, e.Condition, e.Waiters)
+			for _, a := range e.Attempts {
+				text += fmt.Sprintf(", by %s, with fence %d, since %v, for %v more", w.tape.named(a.ID), a.Fence, a.Since, a.Left)
+			}
+			w.left(errors.New(text))
 		}
 	}
 }

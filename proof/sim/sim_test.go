@@ -20,7 +20,7 @@ func run(t *testing.T, seed uint64, o *sim.Options) (r *sim.Result) {
 
 // A seed always gives the same scenario, and mostly the same history.
 func TestSeedsRepeat(t *testing.T) {
-	const seeds = 100
+	const seeds = 40
 	same := 0
 	for seed := range uint64(seeds) {
 		one, other := run(t, seed, nil).Events, run(t, seed, nil).Events
@@ -50,7 +50,7 @@ func fates(events []history.Event) (all []string) {
 // All that a history can tell of happens.
 func TestEverythingHappens(t *testing.T) {
 	seen := map[string]int{}
-	for seed := range uint64(300) {
+	for seed := range uint64(150) {
 		for _, e := range run(t, seed, nil).Events {
 			seen[string(e.Kind)]++
 			for _, what := range []string{e.Mode, e.Outcome, e.State, e.Name} {
