@@ -3,6 +3,7 @@ module github.com/dibs-go/dibs/proof
 go 1.26.0
 
 require (
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/dibs-go/dibs v0.0.0
 	github.com/dibs-go/dibs/mysqlstore v0.0.0
 	github.com/dibs-go/dibs/pgstore v0.0.0
@@ -17,7 +18,6 @@ require (
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
-	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect

@@ -17,6 +17,7 @@ func TestHouse(t *testing.T) {
 		{Dir: ".", Tests: []string{root + "/internal/house"}},
 		{Dir: "conform", Tests: []string{root, root + "/idempotency", root + "/memstore"}},
 		{Dir: "history", Imports: []string{root, unix}, Tests: []string{root + "/memstore"}},
+		{Dir: "check", Imports: []string{root, root + "/proof/history", "github.com/anishathalye/porcupine"}, Tests: []string{root + "/memstore"}},
 		{Dir: "fault", Imports: []string{
 			root + "/pgstore", root + "/mysqlstore", unix,
 			"github.com/redis/rueidis", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",

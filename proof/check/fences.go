@@ -1,0 +1,199 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// rules are the checkers beside the models. Each looks at one key.
+var rules = []func(*clerk){
+	fences, attempts, resource, sections, effects, acknowledged, replies, mismatches, held, order, places, progress,
+}
+
+// fences: a grant that was made for certain after another one has a higher fence, whatever
+// the store has forgotten, and no two grants have the same.
+func fences(c *clerk) {
+	for i, g := range c.grants {
+		if i > 0 && g.fence == c.grants[i-1].fence {
+			c.violated("fences", fmt.Sprintf("two tokens were granted the fence %d", g.fence), c.grants[i-1].head(), g.head())
+		}
+	}
+	begun := slices.SortedFunc(slices.Values(c.grants), func(a, b *grant) int { return cmp.Compare(a.from, b.from) })
+	over := slices.SortedFunc(slices.Values(c.grants), func(a, b *grant) int { return cmp.Compare(a.by, b.by) })
+	var highest *grant
+	for _, g := range begun {
+		for len(over) > 0 && over[0].by < g.from {
+			if highest == nil || over[0].fence > highest.fence {
+				highest = over[0]
+			}
+			over = over[1:]
+		}
+		if highest != nil && g.fence < highest.fence {
+			c.violated("fences", fmt.Sprintf("the fence %d was granted after %d", g.fence, highest.fence), highest.head(), g.head())
+		}
+	}
+}
+
+// attempts: whoever asks again is told the same, and nobody is told what cannot be.
+func attempts(c *clerk) {
+	for _, g := range c.grants {
+		first := g.head()
+		if g.fence == 0 || g.number < 1 {
+			c.violated("attempts", fmt.Sprintf("a lease has the fence %d and the attempt %d; both begin with 1", g.fence, g.number), first)
+		}
+		for _, e := range g.answers[1:] {
+			if e.Attempt != g.number {
+				c.violated("attempts", fmt.Sprintf("one lease is attempt %d and attempt %d", g.number, e.Attempt), first, e)
+				break
+			}
+		}
+	}
+	for _, e := range c.calls {
+		if e.Kind == history.Claim && e.Mode == "look" && (e.State == "granted" || e.Queued) {
+			c.violated("attempts", "who only looked was granted the key, or a place", e)
+		}
+	}
+}
+
+// resource: what a guarded resource has accepted shows that fences guard it. A lease that
+// was over can write only as long as no later one has written.
+func resource(c *clerk) {
+	var accepted []*history.Event
+	for _, w := range c.writes {
+		if w.Heard() && w.Error == "" {
+			accepted = append(accepted, w)
+		}
+	}
+	over := slices.SortedStableFunc(slices.Values(accepted), func(a, b *history.Event) int { return cmp.Compare(a.Return, b.Return) })
+	var highest *history.Event
+	for _, w := range accepted {
+		for len(over) > 0 && over[0].Return < w.Call {
+			if highest == nil || over[0].Fence > highest.Fence {
+				highest = over[0]
+			}
+			over = over[1:]
+		}
+		if highest != nil && w.Fence < highest.Fence {
+			c.violated("resource", fmt.Sprintf("a write with the fence %d was accepted after one with %d", w.Fence, highest.Fence), highest, w)
+		}
+	}
+	top := uint64(0) // of the writes that may have been accepted by then
+	i := 0
+	for _, w := range slices.SortedStableFunc(slices.Values(c.writes), func(a, b *history.Event) int { return cmp.Compare(until(a), until(b)) }) {
+		for ; i < len(c.writes) && c.writes[i].Call <= until(w); i++ {
+			if c.writes[i].Error != history.Refused {
+				top = max(top, c.writes[i].Fence)
+			}
+		}
+		if w.Error == history.Refused && top <= w.Fence {
+			c.violated("resource", fmt.Sprintf("a write with the fence %d was refused though no higher one was there", w.Fence), w)
+		}
+	}
+}
+
+// granted returns the grant with that fence, or nil.
+func (b *book) granted(fence uint64) *grant {
+	i, ok := slices.BinarySearchFunc(b.grants, fence, func(g *grant, fence uint64) int { return cmp.Compare(g.fence, fence) })
+	if !ok {
+		return nil
+	}
+	return b.grants[i]
+}
+
+// a section is one stay of a worker between Enter and Leave.
+type section struct {
+	enter, leave *history.Event // leave is nil if nobody saw it
+	grant        *grant         // nil if the store never told of it
+	stop         time.Duration  // until then it had the key to itself
+}
+
+// sections: there are not more at once than the key has permits, as long as each trusts
+// its lease; and each ends when its lease does, unless its process stood still.
+func sections(c *clerk) {
+	permits := c.permits
+	var all []*section
+	for _, e := range c.sections {
+		permits = max(permits, e.Permits)
+		if e.Kind == history.Enter {
+			all = append(all, &section{enter: e, grant: c.granted(e.Fence)})
+			continue
+		}
+		for i := len(all) - 1; i >= 0; i-- {
+			if s := all[i]; s.leave == nil && s.enter.Process == e.Process && s.enter.Life == e.Life && s.enter.Fence == e.Fence {
+				s.leave = e
+				break
+			}
+		}
+	}
+	var inside []*section
+	for _, s := range all {
+		c.overstays(s)
+		s.stop = c.alone(s)
+		inside = slices.DeleteFunc(inside, func(o *section) bool { return o.stop <= s.enter.Call })
+		if s.stop <= s.enter.Call {
+			continue
+		}
+		inside = append(inside, s)
+		if len(inside) > permits {
+			var events []*history.Event
+			for _, o := range inside {
+				events = append(events, o.enter)
+				if o.leave != nil {
+					events = append(events, o.leave)
+				}
+				if o.grant != nil {
+					events = append(events, o.grant.head())
+				}
+			}
+			c.violated("sections", fmt.Sprintf("%d were in the section at once, at %v, and each believed that it held the key; it has %d permits", len(inside), s.enter.Call, permits), events...)
+			inside = inside[1:]
+		}
+	}
+}
+
+// alone returns until when nobody else may have entered: until it left of its own accord,
+// or until its lease was over, its process stood still, or the store forgot it.
+func (c *clerk) alone(s *section) time.Duration {
+	stop := never
+	if s.leave != nil {
+		stop = s.leave.Call
+	}
+	if s.leave == nil || s.leave.Error != "" {
+		if s.grant == nil {
+			return 0
+		}
+		stop = min(stop, s.grant.certain(c.Slack))
+	}
+	begin := s.enter.Call
+	for _, h := range c.halts[s.enter.Process] {
+		if h.Call <= stop && until(h) >= begin {
+			stop = min(stop, h.Call)
+		}
+	}
+	if s.grant != nil {
+		begin = s.grant.from
+	}
+	for _, f := range c.forgot {
+		if f.Call <= stop && until(f) >= begin {
+			stop = min(stop, f.Call)
+		}
+	}
+	return stop
+}
+
+// overstays notes down a section that went on after its lease, in a process that ran.
+func (c *clerk) overstays(s *section) {
+	if s.leave == nil || s.grant == nil {
+		return
+	}
+	latest := s.grant.latest(c.Slack)
+	if s.leave.Call <= after(latest, c.Reaction) || c.haltedBetween(s.enter.Process, s.grant.from, s.leave.Call) {
+		return
+	}
+	c.violated("overstayed", fmt.Sprintf("the section was left %v after its lease had ended, at %v at the latest", s.leave.Call-latest, latest),
+		s.grant.head(), s.enter, s.leave)
+}

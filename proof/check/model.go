@@ -1,0 +1,300 @@
+package check
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// model is what a key may go through. A state is what is known after a number of
+// operations in one order: an operation that happens somewhere in its window makes a
+// lease end somewhere in another one. What the fate of a record depends on, and nobody
+// heard, forks the state.
+type model struct {
+	permits  int
+	slack    time.Duration
+	fresh    bool
+	counting bool // nobody can have been granted unheard: what was abandoned is known
+	records  bool // the register is modelled too, not only the lease
+}
+
+// state must not be changed: many refer to it.
+type state struct {
+	now     time.Duration // it is not earlier
+	turn    int           // of the next grant
+	leases  []lease
+	unknown bool   // an attempt that must not be repeated was abandoned
+	count   int    // how many leases in a row were abandoned; -1 is not known
+	print   string // the fingerprint of the last one that was abandoned by its holder
+	record  record
+	pending []*operation // records that may have been written, or may yet be
+}
+
+// lease is one that was granted and of which nobody said that it ended.
+type lease struct {
+	grant            *grant
+	asked            time.Duration // by the claim that was granted
+	earliest, latest time.Duration // when it ends, if nobody settles it
+}
+
+// record is what the key has left behind.
+type record struct {
+	known       bool // there was one
+	any         bool // nobody knows, because nobody knows how this began
+	of          *attempt
+	data, print string
+	from, to    time.Duration // when it was written
+	retention   time.Duration // 0 is not known
+}
+
+// porcupine returns the model in the form in which histories are checked with it.
+func (m *model) porcupine() porcupine.Model {
+	seed := maphash.MakeSeed()
+	n := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{m.begin()} },
+		Step: func(s, in, _ any) []any {
+			next, _ := m.step(s.(*state), in.(*operation))
+			all := make([]any, len(next))
+			for i := range next {
+				all[i] = next[i]
+			}
+			return all
+		},
+		Equal:             func(a, b any) bool { return a.(*state).equal(b.(*state)) },
+		Hash:              func(s any) uint64 { return s.(*state).hash(seed) },
+		DescribeOperation: func(in, _ any) string { return in.(*operation).String() },
+		DescribeState:     func(s any) string { return s.(*state).String() },
+	}
+	return n.ToModel()
+}
+
+func (m *model) begin() *state {
+	s := &state{record: record{any: !m.fresh}}
+	if !m.fresh {
+		s.count = -1
+	}
+	return s
+}
+
+// step returns the states in which the operation can leave the key, or none and why it
+// cannot have happened.
+func (m *model) step(s *state, op *operation) (next []*state, why string) {
+	if max(s.now, op.call) > op.ret {
+		return nil, "it was over before this"
+	}
+	n := *s
+	n.now = max(s.now, op.call)
+	switch op.kind {
+	case taken:
+		why = m.take(&n, op)
+	case again:
+		why = m.again(&n, op)
+	case renewed:
+		why = m.renew(&n, op)
+	case lost:
+		why = m.lose(&n, op)
+	case ended:
+		why = m.settle(&n, op)
+	case kept:
+		why = m.keep(&n, op)
+	case perhaps:
+		n.pending = append(slices.Clip(n.pending), op)
+	case done:
+		return m.done(&n, op)
+	case free:
+		if live := m.live(&n, op, nil); m.full(len(live)) {
+			why = fmt.Sprintf("the key was not free: %v held it", live[0].grant)
+		}
+	case refused:
+		why = m.differs(&n, op)
+	}
+	if why != "" {
+		return nil, why
+	}
+	return []*state{&n}, ""
+}
+
+func (m *model) full(live int) bool { return live >= m.permits }
+
+// live returns the leases, but for that of one token, that stand for certain while the
+// operation happens.
+func (m *model) live(s *state, op *operation, but *attempt) []lease {
+	var live []lease
+	for _, l := range s.leases {
+		if l.earliest > op.ret && l.grant.of != but {
+			live = append(live, l)
+		}
+	}
+	return live
+}
+
+// find returns the place of the token's lease in s.leases, or -1.
+func (s *state) find(a *attempt) int {
+	return slices.IndexFunc(s.leases, func(l lease) bool { return l.grant.of == a })
+}
+
+// with returns the leases with one more, in the place of i if that is not -1.
+func (s *state) with(i int, l lease) []lease {
+	leases := slices.Clone(s.leases)
+	if i < 0 {
+		return append(leases, l)
+	}
+	leases[i] = l
+	return leases
+}
+
+func (s *state) without(i int) []lease {
+	return slices.Concat(s.leases[:i], s.leases[i+1:])
+}
+
+// lasting returns a lease that an operation of its holder has made last from then on.
+func (m *model) lasting(s *state, op *operation, l lease) lease {
+	asked := op.e.Call
+	if op.e.Kind == history.Told {
+		asked = 0 // its Turn began when it was granted, not when it was asked for
+	}
+	low, d := max(s.now, asked), ttl(op.e)
+	l.earliest = min(after(low, min(d, op.of.short))-m.slack, op.of.doubt)
+	l.latest = after(after(op.ret, after(d, op.of.extra)), m.slack)
+	return l
+}
+
+// take is a grant.
+func (m *model) take(s *state, op *operation) (why string) {
+	g := op.grant
+	if op.turn != s.turn {
+		return "its fence says that it was granted in another order"
+	}
+	s.turn++
+	if i := s.find(op.of); i >= 0 {
+		if s.leases[i].earliest > op.ret {
+			return fmt.Sprintf("it held the key already, as %v, and was granted it anew", s.leases[i].grant)
+		}
+	}
+	if live := m.live(s, op, op.of); m.full(len(live)) {
+		return fmt.Sprintf("the key was held by %v until %v at least", live[0].grant, live[0].earliest)
+	}
+	if m.permits == 1 {
+		if why := m.inherit(s, op); why != "" {
+			return why
+		}
+		s.leases = nil
+	} else {
+		s.leases = slices.DeleteFunc(slices.Clone(s.leases), func(l lease) bool { return l.grant.of == op.of || l.latest < s.now })
+	}
+	if m.records && m.answers(s, op) {
+		return fmt.Sprintf("there was a record that answers it: %v", s.record)
+	}
+	if m.records {
+		m.overtake(s, op)
+	}
+	s.leases = s.with(-1, m.lasting(s, op, lease{grant: g, asked: op.e.Call}))
+	return ""
+}
+
+// inherit is what a grant of a mutex makes of the last lease, if that was not settled.
+func (m *model) inherit(s *state, op *operation) (why string) {
+	print := s.print
+	if len(s.leases) > 0 && s.leases[0].grant.of != op.of {
+		g := s.leases[0].grant
+		switch unsettled := g.of.doubt == never && !g.of.vague; {
+		case !unsettled:
+			s.count = -1
+		default:
+			s.count = g.number
+			if g.head().AtMostOnce {
+				s.unknown = true
+			}
+			print = g.head().Fingerprint
+		}
+	} else if len(s.leases) > 0 {
+		s.count = -1 // it claims again what it may have lost, or settled
+	}
+	switch {
+	case s.unknown:
+		return "an attempt that must be made at most once was abandoned before, and nobody resolved it"
+	case m.counting && differ(print, op.e.Fingerprint):
+		return "what was abandoned before has another fingerprint, and nobody was told of the mismatch"
+	case m.counting && s.count >= 0 && op.e.Attempt != s.count+1 && s.now < dibs.AbandonedMemory:
+		return fmt.Sprintf("it is attempt %d, but %d leases in a row were abandoned before", op.e.Attempt, s.count)
+	}
+	s.print = ""
+	s.count = op.e.Attempt - 1
+	return ""
+}
+
+// differ reports whether two fingerprints are there and are not the same.
+func differ(a, b string) bool {
+	return a != b && strings.Trim(a, "0") != "" && strings.Trim(b, "0") != ""
+}
+
+// again is a holder that asks again.
+func (m *model) again(s *state, op *operation) (why string) {
+	i := s.find(op.of)
+	if i < 0 || s.leases[i].grant != op.grant || s.leases[i].latest < s.now {
+		return fmt.Sprintf("it was granted the fence %d again, which it did not hold any more", op.grant.fence)
+	}
+	s.leases = s.with(i, m.lasting(s, op, s.leases[i]))
+	return ""
+}
+
+// renew is a renewal that was answered nil.
+func (m *model) renew(s *state, op *operation) (why string) {
+	i := s.find(op.of)
+	switch {
+	case i >= 0 && s.leases[i].latest >= s.now:
+		s.leases = s.with(i, m.lasting(s, op, s.leases[i]))
+	case op.of.vague:
+		// It may hold what nobody heard of.
+	case i >= 0:
+		return fmt.Sprintf("its lease ended at %v at the latest, and was brought back to life", s.leases[i].latest)
+	default:
+		return "it did not hold the key any more, and its lease was renewed"
+	}
+	return ""
+}
+
+// lose is a call that was told that its token does not hold the key.
+func (m *model) lose(s *state, op *operation) (why string) {
+	i := s.find(op.of)
+	if i < 0 || op.ret < s.leases[i].asked {
+		return "" // it had not confirmed by then
+	}
+	if s.leases[i].earliest > op.ret {
+		return fmt.Sprintf("its lease, %v, lasted until %v at least", s.leases[i].grant, s.leases[i].earliest)
+	}
+	g := s.leases[i].grant
+	s.unknown = s.unknown || m.permits == 1 && g.head().AtMostOnce && g.of.doubt == never && !g.of.vague
+	s.leases = s.without(i)
+	s.count = -1
+	return ""
+}
+
+// settle is a settlement without a record that was answered nil.
+func (m *model) settle(s *state, op *operation) (why string) {
+	i := s.find(op.of)
+	if i < 0 || s.leases[i].latest < s.now {
+		if op.of.placed || op.of.vague {
+			return ""
+		}
+		return "it did not hold the key any more, nor wait for it"
+	}
+	g := s.leases[i].grant
+	s.leases = s.without(i)
+	switch op.e.Outcome {
+	case "abandon":
+		s.count, s.print = g.number, g.head().Fingerprint
+		s.unknown = s.unknown || m.permits == 1 && g.head().AtMostOnce
+	case "undo":
+		s.count = g.number - 1
+	default:
+		s.count, s.print = 0, ""
+	}
+	return ""
+}

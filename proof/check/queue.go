@@ -1,0 +1,271 @@
+package check
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// stay is from when to when a token may have stood in the way of others.
+type stay struct {
+	from, to time.Duration
+	of       *attempt
+}
+
+// held: who is told that a key is held was kept from it by somebody who held it, or had a
+// place before it.
+func held(c *clerk) {
+	var stays []stay
+	for _, a := range c.attempts {
+		if to := c.gone(a); to >= 0 {
+			stays = append(stays, stay{a.begin, to, a})
+		}
+	}
+	slices.SortFunc(stays, func(a, b stay) int { return cmp.Compare(a.from, b.from) })
+	// The two that stay longest of the first so many; of two tokens, as one may be the
+	// claim's own.
+	longest := make([][2]stay, len(stays))
+	var two [2]stay
+	for i, s := range stays {
+		switch {
+		case two[0].of == nil || s.to > two[0].to:
+			two[0], two[1] = s, two[0]
+		case two[1].of == nil || s.to > two[1].to:
+			two[1] = s
+		}
+		longest[i] = two
+	}
+	for _, a := range c.attempts {
+		for _, e := range a.calls {
+			if e.Kind != history.Claim || e.State != "held" || !e.Heard() || e.Error != "" {
+				continue
+			}
+			n, _ := slices.BinarySearchFunc(stays, after(e.Return, 1), func(s stay, t time.Duration) int { return cmp.Compare(s.from, t) })
+			if n > 0 && slices.ContainsFunc(longest[n-1][:], func(s stay) bool { return s.of != nil && s.of != a && s.to >= e.Call }) {
+				continue
+			}
+			if c.forgotBetween(0, e.Return) {
+				continue // an older state may have come back
+			}
+			c.violated("held", "the key was held, but nobody held it nor waited for it", e)
+		}
+	}
+}
+
+// gone returns when a token can have stood in nobody's way any more, or -1 if it never did.
+func (c *clerk) gone(a *attempt) time.Duration {
+	if a.vague || a.extra > 0 {
+		return never // what nobody heard of may happen at any time
+	}
+	to := time.Duration(-1)
+	for _, e := range a.calls {
+		switch e.Kind {
+		case history.Claim:
+			switch {
+			case e.Mode == "look" || e.Error != "":
+			case e.Mode == "reserve" && e.State == "held":
+				to = never
+			case e.State == "granted":
+				to = max(to, after(e.Return, e.TTL))
+			case e.State == "held" && e.Queued:
+				// Its turn may come at the end of its place, and last for a Turn.
+				to = max(to, after(after(e.Return, e.Place), dibs.Turn))
+				if e.Place == 0 {
+					to = never
+				}
+			}
+		case history.Told:
+			to = max(to, after(e.Return, dibs.Turn))
+		case history.Renew:
+			if e.Error == "" {
+				to = max(to, after(e.Return, e.TTL))
+			}
+		}
+	}
+	// A place or a lease that was settled is gone at once, if nothing was asked for since.
+	if last := a.calls[len(a.calls)-1]; last.Kind == history.Settle && last.Heard() && (last.Error == "" || last.Error == history.Lost) && last.Outcome != "keep" &&
+		!slices.ContainsFunc(a.calls[:len(a.calls)-1], func(e *history.Event) bool { return until(e) > last.Call }) {
+		return min(to, last.Return)
+	}
+	return after(to, c.Slack)
+}
+
+// wait is one that had a place from one moment to another without a gap in which it may
+// have lost it.
+type wait struct {
+	of    *attempt
+	first *history.Event // the answer by which it surely had a place
+	last  *history.Event // the last one by which it still had it, or was granted
+	grant *grant         // nil if it was not granted
+}
+
+// order: of two who waited together, the one who surely came first is granted first.
+func order(c *clerk) {
+	var waits []wait
+	for _, a := range c.attempts {
+		waits = append(waits, c.waited(a)...)
+	}
+	c.waits = len(waits)
+	if len(waits) == 0 {
+		return
+	}
+	late := func(g *grant) time.Duration { // when its token came, if it counts
+		if slices.ContainsFunc(g.answers, func(e *history.Event) bool { return e.Redeems != "" }) {
+			return -1 // its place came before it did
+		}
+		return g.of.begin
+	}
+	// The grant whose token came last, of those with a smaller fence, and of those that
+	// were heard of first.
+	heard := slices.SortedFunc(slices.Values(c.grants), func(a, b *grant) int { return cmp.Compare(a.by, b.by) })
+	byFence, byHeard := latest(c.grants, late), latest(heard, late)
+	for _, w := range waits {
+		var before *grant
+		if w.grant != nil {
+			if w.grant.index > 0 {
+				before = byFence[w.grant.index-1]
+			}
+		} else {
+			n, _ := slices.BinarySearchFunc(heard, w.last.Call, func(g *grant, t time.Duration) int { return cmp.Compare(g.by, t) })
+			if n > 0 {
+				before = byHeard[n-1]
+			}
+		}
+		if before == nil || before.of == w.of || late(before) <= w.first.Return {
+			continue
+		}
+		c.violated("order", fmt.Sprintf("%s waited, and %v, who came later, was granted before", short(w.of.token), before), w.first, w.last, before.of.calls[0], before.head())
+	}
+}
+
+// latest returns, for each, the one of it and those before it that came last.
+func latest(grants []*grant, came func(*grant) time.Duration) []*grant {
+	r := make([]*grant, len(grants))
+	for i, g := range grants {
+		r[i] = g
+		if i > 0 && came(r[i-1]) > came(g) {
+			r[i] = r[i-1]
+		}
+	}
+	return r
+}
+
+// waited returns the waits of a token, as far as nothing can have interrupted them: each
+// time it asked again before its place, or the turn that it may have had, was over.
+func (c *clerk) waited(a *attempt) (waits []wait) {
+	if a.vague || !a.placed {
+		return nil
+	}
+	var w wait
+	flush := func() {
+		if w.first != nil && w.last != w.first && !c.disturbed(a, w.first.Call, w.last.Return) {
+			waits = append(waits, w)
+		}
+		w = wait{of: a}
+	}
+	flush()
+	for _, e := range a.calls {
+		stands := e.Kind == history.Claim && e.Mode == "queue" && e.Redeems == "" && e.Error == "" && e.MaxAge == 0 && !e.AtMostOnce
+		switch {
+		case e.Kind == history.Told && w.first != nil:
+			if e.Return < w.due(c) {
+				w.last, w.grant = e, a.grantOf(e)
+			}
+			flush()
+		case stands && e.State == "held" && e.Queued:
+			if w.first != nil && e.Return >= w.due(c) {
+				flush()
+			}
+			if w.first == nil {
+				w.first = e
+			}
+			w.last = e
+		case stands && e.State == "granted" && w.first != nil:
+			if e.Return < w.due(c) {
+				w.last, w.grant = e, a.grantOf(e)
+			}
+			flush()
+		default:
+			flush()
+		}
+	}
+	flush()
+	return waits
+}
+
+// due returns until when the place, and a turn that came at once, stand for certain.
+func (w *wait) due(c *clerk) time.Duration {
+	return after(w.last.Call, min(w.last.Place, dibs.Turn)) - c.Slack
+}
+
+func (a *attempt) grantOf(e *history.Event) *grant {
+	for _, g := range a.grants {
+		if g.fence == e.Fence {
+			return g
+		}
+	}
+	return nil
+}
+
+// disturbed reports whether anything may have cost a token its place: its process stood
+// still, a fault, lost data, or a record that sent those away who accept it.
+func (c *clerk) disturbed(a *attempt, from, to time.Duration) bool {
+	return c.haltedBetween(a.calls[0].Process, from, to) || c.faultBetween(from, to) || c.forgotBetween(from, to) ||
+		c.fingerprints()
+}
+
+// places: a reserved place stands until it is settled, or it or its Hold is over; a claim
+// from it meanwhile is not told that there is none.
+func places(c *clerk) {
+	for _, e := range c.calls {
+		if e.Kind != history.Claim || e.Redeems == "" || e.Mode != "try" || !e.Heard() || e.Error != "" || e.State != "held" || e.Queued {
+			continue
+		}
+		i := slices.IndexFunc(c.attempts, func(a *attempt) bool { return a.token == e.Redeems })
+		if i < 0 {
+			continue
+		}
+		if r := c.reserved(c.attempts[i], e); r != nil {
+			c.violated("places", "a claim from a reserved place was told that there is none", r, e)
+		}
+	}
+}
+
+// reserved returns the reservation by which the token surely had a place all through a
+// call from it, or nil.
+func (c *clerk) reserved(a *attempt, e *history.Event) *history.Event {
+	if a.vague || c.forgotBetween(a.begin, e.Return) || c.faultBetween(a.begin, e.Return) {
+		return nil
+	}
+	var r *history.Event
+	for _, x := range a.calls {
+		switch {
+		case x.Call > e.Return:
+		case x.Kind == history.Claim && x.Mode == "reserve" && x.State == "held" && x.Queued && x.Error == "" && x.Return < e.Call:
+			r = x
+		default:
+			return nil // settled, asked otherwise, or under way
+		}
+	}
+	if r == nil {
+		return nil
+	}
+	stands := r.Place
+	if r.Hold > 0 {
+		stands = min(stands, r.Hold)
+	}
+	if e.Return >= after(r.Call, stands)-c.Slack {
+		return nil
+	}
+	// Whoever claimed from it may have ended it.
+	for _, x := range c.calls {
+		if x.Redeems == a.token && x != e && x.Call <= e.Return && (!x.Heard() || x.State != "held") {
+			return nil
+		}
+	}
+	return r
+}

@@ -1,0 +1,206 @@
+package check
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"time"
+)
+
+// keep is a settlement with a record that was answered nil.
+func (m *model) keep(s *state, op *operation) (why string) {
+	i := s.find(op.of)
+	switch {
+	case i >= 0 && s.leases[i].latest >= s.now:
+		s.leases = s.without(i)
+		s.count, s.print = 0, ""
+		m.write(s, op)
+	case s.record.known && s.record.of == op.of:
+		// Sent twice.
+	case op.of.vague, slices.ContainsFunc(s.pending, func(p *operation) bool { return p.of == op.of }):
+		// A lease that nobody heard of had left it, or a call that nobody heard of had.
+		m.write(s, op)
+	case i >= 0:
+		return fmt.Sprintf("its lease ended at %v at the latest, and its record was written", s.leases[i].latest)
+	default:
+		return "it did not hold the key any more, and its record was written"
+	}
+	return ""
+}
+
+// write makes the operation's record the key's.
+func (m *model) write(s *state, op *operation) {
+	s.record = record{
+		known: true, of: op.of, data: op.e.Data, print: op.of.print(),
+		from: s.now, to: op.ret, retention: op.e.Retention,
+	}
+	s.pending = slices.DeleteFunc(slices.Clone(s.pending), func(p *operation) bool {
+		return p.of == op.of || p.before(op.of)
+	})
+}
+
+// print returns the fingerprint with which the token claimed.
+func (a *attempt) print() string {
+	for _, e := range a.calls {
+		if e.Fingerprint != "" {
+			return e.Fingerprint
+		}
+	}
+	return ""
+}
+
+// before reports whether a record that may have been written was, if at all, written
+// before the last grant to another token: its own lease was an earlier one, and it can
+// have no later one.
+func (p *operation) before(a *attempt) bool {
+	if p.loose || p.of.vague || len(p.of.grants) == 0 || len(a.grants) == 0 {
+		return false
+	}
+	return p.of.grants[len(p.of.grants)-1].index < a.grants[len(a.grants)-1].index
+}
+
+// answers reports whether the key has, for certain, a record that the claim accepts.
+func (m *model) answers(s *state, op *operation) bool {
+	r := &s.record
+	if !r.known || r.retention == 0 || op.e.MaxAge <= 0 || r.of == op.of {
+		return false
+	}
+	if !m.accepted(op, r.from, r.retention) {
+		return false
+	}
+	// Another one may have taken its place, and may have ended.
+	return !slices.ContainsFunc(s.pending, func(p *operation) bool {
+		return !p.before(r.of) && !m.accepted(op, p.e.Call, p.e.Retention)
+	})
+}
+
+// accepted reports whether a record that was written then or later is certain to stand
+// and to be young enough for the claim.
+func (m *model) accepted(op *operation, written, retention time.Duration) bool {
+	return op.ret < after(written, retention)-m.slack && op.ret-written < op.e.MaxAge-m.slack
+}
+
+// overtake forgets what may have been written before a grant, if the claim would have
+// been answered by it.
+func (m *model) overtake(s *state, op *operation) {
+	if len(s.pending) == 0 || op.e.MaxAge <= 0 {
+		return
+	}
+	s.pending = slices.DeleteFunc(slices.Clone(s.pending), func(p *operation) bool {
+		return p.of != op.of && p.before(op.of) && m.accepted(op, p.e.Call, p.e.Retention)
+	})
+}
+
+// done is a claim that a record answered.
+func (m *model) done(s *state, op *operation) (next []*state, why string) {
+	if !m.records {
+		return []*state{s}, ""
+	}
+	if why := m.differs(s, op); why != "" {
+		return nil, why
+	}
+	e := op.e
+	r := s.record
+	switch {
+	case r.any:
+		n := *s
+		n.record = record{known: true, data: e.Data, to: op.ret}
+		next = append(next, &n)
+	case !r.known:
+		why = "nobody had left a record"
+	case r.data != e.Data:
+		why = fmt.Sprintf("the record was another one: %v", r)
+	case differ(r.print, e.Fingerprint):
+		why = "the record has another fingerprint, and nobody was told of the mismatch"
+	case r.retention > 0 && s.now > after(after(r.to, r.retention), m.slack):
+		why = fmt.Sprintf("the record had ended by %v", after(r.to, r.retention))
+	case r.retention > 0 && e.MaxAge > 0 && s.now-r.to > after(e.MaxAge, m.slack):
+		why = fmt.Sprintf("the record was older than %v, which the claim does not accept", e.MaxAge)
+	default:
+		next = append(next, s)
+	}
+	for i, p := range s.pending {
+		if p.e.Data != e.Data || differ(p.of.print(), e.Fingerprint) {
+			continue
+		}
+		n := *s
+		n.record = record{
+			known: true, of: p.of, data: e.Data, print: p.of.print(),
+			from: p.e.Call, to: op.ret, retention: p.e.Retention,
+		}
+		n.pending = slices.Concat(s.pending[:i], s.pending[i+1:])
+		if j := n.find(p.of); j >= 0 && !p.loose {
+			n.leases = n.without(j)
+		}
+		next = append(next, &n)
+	}
+	return next, why
+}
+
+// differs says so if somebody who asks something else holds the key for certain.
+func (m *model) differs(s *state, op *operation) (why string) {
+	for _, l := range m.live(s, op, op.of) {
+		if differ(l.grant.head().Fingerprint, op.e.Fingerprint) {
+			return fmt.Sprintf("%v held the key with another fingerprint, and nobody was told of the mismatch", l.grant)
+		}
+	}
+	return ""
+}
+
+func (s *state) equal(t *state) bool {
+	return s.turn == t.turn && s.now == t.now && s.unknown == t.unknown && s.count == t.count &&
+		s.print == t.print && s.record == t.record && slices.Equal(s.leases, t.leases) && slices.Equal(s.pending, t.pending)
+}
+
+func (s *state) hash(seed maphash.Seed) uint64 {
+	var b [32]byte
+	binary.LittleEndian.PutUint64(b[:], uint64(s.turn))
+	binary.LittleEndian.PutUint64(b[8:], uint64(s.record.to))
+	for _, l := range s.leases {
+		binary.LittleEndian.PutUint64(b[16:], uint64(l.earliest)^uint64(l.grant.fence))
+	}
+	binary.LittleEndian.PutUint64(b[24:], uint64(len(s.pending)))
+	return maphash.Bytes(seed, b[:])
+}
+
+func (s *state) String() string {
+	var parts []string
+	for _, l := range s.leases {
+		parts = append(parts, fmt.Sprintf("%v until %v to %v", l.grant, l.earliest, l.latest))
+	}
+	if len(parts) == 0 {
+		parts = append(parts, "nobody holds the key")
+	}
+	if s.unknown {
+		parts = append(parts, "unknown")
+	}
+	if s.record.known {
+		parts = append(parts, s.record.String())
+	}
+	if n := len(s.pending); n > 0 {
+		parts = append(parts, fmt.Sprintf("%d records may be written", n))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (r record) String() string {
+	return fmt.Sprintf("record %s of %v to %v", r.data, r.from, r.to)
+}
+
+func (g *grant) String() string { return fmt.Sprintf("%s with fence %d", short(g.of.token), g.fence) }
+
+// short returns the part of a token by which people tell it from others.
+func short(token string) string { return token[max(0, len(token)-8):] }
+
+func (op *operation) String() string {
+	s := short(op.of.token) + " " + kinds[op.kind]
+	switch op.kind {
+	case taken, again:
+		s += fmt.Sprintf(" fence %d", op.grant.fence)
+	case kept, perhaps, done:
+		s += " " + op.e.Data
+	}
+	return s
+}

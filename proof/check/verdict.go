@@ -1,0 +1,136 @@
+package check
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// Verdict is what a history shows.
+type Verdict struct {
+	Keys       int            // histories that were checked, one for each key
+	Operations int            // calls of the store, one for each element
+	Unheard    int            // of them, those whose outcome is unknown
+	Grants     int            // leases, each counted once
+	Records    int            // records whose writing was acknowledged
+	Replays    int            // claims that a record answered
+	Sections   int            // that were entered
+	Waits      int            // in a queue, whose order was checked
+	Faults     map[string]int // how often each bit
+
+	// Violations are what a correct store, client or application could not have done.
+	Violations []Violation
+	// Undecided says what could not be checked, and why. It is a failure as well.
+	Undecided []string
+
+	ledger *ledger
+}
+
+// Violation is something that must not happen, with the events that show it.
+type Violation struct {
+	Name   string // of the rule; see Rules
+	Key    string // "" if it is of none
+	Text   string
+	Events []history.Event
+}
+
+// Rules are the names of the violations, and what each says.
+var Rules = map[string]string{
+	"lease":      "the leases of a key are granted, renewed and ended as the contract says",
+	"register":   "a record is written by its holder, and answers until it ends",
+	"fences":     "fences rise with every grant of a key",
+	"attempts":   "a lease has one attempt number, and an answer is one that the claim allows",
+	"resource":   "a guarded resource accepts no smaller fence than it accepted before",
+	"sections":   "no more sections of a key at once than it has permits",
+	"overstayed": "a section ends with its lease",
+	"effects":    "an effect happens once, unless a crash, an expiry or an unknown outcome explains more",
+	"lost":       "a record that was acknowledged is found until it ends",
+	"replies":    "everybody is told the same result",
+	"mismatch":   "a mismatch is told of another fingerprint only",
+	"held":       "a key is held only while somebody holds it or waits",
+	"order":      "those who waited together are granted in the order in which they came",
+	"places":     "a reserved place stands until it ends",
+	"progress":   "after the faults, everything moves on",
+	"left":       "nothing is left behind",
+}
+
+// OK reports whether there is no violation and nothing that could not be checked.
+func (v *Verdict) OK() bool { return len(v.Violations) == 0 && len(v.Undecided) == 0 }
+
+// maxEvents is how many events WriteText prints of one violation.
+const maxEvents = 24
+
+// WriteText writes the counts, and each violation with its events, for people to read.
+func (v *Verdict) WriteText(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d keys, %d operations, %d with unknown outcome\n", v.Keys, v.Operations, v.Unheard)
+	fmt.Fprintf(&b, "%d grants, %d records, %d replays, %d sections, %d waits in order\n", v.Grants, v.Records, v.Replays, v.Sections, v.Waits)
+	for _, name := range slices.Sorted(maps.Keys(v.Faults)) {
+		fmt.Fprintf(&b, "fault %s bit %d times\n", name, v.Faults[name])
+	}
+	for _, x := range v.Violations {
+		fmt.Fprintf(&b, "VIOLATION %s", x.Name)
+		if x.Key != "" {
+			fmt.Fprintf(&b, " of %q", x.Key)
+		}
+		fmt.Fprintf(&b, ": %s\n", x.Text)
+		for i, e := range x.Events {
+			if i == maxEvents {
+				fmt.Fprintf(&b, "    and %d more\n", len(x.Events)-i)
+				break
+			}
+			fmt.Fprintf(&b, "    %s\n", describe(&e))
+		}
+	}
+	for _, u := range v.Undecided {
+		fmt.Fprintf(&b, "UNDECIDED %s\n", u)
+	}
+	switch {
+	case len(v.Violations) > 0:
+		fmt.Fprintf(&b, "%d violations\n", len(v.Violations))
+	case len(v.Undecided) > 0:
+		b.WriteString("no violation was found, but not everything could be checked\n")
+	default:
+		b.WriteString("no violation\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// describe is an event in one line.
+func describe(e *history.Event) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v to ", e.Call)
+	if e.Return == 0 {
+		b.WriteString("?")
+	} else {
+		fmt.Fprint(&b, e.Return)
+	}
+	fmt.Fprintf(&b, " process %d.%d %s", e.Process, e.Life, e.Kind)
+	for _, f := range []struct {
+		name string
+		x    any
+		set  bool
+	}{
+		{"", e.Name, e.Name != ""}, {"", e.Mode, e.Mode != ""}, {"", e.Outcome, e.Outcome != ""},
+		{"token", short(e.Token), e.Token != ""}, {"redeems", short(e.Redeems), e.Redeems != ""},
+		{"ttl", e.TTL, e.TTL != 0}, {"place", e.Place, e.Place != 0}, {"max age", e.MaxAge, e.MaxAge != 0},
+		{"print", short(e.Fingerprint), e.Fingerprint != ""}, {"retention", e.Retention, e.Retention != 0},
+		{"→", e.State, e.State != ""}, {"error", e.Error, e.Error != ""}, {"fence", e.Fence, e.Fence != 0},
+		{"attempt", e.Attempt, e.Attempt != 0}, {"queued", e.Ahead, e.Queued}, {"data", e.Data, e.Data != ""},
+		{"times", e.Times, e.Times != 0}, {"", e.Text, e.Text != ""},
+	} {
+		if !f.set {
+			continue
+		}
+		if f.name != "" {
+			b.WriteString(" " + f.name)
+		}
+		fmt.Fprintf(&b, " %v", f.x)
+	}
+	return b.String()
+}
