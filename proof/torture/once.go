@@ -1,0 +1,136 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// once has a key done once, for all who ask.
+func (l *lane) once() {
+	o := &dibs.OnceOptions{Wait: l.wait(), NoWait: l.odds(3), Retention: long}
+	l.ask(l.fresh("once"), o, func(ctx context.Context, key string, o *dibs.OnceOptions, fn func(context.Context) (string, error)) (string, error) {
+		return dibs.Once(ctx, l.client, key, o, fn)
+	})
+}
+
+// long is a retention that outlasts every run.
+const long = 24 * time.Hour
+
+// brief has a key done once in a while: what is remembered is forgotten soon.
+func (l *lane) brief() {
+	o := &dibs.OnceOptions{Wait: l.wait(), Retention: l.TTL/2 + l.upTo(l.TTL/2), MaxAge: l.TTL / 2}
+	l.ask(hotKey("brief", l.r.IntN(hotKeys)), o, func(ctx context.Context, key string, o *dibs.OnceOptions, fn func(context.Context) (string, error)) (string, error) {
+		return dibs.Once(ctx, l.client, key, o, fn)
+	})
+}
+
+// atMostOnce has a key done once, and not again if nobody knows what became of it.
+func (l *lane) atMostOnce() {
+	o := &dibs.OnceOptions{Wait: l.wait(), Retention: long, AtMostOnce: true}
+	l.ask(l.fresh("most"), o, func(ctx context.Context, key string, o *dibs.OnceOptions, fn func(context.Context) (string, error)) (string, error) {
+		return dibs.Once(ctx, l.client, key, o, fn)
+	})
+}
+
+// inTransaction has a key done once, in a transaction of the store's database.
+func (l *lane) inTransaction() {
+	if l.tx == nil {
+		l.once()
+		return
+	}
+	o := &dibs.OnceOptions{Wait: l.wait(), Retention: long}
+	l.ask(l.fresh("tx"), o, func(ctx context.Context, key string, o *dibs.OnceOptions, fn func(context.Context) (string, error)) (string, error) {
+		return dibs.OnceIn(ctx, l.client, l.tx, key, o, func(ctx context.Context) (string, error) {
+			result, err := fn(ctx)
+			if err != nil {
+				return "", err
+			}
+			if err := l.ledger.insert(history.Inside(ctx), l.Run, key, result); err != nil {
+				return "", fmt.Errorf("%w: %w", errOwn, err)
+			}
+			l.crash("in the transaction")
+			return result, nil
+		})
+	})
+}
+
+// errOwn is an error of what runs: nothing is remembered of it.
+var errOwn = errors.New("the run failed by itself")
+
+// ask asks for a key to be done once, and writes down what it was told. Everybody who
+// asks under a key asks for the same, but for a few who do not.
+func (l *lane) ask(
+	key string, o *dibs.OnceOptions,
+	once func(context.Context, string, *dibs.OnceOptions, func(context.Context) (string, error)) (string, error),
+) {
+	if kindOf(key) != "brief" {
+		o.Fingerprint = dibs.Fingerprint{1}
+		if l.odds(15) {
+			o.Fingerprint = dibs.Fingerprint{2}
+		}
+	}
+	reply := history.Event{
+		Kind: history.Reply, Key: key, Fingerprint: fmt.Sprintf("%x", o.Fingerprint[:1]), Call: history.Now(), State: "replayed",
+	}
+	ctx, cancel := l.unwanted()
+	defer cancel()
+	result, err := once(ctx, key, o, func(ctx context.Context) (string, error) {
+		reply.State = "ran"
+		lease, _ := dibs.FromContext(ctx)
+		l.pause(l.hold())
+		if l.odds(20) {
+			return "", errOwn
+		}
+		if dibs.TransactionFrom(ctx) == nil {
+			l.w.Happened(history.Event{
+				Kind: history.Effect, Name: "once", Key: key, Fence: lease.Fence(), Token: history.Token(l.store, lease.ID()),
+			})
+			l.crash("after the effect")
+		}
+		return fmt.Sprintf("%d.%d.%d", l.Process, l.Life, l.results.Add(1)), nil
+	})
+	l.crash("before the reply")
+	if errors.Is(err, dibs.ErrLost) {
+		l.tell.say(message{Lost: true})
+	}
+	if reply.Error = inWords(err); reply.Error == "" {
+		reply.Data = history.Data([]byte(result))
+	} else {
+		reply.Text = err.Error()
+		if reply.State != "ran" {
+			reply.State = ""
+		}
+	}
+	l.w.Happened(reply)
+}
+
+// inWords says in a history what an error of Once was.
+func inWords(err error) string {
+	_, unkept := errors.AsType[*dibs.KeepError](err)
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, dibs.ErrLost):
+		return history.Lost
+	case errors.Is(err, dibs.ErrHeld):
+		return "held"
+	case errors.Is(err, dibs.ErrMismatch):
+		return "mismatch"
+	case errors.Is(err, dibs.ErrUnknown):
+		return "outcome unknown"
+	case errors.Is(err, errOwn):
+		return "own"
+	case errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrEnded):
+		return "rolled back"
+	case unkept:
+		return "not kept"
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return "gave up"
+	}
+	return history.Unknown
+}

@@ -1,0 +1,63 @@
+package torture
+
+import (
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// place reserves a place in a queue and does with it what can be done with one: redeems
+// it, twice at once, late or never, prolongs it, gives it up.
+func (l *lane) place() {
+	key := l.key("place")
+	stands := l.TTL/2 + l.upTo(l.TTL/2)
+	o := &dibs.AcquireOptions{Hold: l.TTL/10 + l.upTo(l.TTL/4)}
+	p, err := l.client.Reserve(l.ctx, key, stands, o)
+	if err != nil {
+		return
+	}
+	l.crash("in its place")
+	l.pause(l.upTo(l.TTL / 10))
+	switch n := l.r.IntN(20); {
+	case n < 9:
+		l.redeem(p)
+	case n < 12:
+		_ = l.client.Prolong(l.ctx, p, stands, o)
+		l.redeem(p)
+	case n < 15:
+		l.twice(p)
+	case n < 17:
+		_ = l.client.GiveUp(l.ctx, p)
+	case n < 18:
+		l.pause(stands + l.TTL/4) // too late, it is none any more
+		l.redeem(p)
+	default: // nobody comes
+		return
+	}
+	_ = l.client.GiveUp(l.ctx, p) // it stands again if its lease was abandoned or undone
+}
+
+func (l *lane) redeem(p dibs.Place) {
+	lease, err := l.client.Redeem(l.ctx, p, &dibs.AcquireOptions{Wait: l.wait(), NoWait: l.odds(6)})
+	if err != nil {
+		return
+	}
+	l.section(lease, 1)
+	l.leave(lease)
+}
+
+// twice redeems a place from two goroutines: one waits for the other.
+func (l *lane) twice(p dibs.Place) {
+	wait := l.wait()
+	var both sync.WaitGroup
+	both.Go(func() {
+		lease, err := l.client.Redeem(l.ctx, p, &dibs.AcquireOptions{Wait: wait})
+		if err == nil {
+			rest(lease.Context(), time.Millisecond)
+			_ = lease.Release()
+		}
+	})
+	l.redeem(p)
+	both.Wait()
+}

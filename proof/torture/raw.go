@@ -1,0 +1,105 @@
+package torture
+
+import (
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// raw asks the store itself, without a client to be careful: it comes late, it says
+// things twice, and it goes on when it has lost.
+func (l *lane) raw() {
+	if l.odds(3) {
+		l.rawRecord()
+		return
+	}
+	c := l.claim(l.key("raw"))
+	c.Mode = []dibs.Mode{dibs.Try, dibs.Queue}[l.r.IntN(2)]
+	c.Place = l.TTL / 2
+	a, ok := l.demand(c)
+	for end := time.Now().Add(l.TTL); ok && a.State == dibs.Held && a.Queued && time.Now().Before(end) && !l.calmed(); {
+		l.pause(l.TTL / 20)
+		a, ok = l.demand(c)
+	}
+	if !ok || a.State != dibs.Granted {
+		l.end(c, dibs.Release)
+		return
+	}
+	switch l.r.IntN(6) {
+	case 0: // again, while it holds
+		l.demand(c)
+	case 1: // renewed, perhaps too late
+		l.pause(l.upTo(2 * l.TTL))
+		l.renew(c)
+	case 2: // written with, perhaps too late, whatever it knows
+		l.pause(l.upTo(2 * l.TTL))
+		l.write(l.ctx, c.Key.Name, hex.EncodeToString(c.Token[:]), a.Fence)
+	case 3: // too late for certain
+		l.pause(l.TTL + l.TTL/10)
+		l.renew(c)
+		l.demand(c)
+	case 4: // settled twice
+		l.end(c, dibs.Release)
+	}
+	l.crash("before it settles")
+	l.end(c, []dibs.Outcome{dibs.Release, dibs.Release, dibs.Abandon, dibs.Undo}[l.r.IntN(4)])
+	l.renew(c) // of what it has not any more
+}
+
+// rawRecord leaves a record, perhaps too late, and perhaps twice.
+func (l *lane) rawRecord() {
+	c := l.claim(l.fresh("kept"))
+	c.MaxAge, c.Fingerprint = dibs.AnyAge, dibs.Fingerprint{1}
+	if l.odds(8) {
+		c.Fingerprint = dibs.Fingerprint{2}
+	}
+	a, ok := l.demand(c)
+	if !ok || a.State != dibs.Granted {
+		return
+	}
+	if l.odds(4) {
+		l.pause(l.upTo(2 * l.TTL))
+	}
+	data := c.Token[:]
+	l.keep(c, data)
+	if l.odds(3) {
+		l.keep(c, data)
+	}
+	l.demand(c)
+	if l.odds(3) {
+		l.end(c, dibs.Release)
+	}
+}
+
+// claim returns one that is to be tried.
+func (l *lane) claim(key string) dibs.Claim {
+	return dibs.Claim{
+		Key: l.client.Key(key), Token: dibs.NewToken(), Mode: dibs.Try, TTL: l.TTL, Permits: 1,
+		Owner: dibs.Owner{Label: "torture, raw"},
+	}
+}
+
+// demand claims; not ok when no answer came.
+func (l *lane) demand(c dibs.Claim) (a dibs.Answer, ok bool) {
+	answers := make([]dibs.Answer, 1)
+	err := l.store.Claim(l.ctx, []dibs.Claim{c}, answers)
+	return answers[0], err == nil && answers[0].Err == nil
+}
+
+func (l *lane) renew(c dibs.Claim) {
+	errs := make([]error, 1)
+	_ = l.store.Renew(l.ctx, []dibs.Renewal{{Key: c.Key, Token: c.Token, TTL: c.TTL}}, errs)
+	if errors.Is(errs[0], dibs.ErrLost) {
+		l.tell.say(message{Lost: true})
+	}
+}
+
+func (l *lane) end(c dibs.Claim, o dibs.Outcome) {
+	_ = l.store.Settle(l.ctx, []dibs.Settlement{{Key: c.Key, Token: c.Token, Outcome: o}}, make([]error, 1))
+}
+
+func (l *lane) keep(c dibs.Claim, data []byte) {
+	_ = l.store.Settle(l.ctx, []dibs.Settlement{{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Data: data, Retention: long}}, make([]error, 1))
+}

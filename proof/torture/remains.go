@@ -1,0 +1,120 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// askLimit bounds what the runner asks of a store at the end.
+const askLimit = 30 * time.Second
+
+// remains is what a run has left in the store.
+type remains struct {
+	keys        []string // held or waited for, though nobody is there any more
+	forgotten   int      // records and abandoned attempts that were removed
+	effects     int      // of transactions
+	connections []string
+	unlisted    string // why the store cannot be looked into
+}
+
+// collect looks at what the workers have left, and removes what has to be removed.
+func (r *run) collect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	if l := r.store.Ledger; l != nil {
+		rows, err := again(ctx, func() ([]row, error) { return l.rows(ctx, r.id) })
+		if err != nil {
+			return fmt.Errorf("what was done in transactions cannot be read: %w", err)
+		}
+		for _, row := range rows {
+			e := history.Event{Kind: history.Effect, Name: "transaction", Key: row.name, Data: history.Data([]byte(row.result))}
+			if err := r.w.Happened(e); err != nil {
+				return err
+			}
+		}
+		r.remains.effects = len(rows)
+	}
+	if r.store.Connections != nil {
+		brief, cancel := context.WithTimeout(ctx, leftPatience)
+		defer cancel()
+		r.remains.connections, _ = again(brief, func() ([]string, error) {
+			left, err := r.store.Connections(brief)
+			if err == nil && len(left) > 0 {
+				err = fmt.Errorf("%d are left", len(left))
+			}
+			return left, err
+		})
+	}
+	in, ok := r.store.Store.(dibs.Inspector)
+	if !ok {
+		r.remains.unlisted = "the store is no dibs.Inspector"
+		return nil
+	}
+	// Leases and places of those who were killed run out, and no later.
+	deadline := time.Now().Add(r.TTL + dibs.Turn + sweepSlack)
+	for {
+		left, over, err := r.list(ctx, in)
+		if err == nil && len(left) == 0 {
+			return r.forget(ctx, in, over)
+		}
+		if err == nil && time.Now().After(deadline) {
+			r.remains.keys = left
+			return nil
+		}
+		if !rest(ctx, 20*time.Millisecond) {
+			return fmt.Errorf("the store cannot be listed: %w", err)
+		}
+	}
+}
+
+// again asks until there is an answer or ctx ends.
+func again[T any](ctx context.Context, ask func() (T, error)) (T, error) {
+	for {
+		got, err := ask()
+		if err == nil || !rest(ctx, 50*time.Millisecond) {
+			return got, err
+		}
+	}
+}
+
+// list returns the keys that are held or waited for, and those of which something is
+// remembered.
+func (r *run) list(ctx context.Context, in dibs.Inspector) (left []string, over []dibs.Key, err error) {
+	for e, err := range in.List(ctx, dibs.Query{Namespace: &r.namespace}) {
+		if err != nil {
+			return nil, nil, err
+		}
+		if e.Condition == dibs.ConditionHeld || e.Waiters > 0 {
+			left = append(left, fmt.Sprintf("%s is %s, with %d waiters", e.Key.Name, e.Condition, e.Waiters))
+			continue
+		}
+		over = append(over, e.Key)
+	}
+	slices.Sort(left)
+	return left, over, nil
+}
+
+// forget removes what the store remembers of the run, and then nothing may be left.
+func (r *run) forget(ctx context.Context, in dibs.Inspector, keys []dibs.Key) error {
+	for _, key := range keys {
+		if _, err := in.Forget(ctx, key); err != nil {
+			return fmt.Errorf("a record of the run cannot be removed: %w", err)
+		}
+	}
+	r.remains.forgotten = len(keys)
+	left, over, err := r.list(ctx, in)
+	if err != nil {
+		return fmt.Errorf("the store cannot be listed: %w", err)
+	}
+	for _, key := range over {
+		left = append(left, strings.TrimSpace(key.Name)+" is still there after it was forgotten")
+	}
+	r.remains.keys = left
+	return nil
+}

@@ -1,0 +1,300 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/fault"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// Run lets workers use the store while faults strike, and returns what came of it; see
+// Report.OK. When ctx ends, the part under fire does, and the rest follows in order.
+//
+// Its error says that nothing came of it: ErrOptions, a list of faults with a name that
+// is none, a store that cannot be opened, or a worker that cannot be started.
+func Run(ctx context.Context, o *Options) (*Report, error) {
+	options, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	r := &run{Options: options, id: dibs.NewToken().ID()}
+	r.namespace = "torture-" + r.id
+	if err := r.setUp(ctx); err != nil {
+		return nil, errors.Join(err, r.tearDown())
+	}
+	err = r.perform(ctx)
+	err = errors.Join(err, r.tearDown())
+	if err != nil {
+		return nil, err
+	}
+	return r.report, nil
+}
+
+// run is one run.
+type run struct {
+	Options
+	id        string
+	namespace string
+	began     time.Time
+
+	temporary bool // Dir is to be removed
+	store     *Store
+	table     bool // the ledger's is made
+	file      *os.File
+	w         *history.Writer
+	wires     []*fault.Wire
+	urls      []string
+	crew      *crew
+	target    *fault.Target
+	faults    []*fault.Fault
+	strikes   []*Strikes
+	round     uint64       // of storms
+	alone     sync.RWMutex // held for reading while a fault strikes
+	report    *Report
+	remains   remains
+}
+
+// setUp makes everything ready and starts the workers.
+func (r *run) setUp(ctx context.Context) (err error) {
+	if r.Dir == "" {
+		r.temporary = true
+		if r.Dir, err = os.MkdirTemp("", "dibs-torture-*"); err != nil {
+			return fmt.Errorf("no folder for the histories: %w", err)
+		}
+	}
+	if r.file, err = os.Create(filepath.Join(r.Dir, "runner.jsonl")); err != nil {
+		return fmt.Errorf("no file for the history: %w", err)
+	}
+	r.w = history.NewWriter(r.file, 0, 0)
+	r.w.Now = history.Now
+	if r.store, err = r.Open(ctx, r.URL); err != nil {
+		return err
+	}
+	if l := r.store.Ledger; l != nil {
+		if err := l.make(ctx, r.id); err != nil {
+			return fmt.Errorf("the table for what is done in transactions cannot be made (does the user have the right to?): %w", err)
+		}
+		r.table = true
+	}
+	r.aim()
+	begin := history.Now()
+	pause := r.pause()
+	r.crew, err = newCrew(r.Dir, r.Workers, r.w, r.Log, func(i int) task {
+		return task{
+			URL: r.urls[i], Namespace: r.namespace, Run: r.id, Process: i + 1, Processes: r.Workers, Lanes: r.Lanes,
+			Seed: r.Seed, TTL: r.TTL, Pause: pause, Begin: begin,
+		}
+	})
+	if err != nil {
+		return err
+	}
+	r.target.Workers, r.target.TTL = r.crew, r.TTL
+	r.report = &Report{}
+	var absent []fault.Absent
+	if r.faults, absent, err = fault.Select(r.target, r.Faults); err != nil {
+		return fmt.Errorf("%w: Options.Faults: %w", ErrOptions, err)
+	}
+	r.report.Absent = absences(absent)
+	for _, f := range r.faults {
+		if f.Kind == fault.Worker {
+			for _, m := range r.crew.members {
+				m.task.Crash = true
+			}
+		}
+	}
+	return r.crew.start(ctx)
+}
+
+// aim finds out what faults can strike, and by which URL each worker uses the store.
+func (r *run) aim() {
+	if r.target = r.Target; r.target == nil {
+		r.target = &fault.Target{URL: r.URL}
+	}
+	if len(r.target.Wires) == 0 {
+		wires, urls, err := fault.Through(r.URL, r.Workers)
+		if err != nil {
+			r.Log.Info("nothing strikes the network", "why", err)
+		}
+		r.wires, r.urls = wires, urls
+		r.target.Wires = wires
+	}
+	for len(r.urls) < r.Workers {
+		r.urls = append(r.urls, r.URL)
+	}
+}
+
+// eventsEach is how many events a thing that a lane does comes to, about: claims that are
+// asked again while they wait, renewals, and what is written of the section.
+const eventsEach = 5
+
+// pause is how long a lane rests between two things, so that the history gets no longer
+// than it may, and the machine has something left for the faults.
+func (r *run) pause() time.Duration {
+	rate := min(float64(r.Events)/eventsEach/r.Duration.Seconds(), maxRate)
+	return time.Duration(float64(r.Workers*r.Lanes) / rate * float64(time.Second))
+}
+
+// maxRate is how many things the lanes of all workers begin in a second, at most.
+const maxRate = 800
+
+// perform is the run, from the first strike to the verdict.
+func (r *run) perform(ctx context.Context) error {
+	r.began = time.Now()
+	r.Log.Info("under fire", "workers", r.Workers, "faults", len(r.faults), "seed", r.Seed)
+	r.underFire(ctx)
+	interrupted := ctx.Err() != nil
+	// What follows is in order, also when somebody wants it to be over.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderLimit)
+	defer cancel()
+	if err := r.crew.ready(ctx); err != nil {
+		r.crew.breaks(err.Error())
+	}
+	_ = r.w.Happened(history.Event{Kind: history.Calm})
+	r.Log.Info("calm")
+	r.calm(ctx)
+	r.crew.finish(ctx)
+	r.crew.kill()
+	if err := r.collect(ctx); err != nil {
+		return err
+	}
+	if err := r.file.Close(); err != nil {
+		return err
+	}
+	events, err := history.ReadFiles(append(r.crew.files, r.file.Name())...)
+	if err != nil {
+		return err
+	}
+	r.Log.Info("checking", "events", len(events))
+	var forgets []string
+	for _, f := range r.faults {
+		if f.Forgets {
+			forgets = append(forgets, f.Name)
+		}
+	}
+	checking := time.Now()
+	v := judge(events, forgets, r.remains.keys)
+	r.fill(v, len(events), time.Since(checking), interrupted)
+	return nil
+}
+
+// orderLimit bounds all that comes after the faults, but the check.
+const orderLimit = 2 * time.Minute
+
+// calm waits until every worker has had every key.
+func (r *run) calm(ctx context.Context) {
+	r.crew.calm.Store(true)
+	r.crew.order(command{Calm: true})
+	for i, m := range r.crew.members {
+		p := m.process.Load()
+		select {
+		case <-p.swept:
+		case <-p.done:
+			r.crew.breaks(fmt.Sprintf("worker %d ended in the calm: %s", i+1, p.last()))
+		case <-ctx.Done():
+			r.crew.breaks(fmt.Sprintf("worker %d has not had every key within %v", i+1, orderLimit))
+			return
+		}
+	}
+}
+
+// underFire lets every fault strike, again and again, until the time is over; and those
+// that have not bitten by then for some time more, because a run says nothing about them
+// otherwise.
+func (r *run) underFire(ctx context.Context) {
+	for _, f := range r.faults {
+		r.strikes = append(r.strikes, &Strikes{
+			Name: f.Name, Kind: string(f.Kind), About: f.About, Bite: f.Bite, Forgets: f.Forgets,
+		})
+	}
+	r.storm(ctx, r.Duration, func(*Strikes) bool { return true })
+	r.storm(ctx, max(r.Duration/2, encore), func(s *Strikes) bool { return s.Bites == 0 })
+}
+
+// encore is how long faults that have not bitten go on, at least.
+const encore = 10 * time.Second
+
+// storm lets faults strike for as long as one of them wants to, and that long at most.
+func (r *run) storm(ctx context.Context, d time.Duration, wants func(*Strikes) bool) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	var all sync.WaitGroup
+	r.round++
+	for i, f := range r.faults {
+		if s := r.strikes[i]; wants(s) {
+			random := rand.New(rand.NewPCG(r.Seed, 1<<63|r.round<<32|uint64(i)))
+			all.Go(func() { r.strike(ctx, f, s, wants, random) })
+		}
+	}
+	if len(r.faults) == 0 && r.round == 1 {
+		<-ctx.Done() // the workers have the time all the same
+	}
+	all.Wait()
+}
+
+// strike lets one fault strike at random moments. The more faults there are, the rarer
+// each is, so that there is time to recover in between.
+func (r *run) strike(ctx context.Context, f *fault.Fault, s *Strikes, wants func(*Strikes) bool, random *rand.Rand) {
+	between := min(float64(r.TTL)*float64(len(r.faults))*strikeShare, float64(r.Duration)/4)
+	for wants(s) && rest(ctx, time.Duration(between*(0.2+1.6*random.Float64()))) {
+		leave := r.enter(f)
+		call := history.Now()
+		bites, err := f.Strike(ctx, r.target, random)
+		done := history.Now()
+		leave()
+		s.Strikes++
+		s.Bites += bites
+		if err != nil {
+			s.Errors = append(s.Errors, err.Error())
+			r.Log.Warn("a fault could not strike", "fault", f.Name, "error", err)
+		}
+		_ = r.w.Happened(history.Event{Kind: history.Fault, Name: f.Name, Times: bites, Call: call, Return: done})
+	}
+}
+
+// strikeShare is how many TTLs lie between two strikes of any fault, on average.
+const strikeShare = 0.5
+
+// enter waits until the fault may strike: those that are not to be mixed with others
+// strike alone.
+func (r *run) enter(f *fault.Fault) (leave func()) {
+	if f.Alone {
+		r.alone.Lock()
+		return r.alone.Unlock
+	}
+	r.alone.RLock()
+	return r.alone.RUnlock
+}
+
+// tearDown ends and removes what the run has made.
+func (r *run) tearDown() error {
+	var errs []error
+	if r.crew != nil {
+		r.crew.kill()
+	}
+	for _, w := range r.wires {
+		w.Close()
+	}
+	if r.store != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), askLimit)
+		defer cancel()
+		if r.table {
+			errs = append(errs, r.store.Ledger.drop(ctx, r.id))
+		}
+		errs = append(errs, r.store.Close())
+	}
+	if r.file != nil {
+		_ = r.file.Close() // closed before, if all went well
+	}
+	if r.temporary && r.Dir != "" && (r.report == nil || r.report.OK()) {
+		errs = append(errs, os.RemoveAll(r.Dir))
+	}
+	return errors.Join(errs...)
+}

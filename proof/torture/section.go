@@ -1,0 +1,105 @@
+package torture
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// kindOf returns the kind of a key.
+func kindOf(key string) string {
+	kind, _, _ := strings.Cut(key, "/")
+	return kind
+}
+
+// section is what a holder does: it writes to the key's resource, with its fence, saves
+// what it has done, and looks whether it still holds, as holders should; or it does not
+// look, as holders do that were stopped after they did.
+func (l *lane) section(lease *dibs.Lease, permits int) {
+	e := history.Event{
+		Kind: history.Enter, Key: lease.Key().Name, Fence: lease.Fence(), Permits: permits,
+		Token: history.Token(l.store, lease.ID()),
+	}
+	l.w.Happened(e)
+	ctx := lease.Context()
+	for end := time.Now().Add(l.hold()); ; {
+		if permits == 1 && (ctx.Err() == nil || l.odds(3)) {
+			l.write(l.ctx, e.Key, e.Token, e.Fence)
+		}
+		if l.odds(12) && ctx.Err() == nil {
+			_ = lease.Save(ctx, []byte(e.Token))
+		}
+		l.crash("in the section")
+		if l.freeze(e.Key) {
+			// The pause that fences are for: between the look at the lease and the write.
+			l.write(l.ctx, e.Key, e.Token, e.Fence)
+		}
+		t := time.NewTimer(min(time.Until(end), 1+l.upTo(l.TTL/4)))
+		over := false
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			over = true
+		case <-l.calm:
+			over = true
+		}
+		t.Stop()
+		if over || !time.Now().Before(end) {
+			break
+		}
+	}
+	e.Kind = history.Leave
+	if errors.Is(lease.Err(), dibs.ErrLost) {
+		e.Error = history.Lost
+		l.tell.say(message{Lost: true})
+		if permits == 1 {
+			// The late write, on purpose.
+			l.write(l.ctx, e.Key, e.Token, e.Fence)
+		}
+	}
+	l.w.Happened(e)
+}
+
+// freeze stands still beyond the lease, once in a while, if it may and others are about
+// to have the key. It reports whether it did.
+func (l *lane) freeze(key string) bool {
+	if !l.Crash || l.calmed() || !strings.HasPrefix(key, "mutex/hot/") || !l.odds(freezeOdds) {
+		return false
+	}
+	return l.request(l.ctx, func(n uint64) message { return message{Freeze: n} })
+}
+
+// freezeOdds is how rarely a lane stands still where it could.
+const freezeOdds = 150
+
+// hold is how long a section takes: mostly a moment, and now and then so long that the
+// lease has to be renewed.
+func (l *lane) hold() time.Duration {
+	switch {
+	case l.calmed():
+		return 0
+	case l.odds(40):
+		return l.upTo(2 * l.TTL)
+	}
+	return time.Duration(l.r.ExpFloat64() * float64(5*time.Millisecond))
+}
+
+// leave ends a lease in one of the ways that there are.
+func (l *lane) leave(lease *dibs.Lease) {
+	l.crash("before the release")
+	var err error
+	switch n := l.r.IntN(20); {
+	case n < 16:
+		err = lease.Release()
+	case n < 18:
+		err = lease.Abandon(l.ctx)
+	default:
+		err = lease.Undo(l.ctx)
+	}
+	if err != nil {
+		_ = lease.Release() // what failed is tried once more, in the background
+	}
+}

@@ -1,0 +1,227 @@
+package torture
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// workerArg as the program's only argument makes it a worker.
+const workerArg = "__torture-worker"
+
+// historyFile is the open file of a worker that its history goes to. It is a pipe: what
+// was written before a kill is there, and a full disk does not concern it.
+const historyFile = 3
+
+// Child makes this process a worker and does not return, if that is what its arguments
+// say. A program that uses this package, and a test binary, call it first in main.
+func Child(open Open) {
+	if len(os.Args) != 2 || os.Args[1] != workerArg {
+		return
+	}
+	ignoreFull()
+	w := &worker{
+		open: open,
+		tell: newMouth(os.Stdout),
+		calm: make(chan struct{}), over: make(chan struct{}),
+		asked: map[uint64]chan bool{},
+	}
+	if err := w.live(os.Stdin, os.NewFile(historyFile, "history")); err != nil {
+		w.tell.say(message{Broken: err.Error()})
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// worker is the life of a process that uses the store.
+type worker struct {
+	task
+	open Open
+	tell *mouth
+	w    *history.Writer
+
+	opened *Store
+	store  dibs.Store // recorded
+	client *dibs.Client
+	ledger *Ledger
+	tx     dibs.Transactor // recorded
+
+	calm chan struct{} // closed when no fault will come any more
+	over chan struct{} // closed when it is to end
+	end  context.CancelFunc
+
+	mu       sync.Mutex
+	asked    map[uint64]chan bool // what the runner has not answered yet, by number
+	requests uint64
+	results  atomic.Uint64 // numbers them
+}
+
+// patience is how long a worker tries to open a store that does not answer.
+const patience = 30 * time.Second
+
+// live works until it is told to end. The process ends with its runner.
+func (w *worker) live(in io.Reader, to io.Writer) error {
+	words := json.NewDecoder(bufio.NewReader(in))
+	if err := words.Decode(&w.task); err != nil {
+		return fmt.Errorf("no task came: %w", err)
+	}
+	w.w = history.NewWriter(to, w.Process, w.Life)
+	w.w.Now = history.Now
+	before := runtime.NumGoroutine() + 1 // and the listener
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	w.end = cancel
+	go w.listen(words)
+	if err := w.begin(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // it is to end before it could begin
+		}
+		return err
+	}
+	w.tell.say(message{Ready: true})
+	w.work(ctx)
+	<-w.over
+	w.tell.say(message{Ended: w.finish(before)})
+	return nil
+}
+
+// listen takes commands, until the runner is gone.
+func (w *worker) listen(words *json.Decoder) {
+	for {
+		var c command
+		if err := words.Decode(&c); err != nil {
+			os.Exit(2)
+		}
+		switch {
+		case c.Calm:
+			close(w.calm)
+		case c.End:
+			w.end()
+			close(w.over)
+		default:
+			w.mu.Lock()
+			answer := w.asked[c.Answer]
+			delete(w.asked, c.Answer)
+			w.mu.Unlock()
+			if answer != nil {
+				answer <- c.Accepted
+			}
+		}
+	}
+}
+
+// begin opens the store, as often as that takes while faults strike.
+func (w *worker) begin(ctx context.Context) error {
+	for start := time.Now(); ; {
+		s, err := w.open(ctx, w.URL)
+		if err == nil {
+			w.opened = s
+			break
+		}
+		if ctx.Err() != nil || time.Since(start) > patience {
+			return fmt.Errorf("the store cannot be opened: %w", err)
+		}
+		w.failed(err)
+		rest(ctx, 50*time.Millisecond)
+	}
+	w.store = history.Record(w.opened.Store, w.w, w.failed)
+	if w.ledger = w.opened.Ledger; w.ledger != nil {
+		w.tx = history.RecordTransactor(w.ledger.Transactor, w.w, w.failed)
+	}
+	var err error
+	w.client, err = dibs.New(w.store, &dibs.Options{
+		Namespace: w.Namespace, TTL: w.TTL, Timeout: max(w.TTL, time.Second),
+		Label: fmt.Sprintf("torture %d.%d", w.Process, w.Life),
+	})
+	return err
+}
+
+// failed tells the runner what the store said in place of an answer.
+func (w *worker) failed(err error) {
+	if !errors.Is(err, dibs.ErrLost) && !errors.Is(err, context.Canceled) {
+		w.tell.say(message{Failed: err.Error()})
+	}
+}
+
+// finish closes everything and says what is left.
+func (w *worker) finish(before int) *ended {
+	var e ended
+	note := func(what string, err error) {
+		if err != nil {
+			e.Errors = append(e.Errors, what+": "+err.Error())
+		}
+	}
+	note("closing the client", w.client.Close())
+	note("closing the store", w.opened.Close())
+	deadline := time.Now().Add(leftPatience)
+	for runtime.NumGoroutine() > before && time.Now().Before(deadline) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	if e.Goroutines = max(0, runtime.NumGoroutine()-before); e.Goroutines > 0 {
+		e.Stacks = stacks()
+	}
+	return &e
+}
+
+// leftPatience is how long goroutines may take to end after everything was closed. The
+// client of a Redis Cluster rests for 5 s before it lets go of a connection.
+const leftPatience = 8 * time.Second
+
+// stacks returns those of other goroutines than this one and the listener.
+func stacks() string {
+	buf := make([]byte, 1<<16)
+	var left []string
+	for i, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
+		if i > 0 && !strings.Contains(stack, "(*worker).listen") {
+			left = append(left, stack)
+		}
+	}
+	return strings.Join(left, "\n\n")
+}
+
+// write asks the resource of a key to take a write with the fence, and reports whether
+// it did.
+func (w *worker) write(ctx context.Context, key, token string, fence uint64) bool {
+	return w.request(ctx, func(n uint64) message { return message{Write: n, Key: key, Token: token, Fence: fence} })
+}
+
+// request tells the runner something that has an answer, and waits for that.
+func (w *worker) request(ctx context.Context, what func(n uint64) message) bool {
+	answer := make(chan bool, 1)
+	w.mu.Lock()
+	w.requests++
+	n := w.requests
+	w.asked[n] = answer
+	w.mu.Unlock()
+	w.tell.say(what(n))
+	select {
+	case accepted := <-answer:
+		return accepted
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// rest waits, and reports whether ctx still goes on.
+func rest(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,260 @@
+package torture
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// How many keys there are of each kind. Few are hot, so that many meet at them; the
+// cold ones are there to be met rarely.
+const (
+	hotKeys  = 3
+	coldKeys = 150
+	// permits of a key that has several.
+	permits = 3
+)
+
+// lane is one of the goroutines that use the store, one thing after the other.
+type lane struct {
+	*worker
+	ctx context.Context
+	r   *rand.Rand
+}
+
+// deed is one kind of thing that a lane does.
+type deed struct {
+	weight int
+	do     func(*lane)
+}
+
+// deeds are what lanes do, and how often.
+var deeds = []deed{
+	{20, (*lane).mutex},
+	{8, (*lane).try},
+	{4, (*lane).several},
+	{8, (*lane).permitted},
+	{20, (*lane).once},
+	{5, (*lane).brief},
+	{3, (*lane).atMostOnce},
+	{10, (*lane).inTransaction},
+	{8, (*lane).place},
+	{10, (*lane).raw},
+	{4, (*lane).look},
+}
+
+// work does things until the calm, and then has every key once more.
+func (w *worker) work(ctx context.Context) {
+	var all sync.WaitGroup
+	for i := range w.Lanes {
+		all.Go(func() {
+			l := &lane{w, ctx, rand.New(rand.NewPCG(w.Seed, uint64(w.Process)<<40|uint64(w.Life)<<16|uint64(i)))}
+			l.run()
+		})
+	}
+	all.Wait()
+	if ctx.Err() == nil {
+		w.sweep(ctx)
+	}
+}
+
+// run does one thing after the other until the calm.
+func (l *lane) run() {
+	total := 0
+	for _, d := range deeds {
+		total += d.weight
+	}
+	for !l.calmed() && l.ctx.Err() == nil {
+		n := l.r.IntN(total)
+		for _, d := range deeds {
+			if n -= d.weight; n < 0 {
+				d.do(l)
+				break
+			}
+		}
+		l.pause(time.Duration(l.r.ExpFloat64() * float64(l.Pause)))
+	}
+}
+
+// calmed reports whether no fault will come any more.
+func (w *worker) calmed() bool {
+	select {
+	case <-w.calm:
+		return true
+	default:
+		return false
+	}
+}
+
+// pause waits, no longer than the calm.
+func (l *lane) pause(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-l.calm:
+	case <-l.ctx.Done():
+	}
+}
+
+// key picks a key of the kind, a hot one more often than not.
+func (l *lane) key(kind string) string {
+	if l.r.IntN(4) < 3 {
+		return hotKey(kind, l.r.IntN(hotKeys))
+	}
+	return fmt.Sprintf("%s/cold/%d", kind, l.r.IntN(coldKeys))
+}
+
+func hotKey(kind string, i int) string { return fmt.Sprintf("%s/hot/%d", kind, i) }
+
+// fresh picks a key of the kind that is new, or not so long ago was: keys of this kind
+// come into being all the time.
+func (l *lane) fresh(kind string) string {
+	age := int64((history.Now() - l.Begin) / (40 * time.Millisecond))
+	switch n := l.r.IntN(10); {
+	case n < 6:
+		age -= l.r.Int64N(4)
+	case n < 9:
+		age -= l.r.Int64N(50)
+	default:
+		age = l.r.Int64N(max(age, 1))
+	}
+	return fmt.Sprintf("%s/%d", kind, max(age, 0))
+}
+
+// odds is true once in so many times.
+func (l *lane) odds(n int) bool { return l.r.IntN(n) == 0 }
+
+// upTo returns a duration below d.
+func (l *lane) upTo(d time.Duration) time.Duration { return time.Duration(l.r.Int64N(int64(d))) }
+
+// wait is how long the lane waits for its turn: mostly long enough.
+func (l *lane) wait() time.Duration {
+	if l.odds(4) {
+		return time.Millisecond + l.upTo(200*time.Millisecond)
+	}
+	return l.TTL + l.upTo(2*l.TTL)
+}
+
+// crash ends the process, once in a while, if it may: what it was about to do, nobody
+// does.
+func (l *lane) crash(where string) {
+	if l.Crash && !l.calmed() && l.odds(crashOdds) {
+		l.tell.say(message{Crash: where})
+		die()
+	}
+}
+
+// crashOdds is how rarely a lane crashes where it could.
+const crashOdds = 400
+
+// unwanted returns a context that ends soon, once in a while: its caller goes away.
+func (l *lane) unwanted() (context.Context, context.CancelFunc) {
+	if l.odds(12) {
+		return context.WithTimeout(l.ctx, l.upTo(60*time.Millisecond))
+	}
+	return context.WithCancel(l.ctx)
+}
+
+// mutex takes a key, waiting for its turn.
+func (l *lane) mutex() {
+	l.acquire(l.key("mutex"), &dibs.AcquireOptions{Wait: l.wait()})
+}
+
+// try takes a key if it is free.
+func (l *lane) try() {
+	l.acquire(l.key("mutex"), &dibs.AcquireOptions{NoWait: true})
+}
+
+// permitted takes one of several permits.
+func (l *lane) permitted() {
+	l.acquire(l.key("permits"), &dibs.AcquireOptions{Permits: permits, Wait: l.wait()})
+}
+
+func (l *lane) acquire(key string, o *dibs.AcquireOptions) {
+	ctx, cancel := l.unwanted()
+	defer cancel()
+	o.Detach = true // the section goes on when its caller went away, as sections do
+	lease, err := l.client.Acquire(ctx, key, o)
+	if err != nil {
+		return
+	}
+	l.crash("before the section")
+	l.section(lease, max(o.Permits, 1))
+	l.leave(lease)
+}
+
+// several takes some keys together.
+func (l *lane) several() {
+	keys := []string{hotKey("mutex", l.r.IntN(hotKeys)), l.key("mutex"), l.key("mutex")}
+	all, err := l.client.AcquireAll(l.ctx, keys, &dibs.AcquireOptions{Wait: l.wait()})
+	if err != nil {
+		return
+	}
+	for _, key := range keys[:1+l.r.IntN(2)] {
+		l.section(all.Lease(key), 1)
+	}
+	_ = all.Release()
+}
+
+// look asks about keys without taking them.
+func (l *lane) look() {
+	_, _ = l.client.Held(l.ctx, l.key("mutex"))
+	_, _, _ = l.client.Record(l.ctx, l.fresh("once"))
+}
+
+// sweepLimit is how long a key may be out of reach in the calm: what was held when it
+// came runs out, and so does a turn.
+func (w *worker) sweepLimit() time.Duration { return w.TTL + dibs.Turn + sweepSlack }
+
+// sweepSlack is for connections that have to be made again, and for all the others who
+// sweep.
+const sweepSlack = time.Second
+
+// sweep has every hot key once, and its share of the others.
+func (w *worker) sweep(ctx context.Context) {
+	var keys []string
+	for _, kind := range []string{"mutex", "permits", "place", "raw"} {
+		for i := range hotKeys {
+			keys = append(keys, hotKey(kind, i))
+		}
+		for i := w.Process; i < coldKeys; i += w.Processes {
+			keys = append(keys, fmt.Sprintf("%s/cold/%d", kind, i))
+		}
+	}
+	var all sync.WaitGroup
+	next := make(chan string)
+	for range w.Lanes {
+		all.Go(func() {
+			for key := range next {
+				w.have(ctx, key)
+			}
+		})
+	}
+	for _, key := range keys {
+		next <- key
+	}
+	close(next)
+	all.Wait()
+	w.tell.say(message{Swept: len(keys)})
+}
+
+// have takes a key and lets it go.
+func (w *worker) have(ctx context.Context, key string) {
+	o := &dibs.AcquireOptions{Wait: w.sweepLimit()}
+	if kindOf(key) == "permits" {
+		o.Permits = permits
+	}
+	lease, err := w.client.Acquire(ctx, key, o)
+	if err == nil {
+		err = lease.Release()
+	}
+	if err != nil && ctx.Err() == nil {
+		w.tell.say(message{Stuck: key + ": " + err.Error()})
+	}
+}
