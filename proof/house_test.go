@@ -25,6 +25,15 @@ func TestHouse(t *testing.T) {
 			root, root + "/proof/history", root + "/proof/victim", root + "/internal/servertest", root + "/redisstore", root + "/sqlitestore",
 		}},
 		{Dir: "victim", Imports: []string{root + "/proof/fault", root + "/internal/servertest", unix}},
+		{
+			Dir:     "torture",
+			Imports: []string{root, root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
+			Tests:   []string{root + "/proof/backend", root + "/proof/victim", root + "/internal/servertest"},
+		},
+		{Dir: "backend", Imports: []string{
+			root + "/proof/torture", root + "/sqlitestore", root + "/redisstore", root + "/pgstore", root + "/mysqlstore",
+			"github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
+		}},
 		{Dir: "mutant", Imports: []string{root}, Tests: []string{root + "/memstore", root + "/proof/check", root + "/proof/sim"}},
 		{Dir: "sim", Imports: []string{root, root + "/memstore", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
 	})
