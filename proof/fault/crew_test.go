@@ -115,7 +115,8 @@ func openStore(ctx context.Context, url string) (dibs.Store, func() error, error
 		s, err := mysqlstore.Open(ctx, url, nil)
 		return s, s.Close, err
 	}
-	s, err := sqlitestore.Open(rest, nil)
+	path, _, shared := strings.Cut(rest, "?")
+	s, err := sqlitestore.Open(path, &sqlitestore.Options{Shared: shared})
 	return s, s.Close, err
 }
 

@@ -77,13 +77,20 @@ func at(storeURL, addr string) string {
 }
 
 // split cuts a URL around its host and port. It is done by hand since what a store takes for
-// a password may not be one of a URL.
+// a password may not be one of a URL: that of a Redis may have a '/'.
 func split(storeURL string) (before, host, after string) {
 	scheme, rest, _ := strings.Cut(storeURL, "://")
-	end := strings.IndexAny(rest, "/?")
-	if end < 0 {
-		end = len(rest)
+	user, ends := len(rest), "/?" // where the user ends at the latest
+	if scheme == "redis" {
+		ends = "?"
 	}
-	begin := strings.LastIndex(rest[:end], "@") + 1
+	if i := strings.IndexAny(rest, ends); i >= 0 {
+		user = i
+	}
+	begin := strings.LastIndex(rest[:user], "@") + 1
+	end := len(rest)
+	if i := strings.IndexAny(rest[begin:], "/?"); i >= 0 {
+		end = begin + i
+	}
 	return scheme + "://" + rest[:begin], rest[begin:end], rest[end:]
 }

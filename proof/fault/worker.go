@@ -74,7 +74,7 @@ func needTimeNamespace(t *Target) error {
 		return err
 	}
 	if t.backend() == "sqlite" {
-		return errors.New("the processes that share a file must share the time since boot, too; the store's README says so")
+		return errors.New("the processes that share a file must share the time since boot, too; the store's Check says so, which dibs doctor prints")
 	}
 	return timeNamespaces()
 }

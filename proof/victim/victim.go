@@ -25,7 +25,8 @@ type Victim struct {
 // All returns every kind, in the order of reports.
 func All() []Victim {
 	return []Victim{
-		{"sqlite", SQLite},
+		{"sqlite", func(owner servertest.Owner) *fault.Target { return SQLite(owner, false) }},
+		{"sqlite-shared", func(owner servertest.Owner) *fault.Target { return SQLite(owner, true) }},
 		{"redis", func(owner servertest.Owner) *fault.Target { return Redis(owner, nil) }},
 		{"valkey", func(owner servertest.Owner) *fault.Target {
 			return Redis(owner, &servertest.RedisOptions{Valkey: true})
@@ -64,9 +65,10 @@ func MariaDB(owner servertest.Owner, o *servertest.MariaDBOptions) *fault.Target
 	return &fault.Target{URL: s.URL() + "?migrate=true", Server: s, Clock: clock, Durable: true}
 }
 
-// SQLite makes a folder for a store in a file: on a small filesystem of its own where one can be
-// mounted, which can be filled without harm to anybody.
-func SQLite(owner servertest.Owner) *fault.Target {
+// SQLite makes a folder for a store in a file, which is the store's alone or shared with an
+// application: on a small filesystem of its own where one can be mounted, which can be
+// filled without harm to anybody.
+func SQLite(owner servertest.Owner, shared bool) *fault.Target {
 	owner.Helper()
 	folder, err := os.MkdirTemp("", "dibs-victim-")
 	if err != nil {
@@ -87,5 +89,9 @@ func SQLite(owner servertest.Owner) *fault.Target {
 			}
 		})
 	}
-	return &fault.Target{URL: "sqlite:" + filepath.Join(folder, "dibs.db"), Durable: true}
+	url := "sqlite:" + filepath.Join(folder, "dibs.db")
+	if shared {
+		url += "?shared=true"
+	}
+	return &fault.Target{URL: url, Durable: true}
 }

@@ -1,0 +1,84 @@
+//go:build linux
+
+package fault_test
+
+import (
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/dibs-go/dibs/proof/fault"
+)
+
+// The fault that takes away the rights to a file does nothing to root, so as root this test runs
+// itself as nobody.
+func TestPermissions(t *testing.T) {
+	folder, err := os.MkdirTemp("", "dibs-fault-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(folder); err != nil {
+			t.Error(err)
+		}
+	})
+	if os.Geteuid() == 0 {
+		const nobody = 65534
+		binary := filepath.Join(folder, "test")
+		if err := copySelf(binary); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(folder, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), binary, "-test.run=^TestPermissions$", "-test.v")
+		cmd.Dir = "/"
+		cmd.Env = append(os.Environ(), "TMPDIR=/tmp")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("as nobody: %v\n%s", err, out)
+		}
+		return
+	}
+
+	target := &fault.Target{URL: "sqlite:" + filepath.Join(folder, "dibs.db"), TTL: ttl}
+	target.Workers = newIdlers(t)
+	apply, absent, err := fault.Select(target, "permissions")
+	if err != nil || len(apply) != 1 {
+		t.Fatal(absent, err)
+	}
+	r := rand.New(rand.NewPCG(7, 8))
+	if bites, err := apply[0].Strike(t.Context(), target, r); err != nil || bites != 0 {
+		t.Errorf("it has bitten %d times (%v) where nobody opens the file", bites, err)
+	}
+	c := newCrew(t, target, 2)
+	if bites, err := apply[0].Strike(t.Context(), target, r); err != nil || bites == 0 {
+		t.Errorf("it has bitten %d times (%v)", bites, err)
+	}
+	c.awaitProgress("with the rights back")
+}
+
+func copySelf(to string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	from, err := os.Open(self)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(out, from); err != nil {
+		out.Close()
+		return err
+	}
+	return out.Close()
+}
