@@ -69,8 +69,8 @@ type attempt struct {
 	// doubt is from when on a settlement that nobody heard the answer of may have ended
 	// what it had.
 	doubt time.Duration
-	// extra is how much longer, at most, renewals that nobody heard the answer of may have
-	// made its lease, and short the shortest TTL that one may have set.
+	// extra is how much longer, at most, renewals and claims that nobody heard the answer
+	// of may have made its lease, and short the shortest TTL that one may have set.
 	extra, short time.Duration
 	// kept is its settlements with a record, but for those that were lost.
 	kept []*history.Event
@@ -203,7 +203,8 @@ func (a *attempt) enter(b *book, e *history.Event) {
 		case !e.Heard():
 			a.vague, a.absent = true, min(a.absent, e.Call)
 			a.placed = a.placed || queues
-			if e.TTL > 0 {
+			if e.TTL > 0 { // it may prolong a lease that it has
+				a.extra = after(a.extra, e.TTL)
 				a.short = min(a.short, e.TTL)
 			}
 		case e.State == "granted":
@@ -292,9 +293,9 @@ func (b *book) forgotBetween(from, to time.Duration) bool {
 	return slices.ContainsFunc(b.forgot, func(f *history.Event) bool { return f.Call <= to && until(f) >= from })
 }
 
-// until is when something was over; never if nobody saw it end.
+// until is when something was over; never if nobody saw it end, or heard how.
 func until(e *history.Event) time.Duration {
-	if e.Return == 0 {
+	if !e.Heard() {
 		return never
 	}
 	return e.Return

@@ -102,7 +102,7 @@ func (m *model) step(s *state, op *operation) (next []*state, why string) {
 	case ended:
 		why = m.settle(&n, op)
 	case kept:
-		why = m.keep(&n, op)
+		return m.keep(&n, op)
 	case perhaps:
 		n.pending = append(slices.Clip(n.pending), op)
 	case done:

@@ -41,7 +41,7 @@ func held(c *clerk) {
 	}
 	for _, a := range c.attempts {
 		for _, e := range a.calls {
-			if e.Kind != history.Claim || e.State != "held" || !e.Heard() || e.Error != "" {
+			if e.Kind != history.Claim || e.State != "held" || e.Mode == "reserve" || !e.Heard() || e.Error != "" {
 				continue
 			}
 			n, _ := slices.BinarySearchFunc(stays, after(e.Return, 1), func(s stay, t time.Duration) int { return cmp.Compare(s.from, t) })

@@ -96,8 +96,10 @@ func acknowledged(c *clerk) {
 		switch {
 		case c.holds(e):
 			// It held the key already, and asked again.
-		case slices.ContainsFunc(keeps, func(o *history.Event) bool { return until(o) >= k.Call && o.Call <= e.Return && !stands(o, e) }):
-			// Another one may have taken its place, and may have ended.
+		case slices.ContainsFunc(keeps, func(o *history.Event) bool {
+			return (until(o) >= k.Call || o.Token == k.Token) && o.Call <= e.Return && !stands(o, e)
+		}):
+			// Another one may have taken its place, or was there before it, and may have ended.
 		case c.forgotBetween(k.Call, e.Return):
 		default:
 			c.violated("lost", fmt.Sprintf("the record %s was acknowledged, and a claim that accepts it was answered %s", k.Data, e.State), k, e)

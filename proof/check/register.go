@@ -9,36 +9,48 @@ import (
 	"time"
 )
 
-// keep is a settlement with a record that was answered nil.
-func (m *model) keep(s *state, op *operation) (why string) {
+// keep is a settlement with a record that was answered nil. The record is the one that it
+// brought, or that its token had brought before: one that is sent twice changes nothing.
+func (m *model) keep(s *state, op *operation) (next []*state, why string) {
+	if s.record.known && s.record.of == op.of {
+		next = append(next, s)
+	}
 	i := s.find(op.of)
 	switch {
-	case i >= 0 && s.leases[i].latest >= s.now:
-		s.leases = s.without(i)
-		s.count, s.print = 0, ""
-		m.write(s, op)
-	case s.record.known && s.record.of == op.of:
-		// Sent twice.
-	case op.of.vague, slices.ContainsFunc(s.pending, func(p *operation) bool { return p.of == op.of }):
-		// A lease that nobody heard of had left it, or a call that nobody heard of had.
-		m.write(s, op)
+	case i >= 0 && s.leases[i].latest >= s.now, op.of.vague: // if it is vague, it may hold what nobody heard of
+		next = append(next, s.written(op, op))
 	case i >= 0:
-		return fmt.Sprintf("its lease ended at %v at the latest, and its record was written", s.leases[i].latest)
+		why = fmt.Sprintf("its lease ended at %v at the latest, and its record was written", s.leases[i].latest)
 	default:
-		return "it did not hold the key any more, and its record was written"
+		why = "it did not hold the key any more, and its record was written"
 	}
-	return ""
+	for _, p := range s.pending {
+		if p.of == op.of {
+			next = append(next, s.written(p, op))
+		}
+	}
+	return next, why
 }
 
-// write makes the operation's record the key's.
-func (m *model) write(s *state, op *operation) {
-	s.record = record{
-		known: true, of: op.of, data: op.e.Data, print: op.of.print(),
-		from: s.now, to: op.ret, retention: op.e.Retention,
+// written returns the state after the record of a settlement was written, at the latest
+// when another operation happened that shows it.
+func (s *state) written(k, shown *operation) *state {
+	n := *s
+	n.record = record{
+		known: true, of: k.of, data: k.e.Data, print: k.of.print(),
+		from: k.call, to: shown.ret, retention: k.e.Retention,
 	}
-	s.pending = slices.DeleteFunc(slices.Clone(s.pending), func(p *operation) bool {
-		return p.of == op.of || p.before(op.of)
+	if k == shown {
+		n.record.from = s.now
+	}
+	if i := s.find(k.of); i >= 0 && !k.loose {
+		n.leases = s.without(i)
+		n.count, n.print = 0, ""
+	}
+	n.pending = slices.DeleteFunc(slices.Clone(s.pending), func(p *operation) bool {
+		return p == k || p.of == shown.of || !k.of.vague && p.before(k.of)
 	})
+	return &n
 }
 
 // print returns the fingerprint with which the token claimed.
@@ -52,13 +64,13 @@ func (a *attempt) print() string {
 }
 
 // before reports whether a record that may have been written was, if at all, written
-// before the last grant to another token: its own lease was an earlier one, and it can
-// have no later one.
+// before any grant to another token that was heard of: its own lease was an earlier one,
+// and it can have no later one.
 func (p *operation) before(a *attempt) bool {
 	if p.loose || p.of.vague || len(p.of.grants) == 0 || len(a.grants) == 0 {
 		return false
 	}
-	return p.of.grants[len(p.of.grants)-1].index < a.grants[len(a.grants)-1].index
+	return p.of.grants[len(p.of.grants)-1].index < a.grants[0].index
 }
 
 // answers reports whether the key has, for certain, a record that the claim accepts.
@@ -121,20 +133,11 @@ func (m *model) done(s *state, op *operation) (next []*state, why string) {
 	default:
 		next = append(next, s)
 	}
-	for i, p := range s.pending {
+	for _, p := range s.pending {
 		if p.e.Data != e.Data || differ(p.of.print(), e.Fingerprint) {
 			continue
 		}
-		n := *s
-		n.record = record{
-			known: true, of: p.of, data: e.Data, print: p.of.print(),
-			from: p.e.Call, to: op.ret, retention: p.e.Retention,
-		}
-		n.pending = slices.Concat(s.pending[:i], s.pending[i+1:])
-		if j := n.find(p.of); j >= 0 && !p.loose {
-			n.leases = n.without(j)
-		}
-		next = append(next, &n)
+		next = append(next, s.written(p, op))
 	}
 	return next, why
 }
