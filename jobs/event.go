@@ -53,7 +53,7 @@ type Stats struct {
 	Remembered                        uint64
 	GaveUp, RanAnyway, Held, Refused  uint64
 	// Waiting is how many jobs wait in a worker now, Running how many run, and Away
-	// how many were put off by this process and did not come back to it yet.
+	// how many were put off by this process and wait for it to make them runnable.
 	Waiting, Running, Away int
 }
 

@@ -44,9 +44,9 @@ type Job struct {
 	Patience time.Duration
 	// Wake makes the job runnable at once, after it was put off. It reports false if
 	// the queue has not yet noted that, true also when the job runs or is done, and
-	// ErrGone when it never will. It is called once or a few times, later, on another
-	// goroutine. Default: the job comes back after the time that ComeBackError says,
-	// which is short then.
+	// ErrGone when it never will. It is called later, on another goroutine, and again
+	// while it reports false or an error, for 10 s at most. Default: the job comes back
+	// after the time that ComeBackError says, which is short then.
 	Wake func(ctx context.Context) (bool, error)
 }
 

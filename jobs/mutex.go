@@ -47,8 +47,8 @@ func New(c *dibs.Client, o *Options) (*Mutex, error) {
 }
 
 // Close ends waiting, for the end of the process: jobs that wait in a worker come
-// back at once, and those that were put off are made runnable, to be given to another
-// process. What runs goes on. Call it before the queue's workers are stopped, and close
+// back at once, but for those that Stay, and those that were put off are made runnable,
+// to be given to another process. What runs goes on. Call it before the queue's workers are stopped, and close
 // the client after that. It takes 5 s at most; what the queue has not heard of by then
 // comes back by itself.
 func (m *Mutex) Close() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -26,6 +27,8 @@ type queue struct {
 	done    []*entry
 	stopped bool
 	blind   bool // it makes nothing runnable before it is due
+
+	path time.Duration // how long it takes, at most, to give a job out that was made runnable; if not 0, it cannot be asked at times
 }
 
 type entry struct {
@@ -66,11 +69,18 @@ func (q *queue) add(j jobs.Job) *entry {
 	return e
 }
 
-// take returns the next job that is due, or nil once the queue is stopped.
-func (q *queue) take() *entry {
+// stir lets all workers look whether they are to go on.
+func (q *queue) stir() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.change()
+}
+
+// take returns the next job that is due, or nil once the queue is stopped or ctx ended.
+func (q *queue) take(ctx context.Context) *entry {
 	for {
 		q.mu.Lock()
-		if q.stopped {
+		if q.stopped || ctx.Err() != nil {
 			q.mu.Unlock()
 			return nil
 		}
@@ -104,14 +114,24 @@ func (q *queue) take() *entry {
 
 // work runs jobs until the queue is stopped.
 func (q *queue) work(ctx context.Context, m *jobs.Mutex, fn func(ctx context.Context, id string) error) {
-	for e := q.take(); e != nil; e = q.take() {
+	q.workFor(ctx, ctx, m, fn)
+}
+
+// workFor does so until life ends.
+func (q *queue) workFor(life, ctx context.Context, m *jobs.Mutex, fn func(ctx context.Context, id string) error) {
+	for e := q.take(life); e != nil; e = q.take(life) {
 		j := e.job
 		last := e.attempts > 0 && e.failures+1 >= e.attempts
 		j.Last = func(error) bool { return last }
 		j.Again = func(error) time.Duration { return time.Second }
 		n := e.putOffs
 		if !q.blind {
-			j.Wake = func(context.Context) (bool, error) { return q.wake(e, n+1), nil }
+			j.Wake = func(context.Context) (bool, error) {
+				if q.path > 0 && rand.N(5) == 0 {
+					return false, errDown
+				}
+				return q.wake(e, n+1), nil
+			}
 		}
 		err := m.Run(ctx, j, func(ctx context.Context) error { return fn(ctx, j.ID) })
 		q.finish(e, err, last)
@@ -147,7 +167,7 @@ func (q *queue) wake(e *entry, putOffs int) bool {
 		return false // it is being put off
 	}
 	if e.putOffs == putOffs && !e.running {
-		e.due = time.Now()
+		e.due = time.Now().Add(rand.N(q.path + 1))
 		q.change()
 	}
 	return true

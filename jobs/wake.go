@@ -27,7 +27,7 @@ const (
 	closeAtOnce = 16
 )
 
-// call makes the first job of a line runnable.
+// call makes a job of a line runnable.
 func (l *lines) call(w *away) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,0 +1,142 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/jobs"
+)
+
+// farStore is a store at the other end of a network: it takes its time, tells nobody of
+// anything, loses a call or its answer now and then, and is away for two seconds in
+// seven.
+type farStore struct{ dibs.Store }
+
+func (s farStore) way(steady bool) error {
+	time.Sleep(rand.N(3 * time.Millisecond))
+	if !steady && (rand.N(100) == 0 || time.Now().Unix()%7 >= 5) {
+		return errDown
+	}
+	return nil
+}
+
+func (s farStore) call(steady bool, do func() error) error {
+	if err := s.way(steady); err != nil {
+		return err
+	}
+	return errors.Join(do(), s.way(steady))
+}
+
+func (s farStore) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	steady := len(claims) == 1 && claims[0].Mode == dibs.Reserve && claims[0].Hold == jobs.DefaultHold // it is enqueued
+	return s.call(steady, func() error { return s.Store.Claim(ctx, claims, answers) })
+}
+
+func (s farStore) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	return s.call(false, func() error { return s.Store.Renew(ctx, renewals, errs) })
+}
+
+func (s farStore) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	return s.call(false, func() error { return s.Store.Settle(ctx, settlements, errs) })
+}
+
+// TestStorm runs jobs of some keys in processes that are closed and begun anew, with a
+// store that is away again and again and a queue that cannot be asked at times: they run
+// in their order, once each, without long pauses, and nothing is left of them.
+func TestStorm(t *testing.T) {
+	for _, o := range []jobs.Options{
+		{}, {Seats: -1}, {Seats: 1}, {Seats: 30}, {Policy: jobs.Wait, Wait: time.Second}, {Seats: 2},
+	} {
+		for _, path := range []time.Duration{1, 60 * time.Millisecond} {
+			t.Run(fmt.Sprintf("policy %d, %d seats, %v", o.Policy, o.Seats, path), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { storm(t, o, path) })
+			})
+		}
+	}
+}
+
+func storm(t *testing.T, o jobs.Options, path time.Duration) {
+	const keys, each, workers, pause = 8, 25, 6, 15 * time.Second
+	f := newFixture(t)
+	q, l := newQueue(), newLedger(t)
+	q.path = path
+	enqueuer := f.mutex(nil)
+	want := map[string][]string{}
+	for range each {
+		for k := range keys {
+			key := fmt.Sprint("k", k)
+			id := fmt.Sprint(key, "/", len(want[key]))
+			q.enqueue(t, enqueuer, key, id)
+			want[key] = append(want[key], id)
+		}
+	}
+	o.Logger = slog.New(slog.DiscardHandler)
+	failed := map[string]bool{}
+	last := map[string]time.Time{}
+	work := func(_ context.Context, id string) error {
+		key := keyOf(id)
+		l.mu.Lock()
+		fails := !failed[id] && rand.N(30) == 0
+		failed[id] = fails
+		if at, ok := last[key]; ok && time.Since(at) > pause {
+			t.Errorf("%s lay idle for %v", key, time.Since(at))
+		}
+		last[key] = time.Now()
+		l.mu.Unlock()
+		if fails {
+			return errors.New("an accident")
+		}
+		l.run(key, id, rand.N(50*time.Millisecond))
+		return nil
+	}
+	life, end := context.WithCancel(t.Context())
+	for range 3 {
+		f.wg.Go(func() {
+			for life.Err() == nil {
+				c, err := dibs.New(farStore{f.store}, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				m, err := jobs.New(c, &o)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				process, stop := context.WithTimeout(life, time.Second+rand.N(3*time.Second))
+				var pool sync.WaitGroup
+				for range workers {
+					pool.Go(func() { q.workFor(process, t.Context(), m, work) })
+				}
+				<-process.Done()
+				m.Close()
+				q.stir()
+				pool.Wait()
+				stop()
+				if s := m.Stats(); s.Waiting != 0 || s.Running != 0 {
+					t.Errorf("left in a process that has ended: %+v", s)
+				}
+				_ = c.Close() // what could not be undone is counted
+			}
+		})
+	}
+	q.drain()
+	end()
+	f.wg.Wait()
+	for key, ids := range want {
+		l.inOrder(key, ids...)
+	}
+	time.Sleep(jobs.DefaultRecovery + dibs.DefaultTTL) // what was cut off has run out
+	if _, err := f.store.Prune(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	f.empty()
+}
