@@ -2,8 +2,10 @@ package check
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs/proof/history"
@@ -23,6 +25,7 @@ func progress(c *clerk) {
 	for _, e := range c.calls {
 		switch {
 		case e.Call < settled || c.haltedBetween(e.Process, e.Call, until(e)):
+		case impatient(e) && e.Return-e.Call <= bound:
 		case e.Return == 0 && c.end-e.Call > bound, !e.Heard() && e.Return != 0:
 			c.violated("progress", "a call was not answered though there was no fault any more", e)
 		case e.Return-e.Call > bound:
@@ -30,6 +33,12 @@ func progress(c *clerk) {
 		}
 	}
 	c.idle(settled, bound)
+}
+
+// impatient reports whether a call ended because its caller did not want to wait longer.
+func impatient(e *history.Event) bool {
+	return e.Return != 0 && !e.Heard() &&
+		(strings.Contains(e.Text, context.Canceled.Error()) || strings.Contains(e.Text, context.DeadlineExceeded.Error()))
 }
 
 // idle looks for somebody who waited while nobody can have held the key.
@@ -91,6 +100,9 @@ func (c *clerk) released(g *grant) time.Duration {
 		if e.Kind == history.Settle && e.Heard() && e.Error == "" && e.Call >= g.from {
 			return min(to, e.Return)
 		}
+	}
+	if c.forgotBetween(g.from, to) {
+		return never // by the clock of then it may stand for long
 	}
 	return to
 }

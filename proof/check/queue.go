@@ -254,18 +254,40 @@ func (c *clerk) reserved(a *attempt, e *history.Event) *history.Event {
 	if r == nil {
 		return nil
 	}
-	stands := r.Place
-	if r.Hold > 0 {
-		stands = min(stands, r.Hold)
+	since, hold := r.Call, r.Hold
+	for _, x := range c.calls {
+		if x.Redeems != a.token || x == e || x.Call > e.Return || x.Mode == "look" || x.Heard() && (x.State == "held" || x.Error != "") {
+			continue
+		}
+		ended := c.gaveBack(x, e.Call)
+		if ended == nil {
+			return nil // it may have ended the place, or still have it
+		}
+		since, hold = max(since, ended.Call), cmp.Or(x.Hold, hold)
 	}
-	if e.Return >= after(r.Call, stands)-c.Slack {
+	if e.Return >= after(since, min(r.Place, cmp.Or(hold, never)))-c.Slack {
 		return nil
 	}
-	// Whoever claimed from it may have ended it.
-	for _, x := range c.calls {
-		if x.Redeems == a.token && x != e && x.Call <= e.Return && (!x.Heard() || x.State != "held") {
+	return r
+}
+
+// gaveBack returns the settlement that ended, before a moment, a lease that was claimed
+// from a reserved place so that the place stands again; nil if there is none for certain.
+func (c *clerk) gaveBack(x *history.Event, by time.Duration) *history.Event {
+	i := slices.IndexFunc(c.attempts, func(a *attempt) bool { return a.token == x.Token })
+	if i < 0 || !x.Heard() || x.State != "granted" {
+		return nil
+	}
+	a := c.attempts[i]
+	last := a.calls[len(a.calls)-1]
+	if a.vague || a.doubt != never || len(a.grants) != 1 || last.Kind != history.Settle || last.Outcome != "abandon" && last.Outcome != "undo" ||
+		!last.Heard() || last.Error != "" || last.Return >= by {
+		return nil
+	}
+	for _, e := range a.calls[:len(a.calls)-1] {
+		if e.Kind == history.Settle || until(e) > last.Call {
 			return nil
 		}
 	}
-	return r
+	return last
 }
