@@ -255,17 +255,20 @@ func (c *clerk) reserved(a *attempt, e *history.Event) *history.Event {
 		return nil
 	}
 	since, hold := r.Call, r.Hold
+	stands := func(x *history.Event) bool {
+		return x.Return < after(since, min(r.Place, cmp.Or(hold, never)))-c.Slack
+	}
 	for _, x := range c.calls {
 		if x.Redeems != a.token || x == e || x.Call > e.Return || x.Mode == "look" || x.Heard() && (x.State == "held" || x.Error != "") {
 			continue
 		}
 		ended := c.gaveBack(x, e.Call)
-		if ended == nil {
-			return nil // it may have ended the place, or still have it
+		if ended == nil || !stands(x) {
+			return nil // it may have ended the place, or still have it, or never had it
 		}
 		since, hold = max(since, ended.Call), cmp.Or(x.Hold, hold)
 	}
-	if e.Return >= after(since, min(r.Place, cmp.Or(hold, never)))-c.Slack {
+	if !stands(e) {
 		return nil
 	}
 	return r
