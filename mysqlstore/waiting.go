@@ -20,7 +20,7 @@ type waiting struct {
 	listeners []*listener
 	started   bool
 	places    map[dibs.Token]*waiter
-	more      chan struct{} // has an element when somebody new waits
+	more      chan struct{} // has an element when somebody new waits, or is nearer than was known
 }
 
 // listener is a client that wants to know.
@@ -49,7 +49,7 @@ func (w *waiting) tells() bool { return w.telling.Load() > 0 }
 func (w *waiting) heard(part []int, claims []dibs.Claim, answers []dibs.Answer, asked time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	added := false
+	news := false
 	for _, i := range part {
 		c, a := &claims[i], &answers[i]
 		token, ok := waitsFor(c, a)
@@ -59,12 +59,15 @@ func (w *waiting) heard(part []int, claims []dibs.Claim, answers []dibs.Answer, 
 			}
 			continue
 		}
-		added = true
+		// All who wait ask again, and that alone is nothing new: else the looks would never
+		// become rarer.
+		p := w.places[token]
+		news = news || p == nil || a.Ahead < p.ahead
 		w.places[token] = &waiter{
 			key: keyOf(c.Key), many: c.Permits > 1, ahead: a.Ahead, until: asked.Add(stands(c)), seen: -1,
 		}
 	}
-	if !added || w.s.life.Err() != nil {
+	if !news || w.s.life.Err() != nil {
 		return
 	}
 	if !w.started {
