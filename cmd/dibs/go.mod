@@ -6,6 +6,7 @@ require (
 	github.com/dibs-go/dibs v0.0.0
 	github.com/dibs-go/dibs/mysqlstore v0.0.0
 	github.com/dibs-go/dibs/pgstore v0.0.0
+	github.com/dibs-go/dibs/proof v0.0.0
 	github.com/dibs-go/dibs/redisstore v0.0.0
 	github.com/dibs-go/dibs/sqlitestore v0.0.0
 	github.com/dibs-go/dibs/sqllock v0.0.0
@@ -31,7 +32,7 @@ require (
 	github.com/redis/rueidis v1.0.79 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	golang.org/x/sync v0.24.0 // indirect
-	golang.org/x/text v0.41.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
 	modernc.org/libc v1.79.0 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
@@ -42,6 +43,8 @@ replace github.com/dibs-go/dibs => ../../
 replace github.com/dibs-go/dibs/mysqlstore => ../../mysqlstore
 
 replace github.com/dibs-go/dibs/pgstore => ../../pgstore
+
+replace github.com/dibs-go/dibs/proof => ../../proof
 
 replace github.com/dibs-go/dibs/redisstore => ../../redisstore
 
