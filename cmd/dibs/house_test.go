@@ -23,13 +23,15 @@ func TestHouse(t *testing.T) {
 	memory, sqlite, redis, postgres := root+"/memstore", root+"/sqlitestore", root+"/redisstore", root+"/pgstore"
 	maria, server := root+"/mysqlstore", root+"/internal/servertest"
 	house.Check(t, []house.Room{
-		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{root + "/idempotency", internal + "/foreign", root + "/internal/house", server}},
+		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{
+			root, root + "/idempotency", internal + "/foreign", internal + "/stores", root + "/internal/house", server, root + "/proof/conform",
+		}},
 		{
 			Dir: "internal/command",
 			Imports: []string{
 				root, root + "/idempotency", memory, cobra, pflag,
 				internal + "/demo", internal + "/process", internal + "/proxy", internal + "/race", internal + "/stores",
-				internal + "/visible",
+				internal + "/visible", root + "/proof/conform",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server},
 		},

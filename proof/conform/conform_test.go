@@ -2,8 +2,11 @@ package conform_test
 
 import (
 	"bytes"
+	"flag"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -16,6 +19,15 @@ import (
 // ofTheServer are cases about what is under a middleware: net/http, which takes a request
 // that is framed in two ways for one in chunks, and goes on with the connection.
 var ofTheServer = []string{"request-framed-twice"}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// Tests that are parallel mostly wait.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
+	m.Run()
+}
 
 // guard returns the middleware over a store of its own.
 func guard(t *testing.T, store dibs.Store, o *idempotency.Options) *idempotency.Middleware {

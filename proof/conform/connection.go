@@ -34,7 +34,7 @@ var connectionCases = []Case{
 			t.repeats("the retry's answer", ask(), first)
 			ask(withBody("another"))
 			ask(withKey(`"`))
-			if a := ask(withKey(t.numbered(2))); a.header.Get("Conform-Key") != t.numbered(2) {
+			if a := ask(withKey(t.numbered(2))); a.key() != t.numbered(2) {
 				t.wrongf("the answer to the last request on the connection is %v", a)
 			}
 		},
@@ -53,15 +53,15 @@ var connectionCases = []Case{
 			l := t.dial()
 			t.must(l.send(requests...))
 			for i := range requests {
-				if a := l.reply(http.MethodPost); a.err != nil || a.header.Get("Conform-Key") != t.numbered(i) {
-					t.stopf("answer %d is %v, made for the key %s", i+1, a, a.header.Get("Conform-Key"))
+				if a := l.reply(http.MethodPost); a.err != nil || a.key() != t.numbered(i) {
+					t.stopf("answer %d is %v, made for the key %s", i+1, a, a.key())
 				}
 			}
 			t.ran(4)
 		},
 	},
 	{
-		ID: "pipelined-duplicate", Title: "Nor does a duplicate run that follows in the same piece", Level: Must,
+		ID: "pipelined-duplicate", Title: "A duplicate that follows in the same piece does not run", Level: Must,
 		Sources:  []Source{draft("2.6"), rfc(9112, "9.3.2")},
 		Sent:     "the same request three times, in one piece on one connection.",
 		Expected: "three answers: of the origin, and twice that or a refusal with 409.",

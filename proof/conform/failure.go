@@ -22,7 +22,7 @@ var failureCases = []Case{
 		},
 	},
 	{
-		ID: "client-gone-running", Title: "While it is being done, a retry does not run", Level: Must,
+		ID: "client-gone-running", Title: "While a request is done whose client has gone away, a retry does not run", Level: Must,
 		Sources:  []Source{draft("2.6"), draft("1")},
 		Sent:     "a request, whose connection ends while the origin works on it, and the same request again before the origin answers.",
 		Expected: "the second one is refused with 409, or waits and gets the origin's answer.",
@@ -32,7 +32,7 @@ var failureCases = []Case{
 			retry := t.sending()
 			t.pause(300 * time.Millisecond)
 			t.open(0)
-			if a := <-retry; a.err != nil || a.values(runField) == nil {
+			if a := <-retry; a.err != nil || a.run() == 0 {
 				t.refused("the retry", a, t.kit.terms.conflict)
 			} else {
 				t.isRun("the retry's answer", a, 1)
@@ -105,7 +105,7 @@ var failureCases = []Case{
 		check:    func(t *trial) { t.cut(false) },
 	},
 	{
-		ID: "answer-cut-chunks", Title: "So it is without its last chunk", Level: Must,
+		ID: "answer-cut-chunks", Title: "An answer without its last chunk is neither passed on as whole nor replayed", Level: Must,
 		Sources:  []Source{rfc(9112, "8"), rfc(9112, "7.1")},
 		Sent:     "a request to which the origin sends a chunk, and not the last one, and hangs up, and then answers; the same again.",
 		Expected: "the first one gets 500 or more, or an answer that breaks off; the second one the answer of a second run, or a refusal.",
@@ -146,7 +146,7 @@ func isFailure(status int) bool { return status >= http.StatusInternalServerErro
 
 // orRefused checks what a retry gets after an attempt without an outcome.
 func (t *trial) orRefused(a *reply) {
-	if a.err == nil && a.status >= 400 && a.values(runField) == nil {
+	if a.err == nil && a.status >= 400 && a.run() == 0 {
 		return
 	}
 	t.isRun("the retry's answer", a, 2)

@@ -32,7 +32,7 @@ var keptCases = []Case{
 		},
 	},
 	{
-		ID: "kept-conflict", Title: "So is a 409 of the application's own", Level: Should,
+		ID: "kept-conflict", Title: "A 409 of the application's own is an answer like any other", Level: Should,
 		Sources:  []Source{draft("2.6"), ours},
 		Sent:     "a request to which the origin answers 409, twice.",
 		Expected: "the second answer repeats the first, and has no Retry-After that the first had not.",
@@ -51,7 +51,7 @@ var keptCases = []Case{
 		},
 	},
 	{
-		ID: "kept-redirect", Title: "So is a redirection", Level: Should,
+		ID: "kept-redirect", Title: "A redirection is an answer like any other", Level: Should,
 		Sources:  []Source{draft("2.6"), rfc(9110, "15.4.4")},
 		Sent:     "a request to which the origin answers 303 with a Location, twice.",
 		Expected: "the second answer repeats the first, Location included.",
@@ -152,7 +152,7 @@ var keptCases = []Case{
 			t.repeats("the answer at once", t.send(), first)
 			until := time.Now().Add(patience)
 			again := t.send()
-			for again.header.Get(runField) == "1" && time.Now().Before(until) {
+			for again.run() == 1 && time.Now().Before(until) {
 				t.pause(100 * time.Millisecond)
 				again = t.send()
 			}

@@ -16,7 +16,7 @@ var mismatchCases = []Case{
 		check:    func(t *trial) { t.mismatch(withBody(`{"amount":1300}`)) },
 	},
 	{
-		ID: "mismatch-longer", Title: "So is a body that goes on where the first one ends", Level: Should,
+		ID: "mismatch-longer", Title: "A longer body under the same key is refused", Level: Should,
 		Sources:  []Source{draft("2.7"), draft("2.4")},
 		Sent:     "a request, and the same body with a space after it.",
 		Expected: "the second one is refused with 422.",
@@ -24,7 +24,7 @@ var mismatchCases = []Case{
 		check:    func(t *trial) { t.mismatch(withBody(`{"amount":1200} `)) },
 	},
 	{
-		ID: "mismatch-empty", Title: "So is no body at all", Level: Should,
+		ID: "mismatch-empty", Title: "A request without a body under the same key is refused", Level: Should,
 		Sources:  []Source{draft("2.7"), draft("2.4")},
 		Sent:     "a request, and one without a body with the same key.",
 		Expected: "the second one is refused with 422.",
@@ -32,7 +32,7 @@ var mismatchCases = []Case{
 		check:    func(t *trial) { t.mismatch(withBody("")) },
 	},
 	{
-		ID: "mismatch-method", Title: "So is another method", Level: Practice,
+		ID: "mismatch-method", Title: "Another method under the same key is refused", Level: Practice,
 		Sources:  []Source{whop, ours},
 		Sent:     "a POST, and a PATCH with the same target, body and key.",
 		Expected: "the second one is refused with 422.",
@@ -40,7 +40,7 @@ var mismatchCases = []Case{
 		check:    func(t *trial) { t.mismatch(withMethod(http.MethodPatch)) },
 	},
 	{
-		ID: "mismatch-path", Title: "So is another path", Level: Practice,
+		ID: "mismatch-path", Title: "Another path under the same key is refused", Level: Practice,
 		Sources:  []Source{stripeError, whop},
 		Sent:     "a request, and the same to a path below.",
 		Expected: "the second one is refused with 422.",
@@ -48,7 +48,7 @@ var mismatchCases = []Case{
 		check:    func(t *trial) { t.mismatch(withPath("other")) },
 	},
 	{
-		ID: "mismatch-query", Title: "So is another query", Level: Practice,
+		ID: "mismatch-query", Title: "Another query under the same key is refused", Level: Practice,
 		Sources:  []Source{whop, ours},
 		Sent:     "a request, and the same with ?a=1 after its path.",
 		Expected: "the second one is refused with 422.",
@@ -56,7 +56,7 @@ var mismatchCases = []Case{
 		check:    func(t *trial) { t.mismatch(withPath("?a=1")) },
 	},
 	{
-		ID: "mismatch-type", Title: "So is the same body as another media type", Level: Extension,
+		ID: "mismatch-type", Title: "The same body as another media type is refused", Level: Extension,
 		Sources:  []Source{ours},
 		Sent:     "a request, and the same with another Content-Type.",
 		Expected: "the second one is refused with 422.",
@@ -64,7 +64,7 @@ var mismatchCases = []Case{
 		check:    func(t *trial) { t.mismatch(replacing("Content-Type", "text/plain")) },
 	},
 	{
-		ID: "mismatch-unharmed", Title: "The refusal leaves the first answer as it was", Level: Must,
+		ID: "mismatch-unharmed", Title: "The refusal of another request leaves the first answer as it was", Level: Must,
 		Sources:  []Source{draft("2.6"), draft("2.7")},
 		Sent:     "a request, another body with the same key, and the first request again.",
 		Expected: "the third answer repeats the first.",
@@ -76,7 +76,7 @@ var mismatchCases = []Case{
 		},
 	},
 	{
-		ID: "mismatch-problem", Title: "The refusal leads to documentation", Level: Should,
+		ID: "mismatch-problem", Title: "The refusal of another request leads to documentation", Level: Should,
 		Sources:  []Source{draft("2.7"), rfc(9457, "3.1")},
 		Sent:     "a request, and another body with the same key.",
 		Expected: "422 with a problem document, or with a Link of rel=describedby.",
@@ -87,7 +87,7 @@ var mismatchCases = []Case{
 		},
 	},
 	{
-		ID: "mismatch-discreet", Title: "The refusal says nothing of the first request and its answer", Level: Should,
+		ID: "mismatch-discreet", Title: "The refusal of another request says nothing of the first one and its answer", Level: Should,
 		Sources:  []Source{draft("5")},
 		Sent:     "a request and an answer with a secret in each, and another body with the same key.",
 		Expected: "neither secret is in the status line, the fields or the body of what the second one gets.",
@@ -101,7 +101,7 @@ var mismatchCases = []Case{
 			_ = a.header.Write(text) // a buffer takes all
 			text.Write(a.body)
 			for _, secret := range []string{asked, told} {
-				if strings.Contains(text.String(), secret) && a.header.Get(runField) != "2" {
+				if strings.Contains(text.String(), secret) && a.run() != 2 {
 					t.wrongf("who sent another request was told of the first one: %v", a)
 				}
 			}

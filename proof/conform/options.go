@@ -51,8 +51,6 @@ type Options struct {
 	Timeout time.Duration
 	// Parallel is how many cases run at once. Default: DefaultParallel.
 	Parallel int
-	// Done is called with each result when it is there, one at a time. Default: none.
-	Done func(*Result)
 }
 
 // withDefaults returns a validated copy. The error names the field.

@@ -65,10 +65,9 @@ func termsOf(o *Options) terms {
 // notStripe are the cases of the draft and of practice that Stripe's documents say
 // otherwise about, or nothing.
 var notStripe = []string{
-	"running-problem", "running-retry-after", "mismatch-problem", "mismatch-running", "malformed-problem", "missing-problem",
-	"key-parameters", "key-escapes", "key-strict", "put-delete", "patch",
-	"malformed-unbalanced", "malformed-list", "malformed-lines", "malformed-trailing", "malformed-escape",
-	"malformed-control", "malformed-non-ascii", "malformed-bare-space",
+	"key-parameters", "key-escapes", "malformed-unbalanced", "malformed-list", "malformed-lines", "malformed-trailing",
+	"malformed-escape", "malformed-control", "malformed-non-ascii", "malformed-bare-space", "malformed-problem",
+	"mismatch-problem", "running-problem", "running-retry-after", "running-mismatch", "patch",
 }
 
 // skips returns why a case is not run under these options; "" when it is.

@@ -81,7 +81,7 @@ func (k *kit) probe(ctx context.Context) error {
 	}
 	seen := t.seen(0)
 	switch {
-	case len(seen) > 0 && a.err == nil && a.values(runField) != nil:
+	case len(seen) > 0 && a.err == nil && a.run() != 0:
 		return nil
 	case len(seen) > 0:
 		return fmt.Errorf("%w: a request arrived there, and what came back was not its answer, but %v", ErrOrigin, a)
@@ -91,22 +91,13 @@ func (k *kit) probe(ctx context.Context) error {
 
 // all runs the cases: several at once, and then those that must be alone.
 func (k *kit) all(ctx context.Context, results []Result) {
-	var telling sync.Mutex
-	run := func(r *Result) {
-		k.one(ctx, r)
-		if k.options.Done != nil {
-			telling.Lock()
-			defer telling.Unlock()
-			k.options.Done(r)
-		}
-	}
 	var group sync.WaitGroup
 	free := make(chan struct{}, k.options.Parallel)
 	for i := range results {
 		if !results[i].Case.alone {
 			free <- struct{}{}
 			group.Go(func() {
-				run(&results[i])
+				k.one(ctx, &results[i])
 				<-free
 			})
 		}
@@ -114,7 +105,7 @@ func (k *kit) all(ctx context.Context, results []Result) {
 	group.Wait()
 	for i := range results {
 		if results[i].Case.alone {
-			run(&results[i])
+			k.one(ctx, &results[i])
 		}
 	}
 }

@@ -34,8 +34,8 @@ func (k *kit) trial(ctx context.Context, id string) (*trial, error) {
 // usual is what the origin answers unless it is told otherwise.
 func usual() Answer {
 	return Answer{
-		Header: []Field{field("Content-Type", "text/plain; charset=utf-8"), field("Conform-Key", "{key}")},
-		Body:   []byte("run {run}\n"),
+		Header: []Field{field("Content-Type", "text/plain; charset=utf-8")},
+		Body:   []byte("run {run} of {key}\n"),
 	}
 }
 
@@ -189,7 +189,7 @@ func (t *trial) again(changes ...change) *reply {
 	until := time.Now().Add(settling)
 	for {
 		a := t.send(changes...)
-		if a.err != nil || !slices.Contains(t.kit.terms.conflict, a.status) || a.values(runField) != nil || time.Now().After(until) {
+		if a.err != nil || !slices.Contains(t.kit.terms.conflict, a.status) || a.run() != 0 || time.Now().After(until) {
 			return a
 		}
 		t.pause(settlingPause)
@@ -247,7 +247,7 @@ func (t *trial) together(requests ...*request) []*reply {
 
 // isRun checks that an answer is the origin's, of the run of that number.
 func (t *trial) isRun(what string, a *reply, run int) {
-	if a.err != nil || !slices.Equal(a.values(runField), []string{strconv.Itoa(run)}) {
+	if a.err != nil || a.run() != run {
 		t.wrongf("%s is not that of run %d, but %v", what, run, a)
 	}
 }
@@ -293,8 +293,8 @@ func (t *trial) refused(what string, a *reply, statuses []int) {
 	switch {
 	case a.err != nil || !slices.Contains(statuses, a.status):
 		t.wrongf("%s was not refused with %s, but answered %v", what, either(statuses), a)
-	case a.values(runField) != nil:
-		t.wrongf("%s was refused with the answer of run %s of the origin", what, a.header.Get(runField))
+	case a.run() != 0:
+		t.wrongf("%s was refused with the answer of run %d of the origin", what, a.run())
 	}
 }
 

@@ -257,6 +257,26 @@ func (l *line) await(d time.Duration) bool {
 	return err == nil
 }
 
+// run returns the number of the run whose answer it is, within its case; 0 when it is not
+// the origin's. Implementations that keep no fields keep the body, which says it too.
+func (r *reply) run() int {
+	text := r.header.Get(runField)
+	if rest, ok := strings.CutPrefix(string(r.body), "run "); ok && text == "" {
+		text, _, _ = strings.Cut(rest, " of ")
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// key returns the key for which the origin made the usual answer.
+func (r *reply) key() string {
+	_, key, _ := strings.Cut(strings.TrimSuffix(string(r.body), "\n"), " of ")
+	return key
+}
+
 // values returns the lines of a field.
 func (r *reply) values(name string) []string {
 	return r.header[textproto.CanonicalMIMEHeaderKey(name)]

@@ -17,6 +17,7 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/proof/conform"
 )
 
 // Env is the world that a run sees.
@@ -52,6 +53,8 @@ var codes = []struct {
 	{stores.ErrURL, codeUsage},
 	{stores.ErrUnusable, codeUnusable},
 	{dibs.ErrStore, codeUnusable},
+	{conform.ErrTarget, codeUnusable},
+	{conform.ErrOrigin, codeUnusable},
 	{errAbsent, codeFailed},
 	{errDeclined, codeFailed},
 }

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/proof/conform"
+)
+
+// everyStore runs the check over each kind of store, with one of its own. durable says
+// that it outlives the process that uses it.
+func everyStore(t *testing.T, check func(t *testing.T, url string, durable bool)) {
+	for name, store := range map[string]struct {
+		url     func(t *testing.T) string
+		durable bool
+	}{
+		"memory":   {func(*testing.T) string { return "memory:" }, false},
+		"sqlite":   {sqliteStore, true},
+		"redis":    {func(t *testing.T) string { return servertest.Redis(t, nil).URL() }, true},
+		"postgres": {func(*testing.T) string { return ownSchema(postgres().URL()) }, true},
+		"mariadb":  {func(*testing.T) string { return ownPrefix(mariadb().URL()) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			check(t, store.url(t), store.durable)
+		})
+	}
+}
+
+// TestConformProxy: the proxy passes every case of the kit, over every store; where the
+// store is durable, an answer outlives a proxy that is killed.
+func TestConformProxy(t *testing.T) {
+	t.Parallel()
+	everyStore(t, func(t *testing.T, url string, durable bool) {
+		origin, err := conform.Listen("127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = origin.Close() })
+		p := startProxy(t, "http://"+origin.Addr(), url)
+		o := conform.Options{Target: p.url, Origin: origin, Profile: conform.Dibs}
+		if durable {
+			o.Restart = func(context.Context) error {
+				p.signal(t, syscall.SIGKILL)
+				<-p.done
+				startProxy(t, "http://"+origin.Addr(), url, "--listen", strings.TrimPrefix(p.url, "http://"))
+				return nil
+			}
+		}
+		skipped := []string{"key-strict", "missing-refused", "missing-problem", "failed-kept"}
+		if !durable {
+			skipped = append(skipped, "restart")
+		}
+		conforms(t, &o, skipped...)
+	})
+}
+
+// TestConformProxyStrictly: so does one with all that is off by default.
+func TestConformProxyStrictly(t *testing.T) {
+	t.Parallel()
+	origin, err := conform.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = origin.Close() })
+	p := startProxy(t, "http://"+origin.Addr(), "memory:", "--require-key", "--strict-key", "--store-5xx", "--conflict-status", "429")
+	o := conform.Options{
+		Target: p.url, Origin: origin, Profile: conform.Dibs,
+		RequireKey: true, StrictKey: true, Keeps5xx: true, ConflictStatus: 429,
+	}
+	conforms(t, &o, "key-bare", "key-bare-is-quoted", "missing-runs", "failed-runs-again", "restart")
+}
+
+// TestConformMiddleware: the middleware passes every case, over every store, but that
+// which is about the server under it.
+func TestConformMiddleware(t *testing.T) {
+	t.Parallel()
+	everyStore(t, func(t *testing.T, url string, _ bool) {
+		store, err := stores.Open(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		client, err := dibs.New(store.Store, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = client.Close() })
+		m, err := idempotency.New(client, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		origin := conform.NewOrigin()
+		server := httptest.NewServer(m.Wrap(origin))
+		t.Cleanup(server.Close)
+		o := conform.Options{Target: server.URL, Origin: origin, Profile: conform.Dibs, Skip: []string{"request-framed-twice"}}
+		conforms(t, &o, "key-strict", "missing-refused", "missing-problem", "failed-kept", "restart", "request-framed-twice")
+	})
+}
+
+// conforms runs the kit: all cases pass but these, which are not run.
+func conforms(t *testing.T, o *conform.Options, skipped ...string) {
+	t.Helper()
+	r, err := conform.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.Results {
+		want := conform.Passed
+		if slices.Contains(skipped, r.Results[i].Case.ID) {
+			want = conform.Skipped
+		}
+		if r.Results[i].Outcome != want {
+			t.Errorf("not %s: %s", want, strings.TrimSuffix(r.Results[i].Line(), "\n"))
+		}
+	}
+	t.Log(r.Summary())
+}
