@@ -43,6 +43,7 @@ type book struct {
 	grants   []*grant         // by fence
 	permits  int
 	ttl      time.Duration // the longest that was asked for
+	prints   int           // how many fingerprints there are
 	forgot   []*history.Event
 
 	sections []*history.Event // enter and leave
@@ -157,8 +158,11 @@ func byCall(a, b *history.Event) int { return cmp.Compare(a.Call, b.Call) }
 
 // enter sorts the calls of a key by token and finds the grants.
 func (b *book) enter() {
-	tokens := map[string]*attempt{}
+	tokens, prints := map[string]*attempt{}, map[string]bool{}
 	for _, e := range b.calls {
+		if e.Fingerprint != "" {
+			prints[e.Fingerprint] = true
+		}
 		a := tokens[e.Token]
 		if a == nil || e.Mode == "look" {
 			a = &attempt{token: e.Token, begin: e.Call, absent: never, doubt: never, short: never}
@@ -171,6 +175,7 @@ func (b *book) enter() {
 		a.calls = append(a.calls, e)
 		a.enter(b, e)
 	}
+	b.prints = len(prints)
 	for _, a := range b.attempts {
 		for _, g := range a.grants {
 			g.complete()

@@ -40,7 +40,6 @@ type operation struct {
 // operations returns what the key's calls were answered, in the order of Call, but for
 // what says nothing about leases and records.
 func (b *book) operations() []operation {
-	prints := b.fingerprints()
 	var ops []operation
 	for _, a := range b.attempts {
 		for _, g := range a.grants {
@@ -57,7 +56,7 @@ func (b *book) operations() []operation {
 		for _, e := range a.calls {
 			op := operation{call: e.Call, ret: e.Return, of: a, turn: -1, e: e}
 			var says bool
-			if op.kind, says = b.says(a, e, prints); !says {
+			if op.kind, says = b.says(a, e); !says {
 				continue
 			}
 			if op.kind == perhaps {
@@ -71,7 +70,7 @@ func (b *book) operations() []operation {
 }
 
 // says returns what a call that was not granted says, if it says anything.
-func (b *book) says(a *attempt, e *history.Event, prints bool) (k kind, says bool) {
+func (b *book) says(a *attempt, e *history.Event) (k kind, says bool) {
 	if !e.Heard() {
 		return perhaps, e.Kind == history.Settle && e.Outcome == "keep"
 	}
@@ -87,7 +86,7 @@ func (b *book) says(a *attempt, e *history.Event, prints bool) (k kind, says boo
 			return free, anonymous(e)
 		case e.State == "held" && holds:
 			return lost, true
-		case e.State == "held" && prints && e.Fingerprint != "" && e.Mode != "reserve":
+		case e.State == "held" && b.prints > 1 && e.Fingerprint != "" && e.Mode != "reserve":
 			return refused, true
 		}
 	case history.Renew:
@@ -111,20 +110,6 @@ func (b *book) says(a *attempt, e *history.Event, prints bool) (k kind, says boo
 	return 0, false
 }
 
-// fingerprints reports whether claims of the key have different ones.
-func (b *book) fingerprints() bool {
-	first := ""
-	for _, e := range b.calls {
-		if e.Kind == history.Claim && e.Fingerprint != "" {
-			if first != "" && first != e.Fingerprint {
-				return true
-			}
-			first = e.Fingerprint
-		}
-	}
-	return false
-}
-
 // span is a part of a key's history that is checked by itself.
 type span struct {
 	ops   []operation
@@ -136,8 +121,8 @@ type span struct {
 // A token that lives across an edge is left out, which can only make a check milder; what
 // it kept may be there or not.
 const (
-	spanWhole = 3000 // up to this many operations are checked as a whole
-	spanStep  = 1024
+	spanWhole = 10_000 // up to this many operations are checked as a whole
+	spanStep  = 4096
 )
 
 // spans divides the operations, which are sorted by call: where data was lost, because

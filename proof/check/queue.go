@@ -215,7 +215,7 @@ func (a *attempt) grantOf(e *history.Event) *grant {
 // still, a fault, lost data, or a record that sent those away who accept it.
 func (c *clerk) disturbed(a *attempt, from, to time.Duration) bool {
 	return c.haltedBetween(a.calls[0].Process, from, to) || c.faultBetween(from, to) || c.forgotBetween(from, to) ||
-		c.fingerprints()
+		c.prints > 1
 }
 
 // places: a reserved place stands until it is settled, or it or its Hold is over; a claim
