@@ -36,5 +36,9 @@ func TestHouse(t *testing.T) {
 		}},
 		{Dir: "mutant", Imports: []string{root}, Tests: []string{root + "/memstore", root + "/proof/check", root + "/proof/sim"}},
 		{Dir: "sim", Imports: []string{root, root + "/memstore", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
+		{Dir: "scale", Tests: []string{
+			root, root + "/memstore", root + "/sqlitestore", root + "/redisstore", root + "/pgstore", root + "/mysqlstore",
+			root + "/internal/servertest", "github.com/jackc/pgx/v5/pgxpool", "modernc.org/sqlite",
+		}},
 	})
 }
