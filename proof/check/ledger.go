@@ -26,8 +26,8 @@ func after(t, d time.Duration) time.Duration {
 // ledger is a history, sorted by what it is about.
 type ledger struct {
 	Options
-	books   []*book // by key
-	faults  []*history.Event
+	books   []*book                  // by key
+	faults  []*history.Event         // of the store, and of the way to it
 	halts   map[int][]*history.Event // when a process was killed or stood still
 	calm    time.Duration            // from when on there is no fault; 0: not at all
 	end     time.Duration
@@ -133,7 +133,9 @@ func newLedger(events []history.Event, o Options) *ledger {
 		case history.Fault:
 			switch {
 			case e.Key == "":
-				l.faults = append(l.faults, e)
+				if !slices.Contains(o.Workers, e.Name) {
+					l.faults = append(l.faults, e)
+				}
 				if o.forgets(e.Name, false) {
 					forgot = append(forgot, e)
 				}

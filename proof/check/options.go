@@ -31,6 +31,10 @@ type Options struct {
 	// Key and the name evict, forget or resolve is one for that key, always.
 	Forgets []string
 
+	// Workers are the names of the faults that strike single processes, as Killed and
+	// Stopped tell, and neither the store nor the way to it: they cost nobody else anything.
+	Workers []string
+
 	// Left is what the run has left behind in the store. Each is a violation.
 	Left []string
 }

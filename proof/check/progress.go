@@ -24,6 +24,7 @@ func progress(c *clerk) {
 	settled := after(c.calm, bound) // what the last fault has left behind is over
 	for _, e := range c.calls {
 		switch {
+		case e.Kind == history.Told: // what it took is the wait
 		case e.Call < settled || c.haltedBetween(e.Process, e.Call, until(e)):
 		case impatient(e) && e.Return-e.Call <= bound:
 		case e.Return == 0 && c.end-e.Call > bound, !e.Heard() && e.Return != 0:

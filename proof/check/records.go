@@ -26,10 +26,35 @@ func effects(c *clerk) {
 			c.violated("effects", "what was committed with its answer happened twice", first, second)
 			continue
 		}
+		if c.belated(first) || c.belated(second) {
+			continue
+		}
 		if why, reason := c.unfinished(first, second); !reason {
 			c.violated("effects", "an effect happened twice, and "+why, first, second)
 		}
 	}
+}
+
+// cause returns the attempt that an effect is of, or nil.
+func (c *clerk) cause(e *history.Event) *attempt {
+	i := slices.IndexFunc(c.attempts, func(a *attempt) bool {
+		return e.Token != "" && a.token == e.Token ||
+			e.Token == "" && slices.ContainsFunc(a.grants, func(g *grant) bool { return g.fence == e.Fence })
+	})
+	if i < 0 {
+		return nil
+	}
+	return c.attempts[i]
+}
+
+// belated reports whether an effect may have come too late: its lease had run out by then,
+// or its process stood still on the way.
+func (c *clerk) belated(e *history.Event) bool {
+	a := c.cause(e)
+	return a != nil && slices.ContainsFunc(a.grants, func(g *grant) bool {
+		return (e.Fence == 0 || g.fence == e.Fence) &&
+			(g.certain(c.Slack) < until(e) || c.haltedBetween(e.Process, g.from, until(e)))
+	})
 }
 
 // unfinished reports whether the history has a reason for an effect to happen again, and
@@ -38,14 +63,10 @@ func (c *clerk) unfinished(e, again *history.Event) (why string, reason bool) {
 	if c.haltedBetween(e.Process, e.Call, until(again)) {
 		return "", true
 	}
-	i := slices.IndexFunc(c.attempts, func(a *attempt) bool {
-		return e.Token != "" && a.token == e.Token ||
-			e.Token == "" && slices.ContainsFunc(a.grants, func(g *grant) bool { return g.fence == e.Fence })
-	})
-	if i < 0 {
+	a := c.cause(e)
+	if a == nil {
 		return "the history has no lease for the first", false
 	}
-	a := c.attempts[i]
 	for _, s := range a.calls {
 		switch {
 		case !s.Heard(), s.Error != "":
