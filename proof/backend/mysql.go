@@ -31,7 +31,7 @@ func openMySQL(ctx context.Context, url string) (*torture.Store, error) {
 	db.SetMaxOpenConns(poolSize)
 	return &torture.Store{
 		Store:  s,
-		Close:  func() error { return errors.Join(db.Close(), s.Close()) },
+		Close:  func() error { return closeBoth(db, s.Close) },
 		Ledger: &torture.Ledger{DB: db, Transactor: s.Transactions(db, nil), Tx: found(mysqlstore.Tx)},
 	}, nil
 }

@@ -33,7 +33,7 @@ func openPostgres(ctx context.Context, url string) (*torture.Store, error) {
 	db.SetMaxOpenConns(poolSize)
 	return &torture.Store{
 		Store: s,
-		Close: func() error { return errors.Join(db.Close(), s.Close()) },
+		Close: func() error { return closeBoth(db, s.Close) },
 		Ledger: &torture.Ledger{
 			DB: db, Transactor: s.SQLTransactions(db, nil), Tx: found(pgstore.SQLTx), Schema: quoted(options.Schema, `"`), Dollar: true,
 		},

@@ -88,7 +88,8 @@ func (l *lane) ask(
 		}
 		if dibs.TransactionFrom(ctx) == nil {
 			l.w.Happened(history.Event{
-				Kind: history.Effect, Name: "once", Key: key, Fence: lease.Fence(), Token: history.Token(l.store, lease.ID()),
+				Kind: history.Effect, Key: key, Fence: lease.Fence(), Token: history.Token(l.store, lease.ID()),
+				Retention: remembered(o),
 			})
 			l.crash("after the effect")
 		}
@@ -99,7 +100,7 @@ func (l *lane) ask(
 		l.tell.say(message{Lost: true})
 	}
 	if reply.Error = inWords(err); reply.Error == "" {
-		reply.Data = history.Data([]byte(result))
+		reply.Data, reply.Retention = history.Data([]byte(`{"value":"`+result+`"}`)), remembered(o) // as dibs.Once writes it
 	} else {
 		reply.Text = err.Error()
 		if reply.State != "ran" {
@@ -107,6 +108,14 @@ func (l *lane) ask(
 		}
 	}
 	l.w.Happened(reply)
+}
+
+// remembered is how long after an effect nobody has it happen again.
+func remembered(o *dibs.OnceOptions) time.Duration {
+	if o.MaxAge > 0 {
+		return min(o.Retention, o.MaxAge)
+	}
+	return o.Retention
 }
 
 // inWords says in a history what an error of Once was.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/history"
 )
 
@@ -19,6 +20,7 @@ type remains struct {
 	keys        []string // held or waited for, though nobody is there any more
 	forgotten   int      // records and abandoned attempts that were removed
 	effects     int      // of transactions
+	thawed      int      // keys that were released by force
 	connections []string
 	unlisted    string // why the store cannot be looked into
 }
@@ -33,7 +35,7 @@ func (r *run) collect(ctx context.Context) error {
 			return fmt.Errorf("what was done in transactions cannot be read: %w", err)
 		}
 		for _, row := range rows {
-			e := history.Event{Kind: history.Effect, Name: "transaction", Key: row.name, Data: history.Data([]byte(row.result))}
+			e := history.Event{Kind: history.Effect, Name: "transaction", Key: row.name, Data: history.Data([]byte(row.result)), Retention: long}
 			if err := r.w.Happened(e); err != nil {
 				return err
 			}
@@ -81,6 +83,43 @@ func again[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 			return got, err
 		}
 	}
+}
+
+// thaw releases keys by force whose leases were granted while the server's clock was
+// ahead, and which nobody gives back: they last until that clock has caught up. It is
+// what an operator does with "dibs release".
+func (r *run) thaw(ctx context.Context) error {
+	in, ok := r.store.Store.(dibs.Inspector)
+	if !ok || !slices.ContainsFunc(r.faults, func(f *fault.Fault) bool { return f.Alone }) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	frozen, err := again(ctx, func() (frozen []dibs.Entry, err error) {
+		for e, err := range in.List(ctx, dibs.Query{Namespace: &r.namespace}) {
+			if err != nil {
+				return nil, err
+			}
+			if slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.Left > r.TTL+time.Second }) {
+				frozen = append(frozen, e)
+			}
+		}
+		return frozen, nil
+	})
+	if err != nil {
+		return fmt.Errorf("the store cannot be listed: %w", err)
+	}
+	for _, e := range frozen {
+		call := history.Now()
+		if _, err := in.Evict(ctx, e.Key, ""); err != nil {
+			return fmt.Errorf("a key that is frozen cannot be released: %w", err)
+		}
+		r.remains.thawed++
+		if err := r.w.Happened(history.Event{Kind: history.Fault, Name: "evict", Key: e.Key.Name, Times: 1, Call: call}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // list returns the keys that are held or waited for, and those of which something is

@@ -40,6 +40,7 @@ type Report struct {
 	Refused    int `json:"refused"` // of these, because of a higher fence
 	Effects    int `json:"effects"` // of transactions, committed
 
+	Thawed     int      `json:"thawed"`        // keys that a step of the server's clock had frozen, and that were released by force
 	Swept      int      `json:"swept"`         // keys that were had in the calm
 	Stuck      []string `json:"stuck"`         // keys that were not
 	Violations []string `json:"violations"`    // of what a store promises
@@ -91,6 +92,7 @@ func (r *run) fill(v *verdict, events int, checking time.Duration, interrupted b
 	out.Faults, out.Crashes, out.Freezes = r.strikes, c.crashes, c.freezes
 	out.Events = events
 	out.Writes, out.Refused, out.Effects = c.writes, c.refused, r.remains.effects
+	out.Thawed = r.remains.thawed
 	out.Swept, out.Stuck, out.Broken, out.Undecided = c.swept, c.stuck, c.broken, v.Undecided
 	v.count(out)
 	for _, violation := range v.Violations {
@@ -214,6 +216,9 @@ func (r *Report) WriteText(w io.Writer) error {
 %d grants, %d records, %d replays; %d writes with fences, of which %d were refused;
 %d effects in transactions; %d keys had again in the calm. Checked in %v.
 `, r.Workers, r.Lives, r.Events, r.Keys, r.Operations, r.Unknown, r.Grants, r.Records, r.Replays, r.Writes, r.Refused, r.Effects, r.Swept, r.Checking)
+	if r.Thawed > 0 {
+		fmt.Fprintf(w, "%d keys were held by the dead until the server's clock would have caught up, and were released by force.\n", r.Thawed)
+	}
 	for _, part := range r.Parts() {
 		for i, line := range part.Lines {
 			if i == maxLines {

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -102,7 +103,7 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	if r.faults, absent, err = fault.Select(r.target, r.Faults); err != nil {
 		return fmt.Errorf("%w: Options.Faults: %w", ErrOptions, err)
 	}
-	r.report.Absent = absences(absent)
+	r.report.Absent = append(absences(absent), r.separate()...)
 	for _, f := range r.faults {
 		if f.Kind == fault.Worker {
 			for _, m := range r.crew.members {
@@ -131,6 +132,22 @@ func (r *run) aim() {
 	}
 }
 
+// separate leaves out faults that must not meet others, if others are there. A server
+// whose clock goes back by an hour freezes what the dead have left for as long; and if it
+// forgets its highest fence too, it has nothing to go on from.
+func (r *run) separate() (left []Absent) {
+	if !slices.ContainsFunc(r.faults, func(f *fault.Fault) bool { return !f.Alone }) {
+		return nil
+	}
+	r.faults = slices.DeleteFunc(r.faults, func(f *fault.Fault) bool {
+		if f.Alone {
+			left = append(left, Absent{f.Name, "it is not to be mixed with others; ask for it alone"})
+		}
+		return f.Alone
+	})
+	return left
+}
+
 // eventsEach is how many events a thing that a lane does comes to, about: claims that are
 // asked again while they wait, renewals, and what is written of the section.
 const eventsEach = 5
@@ -155,6 +172,9 @@ func (r *run) perform(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderLimit)
 	defer cancel()
 	if err := r.crew.ready(ctx); err != nil {
+		r.crew.breaks(err.Error())
+	}
+	if err := r.thaw(ctx); err != nil {
 		r.crew.breaks(err.Error())
 	}
 	_ = r.w.Happened(history.Event{Kind: history.Calm})
@@ -227,10 +247,17 @@ func (r *run) storm(ctx context.Context, d time.Duration, wants func(*Strikes) b
 	defer cancel()
 	var all sync.WaitGroup
 	r.round++
+	n := 0
+	for _, s := range r.strikes {
+		if wants(s) {
+			n++
+		}
+	}
 	for i, f := range r.faults {
 		if s := r.strikes[i]; wants(s) {
 			random := rand.New(rand.NewPCG(r.Seed, 1<<63|r.round<<32|uint64(i)))
-			all.Go(func() { r.strike(ctx, f, s, wants, random) })
+			between := min(float64(r.TTL)*float64(n)*strikeShare, float64(r.Duration)/4)
+			all.Go(func() { r.strike(ctx, f, s, wants, between, random) })
 		}
 	}
 	if len(r.faults) == 0 && r.round == 1 {
@@ -239,10 +266,9 @@ func (r *run) storm(ctx context.Context, d time.Duration, wants func(*Strikes) b
 	all.Wait()
 }
 
-// strike lets one fault strike at random moments. The more faults there are, the rarer
-// each is, so that there is time to recover in between.
-func (r *run) strike(ctx context.Context, f *fault.Fault, s *Strikes, wants func(*Strikes) bool, random *rand.Rand) {
-	between := min(float64(r.TTL)*float64(len(r.faults))*strikeShare, float64(r.Duration)/4)
+// strike lets one fault strike at random moments, that much time between them on average.
+// The more faults there are, the rarer each is, so that there is time to recover.
+func (r *run) strike(ctx context.Context, f *fault.Fault, s *Strikes, wants func(*Strikes) bool, between float64, random *rand.Rand) {
 	for wants(s) && rest(ctx, time.Duration(between*(0.2+1.6*random.Float64()))) {
 		leave := r.enter(f)
 		call := history.Now()
