@@ -76,7 +76,7 @@ func TestConformProxyStrictly(t *testing.T) {
 		Target: p.url, Origin: origin, Profile: conform.Dibs,
 		RequireKey: true, StrictKey: true, Keeps5xx: true, ConflictStatus: 429,
 	}
-	conforms(t, &o, "key-bare", "key-bare-is-quoted", "missing-runs", "failed-runs-again", "restart")
+	conforms(t, &o, "key-bare", "key-bare-is-quoted", "missing-runs", "key-in-trailer", "failed-runs-again", "restart")
 }
 
 // TestConformMiddleware: the middleware passes every case, over every store, but that

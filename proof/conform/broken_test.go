@@ -453,7 +453,8 @@ func TestEveryCaseCanFail(t *testing.T) {
 		said.Restart = func(context.Context) error { return nil }
 		r := run(t, h, origin, said)
 		for i := range r.Results {
-			if c := &r.Results[i]; c.Outcome == conform.Passed {
+			// What cannot be read never reaches a handler of net/http's.
+			if c := &r.Results[i]; c.Outcome == conform.Passed && c.Case.ID != "request-two-lengths" {
 				t.Errorf("passed: %s", c.Line())
 			}
 		}

@@ -80,11 +80,11 @@ var connectionCases = []Case{
 	{
 		ID: "http10", Title: "A client of HTTP/1.0 is not sent chunks", Level: Must,
 		Sources:  []Source{rfc(9112, "6.1"), rfc(9110, "6.2")},
-		Sent:     "a request of HTTP/1.0 to which the origin answers in chunks, twice, and once of HTTP/1.1.",
+		Sent:     "a request of HTTP/1.0 to which the origin answers in chunks and with a trailer, twice, and once of HTTP/1.1.",
 		Expected: "whole answers, without Transfer-Encoding to HTTP/1.0; the second and third repeat the first.",
 		Ran:      "once",
 		check: func(t *trial) {
-			t.plays(Answer{Chunked: true, Body: []byte("to whom it may concern")})
+			t.plays(Answer{Chunked: true, Body: []byte("to whom it may concern"), Trailer: []Field{field("Conform-Sum", "1")}})
 			old := func(r *request) { r.version = "HTTP/1.0" }
 			first := t.first(old)
 			again := t.again(old)
@@ -174,6 +174,44 @@ var connectionCases = []Case{
 					t.wrongf("what the body hid reached the origin")
 				}
 			}
+		},
+	},
+	{
+		ID: "request-two-lengths", Title: "A request whose length or chunks cannot be read does not run", Level: Must,
+		Sources:  []Source{rfc(9112, "6.3"), rfc(9112, "7.1")},
+		Sent:     "requests with two different Content-Lengths, with one that is no number, and with a chunk whose size is no number.",
+		Expected: "a refusal with 400, or an end of the connection.",
+		Ran:      "never",
+		check: func(t *trial) {
+			badChunk := t.request(withBody("zz\r\nabc\r\n0\r\n\r\n"), with("Transfer-Encoding", "chunked"))
+			bad := map[string]string{
+				"with two lengths":        string(t.request(with("Content-Length", "3")).bytes()),
+				"with a length of 1x":     strings.Replace(string(t.request().bytes()), "Content-Length: 15", "Content-Length: 1x", 1),
+				"with a length of -1":     strings.Replace(string(t.request().bytes()), "Content-Length: 15", "Content-Length: -1", 1),
+				"with a chunk of zz long": strings.Replace(string(badChunk.bytes()), "Content-Length: 19\r\n", "", 1),
+			}
+			for what, text := range bad {
+				l := t.dial()
+				_, err := l.Write([]byte(text))
+				t.must(err)
+				if a := l.reply(http.MethodPost); a.err == nil && (a.status < 400 || a.status > 499) {
+					t.wrongf("the request %s was answered %v", what, a)
+				}
+			}
+			t.ran(0)
+		},
+	},
+	{
+		ID: "key-in-trailer", Title: "A key in the trailer is none", Level: Should,
+		Sources: []Source{rfc(9110, "6.5.1")}, needs: needsOptional,
+		Sent:     "a request in chunks without a key, but with one in its trailer, twice.",
+		Expected: "two answers, each of a run of its own.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			late := []change{without("Idempotency-Key"), withChunks("Idempotency-Key: " + t.quoted())}
+			t.isRun("the first answer", t.send(late...), 1)
+			t.isRun("the second answer", t.send(late...), 2)
+			t.ran(2)
 		},
 	},
 	{

@@ -51,13 +51,24 @@ var contentCases = []Case{
 		},
 	},
 	{
+		ID: "status-205", Title: "A 205 is replayed as one, and without a body", Level: Should,
+		Sources:  []Source{rfc(9110, "15.3.6"), draft("2.6")},
+		Sent:     "a request to which the origin answers 205, twice on one connection, and another one after them.",
+		Expected: "both answers are 205 and empty, and the third begins where the second ends.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			t.plays(Answer{Status: http.StatusResetContent}, usual())
+			t.empty(http.StatusResetContent)
+		},
+	},
+	{
 		ID: "status-unusual", Title: "A status that nobody knows is replayed as it is", Level: Should,
 		Sources:  []Source{rfc(9110, "15"), draft("2.6")},
-		Sent:     "requests with keys of their own, to which the origin answers 207, 226, 299 and 418; each twice.",
+		Sent:     "requests with keys of their own, to which the origin answers 202, 206, 207, 226, 299 and 418; each twice.",
 		Expected: "each second answer repeats the first.",
 		Ran:      "once for each key",
 		check: func(t *trial) {
-			for i, status := range []int{207, 226, 299, 418} {
+			for i, status := range []int{202, 206, 207, 226, 299, 418} {
 				a := usual()
 				a.Status = status
 				t.plays(a)
@@ -114,6 +125,27 @@ var contentCases = []Case{
 				t.wrongf("the origin got %d bytes", len(seen[0].Body))
 			}
 			t.ran(1)
+		},
+	},
+	{
+		ID: "request-huge", Title: "A request that is too long for the target is refused, and not cut", Level: Must,
+		Sources:  []Source{rfc(9110, "15.5.14"), rfc(9110, "6.4")},
+		Sent:     "a request with a body of 9 MiB, by length and, with another key, in chunks.",
+		Expected: "the origin's answer, or a refusal with 413, or an end of the connection.",
+		Ran:      "once or never, and with the whole body",
+		check: func(t *trial) {
+			body := string(Pattern(9 << 20))
+			for i, changes := range [][]change{{withBody(body)}, {withBody(body), withChunks()}} {
+				a := t.send(append(changes, withKey(t.numbered(i)))...)
+				if a.err == nil && a.run() == 0 && a.status != http.StatusRequestEntityTooLarge {
+					t.wrongf("the request was answered %v", a)
+				}
+			}
+			for _, s := range t.seen(0) {
+				if len(s.Body) != len(body) {
+					t.wrongf("the origin ran with %d bytes of %d", len(s.Body), len(body))
+				}
+			}
 		},
 	},
 	{

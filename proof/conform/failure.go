@@ -2,6 +2,7 @@ package conform
 
 import (
 	"bytes"
+	"io"
 	"net/http"
 	"time"
 )
@@ -38,6 +39,75 @@ var failureCases = []Case{
 				t.isRun("the retry's answer", a, 1)
 			}
 			t.isRun("the answer afterwards", t.again(), 1)
+			t.ran(1)
+		},
+	},
+	{
+		ID: "client-gone-answer", Title: "Who has lost the connection in mid-answer gets the whole answer", Level: Must,
+		Sources:  []Source{draft("1"), stripeError},
+		Sent:     "a request to which the origin answers 512 KiB, of which the client reads the beginning and ends the connection; the same request again.",
+		Expected: "the second one gets all of the answer.",
+		Ran:      "once",
+		check: func(t *trial) {
+			t.plays(Answer{Size: 512 << 10})
+			t.lose()
+			t.isWhole("the retry's answer", t.again(), 512<<10)
+			t.ran(1)
+		},
+	},
+	{
+		ID: "client-gone-huge", Title: "Who has lost the connection in an answer that is too long to keep does not run again", Level: Must,
+		Sources:  []Source{draft("1"), ours},
+		Sent:     "a request to which the origin answers 8 MiB, of which the client reads the beginning and ends the connection; the same request again.",
+		Expected: "the second one gets all of the answer, or a refusal.",
+		Ran:      "once",
+		check: func(t *trial) {
+			t.plays(Answer{Size: 8 << 20})
+			t.lose()
+			if a := t.again(); a.err != nil || a.status < 400 || a.run() != 0 {
+				t.isWhole("the retry's answer", a, 8<<20)
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "client-slow", Title: "Who does not read an answer keeps nobody from it", Level: Should,
+		Sources:  []Source{draft("2.6"), ours},
+		Sent:     "a request to which the origin answers 512 KiB, which its client does not read, and the same request on another connection.",
+		Expected: "the second one gets all of the answer.",
+		Ran:      "once",
+		check: func(t *trial) {
+			t.plays(Answer{Size: 512 << 10})
+			t.must(t.dial().send(t.request()))
+			t.began(1)
+			t.isWhole("the second answer", t.again(), 512<<10)
+			t.ran(1)
+		},
+	},
+	{
+		ID: "body-slow", Title: "Who sends its body slowly and who sends it at once run once between them", Level: Must,
+		Sources:  []Source{draft("2.6")},
+		Sent:     "half of a request's body; the whole request on another connection; and then the other half.",
+		Expected: "one gets the origin's answer, and the other one that or a refusal with 409.",
+		Ran:      "once, with the whole body",
+		check: func(t *trial) {
+			l := t.dial()
+			text := t.request().bytes()
+			_, err := l.Write(text[:len(text)-9])
+			t.must(err)
+			t.pause(100 * time.Millisecond)
+			quick := t.send()
+			_, err = l.Write(text[len(text)-9:])
+			t.must(err)
+			slow := l.reply(http.MethodPost)
+			if quick.err == nil && quick.run() == 0 {
+				quick, slow = slow, quick
+			}
+			t.isRun("one of both answers", quick, 1)
+			t.isAmong(slow, quick)
+			if seen := t.seen(0); len(seen) > 0 && string(seen[0].Body) != `{"amount":1200}` {
+				t.wrongf("the origin ran with the body %s", excerpt(seen[0].Body))
+			}
 			t.ran(1)
 		},
 	},
@@ -139,6 +209,23 @@ func (t *trial) vanish() {
 	t.must(l.Close())
 	// Until the target has noticed, it is as if the client were there.
 	t.pause(200 * time.Millisecond)
+}
+
+// lose sends the usual request, reads the beginning of what comes, and ends the connection.
+func (t *trial) lose() {
+	l := t.dial()
+	t.must(l.send(t.request()))
+	if _, err := io.ReadFull(l.r, make([]byte, 1000)); err != nil {
+		t.stopf("nothing came: %s", plain(err))
+	}
+	t.must(l.Close())
+}
+
+// isWhole checks that an answer has all of a pattern.
+func (t *trial) isWhole(what string, a *reply, size int) {
+	if a.err != nil || !bytes.Equal(a.body, Pattern(size)) {
+		t.wrongf("%s has not the %d bytes that the origin sent, but is %v", what, size, a)
+	}
 }
 
 // isFailure reports whether a status says that there is no answer.

@@ -33,6 +33,52 @@ var fieldCases = []Case{
 		},
 	},
 	{
+		ID: "fields-odd", Title: "Fields with unusual names and without a value are replayed", Level: Should,
+		Sources:  []Source{rfc(9110, "5.1"), rfc(9110, "5.5")},
+		Sent:     "a request to which the origin answers with fields named x_under.score and X!#$%&'*+-.^`|~, and one without a value, twice.",
+		Expected: "the second answer has them as the first had.",
+		Ran:      "once",
+		check: func(t *trial) {
+			a := usual()
+			for name, value := range map[string]string{"x_under.score": "1", "X!#$%&'*+-.^`|~": "2", "Conform-Empty": ""} {
+				a.Header = append(a.Header, field(name, value))
+			}
+			t.plays(a)
+			first := t.first()
+			again := t.again()
+			t.repeats("the retry's answer", again, first)
+			for _, f := range a.Header {
+				if got := again.values(f.Name); !slices.Equal(got, []string{*f.Value}) || !slices.Equal(got, first.values(f.Name)) {
+					t.wrongf("the retry's %s is %q, the first one's %q", f.Name, got, first.values(f.Name))
+				}
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "fields-large", Title: "A large header is replayed whole", Level: Practice,
+		Sources:  []Source{rfc(9110, "5.4"), ours},
+		Sent:     "a request to which the origin answers with 60 fields of 500 bytes, twice.",
+		Expected: "both answers have all of them.",
+		Ran:      "once",
+		check: func(t *trial) {
+			a := usual()
+			for i := range 60 {
+				a.Header = append(a.Header, field("Conform-"+strconv.Itoa(i), strings.Repeat("x", 500)))
+			}
+			t.plays(a)
+			first := t.first()
+			again := t.again()
+			t.repeats("the retry's answer", again, first)
+			for i := range 60 {
+				if name := "Conform-" + strconv.Itoa(i); len(first.header.Get(name)) != 500 || len(again.header.Get(name)) != 500 {
+					t.stopf("%s has %d bytes in the first answer, and %d in the retry's", name, len(first.header.Get(name)), len(again.header.Get(name)))
+				}
+			}
+			t.ran(1)
+		},
+	},
+	{
 		ID: "fields-several", Title: "Several lines of a field stay several, in their order", Level: Should,
 		Sources:  []Source{rfc(9110, "5.3"), rfc(9110, "5.2")},
 		Sent:     "a request to which the origin answers with four lines of Link, twice.",

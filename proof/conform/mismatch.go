@@ -120,6 +120,22 @@ var mismatchCases = []Case{
 		},
 	},
 	{
+		ID: "same-empty", Title: "No body is no body, however it is said", Level: Should,
+		Sources:  []Source{rfc(9112, "6.3"), draft("2.4")},
+		Sent:     "a request without a body, with Content-Length: 0, without any length, and with no chunk but the last.",
+		Expected: "the second and third answers repeat the first.",
+		Ran:      "once",
+		check: func(t *trial) {
+			first := t.first(withBody(""))
+			t.repeats("the answer to no chunk", t.again(withBody(""), withChunks()), first)
+			l := t.dial()
+			_, err := l.Write(bytes.Replace(t.request(withBody("")).bytes(), []byte("Content-Length: 0\r\n"), nil, 1))
+			t.must(err)
+			t.repeats("the answer to no length", l.reply(http.MethodPost), first)
+			t.ran(1)
+		},
+	},
+	{
 		ID: "same-other-fields", Title: "Fields that differ from attempt to attempt do not make another request", Level: Practice,
 		Sources:  []Source{draft("2.4"), ours},
 		Sent:     "a request, and the same with another User-Agent, Traceparent and Date.",

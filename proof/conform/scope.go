@@ -165,6 +165,32 @@ var methodCases = []Case{
 		},
 	},
 	{
+		ID: "target-absolute", Title: "A target with a host in it is guarded as one without", Level: Must,
+		Sources:  []Source{rfc(9112, "3.2.2"), rfc(9110, "7.1")},
+		Sent:     "a request whose target is the whole URL, twice.",
+		Expected: "the second answer repeats the first.",
+		Ran:      "once",
+		check: func(t *trial) {
+			absolute := func(r *request) { r.target = "http://" + r.host + r.target }
+			first := t.first(absolute)
+			t.repeats("the retry's answer", t.again(absolute), first)
+			t.ran(1)
+		},
+	},
+	{
+		ID: "upgrade-offered", Title: "An offer of HTTP/2 does not take the guard away", Level: Extension,
+		Sources:  []Source{rfc(9110, "7.8"), ours},
+		Sent:     "a request with Upgrade: h2c, as some clients send with every first request, twice.",
+		Expected: "the second answer repeats the first.",
+		Ran:      "once",
+		check: func(t *trial) {
+			offer := []change{with("Connection", "Upgrade, HTTP2-Settings"), with("Upgrade", "h2c"), with("HTTP2-Settings", "AAMAAABkAARAAAAAAAIAAAAA")}
+			first := t.first(offer...)
+			t.repeats("the retry's answer", t.again(offer...), first)
+			t.ran(1)
+		},
+	},
+	{
 		ID: "upgrade", Title: "A request for another protocol passes", Level: Extension,
 		Sources:  []Source{rfc(9110, "7.8"), ours},
 		Sent:     "a GET with a key that asks for another protocol by Upgrade, and then a few bytes in that.",
