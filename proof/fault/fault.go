@@ -133,6 +133,9 @@ func (f *Fault) Strike(ctx context.Context, t *Target, r *rand.Rand) (bites int,
 		return 0, nil
 	}
 	defer leave()
+	if t.Began != nil {
+		t.Began(f)
+	}
 	if bites, err = f.strike(ctx, t, r); err != nil {
 		err = fmt.Errorf("fault %s: %w", f.Name, err)
 	}

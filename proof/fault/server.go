@@ -27,8 +27,8 @@ func serverFaults() []*Fault {
 		},
 		{
 			Name: "server-clock", Kind: Host, Alone: true, Forgets: true,
-			About: "the server's clock is an hour ahead, or behind, and right again",
-			Bite:  "a server that says it is an hour later, or earlier",
+			About: "the server's clock is set back by an hour, and forward again",
+			Bite:  "a server that says it is an hour earlier than a moment ago, or later",
 			gate:  serverGate, applies: needClock, strike: serverClock,
 		},
 		{
@@ -112,27 +112,30 @@ func needClock(t *Target) error {
 	return nil
 }
 
+// serverClock sets the clock back by an hour, and then forward to the true time. The other
+// way round it would be the same two steps, but what had been granted in between would
+// stand for an hour: such is a clock that is set back, and no calm could follow.
 func serverClock(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
-	ahead := hour
-	if r.IntN(2) == 0 {
-		ahead = -hour
-	}
-	if err := t.Clock.Step(ahead); err != nil {
-		return 0, err
-	}
-	defer func() {
-		if stepped := t.Clock.Step(0); err == nil {
-			err = stepped
+	for _, ahead := range []time.Duration{-hour, 0} {
+		before, err := ask(ctx, t, witness.now)
+		if err != nil {
+			return bites, errors.Join(err, t.Clock.Step(0))
 		}
-	}()
-	now, err := ask(ctx, t, witness.now)
-	if err != nil {
-		return 0, err
+		asked := time.Now()
+		if err := t.Clock.Step(ahead); err != nil {
+			return bites, err
+		}
+		after, err := ask(ctx, t, witness.now)
+		if err != nil {
+			return bites, errors.Join(err, t.Clock.Step(0))
+		}
+		if step := after.Sub(before) - time.Since(asked); (step.Abs() - hour).Abs() < time.Minute {
+			bites++
+		}
+		if ahead != 0 {
+			rest(ctx, t.spell(r))
+		}
 	}
-	if off := time.Until(now) - ahead; off.Abs() < time.Minute {
-		bites = 1
-	}
-	rest(ctx, t.spell(r))
 	return bites, nil
 }
 

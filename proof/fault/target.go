@@ -29,6 +29,8 @@ type Target struct {
 	// TTL is how long the workers' leases last; 0: a second. Troubles last for as long, more or
 	// less.
 	TTL time.Duration
+	// Began, if not nil, is told when a fault that was waiting for others begins to strike.
+	Began func(*Fault)
 
 	mu    sync.Mutex
 	moved string // the address that the server has since a failover

@@ -38,7 +38,7 @@ func Redis(owner servertest.Owner, o *servertest.RedisOptions) *fault.Target {
 		options = *o
 	}
 	clock := servertest.NewClock(owner)
-	options.Persistence, options.Clock = servertest.AOFEverySecond, clock
+	options.Persistence, options.Clock = servertest.AOF, clock
 	options.Directives = append(options.Directives[:len(options.Directives):len(options.Directives)],
 		fmt.Sprintf("maxclients %d", connections))
 	p := &pair{master: servertest.Redis(owner, &options), replica: servertest.Redis(owner, &options)}
