@@ -238,8 +238,8 @@ func (c *Client) leave() {
 }
 
 // settleDown waits for those who ask and for the batches that they left behind,
-// at most until the deadline, so that the undoer knows all that it has to. It
-// returns how many are left.
+// at most until the deadline, so that the undoer knows all that it has to, and nothing
+// goes to the store any more but what it sends. It returns how many are left.
 func (c *Client) settleDown(deadline time.Time) int {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -250,10 +250,12 @@ func (c *Client) settleDown(deadline time.Time) int {
 			return int(c.asking.Load())
 		}
 	}
-	select {
-	case <-c.claims.idle():
-		return 0
-	case <-timer.C:
-		return 1
+	for _, rest := range [...]<-chan struct{}{c.claims.idle(), c.settles.idle()} {
+		select {
+		case <-rest:
+		case <-timer.C:
+			return 1
+		}
 	}
+	return 0
 }

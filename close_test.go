@@ -159,6 +159,59 @@ func TestCloseUndoesClaimsUnderWay(t *testing.T) {
 	}
 }
 
+// TestCloseWaitsForSettlementsUnderWay: also those whose callers have gone away. The
+// store may be closed afterwards. (Found by proof/sim.)
+func TestCloseWaitsForSettlementsUnderWay(t *testing.T) {
+	for name, end := range map[string]func(context.Context, *dibs.Client, dibs.Place, *dibs.Lease) error{
+		"give up": func(ctx context.Context, c *dibs.Client, p dibs.Place, _ *dibs.Lease) error { return c.GiveUp(ctx, p) },
+		"abandon": func(ctx context.Context, _ *dibs.Client, _ dibs.Place, l *dibs.Lease) error { return l.Abandon(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFaulty(newStore(t))
+				c, err := dibs.New(f, &dibs.Options{TTL: time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				place, err := c.Reserve(t.Context(), "place", time.Hour, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				lease, err := c.Acquire(t.Context(), "lease", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				under := 0
+				f.set(func(verb string) error {
+					if verb == "settle" {
+						under++
+						time.Sleep(3 * time.Second)
+						under--
+					}
+					return nil
+				}, func(verb string) error {
+					if verb == "renew" {
+						return errors.New("lost") // so that the lease is lost by then
+					}
+					return nil
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+				defer cancel()
+				if err := end(ctx, c, place, lease); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("who went away got %v", err)
+				}
+				<-lease.Context().Done()
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+				if under != 0 {
+					t.Error("a settlement is under way after Close")
+				}
+			})
+		})
+	}
+}
+
 func TestCloseDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
