@@ -2,9 +2,10 @@ package asynqjobs
 
 import (
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"time"
 
@@ -42,6 +43,7 @@ type attempt struct {
 	retried  int
 	maxRetry int  // as it was asked for
 	limit    int  // as Asynq has it
+	began    bool // the handler
 	returned bool // the handler has
 
 	pause  time.Duration // until it is tried again
@@ -84,8 +86,9 @@ func (a *attempt) refuse() error {
 
 // run runs the task in its turn.
 func (a *attempt) run(key string, next asynq.Handler) error {
-	mark := "dibs-" + rand.Text()
+	mark := "dibs-" + crand.Text()
 	err := a.worker.mutex.Run(withMaxRetry(a.ctx, a.task), a.job(key, mark), func(ctx context.Context) error {
+		a.began = true
 		err := next.ProcessTask(ctx, a.task)
 		a.returned = true
 		return err
@@ -95,6 +98,10 @@ func (a *attempt) run(key string, next asynq.Handler) error {
 		return nil
 	case ok:
 		return &putOffError{back: back, mark: mark}
+	case !a.began && a.retried < a.limit && a.ctx.Err() == nil && away(err):
+		// The place stands. Who has no attempt left, not even a spare one, is archived
+		// when it is put off.
+		return &putOffError{back: &jobs.ComeBackError{After: storeAway/2 + rand.N(storeAway)}, mark: mark, why: err}
 	case a.spared():
 		return fmt.Errorf("%w (%s)", err, refusal) // for who makes it run again
 	default:

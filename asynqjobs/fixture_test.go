@@ -26,14 +26,20 @@ type fixture struct {
 // newFixture makes a program that ends with the test; options may be nil.
 func newFixture(t testing.TB, r asynq.RedisClientOpt, o *jobs.Options) *fixture {
 	t.Helper()
-	if o == nil {
-		o = &jobs.Options{}
-	}
-	o.Logger = slog.New(slog.DiscardHandler)
 	store, err := redisstore.Open(t.Context(), storeURL(r), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newFixtureOn(t, store, r, o)
+}
+
+// newFixtureOn is newFixture with its keys on that store, which the client closes.
+func newFixtureOn(t testing.TB, store dibs.Store, r asynq.RedisClientOpt, o *jobs.Options) *fixture {
+	t.Helper()
+	if o == nil {
+		o = &jobs.Options{}
+	}
+	o.Logger = slog.New(slog.DiscardHandler)
 	client, err := dibs.New(store, nil)
 	if err != nil {
 		t.Fatal(err)
