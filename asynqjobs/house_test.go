@@ -15,8 +15,8 @@ func TestHouse(t *testing.T) {
 			house.Root, house.Root + "/jobs",
 			"github.com/hibiken/asynq", "github.com/redis/go-redis/v9",
 		},
-		Tests: []string{house.Root + "/memstore", 
-			house.Root + "/redisstore", house.Root + "/pgstore", "github.com/jackc/pgx/v5/...",
+		Tests: []string{
+			house.Root + "/memstore", house.Root + "/redisstore", house.Root + "/pgstore", "github.com/jackc/pgx/v5/...",
 			house.Root + "/internal/house", house.Root + "/internal/servertest",
 		},
 	}})
