@@ -112,7 +112,9 @@ func (m *model) step(s *state, op *operation) (next []*state, why string) {
 			why = fmt.Sprintf("the key was not free: %v held it", live[0].grant)
 		}
 	case refused:
-		why = m.differs(&n, op)
+		if m.records {
+			why = m.differs(&n, op)
+		}
 	}
 	if why != "" {
 		return nil, why
@@ -219,7 +221,7 @@ func (m *model) inherit(s *state, op *operation) (why string) {
 	switch {
 	case s.unknown:
 		return "an attempt that must be made at most once was abandoned before, and nobody resolved it"
-	case m.counting && differ(print, op.e.Fingerprint):
+	case m.records && m.counting && differ(print, op.e.Fingerprint):
 		return "what was abandoned before has another fingerprint, and nobody was told of the mismatch"
 	case m.counting && s.count >= 0 && op.e.Attempt != s.count+1 && s.now < dibs.AbandonedMemory:
 		return fmt.Sprintf("it is attempt %d, but %d leases in a row were abandoned before", op.e.Attempt, s.count)

@@ -1,0 +1,302 @@
+package check_test
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/proof/check"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// tale is a history whose events have names, in Text, by which a test changes them.
+type tale struct {
+	events []*history.Event
+	o      check.Options
+}
+
+const ms = time.Millisecond
+
+func (h *tale) at(name string) *history.Event {
+	i := slices.IndexFunc(h.events, func(e *history.Event) bool { return e.Text == name })
+	if i < 0 {
+		panic("no event " + name)
+	}
+	return h.events[i]
+}
+
+// add adds an event that was under way from one moment to another, in milliseconds.
+func (h *tale) add(name string, from, to int, e history.Event) *history.Event {
+	e.Text, e.Call, e.Return = name, time.Duration(from)*ms, time.Duration(to)*ms
+	h.events = append(h.events, &e)
+	return &e
+}
+
+func (h *tale) drop(names ...string) {
+	h.events = slices.DeleteFunc(h.events, func(e *history.Event) bool { return slices.Contains(names, e.Text) })
+}
+
+func (h *tale) claim(name string, from, to int, key, token, mode, state string) *history.Event {
+	return h.add(name, from, to, history.Event{
+		Kind: history.Claim, Process: process(token), Key: key, Token: token, Mode: mode, TTL: time.Second,
+		Place: 1500 * ms, Permits: 1, State: state, Queued: state == "held" && mode == "queue",
+	})
+}
+
+func (h *tale) granted(name string, from, to int, key, token, mode string, fence uint64) *history.Event {
+	e := h.claim(name, from, to, key, token, mode, "granted")
+	e.Fence, e.Attempt = fence, 1
+	return e
+}
+
+func (h *tale) settle(name string, from, to int, key, token, outcome string) *history.Event {
+	return h.add(name, from, to, history.Event{Kind: history.Settle, Process: process(token), Key: key, Token: token, Outcome: outcome})
+}
+
+func (h *tale) renew(name string, from, to int, key, token string) *history.Event {
+	return h.add(name, from, to, history.Event{Kind: history.Renew, Process: process(token), Key: key, Token: token, TTL: time.Second})
+}
+
+func (h *tale) happened(kind history.Kind, name string, at int, key, token string, fence uint64) *history.Event {
+	return h.add(name, at, at, history.Event{Kind: kind, Process: process(token), Key: key, Token: token, Fence: fence})
+}
+
+// process is who a token is of: each has its own.
+func process(token string) int { return int(token[0]) }
+
+// good is a history of a correct store and its users: A and then B hold a mutex; C leaves
+// an answer, which D is told; E asks something else; P, Q and R share permits.
+func good() *tale {
+	h := &tale{}
+	h.granted("A claims", 100, 110, "mutex", "A", "queue", 10)
+	h.happened(history.Enter, "A enters", 111, "mutex", "A", 10)
+	h.claim("B waits", 150, 160, "mutex", "B", "queue", "held")
+	h.add("A writes", 200, 210, history.Event{Kind: history.Write, Key: "mutex", Fence: 10})
+	h.renew("A renews", 250, 260, "mutex", "A")
+	h.claim("B asks", 300, 310, "mutex", "B", "queue", "held")
+	h.happened(history.Leave, "A leaves", 390, "mutex", "A", 10)
+	h.settle("A releases", 400, 410, "mutex", "A", "release")
+	h.granted("B claims", 405, 420, "mutex", "B", "queue", 11)
+	h.happened(history.Enter, "B enters", 421, "mutex", "B", 11)
+	h.add("B writes", 430, 440, history.Event{Kind: history.Write, Key: "mutex", Fence: 11})
+	h.happened(history.Leave, "B leaves", 600, "mutex", "B", 11)
+	h.settle("B releases", 601, 610, "mutex", "B", "release")
+
+	once := func(e *history.Event, print string) *history.Event {
+		e.MaxAge, e.Fingerprint = 1<<63-1, print
+		return e
+	}
+	once(h.granted("C claims", 100, 110, "once", "C", "queue", 20), "aa")
+	once(h.claim("C's rival is held", 120, 130, "once", "c", "try", "held"), "aa")
+	h.happened(history.Effect, "C's effect", 150, "once", "C", 20)
+	k := h.settle("C keeps", 200, 210, "once", "C", "keep")
+	k.Data, k.Retention = "answer", time.Hour
+	h.add("C replies", 211, 212, history.Event{Kind: history.Reply, Process: process("C"), Key: "once", Data: "answer"})
+	once(h.claim("D is done", 300, 310, "once", "D", "queue", "done"), "aa").Data = "answer"
+	h.add("D replies", 311, 312, history.Event{Kind: history.Reply, Process: process("D"), Key: "once", Data: "answer"})
+	once(h.claim("E mismatches", 400, 410, "once", "E", "queue", "mismatch"), "bb")
+
+	for i, t := range []string{"P", "Q", "R"} {
+		from := 100 + 100*i
+		e := h.granted(t+" claims", from, from+10, "permits", t, "try", uint64(30+i))
+		e.Permits = 2
+		h.settle(t+" releases", from+150, from+160, "permits", t, "release")
+	}
+
+	h.add("X reserves", 100, 110, history.Event{
+		Kind: history.Claim, Process: process("X"), Key: "place", Token: "X", Mode: "reserve", Place: time.Minute, Permits: 1, State: "held", Queued: true,
+	})
+	h.granted("Y redeems", 200, 210, "place", "Y", "try", 40).Redeems = "X"
+	h.settle("Y abandons", 300, 310, "place", "Y", "abandon")
+	z := h.granted("Z redeems", 400, 410, "place", "Z", "try", 41)
+	z.Redeems, z.Attempt = "X", 2
+	h.settle("Z releases", 500, 510, "place", "Z", "release")
+	return h
+}
+
+func (h *tale) check() *check.Verdict {
+	var events []history.Event
+	for _, e := range h.events {
+		events = append(events, *e)
+	}
+	return check.History(events, &h.o)
+}
+
+// Each case changes the good history. What it changes into is accepted, or is a violation
+// of one rule.
+func TestHistories(t *testing.T) {
+	cases := slices.Concat(leaseCases, recordCases, userCases)
+	broken := map[string]bool{}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			h := good()
+			c.change(h)
+			v := h.check()
+			var text bytes.Buffer
+			if err := v.WriteText(&text); err != nil {
+				t.Fatal(err)
+			}
+			var names []string
+			for _, x := range v.Violations {
+				names = append(names, x.Name)
+				if check.Rules[x.Name] == "" {
+					t.Errorf("the rule %q has no description", x.Name)
+				}
+				if x.Name != "left" && len(x.Events) == 0 {
+					t.Errorf("the violation of %q shows no events", x.Name)
+				}
+			}
+			switch {
+			case c.breaks == "" && !v.OK():
+				t.Errorf("a good history was accused:\n%s", &text)
+			case c.breaks != "" && !slices.Contains(names, c.breaks):
+				t.Errorf("%q was not found:\n%s", c.breaks, &text)
+			}
+			broken[c.breaks] = true
+		})
+	}
+	for rule := range maps.Keys(check.Rules) {
+		if !broken[rule] {
+			t.Errorf("no history breaks the rule %q", rule)
+		}
+	}
+}
+
+// tell is a case of TestHistories.
+type tell struct {
+	name   string
+	breaks string // the rule, or "" if it is a good history still
+	change func(h *tale)
+}
+
+var leaseCases = []tell{
+	{"nothing is changed", "", func(h *tale) {}},
+	{"granted while another one holds", "lease", func(h *tale) {
+		h.at("B claims").Call, h.at("B claims").Return = 350*ms, 360*ms
+	}},
+	{"granted while a settlement is on its way", "", func(h *tale) {
+		h.at("B claims").Call, h.at("B claims").Return = 395*ms, 401*ms
+	}},
+	{"granted again after the lease ran out", "", func(h *tale) {
+		h.drop("A releases", "A leaves", "A enters", "B enters", "B leaves", "B releases", "B asks")
+		h.at("B waits").Call, h.at("B waits").Return = 1000*ms, 1010*ms
+		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Attempt = 1261*ms, 1270*ms, 2
+		h.at("B writes").Call, h.at("B writes").Return = 1280*ms, 1290*ms
+	}},
+	{"granted before the lease ran out", "lease", func(h *tale) {
+		h.drop("A releases", "A leaves", "A enters", "B enters", "B leaves", "B releases", "B asks")
+		h.at("B waits").Call, h.at("B waits").Return = 1000*ms, 1010*ms
+		h.at("B claims").Call, h.at("B claims").Return = 1200*ms, 1230*ms
+		h.at("B writes").Call, h.at("B writes").Return = 1280*ms, 1290*ms
+	}},
+	{"the settlement was not heard of, and another one is granted", "", func(h *tale) {
+		h.at("A releases").Error = history.Unknown
+		h.at("B claims").Call, h.at("B claims").Return = 700*ms, 710*ms
+		h.drop("B enters", "B leaves", "B writes", "B releases")
+	}},
+	{"a renewal that was not heard of lets the lease last", "", func(h *tale) {
+		h.at("A renews").Error = history.Unknown
+		h.renew("A renews again", 1200, 1210, "mutex", "A")
+		h.at("A releases").Call, h.at("A releases").Return = 1300*ms, 1310*ms
+		h.at("A leaves").Call, h.at("A leaves").Return = 1290*ms, 1290*ms
+		h.drop("B waits", "B asks", "B claims", "B enters", "B leaves", "B writes", "B releases")
+	}},
+	{"a renewal brings a lease back to life", "lease", func(h *tale) {
+		h.drop("B waits", "B asks", "B claims", "B enters", "B leaves", "B writes", "B releases", "A releases", "A leaves", "A enters")
+		h.renew("A renews late", 1300, 1310, "mutex", "A")
+	}},
+	{"renewed though another one was granted", "lease", func(h *tale) {
+		h.renew("A renews late", 450, 460, "mutex", "A")
+		h.at("A releases").Error = history.Unknown
+	}},
+	{"lost though it lasts", "lease", func(h *tale) {
+		h.at("A renews").Error = history.Lost
+	}},
+	{"lost after it ran out", "", func(h *tale) {
+		h.renew("A is late", 1500, 1510, "mutex", "A").Error = history.Lost
+	}},
+	{"settled twice", "lease", func(h *tale) {
+		h.settle("A releases again", 500, 510, "mutex", "A", "release")
+	}},
+	{"a settlement whose reply was lost is sent again", "", func(h *tale) {
+		h.at("A releases").Error = history.Unknown
+		h.settle("A releases again", 500, 510, "mutex", "A", "release").Error = history.Lost
+	}},
+	{"settled by one that never held", "lease", func(h *tale) {
+		h.claim("V tries", 300, 310, "mutex", "V", "try", "held")
+		h.settle("V releases", 320, 330, "mutex", "V", "release")
+	}},
+	{"a waiter leaves", "", func(h *tale) {
+		h.claim("V waits", 300, 310, "mutex", "V", "queue", "held")
+		h.settle("V gives up", 320, 330, "mutex", "V", "undo")
+	}},
+	{"the holder asks again", "", func(h *tale) {
+		h.granted("A asks again", 300, 310, "mutex", "A", "queue", 10)
+	}},
+	{"the holder asks again and is granted anew", "lease", func(h *tale) {
+		h.granted("A asks again", 300, 309, "mutex", "A", "try", 12)
+		h.drop("B claims", "B enters", "B leaves", "B writes", "B releases")
+	}},
+	{"the holder asks again and is held", "lease", func(h *tale) {
+		h.claim("A asks again", 300, 310, "mutex", "A", "try", "held")
+	}},
+	{"somebody looks and finds a held key free", "lease", func(h *tale) {
+		h.claim("look", 300, 310, "mutex", "00", "look", "free")
+	}},
+	{"a grant was told, and confirmed", "", func(h *tale) {
+		e := h.granted("B is told", 150, 412, "mutex", "B", "", 11)
+		e.Kind = history.Told
+	}},
+	{"a grant was told, and renewed late", "lease", func(h *tale) {
+		h.at("B claims").Kind = history.Told
+		h.at("B claims").Call = 150 * ms
+		h.drop("B enters", "B leaves", "B releases")
+		h.renew("B renews", 1500, 1510, "mutex", "B")
+	}},
+	{"three at once with two permits", "lease", func(h *tale) {
+		h.at("R claims").Call, h.at("R claims").Return = 210*ms, 220*ms
+	}},
+	{"an attempt that must be made once is made again", "lease", func(h *tale) {
+		h.drop("A releases", "A leaves", "A enters", "B enters", "B leaves", "B releases")
+		h.at("A claims").AtMostOnce = true
+		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Attempt = 1300*ms, 1310*ms, 2
+		h.at("B writes").Call, h.at("B writes").Return = 1320*ms, 1330*ms
+	}},
+	{"an attempt that must be made once is released", "", func(h *tale) {
+		h.at("A claims").AtMostOnce = true
+	}},
+	{"an abandoned lease is not counted", "lease", func(h *tale) { h.at("Z redeems").Attempt = 1 }},
+	{"a released lease is counted", "lease", func(h *tale) { h.at("B claims").Attempt = 2 }},
+	{"the store forgets, and grants anew", "", func(h *tale) {
+		h.o.Forgets = []string{"flush"}
+		h.add("flush", 300, 305, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
+		h.at("B claims").Call, h.at("B claims").Return = 310*ms, 320*ms
+		h.drop("B enters", "B leaves", "B asks")
+		h.at("A releases").Error = history.Lost
+		h.granted("F claims", 320, 330, "once", "F", "queue", 21).MaxAge = time.Hour
+		h.drop("E mismatches", "D is done", "D replies")
+	}},
+	{"the store forgets, and fences fall", "fences", func(h *tale) {
+		h.o.Forgets = []string{"flush"}
+		h.add("flush", 300, 305, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
+		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Fence = 1710*ms, 1720*ms, 9
+		h.drop("B enters", "B leaves", "B asks", "B writes", "B waits", "B releases")
+	}},
+	{"somebody is evicted", "", func(h *tale) {
+		h.add("evicted", 280, 290, history.Event{Kind: history.Fault, Name: "evict", Key: "mutex"})
+		h.at("B claims").Call, h.at("B claims").Return = 295*ms, 299*ms
+		h.drop("B enters", "B leaves", "B asks")
+		h.at("A releases").Error = history.Lost
+	}},
+	{"a fence falls", "fences", func(h *tale) {
+		h.at("B claims").Fence = 9
+		h.drop("B waits", "B asks")
+	}},
+	{"a fence is granted twice", "fences", func(h *tale) { h.at("B claims").Fence = 10 }},
+	{"one lease has two attempt numbers", "attempts", func(h *tale) {
+		h.granted("A asks again", 300, 310, "mutex", "A", "queue", 10).Attempt = 2
+	}},
+	{"a fence is 0", "attempts", func(h *tale) { h.at("P claims").Fence = 0 }},
+}

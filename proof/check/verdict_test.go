@@ -1,0 +1,143 @@
+package check_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/proof/check"
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+func TestVerdictCounts(t *testing.T) {
+	h := good()
+	h.add("cut", 1, 2, history.Event{Kind: history.Fault, Name: "cut", Times: 7})
+	h.add("killed", 3, 4, history.Event{Kind: history.Killed, Process: 99})
+	h.at("R releases").Error = history.Unknown
+	h.o.Settling = 1
+	v := h.check()
+	if !v.OK() {
+		t.Errorf("%+v", v.Violations)
+	}
+	got := *v
+	if got.Keys != 4 || got.Operations != 23 || got.Unheard != 1 || got.Grants != 8 || got.Records != 1 || got.Replays != 1 ||
+		got.Sections != 2 || got.Waits != 1 || got.Faults["cut"] != 7 || got.Faults["killed"] != 1 {
+		t.Errorf("counted %+v", got)
+	}
+}
+
+// What is not decided in time is no pass.
+func TestTimeoutIsAFailure(t *testing.T) {
+	h := good()
+	h.o.Timeout = 1
+	v := h.check()
+	if v.OK() || len(v.Undecided) == 0 || len(v.Violations) > 0 {
+		t.Errorf("undecided: %q, violations: %v", v.Undecided, v.Violations)
+	}
+	if text := textOf(t, v); !strings.Contains(text, "UNDECIDED") || strings.Contains(text, "no violation\n") {
+		t.Errorf("the text does not say so:\n%s", text)
+	}
+}
+
+func TestOptionsAreValidated(t *testing.T) {
+	for field, o := range map[string]check.Options{
+		"Slack": {Slack: -1}, "Timeout": {Timeout: -1}, "Reaction": {Reaction: -1}, "Settling": {Settling: -1},
+	} {
+		v := check.History(nil, &o)
+		if v.OK() || !strings.Contains(v.Undecided[0], "Options."+field) {
+			t.Errorf("%s: %q", field, v.Undecided)
+		}
+		if err := v.Picture(&bytes.Buffer{}, "mutex"); err == nil {
+			t.Errorf("%s: there is a picture", field)
+		}
+	}
+	if v := check.History(nil, nil); !v.OK() {
+		t.Errorf("an empty history: %+v", v)
+	}
+}
+
+// A counter-example has what matters, and little else: here two tokens of a hundred.
+func TestCounterExampleIsSmall(t *testing.T) {
+	h := &tale{}
+	for i := range 100 {
+		token := strings.Repeat("T", i+1)
+		h.granted("", 1000+100*i, 1010+100*i, "mutex", token, "try", uint64(1+i))
+		if i != 42 {
+			h.settle("", 1050+100*i, 1060+100*i, "mutex", token, "release")
+		}
+	}
+	v := h.check()
+	if len(v.Violations) != 1 || v.Violations[0].Name != "lease" {
+		t.Fatalf("%+v", v.Violations)
+	}
+	x := v.Violations[0]
+	if len(x.Events) > 4 || !strings.Contains(x.Text, "fence 43") || !strings.Contains(x.Text, "the key was held by") {
+		t.Errorf("%s", textOf(t, v))
+	}
+}
+
+func TestPicture(t *testing.T) {
+	h := good()
+	h.at("B claims").Call, h.at("B claims").Return = 350*ms, 360*ms
+	h.add("cut", 340, 350, history.Event{Kind: history.Fault, Name: "cut", Times: 7})
+	v := h.check()
+	if v.OK() {
+		t.Fatal("nothing was found")
+	}
+	for key, wants := range map[string][]string{
+		"mutex": {"<html", "granted fence 11", "section with fence 10", "cut", "write with fence 11"},
+		"once":  {"done", "kept"}, // a key without a violation has a picture too
+	} {
+		var page bytes.Buffer
+		if err := v.Picture(&page, key); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(page.String(), want) {
+				t.Errorf("the page of %q does not have %q", key, want)
+			}
+		}
+	}
+	if err := v.Picture(&bytes.Buffer{}, "nothing"); err == nil || !strings.Contains(err.Error(), `"nothing"`) {
+		t.Errorf("the picture of a key that is not there: %v", err)
+	}
+}
+
+// A long history is divided, and nothing falls between the parts.
+func TestLongHistories(t *testing.T) {
+	events := hot(40_000, 1, 8)
+	if v := check.History(events, nil); !v.OK() {
+		t.Fatal(textOf(t, v))
+	}
+	for _, at := range []int{100, 10_000, 20_000, 30_000, 39_000} {
+		changed := append([]history.Event(nil), events...)
+		i := at
+		for changed[i].Kind != history.Renew {
+			i++
+		}
+		changed[i].Error = history.Lost
+		if v := check.History(changed, nil); v.OK() {
+			t.Errorf("call %d was told that it had lost its lease, and nobody saw", i)
+		}
+	}
+}
+
+// The time that a model may take does not make a test flaky: it is bounded by the whole.
+func TestEachKeyHasItsShare(t *testing.T) {
+	events := hot(20_000, 200, 4)
+	start := time.Now()
+	v := check.History(events, &check.Options{Timeout: 30 * time.Second})
+	if !v.OK() || time.Since(start) > 30*time.Second {
+		t.Errorf("after %v: %s", time.Since(start), textOf(t, v))
+	}
+}
+
+func textOf(t *testing.T, v *check.Verdict) string {
+	t.Helper()
+	var b strings.Builder
+	if err := v.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
