@@ -120,6 +120,9 @@ func (r *run) fill(v *verdict, events int, checking time.Duration, interrupted b
 func (r *run) repeat() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "dibs torture --store '%s' --seed %d --duration %v --workers %d", r.Shown, r.Seed, r.Duration, r.Workers)
+	if r.TTL != DefaultTTL {
+		fmt.Fprintf(&b, " --lease %v", r.TTL)
+	}
 	if r.Faults != "" {
 		fmt.Fprintf(&b, " --faults %s", r.Faults)
 	}

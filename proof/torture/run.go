@@ -57,8 +57,8 @@ type run struct {
 	target    *fault.Target
 	faults    []*fault.Fault
 	strikes   []*Strikes
-	round     uint64       // of storms
-	alone     sync.RWMutex // held for reading while a fault strikes
+	round     uint64   // of storms
+	begun     sync.Map // when a fault began to strike, by its name
 	report    *Report
 	remains   remains
 }
@@ -98,6 +98,7 @@ func (r *run) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	r.target.Workers, r.target.TTL = r.crew, r.TTL
+	r.target.Began = func(f *fault.Fault) { r.begun.Store(f.Name, history.Now()) }
 	r.report = &Report{}
 	var absent []fault.Absent
 	if r.faults, absent, err = fault.Select(r.target, r.Faults); err != nil {
@@ -270,11 +271,12 @@ func (r *run) storm(ctx context.Context, d time.Duration, wants func(*Strikes) b
 // The more faults there are, the rarer each is, so that there is time to recover.
 func (r *run) strike(ctx context.Context, f *fault.Fault, s *Strikes, wants func(*Strikes) bool, between float64, random *rand.Rand) {
 	for wants(s) && rest(ctx, time.Duration(between*(0.2+1.6*random.Float64()))) {
-		leave := r.enter(f)
 		call := history.Now()
 		bites, err := f.Strike(ctx, r.target, random)
 		done := history.Now()
-		leave()
+		if began, ok := r.begun.LoadAndDelete(f.Name); ok {
+			call = began.(time.Duration)
+		}
 		s.Strikes++
 		s.Bites += bites
 		if err != nil {
@@ -287,17 +289,6 @@ func (r *run) strike(ctx context.Context, f *fault.Fault, s *Strikes, wants func
 
 // strikeShare is how many TTLs lie between two strikes of any fault, on average.
 const strikeShare = 0.5
-
-// enter waits until the fault may strike: those that are not to be mixed with others
-// strike alone.
-func (r *run) enter(f *fault.Fault) (leave func()) {
-	if f.Alone {
-		r.alone.Lock()
-		return r.alone.Unlock
-	}
-	r.alone.RLock()
-	return r.alone.RUnlock
-}
 
 // tearDown ends and removes what the run has made.
 func (r *run) tearDown() error {
