@@ -31,7 +31,7 @@ func TestHouse(t *testing.T) {
 			Imports: []string{
 				root, root + "/idempotency", memory, cobra, pflag,
 				internal + "/demo", internal + "/process", internal + "/proxy", internal + "/race", internal + "/stores",
-				internal + "/visible", root + "/proof/conform",
+				internal + "/visible", root + "/proof/conform", root + "/proof/torture", root + "/proof/backend",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server},
 		},

@@ -39,7 +39,7 @@ share.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	root.AddCommand(p.proxy(), p.hold(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
-		p.migrate(), p.doctor(), p.conform(), p.demo(), p.version())
+		p.migrate(), p.doctor(), p.torture(), p.conform(), p.demo(), p.version())
 	return root
 }
 

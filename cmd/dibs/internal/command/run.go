@@ -17,7 +17,9 @@ import (
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/proof/backend"
 	"github.com/dibs-go/dibs/proof/conform"
+	"github.com/dibs-go/dibs/proof/torture"
 )
 
 // Env is the world that a run sees.
@@ -93,11 +95,12 @@ func absentf(format string, args ...any) error {
 }
 
 // Child makes this process what another run of the program started it as, a
-// watchdog or a worker of a race, and then does not return. It comes first in
-// main.
+// watchdog or a worker of a race or a torture, and then does not return. It comes
+// first in main.
 func Child() {
 	process.Watchdog()
 	race.Worker()
+	torture.Child(backend.Open)
 }
 
 // Run runs the program with the arguments that follow its name, until it is

@@ -1,0 +1,143 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/proof/backend"
+	"github.com/dibs-go/dibs/proof/torture"
+)
+
+// tortureOptions are what its flags say.
+type tortureOptions struct {
+	torture.Options
+	html string
+	json bool
+}
+
+func (p *program) torture() *cobra.Command {
+	o := tortureOptions{Options: torture.Options{Open: backend.Open}}
+	cmd := &cobra.Command{
+		Use:   "torture",
+		Short: "Break a store on purpose, and check what comes of it",
+		Long: `Worker processes use a store as programs do, and as none should: they hold keys,
+renew them, write to guarded resources, have things done once, crash and come
+late, while faults strike at random. Every call and every answer is written down
+before it leaves. Then all of it is checked: that leases exclude, that fences
+rise, that records are found and equal, that those who waited were granted in
+their order, that every key can be had again soon after the last fault, and that
+nothing is left behind.
+
+The keys are in a namespace of the run's own, and are removed at the end. Faults
+that would take something away from others who use the same server do not strike
+unless --faults names them. The words of that list are names of faults, the kinds
+worker, network, server, data and file, all and none; a - before one takes it out.
+
+Everything that is done derives from the seed, which is printed with the command
+that repeats the run; how the processes race does not. Ends with 0 if nothing was
+broken, everything was decided, and every fault bit; with 1 otherwise. The
+histories of such a run are kept, and with --html pictures of them.`,
+		Example: `  dibs torture --store postgres://app@db.internal/app
+  dibs torture --store redis://localhost --duration 5m --faults worker,network
+  dibs torture --store sqlite:dibs.db --faults all,-disk-full --html report.html`,
+		Args: cobra.NoArgs,
+		RunE: p.run(func(cmd *cobra.Command, _ []string) error { return p.runTorture(cmd.Context(), &o) }),
+	}
+	fs := cmd.Flags()
+	fs.DurationVar(&o.Duration, "duration", torture.DefaultDuration, "how `long` faults strike")
+	fs.StringVar(&o.Faults, "faults", "", "the `LIST` of faults (default all that apply and take nothing from others)")
+	fs.Uint64Var(&o.Seed, "seed", 0, "the `NUMBER` from which everything derives (default a random one)")
+	fs.IntVar(&o.Workers, "workers", torture.DefaultWorkers, "`how many` processes use the store")
+	fs.DurationVar(&o.TTL, "lease", torture.DefaultTTL, "how `long` keys are held without renewal")
+	fs.StringVar(&o.html, "html", "", "write a report with pictures to the `FILE`")
+	fs.BoolVar(&o.json, "json", false, "print the report as JSON")
+	fs.StringVar(&p.storeURL, "store", "", "the `URL` of the store: "+strings.Join(stores.Forms(), " or ")+" (default $DIBS_STORE, or "+stores.Default+")")
+	return cmd
+}
+
+// runTorture runs the torture that was asked for.
+func (p *program) runTorture(ctx context.Context, o *tortureOptions) error {
+	o.URL = p.storeOf()
+	o.Shown, _ = stores.Show(o.URL)
+	switch {
+	case strings.HasPrefix(o.URL, "memory:"):
+		return usagef("store: the workers are processes, which share no store in memory: name another with --store")
+	case o.TTL < time.Second:
+		return usagef("lease: it is %v; it must be at least 1s", o.TTL)
+	}
+	// What is wrong with the store is said before anything begins, and its tables are made.
+	store, err := stores.Open(ctx, o.URL)
+	if err != nil {
+		return err
+	}
+	if err := store.Close(); err != nil {
+		return err
+	}
+	page, err := p.page(o.html)
+	if err != nil {
+		return err
+	}
+	defer page.Close()
+	o.Log = slog.New(slog.NewTextHandler(p.env.Stderr, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
+	report, err := torture.Run(ctx, &o.Options)
+	if errors.Is(err, torture.ErrOptions) {
+		return usagef("%s", flagsOf.Replace(err.Error()))
+	}
+	if err != nil {
+		return err
+	}
+	write := report.WriteText
+	if o.json {
+		write = report.WriteJSON
+	}
+	if err := errors.Join(write(p.env.Stdout), report.WriteHTML(page)); err != nil {
+		return err
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case !report.OK():
+		return &exitError{code: codeFailed} // the report has said it all
+	}
+	return nil
+}
+
+// flagsOf makes the names of flags of those of options.
+var flagsOf = strings.NewReplacer(
+	torture.ErrOptions.Error()+": ", "", "Options.Faults: fault", "faults", "Options.Duration is", "duration: it is",
+	"Options.Workers is", "workers: it is", "Options.TTL is", "lease: it is",
+)
+
+// page opens the file of a report; nothing is written when there is no name.
+func (p *program) page(name string) (io.WriteCloser, error) {
+	if name == "" {
+		return nowhere{io.Discard}, nil
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return nil, fmt.Errorf("the page cannot be written: %w", err)
+	}
+	return f, nil
+}
+
+// nowhere is a file that is none.
+type nowhere struct{ io.Writer }
+
+func (nowhere) Close() error { return nil }
+
+// withoutTime leaves out when something was logged, as it is said while it happens.
+func withoutTime(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}
