@@ -180,8 +180,11 @@ func exchange[Q, A any](ctx context.Context, k *link, verb uint64, qs []Q, as []
 			w.tape.fault("delay", p.number)
 		}
 		time.Sleep(trip.out)
+		if w.isCalm() && ctx.Err() != nil {
+			return // what healed the network has ended its connection
+		}
 		err := call(context.Background(), qs, answers)
-		if trip.twice && err == nil && !w.isCalm() {
+		if trip.twice && err == nil && w.now()+trip.again < w.plan.faulty {
 			again(k, trip, qs, call, ghost)
 		}
 		time.Sleep(trip.back)

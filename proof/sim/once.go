@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/history"
@@ -32,8 +33,8 @@ func (w *worker) once(ctx context.Context, k key) {
 		asked = "that"
 	}
 	o.Fingerprint = sha256.Sum256([]byte(asked))
-	if w.chance(20) {
-		o.MaxAge = k.retention / 2
+	if k.retention > time.Minute && w.chance(20) {
+		o.MaxAge = k.retention / 2 // with a short one it would be done again
 	}
 	got, err := dibs.Once(asking, w.life.client, k.name, o, func(ctx context.Context) (result, error) {
 		return w.effect(ctx, k)
@@ -43,7 +44,7 @@ func (w *worker) once(ctx context.Context, k key) {
 	if err != nil || !alive {
 		return
 	}
-	text, err := json.Marshal(got)
+	text, err := json.Marshal(map[string]result{"value": got}) // as the record has it
 	if err != nil {
 		panic(err)
 	}
@@ -62,9 +63,7 @@ func (w *worker) effect(ctx context.Context, k key) (r result, err error) {
 	here := history.Event{Key: k.name, Token: w.world.tape.named(lease.ID()), Fence: lease.Fence(), Permits: 1}
 	w.note(history.Enter, here)
 	defer func() {
-		if lost := lease.Err(); lost != nil {
-			here.Error = history.Lost
-		}
+		here.Error = whyOver(lease)
 		w.note(history.Leave, here)
 	}()
 	r.Run = w.world.next()

@@ -83,7 +83,7 @@ func record[Q, A any](ctx context.Context, r *recorder, qs []Q, as []A, call fun
 	}
 	r.tape.answer(first, len(qs), func(i int, e *history.Event) {
 		if err != nil {
-			e.Error = history.Unknown
+			e.Error, e.Text = history.Unknown, err.Error()
 			return
 		}
 		answer(i, e)

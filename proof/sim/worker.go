@@ -147,16 +147,24 @@ func (w *worker) section(lease *dibs.Lease, k key) {
 	if !w.gate() {
 		return
 	}
-	if lost := lease.Err(); lost != nil {
-		if w.chance(30) {
-			w.write(here)
-		}
-		here.Error = lost.Error()
-		if errors.Is(lost, dibs.ErrLost) {
-			here.Error = history.Lost
-		}
+	why := whyOver(lease)
+	if why != "" && w.chance(30) {
+		w.write(here)
 	}
+	here.Error = why
 	w.note(history.Leave, here)
+}
+
+// whyOver says in a history's words why the lease's section has to end, if it has to.
+func whyOver(lease *dibs.Lease) string {
+	err := lease.Err()
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, dibs.ErrLost):
+		return history.Lost
+	}
+	return err.Error()
 }
 
 // write writes to what a key guards.
