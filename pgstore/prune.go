@@ -24,6 +24,9 @@ const (
 	// claim is cheaper then.
 	sweepEvery = time.Minute
 	keyAge     = time.Minute
+	// sweepSays is how often that process says that it still does so: where there are
+	// very many keys it takes longer than until the next one would begin.
+	sweepSays = sweepEvery / 4
 	// pruneLimit bounds one step.
 	pruneLimit = 10 * time.Second
 )
@@ -69,7 +72,8 @@ func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 func (s *Store) prunes() {
 	timer := time.NewTimer(s.options.PruneEvery)
 	defer timer.Stop()
-	var page *int64 // where a sweep is
+	var page *int64    // where a sweep is
+	var said time.Time // when others were told of it
 	for {
 		select {
 		case <-timer.C:
@@ -80,6 +84,11 @@ func (s *Store) prunes() {
 		n, err := s.pruneRecords(ctx, pruneRows)
 		if err == nil && page == nil {
 			page, err = s.mayISweep(ctx)
+			said = time.Now()
+		}
+		if err == nil && page != nil && time.Since(said) > sweepSays {
+			err = s.stillSweeping(ctx)
+			said = time.Now()
 		}
 		if err == nil && page != nil {
 			_, page, err = s.sweep(ctx, *page, keyAge, math.MaxInt32)
@@ -114,4 +123,10 @@ func (s *Store) mayISweep(ctx context.Context) (*int64, error) {
 		return nil, explain(err)
 	}
 	return new(int64), nil
+}
+
+// stillSweeping keeps others from going through all keys, too, before we are through.
+func (s *Store) stillSweeping(ctx context.Context) error {
+	_, err := s.front.Exec(ctx, s.names.sql("UPDATE @meta SET swept = clock_timestamp()"), pgx.QueryExecModeExec)
+	return explain(err)
 }

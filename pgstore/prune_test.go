@@ -111,3 +111,27 @@ func TestIndexStays(t *testing.T) {
 		t.Errorf("one key has 60 pages or more")
 	}
 }
+
+// TestOneSweeps: while a process goes through all keys, however long that takes, no other
+// one begins to.
+func TestOneSweeps(t *testing.T) {
+	t.Parallel()
+	schema := ownSchema()
+	s := open(t, shared().URL(), &Options{Schema: schema, PruneEvery: -1})
+	other := open(t, shared().URL(), &Options{Schema: schema, PruneEvery: -1})
+	if page, err := s.mayISweep(t.Context()); err != nil || page == nil {
+		t.Fatalf("%v, %v; want that it is our turn", page, err)
+	}
+	later := s.names.sql("UPDATE @meta SET swept = swept - interval '2 minutes'")
+	shared().Query(later)
+	if err := s.stillSweeping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if page, err := other.mayISweep(t.Context()); err != nil || page != nil {
+		t.Errorf("%v, %v; want that it is not the other one's turn yet", page, err)
+	}
+	shared().Query(later)
+	if page, err := other.mayISweep(t.Context()); err != nil || page == nil {
+		t.Errorf("%v, %v; want that it is the other one's turn", page, err)
+	}
+}
