@@ -21,6 +21,9 @@ const (
 	// process. One that is not in use is remembered that long: its next claim is
 	// cheaper then, and its fence is known to be below the mark before it is forgotten.
 	sweepEvery = time.Minute
+	// sweepSays is how often that process says that it still does so: where there are
+	// very many keys it takes longer than until the next one would begin.
+	sweepSays = sweepEvery / 4
 	// pruneLimit bounds one step.
 	pruneLimit = 10 * time.Second
 )
@@ -62,6 +65,7 @@ func (s *Store) prunes() {
 	timer := time.NewTimer(s.options.PruneEvery)
 	defer timer.Stop()
 	var going *sweep
+	var said time.Time // when others were told of it
 	for {
 		select {
 		case <-timer.C:
@@ -72,6 +76,11 @@ func (s *Store) prunes() {
 		_, more, err := s.pruneRecords(ctx, math.MaxInt)
 		if err == nil && going == nil {
 			going, err = s.mayISweep(ctx)
+			said = time.Now()
+		}
+		if err == nil && going != nil && time.Since(said) > sweepSays {
+			err = s.stillSweeping(ctx)
+			said = time.Now()
 		}
 		if err == nil && going != nil {
 			if _, err = s.sweep(ctx, going, math.MaxInt); going.done {
@@ -178,6 +187,14 @@ func (s *Store) mayISweep(ctx context.Context) (*sweep, error) {
 		return nil, explain(err)
 	}
 	return p, nil
+}
+
+// stillSweeping keeps others from going through all keys, too, before we are through. The
+// mark stays, so that what was known of it when the walk began holds for the next one.
+func (s *Store) stillSweeping(ctx context.Context) error {
+	say := &script{}
+	say.raw(s.names.sql("UPDATE @meta SET swept=" + clock)).done()
+	return explain(use(ctx, s.front, func(c session) error { return c.run(ctx, say) }))
 }
 
 // sweep goes through some more keys. It forgets those that nobody has used for long,

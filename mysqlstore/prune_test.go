@@ -216,3 +216,27 @@ func TestPruneDeadlocks(t *testing.T) {
 		t.Errorf("%s rows were tried, want 14: two, and all %d again", tries, n)
 	}
 }
+
+// TestOneSweeps: while a process goes through all keys, however long that takes, no other
+// one begins to.
+func TestOneSweeps(t *testing.T) {
+	t.Parallel()
+	prefix := ownPrefix()
+	s := open(t, mariadb().URL(), &Options{Prefix: prefix, PruneEvery: -1})
+	other := open(t, mariadb().URL(), &Options{Prefix: prefix, PruneEvery: -1})
+	if p, err := s.mayISweep(t.Context()); err != nil || p == nil {
+		t.Fatalf("%v, %v; want that it is our turn", p, err)
+	}
+	later := s.names.sql("UPDATE @meta SET swept=swept-120000000")
+	mariadb().Query(later)
+	if err := s.stillSweeping(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := other.mayISweep(t.Context()); err != nil || p != nil {
+		t.Errorf("%v, %v; want that it is not the other one's turn yet", p, err)
+	}
+	mariadb().Query(later)
+	if p, err := other.mayISweep(t.Context()); err != nil || p == nil {
+		t.Errorf("%v, %v; want that it is the other one's turn", p, err)
+	}
+}
