@@ -48,12 +48,12 @@ func (c *clerk) cause(e *history.Event) *attempt {
 }
 
 // belated reports whether an effect may have come too late: its lease had run out by then,
-// or its process stood still on the way.
+// its process stood still on the way, or the store forgot it.
 func (c *clerk) belated(e *history.Event) bool {
 	a := c.cause(e)
 	return a != nil && slices.ContainsFunc(a.grants, func(g *grant) bool {
 		return (e.Fence == 0 || g.fence == e.Fence) &&
-			(g.certain(c.Slack) < until(e) || c.haltedBetween(e.Process, g.from, until(e)))
+			(g.certain(c.Slack) < until(e) || c.haltedBetween(e.Process, g.from, until(e)) || c.forgotBetween(g.from, until(e)))
 	})
 }
 
