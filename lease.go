@@ -126,7 +126,7 @@ func (l *Lease) Progress() []byte { return l.answer.Progress }
 // Save keeps progress with the lease, for the next holder in case this one
 // does not settle, and renews it. At most MaxProgress bytes. It returns ErrLost
 // when the lease is lost (nothing is saved then) and ErrStore when the store
-// did not answer.
+// did not answer, by when the lease would have been lost at the latest.
 func (l *Lease) Save(ctx context.Context, progress []byte) error {
 	if len(progress) > MaxProgress {
 		return fmt.Errorf("dibs: the progress has %d bytes; it may have at most %d", len(progress), MaxProgress)
@@ -140,20 +140,33 @@ func (l *Lease) Save(ctx context.Context, progress []byte) error {
 	renewal := Renewal{Key: l.claim.Key, Token: l.claim.Token, TTL: l.claim.TTL, Progress: progress}
 	ctx, cancel := context.WithTimeout(ctx, l.client.options.Timeout)
 	defer cancel()
+	for {
+		sent, until := time.Now(), l.Until()
+		err, callErr := l.save(ctx, until, renewal)
+		switch {
+		case callErr != nil && ctx.Err() == nil && l.Until().After(until):
+			continue // it was renewed meanwhile
+		case callErr != nil:
+			return &StoreError{Op: "renew", Err: callErr}
+		case errors.Is(err, ErrLost):
+			l.client.renewer.lose(l)
+			return ErrLost
+		case err != nil:
+			return err
+		}
+		l.trust(sent)
+		return nil
+	}
+}
+
+// save asks the store once to renew the lease and keep its progress. It waits no longer
+// than the lease is trusted: whoever waits here cannot stop when it is lost.
+func (l *Lease) save(ctx context.Context, until time.Time, renewal Renewal) (err, callErr error) {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
 	errs := make([]error, 1)
-	sent := time.Now()
-	if err := l.client.store.Renew(ctx, []Renewal{renewal}, errs); err != nil {
-		return &StoreError{Op: "renew", Err: err}
-	}
-	switch err := errs[0]; {
-	case errors.Is(err, ErrLost):
-		l.client.renewer.lose(l)
-		return ErrLost
-	case err != nil:
-		return err
-	}
-	l.trust(sent)
-	return nil
+	callErr = l.client.store.Renew(ctx, []Renewal{renewal}, errs)
+	return errs[0], callErr
 }
 
 // Release ends the lease and leaves nothing behind. It returns nil also when
