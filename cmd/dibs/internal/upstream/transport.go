@@ -44,6 +44,7 @@ type Transport struct {
 	host   string
 	prefix string // a path that is put before every request's
 	base   *http.Transport
+	old    *http.Transport // HTTP/1 to an origin of HTTP/2, for other protocols; or base
 	dialer *net.Dialer
 	tls    *tls.Config
 	limit  time.Duration
@@ -81,7 +82,6 @@ func New(origin string, o *Options) (*Transport, error) {
 	t.lines.most, t.lines.after = idle, cmp.Or(options.IdleTimeout, 90*time.Second)
 	t.base = &http.Transport{
 		DialContext:           t.dial,
-		DialTLSContext:        t.dialTLS,
 		MaxIdleConns:          idle,
 		MaxIdleConnsPerHost:   idle,
 		IdleConnTimeout:       t.lines.after,
@@ -103,6 +103,9 @@ func New(origin string, o *Options) (*Transport, error) {
 		}
 		t.tls.ServerName = cmp.Or(t.tls.ServerName, u.Hostname())
 		t.tls.NextProtos = []string{"h2", "http/1.1"}
+		t.base.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return t.dialTLS(ctx, network, addr, t.tls)
+		}
 		t.base.Protocols.SetHTTP1(true)
 		t.base.Protocols.SetHTTP2(true)
 	default:
@@ -112,12 +115,42 @@ func New(origin string, o *Options) (*Transport, error) {
 			t.addr = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80"))
 		}
 	}
+	t.old = t.base
+	if t.base.Protocols.HTTP2() || t.base.Protocols.UnencryptedHTTP2() {
+		t.old = t.oldBase()
+	}
 	return t, nil
+}
+
+// oldBase returns a base that speaks HTTP/1 alone. Only that has requests for another
+// protocol; net/http sees to it by itself for WebSocket, if it dials by itself.
+func (t *Transport) oldBase() *http.Transport {
+	old := t.base.Clone()
+	old.Protocols = new(http.Protocols)
+	old.Protocols.SetHTTP1(true)
+	old.DialContext = t.dial
+	if t.tls != nil {
+		config := t.tls.Clone()
+		config.NextProtos = []string{"http/1.1"}
+		old.DialTLSContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			return t.dialTLS(ctx, network, addr, config)
+		}
+	}
+	return old
+}
+
+// baseOf returns what carries the request.
+func (t *Transport) baseOf(req *http.Request) *http.Transport {
+	if len(req.Header["Upgrade"]) > 0 {
+		return t.old
+	}
+	return t.base
 }
 
 // CloseIdleConnections closes the connections that no request is using.
 func (t *Transport) CloseIdleConnections() {
 	t.base.CloseIdleConnections()
+	t.old.CloseIdleConnections()
 	t.lines.close()
 }
 
@@ -127,8 +160,9 @@ const attempts = 3
 // RoundTrip sends the request. Of the errors that it returns, those about the
 // origin are a *Error.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	base := t.baseOf(req)
 	if isSafe(req.Method) {
-		res, err := t.base.RoundTrip(req)
+		res, err := base.RoundTrip(req)
 		if err != nil {
 			return nil, failure(req.Context(), HungUp, err)
 		}
@@ -140,7 +174,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	for i := 1; ; i++ {
 		p := &passage{lineEnd: len(req.Method) + 1, strip: stripped(req)}
-		res, err := p.send(t.base, req, body)
+		res, err := p.send(base, req, body)
 		if err == nil {
 			body.release()
 			return res, nil
@@ -248,14 +282,14 @@ func (t *Transport) dialPlain(ctx context.Context, network, addr string) (net.Co
 // dialTLS connects to an https origin. A connection on which HTTP/1 was agreed
 // is watched above TLS, so that only requests count and no alerts; one on which
 // HTTP/2 was agreed is handed to net/http as the *tls.Conn that it looks for.
-func (t *Transport) dialTLS(ctx context.Context, network, addr string) (net.Conn, error) {
+func (t *Transport) dialTLS(ctx context.Context, network, addr string, config *tls.Config) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.limit)
 	defer cancel()
 	plain, err := t.dialer.DialContext(ctx, network, addr)
 	if err != nil {
 		return nil, err
 	}
-	c := tls.Client(plain, t.tls)
+	c := tls.Client(plain, config)
 	if err := c.HandshakeContext(ctx); err != nil {
 		plain.Close()
 		return nil, err
