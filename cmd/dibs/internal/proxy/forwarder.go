@@ -105,6 +105,10 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 	for _, name := range ours {
 		delete(h, name) // an outsider's
 	}
+	if offers := h["Upgrade"]; len(offers) > 0 && declined(offers[0]) {
+		delete(h, "Upgrade")
+		delete(h, "Connection")
+	}
 	if lease, ok := dibs.FromContext(r.In.Context()); ok {
 		h[fenceHeader] = []string{strconv.FormatUint(lease.Fence(), 10)}
 	}
@@ -113,6 +117,21 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 			h.Set(field.name, field.value)
 		}
 	}
+}
+
+// declined reports whether an Upgrade offers nothing but HTTP or TLS. Such an offer is
+// for the next server to take up, which is this one, and it does not. An origin that took
+// it up would be spoken to past the guard from then on.
+func declined(offer string) bool {
+	for name := range strings.SplitSeq(offer, ",") {
+		name, _, _ = strings.Cut(strings.Trim(name, " \t"), "/")
+		switch strings.ToLower(name) {
+		case "", "h2c", "http", "tls":
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // siftTrailer takes out of a request's trailer what an outsider may not say, and

@@ -47,6 +47,38 @@ func TestUpgrade(t *testing.T) {
 	p.stop()
 }
 
+// TestUpgradeDeclined: an offer of HTTP/2 or TLS does not reach the origin, which could
+// take it up and be spoken to past the guard.
+func TestUpgradeDeclined(t *testing.T) {
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" && r.Header.Get("Connection") == "" {
+			w.WriteHeader(204)
+			return
+		}
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer c.Close()
+		fmt.Fprintf(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+	})
+	p := start(t, up, "")
+	for _, request := range []string{
+		"GET / HTTP/1.1\r\nHost: a\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: %d\r\nContent-Length: 0\r\n",
+	} {
+		for i, offer := range []string{"h2c", "TLS/1.0, HTTP/1.1", "http/2, H2C"} {
+			head := strings.ReplaceAll(request, "%d", fmt.Sprint(i)) + "Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\nUpgrade: " + offer + "\r\n\r\n"
+			if res, _ := send(t, p.url, head); res.StatusCode != 204 {
+				t.Errorf("%q is answered %d", head, res.StatusCode)
+			}
+		}
+	}
+	p.stop()
+}
+
 // TestEvents: an event stream is passed on as it comes, guarded or not; a
 // guarded one is stored at its end.
 func TestEvents(t *testing.T) {
