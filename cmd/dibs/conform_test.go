@@ -63,6 +63,19 @@ func TestConformProxy(t *testing.T) {
 	})
 }
 
+// TestConformProxyHTTP2: so does one whose origin is spoken to in HTTP/2.
+func TestConformProxyHTTP2(t *testing.T) {
+	t.Parallel()
+	origin, err := conform.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = origin.Close() })
+	p := startProxy(t, "h2c://"+origin.Addr(), "memory:")
+	o := conform.Options{Target: p.url, Origin: origin, Profile: conform.Dibs}
+	conforms(t, &o, "key-strict", "missing-refused", "missing-problem", "failed-kept", "restart")
+}
+
 // TestConformProxyStrictly: so does one with all that is off by default.
 func TestConformProxyStrictly(t *testing.T) {
 	t.Parallel()

@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -181,11 +182,11 @@ func (o *Origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The origin of dibs conform knows no such case.", http.StatusNotFound)
 		return
 	}
-	p.serve(w, r)
+	p.serve(w, r, o.server != nil)
 }
 
 // serve notes the request and answers as the script says.
-func (p *play) serve(w http.ResponseWriter, r *http.Request) {
+func (p *play) serve(w http.ResponseWriter, r *http.Request, listens bool) {
 	body, err := io.ReadAll(r.Body)
 	run := p.note(Seen{
 		Method: r.Method, Target: r.RequestURI, Host: r.Host, Header: r.Header.Clone(),
@@ -193,7 +194,7 @@ func (p *play) serve(w http.ResponseWriter, r *http.Request) {
 	})
 	a := p.script.Answers[min(run, len(p.script.Answers))-1]
 	fill := strings.NewReplacer("{run}", strconv.Itoa(run), "{key}", r.Header.Get("Idempotency-Key"))
-	if a.Upgrade != "" {
+	if a.Upgrade != "" && r.Header.Get("Upgrade") != "" && (listens || a.Upgrade != "h2c") {
 		upgrade(w, a.Upgrade)
 		return
 	}
@@ -204,7 +205,21 @@ func (p *play) serve(w http.ResponseWriter, r *http.Request) {
 	if a.Break == BreakBefore {
 		panic(http.ErrAbortHandler)
 	}
+	if r.ProtoMajor > 1 {
+		a.Header = withoutConnection(a.Header)
+	}
 	p.answer(w, run, &a, fill)
+}
+
+// withoutConnection leaves out what HTTP/2 does not have: Connection, and what it names.
+func withoutConnection(fields []Field) []Field {
+	hop := []string{"Connection"}
+	for _, f := range fields {
+		if f.Name == "Connection" {
+			hop = append(hop, *f.Value)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(fields), func(f Field) bool { return slices.Contains(hop, f.Name) })
 }
 
 // note counts the request and returns its number.

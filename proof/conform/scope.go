@@ -178,13 +178,32 @@ var methodCases = []Case{
 		},
 	},
 	{
+		ID: "upgrade-around", Title: "An offer of HTTP/2 opens no way around the guard", Level: Must,
+		Sources:  []Source{rfc(9110, "7.8"), rfc(9110, "7.6.1")},
+		Sent:     "a GET with Connection: Upgrade, HTTP2-Settings and Upgrade: h2c, and a POST without a key and with one, to an origin that takes such an offer up.",
+		Expected: "answers of HTTP/1.1: the offer is for the target, which does not hand the connection over. A middleware is not concerned.",
+		Ran:      "once for each request",
+		check: func(t *trial) {
+			a := usual()
+			a.Upgrade = "h2c"
+			t.plays(a)
+			requests := [][]change{{withMethod(http.MethodGet), withBody("")}, {withKey(t.numbered(2))}}
+			if t.kit.terms.has[needsOptional] {
+				requests = append(requests, []change{without("Idempotency-Key")})
+			}
+			for i, changes := range requests {
+				t.isRun("the answer to an offer", t.send(append(changes, offer...)...), i+1)
+			}
+			t.ran(len(requests))
+		},
+	},
+	{
 		ID: "upgrade-offered", Title: "An offer of HTTP/2 does not take the guard away", Level: Extension,
 		Sources:  []Source{rfc(9110, "7.8"), ours},
 		Sent:     "a request with Upgrade: h2c, as some clients send with every first request, twice.",
 		Expected: "the second answer repeats the first.",
 		Ran:      "once",
 		check: func(t *trial) {
-			offer := []change{with("Connection", "Upgrade, HTTP2-Settings"), with("Upgrade", "h2c"), with("HTTP2-Settings", "AAMAAABkAARAAAAAAAIAAAAA")}
 			first := t.first(offer...)
 			t.repeats("the retry's answer", t.again(offer...), first)
 			t.ran(1)
@@ -210,6 +229,9 @@ var methodCases = []Case{
 		},
 	},
 }
+
+// offer is what some clients send with every first request.
+var offer = []change{with("Connection", "Upgrade, HTTP2-Settings"), with("Upgrade", "h2c"), with("HTTP2-Settings", "AAMAAABkAARAAAAAAAIAAAAA")}
 
 // guarded checks that a method's retry is answered by the first one's answer.
 func (t *trial) guarded(method string) {

@@ -37,7 +37,9 @@ type Answer struct {
 	Chunked bool `json:"chunked,omitempty"`
 	// Break ends the connection, if it is not NoBreak.
 	Break Break `json:"break,omitempty"`
-	// Upgrade answers 101 and from then on sends back what it gets.
+	// Upgrade answers a request for another protocol with 101, and from then on sends back
+	// what it gets; HTTP/2 is taken up only by an origin that listens itself, because who
+	// has one behind a middleware has a server before it to do so.
 	Upgrade string `json:"upgrade,omitempty"`
 }
 
