@@ -30,6 +30,8 @@ type backend struct {
 	noise Cost
 	// alongside is what polls of those who wait add to a call about a long queue.
 	alongside map[string]float64
+	// unit is how many bytes one of those has that the server counts as looked at.
+	unit float64
 	// connections returns how many connections the server has; nil where there is no
 	// such thing.
 	connections func(t *testing.T) int

@@ -15,6 +15,8 @@ type Cost struct {
 	Log float64
 	// Notices is how many messages it sends unasked.
 	Notices float64
+	// Read is the bytes that it goes through for what it sends.
+	Read float64
 }
 
 // Plus returns the sum of the costs.
@@ -25,13 +27,14 @@ func (c Cost) Plus(others ...Cost) Cost {
 		c.Out += d.Out
 		c.Log += d.Log
 		c.Notices += d.Notices
+		c.Read += d.Read
 	}
 	return c
 }
 
 // Times returns n times the cost.
 func (c Cost) Times(n float64) Cost {
-	return Cost{Calls: n * c.Calls, In: n * c.In, Out: n * c.Out, Log: n * c.Log, Notices: n * c.Notices}
+	return Cost{Calls: n * c.Calls, In: n * c.In, Out: n * c.Out, Log: n * c.Log, Notices: n * c.Notices, Read: n * c.Read}
 }
 
 // Shape is how large what is asked about is, in bytes.
@@ -95,6 +98,10 @@ func Stores() []Store { return []Store{Memory{}, SQLite{}, Redis{}, Postgres{}, 
 // SweepEvery is how often all keys are gone through: sweepEvery in pgstore/prune.go and
 // mysqlstore/prune.go.
 const SweepEvery = time.Minute
+
+// SweepPause is how long a process that does so leaves the server alone after each step:
+// prunePause.
+const SweepPause = 5 * time.Millisecond
 
 // PruneEvery is how often a process looks for what has ended, as it comes:
 // Options.PruneEvery of pgstore, mysqlstore and sqlitestore.

@@ -14,6 +14,7 @@ const (
 	myPlace  = 3 * time.Millisecond   // perPlace
 	myFar    = 300 * time.Millisecond // farPoll
 	myMoment = 300 * time.Microsecond // what a look takes on a server that is near
+	myWidth  = 320                    // the bytes of a row of dibs_key, beside its key
 	mySweep  = 512                    // mysqlstore/prune.go, sweepRows
 )
 
@@ -139,15 +140,15 @@ func (MySQL) Connections() (least, most int) { return 1 + 1 + 1, 8 + 1 }
 func (MySQL) Limit() int { return 151 }
 
 // Record implements Store: a row of dibs_key and one of dibs_record, with an index.
-func (MySQL) Record(s Shape) float64 { return float64(260+s.Key)*1.3 + float64(80+2*s.Key+s.Data)*1.3 }
+func (MySQL) Record(s Shape) float64 { return float64(myWidth+s.Key) + float64(80+2*s.Key+s.Data)*1.3 }
 
 // Lease implements Store.
-func (MySQL) Lease(s Shape) float64 { return float64(260+s.Key+s.Owner) * 1.3 }
+func (MySQL) Lease(s Shape) float64 { return float64(myWidth + s.Key + s.Owner) }
 
 // Place implements Store.
 func (MySQL) Place(s Shape) float64 { return float64(130+2*s.Key+s.Owner) * 1.3 }
 
 // Sweep implements Store: all keys are sent to the process, so many in an answer.
 func (MySQL) Sweep(s Shape, records int) Cost {
-	return Cost{Calls: 1, In: 420, Out: 400}.Times(1 + float64(records)/mySweep).Plus(Cost{Out: float64(records * (44 + s.Key))})
+	return Cost{Calls: 1, In: 420, Out: 400}.Times(1 + float64(records)/mySweep).Plus(Cost{Out: float64(records * (44 + s.Key)), Read: float64(records * (myWidth + s.Key))})
 }

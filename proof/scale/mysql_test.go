@@ -52,6 +52,7 @@ func newMariaDB(t *testing.T) *backend {
 		},
 		// A poll asks for 256 at most, and counts who comes before one of them.
 		alongside:   map[string]float64{"calls": 8, "bytes in": 25_000, "bytes out": 15_000, "work": 6000},
+		unit:        float64(myWidth + shape.Key),
 		noise:       Cost{Log: 12_000}, // it clears away what was deleted
 		grain:       2 << 20,           // it takes whole extents
 		connections: func(t *testing.T) int { return int(status(t)["Threads_connected"]) },

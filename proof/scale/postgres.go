@@ -7,7 +7,7 @@ import "time"
 type Postgres struct{}
 
 const (
-	pgMost       = 512                             // pgstore/call.go, most: elements of one call
+	pgMost       = 256                             // pgstore/store.go, Batching: elements of one call
 	pgSweep      = 32                              // pgstore/prune.go, sweepPages
 	pgPing       = 5 * time.Second                 // pgstore/listen.go, pingGap, of who listens
 	pgChannel    = len("dibs_0123456789abcdef")    // pgstore/listen.go, attend
@@ -162,5 +162,11 @@ func (Postgres) Place(s Shape) float64 { return float64(150+s.Key+s.Owner)/0.7 +
 // records that are on them, so many a statement.
 func (p Postgres) Sweep(s Shape, records int) Cost {
 	statements := float64(records) * p.Record(s) / 8192 / pgSweep
-	return Cost{Calls: 1, In: 170, Out: 90}.Times(1 + statements)
+	return Cost{Calls: 1, In: 170, Out: 110}.Times(1 + statements).Plus(Cost{Read: float64(records) * p.Record(s)})
 }
+
+// Wakes is how many of the server's processes a hand-over wakes, when so many processes
+// listen: PostgreSQL signals all who listen in the database, whatever their channel
+// (SignalBackends in its async.c). A process listens from the first time that somebody
+// in it waits until its store is closed.
+func Wakes(listening int) float64 { return float64(listening) }

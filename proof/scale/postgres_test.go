@@ -17,6 +17,12 @@ import (
 // newPostgres returns a PostgreSQL beside its model. It counts statements
 // (pg_stat_statements) and its log, and no bytes: these are counted on their way.
 func newPostgres(t *testing.T) *backend {
+	_, b := startPostgres(t)
+	return b
+}
+
+func startPostgres(t *testing.T) (*servertest.PostgresServer, *backend) {
+	t.Helper()
 	server := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true, MaxConnections: 300, Settings: []string{
 		"shared_preload_libraries = 'pg_stat_statements'", "autovacuum = off",
 	}})
@@ -38,7 +44,7 @@ func newPostgres(t *testing.T) *backend {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	return &backend{
+	return server, &backend{
 		model: Postgres{},
 		open: func(t *testing.T, prune time.Duration) dibs.Store {
 			t.Helper()
@@ -65,6 +71,7 @@ func newPostgres(t *testing.T) *backend {
 			t.Helper()
 			return number(t, server.Query("SELECT pg_total_relation_size('dibs_key') + pg_total_relation_size('dibs_waiter')")[0][0])
 		},
+		unit:      8192,
 		alongside: map[string]float64{"work": 70}, // pages that were not cleared yet
 		grain:     64 << 10,
 		connections: func(t *testing.T) int {

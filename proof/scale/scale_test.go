@@ -273,7 +273,9 @@ func (b *backend) sweep(t *testing.T) {
 	prune() // the locks of other tests
 	got := b.measure(t, prune)
 	b.check(t, "10000 records are looked through", got, b.model.Sweep(shape, records), Cost{Calls: 20, In: 2000, Out: 2000, Log: 20_000})
-	t.Logf("the server looked at %.0f rows or pages", got.work)
+	if want := b.model.Sweep(shape, records).Read; want > 0 {
+		within(t, "10000 records are looked through: bytes", factor, got.work*b.unit, want, want, 100*b.unit)
+	}
 }
 
 // processes checks how many connections processes have, when somebody has waited in each,
