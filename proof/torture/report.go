@@ -8,8 +8,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-
-	"github.com/dibs-go/dibs/proof/fault"
 )
 
 // Report says what came of a run.
@@ -66,8 +64,9 @@ type Strikes struct {
 
 // Absent is a fault that does not apply, and why.
 type Absent struct {
-	Name string `json:"name"`
-	Why  string `json:"why"`
+	Name  string `json:"name"`
+	Why   string `json:"why"`
+	Asked bool   `json:"asked,omitempty"` // for by its very name
 }
 
 // Duration is a time.Duration that is written as people read it.
@@ -129,15 +128,6 @@ func (r *run) repeat() string {
 	return b.String()
 }
 
-// absences returns what does not apply, as a report has it.
-func absences(absent []fault.Absent) []Absent {
-	var all []Absent
-	for _, a := range absent {
-		all = append(all, Absent{a.Name, a.Why})
-	}
-	return all
-}
-
 // OK reports whether everything that is promised held, and whether that says something:
 // nothing is undecided, and every fault bit.
 func (r *Report) OK() bool { return len(r.Failures()) == 0 }
@@ -162,6 +152,11 @@ func (r *Report) Failures() []string {
 	for _, s := range r.Faults {
 		if s.Bites == 0 {
 			why = append(why, "the fault "+s.Name+" never bit")
+		}
+	}
+	for _, a := range r.Absent {
+		if a.Asked {
+			why = append(why, "the fault "+a.Name+", which was asked for, does not apply")
 		}
 	}
 	return why

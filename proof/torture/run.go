@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,7 +105,10 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	if r.faults, absent, err = fault.Select(r.target, r.Faults); err != nil {
 		return fmt.Errorf("%w: Options.Faults: %w", ErrOptions, err)
 	}
-	r.report.Absent = append(absences(absent), r.separate()...)
+	for _, a := range absent {
+		r.leaveOut(a.Name, a.Why)
+	}
+	r.separate()
 	for _, f := range r.faults {
 		if f.Kind == fault.Worker {
 			for _, m := range r.crew.members {
@@ -136,17 +140,22 @@ func (r *run) aim() {
 // separate leaves out faults that must not meet others, if others are there. A server
 // whose clock goes back by an hour freezes what the dead have left for as long; and if it
 // forgets its highest fence too, it has nothing to go on from.
-func (r *run) separate() (left []Absent) {
+func (r *run) separate() {
 	if !slices.ContainsFunc(r.faults, func(f *fault.Fault) bool { return !f.Alone }) {
-		return nil
+		return
 	}
 	r.faults = slices.DeleteFunc(r.faults, func(f *fault.Fault) bool {
 		if f.Alone {
-			left = append(left, Absent{f.Name, "it is not to be mixed with others; ask for it alone"})
+			r.leaveOut(f.Name, "it is not to be mixed with others; ask for it alone")
 		}
 		return f.Alone
 	})
-	return left
+}
+
+// leaveOut notes that a fault does not strike.
+func (r *run) leaveOut(name, why string) {
+	words := strings.FieldsFunc(r.Faults, func(c rune) bool { return c == ',' || c == ' ' })
+	r.report.Absent = append(r.report.Absent, Absent{Name: name, Why: why, Asked: slices.Contains(words, name)})
 }
 
 // eventsEach is how many events a thing that a lane does comes to, about: claims that are

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -228,11 +229,14 @@ func (w *worker) sweep(ctx context.Context) {
 		}
 	}
 	var all sync.WaitGroup
+	var stuck atomic.Int64
 	next := make(chan string)
 	for range w.Lanes {
 		all.Go(func() {
 			for key := range next {
-				w.have(ctx, key)
+				if stuck.Load() < enough && !w.have(ctx, key) {
+					stuck.Add(1)
+				}
 			}
 		})
 	}
@@ -244,8 +248,11 @@ func (w *worker) sweep(ctx context.Context) {
 	w.tell.say(message{Swept: len(keys)})
 }
 
-// have takes a key and lets it go.
-func (w *worker) have(ctx context.Context, key string) {
+// enough keys that cannot be had show what is the matter; each takes its time.
+const enough = 5
+
+// have takes a key and lets it go, and reports whether it could.
+func (w *worker) have(ctx context.Context, key string) bool {
 	o := &dibs.AcquireOptions{Wait: w.sweepLimit()}
 	if kindOf(key) == "permits" {
 		o.Permits = permits
@@ -257,4 +264,5 @@ func (w *worker) have(ctx context.Context, key string) {
 	if err != nil && ctx.Err() == nil {
 		w.tell.say(message{Stuck: key + ": " + err.Error()})
 	}
+	return err == nil
 }
