@@ -92,10 +92,11 @@ func serverStop(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 	defer stop()
 	begin := time.Now()
 	_, said := w.life(asking)
-	// Nothing came until the time was over: an error at once is something else.
-	still := said != nil && errors.Is(asking.Err(), context.DeadlineExceeded) && time.Since(begin) > t.lease()/8
+	silence := time.Since(begin)
 	rest(asking, time.Hour)
 	t.Server.Continue()
+	// Nothing came until the time was over: an error at once is something else.
+	still := said != nil && silence > t.lease()/8
 	if !still {
 		return 0, nil
 	}
