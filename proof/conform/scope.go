@@ -167,13 +167,14 @@ var methodCases = []Case{
 	{
 		ID: "target-absolute", Title: "A target with a host in it is guarded as one without", Level: Must,
 		Sources:  []Source{rfc(9112, "3.2.2"), rfc(9110, "7.1")},
-		Sent:     "a request whose target is the whole URL, twice.",
-		Expected: "the second answer repeats the first.",
+		Sent:     "a request whose target is the whole URL, twice, and once with the path alone.",
+		Expected: "the second and third answers repeat the first.",
 		Ran:      "once",
 		check: func(t *trial) {
 			absolute := func(r *request) { r.target = "http://" + r.host + r.target }
 			first := t.first(absolute)
 			t.repeats("the retry's answer", t.again(absolute), first)
+			t.repeats("the answer to the path alone", t.again(), first)
 			t.ran(1)
 		},
 	},
