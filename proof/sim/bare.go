@@ -54,6 +54,9 @@ func (w *worker) bare(ctx context.Context, k key) {
 			w.renew(ctx, dibs.Renewal{Key: c.Key, Token: c.Token, TTL: ttl})
 		default:
 			x := dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Outcome(w.IntN(4))}
+			if !granted && w.world.plan.tells {
+				x.Outcome = dibs.Release // it may have been told that it holds the key, and not have heard
+			}
 			if x.Outcome == dibs.Keep {
 				x.Data = fmt.Appendf(nil, "record %d", w.world.next())
 				x.Retention = k.retention

@@ -60,7 +60,7 @@ func newPlan(seed uint64, only Kind) *plan {
 		workers:   1 + r.IntN(3),
 		ttl:       pick(r, 300*time.Millisecond, 500*time.Millisecond, time.Second, 2*time.Second),
 		timeout:   pick(r, 300*time.Millisecond, time.Second, 3*time.Second),
-		faulty:    2*time.Second + rand64(r, 4*time.Second),
+		faulty:    1500*time.Millisecond + rand64(r, 3*time.Second),
 		tells:     r.IntN(2) == 0,
 		direct:    r.IntN(4) == 0,
 		lost:      pick(r, 0, 10, 50),

@@ -91,6 +91,10 @@ func (w *worker) options(k key) *dibs.AcquireOptions {
 	if w.chance(20) {
 		o.TTL = w.world.plan.ttl / 2
 	}
+	if w.chance(10) {
+		o.Margin = w.world.plan.ttl / 8
+	}
+	o.Detach = w.chance(10)
 	return o
 }
 
@@ -98,8 +102,12 @@ func (w *worker) options(k key) *dibs.AcquireOptions {
 func (w *worker) lock(ctx context.Context, k key) {
 	asking, cancel := w.impatience(ctx)
 	defer cancel()
-	if w.chance(5) {
+	switch {
+	case w.chance(5):
 		_, _ = w.life.client.Held(asking, k.name)
+		return
+	case k.kind == Mutex && w.chance(10):
+		w.several(asking)
 		return
 	}
 	lease, err := w.life.client.Acquire(asking, k.name, w.options(k))
@@ -108,6 +116,26 @@ func (w *worker) lock(ctx context.Context, k key) {
 	}
 	w.section(lease, k)
 	w.settle(ctx, lease)
+}
+
+// several acquires all locks that there are at once.
+func (w *worker) several(asking context.Context) {
+	var names []string
+	for _, k := range w.world.plan.keys {
+		if k.kind == Mutex {
+			names = append(names, k.name)
+		}
+	}
+	all, err := w.life.client.AcquireAll(asking, names, nil)
+	if alive := w.gate(); err != nil || !alive {
+		return
+	}
+	for _, name := range names {
+		w.section(all.Lease(name), key{name: name, kind: Mutex, permits: 1})
+	}
+	if w.gate() {
+		_ = all.Release()
+	}
 }
 
 // settle ends a lease, and reports whether it did so cleanly.
