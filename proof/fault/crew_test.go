@@ -105,7 +105,7 @@ func work(url string) {
 func openStore(ctx context.Context, url string) (dibs.Store, func() error, error) {
 	scheme, rest, _ := strings.Cut(url, ":")
 	switch scheme {
-	case "redis":
+	case "redis", "redis+sentinel", "redis+cluster":
 		s, err := redisstore.Open(ctx, url, nil)
 		return s, s.Close, err
 	case "postgres":

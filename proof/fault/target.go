@@ -86,8 +86,8 @@ type Failover interface {
 	// Lag keeps the replica from hearing of what is written from now on.
 	Lag() error
 	// Promote takes the server away and makes the replica the server, with what it has. It returns the
-	// new server's address, and by the servers' own count how many bytes of what was
-	// written it does not have.
+	// new server's address, and by the servers' own count how much of what was written it
+	// does not have: bytes, or how often somebody found that something is missing.
 	Promote() (addr string, behind int64, err error)
 	// Rebuild makes a replica of what was the server before, which is in step when this
 	// returns.

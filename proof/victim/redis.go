@@ -149,7 +149,7 @@ func (p *pair) inStep() error {
 	}
 }
 
-// offset is how many bytes a server says it has written, or heard of.
+// offset is a number of a server's INFO: how many bytes it says it has written, or heard of.
 func offset(s *servertest.RedisServer, field string) (int64, error) {
 	value, err := info(s, field)
 	if err != nil {

@@ -31,6 +31,8 @@ func All() []Victim {
 		{"valkey", func(owner servertest.Owner) *fault.Target {
 			return Redis(owner, &servertest.RedisOptions{Valkey: true})
 		}},
+		{"redis-sentinel", Sentinel},
+		{"redis-cluster", Cluster},
 		{"postgres", Postgres},
 		{"mariadb", func(owner servertest.Owner) *fault.Target { return MariaDB(owner, nil) }},
 		{"mysql", func(owner servertest.Owner) *fault.Target {
