@@ -39,10 +39,10 @@ func (b *backend) longQueue(t *testing.T) {
 				return
 			}
 			was := short[what]
-			for name, grown := range map[string][2]float64{
-				"calls": {was.Calls, got.Calls}, "bytes in": {was.In, got.In}, "bytes out": {was.Out, got.Out}, "work": {was.work, got.work},
+			for name, grown := range map[string][3]float64{ // some, for what comes by chance
+				"calls": {was.Calls, got.Calls, 0.5}, "bytes in": {was.In, got.In, 100}, "bytes out": {was.Out, got.Out, 100}, "work": {was.work, got.work, 10},
 			} {
-				if grown[1] > 2*grown[0]+times*b.alongside[name] {
+				if grown[1] > 2*grown[0]+times*(grown[2]+b.alongside[name]) {
 					t.Errorf("%s: %.1f %s in a queue of %d, and %.1f in one of %d", what, grown[0]/times, name, lengths[0], grown[1]/times, length)
 				}
 			}

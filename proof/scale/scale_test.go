@@ -219,7 +219,7 @@ func (b *backend) waiting(t *testing.T) {
 			for left := range crowd.waiters {
 				least = least.Plus(b.model.HandOver(shape, left+1))
 			}
-			most := least.Plus(polls.Times(fastest * took.Seconds()))
+			most := least.Plus(polls.Times(fastest*took.Seconds()), ask.Times(Asks(crowd.waiters)*took.Seconds()), idle.Times(took.Seconds()))
 			b.between(t, fmt.Sprintf("%d hand-overs in %d", crowd.waiters, crowd.processes), got, least.Times(1.0/busy), most, slack)
 			t.Logf("%d hand-overs took %v", crowd.waiters, took)
 		})

@@ -32,8 +32,10 @@ func changed(n, row int) float64 {
 // Claim implements Store: the row of the file, and those of the leases.
 func (l SQLite) Claim(s Shape, n int) Cost { return l.pages(1 + changed(n, sqliteLease(s))) }
 
-// Renew implements Store.
-func (l SQLite) Renew(s Shape, n int) Cost { return l.pages(1 + leaves(n, sqliteLease(s))) }
+// Renew implements Store: many are seldom on pages of their own.
+func (l SQLite) Renew(s Shape, n int) Cost {
+	return l.pages(1 + leaves(n, sqliteLease(s)) + min(0.5, float64(n-1)/40))
+}
 
 // Release implements Store.
 func (l SQLite) Release(s Shape, n int) Cost { return l.Claim(s, n) }
