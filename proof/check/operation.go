@@ -121,8 +121,8 @@ type span struct {
 // A token that lives across an edge is left out, which can only make a check milder; what
 // it kept may be there or not.
 const (
-	spanWhole = 10_000 // up to this many operations are checked as a whole
-	spanStep  = 4096
+	spanWhole = 4000 // up to this many operations are checked as a whole
+	spanStep  = 1500
 )
 
 // spans divides the operations, which are sorted by call: where data was lost, because

@@ -106,11 +106,11 @@ func TestPicture(t *testing.T) {
 
 // A long history is divided, and nothing falls between the parts.
 func TestLongHistories(t *testing.T) {
-	events := hot(40_000, 1, 8)
+	events := hot(12_000, 1, 8)
 	if v := check.History(events, nil); !v.OK() {
 		t.Fatal(textOf(t, v))
 	}
-	for _, at := range []int{100, 10_000, 20_000, 30_000, 39_000} {
+	for _, at := range []int{100, 6000, 11_500} {
 		changed := append([]history.Event(nil), events...)
 		i := at
 		for changed[i].Kind != history.Renew {
@@ -125,7 +125,7 @@ func TestLongHistories(t *testing.T) {
 
 // The time that a model may take does not make a test flaky: it is bounded by the whole.
 func TestEachKeyHasItsShare(t *testing.T) {
-	events := hot(20_000, 200, 4)
+	events := hot(5000, 100, 4)
 	start := time.Now()
 	v := check.History(events, &check.Options{Timeout: 30 * time.Second})
 	if !v.OK() || time.Since(start) > 30*time.Second {
