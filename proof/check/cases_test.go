@@ -166,6 +166,16 @@ var userCases = []tell{
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Fence = 1440*ms, 1450*ms, 12
 		h.drop("B enters", "B writes", "B leaves", "B releases")
 	}},
+	{"one who came after a reserved place is granted before", "order", func(h *tale) {
+		h.granted("V claims", 150, 160, "place", "V", "try", 39)
+		h.settle("V releases", 170, 180, "place", "V", "release")
+	}},
+	{"one who came after a reserved place is granted when its hold is over", "", func(h *tale) {
+		h.drop("Y redeems", "Y abandons", "Z redeems", "Z releases")
+		h.at("X reserves").Hold = 200 * ms
+		h.claim("V is held", 150, 160, "place", "V", "try", "held")
+		h.granted("V claims", 350, 360, "place", "V", "try", 39)
+	}},
 	{"somebody waits for an idle key", "progress", func(h *tale) {
 		h.add("calm", 1000, 1000, history.Event{Kind: history.Calm})
 		for at := 1100; at < 8000; at += 400 {

@@ -11,7 +11,7 @@ import (
 
 // rules are the checkers beside the models. Each looks at one key.
 var rules = []func(*clerk){
-	fences, attempts, resource, sections, effects, acknowledged, replies, mismatches, held, order, places, progress,
+	fences, attempts, resource, sections, effects, acknowledged, replies, mismatches, held, order, places, passed, progress,
 }
 
 // fences: a grant that was made for certain after another one has a higher fence, whatever

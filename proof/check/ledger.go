@@ -45,6 +45,7 @@ type book struct {
 	ttl      time.Duration // the longest that was asked for
 	prints   int           // how many fingerprints there are
 	forgot   []*history.Event
+	redeems  map[string][]*history.Event // claims from a reserved place, by its token
 
 	sections []*history.Event // enter and leave
 	writes   []*history.Event
@@ -164,6 +165,12 @@ func (b *book) enter() {
 	for _, e := range b.calls {
 		if e.Fingerprint != "" {
 			prints[e.Fingerprint] = true
+		}
+		if e.Redeems != "" {
+			if b.redeems == nil {
+				b.redeems = map[string][]*history.Event{}
+			}
+			b.redeems[e.Redeems] = append(b.redeems[e.Redeems], e)
 		}
 		a := tokens[e.Token]
 		if a == nil || e.Mode == "look" {
