@@ -12,7 +12,7 @@ FUZZTIME ?= 3s
 RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: demo test need tools servers fuzz fuzz-made fuzz-run fuzz-ahead lint bench tidy build
+.PHONY: demo test simulate need tools servers fuzz fuzz-made fuzz-run fuzz-ahead lint bench tidy build
 
 demo:
 	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
@@ -25,7 +25,13 @@ build:
 # its tests use.
 test: tools
 	@$(MAKE) --no-print-directory -j2 $(MODULES:%=test-%) fuzz-ahead
-	@$(MAKE) --no-print-directory fuzz-run
+	@$(MAKE) --no-print-directory simulate fuzz-run
+
+# Ten thousand simulated histories, without the race detector, with which `make test`
+# has looked at a few hundred. It prints the first seed; SIMULATE='-seed 17 -histories 1'
+# looks at one again.
+simulate:
+	@echo "== simulate"; cd proof && go test -run TestHistories -v ./sim -args $(SIMULATE)
 
 AHEAD := nice -n 19
 define module
