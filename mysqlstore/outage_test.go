@@ -120,6 +120,22 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
+// TestCloseAfterCut: a store whose connections were cut closes without complaint.
+func TestCloseAfterCut(t *testing.T) {
+	t.Parallel()
+	server := mariadb()
+	wire := servertest.NewWire(t, server.Addr())
+	s := open(t, server.URLAt(wire.Addr()), &Options{Prefix: ownPrefix()})
+	claims := []dibs.Claim{{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), TTL: time.Second, Permits: 1}}
+	if err := s.Claim(t.Context(), claims, make([]dibs.Answer, 1)); err != nil {
+		t.Fatal(err)
+	}
+	wire.Cut()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestExhausted: an application that uses up all connections of the server does not
 // keep leases from being renewed and released.
 func TestExhausted(t *testing.T) {
