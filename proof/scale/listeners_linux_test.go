@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/pgstore"
 )
 
 // TestListenersAreWoken checks what a notification of PostgreSQL costs that is for one
@@ -14,7 +15,7 @@ import (
 // own, by the kernel's count of how often these stopped waiting.
 func TestListenersAreWoken(t *testing.T) {
 	t.Parallel()
-	server, b := startPostgres(t)
+	server, b := startPostgres(t, &pgstore.Options{})
 	const bystanders, handOvers = 16, 100
 	for i := range bystanders {
 		c := client(t, b.open(t, never), nil)

@@ -138,7 +138,7 @@ func (Postgres) Idle(_ float64, prune time.Duration) Cost {
 	return look.Times(perSecond(prune)).Plus(ping.Times(perSecond(pgPing)))
 }
 
-// Polls implements Store: nobody has to who can listen. (Behind a pooler see PolledPostgres.)
+// Polls implements Store: nobody has to who can listen.
 func (Postgres) Polls(Shape, int, int) Cost { return Cost{} }
 
 // Connections implements Store: one for claims and one for what ends them stay open;
@@ -170,3 +170,30 @@ func (p Postgres) Sweep(s Shape, records int) Cost {
 // (SignalBackends in its async.c). A process listens from the first time that somebody
 // in it waits until its store is closed.
 func Wakes(listening int) float64 { return float64(listening) }
+
+// PolledPostgres is PostgreSQL behind a transaction pooler, through which nobody can
+// listen.
+type PolledPostgres struct{ Postgres }
+
+const (
+	pgSlowPoll = 50 * time.Millisecond // pgstore/poll.go, slowPoll
+	pgMoment   = time.Millisecond      // what a look takes
+)
+
+// Name implements Store.
+func (PolledPostgres) Name() string { return "PostgreSQL, pooled" }
+
+// Polls implements Store, for those who have waited for a while: in the first second they
+// look up to 25 times as often. One statement asks for all.
+func (p PolledPostgres) Polls(s Shape, waiting, _ int) Cost {
+	look := p.statement("turns", waiting, []int{1 + s.Key, 16}, nil, len("ikind")+2*19, 2*4+4+2)
+	return look.Times(perSecond(pgSlowPoll + pgMoment))
+}
+
+// HandOver implements Store: nobody is told, and who has looked asks.
+func (p PolledPostgres) HandOver(s Shape, queue int) Cost {
+	return p.Release(s, 1).Plus(p.Ask(s, queue))
+}
+
+// Connections implements Store: of the pooler, not of the server.
+func (PolledPostgres) Connections() (least, most int) { return 2, 8 }

@@ -17,11 +17,12 @@ import (
 // newPostgres returns a PostgreSQL beside its model. It counts statements
 // (pg_stat_statements) and its log, and no bytes: these are counted on their way.
 func newPostgres(t *testing.T) *backend {
-	_, b := startPostgres(t)
+	_, b := startPostgres(t, &pgstore.Options{})
 	return b
 }
 
-func startPostgres(t *testing.T) (*servertest.PostgresServer, *backend) {
+// startPostgres starts a server of which stores are opened with these options.
+func startPostgres(t *testing.T, o *pgstore.Options) (*servertest.PostgresServer, *backend) {
 	t.Helper()
 	server := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true, MaxConnections: 300, Settings: []string{
 		"shared_preload_libraries = 'pg_stat_statements'", "autovacuum = off",
@@ -48,7 +49,9 @@ func startPostgres(t *testing.T) (*servertest.PostgresServer, *backend) {
 		model: Postgres{},
 		open: func(t *testing.T, prune time.Duration) dibs.Store {
 			t.Helper()
-			s, err := pgstore.New(t.Context(), pool, &pgstore.Options{Migrate: true, PruneEvery: prune})
+			o := *o
+			o.Migrate, o.PruneEvery = true, prune
+			s, err := pgstore.New(t.Context(), pool, &o)
 			if err != nil {
 				t.Fatal(err)
 			}

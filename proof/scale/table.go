@@ -190,6 +190,42 @@ func Processes(f Fleet) Table {
 	return t
 }
 
+// Polling is the table of what it costs where nobody can be told.
+func Polling() Table {
+	pooled, mysql := PolledPostgres{}, MySQL{}
+	t := Table{
+		Name:  "polling",
+		Title: "**Where nobody can be told**: calls each second while somebody waits in every process.",
+		Rows:  [][]string{{"", "PostgreSQL, pooled", "MariaDB"}},
+	}
+	for _, line := range []struct {
+		name      string
+		processes int
+		waiting   int
+		own       bool // the key is not wanted elsewhere
+	}{
+		{"1 process, 1 waiter", 1, 1, true},
+		{"1 process, 64 waiters of one key", 1, 64, true},
+		{"100 processes, a waiter each, of keys of their own", 100, 1, true},
+		{"100 processes, a waiter each, of one key", 100, 1, false},
+	} {
+		row := []string{line.name}
+		for _, b := range []Store{pooled, mysql} {
+			s, all := Ordinary(1).Shape, Cost{}
+			for p := range line.processes {
+				ahead, queue := p*line.waiting, line.processes*line.waiting
+				if line.own {
+					ahead, queue = 0, line.waiting
+				}
+				all = all.Plus(b.Polls(s, line.waiting, ahead), b.Ask(s, queue).Times(Asks(queue)*float64(line.waiting)/float64(queue)))
+			}
+			row = append(row, amount(all.Calls))
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
+}
+
 // Room is the table of how far a server goes as it comes.
 func Room() Table {
 	t := Table{Name: "room", Title: "**How far a server goes as it comes.**", Rows: [][]string{head("", servers()[1:])}}
@@ -205,7 +241,7 @@ func Room() Table {
 		least, most := Fit(b)
 		return amount(float64(least)) + " to " + amount(float64(most))
 	})
-	row("waiters of one key, when a commit takes 1 ms", func(b Store) string {
+	row("processes that can wait for one key, when a commit takes 1 ms", func(b Store) string {
 		if b.Ask(Shape{}, 0).Log == 0 {
 			return "–"
 		}
@@ -216,7 +252,7 @@ func Room() Table {
 
 // All are all tables, in their order.
 func All() []Table {
-	return []Table{Each(), Kept(), Processes(Ordinary(1)), Processes(Ordinary(100)), Processes(Ordinary(10_000)), Room()}
+	return []Table{Each(), Kept(), Processes(Ordinary(1)), Processes(Ordinary(100)), Processes(Ordinary(10_000)), Room(), Polling()}
 }
 
 func head(first string, stores []Store) []string {
