@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
@@ -122,6 +123,7 @@ func TestConformMiddleware(t *testing.T) {
 // conforms runs the kit: all cases pass but these, which are not run.
 func conforms(t *testing.T, o *conform.Options, skipped ...string) {
 	t.Helper()
+	o.Timeout = time.Minute // the machine may be busy
 	r, err := conform.Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)

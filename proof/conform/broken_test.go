@@ -95,7 +95,7 @@ var brokenOnes = []broken{
 	{name: "keeps little", options: idempotency.Options{MaxStored: 10 << 10}, fails: "body-large client-gone-answer client-slow"},
 	{name: "shares keys between principals", options: idempotency.Options{Scope: idempotency.ScopeNone}, fails: "principals-apart principals-blind principals-anonymous"},
 	{name: "shares keys between hosts", options: idempotency.Options{AnyAuthority: true}, fails: "hosts-apart"},
-	{name: "makes duplicates wait", options: idempotency.Options{Wait: 5 * time.Second}, fails: "running-refused running-retry-after running-problem"},
+	{name: "makes duplicates wait", options: idempotency.Options{Wait: time.Minute}, said: conform.Options{Timeout: 20 * time.Second}, fails: "running-refused running-retry-after running-problem"},
 	{name: "guards POST alone", options: idempotency.Options{Methods: []string{"POST"}}, fails: "mismatch-method patch put-delete"},
 	{name: "knows one field", options: idempotency.Options{IgnoreXKey: true}, fails: "key-x key-x-differs"},
 	{name: "requires keys unasked", options: idempotency.Options{RequireKey: true}, fails: "missing-runs upgrade-around key-in-trailer"},
@@ -257,7 +257,7 @@ func TestEveryCaseCanFail(t *testing.T) {
 			first.Do(func() { next = origin })
 			next.ServeHTTP(w, r)
 		})
-		said.Profile = conform.Dibs
+		said.Profile, said.Timeout = conform.Dibs, 8*time.Second
 		said.Restart = func(context.Context) error { return nil }
 		r := run(t, h, origin, said)
 		for i := range r.Results {

@@ -2,6 +2,7 @@ package conform_test
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
@@ -58,6 +60,7 @@ func run(t *testing.T, h http.Handler, origin conform.Control, o conform.Options
 	server := httptest.NewServer(h)
 	t.Cleanup(server.Close)
 	o.Target, o.Origin = server.URL, origin
+	o.Timeout = cmp.Or(o.Timeout, time.Minute) // the machine may be busy
 	report, err := conform.Run(t.Context(), &o)
 	if err != nil {
 		t.Fatal(err)

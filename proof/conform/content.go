@@ -246,11 +246,13 @@ var contentCases = []Case{
 			})
 			l := t.dial()
 			t.must(l.send(t.request()))
+			if !l.await(t.patience()) {
+				t.stopf("nothing came of the stream while it was made")
+			}
 			a := new(reply)
 			res, err := l.headOf(http.MethodPost, a)
 			if err != nil {
-				a.err = err
-				t.stopf("nothing came of the stream while it was made: %v", a)
+				t.stopf("nothing came of the stream while it was made: %s", plain(err))
 			}
 			for i := range 3 {
 				event := "data: " + strconv.Itoa(i) + "\n\n"

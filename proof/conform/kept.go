@@ -141,22 +141,25 @@ var keptCases = []Case{
 	{
 		ID: "control-max-age", Title: "The application can say how long an answer is kept", Level: Extension,
 		Sources:  []Source{ours},
-		Sent:     "a request to which the origin answers with Idempotency-Control: max-age=1, at once again, and then until it runs once more, for five seconds at most.",
+		Sent:     "a request to which the origin answers with Idempotency-Control: max-age=2, at once again, and then until it runs once more, for a few seconds at most.",
 		Expected: "the first answer, that again, and the answer of a second run.",
 		Ran:      "twice",
 		check: func(t *trial) {
 			a := usual()
-			a.Header = append(a.Header, field("Idempotency-Control", "max-age=1"))
+			a.Header = append(a.Header, field("Idempotency-Control", "max-age=2"))
 			t.plays(a)
+			sent := time.Now()
 			first := t.first()
-			t.repeats("the answer at once", t.send(), first)
-			until := time.Now().Add(patience)
+			if again := t.send(); time.Since(sent) < 1500*time.Millisecond {
+				t.repeats("the answer at once", again, first)
+			}
+			until := time.Now().Add(2*time.Second + t.patience())
 			again := t.send()
 			for again.run() == 1 && time.Now().Before(until) {
 				t.pause(100 * time.Millisecond)
 				again = t.send()
 			}
-			t.isRun("the answer after more than a second", again, 2)
+			t.isRun("the answer after more than two seconds", again, 2)
 		},
 	},
 	{

@@ -14,7 +14,7 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultTimeout  = 10 * time.Second
+	DefaultTimeout  = 20 * time.Second
 	DefaultParallel = 8
 )
 

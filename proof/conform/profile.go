@@ -67,7 +67,7 @@ func termsOf(o *Options) terms {
 var notStripe = []string{
 	"key-parameters", "key-escapes", "malformed-unbalanced", "malformed-list", "malformed-lines", "malformed-trailing",
 	"malformed-escape", "malformed-control", "malformed-non-ascii", "malformed-bare-space", "malformed-problem",
-	"mismatch-problem", "running-problem", "running-retry-after", "running-mismatch", "patch",
+	"mismatch-method", "mismatch-problem", "running-problem", "running-retry-after", "running-mismatch", "patch",
 }
 
 // skips returns why a case is not run under these options; "" when it is.

@@ -186,7 +186,7 @@ func (t *trial) slow(changes ...change) <-chan *reply {
 // so when it is not.
 func (t *trial) meanwhile(changes ...change) *reply {
 	answered := t.sending(changes...)
-	timer := time.NewTimer(patience / 2)
+	timer := time.NewTimer(t.patience())
 	defer timer.Stop()
 	select {
 	case a := <-answered:

@@ -94,7 +94,7 @@ func (t *trial) plays(answers ...Answer) {
 
 // seen returns what reached the origin, once that are n.
 func (t *trial) seen(n int) []Seen {
-	ctx, cancel := context.WithTimeout(t.ctx, patience)
+	ctx, cancel := context.WithTimeout(t.ctx, t.patience())
 	defer cancel()
 	seen, err := t.kit.options.Origin.Seen(ctx, t.id, n)
 	t.must(err)
@@ -102,7 +102,7 @@ func (t *trial) seen(n int) []Seen {
 }
 
 // patience is how long a case waits for what should happen soon.
-const patience = 5 * time.Second
+func (t *trial) patience() time.Duration { return t.kit.options.Timeout / 4 }
 
 // began waits until n requests have reached the origin.
 func (t *trial) began(n int) {

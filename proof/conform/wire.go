@@ -178,7 +178,8 @@ func excerpt(b []byte) string {
 // line is one connection to the target.
 type line struct {
 	net.Conn
-	r *bufio.Reader
+	r        *bufio.Reader
+	deadline time.Time // zero: none
 }
 
 // dial connects to the target; the connection ends with ctx at the latest.
@@ -201,10 +202,9 @@ func dial(ctx context.Context, u *url.URL) (*line, error) {
 	if err != nil {
 		return nil, err
 	}
-	if deadline, ok := ctx.Deadline(); ok {
-		_ = c.SetDeadline(deadline)
-	}
-	return &line{Conn: c, r: bufio.NewReader(c)}, nil
+	deadline, _ := ctx.Deadline()
+	_ = c.SetDeadline(deadline)
+	return &line{Conn: c, r: bufio.NewReader(c), deadline: deadline}, nil
 }
 
 // send writes requests, in one piece.
@@ -252,7 +252,7 @@ func (l *line) headOf(method string, a *reply) (*http.Response, error) {
 // was one in time.
 func (l *line) await(d time.Duration) bool {
 	_ = l.SetReadDeadline(time.Now().Add(d))
-	defer func() { _ = l.SetReadDeadline(time.Time{}) }()
+	defer func() { _ = l.SetReadDeadline(l.deadline) }()
 	_, err := l.r.Peek(1)
 	return err == nil
 }
