@@ -39,23 +39,21 @@ func (p *program) conform() *cobra.Command {
 		Use:   "conform --target URL",
 		Short: "Check an implementation of idempotent HTTP, ours or not",
 		Long: `Sends requests to a server that promises to make HTTP idempotent, and looks at
-what comes back and how often it let them through: more than a hundred cases from
-the IETF draft, the RFCs and the practice of providers, each with its source. They
-are listed in docs/conformance.md, and by --list.
+what comes back and at how often it let them through: more than a hundred cases
+from the IETF draft, the RFCs and the practice of providers, each with its
+source. They are listed in docs/conformance.md, and by --list.
 
-The target forwards what it lets through to the address of --origin, where the kit
-answers, or to a handler that passes it on there. A Go program can have the kit's
-own handler behind its middleware instead, and names its control channel by
---control.
+The target forwards what it lets through to the address of --origin, where the
+kit answers, or to a handler that passes it on there. A Go program can have the
+kit's own handler behind its middleware instead; --control then names the
+address of its control channel.
 
-Prints a line for each case, and below one that failed what was seen. A case that
-the target was not said to do is skipped, never passed. Ends with 1 if a case
-failed that must pass, and with 69 if nothing could be checked.`,
-		Example: `  dibs proxy --listen :8080 --upstream http://127.0.0.1:3000 &
-  dibs conform --target http://127.0.0.1:8080 --origin 127.0.0.1:3000 --profile dibs
-
-  dibs conform --target https://api.example.com --header 'Authorization: Bearer …' \
-    --origin :3000 --skip running-refused,running-problem --html report.html`,
+Prints a line for each case, and below one that failed what was seen. A case
+that the target was not said to do is skipped, never passed. Ends with 1 if a
+case failed that must pass, and with 69 if nothing could be checked.`,
+		Example: `  dibs conform --target http://127.0.0.1:8080 --origin 127.0.0.1:3000
+  dibs conform --target http://127.0.0.1:8080 --profile dibs --html report.html
+  dibs conform --target https://api.example --header 'Authorization: Bearer …'`,
 		Args: cobra.NoArgs,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			if c.list {

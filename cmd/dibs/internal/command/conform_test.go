@@ -1,0 +1,166 @@
+package command_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/memstore"
+	"github.com/dibs-go/dibs/proof/conform"
+)
+
+// newTarget serves the kit's origin behind the middleware, or alone where there are no
+// options, and returns the URLs of that and of its control channel.
+func newTarget(t *testing.T, o *idempotency.Options) (target, control string) {
+	t.Helper()
+	origin := conform.NewOrigin()
+	var h http.Handler = origin
+	if o != nil {
+		store, err := memstore.New(nil)
+		must(t, err)
+		t.Cleanup(func() { store.Close() })
+		client, err := dibs.New(store, nil)
+		must(t, err)
+		t.Cleanup(func() { client.Close() })
+		m, err := idempotency.New(client, o)
+		must(t, err)
+		h = m.Wrap(origin)
+	}
+	server, channel := httptest.NewServer(h), httptest.NewServer(origin.Handler())
+	t.Cleanup(server.Close)
+	t.Cleanup(channel.Close)
+	return server.URL, channel.URL
+}
+
+// TestConform: a target that does all of it, by a control channel, in every form of the
+// report.
+func TestConform(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	target, control := newTarget(t, new(idempotency.Options))
+	args := []string{"conform", "--target", target, "--control", control, "--profile", "dibs", "--skip", "request-framed-twice"}
+	code, stdout, stderr := b.run(t, append(args, "--json", "--html", "report.html", "--restart", "touch restarted")...)
+	if code != 0 || stderr != "" {
+		t.Fatalf("%d %s%s", code, stdout, stderr)
+	}
+	lines := strings.Split(strings.TrimSpace(stdout), "\n")
+	cases := conform.Cases()
+	if len(lines) != len(cases)+1 {
+		t.Fatalf("%d lines for %d cases", len(lines), len(cases))
+	}
+	page := b.read("report.html")
+	for i, c := range cases {
+		var got struct {
+			ID, Level, Outcome, Why string
+		}
+		must(t, json.Unmarshal([]byte(lines[i]), &got))
+		if got.ID != c.ID || got.Level != string(c.Level) || got.Outcome == "failed" || (got.Outcome == "skipped") != (got.Why != "") {
+			t.Errorf("the line of %s is %s", c.ID, lines[i])
+		}
+		if !strings.Contains(page, `<tr id="`+c.ID+`">`) {
+			t.Errorf("%s is not on the page", c.ID)
+		}
+	}
+	var sum struct {
+		Target                               string
+		Conforms                             bool
+		Passed, Failed, Skipped, Failed_Must int
+	}
+	must(t, json.Unmarshal([]byte(lines[len(cases)]), &sum))
+	if !sum.Conforms || sum.Target != target || sum.Failed != 0 || sum.Passed < 120 || sum.Passed+sum.Skipped != len(cases) {
+		t.Errorf("the summary is %s", lines[len(cases)])
+	}
+	if !b.exists("restarted") {
+		t.Error("the command of --restart was not run")
+	}
+	if !strings.Contains(page, "It conforms") || strings.Contains(page, "<script") {
+		t.Error("the page does not say that it conforms")
+	}
+}
+
+// TestConformFails: what must hold and does not ends with 1, and says what was seen; what
+// should hold and does not ends with 0.
+func TestConformFails(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	target, control := newTarget(t, nil)
+	code, stdout, stderr := b.run(t, "conform", "--target", target, "--control", control, "--only", "replay,safe-get,restart", "--html", "report.html", "--restart", "exit 3")
+	if code != 1 || stderr != "" {
+		t.Errorf("without a guard: %d %q", code, stderr)
+	}
+	for _, want := range []string{
+		"FAIL  must       replay ", "\n      the origin ran 2 times; want once\n", "\npass  should     safe-get ",
+		"\nFAIL  should     restart ", "\n      the target could not be restarted: exit 3: exit status 3\n",
+		"1 passed, 2 failed (1 must, 1 should)",
+	} {
+		if !strings.Contains("\n"+stdout, want) {
+			t.Errorf("the report has no %q:\n%s", want, stdout)
+		}
+	}
+	if page := b.read("report.html"); !strings.Contains(page, "It does not conform") || !strings.Contains(page, "the origin ran 2 times; want once") {
+		t.Error("the page does not say what was seen")
+	}
+	target, control = newTarget(t, &idempotency.Options{Wait: 20 * time.Second})
+	code, stdout, _ = b.run(t, "conform", "--target", target, "--control", control, "--only", "running-once,running-refused")
+	if code != 0 || !strings.Contains(stdout, "FAIL  should     running-refused") || !strings.Contains(stdout, "1 passed, 1 failed (1 should)") {
+		t.Errorf("with what should hold alone: %d\n%s", code, stdout)
+	}
+}
+
+// TestConformUnable: what cannot be checked says why, and what to do.
+func TestConformUnable(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(204) }))
+	t.Cleanup(elsewhere.Close)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	taken := l.Addr().String()
+	t.Cleanup(func() { l.Close() })
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	must(t, gone.Close())
+	for name, c := range map[string]struct {
+		code int
+		says string
+		args []string
+	}{
+		"no target":       {64, "target: ", nil},
+		"no URL":          {64, `target: "localhost:1" is not a URL`, []string{"--target", "localhost:1"}},
+		"no profile":      {64, `profile: "best" is none of draft, dibs, stripe`, []string{"--target", elsewhere.URL, "--profile", "best"}},
+		"no case":         {64, `skip: there is no case "all"`, []string{"--target", elsewhere.URL, "--skip", "all"}},
+		"no header":       {64, `header: `, []string{"--target", elsewhere.URL, "--header", "x"}},
+		"no status":       {64, "conflict-status is 200", []string{"--target", elsewhere.URL, "--conflict-status", "200"}},
+		"no channel":      {64, "control: ", []string{"--target", elsewhere.URL, "--control", "x"}},
+		"two origins":     {64, "not together", []string{"--target", elsewhere.URL, "--control", elsewhere.URL, "--origin", "127.0.0.1:0"}},
+		"not the target":  {69, "does not lead to the origin", []string{"--target", elsewhere.URL, "--origin", "127.0.0.1:0"}},
+		"no target there": {69, "the target cannot be reached", []string{"--target", "http://" + gone.Addr().String(), "--origin", "127.0.0.1:0"}},
+		"port taken":      {69, "give it another address", []string{"--target", elsewhere.URL, "--origin", taken}},
+		"no folder":       {1, "html: ", []string{"--target", elsewhere.URL, "--origin", "127.0.0.1:0", "--html", "missing/report.html"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := b.run(t, append([]string{"conform"}, c.args...)...)
+			if code != c.code || stdout != "" || !strings.HasPrefix(stderr, "dibs conform: ") || !strings.Contains(stderr, c.says) {
+				t.Errorf("%d %q %q; want %d and %q", code, stdout, stderr, c.code, c.says)
+			}
+		})
+	}
+}
+
+// TestConformList: the list is the published page.
+func TestConformList(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/conformance.md")
+	must(t, err)
+	code, stdout, stderr := newBench(t).run(t, "conform", "--list")
+	if code != 0 || stderr != "" || !bytes.Equal(page, []byte(stdout)) {
+		t.Errorf("%d %q, and %d bytes that are not the page", code, stderr, len(stdout))
+	}
+}
