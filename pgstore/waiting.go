@@ -26,7 +26,7 @@ type waiting struct {
 	deaf      []dibs.Token // who waits and could not be told where to
 
 	polled map[dibs.Token]*place // who waits, where we poll
-	more   chan struct{}         // has an element when polled is not empty any more
+	more   chan struct{}         // has an element when polled has somebody new
 }
 
 // listener is a client that wants to know.
@@ -63,7 +63,7 @@ func (w *waiting) heard(part []int, claims []dibs.Claim, answers []dibs.Answer, 
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	added := false
+	added, news := false, false
 	for _, i := range part {
 		token, ok := waitsFor(&claims[i], &answers[i])
 		if !ok {
@@ -76,6 +76,9 @@ func (w *waiting) heard(part []int, claims []dibs.Claim, answers []dibs.Answer, 
 		if polls {
 			p := w.polled[token]
 			if p == nil {
+				// All who wait ask again, and that alone is nothing new: else the looks
+				// would never become rarer.
+				news = true
 				p = &place{key: claims[i].Key}
 				w.polled[token] = p
 			}
@@ -96,9 +99,11 @@ func (w *waiting) heard(part []int, claims []dibs.Claim, answers []dibs.Answer, 
 		}
 	}
 	if polls {
-		select {
-		case w.more <- struct{}{}:
-		default:
+		if news {
+			select {
+			case w.more <- struct{}{}:
+			default:
+			}
 		}
 	} else if w.process.Load() != 0 {
 		w.s.background.Go(w.opened)
