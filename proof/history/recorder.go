@@ -168,8 +168,12 @@ func (r *recorder) tell(events []Event, errs []error, err error) error {
 			events[i].Error, events[i].Text = Unknown, err.Error()
 		case errors.Is(errs[i], dibs.ErrLost):
 			events[i].Error = Lost
-		case errs[i] != nil:
+		case errors.Is(errs[i], dibs.ErrFull), errors.Is(errs[i], dibs.ErrBusy):
 			events[i].Error = errs[i].Error()
+		case errs[i] != nil:
+			// Nothing was done for it, or something that does no harm: a part of a Redis
+			// Cluster that did not answer may have renewed.
+			events[i].Error, events[i].Text = Unknown, errs[i].Error()
 		}
 	}
 	if err != nil {

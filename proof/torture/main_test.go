@@ -2,7 +2,11 @@ package torture_test
 
 import (
 	"context"
+	"flag"
+	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/dibs-go/dibs"
@@ -15,6 +19,12 @@ const broken = "DIBS_TEST_BROKEN"
 
 func TestMain(m *testing.M) {
 	torture.Child(open)
+	flag.Parse()
+	// Runs mostly wait, for faults and for time.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(5, runtime.GOMAXPROCS(0)))); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	os.Exit(m.Run())
 }
 

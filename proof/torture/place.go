@@ -35,7 +35,11 @@ func (l *lane) place() {
 	default: // nobody comes
 		return
 	}
-	_ = l.client.GiveUp(l.ctx, p) // it stands again if its lease was abandoned or undone
+	// It stands again if its lease was abandoned or undone.
+	if l.odds(2) {
+		l.redeem(p)
+	}
+	_ = l.client.GiveUp(l.ctx, p)
 }
 
 func (l *lane) redeem(p dibs.Place) {

@@ -59,8 +59,8 @@ func (l *lane) rawRecord() {
 	if !ok || a.State != dibs.Granted {
 		return
 	}
-	if l.odds(4) {
-		l.pause(l.upTo(2 * l.TTL))
+	if l.odds(3) {
+		l.pause(l.TTL/2 + l.upTo(l.TTL)) // as often too late as not
 	}
 	data := c.Token[:]
 	l.keep(c, data)

@@ -77,14 +77,8 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	}
 	r.w = history.NewWriter(r.file, 0, 0)
 	r.w.Now = history.Now
-	if r.store, err = r.Open(ctx, r.URL); err != nil {
+	if err := r.makeTable(ctx); err != nil {
 		return err
-	}
-	if l := r.store.Ledger; l != nil {
-		if err := l.make(ctx, r.id); err != nil {
-			return fmt.Errorf("the table for what is done in transactions cannot be made (does the user have the right to?): %w", err)
-		}
-		r.table = true
 	}
 	r.aim()
 	begin := history.Now()
@@ -119,6 +113,36 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	return r.crew.start(ctx)
 }
 
+// makeTable makes the ledger's table, where there is a ledger. The store is closed again:
+// whatever strikes the server then, only workers feel.
+func (r *run) makeTable(ctx context.Context) error {
+	s, err := r.Open(ctx, r.URL)
+	if err != nil {
+		return err
+	}
+	if s.Ledger != nil {
+		if err := s.Ledger.make(ctx, r.id); err != nil {
+			return errors.Join(fmt.Errorf("the table for what is done in transactions cannot be made (does the user have the right to?): %w", err), s.Close())
+		}
+		r.table = true
+	}
+	return s.Close()
+}
+
+// open opens the store once more, where the workers have it: that is another server when
+// one has taken the place of the first.
+func (r *run) open(ctx context.Context) (err error) {
+	if r.store == nil {
+		ctx, cancel := context.WithTimeout(ctx, askLimit)
+		defer cancel()
+		r.store, err = again(ctx, func() (*Store, error) { return r.Open(ctx, r.urls[0]) })
+	}
+	if err != nil {
+		return fmt.Errorf("the store cannot be opened after the faults: %w", err)
+	}
+	return nil
+}
+
 // aim finds out what faults can strike, and by which URL each worker uses the store.
 func (r *run) aim() {
 	if r.target = r.Target; r.target == nil {
@@ -132,6 +156,7 @@ func (r *run) aim() {
 		r.wires, r.urls = wires, urls
 		r.target.Wires = wires
 	}
+	r.urls = slices.Clone(r.urls)
 	for len(r.urls) < r.Workers {
 		r.urls = append(r.urls, r.URL)
 	}
@@ -184,6 +209,9 @@ func (r *run) perform(ctx context.Context) error {
 	if err := r.crew.ready(ctx); err != nil {
 		r.crew.breaks(err.Error())
 	}
+	if err := r.open(ctx); err != nil {
+		return err
+	}
 	if err := r.thaw(ctx); err != nil {
 		r.crew.breaks(err.Error())
 	}
@@ -203,14 +231,8 @@ func (r *run) perform(ctx context.Context) error {
 		return err
 	}
 	r.Log.Info("checking", "events", len(events))
-	var forgets []string
-	for _, f := range r.faults {
-		if f.Forgets {
-			forgets = append(forgets, f.Name)
-		}
-	}
 	checking := time.Now()
-	v := judge(events, forgets, r.remains.keys)
+	v := judge(events, r.faults, r.remains.keys)
 	r.fill(v, len(events), time.Since(checking), interrupted)
 	return nil
 }
@@ -305,16 +327,20 @@ func (r *run) tearDown() error {
 	if r.crew != nil {
 		r.crew.kill()
 	}
-	for _, w := range r.wires {
-		w.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
+	defer cancel()
+	if r.table {
+		err := r.open(ctx)
+		if err == nil {
+			err = r.store.Ledger.drop(ctx, r.id)
+		}
+		errs = append(errs, err)
 	}
 	if r.store != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), askLimit)
-		defer cancel()
-		if r.table {
-			errs = append(errs, r.store.Ledger.drop(ctx, r.id))
-		}
-		errs = append(errs, r.store.Close())
+		_ = r.store.Close() // the workers' is the one that counts
+	}
+	for _, w := range r.wires {
+		_ = w.Close()
 	}
 	if r.file != nil {
 		_ = r.file.Close() // closed before, if all went well
