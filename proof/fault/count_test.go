@@ -90,6 +90,7 @@ func waitFor(t *testing.T, what string, there func() bool) {
 // What has not happened is not counted: a server that was not killed although somebody said
 // so, a worker that stood still and held nothing, a full disk that nobody noticed.
 func TestCountsNothing(t *testing.T) {
+	t.Parallel()
 	redis := servertest.Redis(t, &servertest.RedisOptions{Directives: []string{"maxclients 50"}})
 	postgres := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true, MaxConnections: 30})
 	mariadb := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true, MaxConnections: 30})
@@ -141,6 +142,7 @@ func TestCountsNothing(t *testing.T) {
 
 // Connections of others are left alone.
 func TestOthers(t *testing.T) {
+	t.Parallel()
 	postgres := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
 	mariadb := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true})
 	redis := servertest.Redis(t, nil)
@@ -172,6 +174,7 @@ func TestOthers(t *testing.T) {
 		{"redis", redis.URL(), func() error { _, err := theirRedis.Do("PING"); return err }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			target := &fault.Target{URL: test.url}
 			newCrew(t, target, 1)
 			apply, _, err := fault.Select(target, "kill-connections")

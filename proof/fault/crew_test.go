@@ -5,12 +5,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,6 +36,11 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv(workerURL); url != "" {
 		work(url)
 		return
+	}
+	flag.Parse()
+	// The tests wait for processes, far more than they work.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
 	}
 	os.Exit(m.Run())
 }

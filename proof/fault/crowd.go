@@ -25,7 +25,7 @@ type crowd struct {
 
 	mu     sync.Mutex
 	taken  []io.Closer
-	turned int // how often the crowd itself was turned away
+	turned int // how often the crowd itself was turned away, at most
 }
 
 // exhaust takes all connections that are free, resets the workers', and takes those too.
@@ -38,7 +38,7 @@ func exhaust(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error
 		return n
 	}
 	before, refused := told(), 0
-	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*look)
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 6*look)
 	defer cancel()
 	w, err := t.meet(looking)
 	if err != nil {
@@ -65,7 +65,8 @@ func exhaust(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error
 	for range 4 {
 		takers.Go(func() {
 			for holding.Err() == nil {
-				if err := c.take(holding); err != nil {
+				// Not given up in the middle: the server would turn it away all the same.
+				if err := c.take(looking); err != nil {
 					rest(holding, 2*time.Millisecond)
 				}
 			}
@@ -75,8 +76,6 @@ func exhaust(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error
 
 	// The server's own count, without those of the crowd, or what workers were told.
 	if refused >= 0 {
-		looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
-		defer cancel()
 		now, err := w.turnedAway(looking)
 		if err != nil {
 			return 0, err
@@ -110,8 +109,8 @@ func (c *crowd) take(ctx context.Context) error {
 	defer c.mu.Unlock()
 	if err == nil {
 		c.taken = append(c.taken, conn)
-	} else if c.full(err) {
-		c.turned++
+	} else {
+		c.turned++ // however it was told
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 // Every fault bites every store that it applies to, and heals: all workers go on.
 func TestBites(t *testing.T) {
+	t.Parallel()
 	for _, v := range victim.All() {
 		if v.Name == "valkey" || v.Name == "mysql" {
 			continue // they are asked in the words of redis and mariadb

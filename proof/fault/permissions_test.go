@@ -17,6 +17,7 @@ import (
 // The fault that takes away the rights to a file does nothing to root, so as root this test runs
 // itself as nobody.
 func TestPermissions(t *testing.T) {
+	t.Parallel()
 	folder, err := os.MkdirTemp("", "dibs-fault-")
 	if err != nil {
 		t.Fatal(err)

@@ -79,6 +79,9 @@ func serverKill(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 	return 1, nil
 }
 
+// slow is how long a server may take to answer that is merely busy.
+const slow = 250 * time.Millisecond
+
 func serverStop(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
 	defer cancel()
@@ -88,7 +91,7 @@ func serverStop(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 	}
 	defer w.close()
 	t.Server.Pause()
-	asking, stop := context.WithTimeout(ctx, t.spell(r))
+	asking, stop := context.WithTimeout(ctx, max(t.spell(r), slow))
 	defer stop()
 	begin := time.Now()
 	_, said := w.life(asking)
@@ -96,7 +99,7 @@ func serverStop(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 	rest(asking, time.Hour)
 	t.Server.Continue()
 	// Nothing came until the time was over: an error at once is something else.
-	still := said != nil && silence > t.lease()/8
+	still := said != nil && silence >= slow
 	if !still {
 		return 0, nil
 	}
