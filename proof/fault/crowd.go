@@ -37,7 +37,7 @@ func exhaust(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error
 		}
 		return n
 	}
-	before, refused := told(), 0
+	before := told()
 	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 6*look)
 	defer cancel()
 	w, err := t.meet(looking)
@@ -45,7 +45,8 @@ func exhaust(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error
 		return 0, err
 	}
 	defer w.close()
-	if refused, err = w.turnedAway(looking); err != nil {
+	refused, err := w.turnedAway(looking)
+	if err != nil {
 		return 0, err
 	}
 

@@ -71,12 +71,6 @@ func (w *redisWitness) unscripted(ctx context.Context) (int, error) {
 	return strconv.Atoi(strings.TrimPrefix(value, "count="))
 }
 
-// keys is how many keys there are.
-func (w *redisWitness) keys(ctx context.Context) (int, error) {
-	n, err := w.do(ctx, "DBSIZE").AsInt64()
-	return int(n), err
-}
-
 func (w *redisWitness) number(ctx context.Context, field string) (int, error) {
 	value, err := w.info(ctx, field)
 	if err != nil {
