@@ -39,13 +39,14 @@ nothing is left behind.
 
 The keys are in a namespace of the run's own, and are removed at the end. Faults
 that would take something away from others who use the same server do not strike
-unless --faults names them. The words of that list are names of faults, the kinds
-worker, network, server, data and file, all and none; a - before one takes it out.
+unless --faults names them. The words of that list are names of faults, the
+kinds worker, network, server, data and file, all and none; a - before a word
+takes it out.
 
-Everything that is done derives from the seed, which is printed with the command
-that repeats the run; how the processes race does not. Ends with 0 if nothing was
+What is done derives from the seed, which is printed with the command that
+repeats the run; how the processes race does not. Ends with 0 if nothing was
 broken, everything was decided, and every fault bit; with 1 otherwise. The
-histories of such a run are kept, and with --html pictures of them.`,
+histories of such a run are kept, and with --html there are pictures of them.`,
 		Example: `  dibs torture --store postgres://app@db.internal/app
   dibs torture --store redis://localhost --duration 5m --faults worker,network
   dibs torture --store sqlite:dibs.db --faults all,-disk-full --html report.html`,

@@ -1,0 +1,102 @@
+package command_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/dibs-go/dibs"
+)
+
+// TestTorture: a store that keeps what it promises passes, in words, as JSON and as a
+// page, and nothing of the run is left in it.
+func TestTorture(t *testing.T) {
+	everyStore(t, func(t *testing.T, b *bench) {
+		b.env = append(b.env, "TMPDIR="+t.TempDir())
+		code, stdout, stderr := b.run(t, "torture", "--duration=3s", "--faults=kill,stop", "--workers=3", "--seed=7", "--html=page.html")
+		for _, want := range []string{"0 violations, with ", "kill ", "stop ", "seed 7; again with: dibs torture --store '", " --seed 7 --duration 3s --workers 3 --faults kill,stop\n"} {
+			if code != 0 || !strings.Contains(stdout, want) {
+				t.Fatalf("it ended with %d, and %q is not in %s%s", code, want, stdout, stderr)
+			}
+		}
+		if page := b.read("page.html"); !strings.Contains(page, "0 violations") {
+			t.Errorf("the page is %.500q", page)
+		}
+		for e, err := range b.inspector(t).List(t.Context(), dibs.Query{}) {
+			t.Errorf("left behind: %+v, %v", e, err)
+		}
+	})
+}
+
+// TestTortureEnds: how a torture ends that is not as it should be.
+func TestTortureEnds(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		args []string
+		code int
+		want string
+	}{
+		{"in memory", []string{"--store=memory:"}, 64, "share no store in memory"},
+		{"a fault that is none", []string{"--faults=nonsense"}, 64, "faults: there is no fault \"nonsense\""},
+		{"no worker", []string{"--workers=-1"}, 64, "workers: it is -1"},
+		{"a short lease", []string{"--lease=10ms"}, 64, "lease: it is 10ms; it must be at least 1s"},
+		{"no time", []string{"--duration=1ms"}, 64, "duration: it is 1ms"},
+		{"no folder", []string{"--store=sqlite:missing/dibs.db"}, 69, "missing"},
+		{"no page", []string{"--html=missing/page.html"}, 1, "missing/page.html"},
+		{"a fault that does not apply", []string{"--faults=flushall", "--duration=1s"}, 1, "the fault flushall, which was asked for, does not apply"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			dir := t.TempDir()
+			b.env = append(b.env, "TMPDIR="+dir)
+			code, stdout, stderr := b.run(t, append([]string{"torture"}, test.args...)...)
+			if code != test.code || !strings.Contains(stdout+stderr, test.want) {
+				t.Errorf("it ended with %d, and %q is not in %s%s", code, test.want, stdout, stderr)
+			}
+			kept, err := filepath.Glob(filepath.Join(dir, "dibs-torture-*", "runner.jsonl"))
+			if must(t, err); (len(kept) > 0) != strings.Contains(stdout, "FAILED") {
+				t.Errorf("histories are kept of those who failed, and of no others: %q", kept)
+			}
+		})
+	}
+}
+
+// TestTortureInterrupted: who is interrupted ends in order, says what there is to say, and
+// leaves no process behind.
+func TestTortureInterrupted(t *testing.T) {
+	b := newBench(t)
+	dir := t.TempDir()
+	b.env = append(b.env, "TMPDIR="+dir)
+	p := b.start(t, "torture", "--json", "--faults=none")
+	eventually(t, "work", func() bool {
+		files, _ := filepath.Glob(filepath.Join(dir, "*", "worker-4-0.jsonl"))
+		return len(files) == 1 && size(files[0]) > 1000
+	})
+	p.signal(t, syscall.SIGINT)
+	if code := p.code(t); code != 128+int(syscall.SIGINT) {
+		t.Errorf("it ended with %d", code)
+	}
+	var report struct {
+		Interrupted bool
+		Swept       int
+		Violations  []string
+	}
+	if err := json.Unmarshal([]byte(p.stdout.String()), &report); err != nil || !report.Interrupted || report.Swept == 0 || len(report.Violations) > 0 {
+		t.Errorf("the report is %+v, %v", report, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func size(file string) int64 {
+	info, err := os.Stat(file)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
