@@ -1,7 +1,7 @@
 // Command scale says what a key, a tenant and a fleet of processes cost a database as
 // the numbers grow. The costs are functions of the numbers, made of constants that are
-// those of the stores; the tests have real servers count, and fail where a model is
-// wrong by more than a quarter. It prints the tables of docs/scale.md.
+// those of the stores, or were counted at a server; the tests have real servers count,
+// and fail where a model is wrong by more than a quarter. It prints the tables of docs/scale.md.
 package main
 
 import (

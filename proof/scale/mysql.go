@@ -49,7 +49,7 @@ func hexadecimal(n int) int { return len("x''") + 2*n }
 // Claim implements Store.
 func (MySQL) Claim(s Shape, n int) Cost {
 	return script{
-		calls: 5, // clock, fence, INSERT, clock, SELECT: mysqlstore/plain.go, claimPlain
+		calls: 5, // the clock, the fence, INSERT, the clock again, SELECT: mysqlstore/plain.go, claimPlain
 		in:    1172, eachIn: 2*hexadecimal(1+s.Key) + hexadecimal(16) + hexadecimal(s.Owner) + 36,
 		out: 1030, eachOut: 92 + s.Key,
 		log: 120, eachLog: 207 + 2*s.Key + s.Owner,
@@ -59,7 +59,7 @@ func (MySQL) Claim(s Shape, n int) Cost {
 // Renew implements Store.
 func (MySQL) Renew(s Shape, n int) Cost {
 	return script{
-		calls: 6, // START, SELECT, clock, clock, UPDATE, COMMIT: renewPlain
+		calls: 6, // START, SELECT, the clock twice, UPDATE, COMMIT: renewPlain
 		in:    477, eachIn: 2*hexadecimal(1+s.Key) + hexadecimal(17+s.Key) + 3,
 		out: 944, eachOut: 92 + s.Key,
 		log: 100, eachLog: 70 + s.Key,
@@ -80,7 +80,7 @@ func (MySQL) Release(s Shape, n int) Cost {
 func (MySQL) Keep(s Shape, n int) Cost {
 	return script{
 		calls: 6, eachCalls: 1,
-		in: 700, eachIn: 3*hexadecimal(1+s.Key) + hexadecimal(17+s.Key) + hexadecimal(16) + 196 + s.Data,
+		in: 607, eachIn: 3*hexadecimal(1+s.Key) + hexadecimal(17+s.Key) + hexadecimal(16) + 196 + s.Data,
 		out: 944, eachOut: 141 + s.Key,
 		log: 350, eachLog: 478 + 4*s.Key + s.Data,
 	}.of(n)

@@ -62,7 +62,7 @@ const (
 	pgCommitLog  = 46  // a commit, and its flush
 	pgClaimLog   = 235 // a new row of dibs_key, its entry in the index, its lock
 	pgUpdateLog  = 170 // a version of it on its page
-	pgRecordLog  = 360 // one with a record, beside its data
+	pgRecordLog  = 390 // one with a record, beside its data and the key in the index
 	pgWaiterLog  = 380 // a row of dibs_waiter with two entries in indexes
 	pgWaitersLog = 110 // a version of it
 )
@@ -91,7 +91,7 @@ func (p Postgres) Release(s Shape, n int) Cost {
 // Keep implements Store.
 func (p Postgres) Keep(s Shape, n int) Cost {
 	c := p.verb("settle", n, 1+s.Key, 16, 2, 8, s.Data)
-	c.Log = float64(runs(n, pgMost)*pgCommitLog + n*(pgRecordLog+s.Data))
+	c.Log = float64(runs(n, pgMost)*pgCommitLog + n*(pgRecordLog+4*s.Key/5+s.Data))
 	return c
 }
 

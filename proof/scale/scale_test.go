@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -45,15 +46,32 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// verbs checks what calls cost by how many elements they have.
+// verbs checks what calls cost by how many elements they have, and how long keys and
+// records are.
 func (b *backend) verbs(t *testing.T) {
 	s := b.open(t, never)
-	for _, n := range []int{0, 1, 8, 64, 256} {
-		rounds := max(2, 16/max(1, n)) // 0 is to get to know the server
+	for _, call := range []struct {
+		n     int
+		shape Shape
+	}{
+		{1, shape}, // to get to know the server
+		{1, shape},
+		{8, shape},
+		{64, shape},
+		{256, shape},
+		{1, large},
+		{64, large},
+	} {
+		n, shape := call.n, call.shape
+		rounds := max(2, 16/n)
+		b.calls++
 		var all, kept []*batch
 		for round := range rounds {
-			all = append(all, newBatch(fmt.Sprintf("v%d-%d", n, round), max(1, n)))
-			kept = append(kept, newBatch(fmt.Sprintf("k%d-%d", n, round), max(1, n)))
+			all = append(all, newBatch(fmt.Sprintf("v%d-%d", b.calls, round), n))
+			kept = append(kept, newBatch(fmt.Sprintf("k%d-%d", b.calls, round), n))
+		}
+		for _, x := range slices.Concat(all, kept) {
+			x.lengthen(shape)
 		}
 		each := func(of []*batch, f func(x *batch)) counts {
 			return b.measure(t, func() {
@@ -63,8 +81,9 @@ func (b *backend) verbs(t *testing.T) {
 			})
 		}
 		compare := func(verb string, got counts, want Cost) {
-			if n > 0 {
-				b.check(t, fmt.Sprintf("%s of %d", verb, n), got, want.Times(float64(rounds)), Cost{Log: float64(500 + 10*n*rounds)})
+			if b.calls > 1 {
+				what := fmt.Sprintf("%s of %d, keys of %d bytes", verb, n, shape.Key)
+				b.check(t, what, got, want.Times(float64(rounds)), Cost{Log: float64(500 + 50*rounds + 10*n*rounds)})
 			}
 		}
 		compare("claim", each(all, func(x *batch) { x.claim(t, s, dibs.Granted) }), b.model.Claim(shape, n))
@@ -121,8 +140,7 @@ func (b *backend) renewals(t *testing.T) {
 		calls, each := Renewals(leases, ttl)
 		want := b.model.Renew(shape, max(1, int(each+0.5))).Times(calls * took.Seconds())
 		one := b.model.Renew(shape, max(1, int(each+0.5))) // more or less, by when one looks
-		least := want
-		least.Calls /= busy // more of them come along
+		least := b.model.Renew(shape, max(1, int(busy*each))).Times(calls / busy * took.Seconds()) // more of them come along
 		b.between(t, fmt.Sprintf("%d leases for %v", leases, window), got, least, want, one.Plus(Cost{Log: 2000}))
 		for _, lease := range held {
 			if err := lease.Release(); err != nil {
@@ -229,10 +247,10 @@ func (b *backend) waiting(t *testing.T) {
 // kept checks how many bytes records, leases and places take.
 func (b *backend) kept(t *testing.T) {
 	s := b.open(t, never)
-	keep := func(what string, n int, each float64, make func(x *batch)) {
+	keep := func(what string, n int, each float64, put func(x *batch)) {
 		before := b.space(t)
 		for from := 0; from < n; from += 200 {
-			make(newBatch(fmt.Sprintf("%c%d-%d", what[0], n, from), min(200, n)))
+			put(newBatch(fmt.Sprintf("%c%d-%d", what[0], n, from), min(200, n)))
 		}
 		within(t, fmt.Sprintf("%d %s", n, what), factor, b.space(t)-before, float64(n)*each, float64(n)*each, b.grain)
 	}
@@ -258,6 +276,13 @@ func (b *backend) sweep(t *testing.T) {
 	if !ok {
 		return // all that is in Redis ends by itself
 	}
+	prune := func() {
+		if _, err := pruner.Prune(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prune() // the locks of other tests
+	before := b.measure(t, prune)
 	const records = 10_000
 	s := b.open(t, never)
 	for from := 0; from < records; from += 200 {
@@ -265,13 +290,8 @@ func (b *backend) sweep(t *testing.T) {
 		x.claim(t, s, dibs.Granted)
 		x.keep(t, s, shape.Data, time.Hour)
 	}
-	prune := func() {
-		if _, err := pruner.Prune(t.Context(), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	prune() // the locks of other tests
 	got := b.measure(t, prune)
+	got.Cost, got.work = got.Plus(before.Times(-1)), got.work-before.work
 	b.check(t, "10000 records are looked through", got, b.model.Sweep(shape, records), Cost{Calls: 20, In: 2000, Out: 2000, Log: 20_000})
 	if want := b.model.Sweep(shape, records).Read; want > 0 {
 		within(t, "10000 records are looked through: bytes", factor, got.work*b.unit, want, want, 100*b.unit)

@@ -2,8 +2,8 @@ package main
 
 import "time"
 
-// SQLite is what sqlitestore costs. A call is a transaction that writes, and In is what
-// that appends to the log: whole pages. There is no server, and nothing is sent.
+// SQLite is what sqlitestore costs. A call is a transaction that writes, which appends
+// whole pages to the log. There is no server, and nothing is sent.
 type SQLite struct{}
 
 const (
@@ -42,10 +42,10 @@ func (l SQLite) Release(s Shape, n int) Cost { return l.Claim(s, n) }
 
 // Keep implements Store: beside the leases the records, at the end of their table, and
 // their keys in the index. When the file grows, its first page and the one above the new
-// one are written, too.
+// one are written, too; and now and then one that is free, or was.
 func (l SQLite) Keep(s Shape, n int) Cost {
-	new := float64(n*sqliteRecord(s)) / 4000
-	return l.pages(1 + changed(n, sqliteLease(s)) + 1 + new + 2*min(1, new) + leaves(n, sqliteIndex(s)))
+	grows := float64(n*sqliteRecord(s)) / 4000
+	return l.pages(1 + changed(n, sqliteLease(s)) + 1 + grows + 2*min(1, grows) + 0.5 + leaves(n, sqliteIndex(s)))
 }
 
 // Replay implements Store: it writes nothing.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -133,7 +134,7 @@ func Processes(f Fleet) Table {
 	if f.Processes > 1000 {
 		those = those[1:] // so many are not on one host
 	}
-	t := Table{Name: fmt.Sprint(f.Processes), Title: "**" + plural(f.Processes) + "**, each second.", Rows: [][]string{head("", those)}}
+	t := Table{Name: strconv.Itoa(f.Processes), Title: "**" + plural(f.Processes) + "**, each second.", Rows: [][]string{head("", those)}}
 	add := func(name string, figure func(Store) string) {
 		row := []string{name}
 		for _, b := range those {
