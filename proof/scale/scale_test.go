@@ -139,7 +139,7 @@ func (b *backend) renewals(t *testing.T) {
 		got := b.measure(t, func() { took = pass(window) })
 		calls, each := Renewals(leases, ttl)
 		want := b.model.Renew(shape, max(1, int(each+0.5))).Times(calls * took.Seconds())
-		one := b.model.Renew(shape, max(1, int(each+0.5))) // more or less, by when one looks
+		one := b.model.Renew(shape, max(1, int(each+0.5)))                                         // more or less, by when one looks
 		least := b.model.Renew(shape, max(1, int(busy*each))).Times(calls / busy * took.Seconds()) // more of them come along
 		b.between(t, fmt.Sprintf("%d leases for %v", leases, window), got, least, want, one.Plus(Cost{Log: 2000}))
 		for _, lease := range held {
