@@ -198,6 +198,10 @@ func (p *play) serve(w http.ResponseWriter, r *http.Request, listens bool) {
 		upgrade(w, a.Upgrade)
 		return
 	}
+	if a.Raw != nil && listens {
+		raw(w, fill.Replace(string(a.Raw)), a.Linger)
+		return
+	}
 	inform(w, a.Early, fill)
 	if a.Hold {
 		p.wait(run)
@@ -271,7 +275,7 @@ func (p *play) openAll() {
 func (p *play) answer(w http.ResponseWriter, run int, a *Answer, fill *strings.Replacer) {
 	body := []byte(fill.Replace(string(a.Body)))
 	if a.Size > 0 {
-		body = Pattern(a.Size)
+		body = Pattern(min(a.Size, MaxPattern))
 	}
 	h := w.Header()
 	addFields(h, a.Header, fill)
@@ -326,6 +330,20 @@ func addFields(h http.Header, fields []Field, fill *strings.Replacer) {
 			continue
 		}
 		h.Add(f.Name, fill.Replace(*f.Value))
+	}
+}
+
+// raw takes the connection over and writes to it.
+func raw(w http.ResponseWriter, text string, linger bool) {
+	c, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler) // it is one of HTTP/2, where nothing is written by hand
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(holdLimit))
+	_, _ = io.WriteString(c, text)
+	if linger {
+		_, _ = io.Copy(io.Discard, rw)
 	}
 }
 

@@ -48,6 +48,8 @@ func termsOf(o *Options) terms {
 	if o.ConflictStatus != 0 {
 		t.conflict = []int{o.ConflictStatus}
 	}
+	origin, wired := o.Origin.(*Origin)
+	wired = wired && origin.Addr() != ""
 	t.has = map[need]bool{
 		always:         true,
 		needsRequired:  o.RequireKey,
@@ -57,6 +59,7 @@ func termsOf(o *Options) terms {
 		needsFree5xx:   !keeps,
 		needsKeep5xx:   keeps,
 		needsRestart:   o.Restart != nil,
+		needsWire:      wired,
 		needsAuthority: o.Header.Get("Authorization") == "",
 	}
 	return t

@@ -2,6 +2,7 @@ package conform
 
 import (
 	"net/http"
+	"sync"
 )
 
 // Script is what the origin answers to the requests of one case.
@@ -22,7 +23,7 @@ type Answer struct {
 	Header []Field `json:"header,omitempty"`
 	// Early are informational answers that come first.
 	Early []Early `json:"early,omitempty"`
-	// Body, or if Size is not 0 so many bytes of a pattern (see Pattern).
+	// Body, or if Size is not 0 so many bytes of a pattern (see Pattern), MaxPattern at most.
 	Body []byte `json:"body,omitempty"`
 	Size int    `json:"size,omitempty"`
 	// Trailer has the fields that follow the body.
@@ -37,6 +38,10 @@ type Answer struct {
 	Chunked bool `json:"chunked,omitempty"`
 	// Break ends the connection, if it is not NoBreak.
 	Break Break `json:"break,omitempty"`
+	// Raw is written to the connection as it is, in place of all of the above, and the
+	// connection ends; with Linger it stays open. Only by an origin that listens itself.
+	Raw    []byte `json:"raw,omitempty"`
+	Linger bool   `json:"linger,omitempty"`
 	// Upgrade answers a request for another protocol with 101, and from then on sends back
 	// what it gets; HTTP/2 is taken up only by an origin that listens itself, because who
 	// has one behind a middleware has a server before it to do so.
@@ -79,9 +84,15 @@ type Seen struct {
 	Broken  bool        `json:"broken,omitempty"` // its body was not whole
 }
 
-// Pattern returns n bytes in which no part is like another for long.
-func Pattern(n int) []byte {
-	b := make([]byte, n)
+// MaxPattern is the longest Pattern.
+const MaxPattern = 16 << 20
+
+// Pattern returns n bytes, at most MaxPattern, in which no part is like another for long.
+// They are not to be modified.
+func Pattern(n int) []byte { return pattern()[:n:n] }
+
+var pattern = sync.OnceValue(func() []byte {
+	b := make([]byte, MaxPattern)
 	x := uint32(2463534242)
 	for i := range b {
 		x ^= x << 13
@@ -90,7 +101,7 @@ func Pattern(n int) []byte {
 		b[i] = byte(x)
 	}
 	return b
-}
+})
 
 // field returns one line.
 func field(name, value string) Field { return Field{Name: name, Value: &value} }

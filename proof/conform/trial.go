@@ -186,7 +186,7 @@ func (t *trial) exchange(r *request) *reply {
 // again is send for whoever comes late: an implementation may take a moment to note that
 // the first one is done, and refuses meanwhile.
 func (t *trial) again(changes ...change) *reply {
-	until := time.Now().Add(settling)
+	until := time.Now().Add(t.patience())
 	for {
 		a := t.send(changes...)
 		if a.err != nil || !slices.Contains(t.kit.terms.conflict, a.status) || a.run() != 0 || time.Now().After(until) {
@@ -196,10 +196,8 @@ func (t *trial) again(changes ...change) *reply {
 	}
 }
 
-const (
-	settling      = 2 * time.Second
-	settlingPause = 20 * time.Millisecond
-)
+// settlingPause is between two requests of again.
+const settlingPause = 20 * time.Millisecond
 
 // pause waits.
 func (t *trial) pause(d time.Duration) {
