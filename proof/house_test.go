@@ -34,7 +34,7 @@ func TestHouse(t *testing.T) {
 			root + "/proof/torture", root + "/sqlitestore", root + "/redisstore", root + "/pgstore", root + "/mysqlstore",
 			"github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
 		}},
-		{Dir: "mutant", Imports: []string{root}, Tests: []string{root + "/memstore", root + "/proof/check", root + "/proof/sim"}},
+		{Dir: "mutant", Imports: []string{root}, Tests: []string{root + "/proof/backend", root + "/proof/check", root + "/proof/sim", root + "/proof/torture"}},
 		{Dir: "sim", Imports: []string{root, root + "/memstore", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
 		{Dir: "scale", Tests: []string{
 			root, root + "/memstore", root + "/sqlitestore", root + "/redisstore", root + "/pgstore", root + "/mysqlstore",
