@@ -66,8 +66,8 @@ type attempt struct {
 	// vague: it made a claim that nobody heard the answer of, which may be granted at any
 	// time later.
 	vague bool
-	// placed: it had, or may have had, a place in the queue.
-	placed bool
+	// placed is until when it asked for, and may have got, a place in the queue; -1: never.
+	placed time.Duration
 	// doubt is from when on a settlement that nobody heard the answer of may have ended
 	// what it had.
 	doubt time.Duration
@@ -174,7 +174,7 @@ func (b *book) enter() {
 		}
 		a := tokens[e.Token]
 		if a == nil || e.Mode == "look" {
-			a = &attempt{token: e.Token, begin: e.Call, absent: never, doubt: never, short: never}
+			a = &attempt{token: e.Token, begin: e.Call, absent: never, placed: -1, doubt: never, short: never}
 			if e.Mode != "look" { // which is nobody's, and changes nothing
 				tokens[e.Token] = a
 			}
@@ -206,7 +206,7 @@ func (a *attempt) enter(b *book, e *history.Event) {
 	switch e.Kind {
 	case history.Told:
 		a.granted(e)
-		a.placed, a.absent = true, min(a.absent, e.Call)
+		a.absent = min(a.absent, e.Call)
 	case history.Claim:
 		if e.Mode == "look" || alone {
 			return
@@ -216,7 +216,9 @@ func (a *attempt) enter(b *book, e *history.Event) {
 		switch {
 		case !e.Heard():
 			a.vague, a.absent = true, min(a.absent, e.Call)
-			a.placed = a.placed || queues
+			if queues {
+				a.placed = never
+			}
 			if e.TTL > 0 { // it may prolong a lease that it has
 				a.extra = after(a.extra, e.TTL)
 				a.short = min(a.short, e.TTL)
@@ -225,7 +227,7 @@ func (a *attempt) enter(b *book, e *history.Event) {
 			a.granted(e)
 			b.permits = max(b.permits, e.Permits)
 		case e.State == "held" && e.Queued:
-			a.placed, a.absent = true, min(a.absent, e.Call)
+			a.placed, a.absent = max(a.placed, e.Return), min(a.absent, e.Call)
 		}
 	case history.Renew:
 		if !e.Heard() {
@@ -250,6 +252,12 @@ func (a *attempt) granted(e *history.Event) {
 		}
 	}
 	a.grants = append(a.grants, &grant{of: a, fence: e.Fence, answers: []*history.Event{e}})
+}
+
+// waits reports whether the token may have a place although it was granted what it was:
+// a place ends with the grant.
+func (a *attempt) waits() bool {
+	return a.placed >= 0 && (len(a.grants) == 0 || a.placed >= a.grants[len(a.grants)-1].by)
 }
 
 // anonymous reports whether a call was made without a token.

@@ -282,7 +282,7 @@ func (m *model) lose(s *state, op *operation) (why string) {
 func (m *model) settle(s *state, op *operation) (why string) {
 	i := s.find(op.of)
 	if i < 0 || s.leases[i].latest < s.now {
-		if op.of.placed || op.of.vague {
+		if op.of.vague || op.of.waits() || op.of.grants != nil && op.call <= op.of.grants[len(op.of.grants)-1].by {
 			return ""
 		}
 		return "it did not hold the key any more, nor wait for it"

@@ -157,7 +157,7 @@ func latest(grants []*grant, came func(*grant) time.Duration) []*grant {
 // waited returns the waits of a token, as far as nothing can have interrupted them: each
 // time it asked again before its place, or the turn that it may have had, was over.
 func (c *clerk) waited(a *attempt) (waits []wait) {
-	if a.vague || !a.placed {
+	if a.vague || a.placed < 0 {
 		return nil
 	}
 	var w wait
