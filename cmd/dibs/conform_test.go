@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"io"
+	"net"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -16,39 +18,56 @@ import (
 	"github.com/dibs-go/dibs/proof/conform"
 )
 
-// everyStore runs the check over each kind of store, with one of its own. durable says
-// that it outlives the process that uses it.
-func everyStore(t *testing.T, check func(t *testing.T, url string, durable bool)) {
-	for name, store := range map[string]struct {
-		url     func(t *testing.T) string
-		durable bool
-	}{
-		"memory":   {func(*testing.T) string { return "memory:" }, false},
-		"sqlite":   {sqliteStore, true},
-		"redis":    {func(t *testing.T) string { return servertest.Redis(t, nil).URL() }, true},
-		"postgres": {func(*testing.T) string { return ownSchema(postgres().URL()) }, true},
-		"mariadb":  {func(*testing.T) string { return ownPrefix(mariadb().URL()) }, true},
-	} {
-		t.Run(name, func(t *testing.T) {
+// onStore is a kind of store, and the URL of a new one.
+type onStore struct {
+	name string
+	url  func(t *testing.T) string
+}
+
+// lasting are the stores that outlive a process, and that processes can share.
+var lasting = []onStore{
+	{"sqlite", sqliteStore},
+	{"redis", func(t *testing.T) string { return servertest.Redis(t, nil).URL() }},
+	{"postgres", func(*testing.T) string { return ownSchema(postgres().URL()) }},
+	{"mariadb", func(*testing.T) string { return ownPrefix(mariadb().URL()) }},
+}
+
+// every are all stores.
+var every = append([]onStore{{"memory", func(*testing.T) string { return "memory:" }}}, lasting...)
+
+// over runs the check over stores of its own.
+func over(t *testing.T, stores []onStore, check func(t *testing.T, url string)) {
+	for _, store := range stores {
+		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()
-			check(t, store.url(t), store.durable)
+			check(t, store.url(t))
 		})
 	}
+}
+
+// newOrigin starts the kit's origin.
+func newOrigin(t *testing.T) *conform.Origin {
+	t.Helper()
+	origin, err := conform.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { origin.Close() })
+	return origin
 }
 
 // TestConformProxy: the proxy passes every case of the kit, over every store; where the
 // store is durable, an answer outlives a proxy that is killed.
 func TestConformProxy(t *testing.T) {
 	t.Parallel()
-	everyStore(t, func(t *testing.T, url string, durable bool) {
-		origin, err := conform.Listen("127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = origin.Close() })
+	over(t, every, func(t *testing.T, url string) {
+		origin := newOrigin(t)
 		p := startProxy(t, "http://"+origin.Addr(), url)
 		o := conform.Options{Target: p.url, Origin: origin, Profile: conform.Dibs}
-		if durable {
+		skipped := []string{"key-strict", "missing-refused", "missing-problem", "failed-kept"}
+		if url == "memory:" {
+			skipped = append(skipped, "restart")
+		} else {
 			o.Restart = func(context.Context) error {
 				p.signal(t, syscall.SIGKILL)
 				<-p.done
@@ -56,22 +75,61 @@ func TestConformProxy(t *testing.T) {
 				return nil
 			}
 		}
-		skipped := []string{"key-strict", "missing-refused", "missing-problem", "failed-kept"}
-		if !durable {
-			skipped = append(skipped, "restart")
-		}
 		conforms(t, &o, skipped...)
 	})
+}
+
+// TestConformProxies: two proxies that share a store are as good as one, whichever of them
+// a connection comes to.
+func TestConformProxies(t *testing.T) {
+	t.Parallel()
+	over(t, lasting, func(t *testing.T, url string) {
+		origin := newOrigin(t)
+		upstream := "http://" + origin.Addr()
+		target := balance(t, startProxy(t, upstream, url), startProxy(t, upstream, url))
+		o := conform.Options{Target: target, Origin: origin, Profile: conform.Dibs}
+		conforms(t, &o, "key-strict", "missing-refused", "missing-problem", "failed-kept", "restart")
+	})
+}
+
+// balance gives each connection to the next of the proxies, and returns its URL.
+func balance(t *testing.T, proxies ...*process) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for i := 0; ; i++ {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", strings.TrimPrefix(proxies[i%len(proxies)].url, "http://"))
+			if err != nil {
+				in.Close()
+				continue
+			}
+			pass := func(to, from net.Conn) {
+				io.Copy(to, from)
+				to.(*net.TCPConn).CloseWrite()
+			}
+			go func() {
+				defer in.Close()
+				defer out.Close()
+				go pass(out, in)
+				pass(in, out)
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String()
 }
 
 // TestConformProxyHTTP2: so does one whose origin is spoken to in HTTP/2.
 func TestConformProxyHTTP2(t *testing.T) {
 	t.Parallel()
-	origin, err := conform.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = origin.Close() })
+	origin := newOrigin(t)
 	p := startProxy(t, "h2c://"+origin.Addr(), "memory:")
 	// Nothing is written by hand in HTTP/2.
 	byHand := []string{"origin-closes", "origin-chunks", "origin-stray", "origin-garbled", "origin-folded"}
@@ -82,11 +140,7 @@ func TestConformProxyHTTP2(t *testing.T) {
 // TestConformProxyStrictly: so does one with all that is off by default.
 func TestConformProxyStrictly(t *testing.T) {
 	t.Parallel()
-	origin, err := conform.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = origin.Close() })
+	origin := newOrigin(t)
 	p := startProxy(t, "http://"+origin.Addr(), "memory:", "--require-key", "--strict-key", "--store-5xx", "--conflict-status", "429")
 	o := conform.Options{
 		Target: p.url, Origin: origin, Profile: conform.Dibs,
@@ -99,7 +153,7 @@ func TestConformProxyStrictly(t *testing.T) {
 // which is about the server under it.
 func TestConformMiddleware(t *testing.T) {
 	t.Parallel()
-	everyStore(t, func(t *testing.T, url string, _ bool) {
+	over(t, every, func(t *testing.T, url string) {
 		store, err := stores.Open(t.Context(), url)
 		if err != nil {
 			t.Fatal(err)
