@@ -27,6 +27,7 @@ type model struct {
 // state must not be changed: many refer to it.
 type state struct {
 	now     time.Duration // it is not earlier
+	freed   time.Duration // when the last lease was settled, at the earliest
 	turn    int           // of the next grant
 	leases  []lease
 	unknown bool   // an attempt that must not be repeated was abandoned
@@ -155,17 +156,23 @@ func (s *state) without(i int) []lease {
 	return slices.Concat(s.leases[:i], s.leases[i+1:])
 }
 
-// lasting returns a lease that an operation of its holder has made last from then on.
+// lasting returns a lease that an operation of its holder has made last from then on. A
+// store may look at its clock at any moment of a call, also before it waits for others.
 func (m *model) lasting(s *state, op *operation, l lease) lease {
-	asked := op.e.Call
+	low, d := op.e.Call, ttl(op.e)
 	if op.e.Kind == history.Told {
-		asked = 0 // its Turn began when it was granted, not when it was asked for
+		// Its Turn began with whatever freed the key, not when it was asked for.
+		if low = op.call; m.permits == 1 {
+			low = max(low, s.freed)
+		}
 	}
-	low, d := max(s.now, asked), ttl(op.e)
 	l.earliest = min(after(low, min(d, op.of.short))-m.slack, op.of.doubt)
 	l.latest = after(after(op.ret, after(d, op.of.extra)), m.slack)
 	return l
 }
+
+// longCall is longer than any call takes: a lease that was over so long ago matters to none.
+const longCall = time.Minute
 
 // take is a grant.
 func (m *model) take(s *state, op *operation) (why string) {
@@ -188,7 +195,7 @@ func (m *model) take(s *state, op *operation) (why string) {
 		}
 		s.leases = nil
 	} else {
-		s.leases = slices.DeleteFunc(slices.Clone(s.leases), func(l lease) bool { return l.grant.of == op.of || l.latest < s.now })
+		s.leases = slices.DeleteFunc(slices.Clone(s.leases), func(l lease) bool { return l.grant.of == op.of || after(l.latest, longCall) < s.now })
 	}
 	if m.records && m.answers(s, op) {
 		return fmt.Sprintf("there was a record that answers it: %v", s.record)
@@ -203,6 +210,9 @@ func (m *model) take(s *state, op *operation) (why string) {
 // inherit is what a grant of a mutex makes of the last lease, if that was not settled.
 func (m *model) inherit(s *state, op *operation) (why string) {
 	print := s.print
+	if len(s.leases) > 0 {
+		s.freed = max(s.freed, s.leases[0].earliest)
+	}
 	if len(s.leases) > 0 && s.leases[0].grant.of != op.of {
 		g := s.leases[0].grant
 		switch unsettled := g.of.doubt == never && !g.of.vague; {
@@ -239,7 +249,7 @@ func differ(a, b string) bool {
 // again is a holder that asks again.
 func (m *model) again(s *state, op *operation) (why string) {
 	i := s.find(op.of)
-	if i < 0 || s.leases[i].grant != op.grant || s.leases[i].latest < s.now {
+	if i < 0 || s.leases[i].grant != op.grant || s.leases[i].latest < op.call {
 		return fmt.Sprintf("it was granted the fence %d again, which it did not hold any more", op.grant.fence)
 	}
 	s.leases = s.with(i, m.lasting(s, op, s.leases[i]))
@@ -250,7 +260,7 @@ func (m *model) again(s *state, op *operation) (why string) {
 func (m *model) renew(s *state, op *operation) (why string) {
 	i := s.find(op.of)
 	switch {
-	case i >= 0 && s.leases[i].latest >= s.now:
+	case i >= 0 && s.leases[i].latest >= op.call:
 		s.leases = s.with(i, m.lasting(s, op, s.leases[i]))
 	case op.of.vague:
 		// It may hold what nobody heard of.
@@ -281,14 +291,14 @@ func (m *model) lose(s *state, op *operation) (why string) {
 // settle is a settlement without a record that was answered nil.
 func (m *model) settle(s *state, op *operation) (why string) {
 	i := s.find(op.of)
-	if i < 0 || s.leases[i].latest < s.now {
+	if i < 0 || s.leases[i].latest < op.call {
 		if op.of.vague || op.of.waits() || op.of.grants != nil && op.call <= op.of.grants[len(op.of.grants)-1].by {
 			return ""
 		}
 		return "it did not hold the key any more, nor wait for it"
 	}
 	g := s.leases[i].grant
-	s.leases = s.without(i)
+	s.leases, s.freed = s.without(i), max(s.freed, op.call)
 	switch op.e.Outcome {
 	case "abandon":
 		s.count, s.print = g.number, g.head().Fingerprint

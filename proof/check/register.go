@@ -17,7 +17,7 @@ func (m *model) keep(s *state, op *operation) (next []*state, why string) {
 	}
 	i := s.find(op.of)
 	switch {
-	case i >= 0 && s.leases[i].latest >= s.now, op.of.vague: // if it is vague, it may hold what nobody heard of
+	case i >= 0 && s.leases[i].latest >= op.call, op.of.vague: // if it is vague, it may hold what nobody heard of
 		next = append(next, s.written(op, op))
 	case i >= 0:
 		why = fmt.Sprintf("its lease ended at %v at the latest, and its record was written", s.leases[i].latest)
@@ -40,11 +40,8 @@ func (s *state) written(k, shown *operation) *state {
 		known: true, of: k.of, data: k.e.Data, print: k.of.print(),
 		from: k.call, to: shown.ret, retention: k.e.Retention,
 	}
-	if k == shown {
-		n.record.from = s.now
-	}
 	if i := s.find(k.of); i >= 0 && !k.loose {
-		n.leases = s.without(i)
+		n.leases, n.freed = s.without(i), max(s.freed, k.call)
 		n.count, n.print = 0, ""
 	}
 	n.pending = slices.DeleteFunc(slices.Clone(s.pending), func(p *operation) bool {
@@ -126,9 +123,9 @@ func (m *model) done(s *state, op *operation) (next []*state, why string) {
 		why = fmt.Sprintf("the record was another one: %v", r)
 	case differ(r.print, e.Fingerprint):
 		why = "the record has another fingerprint, and nobody was told of the mismatch"
-	case r.retention > 0 && s.now > after(after(r.to, r.retention), m.slack):
+	case r.retention > 0 && op.call > after(after(r.to, r.retention), m.slack):
 		why = fmt.Sprintf("the record had ended by %v", after(r.to, r.retention))
-	case r.retention > 0 && e.MaxAge > 0 && s.now-r.to > after(e.MaxAge, m.slack):
+	case r.retention > 0 && e.MaxAge > 0 && op.call-r.to > after(e.MaxAge, m.slack):
 		why = fmt.Sprintf("the record was older than %v, which the claim does not accept", e.MaxAge)
 	default:
 		next = append(next, s)
@@ -153,7 +150,7 @@ func (m *model) differs(s *state, op *operation) (why string) {
 }
 
 func (s *state) equal(t *state) bool {
-	return s.turn == t.turn && s.now == t.now && s.unknown == t.unknown && s.count == t.count &&
+	return s.turn == t.turn && s.now == t.now && s.freed == t.freed && s.unknown == t.unknown && s.count == t.count &&
 		s.print == t.print && s.record == t.record && slices.Equal(s.leases, t.leases) && slices.Equal(s.pending, t.pending)
 }
 
