@@ -12,7 +12,7 @@ FUZZTIME ?= 3s
 RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: demo test simulate need tools servers fuzz fuzz-made fuzz-run fuzz-ahead lint bench tidy build
+.PHONY: demo test simulate need tools servers fuzz fuzz-made fuzz-run fuzz-ahead lint bench torture tidy build
 
 demo:
 	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
@@ -81,6 +81,12 @@ lint:
 
 bench: build
 	cd proof/bench && go run .
+
+# Every store under every fault that applies, for so long each, and the table of what
+# came of it in docs/reliability.md.
+DURATION ?= 5m
+torture: servers
+	cd proof && go run ./nightly -duration $(DURATION) -page ../docs/reliability.md $(if $(STORE),-only $(STORE))
 
 tidy:
 	@set -e; for m in $(MODULES); do (cd $$m && go mod tidy); done

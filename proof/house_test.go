@@ -34,6 +34,9 @@ func TestHouse(t *testing.T) {
 			root + "/proof/torture", root + "/sqlitestore", root + "/redisstore", root + "/pgstore", root + "/mysqlstore",
 			"github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
 		}},
+		{Dir: "nightly", Imports: []string{
+			root + "/proof/backend", root + "/proof/fault", root + "/proof/torture", root + "/proof/victim", root + "/internal/servertest",
+		}},
 		{Dir: "mutant", Imports: []string{root}, Tests: []string{root + "/proof/backend", root + "/proof/check", root + "/proof/sim", root + "/proof/torture"}},
 		{Dir: "sim", Imports: []string{root, root + "/memstore", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
 		{Dir: "scale", Tests: []string{

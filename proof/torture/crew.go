@@ -98,6 +98,25 @@ func (c *crew) ready(ctx context.Context) error {
 	return nil
 }
 
+// pacify has every worker do nothing to itself any more, and waits until each has heard
+// that, or is a new one that was told from the start.
+func (c *crew) pacify(ctx context.Context) error {
+	for _, m := range c.members {
+		m.striking.Lock()
+		m.task.Crash = false
+		p := m.process.Load()
+		p.tell.say(command{Peace: true})
+		m.striking.Unlock()
+		select {
+		case <-p.peace:
+		case <-p.done:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return c.ready(ctx)
+}
+
 // order tells all workers something.
 func (c *crew) order(what command) {
 	for _, m := range c.members {
@@ -225,7 +244,7 @@ func (m *member) freeze(p *process, n uint64) {
 			m.crew.mu.Unlock()
 		}
 	}
-	p.tell.say(command{Answer: n})
+	p.tell.say(command{Thawed: n})
 }
 
 // Restart implements fault.Workers.
@@ -349,9 +368,8 @@ func (m *member) attend(p *process) {
 func (m *member) hear(p *process, msg *message) {
 	c := m.crew
 	switch {
-	case msg.Write != 0:
+	case msg.Write:
 		accepted := c.resources.take(m.task.Process, p.life, msg)
-		p.tell.say(command{Answer: msg.Write, Accepted: accepted})
 		c.mu.Lock()
 		if c.writes++; !accepted {
 			c.refused++
@@ -367,6 +385,8 @@ func (m *member) hear(p *process, msg *message) {
 		p.crashed, p.crashAt = msg.Crash, history.Now()
 	case msg.Freeze != 0:
 		c.doing.Go(func() { m.freeze(p, msg.Freeze) })
+	case msg.Peace:
+		close(p.peace)
 	case msg.Ready:
 		close(p.ready)
 	case msg.Stuck != "":

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	torture.Child(open)
 	flag.Parse()
 	// Runs mostly wait, for faults and for time.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(5, runtime.GOMAXPROCS(0)))); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(max(3, runtime.GOMAXPROCS(0)))); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -33,7 +33,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		*Report
 		Bit      int
 		Pictures []picture
-	}{r, r.bites(), drawn})
+	}{r, r.Bites(), drawn})
 }
 
 // draw draws the histories of the first keys with violations.

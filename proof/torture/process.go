@@ -22,6 +22,7 @@ type process struct {
 	tail tail // what it wrote to its standard error last
 
 	ready chan struct{} // closed when it works
+	peace chan struct{} // closed when it does nothing to itself any more
 	swept chan struct{} // closed when it has had every key in the calm
 	done  chan struct{} // closed when it is gone and all that it said was heard
 
@@ -49,7 +50,7 @@ func startProcess(command []string, file string) (p *process, err error) {
 	}
 	p = &process{
 		cmd:   exec.Command(command[0], command[1:]...),
-		ready: make(chan struct{}), swept: make(chan struct{}), done: make(chan struct{}),
+		ready: make(chan struct{}), peace: make(chan struct{}), swept: make(chan struct{}), done: make(chan struct{}),
 	}
 	p.cmd.Stderr, p.cmd.WaitDelay = &p.tail, time.Second
 	// Pipes of our own: what was said before a death is read after it.

@@ -35,7 +35,7 @@ func (l *lane) raw() {
 		l.renew(c)
 	case 2: // written with, perhaps too late, whatever it knows
 		l.pause(l.upTo(2 * l.TTL))
-		l.write(l.ctx, c.Key.Name, hex.EncodeToString(c.Token[:]), a.Fence)
+		l.write(c.Key.Name, hex.EncodeToString(c.Token[:]), a.Fence)
 	case 3: // too late for certain
 		l.pause(l.TTL + l.TTL/10)
 		l.renew(c)

@@ -162,8 +162,8 @@ func (r *Report) Failures() []string {
 	return why
 }
 
-// bites is how often all faults bit.
-func (r *Report) bites() (n int) {
+// Bites is how often all faults bit.
+func (r *Report) Bites() (n int) {
 	for _, s := range r.Faults {
 		n += s.Bites
 	}
@@ -230,7 +230,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	if failures := r.Failures(); len(failures) > 0 {
 		fmt.Fprintf(w, "FAILED: %s. The history is in %s\n", strings.Join(failures, "; "), r.Dir)
 	} else {
-		fmt.Fprintf(w, "0 violations, with %d faults of %d kinds that bit.\n", r.bites(), len(r.Faults))
+		fmt.Fprintf(w, "0 violations, with %d faults of %d kinds that bit.\n", r.Bites(), len(r.Faults))
 	}
 	_, err := fmt.Fprintf(w, "seed %d; again with: %s\n", r.Seed, r.Repeat)
 	return err

@@ -206,7 +206,7 @@ func (r *run) perform(ctx context.Context) error {
 	// What follows is in order, also when somebody wants it to be over.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderLimit)
 	defer cancel()
-	if err := r.crew.ready(ctx); err != nil {
+	if err := r.crew.pacify(ctx); err != nil {
 		r.crew.breaks(err.Error())
 	}
 	if err := r.open(ctx); err != nil {

@@ -27,7 +27,7 @@ func (l *lane) section(lease *dibs.Lease, permits int) {
 	ctx := lease.Context()
 	for end := time.Now().Add(l.hold()); ; {
 		if permits == 1 && (ctx.Err() == nil || l.odds(3)) {
-			l.write(l.ctx, e.Key, e.Token, e.Fence)
+			l.write(e.Key, e.Token, e.Fence)
 		}
 		if l.odds(12) && ctx.Err() == nil {
 			_ = lease.Save(ctx, []byte(e.Token))
@@ -35,7 +35,7 @@ func (l *lane) section(lease *dibs.Lease, permits int) {
 		l.crash("in the section")
 		if l.freeze(e.Key) {
 			// The pause that fences are for: between the look at the lease and the write.
-			l.write(l.ctx, e.Key, e.Token, e.Fence)
+			l.write(e.Key, e.Token, e.Fence)
 		}
 		t := time.NewTimer(min(time.Until(end), 1+l.upTo(l.TTL/4)))
 		over := false
@@ -57,7 +57,7 @@ func (l *lane) section(lease *dibs.Lease, permits int) {
 		l.tell.say(message{Lost: true})
 		if permits == 1 {
 			// The late write, on purpose.
-			l.write(l.ctx, e.Key, e.Token, e.Fence)
+			l.write(e.Key, e.Token, e.Fence)
 		}
 	}
 	l.w.Happened(e)
@@ -66,10 +66,15 @@ func (l *lane) section(lease *dibs.Lease, permits int) {
 // freeze stands still beyond the lease, once in a while, if it may and others are about
 // to have the key. It reports whether it did.
 func (l *lane) freeze(key string) bool {
-	if !l.Crash || l.calmed() || !strings.HasPrefix(key, "mutex/hot/") || !l.odds(freezeOdds) {
+	if !l.Crash || !strings.HasPrefix(key, "mutex/hot/") || !l.odds(freezeOdds) {
 		return false
 	}
-	return l.request(l.ctx, func(n uint64) message { return message{Freeze: n} })
+	l.fate.RLock()
+	defer l.fate.RUnlock()
+	if !l.peace {
+		l.standStill(l.ctx)
+	}
+	return !l.peace
 }
 
 // freezeOdds is how rarely a lane stands still where it could.

@@ -26,12 +26,10 @@ type task struct {
 
 // command is what a worker is told, one of them.
 type command struct {
-	// Answer is the number of a Write, which was Accepted or not, or of a Freeze.
-	Answer   uint64 `json:"answer,omitempty"`
-	Accepted bool   `json:"accepted,omitempty"`
-
-	Calm bool `json:"calm,omitempty"` // no fault will come any more
-	End  bool `json:"end,omitempty"`  // end in order
+	Thawed uint64 `json:"thawed,omitempty"` // the number of a Freeze that is over
+	Peace  bool   `json:"peace,omitempty"`  // do nothing to yourself any more
+	Calm   bool   `json:"calm,omitempty"`   // no fault will come any more
+	End    bool   `json:"end,omitempty"`    // end in order
 }
 
 // message is what a worker tells, one of them.
@@ -40,10 +38,12 @@ type message struct {
 	Failed string `json:"failed,omitempty"` // what the store said in place of an answer
 	Lost   bool   `json:"lost,omitempty"`   // a lease
 	Crash  string `json:"crash,omitempty"`  // it kills itself now, at this place
-	Freeze uint64 `json:"freeze,omitempty"` // it wants to be stopped beyond its leases, and then an answer
+	Freeze uint64 `json:"freeze,omitempty"` // it wants to be stopped beyond its leases, and to be told when that is over
+	Peace  bool   `json:"peace,omitempty"`  // it does nothing to itself any more
 
-	// Write asks the resource of a key to take a write with a fence.
-	Write  uint64 `json:"write,omitempty"`
+	// Write asks the resource of a key to take a write with a fence. Who writes is not told
+	// whether it was taken: it would do nothing else.
+	Write  bool   `json:"write,omitempty"`
 	Key    string `json:"key,omitempty"`
 	Token  string `json:"token,omitempty"`
 	Fence  uint64 `json:"fence,omitempty"`

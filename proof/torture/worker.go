@@ -36,7 +36,7 @@ func Child(open Open) {
 		open: open,
 		tell: newMouth(os.Stdout),
 		calm: make(chan struct{}), over: make(chan struct{}),
-		asked: map[uint64]chan bool{},
+		frozen: map[uint64]chan struct{}{},
 	}
 	if err := w.live(os.Stdin, os.NewFile(historyFile, "history")); err != nil {
 		w.tell.say(message{Broken: err.Error()})
@@ -62,10 +62,13 @@ type worker struct {
 	over chan struct{} // closed when it is to end
 	end  context.CancelFunc
 
-	mu       sync.Mutex
-	asked    map[uint64]chan bool // what the runner has not answered yet, by number
-	requests uint64
-	results  atomic.Uint64 // numbers them
+	mu      sync.Mutex
+	frozen  map[uint64]chan struct{} // who waits until a freeze is over, by its number
+	freezes uint64
+
+	fate    sync.RWMutex  // held while this process does something to itself
+	peace   bool          // under fate: it does no more
+	results atomic.Uint64 // numbers them
 }
 
 // patience is how long a worker tries to open a store that does not answer.
@@ -105,21 +108,28 @@ func (w *worker) listen(words *json.Decoder) {
 			os.Exit(2)
 		}
 		switch {
+		case c.Peace:
+			go w.pacify() // who stands still has to be thawed first
 		case c.Calm:
 			close(w.calm)
 		case c.End:
 			w.end()
 			close(w.over)
-		default:
+		case c.Thawed != 0:
 			w.mu.Lock()
-			answer := w.asked[c.Answer]
-			delete(w.asked, c.Answer)
+			close(w.frozen[c.Thawed])
+			delete(w.frozen, c.Thawed)
 			w.mu.Unlock()
-			if answer != nil {
-				answer <- c.Accepted
-			}
 		}
 	}
+}
+
+// pacify has this process do nothing to itself any more.
+func (w *worker) pacify() {
+	w.fate.Lock()
+	w.peace = true
+	w.fate.Unlock()
+	w.tell.say(message{Peace: true})
 }
 
 // begin opens the store, as often as that takes while faults strike.
@@ -191,26 +201,24 @@ func stacks() string {
 	return strings.Join(left, "\n\n")
 }
 
-// write asks the resource of a key to take a write with the fence, and reports whether
-// it did.
-func (w *worker) write(ctx context.Context, key, token string, fence uint64) bool {
-	return w.request(ctx, func(n uint64) message { return message{Write: n, Key: key, Token: token, Fence: fence} })
+// write asks the resource of a key to take a write with the fence.
+func (w *worker) write(key, token string, fence uint64) {
+	w.tell.say(message{Write: true, Key: key, Token: token, Fence: fence})
 }
 
-// request tells the runner something that has an answer, and waits for that.
-func (w *worker) request(ctx context.Context, what func(n uint64) message) bool {
-	answer := make(chan bool, 1)
+// standStill has the runner stop this process for longer than leases last, and returns
+// when it goes on.
+func (w *worker) standStill(ctx context.Context) {
+	thawed := make(chan struct{})
 	w.mu.Lock()
-	w.requests++
-	n := w.requests
-	w.asked[n] = answer
+	w.freezes++
+	n := w.freezes
+	w.frozen[n] = thawed
 	w.mu.Unlock()
-	w.tell.say(what(n))
+	w.tell.say(message{Freeze: n})
 	select {
-	case accepted := <-answer:
-		return accepted
+	case <-thawed:
 	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -145,7 +146,12 @@ func (l *lane) wait() time.Duration {
 // crash ends the process, once in a while, if it may: what it was about to do, nobody
 // does.
 func (l *lane) crash(where string) {
-	if l.Crash && !l.calmed() && l.odds(crashOdds) {
+	if !l.Crash || !l.odds(crashOdds) {
+		return
+	}
+	l.fate.RLock()
+	defer l.fate.RUnlock()
+	if !l.peace {
 		l.tell.say(message{Crash: where})
 		die()
 	}
@@ -251,18 +257,25 @@ func (w *worker) sweep(ctx context.Context) {
 // enough keys that cannot be had show what is the matter; each takes its time.
 const enough = 5
 
-// have takes a key and lets it go, and reports whether it could.
+// have takes a key and lets it go, and reports whether it could. A store that does not
+// answer, on a machine that has too much to do, is asked again; it is about the key.
 func (w *worker) have(ctx context.Context, key string) bool {
 	o := &dibs.AcquireOptions{Wait: w.sweepLimit()}
 	if kindOf(key) == "permits" {
 		o.Permits = permits
 	}
-	lease, err := w.client.Acquire(ctx, key, o)
-	if err == nil {
-		err = lease.Release()
+	for start := time.Now(); ; {
+		lease, err := w.client.Acquire(ctx, key, o)
+		if err == nil {
+			_ = lease.Release() // if it is not heard, it is done in the background
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		if errors.Is(err, dibs.ErrHeld) || time.Since(start) > patience {
+			w.tell.say(message{Stuck: key + ": " + err.Error()})
+			return false
+		}
 	}
-	if err != nil && ctx.Err() == nil {
-		w.tell.say(message{Stuck: key + ": " + err.Error()})
-	}
-	return err == nil
 }
