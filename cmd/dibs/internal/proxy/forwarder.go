@@ -34,14 +34,14 @@ func newForwarder(p *Policy, t *upstream.Transport, errors *log.Logger) *forward
 	f := &forwarder{transport: t, errors: errors, forwarded: p.Forwarded, docsURL: p.DocsURL}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
-		ModifyResponse: dropMarker,
+		ModifyResponse: sift,
 		ErrorHandler:   f.fail,
 		Transport:      t,
 		BufferPool:     buffers,
 		ErrorLog:       errors,
 	}
 	if !p.Guard {
-		f.proxy.ModifyResponse = dropMarkerAndControl
+		f.proxy.ModifyResponse = siftUnguarded
 	}
 	return f
 }
@@ -180,17 +180,21 @@ func forwardedFields(r *http.Request) [3]field {
 	}
 }
 
-// dropMarker drops what an origin may not say: that the answer is a replay.
-func dropMarker(res *http.Response) error {
+// sift drops what an origin may not say, that the answer is a replay; and in HTTP/2 the
+// length of an answer with a trailer: a client of HTTP/1 gets that only after chunks.
+func sift(res *http.Response) error {
 	delete(res.Header, replayedHeader)
+	if len(res.Trailer) > 0 {
+		delete(res.Header, "Content-Length")
+	}
 	return nil
 }
 
-// dropMarkerAndControl is dropMarker where there is no guard to act on what the
+// siftUnguarded is sift where there is no guard to act on what the
 // origin says of its answer, and to keep it from the client.
-func dropMarkerAndControl(res *http.Response) error {
+func siftUnguarded(res *http.Response) error {
 	delete(res.Header, controlHeader)
-	return dropMarker(res)
+	return sift(res)
 }
 
 // fail answers for an origin that did not.

@@ -211,6 +211,29 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
+// TestTrailersOfHTTP2: an answer of HTTP/2 can have a length and a trailer; a client of
+// HTTP/1 gets the trailer.
+func TestTrailersOfHTTP2(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-Sum")
+		w.Header().Set("Content-Length", "2")
+		io.WriteString(w, "ok")
+		w.Header().Set("X-Sum", "1")
+	}))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	defer s.Close()
+	p := start(t, "h2c://"+s.Listener.Addr().String(), "")
+	for i, key := range []string{"", "Idempotency-Key: k\r\n", "Idempotency-Key: k\r\n"} {
+		res, body := send(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\n"+key+"TE: trailers\r\nContent-Length: 0\r\n\r\n")
+		if body != "ok" || res.Trailer.Get("X-Sum") != "1" {
+			t.Errorf("%d: %q %v", i, body, res.Trailer)
+		}
+	}
+	p.stop()
+}
+
 // TestTrailersSifted: what an outsider may not say to the origin, and what would
 // frame the message, does not pass as a trailer either.
 func TestTrailersSifted(t *testing.T) {
