@@ -317,7 +317,7 @@ func (c *crew) awaitProgress(when string) {
 		return all
 	}
 	before := done()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for i := range before {
 		for done()[i] <= before[i] {
 			if time.Now().After(deadline) {

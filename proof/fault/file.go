@@ -143,7 +143,11 @@ func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (bites int, err erro
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, filler.Close(), os.Remove(filler.Name())) }()
+	// Without a name it takes its space for as long as it is open, and no longer, whatever ends us.
+	defer func() { err = errors.Join(err, filler.Close()) }()
+	if err := os.Remove(filler.Name()); err != nil {
+		return 0, err
+	}
 	over, cancel := context.WithTimeout(ctx, t.spell(r))
 	defer cancel()
 	block := make([]byte, 64<<10)

@@ -99,7 +99,7 @@ func (c *caller) want(line string, want string) {
 	c.t.Helper()
 	within := 10 * time.Second
 	if want == "nothing" {
-		within = 50 * time.Millisecond
+		within = 200 * time.Millisecond
 	}
 	if line != "" {
 		c.say(line)
@@ -172,6 +172,7 @@ func TestWireHolds(t *testing.T) {
 			c := call(t, w)
 			w.Set(fault.Trouble{Hold: test.hold}, nil)
 			c.want("one", "nothing")
+			waitFor(t, "what the server is to hear", func() bool { return e.heard.Load() >= test.heard })
 			if heard := e.heard.Load(); heard != test.heard {
 				t.Errorf("the server has heard %d requests; want %d", heard, test.heard)
 			}
@@ -200,6 +201,7 @@ func TestWireLoses(t *testing.T) {
 			idle.want("before", "a before")
 			w.Set(fault.Trouble{Lose: test.lose}, nil)
 			c.want("one", "nothing")
+			waitFor(t, "what is lost", func() bool { n := w.Counts(); return n.LostRequests+n.LostReplies > 0 })
 			w.Set(fault.Trouble{}, nil)
 			c.want("", "reset")
 			idle.want("after", "a after") // it has lost nothing
