@@ -290,6 +290,7 @@ func (b *backend) sweep(t *testing.T) {
 		x.claim(t, s, dibs.Granted)
 		x.keep(t, s, shape.Data, time.Hour)
 	}
+	prune() // what their writing has left
 	got := b.measure(t, prune)
 	got.Cost, got.work = got.Plus(before.Times(-1)), got.work-before.work
 	b.check(t, "10000 records are looked through", got, b.model.Sweep(shape, records), Cost{Calls: 20, In: 2000, Out: 2000, Log: 20_000})
