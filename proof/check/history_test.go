@@ -84,8 +84,8 @@ func good() *tale {
 	h.happened(history.Leave, "B leaves", 600, "mutex", "B", 11)
 	h.settle("B releases", 601, 610, "mutex", "B", "release")
 
-	once := func(e *history.Event, print string) *history.Event {
-		e.MaxAge, e.Fingerprint = 1<<63-1, print
+	once := func(e *history.Event, fingerprint string) *history.Event {
+		e.MaxAge, e.Fingerprint = 1<<63-1, fingerprint
 		return e
 	}
 	once(h.granted("C claims", 100, 110, "once", "C", "queue", 20), "aa")

@@ -209,7 +209,7 @@ func (m *model) take(s *state, op *operation) (why string) {
 
 // inherit is what a grant of a mutex makes of the last lease, if that was not settled.
 func (m *model) inherit(s *state, op *operation) (why string) {
-	print := s.print
+	last := s.print
 	if len(s.leases) > 0 {
 		s.freed = max(s.freed, s.leases[0].earliest)
 	}
@@ -223,7 +223,7 @@ func (m *model) inherit(s *state, op *operation) (why string) {
 			if g.head().AtMostOnce {
 				s.unknown = true
 			}
-			print = g.head().Fingerprint
+			last = g.head().Fingerprint
 		}
 	} else if len(s.leases) > 0 {
 		s.count = -1 // it claims again what it may have lost, or settled
@@ -231,7 +231,7 @@ func (m *model) inherit(s *state, op *operation) (why string) {
 	switch {
 	case s.unknown:
 		return "an attempt that must be made at most once was abandoned before, and nobody resolved it"
-	case m.records && m.counting && differ(print, op.e.Fingerprint):
+	case m.records && m.counting && differ(last, op.e.Fingerprint):
 		return "what was abandoned before has another fingerprint, and nobody was told of the mismatch"
 	case m.counting && s.count >= 0 && op.e.Attempt != s.count+1 && s.now < dibs.AbandonedMemory:
 		return fmt.Sprintf("it is attempt %d, but %d leases in a row were abandoned before", op.e.Attempt, s.count)

@@ -63,11 +63,11 @@ func (a *attempt) print() string {
 // before reports whether a record that may have been written was, if at all, written
 // before any grant to another token that was heard of: its own lease was an earlier one,
 // and it can have no later one.
-func (p *operation) before(a *attempt) bool {
-	if p.loose || p.of.vague || len(p.of.grants) == 0 || len(a.grants) == 0 {
+func (op *operation) before(a *attempt) bool {
+	if op.loose || op.of.vague || len(op.of.grants) == 0 || len(a.grants) == 0 {
 		return false
 	}
-	return p.of.grants[len(p.of.grants)-1].index < a.grants[0].index
+	return op.of.grants[len(op.of.grants)-1].index < a.grants[0].index
 }
 
 // answers reports whether the key has, for certain, a record that the claim accepts.
@@ -159,7 +159,7 @@ func (s *state) hash(seed maphash.Seed) uint64 {
 	binary.LittleEndian.PutUint64(b[:], uint64(s.turn))
 	binary.LittleEndian.PutUint64(b[8:], uint64(s.record.to))
 	for _, l := range s.leases {
-		binary.LittleEndian.PutUint64(b[16:], uint64(l.earliest)^uint64(l.grant.fence))
+		binary.LittleEndian.PutUint64(b[16:], uint64(l.earliest)^l.grant.fence)
 	}
 	binary.LittleEndian.PutUint64(b[24:], uint64(len(s.pending)))
 	return maphash.Bytes(seed, b[:])

@@ -5,6 +5,7 @@ import "time"
 // Kind says what an Event tells of.
 type Kind string
 
+// The kinds of events.
 const (
 	// Of a store, one for each element of a call: what dibs.Store has, and what its
 	// notifications told. Together they are all that the store was asked and said.
