@@ -70,7 +70,8 @@ type recorder struct {
 	failed func(error)
 
 	mu sync.Mutex
-	// waiting are the tokens that may be told a grant.
+	// waiting are the tokens that may be told a grant. A grant may be told late, after its
+	// token was settled, so they stay.
 	waiting map[dibs.Token]waiter
 	// tokens are those that were granted, by their public names.
 	tokens map[string]string
@@ -200,12 +201,11 @@ func (r *recorder) join(claims []dibs.Claim, events []Event) {
 	}
 }
 
-// leave forgets them.
+// leave forgets who held.
 func (r *recorder) leave(settlements []dibs.Settlement) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range settlements {
-		delete(r.waiting, settlements[i].Token)
 		delete(r.tokens, settlements[i].Token.ID())
 	}
 }
@@ -222,8 +222,11 @@ func (r *recorder) granted(t dibs.Token, a *dibs.Answer) {
 // told writes down a grant that came by itself.
 func (r *recorder) told(t dibs.Token, a *dibs.Answer) {
 	r.mu.Lock()
-	w := r.waiting[t]
+	w, ok := r.waiting[t]
 	r.mu.Unlock()
+	if !ok {
+		return // nobody has claimed by this store
+	}
 	e := Event{Kind: Told, Key: w.key, Token: hex.EncodeToString(t[:]), Call: w.call}
 	answered(&e, a)
 	r.granted(t, a)
