@@ -80,21 +80,28 @@ func run(ctx context.Context, scope *servertest.Scope, args []string) error {
 	}
 	text := table(rows)
 	fmt.Println(text)
+	if *page != "" {
+		if err := publish(*page, fmt.Sprintf("%s, %v under fire each.\n\n%s", time.Now().UTC().Format(time.DateOnly), *duration, text)); err != nil {
+			return err
+		}
+	}
 	if failed(rows) {
 		return errFailed
 	}
-	if *page == "" {
-		return nil
-	}
-	before, err := os.ReadFile(*page)
+	return nil
+}
+
+// publish puts the text between the marks of the page. What failed is in it, too.
+func publish(page, text string) error {
+	before, err := os.ReadFile(page)
 	if err != nil {
 		return err
 	}
-	after, err := between(string(before), fmt.Sprintf("%s, %v under fire each.\n\n%s", time.Now().UTC().Format(time.DateOnly), *duration, text))
+	after, err := between(string(before), text)
 	if err != nil {
-		return fmt.Errorf("%s: %w", *page, err)
+		return fmt.Errorf("%s: %w", page, err)
 	}
-	return os.WriteFile(*page, []byte(after), 0o644)
+	return os.WriteFile(page, []byte(after), 0o644)
 }
 
 // tortureOne tortures one kind of store: with all faults that can meet, and then with
