@@ -362,7 +362,7 @@ var holdProperties = []Property{
 				if d.State != dibs.Held {
 					return true
 				}
-				if !d.Queued || d.Left <= 0 || d.Left > t.short() {
+				if !d.Queued || d.Left <= 0 || d.Left > t.short()+time.Millisecond { // stores round up
 					t.Fatalf("the last: Queued %v, with %v left", d.Queued, d.Left)
 				}
 				ahead = min(ahead, d.Ahead)
