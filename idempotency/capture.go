@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -315,7 +316,9 @@ var copyBuffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return 
 // Flush begins to stream.
 func (c *capture) Flush() { _ = c.FlushError() }
 
-// FlushError begins to stream and flushes what is underneath.
+// FlushError begins to stream and flushes what is underneath. As with Write, it is no
+// error that the client is gone: a handler that gave up because of it would leave a part
+// of its answer for the whole one.
 func (c *capture) FlushError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -326,7 +329,10 @@ func (c *capture) FlushError() error {
 		c.writeHeader(http.StatusOK)
 	}
 	c.stream()
-	return http.NewResponseController(c.w).Flush()
+	if err := http.NewResponseController(c.w).Flush(); errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	return nil
 }
 
 // Hijack is refused: an answer that goes around the capture cannot be stored.

@@ -183,6 +183,32 @@ func TestCopyToClientThatLeft(t *testing.T) {
 	}
 }
 
+// TestFlushToClientThatLeft: a handler that flushes is not told that its client is gone:
+// it would stop, and what it had made so far be taken for the whole answer. One whose
+// writer cannot be flushed is.
+func TestFlushToClientThatLeft(t *testing.T) {
+	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+		for range 3 {
+			_, _ = w.Write([]byte("event "))
+			if err := http.NewResponseController(w).Flush(); err != nil {
+				t.Errorf("Flush: %v", err)
+				return
+			}
+		}
+	})
+	g.h.ServeHTTP(&deaf{ResponseRecorder: httptest.NewRecorder(), n: 40_000}, request())
+	if w := g.send(); w.Body.String() != "event event event " {
+		t.Errorf("the retry of a stream that its client left got %q", w.Body)
+	}
+	g.ran(1)
+	plain := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+		if err := http.NewResponseController(w).Flush(); !errors.Is(err, http.ErrNotSupported) {
+			t.Errorf("Flush without support: %v", err)
+		}
+	})
+	plain.h.ServeHTTP(struct{ http.ResponseWriter }{httptest.NewRecorder()}, request())
+}
+
 // deaf is the ResponseWriter of a client that left after the first bytes.
 type deaf struct {
 	*httptest.ResponseRecorder
@@ -194,6 +220,13 @@ func (w *deaf) Write(p []byte) (int, error) {
 		return 0, io.ErrClosedPipe
 	}
 	return len(p), nil
+}
+
+func (w *deaf) FlushError() error {
+	if w.n > 40_000 {
+		return io.ErrClosedPipe
+	}
+	return nil
 }
 
 // TestHeadersOfOuterHandlers: what handlers around the middleware have set is
