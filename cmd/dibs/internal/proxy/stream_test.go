@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/textproto"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestUpgrade: a connection that becomes something else passes, with a key or
@@ -330,6 +332,43 @@ func TestHTTP2(t *testing.T) {
 	}
 	if runs.Load() != 1 {
 		t.Errorf("it ran %d times", runs.Load())
+	}
+	p.stop()
+}
+
+// TestEventsLost: an event stream whose client goes away is stored whole: its retry runs
+// nothing.
+func TestEventsLost(t *testing.T) {
+	var runs atomic.Int64
+	began, left := make(chan struct{}), make(chan struct{})
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		runs.Add(1)
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 20 {
+			fmt.Fprintf(w, "data: %d\n\n", i)
+			http.NewResponseController(w).Flush()
+			if i == 0 {
+				close(began)
+				<-left
+			}
+		}
+	})
+	p := start(t, up, "")
+	const request = "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 0\r\n\r\n"
+	c, _ := raw(t, p.url, request)
+	<-began
+	c.(*net.TCPConn).SetLinger(0) // the proxy's next write fails
+	c.Close()
+	close(left)
+	res, body := send(t, p.url, request)
+	for deadline := time.Now().Add(30 * time.Second); res.StatusCode == 409 && time.Now().Before(deadline); {
+		res, body = send(t, p.url, request)
+	}
+	if res.Header.Get("Idempotent-Replayed") != "true" || !strings.HasSuffix(body, "data: 19\n\n") {
+		t.Errorf("the retry got %v %q", res.Header, body)
+	}
+	if n := runs.Load(); n != 1 {
+		t.Errorf("it ran %d times", n)
 	}
 	p.stop()
 }
