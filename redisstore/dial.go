@@ -39,16 +39,17 @@ func newDialer(network string, stall time.Duration) *dialer {
 	return d
 }
 
-// leave ends what is being dialled, and a moment later what does not let go.
-func (d *dialer) leave() (stop func() bool) {
+// leave ends what is being dialled, and a moment later what does not let go, or what
+// the client has lost sight of, as it may in a failover.
+func (d *dialer) leave() {
 	d.end()
-	return time.AfterFunc(leaveLimit, func() {
+	time.AfterFunc(leaveLimit, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		for c := range d.conns {
 			_ = c.Conn.Close() // whoever has it closes it once more
 		}
-	}).Stop
+	})
 }
 
 func (d *dialer) forget(c *watchedConn) {

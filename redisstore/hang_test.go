@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"errors"
+	"net"
 	"testing"
 	"time"
 
@@ -47,5 +48,26 @@ func TestHang(t *testing.T) {
 			}
 			wire.Mend()
 		})
+	}
+}
+
+// TestCloseEndsEveryConnection: also one that the client has lost sight of is ended
+// when the store is closed.
+func TestCloseEndsEveryConnection(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t, nil)
+	s := open(t, server.URL(), nil)
+	conn, err := s.own.dial(t.Context(), server.Addr(), &net.Dialer{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("%v, want net.ErrClosed", err)
 	}
 }

@@ -142,12 +142,11 @@ func connect(ctx context.Context, option rueidis.ClientOption, d *dialer) (rueid
 	case r := <-made:
 		return r.client, r.err
 	case <-ctx.Done():
-		stop := d.leave()
+		d.leave()
 		go func() {
 			if r := <-made; r.client != nil {
 				r.client.Close()
 			}
-			stop()
 		}()
 		return nil, ended(ctx)
 	}

@@ -49,7 +49,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	if s.own != nil {
-		defer s.own.leave()()
+		s.own.leave()
 	}
 	s.ears.close()
 	if s.own != nil {
