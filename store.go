@@ -35,7 +35,8 @@ type Store interface {
 
 	// Renew makes each lease last TTL from now. errs[i] is nil when the token
 	// holds its key, ErrLost when it does not (nothing is changed then), and
-	// otherwise says why this element failed alone.
+	// otherwise says why this element failed alone; it may have been renewed all
+	// the same, which does no harm.
 	Renew(ctx context.Context, renewals []Renewal, errs []error) error
 
 	// Settle ends each lease, or gives up a waiting token's place. errs[i] is
