@@ -1,0 +1,334 @@
+package history
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// recorded returns a recorder over a store in memory, and what reads its history.
+func recorded(t *testing.T, s dibs.Store, failed func(error)) (dibs.Store, func() []Event) {
+	t.Helper()
+	var lines bytes.Buffer
+	w := NewWriter(&lines, 3, 1)
+	w.Now = func() time.Duration { return time.Duration(time.Now().UnixNano()) }
+	return Record(s, w, failed), func() []Event {
+		t.Helper()
+		events, err := Read(bytes.NewReader(bytes.Clone(lines.Bytes())))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return events
+	}
+}
+
+func memory(t *testing.T) *memstore.Store {
+	t.Helper()
+	s, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// TestRecord: a client on a recorder gets what it would have got, and all that it asked
+// and was answered is in the history.
+func TestRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, events := recorded(t, memory(t), nil)
+		client, err := dibs.New(store, &dibs.Options{Namespace: "n", TTL: time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := client.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := Token(store, lease.ID())
+		if len(token) != 32 || Token(store, "nobody's") != "" || Token(memory(t), lease.ID()) != "" {
+			t.Errorf("the token is %q", token)
+		}
+		waiter := make(chan *dibs.Lease)
+		go func() {
+			next, err := client.Acquire(t.Context(), "k", nil)
+			if err != nil {
+				t.Error(err)
+			}
+			waiter <- next
+		}()
+		synctest.Wait()
+		if err := lease.Save(t.Context(), []byte("half")); err != nil {
+			t.Error(err)
+		}
+		if err := lease.Complete(t.Context(), []byte("done"), time.Hour); err != nil {
+			t.Error(err)
+		}
+		if Token(store, lease.ID()) != "" {
+			t.Error("a token is remembered that was settled")
+		}
+		next := <-waiter
+		if err := next.Release(); err != nil {
+			t.Error(err)
+		}
+		if _, err := client.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true, MaxAge: time.Hour}); !errors.Is(err, dibs.ErrDone) {
+			t.Error(err)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+
+		got := events()
+		for _, want := range []struct {
+			what string
+			is   func(*Event) bool
+		}{
+			{"a grant", func(e *Event) bool {
+				return e.Kind == Claim && e.Mode == "queue" && e.State == "granted" && e.Token == token && e.Fence == lease.Fence() && e.Attempt == 1 && e.TTL == time.Second && e.Permits == 1
+			}},
+			{"a place", func(e *Event) bool { return e.Kind == Claim && e.State == "held" && e.Queued && e.Token != token }},
+			{"a renewal", func(e *Event) bool {
+				return e.Kind == Renew && e.Token == token && e.Error == "" && e.Data == Data([]byte("half"))
+			}},
+			{"a record", func(e *Event) bool {
+				return e.Kind == Settle && e.Outcome == "keep" && e.Data == Data([]byte("done")) && e.Retention == time.Hour && e.Error == ""
+			}},
+			{"a replay", func(e *Event) bool {
+				return e.Kind == Claim && e.State == "done" && e.Data == Data([]byte("done")) && e.MaxAge == time.Hour
+			}},
+		} {
+			if n := slices.IndexFunc(got, func(e Event) bool { return want.is(&e) }); n < 0 {
+				t.Errorf("%s is not in the history: %+v", want.what, got)
+			}
+		}
+		for _, e := range got {
+			if e.Process != 3 || e.Life != 1 || e.Key != "k" || e.Call == 0 || e.Return < e.Call {
+				t.Errorf("not an event of it: %+v", e)
+			}
+		}
+	})
+}
+
+// answering is a store that answers as it is told.
+type answering struct {
+	dibs.Store
+	whole   error // of every call
+	element error // of every element
+}
+
+func (a *answering) Claim(_ context.Context, _ []dibs.Claim, answers []dibs.Answer) error {
+	for i := range answers {
+		answers[i].Err = a.element
+	}
+	return a.whole
+}
+
+func (a *answering) Renew(_ context.Context, _ []dibs.Renewal, errs []error) error {
+	for i := range errs {
+		errs[i] = a.element
+	}
+	return a.whole
+}
+
+func (a *answering) Settle(ctx context.Context, _ []dibs.Settlement, errs []error) error {
+	return a.Renew(ctx, nil, errs)
+}
+
+// TestRecordErrors: what a store said in place of an answer is written down as what it
+// means, and told to who asked for that.
+func TestRecordErrors(t *testing.T) {
+	other := errors.New("hung up")
+	for _, test := range []struct {
+		name        string
+		store       answering
+		claim, rest string // the events' Error
+	}{
+		{"a call", answering{whole: other}, Unknown, Unknown},
+		{"lost", answering{element: dibs.ErrLost}, dibs.ErrLost.Error(), Lost},
+		{"full", answering{element: dibs.ErrFull}, dibs.ErrFull.Error(), dibs.ErrFull.Error()},
+		{"an element", answering{element: other}, "hung up", Unknown},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var failed []error
+			store, events := recorded(t, &test.store, func(err error) { failed = append(failed, err) })
+			errs := []error{
+				store.Claim(t.Context(), make([]dibs.Claim, 1), make([]dibs.Answer, 1)),
+				store.Renew(t.Context(), make([]dibs.Renewal, 1), make([]error, 1)),
+				store.Settle(t.Context(), make([]dibs.Settlement, 1), make([]error, 1)),
+			}
+			for _, err := range errs {
+				if !errors.Is(err, test.store.whole) || err != nil && test.store.whole == nil {
+					t.Errorf("a call returns %v", err)
+				}
+			}
+			got := events()
+			if len(got) != 3 || got[0].Error != test.claim || got[1].Error != test.rest || got[2].Error != test.rest || len(failed) != 3 {
+				t.Errorf("%d were told: %+v", len(failed), got)
+			}
+		})
+	}
+}
+
+// TestRecordCanWhatTheStoreCan: a recorder wakes waiters as its store does, and is called
+// as its store wants.
+func TestRecordCanWhatTheStoreCan(t *testing.T) {
+	s := memory(t)
+	for _, test := range []struct {
+		name          string
+		store         dibs.Store
+		notify, grant bool
+	}{
+		{"neither", &answering{}, false, false},
+		{"wake-ups", struct {
+			dibs.Store
+			dibs.Notifier
+		}{s, s}, true, false},
+		{"grants", &telling{Store: s, Notifier: s}, true, true},
+	} {
+		r, _ := recorded(t, test.store, nil)
+		_, notify := r.(dibs.Notifier)
+		_, grant := r.(dibs.GrantNotifier)
+		if notify != test.notify || grant != test.grant || Unwrap(r) != test.store || Unwrap(test.store) != test.store {
+			t.Errorf("%s: a Notifier %t, of grants %t", test.name, notify, grant)
+		}
+		want := dibs.Batching{}
+		if b, ok := test.store.(dibs.Batcher); ok {
+			want = b.Batching()
+		}
+		if got := r.(dibs.Batcher).Batching(); got != want {
+			t.Errorf("%s: it wants %+v, not %+v", test.name, got, want)
+		}
+	}
+}
+
+// telling is a store that tells grants.
+type telling struct {
+	dibs.Store
+	dibs.Notifier
+	wake func(dibs.Token, dibs.Answer)
+}
+
+func (t *telling) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	t.wake = wake
+	return func() { t.wake = nil }
+}
+
+// TestTold: a grant that is told is in the history before anybody acts on it, also when
+// it comes late; and what says nothing is passed on, too.
+func TestTold(t *testing.T) {
+	s := memory(t)
+	from := &telling{Store: s, Notifier: s}
+	store, events := recorded(t, from, nil)
+	var woken []dibs.Token
+	told := func() (n int) {
+		for _, e := range events() {
+			if e.Kind == Told {
+				n++
+			}
+		}
+		return n
+	}
+	stop := store.(dibs.GrantNotifier).NotifyGrants(func(token dibs.Token, a dibs.Answer) {
+		woken = append(woken, token)
+		if a.State == dibs.Granted && !a.Queued && told() == 0 {
+			t.Error("a grant is passed on before it is written down")
+		}
+	})
+	key, token, stranger := dibs.Key{Name: "k"}, dibs.NewToken(), dibs.NewToken()
+	claim := dibs.Claim{Key: key, Token: token, Mode: dibs.Queue, TTL: time.Second, Place: time.Second, Permits: 1}
+	if err := store.Claim(t.Context(), []dibs.Claim{claim}, make([]dibs.Answer, 1)); err != nil {
+		t.Fatal(err)
+	}
+	grant := dibs.Answer{State: dibs.Granted, Fence: 7, Attempt: 2}
+	from.wake(token, dibs.Answer{})
+	if n := told(); n != 0 {
+		t.Errorf("a wake-up is written down as a grant, %d times", n)
+	}
+	from.wake(token, grant)
+	if err := store.Settle(t.Context(), []dibs.Settlement{{Key: key, Token: token}}, make([]error, 1)); err != nil {
+		t.Fatal(err)
+	}
+	from.wake(token, grant)
+	from.wake(stranger, dibs.Answer{State: dibs.Granted, Queued: true})
+	stop()
+	if n := told(); n != 2 || !slices.Equal(woken, []dibs.Token{token, token, token, stranger}) || from.wake != nil {
+		t.Errorf("%d grants are written down, and %v were woken", n, woken)
+	}
+	for _, e := range events() {
+		if e.Kind == Told && (e.Key != "k" || e.Fence != 7 || e.Attempt != 2 || e.Call > e.Return) {
+			t.Errorf("not as it was told: %+v", e)
+		}
+	}
+}
+
+// TestNotWritten: what cannot be written down is not asked.
+func TestNotWritten(t *testing.T) {
+	r := Record(&answering{}, NewWriter(full{}, 1, 0), nil)
+	if err := r.Claim(t.Context(), make([]dibs.Claim, 1), make([]dibs.Answer, 1)); err == nil || !strings.Contains(err.Error(), "room") {
+		t.Error(err)
+	}
+	tx := &transaction{nil, &transactor{w: NewWriter(full{}, 1, 0)}}
+	if err := tx.Commit(t.Context(), dibs.Settlement{}); !errors.Is(err, dibs.ErrRolledBack) {
+		t.Error(err)
+	}
+}
+
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("disk full") }
+
+// ended is a transaction that ends as it is told.
+type ended struct {
+	dibs.Transaction
+	err error
+}
+
+func (e *ended) Commit(context.Context, dibs.Settlement) error { return e.err }
+
+// beginner begins it.
+type beginner struct{ tx dibs.Transaction }
+
+func (b *beginner) Begin(context.Context) (dibs.Transaction, error) { return b.tx, nil }
+
+// TestRecordTransactor: a commit is written down as the settlement that it is, and the
+// functions of stores find their own transaction.
+func TestRecordTransactor(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{nil, ""},
+		{dibs.ErrLost, Lost},
+		{dibs.ErrRolledBack, dibs.ErrRolledBack.Error()},
+		{dibs.ErrEnded, dibs.ErrEnded.Error()},
+		{errors.New("hung up"), Unknown},
+	} {
+		var lines bytes.Buffer
+		inner := &ended{err: test.err}
+		failed := 0
+		tx, err := RecordTransactor(&beginner{inner}, NewWriter(&lines, 1, 0), func(error) { failed++ }).Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx := Inside(dibs.WithTransaction(t.Context(), tx))
+		if dibs.TransactionFrom(ctx) != dibs.Transaction(inner) || Inside(ctx) != ctx {
+			t.Error("the store's own transaction is not found")
+		}
+		err = tx.Commit(t.Context(), dibs.Settlement{Key: dibs.Key{Name: "k"}, Outcome: dibs.Keep, Data: []byte("x"), Retention: time.Hour})
+		if !errors.Is(err, test.err) || (failed > 0) != (test.err != nil) {
+			t.Errorf("it returned %v for %v, and told %d times", err, test.err, failed)
+		}
+		events, err := Read(&lines)
+		if err != nil || len(events) != 1 || events[0].Error != test.want || events[0].Kind != Settle || events[0].Name != "transaction" || events[0].Data != Data([]byte("x")) {
+			t.Errorf("%v is written down as %+v, %v", test.err, events, err)
+		}
+	}
+}
