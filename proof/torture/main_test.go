@@ -73,7 +73,7 @@ func (c *clinging) Settle(ctx context.Context, settlements []dibs.Settlement, er
 			continue
 		}
 		// For long after the last worker has gone.
-		if err := c.Store.Renew(ctx, []dibs.Renewal{{Key: s.Key, Token: s.Token, TTL: clung}}, errs[i:i+1]); err != nil {
+		if err := c.Renew(ctx, []dibs.Renewal{{Key: s.Key, Token: s.Token, TTL: clung}}, errs[i:i+1]); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package torture
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -75,7 +76,7 @@ func (l *lane) ask(
 		}
 	}
 	reply := history.Event{
-		Kind: history.Reply, Key: key, Fingerprint: fmt.Sprintf("%x", o.Fingerprint[:1]), Call: history.Now(), State: "replayed",
+		Kind: history.Reply, Key: key, Fingerprint: hex.EncodeToString(o.Fingerprint[:1]), Call: history.Now(), State: "replayed",
 	}
 	ctx, cancel := l.unwanted()
 	defer cancel()
@@ -87,7 +88,7 @@ func (l *lane) ask(
 			return "", errOwn
 		}
 		if dibs.TransactionFrom(ctx) == nil {
-			l.w.Happened(history.Event{
+			l.note(history.Event{
 				Kind: history.Effect, Key: key, Fence: lease.Fence(), Token: history.Token(l.store, lease.ID()),
 				Retention: remembered(o),
 			})
@@ -107,7 +108,7 @@ func (l *lane) ask(
 			reply.State = ""
 		}
 	}
-	l.w.Happened(reply)
+	l.note(reply)
 }
 
 // remembered is how long after an effect nobody has it happen again.

@@ -23,7 +23,7 @@ func (l *lane) section(lease *dibs.Lease, permits int) {
 		Kind: history.Enter, Key: lease.Key().Name, Fence: lease.Fence(), Permits: permits,
 		Token: history.Token(l.store, lease.ID()),
 	}
-	l.w.Happened(e)
+	l.note(e)
 	ctx := lease.Context()
 	for end := time.Now().Add(l.hold()); ; {
 		if permits == 1 && (ctx.Err() == nil || l.odds(3)) {
@@ -60,7 +60,7 @@ func (l *lane) section(lease *dibs.Lease, permits int) {
 			l.write(e.Key, e.Token, e.Fence)
 		}
 	}
-	l.w.Happened(e)
+	l.note(e)
 }
 
 // freeze stands still beyond the lease, once in a while, if it may and others are about

@@ -201,6 +201,9 @@ func stacks() string {
 	return strings.Join(left, "\n\n")
 }
 
+// note writes down what happened. Whoever reads it may be gone, and this process is soon.
+func (w *worker) note(e history.Event) { _ = w.w.Happened(e) }
+
 // write asks the resource of a key to take a write with the fence.
 func (w *worker) write(key, token string, fence uint64) {
 	w.tell.say(message{Write: true, Key: key, Token: token, Fence: fence})
