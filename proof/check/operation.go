@@ -56,7 +56,7 @@ func (b *book) operations() []operation {
 		for _, e := range a.calls {
 			op := operation{call: e.Call, ret: e.Return, of: a, turn: -1, e: e}
 			var says bool
-			if op.kind, says = b.says(a, e); !says {
+			if op.kind, says = b.says(a, e); !says || a.idle(op.kind) {
 				continue
 			}
 			if op.kind == perhaps {
@@ -67,6 +67,13 @@ func (b *book) operations() []operation {
 	}
 	slices.SortStableFunc(ops, func(a, b operation) int { return cmp.Or(cmp.Compare(a.call, b.call), cmp.Compare(a.ret, b.ret)) })
 	return ops
+}
+
+// idle reports whether an operation of that kind says nothing of the key, because the
+// token was never granted it: a place given up, or nothing that there was to lose. There
+// can be many of them in one call, and a model would try all their orders.
+func (a *attempt) idle(k kind) bool {
+	return len(a.grants) == 0 && (k == lost || k == ended && (a.vague || a.waits()))
 }
 
 // says returns what a call that was not granted says, if it says anything.

@@ -57,6 +57,28 @@ func TestOptionsAreValidated(t *testing.T) {
 	}
 }
 
+// Those who give their places up all at once, as the calls of one batch do, cost nothing:
+// there are too many orders of them to try all. (A seed of proof/sim.)
+func TestGivingUpAtOnce(t *testing.T) {
+	h := &tale{}
+	h.o.Timeout = 10 * time.Second
+	h.granted("A", 10, 12, "mutex", "a", "queue", 10)
+	h.settle("A releases", 20, 30, "mutex", "a", "release")
+	for i := range 40 {
+		token := strings.Repeat("0", i+1)
+		h.claim("waits", 13, 14, "mutex", token, "queue", "held")
+		h.settle("gives up", 20, 30, "mutex", token, "undo")
+	}
+	h.granted("B", 40, 42, "mutex", "b", "queue", 20)
+	if v := h.check(); !v.OK() {
+		t.Errorf("%+v, undecided %q", v.Violations, v.Undecided)
+	}
+	h.granted("C", 50, 52, "mutex", "c", "queue", 30)
+	if v := h.check(); len(v.Undecided) > 0 || len(v.Violations) == 0 || v.Violations[0].Name != "lease" {
+		t.Errorf("B's lease stood when C was granted the key: %+v, undecided %q", v.Violations, v.Undecided)
+	}
+}
+
 // A counter-example has what matters, and little else: here two tokens of a hundred.
 func TestCounterExampleIsSmall(t *testing.T) {
 	h := &tale{}
