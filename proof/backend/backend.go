@@ -1,6 +1,5 @@
 // Package backend opens stores by their URLs for runs of torture, with what those need
-// beside a dibs.Store: transactions of the database that the keys are in, and a view of
-// the connections that a server has.
+// beside a dibs.Store: transactions of the database that the keys are in.
 package backend
 
 import (

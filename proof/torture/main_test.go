@@ -42,6 +42,8 @@ func open(ctx context.Context, url string) (*torture.Store, error) {
 			go func() { select {} }()
 			return nil
 		}
+	case "close":
+		s.Close = func() error { return nil }
 	case "release":
 		s.Store = &clinging{s.Store}
 	}

@@ -17,12 +17,11 @@ const askLimit = 30 * time.Second
 
 // remains is what a run has left in the store.
 type remains struct {
-	keys        []string // held or waited for, though nobody is there any more
-	forgotten   int      // records and abandoned attempts that were removed
-	effects     int      // of transactions
-	thawed      int      // keys that were released by force
-	connections []string
-	unlisted    string // why the store cannot be looked into
+	keys      []string // held or waited for, though nobody is there any more
+	forgotten int      // records and abandoned attempts that were removed
+	effects   int      // of transactions
+	thawed    int      // keys that were released by force
+	unlisted  string   // why the store cannot be looked into
 }
 
 // collect looks at what the workers have left, and removes what has to be removed.
@@ -41,17 +40,6 @@ func (r *run) collect(ctx context.Context) error {
 			}
 		}
 		r.remains.effects = len(rows)
-	}
-	if r.store.Connections != nil {
-		brief, cancel := context.WithTimeout(ctx, leftPatience)
-		defer cancel()
-		r.remains.connections, _ = again(brief, func() ([]string, error) {
-			left, err := r.store.Connections(brief)
-			if err == nil && len(left) > 0 {
-				err = fmt.Errorf("%d are left", len(left))
-			}
-			return left, err
-		})
 	}
 	in, ok := r.store.Store.(dibs.Inspector)
 	if !ok {

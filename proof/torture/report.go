@@ -97,10 +97,13 @@ func (r *run) fill(v *verdict, events int, checking time.Duration, interrupted b
 	for _, violation := range v.Violations {
 		out.Violations = append(out.Violations, fmt.Sprintf("%s, key %s: %s", violation.Name, violation.Key, violation.Text))
 	}
-	out.Left = slices.Concat(r.remains.keys, r.remains.connections)
+	out.Left = slices.Clone(r.remains.keys)
 	for _, e := range c.ended {
 		if e.Goroutines > 0 {
 			out.Left = append(out.Left, fmt.Sprintf("%d goroutines of a worker:\n%s", e.Goroutines, e.Stacks))
+		}
+		if len(e.Files) > 0 {
+			out.Left = append(out.Left, "files and connections of a worker: "+strings.Join(e.Files, ", "))
 		}
 		out.Broken = append(out.Broken, e.Errors...)
 	}

@@ -17,9 +17,6 @@ type Store struct {
 	Close func() error
 	// Ledger is in the store's database; nil where there are no transactions with it.
 	Ledger *Ledger
-	// Connections describes the connections that the store's server has from the
-	// processes of this host which use the store, one each; nil where it does not tell.
-	Connections func(context.Context) ([]string, error)
 }
 
 // Ledger is a table in the store's database, in which workers write down that

@@ -58,6 +58,7 @@ type ended struct {
 	Errors     []string `json:"errors,omitempty"`     // of closing
 	Goroutines int      `json:"goroutines,omitempty"` // more than at the start
 	Stacks     string   `json:"stacks,omitempty"`     // of these
+	Files      []string `json:"files,omitempty"`      // that are open and were not at the start, connections among them
 }
 
 // mouth writes lines, from many goroutines.

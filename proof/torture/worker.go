@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -82,7 +83,7 @@ func (w *worker) live(in io.Reader, to io.Writer) error {
 	}
 	w.w = history.NewWriter(to, w.Process, w.Life)
 	w.w.Now = history.Now
-	before := runtime.NumGoroutine() + 1 // and the listener
+	before := belongings{runtime.NumGoroutine() + 1, openFiles()} // and the listener
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w.end = cancel
@@ -165,8 +166,14 @@ func (w *worker) failed(err error) {
 	}
 }
 
+// belongings are what a process has.
+type belongings struct {
+	goroutines int
+	files      []string
+}
+
 // finish closes everything and says what is left.
-func (w *worker) finish(before int) *ended {
+func (w *worker) finish(before belongings) *ended {
 	var e ended
 	note := func(what string, err error) {
 		if err != nil {
@@ -175,17 +182,38 @@ func (w *worker) finish(before int) *ended {
 	}
 	note("closing the client", w.client.Close())
 	note("closing the store", w.opened.Close())
-	deadline := time.Now().Add(leftPatience)
-	for runtime.NumGoroutine() > before && time.Now().Before(deadline) {
+	left := func() bool {
+		e.Goroutines = max(0, runtime.NumGoroutine()-before.goroutines)
+		e.Files = slices.DeleteFunc(openFiles(), func(f string) bool { return slices.Contains(before.files, f) })
+		return e.Goroutines > 0 || len(e.Files) > 0
+	}
+	for deadline := time.Now().Add(leftPatience); left() && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
 	}
-	if e.Goroutines = max(0, runtime.NumGoroutine()-before); e.Goroutines > 0 {
+	if e.Goroutines > 0 {
 		e.Stacks = stacks()
 	}
 	return &e
 }
 
-// leftPatience is how long goroutines may take to end after everything was closed. The
+// openFiles names the files and connections that this process has open, where the system
+// tells.
+func openFiles() []string {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return nil
+	}
+	var open []string
+	for _, e := range entries {
+		to, err := os.Readlink("/proc/self/fd/" + e.Name())
+		if err == nil && (strings.HasPrefix(to, "socket:") || strings.HasPrefix(to, "/") && !strings.HasPrefix(to, "/proc/")) {
+			open = append(open, to)
+		}
+	}
+	return open
+}
+
+// leftPatience is how long goroutines and connections may take to end after everything was closed. The
 // client of a Redis Cluster rests for 5 s before it lets go of a connection.
 const leftPatience = 8 * time.Second
 
