@@ -49,26 +49,28 @@ var brokenOnes = []broken{
 			fields-several fields-hop fields-date fields-framing fields-set-cookie fields-moment mark-forged
 			connection-reused pipelined-duplicate http10 expect request-chunked request-trailer
 			connection-names-key client-gone client-gone-running
-			same-empty target-absolute upgrade-offered status-205 fields-odd fields-large client-gone-answer client-gone-huge client-slow body-slow`, may: "running-race keys-many",
+			same-empty target-absolute upgrade-offered status-205 fields-odd fields-large client-gone-answer client-gone-huge client-slow body-slow
+			mismatch-encoding stream-running stream-lost connection-close`, may: "running-race keys-many",
 	},
 	{
 		name:    "replays without comparing",
 		options: idempotency.Options{Fingerprint: by(func(*http.Request) string { return "" }, false)},
 		fails: `
 			mismatch-body mismatch-longer mismatch-empty mismatch-method mismatch-path mismatch-query
-			mismatch-type mismatch-problem mismatch-discreet running-mismatch request-large`,
+			mismatch-type mismatch-problem mismatch-discreet running-mismatch request-large
+			mismatch-encoding`,
 	},
 	{
 		name:    "compares the body alone",
 		options: idempotency.Options{Fingerprint: by(func(*http.Request) string { return "" }, true)},
-		fails:   "mismatch-method mismatch-path mismatch-query mismatch-type",
+		fails:   "mismatch-method mismatch-path mismatch-query mismatch-type mismatch-encoding",
 	},
 	{
 		name: "compares how the body is framed",
 		options: idempotency.Options{Fingerprint: by(func(r *http.Request) string {
 			return r.Method + r.URL.RequestURI() + r.Header.Get("Content-Type") + fmt.Sprint(r.TransferEncoding)
 		}, true)},
-		fails: "same-framing same-empty",
+		fails: "same-framing same-empty mismatch-encoding",
 	},
 	{
 		name: "compares all fields",
@@ -86,7 +88,8 @@ var brokenOnes = []broken{
 	{name: "looks first and claims later", around: racing, fails: `
 			running-once running-refused running-retry-after running-problem running-replayed running-mismatch
 			client-gone-running
-			body-slow`, may: "running-race keys-many client-slow"},
+			body-slow
+			stream-running`, may: "running-race keys-many client-slow client-gone-huge client-gone-answer"},
 	{name: "keeps 5xx", options: idempotency.Options{Store5xx: true}, fails: "failed-runs-again"},
 	{name: "keeps what should pass", options: idempotency.Options{Keep: func(status int) bool { return status < 500 }}, fails: "limited-runs-again unauthorized-runs-again"},
 	{name: "keeps successes only", options: idempotency.Options{Keep: func(status int) bool { return status < 300 }}, fails: "kept-errors kept-conflict kept-redirect status-unusual"},
@@ -95,7 +98,7 @@ var brokenOnes = []broken{
 	{name: "keeps little", options: idempotency.Options{MaxStored: 10 << 10}, fails: "body-large client-gone-answer client-slow"},
 	{name: "shares keys between principals", options: idempotency.Options{Scope: idempotency.ScopeNone}, fails: "principals-apart principals-blind principals-anonymous"},
 	{name: "shares keys between hosts", options: idempotency.Options{AnyAuthority: true}, fails: "hosts-apart"},
-	{name: "makes duplicates wait", options: idempotency.Options{Wait: time.Minute}, said: conform.Options{Timeout: 20 * time.Second}, fails: "running-refused running-retry-after running-problem"},
+	{name: "makes duplicates wait", options: idempotency.Options{Wait: time.Minute}, said: conform.Options{Timeout: 20 * time.Second}, fails: "running-refused running-retry-after running-problem stream-running"},
 	{name: "guards POST alone", options: idempotency.Options{Methods: []string{"POST"}}, fails: "mismatch-method patch put-delete"},
 	{name: "knows one field", options: idempotency.Options{IgnoreXKey: true}, fails: "key-x key-x-differs"},
 	{name: "requires keys unasked", options: idempotency.Options{RequireKey: true}, fails: "missing-runs upgrade-around key-in-trailer"},
@@ -145,8 +148,8 @@ var brokenOnes = []broken{
 		}
 	}), fails: "running-retry-after"},
 	{name: "guards safe methods too", around: disguised, within: undisguised, fails: "safe-get safe-head safe-options safe-after control-hidden mark-forged"},
-	{name: "ends with its client", around: remembering, within: ending, fails: "client-gone client-gone-running", may: "client-gone-huge"},
-	{name: "takes a part for the whole", within: buffering, fails: "informational stream origin-hangs-up sent-once answer-cut answer-cut-chunks"},
+	{name: "ends with its client", around: remembering, within: ending, fails: "client-gone client-gone-running stream-lost", may: "client-gone-huge"},
+	{name: "takes a part for the whole", within: buffering, fails: "informational stream origin-hangs-up sent-once answer-cut answer-cut-chunks stream-running stream-lost"},
 	{name: "takes half a request for a whole one", around: halving, fails: "body-cut request-two-lengths"},
 	{name: "cleans paths", around: cleaning, fails: "target-as-sent"},
 }
@@ -219,7 +222,8 @@ func TestWithoutGuard(t *testing.T) {
 		mark-forged connection-reused pipelined-duplicate http10 expect request-chunked request-trailer
 		connection-names-key client-gone client-gone-running body-cut
 		same-empty target-absolute upgrade-offered status-205 fields-odd fields-large request-two-lengths
-		client-gone-answer client-gone-huge client-slow body-slow`, "")
+		client-gone-answer client-gone-huge client-slow body-slow
+		mismatch-encoding stream-running stream-lost connection-close`, "")
 }
 
 // TestBrokenProxy: a middleware before the standard library's proxy and transport, which

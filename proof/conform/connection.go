@@ -40,6 +40,25 @@ var connectionCases = []Case{
 		},
 	},
 	{
+		ID: "connection-close", Title: "Who asks for the end of the connection gets its answer, and the end", Level: Must,
+		Sources:  []Source{rfc(9112, "9.6")},
+		Sent:     "a request with Connection: close, twice.",
+		Expected: "the origin's answer and a replay, each with the end of the connection after it.",
+		Ran:      "once",
+		check: func(t *trial) {
+			for range 2 {
+				l := t.dial()
+				t.must(l.send(t.request(with("Connection", "close"))))
+				t.isRun("the answer", l.reply(http.MethodPost), 1)
+				if more := l.reply(http.MethodPost); more.status != 0 || plain(more.err) != "the connection ended" {
+					t.wrongf("after the answer came %v", more)
+				}
+				t.again()
+			}
+			t.ran(1)
+		},
+	},
+	{
 		ID: "pipelined", Title: "Requests that do not wait for answers are answered in their order", Level: Must,
 		Sources:  []Source{rfc(9112, "9.3.2")},
 		Sent:     "four requests with keys of their own, in one piece on one connection.",

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"time"
 )
 
 var contentCases = []Case{
@@ -240,37 +241,89 @@ var contentCases = []Case{
 		Expected: "each event as it is made; then all of them at once.",
 		Ran:      "once",
 		check: func(t *trial) {
-			t.plays(Answer{
-				Status: 200, Header: []Field{field("Content-Type", "text/event-stream")},
-				Body: []byte("data: 0\n\n"), Pieces: []string{"data: 1\n\n", "data: 2\n\n"},
-			})
-			l := t.dial()
-			t.must(l.send(t.request()))
-			if !l.await(t.patience()) {
-				t.stopf("nothing came of the stream while it was made")
-			}
-			a := new(reply)
-			res, err := l.headOf(http.MethodPost, a)
-			if err != nil {
-				t.stopf("nothing came of the stream while it was made: %s", plain(err))
-			}
-			for i := range 3 {
-				event := "data: " + strconv.Itoa(i) + "\n\n"
-				got := make([]byte, len(event))
-				if n, err := io.ReadFull(res.Body, got); err != nil {
-					t.stopf("the event %q had not arrived before the next one, but %q: %s", event, got[:n], plain(err))
-				}
+			l, body := t.stream()
+			for i := range 2 {
+				t.event(body, i)
 				t.open(1)
 			}
-			t.open(0)
-			again := t.again()
-			if want := "data: 0\n\ndata: 1\n\ndata: 2\n\n"; again.status != http.StatusOK || string(again.body) != want {
-				t.wrongf("the retry's answer is %v", again)
+			t.event(body, 2)
+			if rest, err := io.ReadAll(body); err != nil || len(rest) > 0 {
+				t.wrongf("after the last event came %q, and %v", rest, err)
 			}
-			t.ran(1)
+			_ = l.Close()
+			t.open(0)
+			t.streamed(t.again())
+		},
+	},
+	{
+		ID: "stream-running", Title: "While a stream is made, a duplicate does not run", Level: Extension,
+		Sources:  []Source{draft("2.6"), ours},
+		Sent:     "a request to which the origin answers text/event-stream, and the same again when the first event has arrived, and when the last one has.",
+		Expected: "the second one is refused with 409, the third one gets all events.",
+		Ran:      "once",
+		check: func(t *trial) {
+			_, body := t.stream()
+			t.event(body, 0)
+			t.refused("the duplicate", t.meanwhile(), t.kit.terms.conflict)
+			t.open(0)
+			t.event(body, 1)
+			t.event(body, 2)
+			t.streamed(t.again())
+		},
+	},
+	{
+		ID: "stream-lost", Title: "Who has lost the connection in a stream gets all of it", Level: Extension,
+		Sources:  []Source{draft("1"), ours},
+		Sent:     "a request to which the origin answers text/event-stream, whose client goes away after the first event; the origin makes the others; the same again.",
+		Expected: "the second one gets all events.",
+		Ran:      "once",
+		check: func(t *trial) {
+			l, body := t.stream()
+			t.event(body, 0)
+			t.must(l.Close())
+			t.pause(200 * time.Millisecond)
+			t.open(0)
+			t.streamed(t.again())
 		},
 	},
 }
+
+// stream sends the usual request to an origin that answers with three events, each but
+// the first one when it is let go on, and returns the connection and the body.
+func (t *trial) stream() (*line, io.Reader) {
+	t.plays(Answer{
+		Status: 200, Header: []Field{field("Content-Type", "text/event-stream")},
+		Body: []byte(eventOf(0)), Pieces: []string{eventOf(1), eventOf(2)},
+	})
+	l := t.dial()
+	t.must(l.send(t.request()))
+	if !l.await(t.patience()) {
+		t.stopf("nothing came of the stream while it was made")
+	}
+	res, err := l.headOf(http.MethodPost, new(reply))
+	if err != nil {
+		t.stopf("nothing came of the stream while it was made: %s", plain(err))
+	}
+	return l, res.Body
+}
+
+// event checks that an event arrives.
+func (t *trial) event(body io.Reader, i int) {
+	got := make([]byte, len(eventOf(i)))
+	if n, err := io.ReadFull(body, got); err != nil || string(got) != eventOf(i) {
+		t.stopf("the event %d had not arrived before the next one, but %q", i, got[:n])
+	}
+}
+
+// streamed checks that an answer has all events.
+func (t *trial) streamed(a *reply) {
+	if a.err != nil || a.status != http.StatusOK || string(a.body) != eventOf(0)+eventOf(1)+eventOf(2) {
+		t.wrongf("the retry's answer is %v", a)
+	}
+	t.ran(1)
+}
+
+func eventOf(i int) string { return "data: " + strconv.Itoa(i) + "\n\n" }
 
 // content checks that an answer with that body arrives, and again for the retry. It
 // returns both.

@@ -64,6 +64,14 @@ var mismatchCases = []Case{
 		check:    func(t *trial) { t.mismatch(replacing("Content-Type", "text/plain")) },
 	},
 	{
+		ID: "mismatch-encoding", Title: "The same bytes in another encoding are refused", Level: Extension,
+		Sources:  []Source{rfc(9110, "8.4"), ours},
+		Sent:     "a request, and the same with Content-Encoding: gzip.",
+		Expected: "the second one is refused with 422.",
+		Ran:      "once",
+		check:    func(t *trial) { t.mismatch(with("Content-Encoding", "gzip")) },
+	},
+	{
 		ID: "mismatch-unharmed", Title: "The refusal of another request leaves the first answer as it was", Level: Must,
 		Sources:  []Source{draft("2.6"), draft("2.7")},
 		Sent:     "a request, another body with the same key, and the first request again.",
