@@ -22,9 +22,9 @@ type hooks struct {
 }
 
 // by returns the Wrap of a mutant whose hooks are made for each store.
-func by(make func(dibs.Store) hooks) func(dibs.Store) dibs.Store {
+func by(breaks func(dibs.Store) hooks) func(dibs.Store) dibs.Store {
 	return func(s dibs.Store) dibs.Store {
-		b := &broken{Store: s, hooks: make(s)}
+		b := &broken{Store: s, hooks: breaks(s)}
 		i, inspects := s.(dibs.Inspector)
 		switch n := s.(type) {
 		case dibs.GrantNotifier:

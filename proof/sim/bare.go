@@ -88,6 +88,10 @@ func (w *worker) claim(ctx context.Context, c dibs.Claim) (dibs.Answer, bool) {
 	return call(ctx, w, c, w.life.store.Claim)
 }
 
-func (w *worker) renew(ctx context.Context, r dibs.Renewal) { call(ctx, w, r, w.life.store.Renew) }
+func (w *worker) renew(ctx context.Context, r dibs.Renewal) {
+	_, _ = call(ctx, w, r, w.life.store.Renew)
+}
 
-func (w *worker) end(ctx context.Context, x dibs.Settlement) { call(ctx, w, x, w.life.store.Settle) }
+func (w *worker) end(ctx context.Context, x dibs.Settlement) {
+	_, _ = call(ctx, w, x, w.life.store.Settle)
+}

@@ -45,7 +45,7 @@ func (p *process) start() {
 	if p.life != nil {
 		l.number = p.life.number + 1
 	}
-	var store dibs.Store = newLink(l)
+	store := newLink(l)
 	if w.client != nil {
 		store = w.client(store)
 	}

@@ -64,6 +64,13 @@ func (s *server) silence() {
 	s.stop()
 }
 
+// close forgets all that the store has.
+func (s *server) close() {
+	if err := s.store.Close(); err != nil {
+		panic(err) // it has none to return
+	}
+}
+
 // fate is what happens to the store while there are faults.
 func (s *server) fate() {
 	w := s.world
@@ -83,7 +90,7 @@ func (s *server) fate() {
 		s.down = true
 		if forgets {
 			s.stop()
-			s.store.Close()
+			s.close()
 			s.open()
 		}
 		s.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,9 +46,9 @@ func Run(seed uint64, o *Options) *Result {
 		o = &Options{}
 	}
 	w := &world{
-		plan:  newPlan(seed, o.Only),
-		began: time.Now(),
-		lasts: map[string]*resource{},
+		plan:    newPlan(seed, o.Only),
+		began:   time.Now(),
+		highest: map[string]uint64{},
 	}
 	w.tape = newTape(w.began)
 	w.server = newServer(w)
@@ -80,7 +81,7 @@ func Run(seed uint64, o *Options) *Result {
 	w.list()
 	w.server.silence()
 	w.flights.Wait()
-	w.server.store.Close()
+	w.server.close()
 	return &Result{Seed: seed, Events: w.tape.events(), Left: w.remains, Operations: w.tape.operations(), TTL: w.plan.ttl}
 }
 
@@ -98,8 +99,8 @@ type world struct {
 
 	mu      sync.Mutex
 	calm    bool
-	lasts   map[string]*resource
-	places  []dibs.Place // reserved and to be redeemed by whoever comes first
+	highest map[string]uint64 // the fence that what a key guards has seen
+	places  []dibs.Place      // reserved and to be redeemed by whoever comes first
 	remains []string
 	serial  uint64
 }
@@ -151,31 +152,25 @@ func (w *world) list() {
 		case err != nil:
 			w.left(err)
 		case e.Condition == dibs.ConditionHeld, e.Condition == dibs.ConditionWaiting:
-			text := fmt.Sprintf("%s is %s, with %d places", e.Key.Name, e.Condition, e.Waiters)
+			var text strings.Builder
+			fmt.Fprintf(&text, "%s is %s, with %d places", e.Key.Name, e.Condition, e.Waiters)
 			for _, a := range e.Attempts {
-				text += fmt.Sprintf(", by %s, with fence %d, since %v, for %v more", w.tape.named(a.ID), a.Fence, a.Since, a.Left)
+				fmt.Fprintf(&text, ", by %s, with fence %d, since %v, for %v more", w.tape.named(a.ID), a.Fence, a.Since, a.Left)
 			}
-			w.left(errors.New(text))
+			w.left(errors.New(text.String()))
 		}
 	}
 }
 
-// resource is what a key guards: it remembers the highest fence that it saw.
-type resource struct{ highest uint64 }
-
-// write reports whether the resource of the key takes a write with that fence.
+// write reports whether what the key guards takes a write with that fence: it remembers
+// the highest that it saw.
 func (w *world) write(key string, fence uint64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	r := w.lasts[key]
-	if r == nil {
-		r = &resource{}
-		w.lasts[key] = r
-	}
-	if fence < r.highest {
+	if fence < w.highest[key] {
 		return false
 	}
-	r.highest = fence
+	w.highest[key] = fence
 	return true
 }
 
