@@ -20,8 +20,9 @@ const (
 	// loses nothing.
 	AOF
 	// AOFEverySecond writes every command and syncs once a second, the
-	// server's own default: a kill of the process loses nothing, a failure of
-	// the machine a second.
+	// server's own default: a kill of the process loses nothing, unless a sync is
+	// still under way, for which writes wait up to two seconds; a failure of the
+	// machine loses those.
 	AOFEverySecond
 )
 
