@@ -35,8 +35,8 @@ type Options struct {
 	// Events bounds the length of the history, about. Default: 250,000.
 	Events int
 
-	// Target is what faults strike at, when the server is the caller's own. Its Workers
-	// and TTL are set by the run. Default: what is at the URL.
+	// Target is what faults strike at, when the server is the caller's own. Its Workers,
+	// Wires, TTL and Began are the run's. Default: what is at the URL.
 	Target *fault.Target
 
 	// Dir is where the histories are kept. Default: a temporary folder, which is removed

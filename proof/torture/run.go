@@ -32,9 +32,11 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 	if err := r.setUp(ctx); err != nil {
 		return nil, errors.Join(err, r.tearDown())
 	}
-	err = r.perform(ctx)
-	err = errors.Join(err, r.tearDown())
-	if err != nil {
+	if err := r.perform(ctx); err != nil {
+		r.temporary = false // whoever looks into it needs the histories
+		return nil, errors.Join(fmt.Errorf("%w; the histories are in %s", err, r.Dir), r.tearDown())
+	}
+	if err := r.tearDown(); err != nil {
 		return nil, err
 	}
 	return r.report, nil
@@ -148,15 +150,11 @@ func (r *run) aim() {
 	if r.target = r.Target; r.target == nil {
 		r.target = &fault.Target{URL: r.URL}
 	}
-	if len(r.target.Wires) == 0 {
-		wires, urls, err := fault.Through(r.URL, r.Workers)
-		if err != nil {
-			r.Log.Info("nothing strikes the network", "why", err)
-		}
-		r.wires, r.urls = wires, urls
-		r.target.Wires = wires
+	var err error
+	if r.wires, r.urls, err = fault.Through(r.URL, r.Workers); err != nil {
+		r.Log.Info("nothing strikes the network", "why", err)
 	}
-	r.urls = slices.Clone(r.urls)
+	r.target.Wires = r.wires
 	for len(r.urls) < r.Workers {
 		r.urls = append(r.urls, r.URL)
 	}
@@ -204,7 +202,7 @@ func (r *run) perform(ctx context.Context) error {
 	r.underFire(ctx)
 	interrupted := ctx.Err() != nil
 	// What follows is in order, also when somebody wants it to be over.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), orderLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.orderLimit())
 	defer cancel()
 	if err := r.crew.pacify(ctx); err != nil {
 		r.crew.breaks(err.Error())
@@ -238,7 +236,7 @@ func (r *run) perform(ctx context.Context) error {
 }
 
 // orderLimit bounds all that comes after the faults, but the check.
-const orderLimit = 2 * time.Minute
+func (r *run) orderLimit() time.Duration { return 2*time.Minute + 4*r.TTL }
 
 // calm waits until every worker has had every key.
 func (r *run) calm(ctx context.Context) {
@@ -251,7 +249,7 @@ func (r *run) calm(ctx context.Context) {
 		case <-p.done:
 			r.crew.breaks(fmt.Sprintf("worker %d ended in the calm: %s", i+1, p.last()))
 		case <-ctx.Done():
-			r.crew.breaks(fmt.Sprintf("worker %d has not had every key within %v", i+1, orderLimit))
+			r.crew.breaks(fmt.Sprintf("worker %d has not had every key within %v", i+1, r.orderLimit()))
 			return
 		}
 	}
@@ -341,6 +339,9 @@ func (r *run) tearDown() error {
 	}
 	for _, w := range r.wires {
 		_ = w.Close()
+	}
+	if r.target != nil {
+		r.target.Workers, r.target.Wires, r.target.Began = nil, nil, nil // all of them are gone
 	}
 	if r.file != nil {
 		_ = r.file.Close() // closed before, if all went well
