@@ -48,9 +48,9 @@ func TestMain(m *testing.M) {
 // ttl is how long the workers' leases last.
 const ttl = 500 * time.Millisecond
 
-// work uses the store until standard input ends, and says on standard output what
-// happens: "did" for a section that was left in order, "lost" for a lease that was lost, "fail" and
-// a text for an error of the store's.
+// work uses the store until standard input ends, and says on standard output what happens:
+// "did" for a section that was left in order, "lost" for a lease that was lost, "fail" and a
+// text for an error of the store's.
 func work(url string) {
 	signal.Ignore(syscall.SIGXFSZ) // a Go program dies of it otherwise
 	var mu sync.Mutex

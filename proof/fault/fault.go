@@ -33,7 +33,8 @@ type Fault struct {
 	Forgets bool
 	// Destroys says that it takes something away from others who use the same server.
 	Destroys bool
-	// Alone says that it is not to be mixed with others, since it would be hard to say what followed from what.
+	// Alone says that it is not to be mixed with others, since it would be hard to say what
+	// followed from what.
 	Alone bool
 
 	gate    string // faults with the same one do not strike at once

@@ -134,8 +134,8 @@ var fullTexts = []string{"disk is full"}
 
 func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
 	told := t.told(fullTexts)
-	// The log of SQLite is written again from its beginning where it has its space already. Cut off,
-	// it needs some.
+	// The log of SQLite is written again from its beginning where it has its space already.
+	// Cut off, it needs some.
 	if err := t.cutLog(); err != nil {
 		return 0, err
 	}
@@ -143,7 +143,8 @@ func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (bites int, err erro
 	if err != nil {
 		return 0, err
 	}
-	// Without a name it takes its space for as long as it is open, and no longer, whatever ends us.
+	// Without a name it takes its space for as long as it is open, and no longer, whatever
+	// ends us.
 	defer func() { err = errors.Join(err, filler.Close()) }()
 	if err := os.Remove(filler.Name()); err != nil {
 		return 0, err

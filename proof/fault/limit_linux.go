@@ -25,8 +25,8 @@ func isFull(err error) bool {
 
 func canLimit() error { return nil }
 
-// limitFiles has the kernel refuse what a process writes to files (EFBIG) until lift is called. Only
-// the limit that everybody may raise again is lowered.
+// limitFiles has the kernel refuse what a process writes to files (EFBIG) until lift is
+// called. Only the limit that everybody may raise again is lowered.
 func limitFiles(pid int) (lift func() error, err error) {
 	var old unix.Rlimit
 	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, nil, &old); err != nil {

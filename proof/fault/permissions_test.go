@@ -14,8 +14,8 @@ import (
 	"github.com/dibs-go/dibs/proof/fault"
 )
 
-// The fault that takes away the rights to a file does nothing to root, so as root this test runs
-// itself as nobody.
+// The fault that takes away the rights to a file does nothing to root, so as root this test
+// runs itself as nobody.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
 	folder, err := os.MkdirTemp("", "dibs-fault-")

@@ -44,8 +44,8 @@ func (w *postgresWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone 
 	for _, addr := range from {
 		ports = append(ports, int32(addr.Port))
 	}
-	// The order in which a WHERE is evaluated is the planner's; that of a CASE is not. Nobody else
-	// is to be ended.
+	// The order in which a WHERE is evaluated is the planner's; that of a CASE is not. Nobody
+	// else is to be ended.
 	rows, err := w.conn.Query(ctx, `SELECT pid FROM (
 			SELECT pid, CASE WHEN client_port = ANY($1) AND host(client_addr) = ANY($2) THEN pg_terminate_backend(pid) END AS told
 			FROM pg_stat_activity) AS all_of_them

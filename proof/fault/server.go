@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// serverGate keeps the faults that are at the server, or ask it something, one after the other.
+// serverGate keeps the faults that are at the server, or ask it something, one after the
+// other.
 const serverGate = "server"
 
 func serverFaults() []*Fault {

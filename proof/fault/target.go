@@ -26,8 +26,8 @@ type Target struct {
 	// Durable says that a server that is killed and started again still knows all that
 	// it acknowledged.
 	Durable bool
-	// TTL is how long the workers' leases last; 0: a second. Troubles last for as long, more or
-	// less.
+	// TTL is how long the workers' leases last; 0: a second. Troubles last for as long, more
+	// or less.
 	TTL time.Duration
 	// Began, if not nil, is told when a fault that was waiting for others begins to strike.
 	Began func(*Fault)
@@ -48,8 +48,9 @@ type Workers interface {
 	// PID is the process of worker i, 0 while there is none.
 	PID(i int) int
 
-	// Kill kills the process of worker i (SIGKILL), waits until it is gone, and has it
-	// started again, soon, without waiting for that. It reports whether the process ended by the signal.
+	// Kill kills the process of worker i (SIGKILL), waits until it is gone, and has it started
+	// again, soon, without waiting for that. It reports whether the process ended by the
+	// signal.
 	Kill(i int) (killed bool, err error)
 
 	// Stop stops the process of worker i (SIGSTOP) and lets it go on (SIGCONT) after d, or
@@ -85,9 +86,9 @@ type Server interface {
 type Failover interface {
 	// Lag keeps the replica from hearing of what is written from now on.
 	Lag() error
-	// Promote takes the server away and makes the replica the server, with what it has. It returns the
-	// new server's address, and by the servers' own count how much of what was written it
-	// does not have: bytes, or how often somebody found that something is missing.
+	// Promote takes the server away and makes the replica the server, with what it has. It
+	// returns the new server's address, and by the servers' own count how much of what was
+	// written it does not have: bytes, or how often somebody found that something is missing.
 	Promote() (addr string, behind int64, err error)
 	// Rebuild makes a replica of what was the server before, which is in step when this
 	// returns.

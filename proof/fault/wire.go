@@ -42,11 +42,11 @@ type Trouble struct {
 	// Hold keeps back what goes this way, or both: it arrives when the trouble is over. That
 	// is what a partition does that ends before the connections are given up.
 	Hold [2]bool
-	// Lose drops what goes this way. Who sends it is not told. A connection that lost something
-	// is reset when the trouble is over, since what comes after has no beginning.
+	// Lose drops what goes this way. Who sends it is not told. A connection that lost
+	// something is reset when the trouble is over, since what comes after has no beginning.
 	Lose [2]bool
-	// LoseReply drops the next replies, so many, each of another connection, which is reset: the server has done
-	// what was asked and nobody hears of it.
+	// LoseReply drops the next replies, so many, each of another connection, which is reset:
+	// the server has done what was asked and nobody hears of it.
 	LoseReply int
 	// Refuse resets new connections.
 	Refuse bool

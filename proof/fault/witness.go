@@ -17,8 +17,8 @@ type witness interface {
 	// sever ends connections that come from the addresses, and returns how many the server
 	// says are gone.
 	sever(ctx context.Context, from []*net.TCPAddr) (int, error)
-	// turnedAway is how many connections the server has refused since it was started because it had too many,
-	// by its own count; -1 when it does not count them.
+	// turnedAway is how many connections the server has refused since it was started because
+	// it had too many, by its own count; -1 when it does not count them.
 	turnedAway(ctx context.Context) (int, error)
 	close()
 }

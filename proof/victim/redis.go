@@ -29,8 +29,8 @@ var (
 )
 
 // Redis starts a Redis, or a Valkey, as the options say, and its replica; nil means the
-// defaults. What is kept on disk, the limits and the clock are ours. A kill of the process loses nothing that it
-// acknowledged.
+// defaults. What is kept on disk, the limits and the clock are ours. A kill of the process
+// loses nothing that it acknowledged.
 func Redis(owner servertest.Owner, o *servertest.RedisOptions) *fault.Target {
 	owner.Helper()
 	options := servertest.RedisOptions{}

@@ -26,7 +26,8 @@ var _ fault.Failover = (*usurped)(nil)
 // silence is how long a master is silent before it counts as gone.
 const silence = time.Second
 
-// Sentinel starts a Redis with a replica and three sentinels that watch them. No wire can be put before it.
+// Sentinel starts a Redis with a replica and three sentinels that watch them. No wire can be
+// put before it.
 func Sentinel(owner servertest.Owner) *fault.Target {
 	owner.Helper()
 	s := servertest.RedisSentinel(owner, &servertest.SentinelOptions{
@@ -35,7 +36,8 @@ func Sentinel(owner servertest.Owner) *fault.Target {
 	return &fault.Target{URL: s.URL(), Failover: &usurped{s.Master, s.AwaitMaster, s.Await}}
 }
 
-// Cluster starts a Redis Cluster of three masters with a replica each. No wire can be put before it.
+// Cluster starts a Redis Cluster of three masters with a replica each. No wire can be put
+// before it.
 func Cluster(owner servertest.Owner) *fault.Target {
 	owner.Helper()
 	c := servertest.RedisCluster(owner, &servertest.ClusterOptions{

@@ -53,8 +53,9 @@ func Postgres(owner servertest.Owner) *fault.Target {
 	return &fault.Target{URL: s.URL() + "&migrate=true", Server: s, Clock: clock, Durable: true}
 }
 
-// MariaDB starts a MariaDB, or a MySQL, as the options say; nil means the defaults. The
-// clock and the number of connections are ours, and so is NoSync. A kill loses nothing that was committed.
+// MariaDB starts a MariaDB, or a MySQL, as the options say; nil means the defaults. The clock
+// and the number of connections are ours, and so is NoSync. A kill loses nothing that was
+// committed.
 func MariaDB(owner servertest.Owner, o *servertest.MariaDBOptions) *fault.Target {
 	owner.Helper()
 	options := servertest.MariaDBOptions{}
