@@ -2,4 +2,4 @@
 
 package sim_test
 
-const manyHistories = 500
+const manyHistories = 300

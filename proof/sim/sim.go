@@ -35,8 +35,6 @@ type Result struct {
 	// Operations is how often the store was asked for something: claims, renewals and
 	// settlements.
 	Operations int
-	// TTL is that of most leases.
-	TTL time.Duration
 }
 
 // Run runs the simulation that follows from the seed. It is to be called in a bubble of
@@ -82,7 +80,7 @@ func Run(seed uint64, o *Options) *Result {
 	w.server.silence()
 	w.flights.Wait()
 	w.server.close()
-	return &Result{Seed: seed, Events: w.tape.events(), Left: w.remains, Operations: w.tape.operations(), TTL: w.plan.ttl}
+	return &Result{Seed: seed, Events: w.tape.events(), Left: w.remains, Operations: w.tape.operations()}
 }
 
 // world is one simulation.
