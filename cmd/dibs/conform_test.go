@@ -173,7 +173,7 @@ func TestConformMiddleware(t *testing.T) {
 		t.Cleanup(server.Close)
 		o := conform.Options{Target: server.URL, Origin: origin, Profile: conform.Dibs, Skip: []string{"request-framed-twice"}}
 		conforms(t, &o, "key-strict", "missing-refused", "missing-problem", "failed-kept", "restart", "request-framed-twice",
-			"origin-closes", "origin-chunks", "origin-stray", "origin-garbled", "origin-folded")
+			"request-hop", "fence", "origin-closes", "origin-chunks", "origin-stray", "origin-garbled", "origin-folded")
 	})
 }
 

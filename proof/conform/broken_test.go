@@ -148,7 +148,7 @@ var brokenOnes = []broken{
 		}
 	}), fails: "running-retry-after"},
 	{name: "guards safe methods too", around: disguised, within: undisguised, fails: "safe-get safe-head safe-options safe-after control-hidden mark-forged"},
-	{name: "ends with its client", around: remembering, within: ending, fails: "client-gone client-gone-running stream-lost", may: "client-gone-huge"},
+	{name: "ends with its client", around: remembering, within: ending, fails: "client-gone client-gone-running", may: "client-gone-huge stream-lost"},
 	{name: "takes a part for the whole", within: buffering, fails: "informational stream origin-hangs-up sent-once answer-cut answer-cut-chunks stream-running stream-lost"},
 	{name: "takes half a request for a whole one", around: halving, fails: "body-cut request-two-lengths"},
 	{name: "cleans paths", around: cleaning, fails: "target-as-sent"},
@@ -243,7 +243,7 @@ func TestBrokenProxy(t *testing.T) {
 		Rewrite:  func(r *httputil.ProxyRequest) { r.SetURL(to) },
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
-	fails(t, run(t, guard(t, nil, nil).Wrap(proxy), origin, conform.Options{Profile: conform.Dibs, Skip: ofTheServer}), "target-as-sent connection-names-key upgrade-around sent-once", "")
+	fails(t, run(t, guard(t, nil, nil).Wrap(proxy), origin, conform.Options{Profile: conform.Dibs, Skip: ofTheServer}), "target-as-sent connection-names-key upgrade-around sent-once fence", "")
 }
 
 // TestEveryCaseCanFail: nothing passes at a target that leads one request to the origin

@@ -115,7 +115,7 @@ func Rooms() []Room {
 		{"The answer's fields", fieldCases},
 		{"On the connection", connectionCases},
 		{"When something breaks", failureCases},
-		{"What the origin writes", rawCases},
+		{"Between the target and the origin", rawCases},
 	}
 }
 

@@ -6,9 +6,64 @@ import (
 	"strings"
 )
 
-// rawCases are about answers that no HTTP library writes. Those that can be read say that
+// rawCases are about what is on the wire between the target and the origin, and mostly
+// about answers that no HTTP library writes. Those that can be read say that
 // the connection ends, so that no other case's request is on its way when it does.
 var rawCases = []Case{
+	{
+		ID: "request-hop", Title: "What was between two neighbours does not reach the origin", Level: Must,
+		Sources: []Source{rfc(9110, "7.6.1")}, needs: needsWire,
+		Sent:     "a GET, a POST without a key and one with, with Keep-Alive, TE: gzip and a field that Connection names.",
+		Expected: "the origin's answers.",
+		Ran:      "once for each request, without those fields",
+		check: func(t *trial) {
+			hop := []change{with("Connection", "Conform-Hop, Keep-Alive"), with("Conform-Hop", "1"), with("Keep-Alive", "timeout=5"), with("TE", "gzip")}
+			requests := [][]change{{withMethod(http.MethodGet), withBody("")}, {}}
+			if t.kit.terms.has[needsOptional] {
+				requests = append(requests, []change{without("Idempotency-Key")})
+			}
+			for i, changes := range requests {
+				t.isRun("the answer", t.send(append(changes, hop...)...), i+1)
+			}
+			for _, s := range t.seen(0) {
+				for _, name := range []string{"Conform-Hop", "Keep-Alive", "Te"} {
+					if values, ok := s.Header[name]; ok {
+						t.wrongf("with %s the origin got %s: %s", s.Method, name, strings.Join(values, ", "))
+					}
+				}
+			}
+			t.ran(len(requests))
+		},
+	},
+	{
+		ID: "fence", Title: "The origin is told a number that rises with each run of a key, and only the target tells it", Level: Extension,
+		Sources: []Source{ours}, needs: needsWire,
+		Sent:     "a request with a Dibs-Fence of its own, to which the origin answers 429, three times; and a GET with such a field.",
+		Expected: "the origin's answers.",
+		Ran:      "once for each request: Dibs-Fence rises each time, and with GET there is none",
+		check: func(t *trial) {
+			a := usual()
+			a.Status = http.StatusTooManyRequests
+			t.plays(a)
+			forged := with("Dibs-Fence", "18446744073709551615")
+			for run := range 3 {
+				t.isRun("the answer", t.again(forged), run+1)
+			}
+			last := uint64(0)
+			for _, s := range t.seen(0) {
+				fence, err := strconv.ParseUint(strings.Join(s.Header["Dibs-Fence"], ", "), 10, 64)
+				if err != nil || fence <= last || fence == 1<<64-1 {
+					t.wrongf("run %d was told the fence %q after %d", s.Run, s.Header["Dibs-Fence"], last)
+				}
+				last = fence
+			}
+			t.isRun("the answer to GET", t.send(forged, withMethod(http.MethodGet), withBody("")), 4)
+			if seen := t.seen(0); len(seen) == 4 && len(seen[3].Header["Dibs-Fence"]) > 0 {
+				t.wrongf("a request that is not guarded came with the fence %q", seen[3].Header["Dibs-Fence"])
+			}
+			t.ran(4)
+		},
+	},
 	{
 		ID: "origin-closes", Title: "An answer that ends with the connection is whole", Level: Must,
 		Sources: []Source{rfc(9112, "6.3")}, needs: needsWire,
