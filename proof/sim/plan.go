@@ -15,7 +15,7 @@ const (
 	Pool       Kind = "pool"         // two or three permits
 	Once       Kind = "once"         // done once, and remembered
 	AtMostOnce Kind = "at most once" // not done again by itself
-	Job        Kind = "job"          // places reserved now and redeemed later
+	Job        Kind = "job"          // places reserved now and redeemed later, by hand or by package jobs
 	Bare       Kind = "bare"         // the store is spoken to without a client
 )
 
@@ -28,6 +28,7 @@ type key struct {
 	kind      Kind
 	permits   int
 	retention time.Duration // of the records of Once
+	queued    bool          // of Job: by package jobs
 }
 
 // plan is what a seed says of a simulation before it begins.
@@ -84,6 +85,7 @@ func newPlan(seed uint64, only Kind) *plan {
 		if only != "" {
 			k.kind = only
 		}
+		k.queued = k.kind == Job && (seed+uint64(n))%2 == 0
 		switch k.kind {
 		case Pool:
 			k.permits = 2 + r.IntN(2)

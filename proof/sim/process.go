@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/proof/history"
 )
 
@@ -30,7 +31,8 @@ type life struct {
 	process *process
 	number  int
 	client  *dibs.Client
-	store   dibs.Store // what the client sees
+	mutex   *jobs.Mutex // on the client
+	store   dibs.Store  // what the client sees
 	end     context.CancelFunc
 	work    sync.WaitGroup
 	dead    bool // under the process's lock
@@ -55,6 +57,7 @@ func (p *process) start() {
 		panic(err) // the options are wrong
 	}
 	l.client = client
+	l.mutex = newMutex(l)
 	ctx, end := context.WithCancel(context.Background())
 	l.end = end
 	p.mu.Lock()
@@ -69,6 +72,7 @@ func (p *process) start() {
 func (p *process) stop() error {
 	l := p.life
 	l.end()
+	l.mutex.Close()
 	err := l.client.Close()
 	l.work.Wait()
 	if err != nil {
@@ -137,6 +141,7 @@ func (p *process) kill(r *rand.Rand) {
 	l.end()
 	// What is left of it runs out of the way: it is heard of no more.
 	w.flights.Go(func() {
+		l.mutex.Close()
 		_ = l.client.Close()
 		l.work.Wait()
 	})

@@ -99,6 +99,7 @@ type world struct {
 	calm    bool
 	highest map[string]uint64 // the fence that what a key guards has seen
 	places  []dibs.Place      // reserved and to be redeemed by whoever comes first
+	jobs    []queued          // to be run by whoever comes first
 	remains []string
 	serial  uint64
 }

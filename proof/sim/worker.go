@@ -26,14 +26,16 @@ func newWorker(l *life, n int) *worker {
 func (w *worker) run(ctx context.Context) {
 	for w.rest(ctx, w.upTo(w.world.plan.ttl/4)) {
 		k := w.world.plan.keys[w.IntN(len(w.world.plan.keys))]
-		switch k.kind {
-		case Mutex, Pool:
+		switch {
+		case k.kind == Mutex, k.kind == Pool:
 			w.lock(ctx, k)
-		case Once, AtMostOnce:
+		case k.kind == Once, k.kind == AtMostOnce:
 			w.once(ctx, k)
-		case Job:
+		case k.queued:
+			w.queue(ctx, k)
+		case k.kind == Job:
 			w.job(ctx, k)
-		case Bare:
+		case k.kind == Bare:
 			w.bare(ctx, k)
 		}
 	}

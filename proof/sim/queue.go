@@ -1,0 +1,105 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/dibs-go/dibs/jobs"
+)
+
+// queued is a job in a queue that is no part of dibs: it is given to a worker, and given
+// to one again when it failed, was put off, or its worker was killed.
+type queued struct {
+	job jobs.Job
+	due time.Duration
+}
+
+// newMutex returns a life's turns of jobs. No place outlasts the calm.
+func newMutex(l *life) *jobs.Mutex {
+	ttl := l.process.world.plan.ttl
+	m, err := jobs.New(l.client, &jobs.Options{
+		Hold: min(ttl/2, placeStands), Recovery: min(2*ttl, placeStands), Stands: placeStands,
+		Wait: ttl, Seats: 1, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		panic(err) // the options are wrong
+	}
+	return m
+}
+
+// queue enqueues a job, or runs one.
+func (w *worker) queue(ctx context.Context, k key) {
+	m := w.life.mutex
+	calm := w.world.isCalm()
+	if !calm && w.chance(20) {
+		asking, cancel := w.impatience(ctx)
+		defer cancel()
+		ticket, err := m.Enqueue(asking, k.name)
+		if w.gate(); err == nil {
+			w.world.push(queued{job: jobs.Job{Kind: "sim", ID: strconv.FormatUint(w.world.next(), 10), Key: k.name, Ticket: ticket}})
+		}
+		return
+	}
+	q, ok := w.world.pop(k.name)
+	switch {
+	case !ok:
+		return
+	case calm || w.chance(5):
+		m.Cancel(context.WithoutCancel(ctx), q.job.Ticket)
+		return
+	}
+	q.job.Tries++
+	err := m.Run(ctx, q.job, func(ctx context.Context) error { return w.work(ctx, k) })
+	switch {
+	case err == nil && !w.chance(3):
+		return
+	case w.world.isCalm() && !w.life.isDead():
+		m.Cancel(context.WithoutCancel(ctx), q.job.Ticket)
+		return
+	}
+	q.due = w.world.now() + w.upTo(w.world.plan.ttl) // it failed, or is delivered twice
+	if again, ok := errors.AsType[*jobs.ComeBackError](err); ok {
+		q.due = w.world.now() + again.After
+	}
+	w.world.push(q)
+}
+
+// work is what a job does.
+func (w *worker) work(ctx context.Context, k key) error {
+	r, ok := jobs.FromContext(ctx)
+	if !ok || r.Lease == nil {
+		panic("sim: a job ran without a lease")
+	}
+	if !w.gate() {
+		return errWork
+	}
+	w.section(r.Lease, k)
+	if !w.gate() || w.chance(15) {
+		return errWork
+	}
+	return nil
+}
+
+// push puts a job into the queue.
+func (w *world) push(q queued) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.jobs = append(w.jobs, q)
+}
+
+// pop takes the first job of the key that is due, or in the calm any.
+func (w *world) pop(key string) (q queued, ok bool) {
+	now := w.now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, q := range w.jobs {
+		if q.job.Key == key && (q.due <= now || w.calm) {
+			w.jobs = append(w.jobs[:i:i], w.jobs[i+1:]...)
+			return q, true
+		}
+	}
+	return q, false
+}
