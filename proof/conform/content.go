@@ -300,11 +300,11 @@ func (t *trial) stream() (*line, io.Reader) {
 	if !l.await(t.patience()) {
 		t.stopf("nothing came of the stream while it was made")
 	}
-	res, err := l.headOf(http.MethodPost, new(reply))
+	events, err := l.headOf(http.MethodPost, new(reply))
 	if err != nil {
 		t.stopf("nothing came of the stream while it was made: %s", plain(err))
 	}
-	return l, res.Body
+	return l, events
 }
 
 // event checks that an event arrives.

@@ -220,22 +220,28 @@ func (l *line) send(requests ...*request) error {
 // reply reads the final answer to a request, and the informational ones before it.
 func (l *line) reply(method string) *reply {
 	a := new(reply)
-	res, err := l.headOf(method, a)
+	content, err := l.headOf(method, a)
 	if err != nil {
 		a.err = err
 		return a
 	}
-	a.body, a.err = io.ReadAll(res.Body)
-	a.trailer = res.Trailer
+	a.body, a.err = io.ReadAll(content)
+	a.trailer = content.Trailer
 	return a
 }
 
+// content is the body of an answer. There is nothing to close: it is a part of what the
+// connection brings.
+type content struct{ *http.Response }
+
+func (c content) Read(p []byte) (int, error) { return c.Body.Read(p) }
+
 // headOf reads the header of the final answer into a.
-func (l *line) headOf(method string, a *reply) (*http.Response, error) {
+func (l *line) headOf(method string, a *reply) (content, error) {
 	for {
-		res, err := http.ReadResponse(l.r, &http.Request{Method: method})
+		res, err := http.ReadResponse(l.r, &http.Request{Method: method}) //nolint:bodyclose // see content
 		if err != nil {
-			return nil, err
+			return content{}, err
 		}
 		if 100 <= res.StatusCode && res.StatusCode < 200 && res.StatusCode != http.StatusSwitchingProtocols {
 			a.early = append(a.early, res.StatusCode)
@@ -244,7 +250,7 @@ func (l *line) headOf(method string, a *reply) (*http.Response, error) {
 		a.status, a.header = res.StatusCode, res.Header
 		a.chunked = len(res.TransferEncoding) > 0
 		a.minor, a.closes = res.ProtoMinor, res.Close
-		return res, nil
+		return content{res}, nil
 	}
 }
 
