@@ -121,8 +121,9 @@ func (p *program) check(ctx context.Context, c *conformity) error {
 	}
 	var page *os.File
 	if c.html != "" {
-		// A page that cannot be written is said before a minute has passed.
-		if page, err = os.Create(c.html); err != nil {
+		// A page that cannot be written is said before a minute has passed, and the last
+		// one stands until there is another.
+		if page, err = os.OpenFile(c.html, os.O_WRONLY|os.O_CREATE, 0o644); err != nil {
 			return fmt.Errorf("html: %w", err)
 		}
 		defer page.Close()
@@ -132,7 +133,7 @@ func (p *program) check(ctx context.Context, c *conformity) error {
 		return c.explain(err)
 	}
 	if page != nil {
-		if err := errors.Join(report.WriteHTML(page), page.Close()); err != nil {
+		if err := errors.Join(page.Truncate(0), report.WriteHTML(page), page.Close()); err != nil {
 			return fmt.Errorf("html: %w", err)
 		}
 	}
