@@ -96,6 +96,11 @@ func TestMiddleware(t *testing.T) {
 		"key required": {idempotency.Options{RequireKey: true}, conform.Options{RequireKey: true}},
 		"strict":       {idempotency.Options{StrictKey: true}, conform.Options{StrictKey: true}},
 		"keeps 5xx":    {idempotency.Options{Store5xx: true}, conform.Options{Keeps5xx: true}},
+		"at most once": {idempotency.Options{OnCrash: idempotency.AtMostOnce}, conform.Options{Timeout: 20 * time.Second}},
+		"duplicates wait": {
+			idempotency.Options{Wait: time.Minute},
+			conform.Options{Skip: []string{"running-refused", "running-retry-after", "running-problem", "stream-running"}},
+		},
 		"another conflict": {
 			idempotency.Options{ConflictStatus: http.StatusTooManyRequests},
 			conform.Options{ConflictStatus: http.StatusTooManyRequests},
@@ -104,7 +109,7 @@ func TestMiddleware(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			origin := conform.NewOrigin()
-			c.said.Profile, c.said.Skip = conform.Dibs, ofTheServer
+			c.said.Profile, c.said.Skip = conform.Dibs, append(c.said.Skip, ofTheServer...)
 			passes(t, run(t, guard(t, nil, &c.options).Wrap(origin), origin, c.said))
 		})
 	}
