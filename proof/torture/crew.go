@@ -133,6 +133,7 @@ func (c *crew) kill() {
 		m.striking.Lock()
 		m.over = true
 		if p := m.process.Load(); p != nil {
+			p.struck.Store(true)
 			p.kill()
 			<-p.done
 		}

@@ -58,6 +58,13 @@ const (
 // ErrOptions says that Options cannot be run. The error names the field.
 var ErrOptions = errors.New("torture")
 
+// Validate returns ErrOptions, with the field, if Run would because of a field other than
+// Faults.
+func (o *Options) Validate() error {
+	_, err := o.withDefaults()
+	return err
+}
+
 func (o *Options) withDefaults() (Options, error) {
 	r := Options{}
 	if o != nil {

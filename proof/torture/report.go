@@ -135,7 +135,8 @@ func (r *run) repeat() string {
 // nothing is undecided, and every fault bit.
 func (r *Report) OK() bool { return len(r.Failures()) == 0 }
 
-// Failures returns why a run does not count as passed, in a few words each.
+// Failures returns why a run does not count as passed, in a few words each. That a fault
+// did not bite says nothing of a run that was interrupted.
 func (r *Report) Failures() []string {
 	var why []string
 	for _, f := range []struct {
@@ -153,7 +154,7 @@ func (r *Report) Failures() []string {
 		}
 	}
 	for _, s := range r.Faults {
-		if s.Bites == 0 {
+		if s.Bites == 0 && !r.Interrupted {
 			why = append(why, "the fault "+s.Name+" never bit")
 		}
 	}
@@ -163,6 +164,16 @@ func (r *Report) Failures() []string {
 		}
 	}
 	return why
+}
+
+// kinds is how many kinds of faults bit.
+func (r *Report) kinds() (n int) {
+	for _, s := range r.Faults {
+		if s.Bites > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // Bites is how often all faults bit.
@@ -233,7 +244,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	if failures := r.Failures(); len(failures) > 0 {
 		fmt.Fprintf(w, "FAILED: %s. The history is in %s\n", strings.Join(failures, "; "), r.Dir)
 	} else {
-		fmt.Fprintf(w, "0 violations, with %d faults of %d kinds that bit.\n", r.Bites(), len(r.Faults))
+		fmt.Fprintf(w, "0 violations, with %d faults of %d kinds that bit.\n", r.Bites(), r.kinds())
 	}
 	_, err := fmt.Fprintf(w, "seed %d; again with: %s\n", r.Seed, r.Repeat)
 	return err
