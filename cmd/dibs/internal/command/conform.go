@@ -133,7 +133,7 @@ func (p *program) check(ctx context.Context, c *conformity) error {
 		return c.explain(err)
 	}
 	if page != nil {
-		if err := errors.Join(page.Truncate(0), report.WriteHTML(page), page.Close()); err != nil {
+		if err := errors.Join(empty(page), report.WriteHTML(page), page.Close()); err != nil {
 			return fmt.Errorf("html: %w", err)
 		}
 	}
@@ -188,6 +188,9 @@ func (c *conformity) explain(err error) error {
 	// What is left is an option, which has another name here.
 	text := strings.TrimPrefix(err.Error(), "conform: ")
 	name, ok := strings.CutPrefix(text, "Options.")
+	if !ok && c.control != "" {
+		return &failure{is: conform.ErrOrigin, text: quote(text) + "; name the channel of a running origin with --control"}
+	}
 	if !ok {
 		return err
 	}

@@ -133,18 +133,19 @@ func TestConformUnable(t *testing.T) {
 		says string
 		args []string
 	}{
-		"no target":       {64, "target: ", nil},
-		"no URL":          {64, `target: "localhost:1" is not a URL`, []string{"--target", "localhost:1"}},
-		"no profile":      {64, `profile: "best" is none of draft, dibs, stripe`, []string{"--target", elsewhere.URL, "--profile", "best"}},
-		"no case":         {64, `skip: there is no case "all"`, []string{"--target", elsewhere.URL, "--skip", "all"}},
-		"no header":       {64, `header: `, []string{"--target", elsewhere.URL, "--header", "x"}},
-		"no status":       {64, "conflict-status is 200", []string{"--target", elsewhere.URL, "--conflict-status", "200"}},
-		"no channel":      {64, "control: ", []string{"--target", elsewhere.URL, "--control", "x"}},
-		"two origins":     {64, "not together", []string{"--target", elsewhere.URL, "--control", elsewhere.URL, "--origin", "127.0.0.1:0"}},
-		"not the target":  {69, "does not lead to the origin", []string{"--target", elsewhere.URL, "--origin", "127.0.0.1:0"}},
-		"no target there": {69, "the target cannot be reached", []string{"--target", "http://" + gone.Addr().String(), "--origin", "127.0.0.1:0"}},
-		"port taken":      {69, "give it another address", []string{"--target", elsewhere.URL, "--origin", taken}},
-		"no folder":       {1, "html: ", []string{"--target", elsewhere.URL, "--origin", "127.0.0.1:0", "--html", "missing/report.html"}},
+		"no target":        {64, "target: ", nil},
+		"no URL":           {64, `target: "localhost:1" is not a URL`, []string{"--target", "localhost:1"}},
+		"no profile":       {64, `profile: "best" is none of draft, dibs, stripe`, []string{"--target", elsewhere.URL, "--profile", "best"}},
+		"no case":          {64, `skip: there is no case "all"`, []string{"--target", elsewhere.URL, "--skip", "all"}},
+		"no header":        {64, `header: `, []string{"--target", elsewhere.URL, "--header", "x"}},
+		"no status":        {64, "conflict-status is 200", []string{"--target", elsewhere.URL, "--conflict-status", "200"}},
+		"no channel":       {64, "control: ", []string{"--target", elsewhere.URL, "--control", "x"}},
+		"two origins":      {64, "not together", []string{"--target", elsewhere.URL, "--control", elsewhere.URL, "--origin", "127.0.0.1:0"}},
+		"not the target":   {69, "does not lead to the origin", []string{"--target", elsewhere.URL, "--origin", "127.0.0.1:0"}},
+		"no target there":  {69, "the target cannot be reached", []string{"--target", "http://" + gone.Addr().String(), "--origin", "127.0.0.1:0"}},
+		"no channel there": {69, "control channel: ", []string{"--target", elsewhere.URL, "--control", "http://" + gone.Addr().String()}},
+		"port taken":       {69, "give it another address", []string{"--target", elsewhere.URL, "--origin", taken}},
+		"no folder":        {1, "html: ", []string{"--target", elsewhere.URL, "--origin", "127.0.0.1:0", "--html", "missing/report.html"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := b.run(t, append([]string{"conform"}, c.args...)...)

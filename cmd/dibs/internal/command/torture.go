@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"strings"
@@ -72,8 +71,15 @@ func (p *program) runTorture(ctx context.Context, o *tortureOptions) error {
 	switch {
 	case strings.HasPrefix(o.URL, "memory:"):
 		return usagef("store: the workers are processes, which share no store in memory: name another with --store")
-	case o.TTL < time.Second:
-		return usagef("lease: it is %v; it must be at least 1s", o.TTL)
+	case o.TTL < time.Second || o.TTL > time.Minute:
+		return usagef("lease: it is %v; it must be 1s to 1m", o.TTL)
+	case o.Duration == 0:
+		return usagef("duration: it is 0s; it must be at least 1s") // with the library, that is the default
+	case o.Workers == 0:
+		return usagef("workers: it is 0; it must be 1 to 64")
+	}
+	if err := o.Validate(); err != nil {
+		return usagef("%s", flagsOf.Replace(err.Error()))
 	}
 	// What is wrong with the store is said before anything begins, and its tables are made.
 	store, err := stores.Open(ctx, o.URL)
@@ -83,11 +89,13 @@ func (p *program) runTorture(ctx context.Context, o *tortureOptions) error {
 	if err := store.Close(); err != nil {
 		return err
 	}
-	page, err := p.page(o.html)
+	page, err := openPage(o.html)
 	if err != nil {
 		return err
 	}
-	defer page.Close()
+	if page != nil {
+		defer page.Close()
+	}
 	o.Log = slog.New(slog.NewTextHandler(p.env.Stderr, &slog.HandlerOptions{ReplaceAttr: withoutTime}))
 	report, err := torture.Run(ctx, &o.Options)
 	if errors.Is(err, torture.ErrOptions) {
@@ -100,7 +108,11 @@ func (p *program) runTorture(ctx context.Context, o *tortureOptions) error {
 	if o.json {
 		write = report.WriteJSON
 	}
-	if err := errors.Join(write(p.env.Stdout), report.WriteHTML(page)); err != nil {
+	err = write(p.env.Stdout)
+	if page != nil {
+		err = errors.Join(err, empty(page), report.WriteHTML(page))
+	}
+	if err != nil {
 		return err
 	}
 	switch {
@@ -118,22 +130,28 @@ var flagsOf = strings.NewReplacer(
 	"Options.Workers is", "workers: it is", "Options.TTL is", "lease: it is",
 )
 
-// page opens the file of a report; nothing is written when there is no name.
-func (p *program) page(name string) (io.WriteCloser, error) {
+// openPage opens the file of a report, and none when there is no name. What is in it stands
+// until there is another report.
+func openPage(name string) (*os.File, error) {
 	if name == "" {
-		return nowhere{io.Discard}, nil
+		return nil, nil
 	}
-	f, err := os.Create(name)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("the page cannot be written: %w", err)
 	}
 	return f, nil
 }
 
-// nowhere is a file that is none.
-type nowhere struct{ io.Writer }
-
-func (nowhere) Close() error { return nil }
+// empty removes what is in the file, if it is one that has something: a pipe or a device
+// has not.
+func empty(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	return f.Truncate(0)
+}
 
 // withoutTime leaves out when something was logged, as it is said while it happens.
 func withoutTime(groups []string, a slog.Attr) slog.Attr {

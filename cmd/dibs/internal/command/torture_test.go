@@ -42,8 +42,11 @@ func TestTortureEnds(t *testing.T) {
 		{"in memory", []string{"--store=memory:"}, 64, "share no store in memory"},
 		{"a fault that is none", []string{"--faults=nonsense"}, 64, "faults: there is no fault \"nonsense\""},
 		{"no worker", []string{"--workers=-1"}, 64, "workers: it is -1"},
-		{"a short lease", []string{"--lease=10ms"}, 64, "lease: it is 10ms; it must be at least 1s"},
-		{"no time", []string{"--duration=1ms"}, 64, "duration: it is 1ms"},
+		{"a short lease", []string{"--lease=10ms"}, 64, "lease: it is 10ms; it must be 1s to 1m"},
+		{"a long lease", []string{"--lease=2m"}, 64, "lease: it is 2m0s; it must be 1s to 1m"},
+		{"no worker at all", []string{"--workers=0"}, 64, "workers: it is 0"},
+		{"little time", []string{"--duration=1ms"}, 64, "duration: it is 1ms"},
+		{"no time", []string{"--duration=0"}, 64, "duration: it is 0s"},
 		{"no folder", []string{"--store=sqlite:missing/dibs.db"}, 69, "missing"},
 		{"no page", []string{"--html=missing/page.html"}, 1, "missing/page.html"},
 		{"a fault that does not apply", []string{"--faults=flushall", "--duration=1s"}, 1, "the fault flushall, which was asked for, does not apply"},
@@ -68,24 +71,41 @@ func TestTortureEnds(t *testing.T) {
 // TestTortureInterrupted: who is interrupted ends in order, says what there is to say, and
 // leaves no process behind.
 func TestTortureInterrupted(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		signal syscall.Signal
+		group  bool // as a terminal does it, and what supervises services
+	}{{"alone", syscall.SIGINT, false}, {"interrupted", syscall.SIGINT, true}, {"terminated", syscall.SIGTERM, true}} {
+		t.Run(test.name, func(t *testing.T) { interruptTorture(t, test.signal, test.group) })
+	}
+}
+
+func interruptTorture(t *testing.T, s syscall.Signal, group bool) {
 	b := newBench(t)
 	dir := t.TempDir()
 	b.env = append(b.env, "TMPDIR="+dir)
-	p := b.start(t, "torture", "--json", "--faults=none")
+	p := b.command("torture", "--json", "--faults=kill,file-lock,io-error")
+	p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.begin(t)
 	eventually(t, "work", func() bool {
 		files, _ := filepath.Glob(filepath.Join(dir, "*", "worker-4-0.jsonl"))
-		return len(files) == 1 && size(files[0]) > 1000
+		return len(files) == 1 && size(files[0]) > 1000 && strings.Contains(p.stderr.String(), "under fire")
 	})
-	p.signal(t, syscall.SIGINT)
-	if code := p.code(t); code != 128+int(syscall.SIGINT) {
+	to := p.Process.Pid
+	if group {
+		to = -to
+	}
+	must(t, syscall.Kill(to, s))
+	if code := p.code(t); code != 128+int(s) {
 		t.Errorf("it ended with %d", code)
 	}
 	var report struct {
 		Interrupted bool
 		Swept       int
 		Violations  []string
+		Broken      []string
 	}
-	if err := json.Unmarshal([]byte(p.stdout.String()), &report); err != nil || !report.Interrupted || report.Swept == 0 || len(report.Violations) > 0 {
+	if err := json.Unmarshal([]byte(p.stdout.String()), &report); err != nil || !report.Interrupted || report.Swept == 0 || len(report.Violations)+len(report.Broken) > 0 {
 		t.Errorf("the report is %+v, %v", report, err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
