@@ -68,15 +68,15 @@ func Names() []string {
 // run's own, unless its very name is in the list. A name that is no fault's is an error.
 func Select(t *Target, list string) (apply []*Fault, absent []Absent, err error) {
 	wanted, named := map[string]bool{}, map[string]bool{}
-	all := All()
+	all, empty := All(), strings.TrimSpace(list) == ""
 	for i, word := range strings.Split(list, ",") {
 		word, without := strings.CutPrefix(strings.TrimSpace(word), "-")
-		if without && i == 0 || word == "" {
+		if without && i == 0 || empty {
 			for _, f := range all {
 				wanted[f.Name] = true
 			}
 		}
-		known := word == "all" || word == "none" || word == ""
+		known := word == "all" || word == "none" || empty
 		for _, f := range all {
 			if word == f.Name || word == string(f.Kind) || word == "all" {
 				wanted[f.Name], known = !without, true

@@ -311,6 +311,7 @@ func TestSelect(t *testing.T) {
 		{file, "kill, stop", "kill stop", ""},
 		{file, "cut", "", "cut"},
 		{file, "oops", "fault: there is no fault \"oops\"", ""},
+		{file, "kill,", "fault: there is no fault \"\"", ""},
 		{theirs, "data", "", "script-flush flushall failover"},
 		{theirs, "flushall", "flushall", ""},
 		{ours, "data", "script-flush flushall", "failover"},
