@@ -38,14 +38,24 @@ nothing is left behind.
 
 The keys are in a namespace of the run's own, and are removed at the end. Faults
 that would take something away from others who use the same server do not strike
-unless --faults names them. The words of that list are names of faults, the
-kinds worker, network, server, data and file, all and none; a - before a word
-takes it out.
+unless --faults names them. The words of that list are the names of faults,
+
+  kill, stop, worker-clock, delay, cut, reset, partition, late-requests,
+  late-replies, lost-requests, lost-replies, lost-reply, server-kill,
+  server-stop, server-clock, kill-connections, exhaust-connections,
+  script-flush, flushall, failover, file-lock, disk-full, io-error,
+  permissions,
+
+the kinds worker, network, server, data and file, all and none; a - before a
+word takes it out.
 
 What is done derives from the seed, which is printed with the command that
 repeats the run; how the processes race does not. Ends with 0 if nothing was
 broken, everything was decided, and every fault bit; with 1 otherwise. The
-histories of such a run are kept, and with --html there are pictures of them.`,
+histories of such a run are kept, and with --html there are pictures of them.
+Ends with 69 if the store is unreachable or unusable, and nothing was done; with
+130 or 143 after SIGINT or SIGTERM, when what was begun has been checked and
+removed.`,
 		Example: `  dibs torture --store postgres://app@db.internal/app
   dibs torture --store redis://localhost --duration 5m --faults worker,network
   dibs torture --store sqlite:dibs.db --faults all,-disk-full --html report.html`,
@@ -53,11 +63,11 @@ histories of such a run are kept, and with --html there are pictures of them.`,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error { return p.runTorture(cmd.Context(), &o) }),
 	}
 	fs := cmd.Flags()
-	fs.DurationVar(&o.Duration, "duration", torture.DefaultDuration, "how `long` faults strike")
+	fs.DurationVar(&o.Duration, "duration", torture.DefaultDuration, "how long faults strike; at least 1s")
 	fs.StringVar(&o.Faults, "faults", "", "the `LIST` of faults (default all that apply and take nothing from others)")
 	fs.Uint64Var(&o.Seed, "seed", 0, "the `NUMBER` from which everything derives (default a random one)")
-	fs.IntVar(&o.Workers, "workers", torture.DefaultWorkers, "`how many` processes use the store")
-	fs.DurationVar(&o.TTL, "lease", torture.DefaultTTL, "how `long` keys are held without renewal")
+	fs.IntVar(&o.Workers, "workers", torture.DefaultWorkers, "how many processes use the store, 1 to 64")
+	fs.DurationVar(&o.TTL, "lease", torture.DefaultTTL, "how long keys are held without renewal, 1s to 1m")
 	fs.StringVar(&o.html, "html", "", "write a report with pictures to the `FILE`")
 	fs.BoolVar(&o.json, "json", false, "print the report as JSON")
 	fs.StringVar(&p.storeURL, "store", "", "the `URL` of the store: "+strings.Join(stores.Forms(), " or ")+" (default $DIBS_STORE, or "+stores.Default+")")

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/fault"
 )
 
 // TestTorture: a store that keeps what it promises passes, in words, as JSON and as a
@@ -65,6 +67,17 @@ func TestTortureEnds(t *testing.T) {
 				t.Errorf("histories are kept of those who failed, and of no others: %q", kept)
 			}
 		})
+	}
+}
+
+// TestTortureHelp: every fault is named.
+func TestTortureHelp(t *testing.T) {
+	code, stdout, _ := newBench(t).run(t, "torture", "--help")
+	words := strings.FieldsFunc(stdout, func(c rune) bool { return c == ',' || c == '\n' || c == ' ' })
+	for _, name := range fault.Names() {
+		if code != 0 || !slices.Contains(words, name) {
+			t.Errorf("%d, and %s is not named", code, name)
+		}
 	}
 }
 
