@@ -77,6 +77,9 @@ func Run(seed uint64, o *Options) *Result {
 	}
 	calm.Wait()
 	w.list()
+	// Where the store did not answer, package jobs looks a second later whether a lease
+	// that it could not end is lost by now.
+	time.Sleep(2 * time.Second)
 	w.server.silence()
 	w.flights.Wait()
 	w.server.close()
