@@ -78,6 +78,9 @@ func run(ctx context.Context, scope *servertest.Scope, args []string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	if ctx.Err() != nil {
+		return errors.New("interrupted: what was seen says little, and the page stays as it was")
+	}
 	text := table(rows)
 	fmt.Println(text)
 	if *page != "" {
