@@ -31,9 +31,9 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	}
 	return page.Execute(w, struct {
 		*Report
-		Bit      int
-		Pictures []picture
-	}{r, r.Bites(), drawn})
+		Bit, Kinds int
+		Pictures   []picture
+	}{r, r.Bites(), r.kinds(), drawn})
 }
 
 // draw draws the histories of the first keys with violations.

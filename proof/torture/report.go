@@ -244,6 +244,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	if failures := r.Failures(); len(failures) > 0 {
 		fmt.Fprintf(w, "FAILED: %s. The history is in %s\n", strings.Join(failures, "; "), r.Dir)
 	} else {
+		if r.Interrupted {
+			fmt.Fprint(w, "Interrupted, so far ")
+		}
 		fmt.Fprintf(w, "0 violations, with %d faults of %d kinds that bit.\n", r.Bites(), r.kinds())
 	}
 	_, err := fmt.Fprintf(w, "seed %d; again with: %s\n", r.Seed, r.Repeat)
