@@ -47,7 +47,11 @@ func (w *worker) bare(ctx context.Context, k key) {
 				here := history.Event{Key: k.name, Fence: a.Fence}
 				w.write(here)
 			}
-			if a.State != dibs.Granted && a.State != dibs.Held {
+			switch a.State {
+			case dibs.Granted:
+			case dibs.Held:
+				granted = false // it has run out, and the token waits anew
+			default:
 				return
 			}
 		case n < 7:
