@@ -2,6 +2,7 @@ package mysqlstore
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -314,6 +315,8 @@ func (s *Store) settlePlain(ctx context.Context, part []int, settlements []dibs.
 	found := map[string]*plain{}
 	ask := s.lockPlain(locks, found, &now)
 	const stands = " AND busy=0 AND ends>@N"
+	var ended, known int64
+	count := func(r *reading) error { ended += r.int(); return r.err }
 	for _, i := range mine {
 		x := &settlements[i]
 		if x.Outcome != dibs.Keep {
@@ -327,32 +330,53 @@ func (s *Store) settlePlain(ctx context.Context, part []int, settlements []dibs.
 	for lasts, g := range keeps {
 		ask.raw(s.names.sql("UPDATE @key FORCE INDEX (PRIMARY) SET rec_token=token,rec_written=@N,rec_ends=@N+")).int(lasts)
 		ask.raw(",rec_fingerprint=fingerprint,"+ends).those(g.keys, g.tokens).raw(stands).done()
+		ask.raw("SELECT ROW_COUNT()").asks(count)
 	}
 	if len(releases.keys) > 0 {
 		ask.raw(s.names.sql("UPDATE @key FORCE INDEX (PRIMARY) SET "+ends)).those(releases.keys, releases.tokens).raw(stands).done()
+		ask.raw("SELECT ROW_COUNT()").asks(count)
 	}
 	ask.raw("COMMIT").done()
 	if err := use(ctx, s.back, func(c session) error { return c.run(ctx, ask) }); err != nil {
 		return nil, nil, err
 	}
+	var unseen []int
 	for _, i := range mine {
 		x := &settlements[i]
 		p := found[keys(i)]
 		switch {
 		case p == nil:
 			errs[i] = dibs.ErrLost
+			unseen = append(unseen, i)
 		case p.busy, p.permits > 1, p.holder.token == x.Token && p.holder.ends <= now:
 			rest = append(rest, i)
 			deep[keys(i)] = p.deep()
-		case p.holder.token == x.Token,
-			x.Outcome == dibs.Keep && p.record.token == x.Token && p.record.ends > now: // sent twice
+		case p.holder.token == x.Token:
+			errs[i] = nil
+			known++
+		case x.Outcome == dibs.Keep && p.record.token == x.Token && p.record.ends > now: // sent twice
 			errs[i] = nil
 		default:
 			errs[i] = dibs.ErrLost
 		}
 	}
+	// A claim that was still under way may have taken its key, which had no row to be
+	// locked, after it was looked at, so that the settlement of its token ended it.
+	switch ended - known {
+	case 0:
+	case int64(len(unseen)):
+		for _, i := range unseen {
+			errs[i] = nil
+		}
+	default:
+		return nil, nil, errOvertaken
+	}
 	return rest, deep, nil
 }
+
+// errOvertaken: some of several settlements ended a lease that was taken while they were
+// under way. Which ones is not known.
+var errOvertaken = errors.New("mysqlstore: claims and their settlements met; settle them again")
 
 // some returns the data, and not nil, which is NULL to the server.
 func some(data []byte) []byte {
