@@ -25,6 +25,11 @@ type Options struct {
 	// of a queue is not checked then. Default: 2 s.
 	Settling time.Duration
 
+	// Deaf is for how long a process that has not asked for a key before may not hear of
+	// its turns: others may pass it then. A Redis Cluster is listened to shard by shard.
+	// Default: 0, it hears of them from the first.
+	Deaf time.Duration
+
 	// Forgets are the names of the faults after which a store may have lost, or got back
 	// an older state of, what it knew before, or after which its clock has stepped: leases
 	// and records from before count no more. Fences must rise all the same. A Fault with a
@@ -48,7 +53,7 @@ func (o *Options) withDefaults() (Options, error) {
 	for _, f := range []struct {
 		name string
 		d    time.Duration
-	}{{"Slack", r.Slack}, {"Timeout", r.Timeout}, {"Reaction", r.Reaction}, {"Settling", r.Settling}} {
+	}{{"Slack", r.Slack}, {"Timeout", r.Timeout}, {"Reaction", r.Reaction}, {"Settling", r.Settling}, {"Deaf", r.Deaf}} {
 		if f.d < 0 {
 			return r, fmt.Errorf("check: Options.%s is %v; it must not be negative", f.name, f.d)
 		}

@@ -162,7 +162,7 @@ func (c *clerk) waited(a *attempt) (waits []wait) {
 	}
 	var w wait
 	flush := func() {
-		if w.first != nil && w.last != w.first && !c.disturbed(a, w.first.Call, w.last.Return) {
+		if w.first != nil && w.last != w.first && !c.deaf(a, w.first.Call) && !c.disturbed(a, w.first.Call, w.last.Return) {
 			waits = append(waits, w)
 		}
 		w = wait{of: a}
@@ -209,6 +209,20 @@ func (a *attempt) grantOf(e *history.Event) *grant {
 		}
 	}
 	return nil
+}
+
+// deaf reports whether a process may not have heard of turns of the key by then.
+func (c *clerk) deaf(a *attempt, then time.Duration) bool {
+	if c.Deaf == 0 {
+		return false
+	}
+	begun := then
+	for _, other := range c.attempts {
+		if e := other.calls[0]; e.Process == a.calls[0].Process && e.Life == a.calls[0].Life {
+			begun = min(begun, e.Call)
+		}
+	}
+	return then < after(begun, c.Deaf)
 }
 
 // disturbed reports whether anything may have cost a token its place: its process stood

@@ -230,7 +230,7 @@ func (r *run) perform(ctx context.Context) error {
 	}
 	r.Log.Info("checking", "events", len(events))
 	checking := time.Now()
-	v := judge(events, r.faults, r.remains.keys)
+	v := judge(events, r.faults, r.remains.keys, r.URL)
 	r.fill(v, len(events), time.Since(checking), interrupted)
 	return nil
 }

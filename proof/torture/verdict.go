@@ -1,6 +1,9 @@
 package torture
 
 import (
+	"strings"
+	"time"
+
 	"github.com/dibs-go/dibs/proof/check"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/history"
@@ -9,9 +12,16 @@ import (
 // verdict is what the check says of a history.
 type verdict struct{ check.Verdict }
 
-// judge checks the history of a run with these faults.
-func judge(events []history.Event, faults []*fault.Fault, left []string) *verdict {
+// deaf is how long a process may take to listen to another shard of a Redis Cluster, and
+// half of what it may take to listen to a shard's new master.
+const deaf = 3 * time.Second
+
+// judge checks the history of a run with these faults, on the store of that URL.
+func judge(events []history.Event, faults []*fault.Fault, left []string, url string) *verdict {
 	o := &check.Options{Left: left}
+	if scheme, _, _ := strings.Cut(url, ":"); strings.HasSuffix(scheme, "+cluster") {
+		o.Deaf, o.Settling = deaf, 2*deaf
+	}
 	for _, f := range faults {
 		if f.Forgets {
 			o.Forgets = append(o.Forgets, f.Name)
