@@ -19,7 +19,7 @@ type undoer struct {
 	mu      sync.Mutex
 	queue   []undo
 	taken   int // out of the queue, being settled
-	running bool
+	running int // calls under way, or about to be
 	closed  bool
 	idle    chan struct{} // closed when closed and nothing is queued
 
@@ -32,6 +32,10 @@ type undo struct {
 	settlement Settlement
 	until      time.Time // when it has run out by itself
 }
+
+// undoParallel is how many calls may be under way: what a network has swallowed takes
+// until its time is up, and nobody else is to wait for that.
+const undoParallel = 4
 
 // maxUndo bounds the queue: beyond it the oldest run out by themselves.
 const maxUndo = 1 << 16
@@ -72,7 +76,7 @@ func (u *undoer) abandon(claim Claim) { u.add(claim, Abandon) }
 func (u *undoer) add(claim Claim, o Outcome) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.closed && !u.running {
+	if u.closed && u.running == 0 {
 		return
 	}
 	if len(u.queue) >= maxUndo {
@@ -82,8 +86,8 @@ func (u *undoer) add(claim Claim, o Outcome) {
 		settlement: Settlement{Key: claim.Key, Token: claim.Token, Outcome: o},
 		until:      time.Now().Add(max(claim.TTL, claim.Place) + u.timeout),
 	})
-	if !u.running {
-		u.running = true
+	if u.running < undoParallel {
+		u.running++
 		go u.run()
 	}
 }
@@ -104,7 +108,7 @@ func (u *undoer) run() {
 		err := u.store.Settle(ctx, settlements, make([]error, len(batch)))
 		cancel()
 		u.mu.Lock()
-		u.taken = 0
+		u.taken -= len(batch)
 		if err != nil {
 			u.queue = append(batch, u.queue...)
 		}
@@ -138,11 +142,10 @@ func (u *undoer) take() []undo {
 		}
 		u.queue = u.queue[1:]
 	}
-	u.taken = len(batch)
+	u.taken += len(batch)
 	if len(batch) == 0 {
-		u.queue = nil
-		u.running = false
-		if u.closed {
+		u.running--
+		if u.closed && u.running == 0 {
 			close(u.idle)
 		}
 	}
@@ -154,7 +157,7 @@ func (u *undoer) take() []undo {
 func (u *undoer) flush(deadline time.Time) int {
 	u.mu.Lock()
 	u.closed = true
-	running := u.running
+	running := u.running > 0
 	u.mu.Unlock()
 	if running {
 		timer := time.NewTimer(time.Until(deadline))
@@ -166,7 +169,7 @@ func (u *undoer) flush(deadline time.Time) int {
 	}
 	u.mu.Lock()
 	left := len(u.queue) + u.taken
-	running = u.running
+	running = u.running > 0
 	u.mu.Unlock()
 	u.end()
 	if running {

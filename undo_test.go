@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -372,5 +373,53 @@ func TestLeaseIsUndone(t *testing.T) {
 			t.Error(err)
 		}
 		empty(t, s)
+	})
+}
+
+// swallowing is a store whose first settlement never arrives.
+type swallowing struct {
+	*faulty
+	asked atomic.Int32
+}
+
+func (s *swallowing) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	if s.asked.Add(1) == 1 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.faulty.Settle(ctx, settlements, errs)
+}
+
+// TestUndoDoesNotWaitForAnother: what a network has swallowed does not keep what is
+// undone after it in anybody's way.
+func TestUndoDoesNotWaitForAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &swallowing{faulty: newFaulty(newStore(t))}
+		holder, c := newClient(t, s.faulty, nil), newClient(t, s, nil)
+		for _, key := range []string{"first", "second"} {
+			lease, err := holder.Acquire(t.Context(), key, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			if _, err := c.Acquire(ctx, key, nil); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			cancel()
+			time.Sleep(100 * time.Millisecond)
+			if key == "second" {
+				for e, err := range s.List(t.Context(), dibs.Query{}) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					if e.Key.Name == key && e.Waiters > 0 {
+						t.Error("the place that was given up is still there")
+					}
+				}
+			}
+			if err := lease.Release(); err != nil {
+				t.Fatal(err)
+			}
+		}
 	})
 }
