@@ -37,7 +37,7 @@ hold, ` + "`dibs`" + ` is everything, and ` + "`stripe`" + ` is what Stripe docu
 A case that is left out, by the profile, by ` + "`--skip`" + `, or because the target was not
 said to do it (` + "`--require-key`, `--strict-key`, `--keeps-5xx`, `--restart`" + `), is reported as
 skipped, and never as passed. The run ends with 0 if no case failed that must
-pass, and with 1 otherwise.
+pass, with 1 if one did, and with 69 if nothing could be checked.
 
 Unless a case says otherwise it sends a POST with a JSON body and a key that
 nobody else has, as a quoted string, and the origin answers 201 with the number

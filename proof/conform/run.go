@@ -75,6 +75,7 @@ func (k *kit) probe(ctx context.Context) error {
 		return fmt.Errorf("%w: %s: %w", ErrTarget, k.target.Host, err)
 	}
 	defer l.Close()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
 	a := new(reply)
 	if a.err = l.send(t.request()); a.err == nil {
 		a = l.reply("POST")

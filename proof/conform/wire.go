@@ -217,6 +217,9 @@ func (l *line) send(requests ...*request) error {
 	return err
 }
 
+// maxBody is how many bytes of an answer are read: more than any case asks for.
+const maxBody = 64 << 20
+
 // reply reads the final answer to a request, and the informational ones before it.
 func (l *line) reply(method string) *reply {
 	a := new(reply)
@@ -225,7 +228,9 @@ func (l *line) reply(method string) *reply {
 		a.err = err
 		return a
 	}
-	a.body, a.err = io.ReadAll(content)
+	if a.body, a.err = io.ReadAll(io.LimitReader(content, maxBody+1)); len(a.body) > maxBody {
+		a.err = fmt.Errorf("its body has more than %d MiB", maxBody>>20)
+	}
 	a.trailer = content.Trailer
 	return a
 }
