@@ -70,11 +70,15 @@ func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, erro
 	defer cancel()
 	place, err := m.client.NearAmong(waiting, first.place, others, near-1, m.sameKey())
 	switch {
-	case err == nil && place == first.place && near > 1:
+	case err == nil && place != first.place:
+		// A hint may be one too many, and who is called too early is on its way when it
+		// could be known to be gone.
+		i := slices.IndexFunc(those, func(w *away) bool { return w.place == place })
+		return l.asNear(those[i:i+1], near), nil
+	case err == nil && near > 1:
 		return append([]*away{first}, l.asNear(those[1:min(len(those), 1+min(near, calledAtOnce))], near)...), nil
 	case err == nil:
-		i := slices.IndexFunc(those, func(w *away) bool { return w.place == place })
-		return those[i : i+1], nil
+		return those[:1], nil
 	case ctx.Err() == nil && waiting.Err() != nil:
 		return l.turn(those)
 	}
@@ -88,7 +92,7 @@ func (l *lines) asNear(those []*away, near int) []*away {
 		return nil // each is looked at again when it is the first
 	}
 	n := 0
-	for n < len(those) && (!standings[n].Waits || standings[n].Ahead < near) {
+	for n < len(those) && (!standings[n].Waits || standings[n].Ahead < near && !standings[n].Idle) {
 		n++
 	}
 	return those[:n]
