@@ -216,11 +216,7 @@ func (c *Client) ask(ctx context.Context, b bid) (Answer, time.Time, error) {
 	if ctx.Err() != nil {
 		return Answer{}, time.Time{}, context.Cause(ctx)
 	}
-	claims := c.claims
-	if b.Mode == Look {
-		claims = c.looks
-	}
-	a, sent, err := claims.do(ctx, c.done, b.Claim, c.orphan(b))
+	a, sent, err := c.claims.do(ctx, c.done, b.Claim, c.orphan(b))
 	if err == nil {
 		return a, sent, a.Err
 	}
@@ -228,7 +224,7 @@ func (c *Client) ask(ctx context.Context, b bid) (Answer, time.Time, error) {
 	for backoff := askBackoff; c.askAgain(ctx, err) && time.Since(first)+backoff < askPatience; backoff *= 2 {
 		c.sleep(ctx, backoff)
 		again = true
-		if a, sent, err = claims.do(ctx, c.done, b.Claim, c.orphan(b)); err == nil {
+		if a, sent, err = c.claims.do(ctx, c.done, b.Claim, c.orphan(b)); err == nil {
 			if errors.Is(a.Err, ErrBusy) {
 				err = a.Err
 				continue

@@ -77,7 +77,6 @@ type Client struct {
 	epoch   time.Time // where the client's monotonic time is counted from
 
 	claims  *batcher[Claim, Answer]
-	looks   *batcher[Claim, Answer] // claims that change nothing, and are in no hurry
 	settles *batcher[Settlement, error]
 	renewer *renewer
 	waiters *waiters
@@ -116,9 +115,6 @@ func New(store Store, o *Options) (*Client, error) {
 		quiet:   make(chan struct{}, 1),
 	}
 	c.claims = newBatcher(batching, options.Timeout, store.Claim)
-	one := batching
-	one.Parallel = 1
-	c.looks = newBatcher(one, options.Timeout, store.Claim)
 	c.settles = newBatcher(batching, options.Timeout, store.Settle)
 	c.renewer = newRenewer(store, batching, options.Timeout)
 	c.undoer = newUndoer(store, batching, options.Timeout)
@@ -254,7 +250,7 @@ func (c *Client) settleDown(deadline time.Time) int {
 			return int(c.asking.Load())
 		}
 	}
-	for _, rest := range [...]<-chan struct{}{c.claims.idle(), c.looks.idle(), c.settles.idle()} {
+	for _, rest := range [...]<-chan struct{}{c.claims.idle(), c.settles.idle()} {
 		select {
 		case <-rest:
 		case <-timer.C:
