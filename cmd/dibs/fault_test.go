@@ -93,14 +93,13 @@ func TestUnwritableStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(exe)
-	if err != nil {
-		t.Fatal(err)
-	}
 	program := filepath.Join(dir, "dibs")
-	if err := os.WriteFile(program, b, 0o755); err != nil {
-		t.Fatal(err)
+	// Copied by another process: what this one has open for writing, its children may
+	// have open, too, and such a file cannot be run.
+	if out, err := exec.Command("cp", exe, program).CombinedOutput(); err != nil {
+		t.Fatal(err, string(out))
 	}
+	os.Chmod(program, 0o755)
 	os.Chmod(path, 0o444)
 	os.Chmod(dir, 0o555)
 	q := &process{Cmd: exec.Command(program, "proxy", "--listen", "127.0.0.1:0", "--upstream", "http://127.0.0.1:1", "--store", "sqlite:"+path), done: make(chan struct{})}
