@@ -205,21 +205,27 @@ const closeGrace = 5 * time.Second
 // live leases end with cause ErrClosed, and Close waits up to 5 s for their
 // holders to release them and for what has to be undone. Leases that are still
 // held then are no longer renewed and run out by themselves; the error counts
-// them. The store stays open.
+// them, and what else was left. The store stays open.
 func (c *Client) Close() error {
 	c.close.Do(func() {
 		c.closed.Store(true)
 		close(c.done)
 		deadline := time.Now().Add(closeGrace)
 		left := c.renewer.stop(deadline)
-		unsettled := c.settleDown(deadline)
-		unsettled += c.undoer.flush(deadline)
+		open := c.settleDown(deadline)
+		undone, why := c.undoer.flush(deadline)
 		c.waiters.stop()
+		var errs []error
 		if left > 0 {
-			c.closing = fmt.Errorf("dibs: closed while %d leases were held; they run out within their TTL", left)
-		} else if unsettled > 0 {
-			c.closing = fmt.Errorf("dibs: closed while %d claims could not be undone; they run out within their TTL", unsettled)
+			errs = append(errs, fmt.Errorf("dibs: closed while %d leases were held; they run out within their TTL", left))
 		}
+		if open > 0 {
+			errs = append(errs, fmt.Errorf("dibs: closed while %d calls to the store had no answer; what they get runs out within its TTL", open))
+		}
+		if undone > 0 {
+			errs = append(errs, fmt.Errorf("dibs: closed while %d claims could not be undone; they run out within their TTL: %w", undone, why))
+		}
+		c.closing = errors.Join(errs...)
 	})
 	return c.closing
 }
@@ -239,7 +245,7 @@ func (c *Client) leave() {
 
 // settleDown waits for those who ask and for the batches that they left behind,
 // at most until the deadline, so that the undoer knows all that it has to, and nothing
-// goes to the store any more but what it sends. It returns how many are left.
+// goes to the store any more but what it sends. It returns how many calls are left.
 func (c *Client) settleDown(deadline time.Time) int {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()

@@ -212,6 +212,26 @@ func TestCloseWaitsForSettlementsUnderWay(t *testing.T) {
 	}
 }
 
+// TestCloseSaysWhatWasLeft: how many claims could not be undone, and why.
+func TestCloseSaysWhatWasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFaulty(newStore(t))
+		c, err := dibs.New(f, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		down := errors.New("the server is down")
+		f.set(nil, func(string) error { return down })
+		if _, err := c.Acquire(t.Context(), "k", nil); !errors.Is(err, dibs.ErrStore) {
+			t.Errorf("asked, the store that is down said %v", err)
+		}
+		err = c.Close()
+		if !errors.Is(err, down) || !strings.Contains(err.Error(), "1 claims could not be undone") {
+			t.Errorf("Close said %v", err)
+		}
+	})
+}
+
 func TestCloseDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)

@@ -22,6 +22,7 @@ type undoer struct {
 	running int // calls under way, or about to be
 	closed  bool
 	idle    chan struct{} // closed when closed and nothing is queued
+	failed  error         // why the last call did, if it did
 
 	life context.Context // ends when the undoer may do nothing any more
 	end  context.CancelFunc
@@ -109,6 +110,7 @@ func (u *undoer) run() {
 		cancel()
 		u.mu.Lock()
 		u.taken -= len(batch)
+		u.failed = err
 		if err != nil {
 			u.queue = append(batch, u.queue...)
 		}
@@ -153,8 +155,8 @@ func (u *undoer) take() []undo {
 }
 
 // flush waits until everything is undone, or for the deadline, and ends the
-// undoer. It returns how many claims were left.
-func (u *undoer) flush(deadline time.Time) int {
+// undoer. It returns how many claims were left, and why.
+func (u *undoer) flush(deadline time.Time) (left int, why error) {
 	u.mu.Lock()
 	u.closed = true
 	running := u.running > 0
@@ -168,12 +170,12 @@ func (u *undoer) flush(deadline time.Time) int {
 		}
 	}
 	u.mu.Lock()
-	left := len(u.queue) + u.taken
+	left, why = len(u.queue)+u.taken, cmp.Or(u.failed, ErrStore)
 	running = u.running > 0
 	u.mu.Unlock()
 	u.end()
 	if running {
 		<-u.idle
 	}
-	return left
+	return left, why
 }
