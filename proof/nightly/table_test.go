@@ -19,7 +19,7 @@ func TestTable(t *testing.T) {
 	got := table([][]row{{{"redis", good}}, {{"sqlite", bad}}})
 	for _, want := range []string{
 		"| redis | kill 3, flushall\\* 1, crash 1 | 7 | 1000 | 30 | 2 | 0 | 99 |\n",
-		"| sqlite | stop 0 | 1 | 10 | 0 | 0 | 1: 1 violations; the fault stop never bit | 5 |\n",
+		"| sqlite | stop 0 | 1 | 10 | 0 | 0 | violations: 1; the fault stop never bit | 5 |\n",
 		"| **all** | 5 | 8 | 1010 | 30 | 2 | 1 | |\n",
 	} {
 		if !strings.Contains(got, want) {

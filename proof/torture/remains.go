@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -58,7 +59,7 @@ func (r *run) collect(ctx context.Context) error {
 			return nil
 		}
 		if !rest(ctx, 20*time.Millisecond) {
-			return fmt.Errorf("the store cannot be listed: %w", err)
+			return fmt.Errorf("the store cannot be listed: %w", cmp.Or(err, context.Cause(ctx)))
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (r *Report) Failures() []string {
 		{len(r.Broken), "troubles of the harness"},
 	} {
 		if f.n > 0 {
-			why = append(why, fmt.Sprintf("%d %s", f.n, f.what))
+			why = append(why, fmt.Sprintf("%s: %d", f.what, f.n))
 		}
 	}
 	for _, s := range r.Faults {
