@@ -73,8 +73,11 @@ func (w *worker) job(ctx context.Context, k key) {
 
 // offer leaves a place to whoever redeems it next, or gives it up.
 func (w *worker) offer(p dibs.Place) {
-	if !w.world.offer(p) {
-		_ = w.life.client.GiveUp(context.Background(), p)
+	if w.world.offer(p) {
+		return
+	}
+	if err := w.life.client.GiveUp(context.Background(), p); errors.Is(err, dibs.ErrClosed) {
+		w.world.keep()
 	}
 }
 

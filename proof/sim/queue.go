@@ -48,7 +48,7 @@ func (w *worker) queue(ctx context.Context, k key) {
 	case !ok:
 		return
 	case calm || w.chance(5):
-		m.Cancel(context.WithoutCancel(ctx), q.job.Ticket)
+		w.cancel(ctx, q)
 		return
 	}
 	q.job.Tries++
@@ -57,7 +57,7 @@ func (w *worker) queue(ctx context.Context, k key) {
 	case err == nil && !w.chance(3):
 		return
 	case w.world.isCalm() && !w.life.isDead():
-		m.Cancel(context.WithoutCancel(ctx), q.job.Ticket)
+		w.cancel(ctx, q)
 		return
 	}
 	q.due = w.world.now() + w.upTo(w.world.plan.ttl) // it failed, or is delivered twice
@@ -65,6 +65,14 @@ func (w *worker) queue(ctx context.Context, k key) {
 		q.due = w.world.now() + again.After
 	}
 	w.world.push(q)
+}
+
+// cancel gives a job's place back. A process that is being stopped may be too late.
+func (w *worker) cancel(ctx context.Context, q queued) {
+	w.life.mutex.Cancel(context.WithoutCancel(ctx), q.job.Ticket)
+	if ctx.Err() != nil {
+		w.world.keep()
+	}
 }
 
 // work is what a job does.

@@ -76,6 +76,9 @@ func Run(seed uint64, o *Options) *Result {
 		calm.Go(func() { w.left(p.stop()) })
 	}
 	calm.Wait()
+	if w.keeps() {
+		time.Sleep(placeStands)
+	}
 	w.list()
 	// Where the store did not answer, package jobs looks a second later whether a lease
 	// that it could not end is lost by now.
@@ -104,6 +107,7 @@ type world struct {
 	places  []dibs.Place      // reserved and to be redeemed by whoever comes first
 	jobs    []queued          // to be run by whoever comes first
 	remains []string
+	kept    bool // a place stands until it runs out
 	serial  uint64
 }
 
@@ -184,6 +188,22 @@ func (w *world) offer(p dibs.Place) bool {
 		w.places = append(w.places, p)
 	}
 	return !w.calm
+}
+
+// keep notes that a place was reserved by a client that was closed before it could give
+// the place up.
+func (w *world) keep() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.kept = true
+}
+
+// keeps reports whether a place was reserved so late that nobody gave it up or ran its
+// job. It stands until it runs out, and that is all that is promised.
+func (w *world) keeps() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.kept || len(w.jobs) > 0
 }
 
 // take takes a place that was offered.
