@@ -44,6 +44,9 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 		name:    strings.ToLower(rand.Text()[:10]),
 	}
 	if err := k.probe(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		return nil, err
 	}
 	began := time.Now()

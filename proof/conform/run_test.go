@@ -225,11 +225,13 @@ func TestUnable(t *testing.T) {
 	}
 	server := httptest.NewServer(origin)
 	t.Cleanup(server.Close)
-	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
-	time.AfterFunc(50*time.Millisecond, func() { cancel(why) })
-	if _, err := conform.Run(ctx, &conform.Options{Target: server.URL, Origin: origin}); !errors.Is(err, why) {
-		t.Errorf("a run that was ended: %v", err)
+	for _, after := range []time.Duration{0, time.Millisecond, 50 * time.Millisecond} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(after, func() { cancel(why) })
+		if _, err := conform.Run(ctx, &conform.Options{Target: server.URL, Origin: origin}); !errors.Is(err, why) {
+			t.Errorf("a run that was ended after %v: %v", after, err)
+		}
 	}
 }
 
