@@ -227,7 +227,8 @@ func (b *backend) waiting(t *testing.T) {
 			var took time.Duration
 			got := b.measure(t, func() { took = pass(window) })
 			want := ask.Times(Asks(crowd.waiters)).Plus(polls, idle).Times(took.Seconds())
-			slack := ask.Times(float64(crowd.waiters)).Plus(idle.Times(took.Seconds()), Cost{Log: 2000})
+			// On a busy machine a client may open one connection more.
+			slack := ask.Times(float64(crowd.waiters)).Plus(idle.Times(took.Seconds()), Cost{Calls: 2, In: 250, Out: 400, Log: 2000})
 			b.between(t, fmt.Sprintf("%d wait in %d", crowd.waiters, crowd.processes), got, want.Times(1.0/busy), want, slack)
 
 			start := time.Now()
