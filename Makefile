@@ -53,7 +53,7 @@ $(foreach m,$(MODULES),$(eval $(call module,$m,$(vetted),$(tested)))$(eval vette
 fuzz-ahead: vet-$(vetted)
 	@$(AHEAD) $(MAKE) --no-print-directory build fuzz-made
 simulate-ahead: fuzz-ahead
-	@$(AHEAD) $(MAKE) --no-print-directory simulate
+	@nice -n 10 $(MAKE) --no-print-directory simulate
 
 # What the tests use beside Go: the race detector a C compiler, the guides ps
 # and curl, the stores their servers, for which see internal/servertest. The
