@@ -22,7 +22,7 @@ build:
 
 # The tests of one module after the other, and beside them what makes the next ones
 # ready, with what the tests leave of the processors: to vet a module compiles what
-# its tests use. Simulated time does not mind either.
+# its tests use. The simulation is beside the first of them, as its time is simulated.
 test: tools
 	@$(MAKE) --no-print-directory -j3 $(MODULES:%=test-%) simulate-ahead
 	@$(MAKE) --no-print-directory fuzz-run
@@ -52,8 +52,8 @@ $(foreach m,$(MODULES),$(eval $(call module,$m,$(vetted),$(tested)))$(eval vette
   $(if $(filter $m,$(BESIDE)),,$(eval tested := $m)))
 fuzz-ahead: vet-$(vetted)
 	@$(AHEAD) $(MAKE) --no-print-directory build fuzz-made
-simulate-ahead: fuzz-ahead
-	@nice -n 10 $(MAKE) --no-print-directory simulate
+simulate-ahead: servers
+	@$(MAKE) --no-print-directory simulate
 
 # What the tests use beside Go: the race detector a C compiler, the guides ps
 # and curl, the stores their servers, for which see internal/servertest. The
