@@ -1,7 +1,7 @@
 # The two commands that matter: `make demo` shows the main job, `make test`
 # passes every test. Both work on a machine with Go, git and make.
 
-MODULES := . sqlitestore redisstore pgstore mysqlstore sqllock riverjobs asynqjobs proof cmd/dibs examples proof/bench
+MODULES := . sqlitestore redisstore pgstore mysqlstore sqllock riverjobs proof cmd/dibs asynqjobs examples proof/bench
 # Seconds that each fuzz test runs in `make test`.
 FUZZTIME ?= 3s
 # All is tested with the race detector but SQLite itself: that is C translated to Go,
@@ -34,17 +34,15 @@ simulate:
 	@echo "== simulate"; cd proof && go test -run TestHistories -v ./sim -args $(SIMULATE)
 
 AHEAD := nice -n 19
-# Modules that are tested beside the next one: Asynq gives the jobs of a dead process to
+# Modules that are tested beside the next ones: Asynq gives the jobs of a dead process to
 # another one after a minute, in which nothing happens.
 BESIDE := asynqjobs
-# The packages of a module that take longest, and begin first.
-LONGEST_proof := ./torture
 define module
 .PHONY: vet-$1 test-$1
 vet-$1: $(2:%=vet-%)
 	@cd $1 && $$(AHEAD) go vet $$(RACE) ./...
 test-$1: vet-$1 $(or $(3:%=test-%),servers)
-	@echo "== $1"; cd $1 && go test $$(RACE) -vet=off -shuffle=on -timeout 18m $(LONGEST_$1) ./...
+	@echo "== $1"; cd $1 && go test $$(RACE) -vet=off -shuffle=on -timeout 18m ./...
 endef
 vetted :=
 tested :=
