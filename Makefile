@@ -12,7 +12,7 @@ FUZZTIME ?= 3s
 RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false
 LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: demo test simulate simulate-ahead need tools servers fuzz fuzz-made fuzz-run fuzz-ahead lint bench torture tidy build
+.PHONY: demo test simulate simulate-beside need tools servers fuzz fuzz-made fuzz-run fuzz-ahead lint bench torture tidy build
 
 demo:
 	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
@@ -22,9 +22,9 @@ build:
 
 # The tests of one module after the other, and beside them what makes the next ones
 # ready, with what the tests leave of the processors: to vet a module compiles what
-# its tests use. The simulation is beside the first of them, as its time is simulated.
+# its tests use. The simulation is beside the last of them, as its time is simulated.
 test: tools
-	@$(MAKE) --no-print-directory -j3 $(MODULES:%=test-%) simulate-ahead
+	@$(MAKE) --no-print-directory -j3 $(MODULES:%=test-%) simulate-beside
 	@$(MAKE) --no-print-directory fuzz-run
 
 # Ten thousand simulated histories, without the race detector, with which `make test`
@@ -50,8 +50,8 @@ $(foreach m,$(MODULES),$(eval $(call module,$m,$(vetted),$(tested)))$(eval vette
   $(if $(filter $m,$(BESIDE)),,$(eval tested := $m)))
 fuzz-ahead: vet-$(vetted)
 	@$(AHEAD) $(MAKE) --no-print-directory build fuzz-made
-simulate-ahead: servers
-	@$(MAKE) --no-print-directory simulate
+simulate-beside: test-cmd/dibs fuzz-ahead
+	@nice -n 10 $(MAKE) --no-print-directory simulate
 
 # What the tests use beside Go: the race detector a C compiler, the guides ps
 # and curl, the stores their servers, for which see internal/servertest. The
