@@ -31,7 +31,7 @@ test: tools
 # looks at a few hundred. It prints the first seed; SIMULATE='-seed 17 -histories 1'
 # looks at one again.
 simulate:
-	@echo "== simulate"; cd proof && go test -run TestHistories -v ./sim -args $(SIMULATE)
+	@echo "== simulate"; cd proof && go test -count=1 -run TestHistories -v ./sim -args $(SIMULATE)
 
 AHEAD := nice -n 19
 # Modules that are tested beside the next ones: Asynq gives the jobs of a dead process to
