@@ -85,7 +85,7 @@ var brokenOnes = []broken{
 		}, true)},
 		fails: "same-framing same-other-fields same-preferences same-empty",
 	},
-	{name: "looks first and claims later", around: racing, fails: `
+	{name: "looks first and claims later", around: racing, within: ran, fails: `
 			running-once running-refused running-retry-after running-problem running-replayed running-mismatch
 			body-slow
 			stream-running`, may: "running-race keys-many client-slow client-gone-huge client-gone-answer client-gone-running stream-lost"},

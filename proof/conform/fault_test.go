@@ -44,23 +44,43 @@ func by(text func(*http.Request) string, body bool) idempotency.FingerprintOptio
 }
 
 // racing keeps a duplicate from the guard while the first one runs, as if it had looked
-// before the other one had claimed.
+// before the other one had claimed. It has run when the origin, behind ran, is done with
+// it, or else when it is answered.
 func racing(next http.Handler) http.Handler {
 	var mu sync.Mutex
-	running := make(map[string]int)
+	running := make(map[string]bool) // by key; false once it has run
+	others := 0
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get("Idempotency-Key")
 		mu.Lock()
-		running[key]++
-		if running[key] > 1 {
-			r.Header.Set("Idempotency-Key", `"another-`+fmt.Sprint(running[key])+strings.Trim(key, `"`)+`"`)
+		runs, known := running[key]
+		if runs {
+			others++
+			r.Header.Set("Idempotency-Key", fmt.Sprintf(`"another-%d-%s"`, others, strings.Trim(key, `"`)))
+		}
+		if !known {
+			running[key] = true
+			done := func() {
+				mu.Lock()
+				defer mu.Unlock()
+				running[key] = false
+			}
+			defer done()
+			r = r.WithContext(context.WithValue(r.Context(), ranKey{}, done))
 		}
 		mu.Unlock()
-		defer func() {
-			mu.Lock()
-			defer mu.Unlock()
-			running[key]--
-		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+type ranKey struct{}
+
+// ran tells racing when the origin is done.
+func ran(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if done, ok := r.Context().Value(ranKey{}).(func()); ok {
+			defer done()
+		}
 		next.ServeHTTP(w, r)
 	})
 }
