@@ -2,8 +2,11 @@ package redisstore
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
@@ -75,6 +78,59 @@ func TestHeardThroughReplica(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSubscribedAtReplica: the connection that a process listens on is made in a
+// failover, and leads to the server that is a replica from then on. The process hears
+// there, but is not counted; it finds out by itself, and is not passed over any more.
+func TestSubscribedAtReplica(t *testing.T) {
+	t.Parallel()
+	master := servertest.Redis(t, nil)
+	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
+	follows(t, master, replica)
+	there, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{replica.Addr()}, ForceSingleClient: true, DisableCache: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(there.Close)
+	o := &Options{Prefix: ownPrefix()}
+	s := open(t, master.URL(), o)
+	astray := &astrayClient{Client: s.client, there: there}
+	s.ears.client = astray
+	defer s.NotifyGrants(func(dibs.Token, dibs.Answer) {})()
+
+	holder, waiter := lock("k"), lock("k", queued)
+	mustGrant(t, s, holder)
+	astray.led.Store(true)
+	mustListen(t, s, waiter)
+	subscribed := func(server *servertest.RedisServer) bool {
+		return server.Must("PUBSUB", "NUMSUB", s.names.channel(s.names.group(holder.Key), s.ears.process)).([]any)[1] == int64(1)
+	}
+	eventually(t, 10*time.Second, "it listens at the replica", func() bool { return subscribed(replica) })
+	astray.led.Store(false)
+	eventually(t, 10*time.Second, "it listens at the master", func() bool { return subscribed(master) && !subscribed(replica) })
+
+	// One behind it has no part in what is due to it now.
+	other := open(t, master.URL(), o)
+	defer other.NotifyGrants(func(dibs.Token, dibs.Answer) {})()
+	behind := lock("k", queued)
+	mustListen(t, other, behind)
+	mustSettle(t, s, holder, dibs.Release)
+	mustGrant(t, s, waiter)
+}
+
+// astrayClient makes the connections to listen on to another server, while it is led astray.
+type astrayClient struct {
+	rueidis.Client
+	there rueidis.Client
+	led   atomic.Bool
+}
+
+func (c *astrayClient) Dedicated(do func(rueidis.DedicatedClient) error) error {
+	if c.led.Load() {
+		return c.there.Dedicated(do)
+	}
+	return c.Client.Dedicated(do)
 }
 
 // listenElsewhere has a store believe that it is listened for.

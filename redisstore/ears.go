@@ -54,6 +54,8 @@ const (
 	maxDeaf = 4096
 	// listenIdle is how long a cluster's channel is kept for nobody.
 	listenIdle = time.Minute
+	// listenCheck is how often a subscription is checked, while somebody waits.
+	listenCheck = time.Second
 	// How soon a lost subscription is tried again.
 	listenBackoffMin = 10 * time.Millisecond
 	listenBackoffMax = time.Second
@@ -161,8 +163,12 @@ func (e *ears) attend(life context.Context, c *channel) {
 	}
 }
 
-// subscribe hears what is said on a channel until the connection is lost.
+// subscribe hears what is said on a channel until the connection is lost, or leads
+// to one that is no master any more.
 func (e *ears) subscribe(life context.Context, c *channel) {
+	life, end := context.WithCancel(life)
+	defer end()
+	confirmed := make(chan struct{}, 1)
 	ctx := rueidis.WithOnSubscriptionHook(life, func(s rueidis.PubSubSubscription) {
 		if s.Kind != "subscribe" && s.Kind != "ssubscribe" {
 			c.open.Store(false)
@@ -170,6 +176,14 @@ func (e *ears) subscribe(life context.Context, c *channel) {
 		}
 		c.open.Store(true)
 		e.opened(c)
+		select {
+		case confirmed <- struct{}{}:
+		default:
+		}
+	})
+	e.tasks.Go(func() {
+		e.check(life, c, confirmed)
+		end()
 	})
 	if e.names.cluster {
 		_ = e.client.Receive(ctx, e.client.B().Ssubscribe().Channel(c.name).Build(), e.hear)
@@ -182,6 +196,42 @@ func (e *ears) subscribe(life context.Context, c *channel) {
 	_ = e.client.Dedicated(func(own rueidis.DedicatedClient) error {
 		return own.Receive(ctx, own.B().Subscribe().Channel(c.name).Build(), e.hear)
 	})
+}
+
+// check returns when a subscription does not count, or its life is over. A connection
+// that was made during a failover may lead to the old master, which lives on as a
+// replica: what is published is heard there too, but the new master counts nobody, and
+// passes over all who wait in this process.
+func (e *ears) check(life context.Context, c *channel, confirmed <-chan struct{}) {
+	ticker := time.NewTicker(listenCheck)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-life.Done():
+			return
+		case <-confirmed:
+		case <-ticker.C:
+			if !c.open.Load() || time.Since(e.epoch)-time.Duration(c.used.Load()) > listenIdle {
+				continue
+			}
+		}
+		if !e.counts(life, c) {
+			return
+		}
+	}
+}
+
+// counts reports whether the master counts this process among those who listen on a
+// channel, or does not say.
+func (e *ears) counts(life context.Context, c *channel) bool {
+	ctx, cancel := context.WithTimeout(life, listenCheck)
+	defer cancel()
+	ask := e.client.B().PubsubNumsub().Channel(c.name).Build()
+	if e.names.cluster {
+		ask = e.client.B().PubsubShardnumsub().Channel(c.name).Build()
+	}
+	n, err := e.client.Do(ctx, ask).AsIntMap()
+	return err != nil || n[c.name] > 0
 }
 
 // unsubscribe ends what the end of listening does not end on a connection that

@@ -16,6 +16,7 @@ const (
 	redisClaim   = 95                      // redisstore/claim.go, append: a claim without its owner
 	redisSettle  = 25                      // redisstore/settle.go, appendSettlement: without data
 	redisPing    = time.Second             // redisstore/open.go, pingGap, for each connection that is idle
+	redisCheck   = time.Second             // redisstore/ears.go, listenCheck, where somebody waits
 	redisStamp   = len("1234567890123456") // a fence: the clock in µs
 	redisTTL     = len("30000000")         // 30 s in µs
 	redisKept    = len("86430001")         // that and a day, in ms
@@ -107,10 +108,15 @@ func (r Redis) Job(s Shape) Cost {
 	return r.claim(s, 1, 0, r.held()).Plus(r.claim(s, 1, 0, integer(redisStamp)), r.Release(s, 1))
 }
 
-// Idle implements Store: each connection sends PING, but for the one that subscribes.
+// Idle implements Store: each connection sends PING, but for the one that subscribes. For
+// that one another asks whether it counts, and sends no PING then.
 func (r Redis) Idle(connections float64, _ time.Duration) Cost {
 	each := Cost{Calls: 1, In: float64(array(1) + bulk(len("PING"))), Out: float64(len("+PONG\r\n"))}
-	return each.Times(max(1, connections-1) * perSecond(redisPing))
+	check := Cost{
+		Calls: 1, In: float64(array(3) + bulk(len("PUBSUB")) + bulk(len("NUMSUB")) + bulk(redisChannel)),
+		Out: float64(array(1) + bulk(redisChannel) + integer(1)),
+	}
+	return each.Times(max(0, connections-2) * perSecond(redisPing)).Plus(check.Times(perSecond(redisCheck)))
 }
 
 // Polls implements Store: nobody has to.
