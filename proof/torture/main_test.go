@@ -5,8 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/dibs-go/dibs"
@@ -14,27 +16,28 @@ import (
 	"github.com/dibs-go/dibs/proof/torture"
 )
 
-// broken in the environment names what is wrong with the stores that workers open.
-const broken = "DIBS_TEST_BROKEN"
+// broken begins the name of a folder that says what is wrong with the store in it.
+const broken = "broken-"
 
 func TestMain(m *testing.M) {
 	torture.Child(open)
 	flag.Parse()
 	// Runs mostly wait, for faults and for time.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(3, runtime.GOMAXPROCS(0)))); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-// open opens a store, which is broken if the environment says so.
+// open opens a store, which is broken if its folder says so.
 func open(ctx context.Context, url string) (*torture.Store, error) {
 	s, err := backend.Open(ctx, url)
 	if err != nil {
 		return nil, err
 	}
-	switch os.Getenv(broken) {
+	_, wrong, _ := strings.Cut(filepath.Base(filepath.Dir(url)), broken)
+	switch wrong {
 	case "exclusion":
 		s.Store = &careless{s.Store}
 	case "goroutine":

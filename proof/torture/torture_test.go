@@ -43,7 +43,7 @@ func TestTorture(t *testing.T) {
 					t.Parallel()
 					target := v.New(t)
 					r, err := torture.Run(t.Context(), &torture.Options{
-						URL: target.URL, Shown: v.Name + ":", Open: open, Target: target, Duration: g.duration, Faults: g.faults,
+						URL: target.URL, Shown: v.Name + ":", Open: open, Target: target, Duration: g.duration, Faults: g.faults, Lanes: 5,
 					})
 					if err != nil {
 						t.Fatal(err)
@@ -81,10 +81,13 @@ func TestBroken(t *testing.T) {
 		{"release", func(r *torture.Report) []string { return append(r.Stuck[:1:1], r.Left...) }, "is held"},
 	} {
 		t.Run(test.broken, func(t *testing.T) {
-			t.Setenv(broken, test.broken)
-			dir := t.TempDir()
+			t.Parallel()
+			dir, folder := t.TempDir(), filepath.Join(t.TempDir(), broken+test.broken)
+			if err := os.Mkdir(folder, 0o700); err != nil {
+				t.Fatal(err)
+			}
 			r, err := torture.Run(t.Context(), &torture.Options{
-				URL: "sqlite:" + filepath.Join(t.TempDir(), "dibs.db"), Open: open, Duration: 2 * time.Second, Faults: "none", Dir: dir, Seed: 1,
+				URL: "sqlite:" + filepath.Join(folder, "dibs.db"), Open: open, Duration: 2 * time.Second, Faults: "none", Dir: dir, Seed: 1,
 			})
 			if err != nil {
 				t.Fatal(err)
