@@ -122,7 +122,7 @@ func (s *Store) leave(ctx context.Context, c *call) error {
 	switch c.phase {
 	case queued:
 		s.queue = slices.DeleteFunc(s.queue, func(d *call) bool { return d == c })
-		if s.blocked {
+		if s.blocked || s.crowd.moves(s.opt.LockWait/2) {
 			return &FileError{Path: s.path, Err: fmt.Errorf("%w: %w", ErrLocked, ctx.Err())}
 		}
 		return ctx.Err()

@@ -71,7 +71,8 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(path, opt, clock, boot, conn)
-	deadline := time.Now().Add(opt.LockWait)
+	start := time.Now()
+	deadline := start.Add(opt.LockWait)
 	// First whether it is ours, so that nothing is made beside a file that is
 	// not.
 	err = untilFree(deadline, func() error {
@@ -85,10 +86,18 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		s.turns.turnstile, err = newTurnstile(path)
 	}
 	if err == nil {
-		if !s.turns.enter(func() bool { return time.Now().After(deadline) }) {
+		late := func() bool {
+			s.crowd.look()
+			wait := opt.LockWait
+			if s.crowd.moves(wait / 2) {
+				wait *= crowdPatience
+			}
+			return time.Since(start) > wait
+		}
+		if !s.turns.enter(late) {
 			err = s.lockedFor(nil)
 		} else {
-			err = untilFree(deadline, s.setUp)
+			err = untilFree(time.Now().Add(opt.LockWait), s.setUp)
 			s.turns.leave()
 		}
 	}

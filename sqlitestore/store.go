@@ -42,6 +42,7 @@ type Store struct {
 	applied chan struct{} // closed when the calls under way have been read
 
 	turns turns         // to write
+	crowd crowd         // those in front
 	joint chan struct{} // has an element while a transaction of the application's is next
 
 	calls   chan struct{} // holds one element when the queue may have calls
@@ -72,6 +73,7 @@ func newStore(path string, opt Options, clock clock, boot string, conn *lite.Con
 		id:      rand.Int64(),
 		conn:    conn,
 		turns:   turns{mine: make(chan struct{}, 1)},
+		crowd:   crowd{wal: path + "-wal"},
 		joint:   make(chan struct{}, 1),
 		calls:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
@@ -126,7 +128,7 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	c := newCall()
 	c.claims = claims
 	c.answers = zeroed(c.answers, len(claims))
-	return s.do(ctx, c, func() { copy(answers, c.answers) })
+	return s.crowded(s.do(ctx, c, func() { copy(answers, c.answers) }), answers)
 }
 
 // Renew implements dibs.Store.

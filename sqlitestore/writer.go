@@ -60,6 +60,7 @@ func (s *Store) enter() bool {
 	s.turns.yield()
 	return s.turns.enter(func() bool {
 		s.setBlocked(true)
+		s.crowd.look()
 		s.peek()
 		s.finish(s.expired(), s.lockedFor(nil))
 		select {
@@ -102,6 +103,7 @@ func (s *Store) lock() bool {
 			return false
 		}
 		s.setBlocked(true)
+		s.crowd.look()
 		s.peek()
 		s.finish(s.expired(), s.lockedFor(err))
 		select {
