@@ -1,7 +1,7 @@
 package pgstore
 
 import (
-	"regexp"
+	"strings"
 
 	"github.com/dibs-go/dibs"
 )
@@ -21,22 +21,33 @@ func validName(s string, most int) bool {
 // namer writes the names of a store's tables and functions into SQL.
 type namer struct{ schema, prefix string }
 
-var namePattern = regexp.MustCompile(`(INDEX )?@(@|[a-z_]+)`)
-
 // sql replaces @name with the name of one of the store's things, and @@ with the
 // prefix. A new index is in its table's schema, and PostgreSQL will not hear
 // that again.
 func (n namer) sql(text string) string {
-	return namePattern.ReplaceAllStringFunc(text, func(found string) string {
-		m := namePattern.FindStringSubmatch(found)
-		switch {
-		case m[2] == "@":
-			return m[1] + n.prefix
-		case m[1] != "":
-			return m[1] + `"` + n.prefix + "_" + m[2] + `"`
+	var b strings.Builder
+	for {
+		before, after, found := strings.Cut(text, "@")
+		b.WriteString(before)
+		if !found {
+			return b.String()
 		}
-		return `"` + n.schema + `"."` + n.prefix + "_" + m[2] + `"`
-	})
+		if rest, twice := strings.CutPrefix(after, "@"); twice {
+			b.WriteString(n.prefix)
+			text = rest
+			continue
+		}
+		rest := strings.TrimLeft(after, "abcdefghijklmnopqrstuvwxyz_")
+		name := after[:len(after)-len(rest)]
+		switch text = rest; {
+		case name == "":
+			b.WriteByte('@')
+		case strings.HasSuffix(before, "INDEX "):
+			b.WriteString(`"` + n.prefix + "_" + name + `"`)
+		default:
+			b.WriteString(`"` + n.schema + `"."` + n.prefix + "_" + name + `"`)
+		}
+	}
 }
 
 // appendKey appends the form in which a key is kept: the length of its namespace in

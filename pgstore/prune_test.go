@@ -89,7 +89,7 @@ func TestIndexStays(t *testing.T) {
 	t.Parallel()
 	server := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true}) // without others' transactions
 	s := open(t, server.URL(), &Options{PruneEvery: -1})
-	const rounds = 3000
+	const rounds = 1500
 	for range rounds {
 		cycle(t, s, dibs.Key{Name: "k"})
 	}
@@ -105,7 +105,7 @@ func TestIndexStays(t *testing.T) {
 	if all, hot := count("n_tup_upd"), count("n_tup_hot_upd"); hot < all*98/100 {
 		t.Errorf("of %d updates %d left the index as it was", all, hot)
 	}
-	// Each version on a place of its own would be some 200 pages. How many there
+	// Each version on a place of its own would be some 100 pages. How many there
 	// are depends on what else the server had to look at meanwhile.
 	if pages := server.Query(s.names.sql("SELECT pg_relation_size('@key') / 8192 < 60"))[0][0]; pages != "t" {
 		t.Errorf("one key has 60 pages or more")

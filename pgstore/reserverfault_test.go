@@ -374,7 +374,7 @@ func beEnqueuer(ctx context.Context, s *Store, client *dibs.Client, ledger strin
 // that each entry has its place and there are no others.
 func TestKilledEnqueuing(t *testing.T) {
 	t.Parallel()
-	const each = 40
+	const each = 25
 	url, schema := shared().URL(), ownSchema()
 	b := &bank{s: open(t, url, &Options{Schema: schema})}
 	shared().Query("CREATE TABLE " + schema + ".ledger (key text NOT NULL, answer text NOT NULL)")
