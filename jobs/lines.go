@@ -25,6 +25,7 @@ type lines struct {
 	waiting int                  // how many are in a line
 	coming  int                  // how many were called a moment ago and are not back
 	seated  []*seat              // those that wait in a worker
+	gone    map[dibs.Key]int     // how many places have gone, since somebody sits for the key, that were seen to
 	hungry  []*line              // those whose first would be near enough, had it a seat
 }
 
@@ -68,6 +69,7 @@ func (l *lines) init(m *Mutex) {
 	l.mutex = m
 	l.byKey = map[dibs.Key]*line{}
 	l.byToken = map[dibs.Token]*away{}
+	l.gone = map[dibs.Key]int{}
 	l.life = m.life
 }
 
@@ -92,9 +94,7 @@ func (l *lines) back(a *attempt) {
 	if a.since.IsZero() {
 		a.since = w.since
 	}
-	if !w.woken.IsZero() {
-		l.mutex.paths.add(time.Since(w.woken))
-	}
+	a.called = w.woken
 	l.remove(w)
 }
 

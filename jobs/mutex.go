@@ -19,7 +19,7 @@ type Mutex struct {
 
 	lines lines
 	runs  mean // how long jobs run
-	paths mean // how long the queue takes to bring back a job that was made runnable
+	paths mean // how long it takes until a job that was made runnable has asked for its turn
 
 	counts           counts
 	waiting, running atomic.Int64
@@ -100,6 +100,7 @@ type attempt struct {
 	waited time.Duration
 	began  time.Time
 	lease  *dibs.Lease
+	called time.Time // when it was made runnable to be here; zero when that is not known
 
 	waiting context.CancelCauseFunc // ends the wait, and the lease that it led to
 }

@@ -2,14 +2,18 @@ package jobs
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
+
+	"github.com/dibs-go/dibs"
 )
 
 // seat is a worker in which a job waits for its turn.
 type seat struct {
-	due  time.Time // about when its turn comes
-	next bool      // nobody came before it when it sat down
+	key  dibs.Key
+	at   int  // how many places of the key will have gone by then, as lines.gone counts
+	next bool // nobody came before it when it sat down
 	left context.CancelFunc
 	ctx  context.Context // ends when it is sent away
 }
@@ -18,12 +22,12 @@ type seat struct {
 // the one whose turn is farthest goes back to its queue for one that is next, or whose
 // turn comes before it could be back from there: a key lies idle when its next job finds
 // no seat, and those behind are there only to be next in time.
-func (l *lines) sit(ahead int) (*seat, bool) {
+func (l *lines) sit(key dibs.Key, ahead int) (*seat, bool) {
 	run := l.mutex.takes()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := &seat{next: ahead == 0, due: time.Now().Add(time.Duration(ahead) * run)}
-	if len(l.seated) >= l.seats() && !l.sendAway(s) {
+	s := &seat{key: key, at: l.gone[key] + ahead, next: ahead == 0}
+	if len(l.seated) >= l.seats() && !l.sendAway(s, run) {
 		return nil, false
 	}
 	s.ctx, s.left = context.WithCancel(context.Background())
@@ -31,40 +35,62 @@ func (l *lines) sit(ahead int) (*seat, bool) {
 	return s, true
 }
 
+// left is how many places of its key are thought to come before one that has a seat.
+// The caller has the lock.
+func (l *lines) left(s *seat) int { return max(0, s.at-l.gone[s.key]) }
+
 // sendAway sends the one away whose turn comes last, if it comes after that one's. The
 // caller has the lock.
-func (l *lines) sendAway(of *seat) bool {
+func (l *lines) sendAway(of *seat, run time.Duration) bool {
 	var last *seat
 	for _, s := range l.seated {
-		if !s.next && (last == nil || s.due.After(last.due)) {
+		if !s.next && (last == nil || l.left(s) > l.left(last)) {
 			last = s
 		}
 	}
-	if last == nil || !of.next && last.due.Before(of.due.Add(sentFor)) {
+	if last == nil {
 		return false
+	}
+	if !of.next {
+		// Of one key it is known who comes first, however fast its jobs go.
+		later := time.Duration(l.left(last)-l.left(of)) * run
+		soon := of.key == last.key && time.Duration(l.left(of))*run < backIn
+		if later < sentFor && (!soon || later <= 0) {
+			return false
+		}
 	}
 	l.seated = slices.DeleteFunc(l.seated, func(s *seat) bool { return s == last })
 	last.left()
 	return true
 }
 
-// leave gives a seat back.
-func (l *lines) leave(s *seat) {
+// leave gives a seat back. ahead is how many come before the job now, -1 if the key is
+// its own, or unseen.
+func (l *lines) leave(s *seat, ahead int) {
 	if s == nil {
 		return
 	}
 	s.left()
 	l.mu.Lock()
+	if ahead != unseen {
+		l.gone[s.key] = max(l.gone[s.key], s.at-ahead)
+	}
 	l.seated = slices.DeleteFunc(l.seated, func(other *seat) bool { return other == s })
+	if !slices.ContainsFunc(l.seated, func(other *seat) bool { return other.key == s.key }) {
+		delete(l.gone, s.key) // it is not looked at, and counts anew
+	}
 	l.mu.Unlock()
 	l.seat()
 }
+
+// unseen: it is not known how many come before a job.
+const unseen = math.MinInt
 
 func (l *lines) seats() int { return l.mutex.options.Seats }
 
 // reach returns how near to its turn a job of that line is to be made runnable: as
 // near as there is a seat for; at 0 when its turn has come. The caller has the lock.
-func (l *lines) reach(of *line) int {
+func (l *lines) reach(key dibs.Key, of *line) int {
 	if len(l.seated)+l.coming < l.seats() {
 		return l.mutex.near()
 	}
@@ -72,10 +98,16 @@ func (l *lines) reach(of *line) int {
 		of.hungry = true
 		l.hungry = append(l.hungry, of)
 	}
-	if slices.ContainsFunc(l.seated, func(s *seat) bool { return !s.next }) {
-		return 1
+	near := 0
+	for _, s := range l.seated {
+		switch {
+		case s.key == key && l.left(s) >= l.mutex.near():
+			return l.mutex.near() // those who have been put off may come before it
+		case !s.next:
+			near = 1
+		}
 	}
-	return 0
+	return near
 }
 
 // seat tells one of those who found no seat that there may be one now.

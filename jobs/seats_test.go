@@ -2,6 +2,8 @@ package jobs_test
 
 import (
 	"context"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -50,6 +52,55 @@ func TestSeatIsForWhoIsNext(t *testing.T) {
 		if late := begun["b/1"].Sub(l.at["b/0"]); late > 10*time.Millisecond {
 			t.Errorf("the key lay idle for %v with its next job in a seat", late)
 		}
+		f.empty()
+	})
+}
+
+// TestSeatIsForWhoIsNearer: a job that comes shortly before its turn has the seat of one
+// of its key that comes after it, however soon. How far the line has moved since that one
+// sat down is seen by others of the key.
+func TestSeatIsForWhoIsNearer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		const run = 20 * time.Millisecond
+		q, l := newQueue(), newLedger(t)
+		var putOff []string
+		m := f.mutex(&jobs.Options{Seats: 2, Observe: func(e jobs.Event) {
+			if e.Event == jobs.EventPutOff {
+				putOff = append(putOff, e.ID)
+			}
+		}})
+		f.workers(q, m, 5, func(_ context.Context, id string) error {
+			l.run("a", id, run)
+			return nil
+		})
+		late := map[string]string{}
+		for i := range 6 {
+			id := "a/" + strconv.Itoa(i)
+			ticket, err := m.Enqueue(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			late[id] = ticket
+		}
+		come := func(id string) {
+			q.add(jobs.Job{Kind: "test", ID: id, Key: "a", Ticket: late[id]})
+			synctest.Wait()
+		}
+		come("a/0") // runs
+		come("a/1") // waits
+		come("a/5") // waits, with four before it
+		time.Sleep(run + run/2)
+		synctest.Wait()
+		come("a/4") // waits where a/1 has waited, with two before it
+		come("a/3") // with one before it, comes before both
+		if want := []string{"a/5"}; !slices.Equal(putOff, want) {
+			t.Errorf("put off were %q, want %q", putOff, want)
+		}
+		come("a/2") // is next
+		q.drain()
+		f.wg.Wait()
+		l.inOrder("a", "a/0", "a/1", "a/2", "a/3", "a/4", "a/5")
 		f.empty()
 	})
 }

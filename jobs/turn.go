@@ -67,6 +67,9 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	now.NoWait = true
 	ahead := aheadAt{from: time.Now()}
 	lease, err := m.client.Redeem(ctx, a.place, now)
+	if !a.called.IsZero() {
+		m.paths.add(time.Since(a.called))
+	}
 	if err == nil || !errors.Is(err, dibs.ErrHeld) {
 		a.waitedUntilNow(false)
 		return lease, err
@@ -102,7 +105,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		ahead.from = time.Now()
 		lease, err = a.wait(ctx, sits)
 		ahead.to = time.Now()
-		m.lines.leave(sits)
+		m.lines.leave(sits, aheadNow(err))
 		if errors.Is(err, errSentAway) {
 			return nil, a.putOff(held.Ahead, ahead)
 		}
@@ -130,6 +133,18 @@ func heldBy(err error) *dibs.HeldError {
 	return &dibs.HeldError{}
 }
 
+// aheadNow is how many come before a job that has asked for its turn, -1 if it has it.
+func aheadNow(err error) int {
+	held, ok := errors.AsType[*dibs.HeldError](err)
+	switch {
+	case err == nil:
+		return -1
+	case ok && held.Placed:
+		return held.Ahead
+	}
+	return unseen
+}
+
 // sit reports whether the job may wait in the worker: when it was made runnable as its
 // turn is near, or when the turn comes before it could be back. While the key lies idle
 // it does only for a moment, in which the one that is next may have come: that may need
@@ -146,7 +161,7 @@ func (a *attempt) sit(held *dibs.HeldError) (s *seat, ok bool) {
 	case held.Ahead >= m.near() && (a.tries < 2 || held.Ahead >= maxNear) && time.Duration(held.Ahead)*m.takes() > backIn:
 		return nil, false
 	}
-	return m.lines.sit(held.Ahead)
+	return m.lines.sit(a.place.Key, held.Ahead)
 }
 
 // wait waits in the worker for a while, until it is sent away from there.

@@ -44,7 +44,7 @@ func (l *lines) next(key dibs.Key, of *line) (those []*away, near int, ctx conte
 		return nil, 0, nil, nil
 	}
 	ctx, of.change = context.WithCancel(l.life)
-	return slices.Clone(of.away), l.reach(of), ctx, of.change
+	return slices.Clone(of.away), l.reach(key, of), ctx, of.change
 }
 
 // lookAround is how long a line waits for its first job before it looks at the others.

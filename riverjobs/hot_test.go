@@ -25,9 +25,9 @@ func TestHotKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	leads := newHost(t, hostOptions{url: url, queueName: "leads", queue: 1})
-	for range 2 {
+	for range 4 {
 		w := startChild(t, childConfig{
-			URL: url, Work: "hot", Workers: 30, Seats: 20, TTL: 10 * time.Second,
+			URL: url, Work: "hot", Workers: 20, Seats: 12, TTL: 10 * time.Second,
 			Recovery: 2 * time.Minute, Patience: DefaultPatience, Timeout: time.Minute,
 		})
 		t.Cleanup(w.kill)
