@@ -3,7 +3,7 @@
 
 MODULES := . sqlitestore redisstore pgstore mysqlstore sqllock riverjobs proof cmd/dibs asynqjobs examples proof/bench
 # Seconds that each fuzz test runs in `make test`.
-FUZZTIME ?= 3s
+FUZZTIME ?= 2s
 # All is tested with the race detector but SQLite itself: that is C translated to Go,
 # and its memory is not Go's, where the detector would see anything. Looking at it all
 # the same takes five times as long. (Only this package, which shares no instance of a
@@ -37,12 +37,14 @@ AHEAD := nice -n 19
 # Modules that are tested beside the next ones: Asynq gives the jobs of a dead process to
 # another one after a minute, in which nothing happens.
 BESIDE := asynqjobs
+# Modules whose packages are tested one after the other: they start hundreds of processes.
+CROWDED := cmd/dibs
 define module
 .PHONY: vet-$1 test-$1
 vet-$1: $(2:%=vet-%)
 	@cd $1 && $$(AHEAD) go vet $$(RACE) ./...
 test-$1: vet-$1 $(or $(3:%=test-%),servers)
-	@echo "== $1"; cd $1 && go test $$(RACE) -vet=off -shuffle=on -timeout 18m ./...
+	@echo "== $1"; cd $1 && go test $(if $(filter $1,$(CROWDED)),-p 1) $$(RACE) -vet=off -shuffle=on -timeout 18m ./...
 endef
 vetted :=
 tested :=
