@@ -59,44 +59,75 @@ func (w *mysqlWitness) now(ctx context.Context) (time.Time, error) {
 }
 
 func (w *mysqlWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone int, err error) {
-	rows, err := w.conn.QueryContext(ctx, "SELECT ID, HOST FROM INFORMATION_SCHEMA.PROCESSLIST")
+	all, err := w.processes(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer rows.Close()
-	var killed []int64
-	for rows.Next() {
-		var id int64
-		var host string
-		if err := rows.Scan(&id, &host); err != nil {
-			return 0, err
+	for id, host := range all {
+		if !slices.ContainsFunc(from, func(a *net.TCPAddr) bool { return a.String() == host }) {
+			continue
 		}
-		if slices.ContainsFunc(from, func(a *net.TCPAddr) bool { return a.String() == host }) {
-			killed = append(killed, id)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return 0, err
-	}
-	for _, id := range killed {
 		if _, err := w.conn.ExecContext(ctx, "KILL "+strconv.FormatInt(id, 10)); err != nil {
-			if e, ok := errors.AsType[*mysql.MySQLError](err); ok && e.Number == 1094 {
+			if isNumber(err, noSuchThread) {
 				continue // it went by itself
 			}
 			return gone, err
 		}
 		// It is told, and goes when it looks.
-		var left int
+		left := true
 		await(evidence, func() bool {
-			err = w.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM INFORMATION_SCHEMA.PROCESSLIST WHERE ID = ?", id).Scan(&left)
-			return err != nil || left == 0
+			all, err = w.processes(ctx)
+			_, left = all[id]
+			return err != nil || !left
 		})
 		if err != nil {
 			return gone, err
 		}
-		gone += 1 - left
+		if !left {
+			gone++
+		}
 	}
 	return gone, nil
+}
+
+// Errors of the servers.
+const (
+	noSuchThread  = 1094
+	cannotConvert = 3854
+)
+
+func isNumber(err error, number uint16) bool {
+	e, ok := errors.AsType[*mysql.MySQLError](err)
+	return ok && e.Number == number
+}
+
+// processes returns the hosts of the server's connections, by their IDs. MySQL says of
+// none of them if it cannot read what one of them is about to do, in which there may be
+// bytes of any kind; it can a moment later.
+func (w *mysqlWitness) processes(ctx context.Context) (all map[int64]string, err error) {
+	await(evidence, func() bool {
+		all, err = w.processesNow(ctx)
+		return !isNumber(err, cannotConvert)
+	})
+	return all, err
+}
+
+func (w *mysqlWitness) processesNow(ctx context.Context) (map[int64]string, error) {
+	rows, err := w.conn.QueryContext(ctx, "SELECT ID, HOST FROM INFORMATION_SCHEMA.PROCESSLIST")
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	all := map[int64]string{}
+	for rows.Next() {
+		var id int64
+		var host string
+		if err := rows.Scan(&id, &host); err != nil {
+			return nil, err
+		}
+		all[id] = host
+	}
+	return all, rows.Err()
 }
 
 func (w *mysqlWitness) turnedAway(ctx context.Context) (int, error) {
