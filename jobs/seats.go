@@ -72,7 +72,7 @@ func (l *lines) leave(s *seat, ahead int) {
 	}
 	s.left()
 	l.mu.Lock()
-	if ahead != unseen {
+	if ahead != unseen && slices.Contains(l.seated, s) { // the count may have begun anew since it was sent away
 		l.gone[s.key] = max(l.gone[s.key], s.at-ahead)
 	}
 	l.seated = slices.DeleteFunc(l.seated, func(other *seat) bool { return other == s })
