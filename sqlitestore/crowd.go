@@ -20,7 +20,7 @@ type crowd struct {
 	size    int64
 	written time.Time
 
-	moved atomic.Int64 // when it was seen that others have written, in ns since 1970
+	moved atomic.Pointer[time.Time] // when it was seen that others have written
 }
 
 // crowdPatience is how many times as long as for a file that is locked somebody waits to
@@ -34,14 +34,19 @@ func (c *crowd) look() {
 		return
 	}
 	if !c.written.IsZero() {
-		c.moved.Store(time.Now().UnixNano())
+		now := time.Now() // with its monotonic reading: clocks are set
+		c.moved.Store(&now)
 	}
 	c.size, c.written = info.Size(), info.ModTime()
 }
 
+// wrote notes that somebody here has written, which is not to be taken for others.
+func (c *crowd) wrote() { c.written = time.Time{} }
+
 // moves reports whether somebody has written in that time.
 func (c *crowd) moves(within time.Duration) bool {
-	return time.Since(time.Unix(0, c.moved.Load())) < within
+	moved := c.moved.Load()
+	return moved != nil && time.Since(*moved) < within
 }
 
 // crowded answers claims that were not written in time, though others were: they may

@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -29,6 +30,16 @@ func TestCrowd(t *testing.T) {
 	}
 	if _, err := openFile(path, s.opt, hostClock); !errors.Is(err, ErrLocked) {
 		t.Fatalf("opening a file that is locked: %v", err)
+	}
+	front.leave()
+	mustGrant(t, s, lock("own")) // what is written here is not others'
+	if !front.enter(func() bool { return false }) {
+		t.Fatal("it is not our turn")
+	}
+	soon, cancel := context.WithTimeout(t.Context(), lockWait/4)
+	defer cancel()
+	if err := s.Claim(soon, []dibs.Claim{lock("k")}, answers); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("in front of a file that is locked, for a moment: %+v, %v", answers[0], err)
 	}
 
 	writes(t, path)

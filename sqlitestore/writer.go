@@ -45,6 +45,7 @@ func (s *Store) turn() bool {
 	}
 	defer func() {
 		s.turns.written = time.Now()
+		s.crowd.wrote()
 		s.turns.leave()
 	}()
 	return s.transact()
