@@ -169,14 +169,7 @@ func TestLockedRow(t *testing.T) {
 		return answers, claims
 	}
 	_, claims := claim("locked")
-	conn, err := pgx.Connect(t.Context(), shared().URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.Background())
-	if _, err := conn.Exec(t.Context(), s.names.sql("BEGIN; SELECT * FROM @key FOR UPDATE")); err != nil {
-		t.Fatal(err)
-	}
+	unlock := lockKeys(t, s)
 	start := time.Now()
 	settlements := []dibs.Settlement{{Key: claims[0].Key, Token: claims[0].Token}, {Key: dibs.Key{Name: "other"}, Token: dibs.NewToken()}}
 	errs := make([]error, 2)
@@ -200,9 +193,7 @@ func TestLockedRow(t *testing.T) {
 	if took := time.Since(start); took > 12*time.Second {
 		t.Errorf("it took %v", took)
 	}
-	if _, err := conn.Exec(t.Context(), "ROLLBACK"); err != nil {
-		t.Fatal(err)
-	}
+	unlock()
 	if err := s.Settle(t.Context(), settlements[:1], errs[:1]); err != nil || errs[0] != nil {
 		t.Errorf("after that: %v, %v", err, errs[0])
 	}

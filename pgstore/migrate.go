@@ -17,7 +17,7 @@ const version = 1
 
 // files are what each version's migration consists of.
 var files = [version][]string{
-	{"001_schema", "key", "queue", "place", "claim", "settle", "pending", "transaction", "turns", "inspect", "prune"},
+	{"001_schema", "key", "queue", "place", "look", "claim", "settle", "pending", "transaction", "turns", "inspect", "prune"},
 }
 
 // Migration takes a store's tables and functions from one version to the next.

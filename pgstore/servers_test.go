@@ -142,6 +142,24 @@ func work(t *testing.T, s *Store) {
 	}
 }
 
+// lockKeys keeps the rows of all keys of a store on the shared server locked.
+func lockKeys(t testing.TB, s *Store) (unlock func()) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), shared().URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	exec := func(sql string) {
+		t.Helper()
+		if _, err := conn.Exec(t.Context(), sql); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(s.names.sql("BEGIN; SELECT * FROM @key FOR UPDATE"))
+	return func() { exec("ROLLBACK") }
+}
+
 // awaitQueue waits until somebody waits for a key.
 func awaitQueue(t testing.TB, s *Store, key string) {
 	t.Helper()

@@ -115,49 +115,6 @@ BEGIN
     RETURN a;
 END $$;
 
--- look answers what Try would find.
-CREATE OR REPLACE FUNCTION @look(st @state, c @ask) RETURNS @state LANGUAGE plpgsql AS $$
-DECLARE
-    a @answer;
-    p @waiter;
-    ahead @waiter;
-    by_whom integer;
-    source bytea := coalesce(c.redeems, c.token);
-BEGIN
-    st := @advance(st);
-    a.state := 3;
-    IF @holder_at(st.holders, c.token) IS NOT NULL THEN
-        st.answer := a;
-        RETURN st;
-    END IF;
-    st.answer := @refused(st, c);
-    IF (st.answer).state IS NOT NULL THEN
-        RETURN st;
-    END IF;
-    by_whom := @taken_by(st, source);
-    IF by_whom IS NOT NULL THEN
-        st.answer := @behind(st, st.holders[by_whom]);
-        RETURN st;
-    END IF;
-    IF st.queued THEN
-        SELECT * INTO p FROM @waiter t
-        WHERE t.k = st.k AND t.token = source AND t.kind < 3 AND NOT t.parked AND t.ends > st.now;
-        IF c.redeems IS NOT NULL AND coalesce(p.kind, 0) = 0 THEN
-            source := c.token;
-            SELECT * INTO p FROM @waiter t
-            WHERE t.k = st.k AND t.token = source AND t.kind < 3 AND NOT t.parked AND t.ends > st.now;
-        END IF;
-        ahead := @front(st.k, st.now);
-    END IF;
-    IF cardinality(st.holders) = 0 AND ahead.seq IS NULL
-        OR cardinality(st.holders) < st.permits AND (ahead.seq IS NULL OR ahead.token = source) THEN
-        st.answer := a;
-    ELSE
-        st.answer := @held(st, p);
-    END IF;
-    RETURN st;
-END $$;
-
 -- join_queue gives a token a place with that seq.
 CREATE OR REPLACE FUNCTION @join_queue(p_k bytea, p_seq bigint, c @ask, now timestamptz) RETURNS @waiter LANGUAGE plpgsql AS $$
 DECLARE
@@ -375,9 +332,9 @@ BEGIN
     RETURN st;
 END $$;
 
--- claim answers claims, each in a row of its own and in no order. The plain ones
--- are answered or granted by one statement, which also takes the locks of the
--- others, in the keys' order like everybody.
+-- claim answers claims, each in a row of its own and in no order. Looks that need not
+-- do anything come first. The other plain ones are answered or granted by one statement,
+-- which also takes the locks of the rest, in the keys' order like everybody.
 CREATE OR REPLACE FUNCTION @claim(
     p_k bytea[], p_mode smallint[], p_token bytea[], p_redeems bytea[], p_ttl bigint[], p_place bigint[],
     p_hold bigint[], p_permits integer[], p_max_age bigint[], p_once boolean[], p_fingerprint bytea[], p_owner bytea[],
@@ -402,10 +359,18 @@ BEGIN
     SELECT m.fence INTO STRICT mark FROM @meta m;
     base := greatest(mark + 1, @clock_us(moment));
 
+    IF 3 = ANY (p_mode) THEN
+        FOR a IN SELECT * FROM @look_on(p_k, p_mode, p_token, p_redeems, p_permits, p_fingerprint, moment, base - 1) LOOP
+            answered[a.i] := true;
+            RETURN NEXT a;
+        END LOOP;
+    END IF;
+
     FOR r IN
         WITH c AS MATERIALIZED (
             SELECT c.*, t.ends AS held_until, t.fence AS last_fence, t.rec_written, t.rec_ends, t.rec_data,
                 CASE
+                    WHEN answered[c.i::integer] THEN NULL
                     WHEN t.k IS NULL OR t.token IS NULL AND NOT t.busy THEN
                         CASE
                             WHEN t.rec_ends > moment AND c.max_age > 0 AND t.rec_written >= moment - @lasting(c.max_age)
@@ -448,6 +413,7 @@ BEGIN
         END AS fence
         FROM c
     LOOP
+        CONTINUE WHEN r.way IS NULL;
         a := NULL;
         a.i := r.i;
         a.state := r.way;
