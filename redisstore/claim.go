@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -57,6 +58,9 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 func (s *Store) hearOf(all []*batch, claims []dibs.Claim, answers []dibs.Answer) {
 	for _, b := range all {
 		if b.call.args[0] != "" {
+			if slices.ContainsFunc(b.indexes, func(i int) bool { return answers[i].State == dibs.Held && answers[i].Queued }) {
+				s.ears.waited(b.group)
+			}
 			continue
 		}
 		var deaf []dibs.Token

@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"context"
+	"crypto/tls"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -88,30 +90,29 @@ func TestSubscribedAtReplica(t *testing.T) {
 	master := servertest.Redis(t, nil)
 	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
 	follows(t, master, replica)
-	there, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{replica.Addr()}, ForceSingleClient: true, DisableCache: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(there.Close)
-	o := &Options{Prefix: ownPrefix()}
-	s := open(t, master.URL(), o)
-	astray := &astrayClient{Client: s.client, there: there}
-	s.ears.client = astray
-	defer s.NotifyGrants(func(dibs.Token, dibs.Answer) {})()
-
+	// One address, which leads elsewhere for a while; claims have the one connection that is there already.
+	var astray atomic.Bool
+	s := overClient(t, rueidis.ClientOption{
+		InitAddress: []string{master.Addr()}, ForceSingleClient: true, DisableCache: true, PipelineMultiplex: -1,
+		DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			if astray.Load() {
+				addr = replica.Addr()
+			}
+			return d.DialContext(ctx, "tcp", addr)
+		},
+	})
 	holder, waiter := lock("k"), lock("k", queued)
 	mustGrant(t, s, holder)
-	astray.led.Store(true)
+	astray.Store(true)
 	mustListen(t, s, waiter)
-	subscribed := func(server *servertest.RedisServer) bool {
-		return server.Must("PUBSUB", "NUMSUB", s.names.channel(s.names.group(holder.Key), s.ears.process)).([]any)[1] == int64(1)
-	}
-	eventually(t, 10*time.Second, "it listens at the replica", func() bool { return subscribed(replica) })
-	astray.led.Store(false)
-	eventually(t, 10*time.Second, "it listens at the master", func() bool { return subscribed(master) && !subscribed(replica) })
+	eventually(t, 10*time.Second, "it listens at the replica", func() bool { return subscribed(s, replica, holder.Key) })
+	astray.Store(false)
+	eventually(t, 10*time.Second, "it listens at the master", func() bool {
+		return subscribed(s, master, holder.Key) && !subscribed(s, replica, holder.Key)
+	})
 
 	// One behind it has no part in what is due to it now.
-	other := open(t, master.URL(), o)
+	other := open(t, master.URL(), &Options{Prefix: s.options.Prefix})
 	defer other.NotifyGrants(func(dibs.Token, dibs.Answer) {})()
 	behind := lock("k", queued)
 	mustListen(t, other, behind)
@@ -119,18 +120,50 @@ func TestSubscribedAtReplica(t *testing.T) {
 	mustGrant(t, s, waiter)
 }
 
-// astrayClient makes the connections to listen on to another server, while it is led astray.
-type astrayClient struct {
-	rueidis.Client
-	there rueidis.Client
-	led   atomic.Bool
+// TestReadsFromReplicas: an application's client that sends what only reads to replicas
+// listens at the master, and stays there.
+func TestReadsFromReplicas(t *testing.T) {
+	t.Parallel()
+	master := servertest.Redis(t, nil)
+	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
+	follows(t, master, replica)
+	s := overClient(t, rueidis.ClientOption{
+		InitAddress: []string{master.Addr()}, DisableCache: true,
+		Standalone:     rueidis.StandaloneOption{ReplicaAddress: []string{replica.Addr()}},
+		SendToReplicas: func(cmd rueidis.Completed) bool { return cmd.IsReadOnly() },
+	})
+	holder, waiter := lock("k"), lock("k", queued)
+	mustGrant(t, s, holder)
+	mustListen(t, s, waiter)
+	eventually(t, 20*time.Second, "it asks more than once who is counted", func() bool {
+		mustWait(t, s, waiter)
+		return commandsOf(master)["pubsub|numsub"] >= 3
+	})
+	if n := commandsOf(master)["subscribe"]; n != 1 {
+		t.Errorf("it subscribed %d times", n)
+	}
 }
 
-func (c *astrayClient) Dedicated(do func(rueidis.DedicatedClient) error) error {
-	if c.led.Load() {
-		return c.there.Dedicated(do)
+// overClient returns a store over an application's own client, that hears of grants.
+func overClient(t *testing.T, o rueidis.ClientOption) *Store {
+	t.Helper()
+	client, err := rueidis.NewClient(o)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return c.Client.Dedicated(do)
+	t.Cleanup(client.Close)
+	s, err := New(client, &Options{Prefix: ownPrefix()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	t.Cleanup(s.NotifyGrants(func(dibs.Token, dibs.Answer) {}))
+	return s
+}
+
+// subscribed reports whether a server counts a store among those who listen for a key.
+func subscribed(s *Store, server *servertest.RedisServer, k dibs.Key) bool {
+	return server.Must("PUBSUB", "NUMSUB", s.names.channel(s.names.group(k), s.ears.process)).([]any)[1] == int64(1)
 }
 
 // listenElsewhere has a store believe that it is listened for.

@@ -44,7 +44,8 @@ type listener struct {
 type channel struct {
 	name  string
 	open  atomic.Bool  // the server has confirmed it
-	used  atomic.Int64 // when somebody last waited, since the epoch
+	used  atomic.Int64 // when somebody last claimed, since the epoch
+	waits atomic.Int64 // when somebody last waited, since the epoch
 	leave context.CancelFunc
 	deaf  []dibs.Token // who waits for it to open; under the ears' lock
 }
@@ -54,8 +55,10 @@ const (
 	maxDeaf = 4096
 	// listenIdle is how long a cluster's channel is kept for nobody.
 	listenIdle = time.Minute
-	// listenCheck is how often a subscription is checked, while somebody waits.
+	// listenCheck is how often a subscription is checked, while somebody waits, which
+	// is seen at least every two seconds.
 	listenCheck = time.Second
+	listenWaits = 5 * time.Second
 	// How soon a lost subscription is tried again.
 	listenBackoffMin = 10 * time.Millisecond
 	listenBackoffMax = time.Second
@@ -92,6 +95,15 @@ func (e *ears) channel(group string) string {
 	return c.name
 }
 
+// waited notes that somebody waits for a key of a group.
+func (e *ears) waited(group string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.channels[group]; c != nil {
+		c.waits.Store(int64(time.Since(e.epoch)))
+	}
+}
+
 // tells is what the scripts are told of whether a grant can be told.
 func (e *ears) tells() string {
 	if e.telling.Load() > 0 {
@@ -112,6 +124,7 @@ func (e *ears) listen(group string, deaf []dibs.Token) {
 	if c == nil {
 		c = &channel{name: e.names.channel(group, e.process)}
 		c.used.Store(int64(time.Since(e.epoch)))
+		c.waits.Store(c.used.Load())
 		var life context.Context
 		life, c.leave = context.WithCancel(e.life)
 		e.channels[group] = c
@@ -192,8 +205,10 @@ func (e *ears) subscribe(life context.Context, c *channel) {
 		}
 		return
 	}
-	// On a connection of its own, so that what is heard waits behind no answer.
+	// On a connection of its own, so that what is heard waits behind no answer; and anew
+	// each time, as it may be its fault that it came to an end.
 	_ = e.client.Dedicated(func(own rueidis.DedicatedClient) error {
+		defer own.Close()
 		return own.Receive(ctx, own.B().Subscribe().Channel(c.name).Build(), e.hear)
 	})
 }
@@ -211,7 +226,7 @@ func (e *ears) check(life context.Context, c *channel, confirmed <-chan struct{}
 			return
 		case <-confirmed:
 		case <-ticker.C:
-			if !c.open.Load() || time.Since(e.epoch)-time.Duration(c.used.Load()) > listenIdle {
+			if !c.open.Load() || time.Since(e.epoch)-time.Duration(c.waits.Load()) > listenWaits {
 				continue
 			}
 		}
@@ -226,7 +241,9 @@ func (e *ears) check(life context.Context, c *channel, confirmed <-chan struct{}
 func (e *ears) counts(life context.Context, c *channel) bool {
 	ctx, cancel := context.WithTimeout(life, listenCheck)
 	defer cancel()
-	ask := e.client.B().PubsubNumsub().Channel(c.name).Build()
+	// Not by B().PubsubNumsub(): what that makes is sent to a replica by clients that
+	// read from those.
+	ask := e.client.B().Arbitrary("PUBSUB", "NUMSUB").Args(c.name).Build()
 	if e.names.cluster {
 		ask = e.client.B().PubsubShardnumsub().Channel(c.name).Build()
 	}

@@ -158,7 +158,7 @@ func commandsOf(server *servertest.RedisServer) map[string]int {
 	return calls
 }
 
-var statsOfCommand = regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`)
+var statsOfCommand = regexp.MustCompile(`cmdstat_([\w|]+):calls=(\d+)`)
 
 // since returns what is more now than before.
 func since(before, now map[string]int) map[string]int {

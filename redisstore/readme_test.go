@@ -63,7 +63,7 @@ func TestReadmeRights(t *testing.T) {
 	}
 	for right := range rights {
 		switch right {
-		case "on", ">secret", "resetkeys", "resetchannels", "-@all", "+publish", "+pubsub|numsub", "+subscribe", "+unsubscribe":
+		case "on", ">secret", "resetkeys", "resetchannels", "-@all", "+publish", "+pubsub|numsub", "+subscribe":
 		default:
 			t.Errorf("it grants %s, which is not needed", right)
 		}
