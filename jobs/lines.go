@@ -89,7 +89,7 @@ func (l *lines) back(a *attempt) {
 		a.tries = max(a.tries, 1)
 		return
 	}
-	a.placed = true
+	a.placed, a.stood = true, w.stood
 	a.tries = max(a.tries, w.tries+1)
 	if a.since.IsZero() {
 		a.since = w.since

@@ -94,6 +94,7 @@ type attempt struct {
 
 	stuck  int       // so many came before it when it began to wait in the worker and the key lay idle; or -1
 	placed bool      // it has a place in the queue, or had one
+	stood  time.Time // when that was made to stand as long as that of a job that is there
 	since  time.Time // from when on it waits
 	here   time.Time // from when on the worker has it
 	tries  int

@@ -39,29 +39,33 @@ func (l *lines) sit(key dibs.Key, ahead int) (*seat, bool) {
 // The caller has the lock.
 func (l *lines) left(s *seat) int { return max(0, s.at-l.gone[s.key]) }
 
-// sendAway sends the one away whose turn comes last, if it comes after that one's. The
+// sendAway sends the one away whose turn comes last of those who go for that one. The
 // caller has the lock.
 func (l *lines) sendAway(of *seat, run time.Duration) bool {
 	var last *seat
 	for _, s := range l.seated {
-		if !s.next && (last == nil || l.left(s) > l.left(last)) {
+		if !s.next && (of.next || l.left(of) <= l.goesFor(s, of.key, run)) && (last == nil || l.left(s) > l.left(last)) {
 			last = s
 		}
 	}
 	if last == nil {
 		return false
 	}
-	if !of.next {
-		// Of one key it is known who comes first, however fast its jobs go.
-		later := time.Duration(l.left(last)-l.left(of)) * run
-		soon := of.key == last.key && time.Duration(l.left(of))*run < backIn
-		if later < sentFor && (!soon || later <= 0) {
-			return false
-		}
-	}
 	l.seated = slices.DeleteFunc(l.seated, func(s *seat) bool { return s == last })
 	last.left()
 	return true
+}
+
+// goesFor returns how many may come before a job of that key at most, for the one that
+// sits there to go back to its queue for it; -1 if it does for none that is not next. Of
+// one key it is known who comes first, however fast its jobs go. The caller has the lock.
+func (l *lines) goesFor(s *seat, key dibs.Key, run time.Duration) int {
+	left, run := l.left(s), max(run, 1)
+	most := left - int((sentFor+run-1)/run)
+	if s.key == key {
+		most = max(most, min(left-1, int((backIn-1)/run)))
+	}
+	return max(most, -1)
 }
 
 // leave gives a seat back. ahead is how many come before the job now, -1 if the key is
@@ -98,16 +102,13 @@ func (l *lines) reach(key dibs.Key, of *line) int {
 		of.hungry = true
 		l.hungry = append(l.hungry, of)
 	}
-	near := 0
+	near, run := 0, l.mutex.takes()
 	for _, s := range l.seated {
-		switch {
-		case s.key == key && l.left(s) >= l.mutex.near():
-			return l.mutex.near() // those who have been put off may come before it
-		case !s.next:
-			near = 1
+		if !s.next {
+			near = max(near, 1, 1+l.goesFor(s, key, run))
 		}
 	}
-	return near
+	return min(near, l.mutex.near())
 }
 
 // seat tells one of those who found no seat that there may be one now.

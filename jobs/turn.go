@@ -80,7 +80,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	}
 	for known := false; ; known = true {
 		held := heldBy(err)
-		if !known || !held.Placed {
+		if !known && time.Since(a.stood) > m.options.Recovery/4 || !held.Placed {
 			// From now on it is known that the job is there. A place that ran out while
 			// the job waited is taken anew, or it would be the last one again and again.
 			if err := a.stand(ctx, m.options.Recovery); err != nil {
@@ -121,7 +121,9 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 func (a *attempt) stand(ctx context.Context, hold time.Duration) error {
 	o := &a.mutex.options
 	err := a.mutex.client.Prolong(ctx, a.place, max(o.Stands, hold), &dibs.AcquireOptions{Permits: o.Permits, Hold: hold})
-	a.placed = a.placed || err == nil
+	if err == nil {
+		a.placed, a.stood = true, time.Now()
+	}
 	return err
 }
 

@@ -1,0 +1,77 @@
+package jobs
+
+import (
+	"log/slog"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// TestReach: a job that is made runnable as near to its turn as its line reaches has a
+// seat when it comes, or it would be called again and again; and one farther away has
+// none. Whoever goes for it comes after it.
+func TestReach(t *testing.T) {
+	s, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := dibs.New(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	keys := []dibs.Key{{Name: "a"}, {Name: "b"}, {Name: "c"}}
+	near := map[int]int{}
+	for range 20_000 {
+		m, err := New(c, &Options{Seats: 1 + rand.IntN(4), Permits: 1 + rand.IntN(2), Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.runs.add(time.Duration(rand.N(200)) * time.Millisecond)
+		m.paths.add(time.Duration(rand.N(400)) * time.Millisecond)
+		full := func() *lines {
+			l := &lines{}
+			l.init(m)
+			return l
+		}
+		l := full()
+		for range m.options.Seats {
+			left := rand.IntN(40)
+			l.gone[keys[0]] = 5
+			l.seated = append(l.seated, &seat{key: keys[rand.IntN(len(keys))], at: left + 5, next: rand.IntN(3) == 0, left: func() {}})
+		}
+		reach := l.reach(keys[0], &line{})
+		near[min(reach, 3)]++
+		for _, ahead := range []int{reach - 1, reach} {
+			if ahead < 0 || ahead >= m.near() {
+				continue
+			}
+			at := full()
+			at.gone = l.gone
+			gone := (*seat)(nil)
+			for _, s := range l.seated {
+				again := *s
+				again.left = func() { gone = s }
+				at.seated = append(at.seated, &again)
+			}
+			sits, ok := at.sit(keys[0], ahead)
+			switch {
+			case ok != (ahead < reach):
+				t.Fatalf("reach is %d of %d, and with %d ahead it sits: %v", reach, m.near(), ahead, ok)
+			case !ok:
+				continue
+			case gone.next || ahead > 0 && at.left(gone) <= ahead && gone.key == keys[0]:
+				t.Fatalf("one with %d ahead went for one with %d", at.left(gone), ahead)
+			}
+			sits.left()
+		}
+		m.Close()
+	}
+	if len(near) < 4 {
+		t.Errorf("it reached %v", near)
+	}
+}
