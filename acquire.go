@@ -218,6 +218,9 @@ func (c *Client) ask(ctx context.Context, b bid) (Answer, time.Time, error) {
 	}
 	a, sent, err := c.claims.do(ctx, c.done, b.Claim, c.orphan(b))
 	if err == nil {
+		if errors.Is(a.Err, ErrBusy) && ctx.Err() != nil {
+			return a, sent, context.Cause(ctx) // it was the caller who had no time
+		}
 		return a, sent, a.Err
 	}
 	first, again := sent, false

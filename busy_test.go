@@ -16,12 +16,14 @@ import (
 type crowded struct {
 	*memstore.Store
 
+	queues bool // calls are queued for as long as it is busy, or until they are ended
+
 	mu    sync.Mutex
 	until time.Time
 }
 
 // Batching hides that of memstore.
-func (s *crowded) Batching() dibs.Batching { return dibs.Batching{} }
+func (s *crowded) Batching() dibs.Batching { return dibs.Batching{Direct: s.queues} }
 
 func (s *crowded) busyFor(d time.Duration) {
 	s.mu.Lock()
@@ -31,10 +33,16 @@ func (s *crowded) busyFor(d time.Duration) {
 
 func (s *crowded) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
 	s.mu.Lock()
-	busy := time.Now().Before(s.until)
+	busy := time.Until(s.until)
 	s.mu.Unlock()
-	if !busy {
+	if busy <= 0 {
 		return s.Store.Claim(ctx, claims, answers)
+	}
+	if s.queues {
+		select {
+		case <-ctx.Done():
+		case <-time.After(busy):
+		}
 	}
 	for i := range answers {
 		answers[i] = dibs.Answer{Err: dibs.ErrBusy}
@@ -78,6 +86,36 @@ func TestWhoWaitsOutlastsABusyStore(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whoever ends a call while the store is busy gets what it was ended with.
+func TestTheCallersEndIsNotTheStores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &crowded{Store: newStore(t), queues: true}
+		client := newClient(t, s, nil)
+		s.busyFor(time.Minute)
+		gone := errors.New("gone")
+		for what, call := range map[string]func(context.Context) error{
+			"Acquire": func(ctx context.Context) error {
+				_, err := client.Acquire(ctx, "k", &dibs.AcquireOptions{NoWait: true})
+				return err
+			},
+			"Held": func(ctx context.Context) error {
+				_, err := client.Held(ctx, "k")
+				return err
+			},
+			"Reserve": func(ctx context.Context) error {
+				_, err := client.Reserve(ctx, "k", time.Hour, nil)
+				return err
+			},
+		} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(gone) })
+			if err := call(ctx); !errors.Is(err, gone) || errors.Is(err, dibs.ErrBusy) {
+				t.Errorf("%s returned %v", what, err)
+			}
+		}
+	})
 }
 
 // A place in the queue outlasts it too, as long as the place lasts.
