@@ -136,7 +136,10 @@ func (s *schedule) step(deadline time.Time) {
 	waits := s.waits(a)
 	switch op := s.rnd.IntN(10); {
 	case a.kept != nil:
-		s.settle(p, a, *a.kept, deadline)
+		// To keep something of a key that has been offered meanwhile, two answers are right.
+		if !offered || a.kept.Outcome != dibs.Keep {
+			s.settle(p, a, *a.kept, deadline)
+		}
 		a.kept = nil
 		a.token, a.redeemed = s.token(), false
 	case op < 5:
