@@ -14,7 +14,8 @@ import (
 // locked, or whether others write all the time. Then it has to ask again, and to open the
 // file takes longer.
 func TestCrowd(t *testing.T) {
-	const lockWait = 200 * time.Millisecond
+	t.Parallel()
+	const lockWait = 800 * time.Millisecond
 	path := testFile(t)
 	s := openTest(t, path, &Options{LockWait: lockWait}, hostClock)
 	front, err := newTurnstile(path)
