@@ -120,6 +120,30 @@ func TestSubscribedAtReplica(t *testing.T) {
 	mustGrant(t, s, waiter)
 }
 
+// TestCheckWithoutAnswer: a server that stands still answers nobody, also not who is
+// counted as listening; that does not cost those their connection who claim meanwhile.
+func TestCheckWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t, nil)
+	w := servertest.NewWire(t, server.Addr())
+	s := open(t, server.URLAt(w.Addr()), nil)
+	holder, waiter := lock("k"), lock("k", queued)
+	mustGrant(t, s, holder)
+	mustListen(t, s, waiter)
+	eventually(t, 10*time.Second, "the subscription is checked", func() bool { return commandsOf(server)["pubsub|numsub"] > 0 })
+	mustWait(t, s, waiter) // the answer to that is here, too
+	w.Hang()
+	granted := make(chan error)
+	time.AfterFunc(listenCheck*3/2, func() { // when it is asked again who is counted
+		_, err := claim(t, s, lock("free"))
+		granted <- err
+	})
+	time.AfterFunc(listenCheck*5/2, w.Mend)
+	if err := <-granted; err != nil {
+		t.Error(err)
+	}
+}
+
 // TestReadsFromReplicas: an application's client that sends what only reads to replicas
 // listens at the master, and stays there.
 func TestReadsFromReplicas(t *testing.T) {

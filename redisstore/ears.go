@@ -239,8 +239,11 @@ func (e *ears) check(life context.Context, c *channel, confirmed <-chan struct{}
 // counts reports whether the master counts this process among those who listen on a
 // channel, or does not say.
 func (e *ears) counts(life context.Context, c *channel) bool {
-	ctx, cancel := context.WithTimeout(life, listenCheck)
+	// Without a deadline: the client would close the connection at that, which claims use,
+	// too.
+	ctx, cancel := context.WithCancel(life)
 	defer cancel()
+	defer time.AfterFunc(listenCheck, cancel).Stop()
 	// Not by B().PubsubNumsub(): what that makes is sent to a replica by clients that
 	// read from those.
 	ask := e.client.B().Arbitrary("PUBSUB", "NUMSUB").Args(c.name).Build()
