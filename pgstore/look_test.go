@@ -7,8 +7,8 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// TestLookOnlyReads: who looks at a key that is held waits for nobody who has its row
-// locked, and so keeps nobody waiting.
+// TestLookOnlyReads: who looks at a key that is held, or whose next one was told so, waits
+// for nobody who has its row locked, and so keeps nobody waiting.
 func TestLookOnlyReads(t *testing.T) {
 	t.Parallel()
 	s := open(t, shared().URL(), &Options{Schema: ownSchema()})
@@ -24,11 +24,15 @@ func TestLookOnlyReads(t *testing.T) {
 		}
 	}
 	unlock := lockKeys(t, s)
-	for i, p := range places {
-		if s, err := c.Standing(t.Context(), p, nil); err != nil || s != (dibs.Standing{Waits: true, Ahead: i}) {
-			t.Errorf("place %d: %+v, %v", i, s, err)
+	stand := func(want ...dibs.Standing) {
+		t.Helper()
+		for i, p := range places {
+			if s, err := c.Standing(t.Context(), p, nil); err != nil || s != want[i] {
+				t.Errorf("place %d: %+v, %v; want %+v", i, s, err, want[i])
+			}
 		}
 	}
+	stand(dibs.Standing{Waits: true}, dibs.Standing{Waits: true, Ahead: 1}, dibs.Standing{Waits: true, Ahead: 2})
 	if held, err := c.Held(t.Context(), "k"); err != nil || !held {
 		t.Errorf("the key is held: %v, %v", held, err)
 	}
@@ -36,4 +40,10 @@ func TestLookOnlyReads(t *testing.T) {
 	if err := lease.Release(); err != nil {
 		t.Error(err)
 	}
+	unlock = lockKeys(t, s)
+	stand(dibs.Standing{}, dibs.Standing{Waits: true, Ahead: 1, Idle: true}, dibs.Standing{Waits: true, Ahead: 2, Idle: true})
+	if held, err := c.Held(t.Context(), "k"); err != nil || !held {
+		t.Errorf("the key is somebody's: %v, %v", held, err)
+	}
+	unlock()
 }
