@@ -174,15 +174,41 @@ BEGIN
     RETURN st;
 END $$;
 
--- pass_on ends a lease and grants the key to the next waiter, where there is no more
--- to it than that, and reports whether it did: the way of most hand-overs, in a tenth
--- of the time.
+-- call_next is pass_on from one that has reserved its place to another one.
+CREATE OR REPLACE FUNCTION @call_next(p_k bytea, p_token bytea, p @waiter, moment timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    place bigint;
+BEGIN
+    UPDATE @key t SET token = NULL, attempt = NULL, ends = NULL, offered = NULL, once = NULL, inherits = NULL, seq = NULL,
+        fingerprint = NULL, owner = NULL
+    FROM @key old
+    WHERE t.k = p_k AND old.k = p_k AND t.token = p_token AND NOT t.offered AND t.ends > moment AND t.permits = 1
+        AND NOT t.inherits AND t.seq IS NOT NULL AND NOT t.saved AND t.abandoned = 0 AND t.lost_token IS NULL
+        AND NOT (p.max_age > interval '0' AND t.rec_ends IS NOT NULL)
+    RETURNING old.seq INTO place;
+    IF place IS NULL THEN
+        RETURN false;
+    END IF;
+    PERFORM @give_up(p_k, place);
+    IF p.kind = 1 THEN
+        UPDATE @waiter t SET kind = 2 WHERE t.k = p_k AND t.seq = p.seq;
+        PERFORM @tell(p.process, p.token, '');
+    END IF;
+    RETURN true;
+END $$;
+
+-- pass_on ends a lease and grants the key to the next waiter, or tells the one that has
+-- reserved the next place, where there is no more to it than that, and reports whether it
+-- did: the way of most hand-overs, in a tenth of the time.
 CREATE OR REPLACE FUNCTION @pass_on(p_k bytea, p_token bytea, moment timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     p @waiter;
     granted bigint;
 BEGIN
     SELECT * INTO p FROM @waiter t WHERE t.k = p_k AND t.kind < 3 AND NOT t.parked ORDER BY t.seq LIMIT 1;
+    IF p.kind > 0 AND p.ends > moment THEN
+        RETURN @call_next(p_k, p_token, p, moment);
+    END IF;
     IF p.seq IS NULL OR p.kind <> 0 OR p.ends <= moment OR NOT p.tells OR p.process IS NULL OR NOT @hears(p.process) THEN
         RETURN false;
     END IF;
