@@ -2,6 +2,7 @@ package riverjobs
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"slices"
 	"sync"
@@ -10,6 +11,10 @@ import (
 
 	"github.com/riverqueue/river"
 )
+
+// hotProcesses is how many of them work on the hot key: by default more than the machine
+// that this was made on has processors for.
+var hotProcesses = flag.Int("hot-processes", 4, "how many worker processes TestHotKey starts")
 
 // TestHotKey: a thousand jobs of one key do not hold up a thousand of others, and
 // their key does not lie idle while they wait.
@@ -25,7 +30,7 @@ func TestHotKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	leads := newHost(t, hostOptions{url: url, queueName: "leads", queue: 1})
-	for range 4 {
+	for range *hotProcesses {
 		w := startChild(t, childConfig{
 			URL: url, Work: "hot", Workers: 20, Seats: 12, TTL: 10 * time.Second,
 			Recovery: 2 * time.Minute, Patience: DefaultPatience, Timeout: time.Minute,
