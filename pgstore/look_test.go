@@ -47,3 +47,31 @@ func TestLookOnlyReads(t *testing.T) {
 	}
 	unlock()
 }
+
+// TestLookAtReserved: of a key that nobody ever held it is told how long the place stands
+// that comes first, by every look.
+func TestLookAtReserved(t *testing.T) {
+	t.Parallel()
+	s := open(t, shared().URL(), &Options{Schema: ownSchema()})
+	var all []dibs.Claim
+	for range 2 {
+		all = append(all, dibs.Claim{
+			Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), Mode: dibs.Reserve, TTL: time.Millisecond, Place: time.Hour, Permits: 1,
+		})
+	}
+	answers := make([]dibs.Answer, 1)
+	for i := range all {
+		if err := s.Claim(t.Context(), all[i:i+1], answers); err != nil || answers[0].Err != nil {
+			t.Fatal(err, answers[0].Err)
+		}
+	}
+	look := dibs.Claim{Key: all[1].Key, Token: dibs.NewToken(), Mode: dibs.Look, Redeems: all[1].Token, Permits: 1}
+	for range 2 { // the first one tells whose turn it is
+		if err := s.Claim(t.Context(), []dibs.Claim{look}, answers); err != nil {
+			t.Fatal(err)
+		}
+		if a := answers[0]; a.State != dibs.Held || !a.Queued || a.Ahead != 1 || a.Left < 50*time.Minute || a.Left > time.Hour {
+			t.Errorf("the look was answered %+v", a)
+		}
+	}
+}

@@ -54,7 +54,7 @@ BEGIN
     -- One statement, so that all of it is seen at one moment.
     RETURN QUERY
     WITH q AS MATERIALIZED (
-        SELECT c.i, t.k, t.fence, t.ends, t.queued, p.seq, f.seq AS told,
+        SELECT c.i, t.k, t.fence, CASE WHEN t.token IS NOT NULL THEN t.ends END AS ends, t.queued, p.seq, f.seq AS told,
             (SELECT w.seq FROM @waiter w WHERE w.k = t.k ORDER BY w.seq LIMIT 1) AS first,
             (SELECT w.seq FROM @waiter w WHERE w.k = t.k ORDER BY w.seq DESC LIMIT 1) AS last
         FROM unnest(p_k, p_mode, p_token, p_redeems, p_permits, p_fingerprint)
@@ -86,11 +86,11 @@ BEGIN
         WHERE q.told IS NULL OR q.told IS DISTINCT FROM q.seq
     )
     SELECT a.i::integer, 2::smallint, greatest(a.fence, least_fence), NULL::integer,
-        @us(least(a.ends, CASE WHEN a.ahead > 0 THEN (SELECT min(u.ends) FROM (
+        greatest(@us(least(a.ends, CASE WHEN a.ahead > 0 THEN (SELECT min(u.ends) FROM (
             SELECT w.ends FROM @waiter w
             WHERE w.k = a.k AND w.seq < coalesce(a.seq, a.last + 1) AND w.kind < 3 AND NOT w.parked AND w.ends > moment
             ORDER BY w.seq LIMIT 4
-        ) u) END) - moment),
+        ) u) END) - moment), 0),
         a.ahead::integer, a.seq IS NOT NULL, CASE WHEN a.told IS NOT NULL THEN true END, NULL::bigint, NULL::integer, NULL::bytea
     FROM a
     UNION ALL
