@@ -153,7 +153,7 @@ func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (lease 
 	}
 	waited := false
 	a, sent, err := c.ask(ctx, b)
-	if errors.Is(err, ErrBusy) && !errors.Is(err, ErrStore) && wait != noWait {
+	if crowded(err) && wait != noWait {
 		a, sent, err = c.askPatiently(ctx, b, wait)
 	}
 	switch {
@@ -259,11 +259,14 @@ func (c *Client) askPatiently(ctx context.Context, b bid, wait time.Duration) (a
 	for {
 		c.sleep(ctx, askBackoff+rand.N(askBackoff))
 		a, sent, err = c.ask(ctx, b)
-		if !errors.Is(err, ErrBusy) || errors.Is(err, ErrStore) || wait > 0 && time.Since(first) > wait {
-			return a, sent, err
+		if !crowded(err) || ctx.Err() != nil || wait > 0 && time.Since(first) > wait {
+			return a, sent, err // the caller's own end may be the ErrBusy of another
 		}
 	}
 }
+
+// crowded reports whether a store was too busy with a key to do anything.
+func crowded(err error) bool { return errors.Is(err, ErrBusy) && !errors.Is(err, ErrStore) }
 
 // orphan returns what is to be done with the answer when nobody waits for it.
 func (c *Client) orphan(b bid) func(Claim, Answer, error) {
