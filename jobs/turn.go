@@ -78,9 +78,9 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	if a.since.IsZero() {
 		a.since = ahead.to
 	}
-	for known := false; ; known = true {
+	for {
 		held := heldBy(err)
-		if !known && time.Since(a.stood) > m.options.Recovery/4 || !held.Placed {
+		if time.Since(a.stood) > m.options.Recovery/4 || !held.Placed {
 			// From now on it is known that the job is there. A place that ran out while
 			// the job waited is taken anew, or it would be the last one again and again.
 			if err := a.stand(ctx, m.options.Recovery); err != nil {
