@@ -147,25 +147,47 @@ func TestCheckWithoutAnswer(t *testing.T) {
 // TestReadsFromReplicas: an application's client that sends what only reads to replicas
 // listens at the master, and stays there.
 func TestReadsFromReplicas(t *testing.T) {
-	t.Parallel()
-	master := servertest.Redis(t, nil)
-	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
-	follows(t, master, replica)
-	s := overClient(t, rueidis.ClientOption{
-		InitAddress: []string{master.Addr()}, DisableCache: true,
-		Standalone:     rueidis.StandaloneOption{ReplicaAddress: []string{replica.Addr()}},
-		SendToReplicas: func(cmd rueidis.Completed) bool { return cmd.IsReadOnly() },
+	readsOnly := func(cmd rueidis.Completed) bool { return cmd.IsReadOnly() }
+	t.Run("Redis", func(t *testing.T) {
+		t.Parallel()
+		master := servertest.Redis(t, nil)
+		replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
+		follows(t, master, replica)
+		s := overClient(t, rueidis.ClientOption{
+			InitAddress: []string{master.Addr()}, DisableCache: true,
+			Standalone:     rueidis.StandaloneOption{ReplicaAddress: []string{replica.Addr()}},
+			SendToReplicas: readsOnly,
+		})
+		holder, waiter := lock("k"), lock("k", queued)
+		mustGrant(t, s, holder)
+		mustListen(t, s, waiter)
+		eventually(t, 20*time.Second, "it asks more than once who is counted", func() bool {
+			mustWait(t, s, waiter)
+			return commandsOf(master)["pubsub|numsub"] >= 3
+		})
+		if n := commandsOf(master)["subscribe"]; n != 1 {
+			t.Errorf("it subscribed %d times", n)
+		}
 	})
-	holder, waiter := lock("k"), lock("k", queued)
-	mustGrant(t, s, holder)
-	mustListen(t, s, waiter)
-	eventually(t, 20*time.Second, "it asks more than once who is counted", func() bool {
+	t.Run("Cluster", func(t *testing.T) {
+		t.Parallel()
+		var all []string
+		for _, node := range sharedCluster().Nodes() {
+			all = append(all, node.Addr())
+		}
+		s := overClient(t, rueidis.ClientOption{InitAddress: all, DisableCache: true, SendToReplicas: readsOnly})
+		holder, waiter := lock("k"), lock("k", queued)
+		b := bucket(holder.Key)
+		master := sharedCluster().MasterOf("{" + string(b[:]) + "}")
+		mustGrant(t, s, holder)
 		mustWait(t, s, waiter)
-		return commandsOf(master)["pubsub|numsub"] >= 3
+		eventually(t, 20*time.Second, "it listens at the master", func() bool {
+			mustWait(t, s, waiter)
+			return subscribed(s, master, holder.Key)
+		})
+		mustSettle(t, s, holder, dibs.Release)
+		mustGrant(t, s, waiter)
 	})
-	if n := commandsOf(master)["subscribe"]; n != 1 {
-		t.Errorf("it subscribed %d times", n)
-	}
 }
 
 // overClient returns a store over an application's own client, that hears of grants.
@@ -187,7 +209,11 @@ func overClient(t *testing.T, o rueidis.ClientOption) *Store {
 
 // subscribed reports whether a server counts a store among those who listen for a key.
 func subscribed(s *Store, server *servertest.RedisServer, k dibs.Key) bool {
-	return server.Must("PUBSUB", "NUMSUB", s.names.channel(s.names.group(k), s.ears.process)).([]any)[1] == int64(1)
+	ask := "NUMSUB"
+	if s.names.cluster {
+		ask = "SHARDNUMSUB"
+	}
+	return server.Must("PUBSUB", ask, s.names.channel(s.names.group(k), s.ears.process)).([]any)[1] == int64(1)
 }
 
 // listenElsewhere has a store believe that it is listened for.

@@ -200,6 +200,7 @@ func (e *ears) subscribe(life context.Context, c *channel) {
 	})
 	if e.names.cluster {
 		_ = e.client.Receive(ctx, e.client.B().Ssubscribe().Channel(c.name).Build(), e.hear)
+		c.open.Store(false)
 		if life.Err() != nil {
 			e.unsubscribe(c)
 		}
@@ -209,6 +210,7 @@ func (e *ears) subscribe(life context.Context, c *channel) {
 	// each time, as it may be its fault that it came to an end.
 	_ = e.client.Dedicated(func(own rueidis.DedicatedClient) error {
 		defer own.Close()
+		defer c.open.Store(false)
 		return own.Receive(ctx, own.B().Subscribe().Channel(c.name).Build(), e.hear)
 	})
 }
@@ -239,11 +241,26 @@ func (e *ears) check(life context.Context, c *channel, confirmed <-chan struct{}
 // counts reports whether the master counts this process among those who listen on a
 // channel, or does not say.
 func (e *ears) counts(life context.Context, c *channel) bool {
-	// Without a deadline: the client would close the connection at that, which claims use,
-	// too.
-	ctx, cancel := context.WithCancel(life)
+	listens := make(chan bool, 1)
+	go func() { listens <- e.numsub(c) != 0 }()
+	limit := time.NewTimer(listenCheck)
+	defer limit.Stop()
+	select {
+	case counted := <-listens:
+		return counted
+	case <-limit.C:
+	case <-life.Done():
+	}
+	return true
+}
+
+// numsub returns how many listen on a channel, as its master says; -1 when it does not.
+// Whoever has no time for the answer leaves it: at its end, a call may close a connection
+// that claims use, too, or keep them from getting one.
+func (e *ears) numsub(c *channel) int64 {
+	ctx, cancel := context.WithCancel(context.Background()) // not a deadline, see above
 	defer cancel()
-	defer time.AfterFunc(listenCheck, cancel).Stop()
+	defer time.AfterFunc(callLimit, cancel).Stop()
 	// Not by B().PubsubNumsub(): what that makes is sent to a replica by clients that
 	// read from those.
 	ask := e.client.B().Arbitrary("PUBSUB", "NUMSUB").Args(c.name).Build()
@@ -251,7 +268,10 @@ func (e *ears) counts(life context.Context, c *channel) bool {
 		ask = e.client.B().PubsubShardnumsub().Channel(c.name).Build()
 	}
 	n, err := e.client.Do(ctx, ask).AsIntMap()
-	return err != nil || n[c.name] > 0
+	if err != nil {
+		return -1
+	}
+	return n[c.name]
 }
 
 // unsubscribe ends what the end of listening does not end on a connection that
