@@ -46,8 +46,10 @@ type channel struct {
 	open  atomic.Bool  // the server has confirmed it
 	used  atomic.Int64 // when somebody last claimed, since the epoch
 	waits atomic.Int64 // when somebody last waited, since the epoch
-	leave context.CancelFunc
-	deaf  []dibs.Token // who waits for it to open; under the ears' lock
+	// astray is how often in a row it was subscribed, but not at the master.
+	astray atomic.Int32
+	leave  context.CancelFunc
+	deaf   []dibs.Token // who waits for it to open; under the ears' lock
 }
 
 const (
@@ -59,6 +61,9 @@ const (
 	// is seen at least every two seconds.
 	listenCheck = time.Second
 	listenWaits = 5 * time.Second
+	// maxAstray is how often a cluster's channel may be on a connection that others use:
+	// by way of an application's client that reads from replicas, it is at one of those.
+	maxAstray = 2
 	// How soon a lost subscription is tried again.
 	listenBackoffMin = 10 * time.Millisecond
 	listenBackoffMax = time.Second
@@ -198,7 +203,7 @@ func (e *ears) subscribe(life context.Context, c *channel) {
 		e.check(life, c, confirmed)
 		end()
 	})
-	if e.names.cluster {
+	if e.names.cluster && c.astray.Load() < maxAstray {
 		_ = e.client.Receive(ctx, e.client.B().Ssubscribe().Channel(c.name).Build(), e.hear)
 		c.open.Store(false)
 		if life.Err() != nil {
@@ -211,7 +216,11 @@ func (e *ears) subscribe(life context.Context, c *channel) {
 	_ = e.client.Dedicated(func(own rueidis.DedicatedClient) error {
 		defer own.Close()
 		defer c.open.Store(false)
-		return own.Receive(ctx, own.B().Subscribe().Channel(c.name).Build(), e.hear)
+		subscribe := own.B().Subscribe().Channel(c.name).Build()
+		if e.names.cluster {
+			subscribe = own.B().Ssubscribe().Channel(c.name).Build()
+		}
+		return own.Receive(ctx, subscribe, e.hear)
 	})
 }
 
@@ -247,6 +256,11 @@ func (e *ears) counts(life context.Context, c *channel) bool {
 	defer limit.Stop()
 	select {
 	case counted := <-listens:
+		if counted {
+			c.astray.Store(0)
+		} else {
+			c.astray.Add(1)
+		}
 		return counted
 	case <-limit.C:
 	case <-life.Done():
