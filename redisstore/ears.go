@@ -269,10 +269,10 @@ func (e *ears) counts(life context.Context, c *channel) bool {
 }
 
 // numsub returns how many listen on a channel, as its master says; -1 when it does not.
-// Whoever has no time for the answer leaves it: at its end, a call may close a connection
-// that claims use, too, or keep them from getting one.
+// Whoever has no time for the answer leaves it: claims may use the same connection, and a
+// client closes that at a deadline of a call, or gives it up while it is made.
 func (e *ears) numsub(c *channel) int64 {
-	ctx, cancel := context.WithCancel(context.Background()) // not a deadline, see above
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	defer time.AfterFunc(callLimit, cancel).Stop()
 	// Not by B().PubsubNumsub(): what that makes is sent to a replica by clients that
