@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -211,7 +212,16 @@ func TestDeadWaiters(t *testing.T) {
 		}
 		closed = append(closed, gone)
 	}
-	eventually(t, 20*time.Second, "twenty wait", func() bool { return waitersOf(t, s, holder.Key) == 4*crowd })
+	eventually(t, 20*time.Second, "twenty wait and are listened for", func() bool {
+		n := 0
+		places, _ := server.Must("HVALS", newName(s, holder.Key, 'w')).([]any)
+		for _, p := range places {
+			if strings.Contains(p.(string), "dibs:wake:") {
+				n++
+			}
+		}
+		return n == 4*crowd
+	})
 	alive := lock(waitedFor, queued)
 	if a := mustListen(t, s, alive); a.Ahead != 4*crowd {
 		t.Fatalf("%d are ahead, want %d", a.Ahead, 4*crowd)
