@@ -3,6 +3,7 @@ module github.com/dibs-go/dibs/sqlitestore
 go 1.26.0
 
 require (
+	github.com/dibs-go/dibs v0.0.0
 	modernc.org/libc v1.79.0
 	modernc.org/sqlite v1.61.1
 )

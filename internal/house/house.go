@@ -128,17 +128,23 @@ func isModule(dir string) bool {
 }
 
 // moduleOf returns the path of the module in the working directory.
-func moduleOf(t *testing.T) string {
+func moduleOf(t *testing.T) (module string) {
 	t.Helper()
 	b, err := os.ReadFile("go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(b)) {
-		if module, ok := strings.CutPrefix(line, "module "); ok {
-			return strings.TrimSpace(module)
+		if name, ok := strings.CutPrefix(line, "module "); ok {
+			module = strings.TrimSpace(name)
 		}
 	}
-	t.Fatal("go.mod names no module")
-	return ""
+	if module == "" {
+		t.Fatal("go.mod names no module")
+	}
+	// In the workspace a module builds without it, and nowhere else.
+	if module != Root && !strings.Contains(string(b), Root+" v") {
+		t.Errorf("go.mod does not require %s", Root)
+	}
+	return module
 }

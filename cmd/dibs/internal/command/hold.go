@@ -71,7 +71,7 @@ Ends with the command's own exit code, with 128+n when signal n killed it, with
   75  the key is busy (--skip, or --wait is over), nothing was run
   130, 143  SIGINT or SIGTERM came while waiting, nothing was run`,
 		Example: `  dibs run nightly-report -- ./report.sh
-  dibs run --skip --once-per 24h backup -- pg_dump -f /backup/today.sql shop
+  dibs run --skip --once-per 20h backup -- pg_dump -f /backup/today.sql shop
   dibs run --permits 3 --wait 1m thumbnails -- ./make-thumbnails`,
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
 			if err := h.read(cmd.Flags(), args, p); err != nil {

@@ -29,7 +29,7 @@ and it runs on one host at a time. The keys are kept in a store that all of them
 share.`,
 		Example: `  dibs demo
   dibs proxy --listen :8080 --upstream http://127.0.0.1:3000
-  dibs run --skip --once-per 24h backup -- ./backup.sh
+  dibs run --skip --once-per 20h backup -- ./backup.sh
   dibs ls`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
