@@ -423,3 +423,41 @@ func TestCloseSendsWaitingJobsBack(t *testing.T) {
 		f.empty()
 	})
 }
+
+// TestStandsAgain: of a job that waits in its worker for long it is noted now and then
+// that it is there.
+func TestStandsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		s := &prolongedStore{Store: f.store, prolonged: map[dibs.Token]int{}}
+		c, err := dibs.New(s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		m, err := jobs.New(c, &jobs.Options{Policy: jobs.Wait, Recovery: 20 * time.Second, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, l := newQueue(), newLedger(t)
+		for i := range 2 {
+			q.enqueue(t, m, "k", fmt.Sprint("k/", i))
+		}
+		f.workers(q, m, 2, func(_ context.Context, id string) error {
+			l.run("k", id, 26*time.Second)
+			return nil
+		})
+		q.drain()
+		f.wg.Wait()
+		l.inOrder("k", ids("k/", 2)...)
+		most := 0
+		for _, n := range s.prolonged {
+			most = max(most, n)
+		}
+		if most < 4 || most > 7 { // each five seconds, as far as it is looked at
+			t.Errorf("the place of the one that waited was prolonged %d times", most)
+		}
+		m.Close()
+		f.empty()
+	})
+}

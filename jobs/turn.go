@@ -83,7 +83,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		if time.Since(a.stood) > m.options.Recovery/4 || !held.Placed {
 			// From now on it is known that the job is there. A place that ran out while
 			// the job waited is taken anew, or it would be the last one again and again.
-			if err := a.stand(ctx, m.options.Recovery); err != nil {
+			if err := a.stand(ctx, m.options.Recovery); err != nil && (a.stood.IsZero() || !held.Placed) {
 				return nil, err
 			}
 		}
