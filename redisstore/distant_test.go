@@ -185,6 +185,9 @@ func TestReadsFromReplicas(t *testing.T) {
 			mustWait(t, s, waiter)
 			return subscribed(s, master, holder.Key)
 		})
+		if n := s.ears.own.Load(); n != 1 {
+			t.Errorf("%d connections are counted", n)
+		}
 		mustSettle(t, s, holder, dibs.Release)
 		mustGrant(t, s, waiter)
 	})

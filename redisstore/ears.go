@@ -33,6 +33,7 @@ type ears struct {
 	channels map[string]*channel // by group
 	list     []*listener
 	telling  atomic.Int32 // how many listeners take a grant
+	own      atomic.Int32 // how many of a cluster's channels have their own connection
 }
 
 // listener is a client that wants to know.
@@ -46,7 +47,7 @@ type channel struct {
 	open  atomic.Bool  // the server has confirmed it
 	used  atomic.Int64 // when somebody last claimed, since the epoch
 	waits atomic.Int64 // when somebody last waited, since the epoch
-	// astray is how often in a row it was subscribed, but not at the master.
+	// astray is how often it was subscribed, but not at the master.
 	astray atomic.Int32
 	leave  context.CancelFunc
 	deaf   []dibs.Token // who waits for it to open; under the ears' lock
@@ -64,6 +65,9 @@ const (
 	// maxAstray is how often a cluster's channel may be on a connection that others use:
 	// by way of an application's client that reads from replicas, it is at one of those.
 	maxAstray = 2
+	// maxOwn is how many of a cluster's channels may have a connection of their own. Who
+	// waits for keys of the others has to ask by itself.
+	maxOwn = 16
 	// How soon a lost subscription is tried again.
 	listenBackoffMin = 10 * time.Millisecond
 	listenBackoffMax = time.Second
@@ -203,13 +207,16 @@ func (e *ears) subscribe(life context.Context, c *channel) {
 		e.check(life, c, confirmed)
 		end()
 	})
-	if e.names.cluster && c.astray.Load() < maxAstray {
+	if e.names.cluster && !e.mayOwn(c) {
 		_ = e.client.Receive(ctx, e.client.B().Ssubscribe().Channel(c.name).Build(), e.hear)
 		c.open.Store(false)
 		if life.Err() != nil {
 			e.unsubscribe(c)
 		}
 		return
+	}
+	if e.names.cluster {
+		defer e.own.Add(-1)
 	}
 	// On a connection of its own, so that what is heard waits behind no answer; and anew
 	// each time, as it may be its fault that it came to an end.
@@ -222,6 +229,19 @@ func (e *ears) subscribe(life context.Context, c *channel) {
 		}
 		return own.Receive(ctx, subscribe, e.hear)
 	})
+}
+
+// mayOwn reports whether a cluster's channel is to have a connection of its own, which
+// is counted then.
+func (e *ears) mayOwn(c *channel) bool {
+	if c.astray.Load() < maxAstray {
+		return false
+	}
+	if e.own.Add(1) > maxOwn {
+		e.own.Add(-1)
+		return false
+	}
+	return true
 }
 
 // check returns when a subscription does not count, or its life is over. A connection
@@ -250,18 +270,16 @@ func (e *ears) check(life context.Context, c *channel, confirmed <-chan struct{}
 // counts reports whether the master counts this process among those who listen on a
 // channel, or does not say.
 func (e *ears) counts(life context.Context, c *channel) bool {
-	listens := make(chan bool, 1)
-	go func() { listens <- e.numsub(c) != 0 }()
+	listens := make(chan int64, 1)
+	go func() { listens <- e.numsub(c) }()
 	limit := time.NewTimer(listenCheck)
 	defer limit.Stop()
 	select {
-	case counted := <-listens:
-		if counted {
-			c.astray.Store(0)
-		} else {
+	case n := <-listens:
+		if n == 0 && life.Err() == nil {
 			c.astray.Add(1)
+			return false
 		}
-		return counted
 	case <-limit.C:
 	case <-life.Done():
 	}
@@ -272,7 +290,7 @@ func (e *ears) counts(life context.Context, c *channel) bool {
 // Whoever has no time for the answer leaves it: claims may use the same connection, and a
 // client closes that at a deadline of a call, or gives it up while it is made.
 func (e *ears) numsub(c *channel) int64 {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(e.life)
 	defer cancel()
 	defer time.AfterFunc(callLimit, cancel).Stop()
 	// Not by B().PubsubNumsub(): what that makes is sent to a replica by clients that
