@@ -278,6 +278,15 @@ var leaseCases = []tell{
 		h.granted("F claims", 320, 330, "once", "F", "queue", 21).MaxAge = time.Hour
 		h.drop("E mismatches", "D is done", "D replies")
 	}},
+	{"the store forgets, and who had asked first is told last", "", func(h *tale) {
+		h.o.Forgets = []string{"flush"}
+		h.add("flush", 600, 610, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
+		f := h.granted("F claims", 620, 630, "once", "F", "try", 21)
+		f.Fingerprint, f.MaxAge = "aa", 1<<63-1
+		k := h.settle("F keeps", 640, 650, "once", "F", "keep")
+		k.Data, k.Retention = "another", time.Hour
+		h.add("F replies", 50, 660, history.Event{Kind: history.Reply, Process: process("F"), Key: "once", Data: "another"})
+	}},
 	{"the store forgets, and fences fall", "fences", func(h *tale) {
 		h.o.Forgets = []string{"flush"}
 		h.add("flush", 300, 305, history.Event{Kind: history.Fault, Name: "flush", Times: 1})

@@ -155,7 +155,8 @@ func replies(c *clerk) {
 		return // nobody wrote down what was kept
 	}
 	var last *history.Event
-	for _, r := range c.replies {
+	byReturn := func(a, b *history.Event) int { return cmp.Compare(until(a), until(b)) }
+	for _, r := range slices.SortedStableFunc(slices.Values(c.replies), byReturn) { // who asked first may be told last
 		if !r.Heard() || r.Error != "" {
 			continue
 		}
