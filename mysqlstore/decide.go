@@ -58,7 +58,7 @@ func (st *state) claim(c *dibs.Claim, o *terms, a *dibs.Answer) error {
 	case by != nil:
 		p := st.queue.at(by.seq)
 		p.adopt(c, o, st.now)
-		st.behind(by, p.seq, a)
+		st.behind(p.seq, a)
 		return nil
 	}
 	return st.queueUp(c, o, a)
@@ -240,24 +240,30 @@ func (st *state) held(front, p *place, a *dibs.Answer) {
 	if p != nil {
 		seq = p.seq
 	}
-	ahead, ends := st.ahead(seq)
-	a.Ahead = int(ahead)
+	ahead, ends := st.inTheWay(seq)
+	if ends == 0 && p != nil {
+		ends = p.ends // nothing is in the way of a reserved place but itself
+	}
+	a.Ahead, a.Left = ahead, duration(max(ends-st.now, 0))
+}
+
+// behind answers one from a place that a lease has taken.
+func (st *state) behind(seq int64, a *dibs.Answer) {
+	ahead, ends := st.inTheWay(seq)
+	a.State, a.Fence, a.Queued = dibs.Held, st.highest(), true
+	a.Ahead, a.Left = ahead, duration(ends-st.now)
+}
+
+// inTheWay returns how many places come before that seq, and when the first of them or of
+// the leases ends; 0 if there is none.
+func (st *state) inTheWay(seq int64) (ahead int, ends int64) {
+	places, ends := st.ahead(seq)
 	for i := range st.holders {
 		if e := st.holders[i].ends; ends == 0 || e < ends {
 			ends = e
 		}
 	}
-	if ends == 0 && p != nil {
-		ends = p.ends // nothing is in the way of a reserved place but itself
-	}
-	a.Left = duration(max(ends-st.now, 0))
-}
-
-// behind answers one from a place that a lease has taken.
-func (st *state) behind(l *lease, seq int64, a *dibs.Answer) {
-	ahead, _ := st.ahead(seq)
-	a.State, a.Fence, a.Queued = dibs.Held, st.highest(), true
-	a.Left, a.Ahead = duration(l.ends-st.now), int(ahead)
+	return int(places), ends
 }
 
 // look answers what Try would find. What it changes on the way is not written.
@@ -277,7 +283,7 @@ func (st *state) look(c *dibs.Claim, a *dibs.Answer) error {
 		source = c.Redeems
 	}
 	if by := st.takenBy(source); by != nil {
-		st.behind(by, by.seq, a)
+		st.behind(by.seq, a)
 		return nil
 	}
 	p := st.own(source)

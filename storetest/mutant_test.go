@@ -137,6 +137,7 @@ var meant = map[model.Bug]string{
 	model.IdleNeedsNoHolder:          "IdlePermitsAreTold",
 	model.IdleForTheTaken:            "IdlePermitsAreTold",
 	model.IdleOnce:                   "IdleKeysAreTold",
+	model.LeftOfTheTaker:             "TakenPlaceIsToldWhatIsLeft",
 }
 
 // Each bug is caught by the property that is meant to; -v tells which others catch it.

@@ -1,6 +1,10 @@
 package storetest
 
-import "github.com/dibs-go/dibs"
+import (
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
 
 var takenProperties = []Property{
 	{
@@ -141,6 +145,21 @@ var takenProperties = []Property{
 				}
 			}
 			t.state("the last waiter", p.queue(k, last, permits(n)), dibs.Granted)
+		},
+	},
+	{
+		Name: "TakenPlaceIsToldWhatIsLeft",
+		Why:  "Left is until something changes, for everybody. With several permits that may be the end of another lease than the one that has taken the place.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, job := key("k"), dibs.NewToken()
+			t.waits("reserving", p.reserve(k, job, permits(2)), 0)
+			t.granted("the worker", q.try(k, dibs.NewToken(), from(job), permits(2)), 1)
+			start := time.Now()
+			t.granted("another holder", p.try(k, dibs.NewToken(), ttl(long/2), permits(2)), 1)
+			t.kept("the other worker", p.try(k, dibs.NewToken(), from(job), permits(2)), start, long/2)
+			t.kept("the other worker, looking", q.look(k, from(job), permits(2)), start, long/2)
+			t.kept("the place's own token", q.try(k, job, permits(2)), start, long/2)
 		},
 	},
 	{

@@ -217,6 +217,8 @@ const (
 	IdleNeedsNoHolder Bug = "a key with a free permit is not said to lie idle while anybody holds it"
 	// It is worked out before it is known for whom.
 	IdleForTheTaken Bug = "a claim from a taken place is told that the key lies idle"
+	// The answer is made from the lease that was found, and not from all.
+	LeftOfTheTaker Bug = "a claim from a taken place is told of its lease's end alone"
 	// The place was redeemed, if only for a while.
 	IdleOnce Bug = "a key is not said to lie idle when a place stands again"
 
@@ -292,5 +294,5 @@ var Bugs = []Bug{
 	HoldWhileHeld, HoldNeedsNoHolder, HoldOfAll, HoldRestarts, HoldOutlastsPlace, HoldRounded, HoldOutlastsProlonging,
 	HoldOnceProlonged, HoldNotSetAnew, HoldSetByTry, HoldOutlastsTheLease, HoldOnceTaken,
 	RedeemersHoldIgnored, RedeemersHoldAlways, RedeemersHoldTooEarly, HoldToldLate, HoldNotTold,
-	IdleNotTold, IdleWhileHeld, IdleNeedsNoHolder, IdleForTheTaken, IdleOnce,
+	IdleNotTold, IdleWhileHeld, IdleNeedsNoHolder, IdleForTheTaken, IdleOnce, LeftOfTheTaker,
 }

@@ -316,8 +316,12 @@ func (s *Store) waitForTaken(st *state, l *lease, c dibs.Claim, now time.Time) d
 	if s.b.bug == HoldStartsAtTaken {
 		st.press(max(ahead, 1), now)
 	}
+	left := st.left(ahead, now)
+	if s.b.bug == LeftOfTheTaker {
+		left = l.ends.Sub(now)
+	}
 	return dibs.Answer{
-		State: dibs.Held, Left: st.left(ahead, now), Ahead: ahead, Queued: true,
+		State: dibs.Held, Left: left, Ahead: ahead, Queued: true,
 		Idle: s.b.bug == IdleForTheTaken && st.idle(max(ahead, 1)),
 	}
 }
