@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,22 +22,22 @@ import (
 // waiters for dead. So it must not have told them that the key is theirs: it is
 // the next one's, who would be told the same.
 func TestHeardThroughReplica(t *testing.T) {
-	for name, start := range map[string]func(*testing.T) (url string, replica *servertest.RedisServer){
-		"Redis": func(t *testing.T) (string, *servertest.RedisServer) {
+	for name, start := range map[string]func(*testing.T) (url string, master, replica *servertest.RedisServer){
+		"Redis": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
 			master := servertest.Redis(t, nil)
 			replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
 			follows(t, master, replica)
-			return master.URL(), replica
+			return master.URL(), master, replica
 		},
-		"Cluster": func(t *testing.T) (string, *servertest.RedisServer) {
+		"Cluster": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
 			b := bucket(key("k"))
 			master := sharedCluster().MasterOf("{" + string(b[:]) + "}")
-			return sharedCluster().URL(), sharedCluster().ReplicasOf(master)[0]
+			return sharedCluster().URL(), master, sharedCluster().ReplicasOf(master)[0]
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url, replica := start(t)
+			url, master, replica := start(t)
 			s := open(t, url, &Options{Prefix: ownPrefix()})
 			defer s.NotifyGrants(func(dibs.Token, dibs.Answer) {})()
 			c := listenElsewhere(s, key("k"))
@@ -44,13 +46,14 @@ func TestHeardThroughReplica(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			subscribe := "SUBSCRIBE"
+			subscribe, publish := "SUBSCRIBE", "PUBLISH"
 			if s.names.cluster {
-				subscribe = "SSUBSCRIBE"
+				subscribe, publish = "SSUBSCRIBE", "SPUBLISH"
 			}
 			if _, err := conn.Do(subscribe, c.name); err != nil {
 				t.Fatal(err)
 			}
+			hears(t, conn, func(message string) { master.Must(publish, c.name, message) })
 
 			holder := lock("k")
 			waiters := []dibs.Claim{lock("k", queued), lock("k", queued), lock("k", queued)}
@@ -79,6 +82,34 @@ func TestHeardThroughReplica(t *testing.T) {
 				mustSettle(t, s, c, dibs.Release)
 			}
 		})
+	}
+}
+
+// hears waits until what is published is heard on a connection: the nodes of a cluster
+// connect with each other when they like, and send nothing twice.
+func hears(t *testing.T, conn *servertest.RedisConn, publish func(message string)) {
+	t.Helper()
+	var sent atomic.Int64
+	var publishing sync.WaitGroup
+	over, stop := context.WithCancel(t.Context())
+	defer stop()
+	publishing.Go(func() {
+		for over.Err() == nil {
+			publish(strconv.FormatInt(sent.Add(1), 10))
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-over.Done():
+			}
+		}
+	})
+	for last := int64(0); last < sent.Load() || over.Err() == nil; {
+		message, err := conn.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stop()
+		publishing.Wait()
+		last, _ = strconv.ParseInt(message.([]any)[2].(string), 10, 64)
 	}
 }
 
