@@ -84,7 +84,7 @@ var abandonedProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			first := p.try(k, a, ttl(t.short()))
+			first := p.try(k, a)
 			if t.granted("the first", first, 1); len(first.Progress) != 0 {
 				t.Fatalf("the first holder got the progress %q", first.Progress)
 			}

@@ -157,9 +157,9 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// A trial that fails while the machine is slow is made again, twice at most.
-// One that passes is not, nor one that fails without an excuse, nor one in
-// which nothing was short.
+// A trial that fails while the machine is slow is made again, four times at most, and
+// alone from the third on. One that passes is not, nor one that fails without an
+// excuse, nor one in which nothing was short.
 func TestRetries(t *testing.T) {
 	const short = 200 * time.Millisecond
 	for name, test := range map[string]struct {
@@ -173,7 +173,7 @@ func TestRetries(t *testing.T) {
 		"failing":                     {9, 0, 0, true, false, 1, true},
 		"failing once, stalled":       {1, short / 2, 0, true, false, 2, false},
 		"failing twice, stalled":      {2, short / 2, 0, true, false, 3, false},
-		"failing always, stalled":     {9, short / 2, 0, true, false, 3, true},
+		"failing always, stalled":     {9, short / 2, 0, true, false, 5, true},
 		"failing, hardly stalled":     {9, short / 5, 0, true, false, 1, true},
 		"failing, with slow calls":    {1, 0, short, true, false, 2, false},
 		"failing, with nothing short": {9, short, short, false, false, 1, true},
@@ -181,7 +181,10 @@ func TestRetries(t *testing.T) {
 		"failing, heavy":              {9, time.Hour, time.Hour, true, true, 1, true},
 	} {
 		trials := 0
-		last, excused := retry(&Harness{Short: short}, Property{Heavy: test.heavy}, func() *recorder {
+		last, excused := retry(&Harness{Short: short}, Property{Heavy: test.heavy}, func(alone bool) *recorder {
+			if alone != (trials >= 2) {
+				t.Errorf("%s: trial %d is made alone: %v", name, trials+1, alone)
+			}
 			trials++
 			r := newRecorder(t)
 			r.stood(test.stall)

@@ -27,17 +27,18 @@ func Run(t *testing.T, harness *Harness) {
 		}
 	}
 	for _, p := range heavy {
-		t.Run(p.Name, func(t *testing.T) { check(t, h, p) })
+		t.Run(p.Name, func(t *testing.T) { check(t, h, p, new(sync.RWMutex)) })
 	}
 	// Subtests that are marked parallel are limited to one for each processor,
 	// but these hardly need one: they wait for leases to run out.
 	var running sync.WaitGroup
+	var together sync.RWMutex
 	free := make(chan struct{}, h.Parallel)
 	for _, p := range light {
 		free <- struct{}{}
 		running.Go(func() {
 			defer func() { <-free }()
-			t.Run(p.Name, func(t *testing.T) { check(t, h, p) })
+			t.Run(p.Name, func(t *testing.T) { check(t, h, p, &together) })
 		})
 	}
 	running.Wait()
@@ -70,10 +71,20 @@ func (h *Harness) missing(p Property) (Feature, string) {
 	return "", ""
 }
 
-// check tries a property and reports the outcome as the test's.
-func check(t *testing.T, h *Harness, p Property) {
+// check tries a property and reports the outcome as the test's. Others are tried
+// together with it, but for a trial that is made alone.
+func check(t *testing.T, h *Harness, p Property, together *sync.RWMutex) {
 	t.Helper()
-	last, excused := retry(h, p, func() *recorder { return try(t, h, p) })
+	last, excused := retry(h, p, func(alone bool) *recorder {
+		if alone {
+			together.Lock()
+			defer together.Unlock()
+		} else {
+			together.RLock()
+			defer together.RUnlock()
+		}
+		return try(t, h, p)
+	})
 	for i, r := range excused {
 		t.Logf("trial %d failed while the machine was slow (%s), so it was made again; it said:", i+1, r.pace())
 		r.replay(t)
@@ -85,11 +96,12 @@ func check(t *testing.T, h *Harness, p Property) {
 }
 
 // retry makes trials until one passes, fails without an excuse, or is the
-// third. It returns that one, and those before it.
-func retry(h *Harness, p Property, try func() *recorder) (last *recorder, excused []*recorder) {
-	const most = 3
+// fifth. It returns that one, and those before it. From the third on they are made
+// alone: what made the machine slow may be the others.
+func retry(h *Harness, p Property, try func(alone bool) *recorder) (last *recorder, excused []*recorder) {
+	const most, together = 5, 2
 	for {
-		r := try()
+		r := try(len(excused) >= together)
 		if !r.Failed() || h.Virtual || p.Heavy || !r.excused(h.Short) || len(excused) == most-1 {
 			return r, excused
 		}
