@@ -117,8 +117,9 @@ func loseUnderLoad(t *testing.T, l losing) {
 	start := time.Now()
 	waiting.Wait()
 	// A renewal is due every third of the TTL, and one that met a server that
-	// was away is tried again after a fifteenth.
-	told, served := l.slow+l.ttl/3+l.ttl/15+time.Second, l.slow+2*time.Second
+	// was away is tried again after a fifteenth. Whoever waits asks twice a second, should
+	// nobody tell it anything.
+	told, served := l.slow+l.ttl/3+l.ttl/15+time.Second, l.slow+waiters*time.Second/2+time.Second
 	for i, lease := range held {
 		if cause := context.Cause(lease.Context()); !errors.Is(cause, dibs.ErrLost) {
 			t.Errorf("the lease on key %d ended with %v, want ErrLost", i, cause)
