@@ -11,12 +11,9 @@ import (
 	"time"
 )
 
-const (
-	// crowd is how many processes come at once, and inLine how many one after the other,
-	// before the first of them is let in.
-	crowd  = 100
-	inLine = 200
-)
+// crowd is how many processes come at once, or one after the other before the first of
+// them is let in.
+const crowd = 100
 
 // addOne is a critical section that would lose updates, notices when it is not
 // alone, and writes down who it was.
@@ -96,9 +93,9 @@ func checkRunOrder(t *testing.T, b *bench) {
 	gate := b.start(t, "run", "sum", "--", "sh", "-c", "echo > in; exec sleep 600")
 	eventually(t, "the first holder", func() bool { return b.read("in") != "" })
 	s := b.inspector(t)
-	inLine := inLine
+	inLine := crowd
 	if !strings.HasPrefix(b.store, "sqlite:") {
-		inLine /= 4
+		inLine /= 2
 	}
 	all := make([]*program, inLine)
 	var want []string
