@@ -140,6 +140,42 @@ func TestCountsNothing(t *testing.T) {
 	}
 }
 
+// A server notices late that a crowd has left. Who looks at it waits for that.
+func TestLooksWhenThereIsRoom(t *testing.T) {
+	t.Parallel()
+	server := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true, MaxConnections: 10})
+	db, err := sql.Open("mysql", server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	var crowd []*sql.Conn
+	for err == nil && len(crowd) <= 20 {
+		var conn *sql.Conn
+		if conn, err = db.Conn(t.Context()); err == nil {
+			crowd = append(crowd, conn)
+		}
+	}
+	if err == nil {
+		t.Fatalf("the server has taken %d connections", len(crowd))
+	}
+	s := &sham{server.Addr()}
+	target := &fault.Target{URL: server.URL(), Workers: newIdlers(t), TTL: 100 * time.Millisecond, Server: s}
+	apply, _, err := fault.Select(target, "server-stop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.SetMaxIdleConns(0)
+	time.AfterFunc(300*time.Millisecond, func() {
+		for _, conn := range crowd {
+			conn.Close()
+		}
+	})
+	if bites, err := apply[0].Strike(t.Context(), target, rand.New(rand.NewPCG(1, 2))); err != nil || bites != 0 {
+		t.Errorf("server-stop has bitten %d times (%v)", bites, err)
+	}
+}
+
 // Connections of others are left alone.
 func TestOthers(t *testing.T) {
 	t.Parallel()

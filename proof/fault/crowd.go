@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"time"
 )
@@ -20,8 +19,7 @@ const mostConnections = 20_000
 
 // crowd is all the connections that were taken.
 type crowd struct {
-	target  *Target
-	crowded []string
+	target *Target
 
 	mu     sync.Mutex
 	taken  []io.Closer
@@ -52,7 +50,7 @@ func exhaust(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error
 
 	some, release := t.wires(r)
 	defer release()
-	c := &crowd{target: t, crowded: backend.crowded}
+	c := &crowd{target: t}
 	defer c.leave()
 	if err := c.fill(looking); err != nil {
 		return 0, err
@@ -94,7 +92,7 @@ func (c *crowd) fill(ctx context.Context) error {
 		err := c.take(ctx)
 		switch {
 		case err == nil:
-		case c.full(err):
+		case c.target.crowded(err):
 			return nil
 		default:
 			return fmt.Errorf("taking the connection after %d: %w", len(c.taken), err)
@@ -114,16 +112,6 @@ func (c *crowd) take(ctx context.Context) error {
 		c.turned++ // however it was told
 	}
 	return err
-}
-
-// full reports whether an error says that there are too many connections.
-func (c *crowd) full(err error) bool {
-	for _, text := range c.crowded {
-		if strings.Contains(strings.ToLower(err.Error()), text) {
-			return true
-		}
-	}
-	return false
 }
 
 // leave gives all connections back.

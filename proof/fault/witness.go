@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -57,13 +59,25 @@ var backends = map[string]struct {
 // look is how long one look at a server may take.
 const look = 5 * time.Second
 
-// meet connects to the target's server.
+// meet connects to the target's server. One that is crowded has not noticed yet who left.
 func (t *Target) meet(ctx context.Context) (witness, error) {
-	w, err := backends[t.backend()].meet(ctx, t.url())
-	if err != nil {
-		return nil, fmt.Errorf("looking at the server: %w", err)
+	for {
+		w, err := backends[t.backend()].meet(ctx, t.url())
+		if err == nil {
+			return w, nil
+		}
+		if !t.crowded(err) || ctx.Err() != nil {
+			return nil, fmt.Errorf("looking at the server: %w", err)
+		}
+		rest(ctx, 20*time.Millisecond)
 	}
-	return w, nil
+}
+
+// crowded reports whether an error says that the server has too many connections.
+func (t *Target) crowded(err error) bool {
+	return slices.ContainsFunc(backends[t.backend()].crowded, func(text string) bool {
+		return strings.Contains(strings.ToLower(err.Error()), text)
+	})
 }
 
 // ask meets the server for one question, also after the context of a strike has ended.

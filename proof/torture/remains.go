@@ -13,8 +13,12 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// askLimit bounds what the runner asks of a store at the end.
-const askLimit = 30 * time.Second
+const (
+	// askLimit bounds what the runner asks of a store at the end.
+	askLimit = 30 * time.Second
+	// forgetLimit is how much longer that may take for each record.
+	forgetLimit = 50 * time.Millisecond
+)
 
 // remains is what a run has left in the store.
 type remains struct {
@@ -26,8 +30,8 @@ type remains struct {
 }
 
 // collect looks at what the workers have left, and removes what has to be removed.
-func (r *run) collect(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
+func (r *run) collect(life context.Context) error {
+	ctx, cancel := context.WithTimeout(life, askLimit)
 	defer cancel()
 	if l := r.store.Ledger; l != nil {
 		rows, err := again(ctx, func() ([]row, error) { return l.rows(ctx, r.id) })
@@ -52,7 +56,7 @@ func (r *run) collect(ctx context.Context) error {
 	for {
 		left, over, err := r.list(ctx, in)
 		if err == nil && len(left) == 0 {
-			return r.forget(ctx, in, over)
+			return r.forget(life, in, over)
 		}
 		if err == nil && time.Now().After(deadline) {
 			r.remains.keys = left
@@ -130,6 +134,8 @@ func (r *run) list(ctx context.Context, in dibs.Inspector) (left []string, over 
 
 // forget removes what the store remembers of the run, and then nothing may be left.
 func (r *run) forget(ctx context.Context, in dibs.Inspector, keys []dibs.Key) error {
+	ctx, cancel := context.WithTimeout(ctx, askLimit+time.Duration(len(keys))*forgetLimit)
+	defer cancel()
 	for _, key := range keys {
 		if _, err := in.Forget(ctx, key); err != nil {
 			return fmt.Errorf("a record of the run cannot be removed: %w", err)
