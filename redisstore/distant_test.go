@@ -53,7 +53,7 @@ func TestHeardThroughReplica(t *testing.T) {
 			if _, err := conn.Do(subscribe, c.name); err != nil {
 				t.Fatal(err)
 			}
-			hears(t, conn, func(message string) { master.Must(publish, c.name, message) })
+			hears(t, conn, func(message string) { _, _ = master.Do(publish, c.name, message) })
 
 			holder := lock("k")
 			waiters := []dibs.Claim{lock("k", queued), lock("k", queued), lock("k", queued)}
@@ -91,6 +91,7 @@ func hears(t *testing.T, conn *servertest.RedisConn, publish func(message string
 	t.Helper()
 	var sent atomic.Int64
 	var publishing sync.WaitGroup
+	defer publishing.Wait()
 	over, stop := context.WithCancel(t.Context())
 	defer stop()
 	publishing.Go(func() {

@@ -255,6 +255,13 @@ var leaseCases = []tell{
 		h.drop("B enters", "B leaves", "B releases")
 		h.renew("B renews", 1500, 1510, "mutex", "B")
 	}},
+	{"a grant was told though a record answers", "register", func(h *tale) {
+		h.drop("D is done", "D replies", "E mismatches")
+		d := h.claim("D waits", 150, 160, "once", "D", "queue", "held")
+		e := h.granted("D is told", 150, 320, "once", "D", "", 21)
+		d.Fingerprint, e.Kind, e.Fingerprint = "aa", history.Told, "aa"
+		d.MaxAge, e.MaxAge = 1<<63-1, 1<<63-1
+	}},
 	{"three at once with two permits", "lease", func(h *tale) {
 		h.at("R claims").Call, h.at("R claims").Return = 210*ms, 220*ms
 	}},
@@ -286,6 +293,18 @@ var leaseCases = []tell{
 		k := h.settle("F keeps", 640, 650, "once", "F", "keep")
 		k.Data, k.Retention = "another", time.Hour
 		h.add("F replies", 50, 660, history.Event{Kind: history.Reply, Process: process("F"), Key: "once", Data: "another"})
+	}},
+	{"the store forgot, and later two are told different things", "replies", func(h *tale) {
+		h.o.Forgets = []string{"flush"}
+		h.add("flush", 10, 20, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
+		k := h.settle("D keeps", 250, 310, "once", "D", "keep")
+		k.Data, k.Retention = "another", time.Hour
+		h.at("D replies").Data = "another"
+	}},
+	{"the store forgot, and later a key is held though nobody holds it", "held", func(h *tale) {
+		h.o.Forgets = []string{"flush"}
+		h.add("flush", 10, 20, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
+		h.claim("F is held", 900, 910, "mutex", "F", "try", "held")
 	}},
 	{"the store forgets, and fences fall", "fences", func(h *tale) {
 		h.o.Forgets = []string{"flush"}

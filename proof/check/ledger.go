@@ -278,10 +278,11 @@ func (g *grant) complete() {
 func (g *grant) certain(slack time.Duration) time.Duration {
 	until := time.Duration(0)
 	for _, e := range g.answers {
-		until = max(until, after(e.Call, min(ttl(e), g.of.short)))
-		if e.Kind == history.Told { // its Turn began at an unknown moment
-			until = max(until-dibs.Turn, 0)
+		end := e.Call // of one that was told, whose Turn began at an unknown moment
+		if e.Kind != history.Told {
+			end = after(e.Call, min(ttl(e), g.of.short))
 		}
+		until = max(until, end)
 	}
 	if len(g.of.grants) == 1 {
 		for _, e := range g.of.calls {

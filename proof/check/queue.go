@@ -48,7 +48,7 @@ func held(c *clerk) {
 			if n > 0 && slices.ContainsFunc(longest[n-1][:], func(s stay) bool { return s.of != nil && s.of != a && s.to >= e.Call }) {
 				continue
 			}
-			if c.forgotBetween(0, e.Return) {
+			if c.forgotBetween(c.calls[0].Call, e.Return) {
 				continue // an older state may have come back
 			}
 			c.violated("held", "the key was held, but nobody held it nor waited for it", e)

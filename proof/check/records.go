@@ -166,7 +166,7 @@ func replies(c *clerk) {
 			continue
 		}
 		if last != nil && last.Data != r.Data && !differ(last.Fingerprint, r.Fingerprint) && c.onlyOnce() &&
-			r.Return < eldest && !c.forgotBetween(0, r.Return) {
+			r.Return < eldest && !c.forgotBetween(min(kept[last.Data].Call, k.Call), r.Return) {
 			c.violated("replies", fmt.Sprintf("one was told %s, and the next %s, though no record can have ended", last.Data, r.Data), kept[last.Data], last, k, r)
 		}
 		last = r

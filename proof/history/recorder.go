@@ -79,8 +79,9 @@ type recorder struct {
 
 // waiter is when a token was claimed first, and for what.
 type waiter struct {
-	key  string
-	call time.Duration
+	key    string
+	call   time.Duration
+	maxAge time.Duration // of a record that answers it
 }
 
 var (
@@ -196,7 +197,7 @@ func (r *recorder) join(claims []dibs.Claim, events []Event) {
 	for i := range claims {
 		c := &claims[i]
 		if _, ok := r.waiting[c.Token]; !ok && c.Mode == dibs.Queue {
-			r.waiting[c.Token] = waiter{c.Key.Name, events[i].Call}
+			r.waiting[c.Token] = waiter{c.Key.Name, events[i].Call, c.MaxAge}
 		}
 	}
 }
@@ -227,7 +228,7 @@ func (r *recorder) told(t dibs.Token, a *dibs.Answer) {
 	if !ok {
 		return // nobody has claimed by this store
 	}
-	e := Event{Kind: Told, Key: w.key, Token: hex.EncodeToString(t[:]), Call: w.call}
+	e := Event{Kind: Told, Key: w.key, Token: hex.EncodeToString(t[:]), Call: w.call, MaxAge: w.maxAge}
 	answered(&e, a)
 	r.granted(t, a)
 	_ = r.w.Happened(e) // whoever reads it is gone, and so are we soon

@@ -243,7 +243,7 @@ func TestTold(t *testing.T) {
 		}
 	})
 	key, token, stranger := dibs.Key{Name: "k"}, dibs.NewToken(), dibs.NewToken()
-	claim := dibs.Claim{Key: key, Token: token, Mode: dibs.Queue, TTL: time.Second, Place: time.Second, Permits: 1}
+	claim := dibs.Claim{Key: key, Token: token, Mode: dibs.Queue, TTL: time.Second, Place: time.Second, Permits: 1, MaxAge: time.Minute}
 	if err := store.Claim(t.Context(), []dibs.Claim{claim}, make([]dibs.Answer, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestTold(t *testing.T) {
 		t.Errorf("%d grants are written down, and %v were woken", n, woken)
 	}
 	for _, e := range events() {
-		if e.Kind == Told && (e.Key != "k" || e.Fence != 7 || e.Attempt != 2 || e.Call > e.Return) {
+		if e.Kind == Told && (e.Key != "k" || e.Fence != 7 || e.Attempt != 2 || e.MaxAge != time.Minute || e.Call > e.Return) {
 			t.Errorf("not as it was told: %+v", e)
 		}
 	}

@@ -283,8 +283,17 @@ func (b *backend) sweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	// What a server has of its own to write it writes now and then only.
+	least := func() (least counts) {
+		for n := range 5 {
+			if got := b.measure(t, prune); n == 0 || got.Log < least.Log {
+				least = got
+			}
+		}
+		return least
+	}
 	prune() // the locks of other tests
-	before := b.measure(t, prune)
+	before := least()
 	const records = 10_000
 	s := b.open(t, never)
 	for from := 0; from < records; from += 200 {
@@ -293,12 +302,7 @@ func (b *backend) sweep(t *testing.T) {
 		x.keep(t, s, shape.Data, time.Hour)
 	}
 	prune() // what their writing has left
-	got := b.measure(t, prune)
-	for range 4 { // what the server has of its own to write it writes now and then only
-		if again := b.measure(t, prune); again.Log < got.Log {
-			got = again
-		}
-	}
+	got := least()
 	got.Cost, got.work = got.Plus(before.Times(-1)), got.work-before.work
 	b.check(t, "10000 records are looked through", got, b.model.Sweep(shape, records), Cost{Calls: 20, In: 2000, Out: 2000, Log: 20_000})
 	if want := b.model.Sweep(shape, records).Read; want > 0 {

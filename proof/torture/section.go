@@ -51,7 +51,7 @@ func (l *lane) section(lease *dibs.Lease, permits int) {
 			break
 		}
 	}
-	e.Kind = history.Leave
+	e.Kind, e.Call = history.Leave, history.Now() // it may be long until this is written down
 	if errors.Is(lease.Err(), dibs.ErrLost) {
 		e.Error = history.Lost
 		l.tell.say(message{Lost: true})
