@@ -240,6 +240,7 @@ func TestReserveInHoldsNobodyUp(t *testing.T) {
 func TestReserveInAtOnce(t *testing.T) {
 	inEachWay(t, func(t *testing.T, b *bank, way string) {
 		const enqueuers, each, keys = 32, 4, 3
+		watchLocks(t)
 		var stop atomic.Bool
 		var work, others sync.WaitGroup
 		for g := range 2 {

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -158,6 +159,46 @@ func lockKeys(t testing.TB, s *Store) (unlock func()) {
 	}
 	exec(s.names.sql("BEGIN; SELECT * FROM @key FOR UPDATE"))
 	return func() { exec("ROLLBACK") }
+}
+
+// longWaits asks who waits for a lock for more than a second, and for whom.
+const longWaits = `SELECT format('%s has waited %s for a lock of %s, which is %s (%s, %s): %s',
+	w.pid, now() - w.query_start, h.pid, h.state, h.wait_event_type, h.wait_event, left(h.query, 100))
+FROM pg_stat_activity w, unnest(pg_blocking_pids(w.pid)) AS b (pid) JOIN pg_stat_activity h ON h.pid = b.pid
+WHERE w.wait_event_type = 'Lock' AND w.query_start < now() - interval '1 second' LIMIT 8`
+
+// watchLocks tells of a test that fails who waited for long on the shared server.
+func watchLocks(t *testing.T) {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	conn, err := pgx.Connect(ctx, shared().URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen []string
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		tick := time.NewTicker(500 * time.Millisecond)
+		defer tick.Stop()
+		for len(seen) < 64 {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			rows, _ := conn.Query(ctx, longWaits)
+			now, _ := pgx.CollectRows(rows, pgx.RowTo[string])
+			seen = append(seen, now...)
+		}
+	})
+	t.Cleanup(func() {
+		stop()
+		watching.Wait()
+		_ = conn.Close(context.Background())
+		if t.Failed() && len(seen) > 0 {
+			t.Logf("on the server:\n\t%s", strings.Join(seen, "\n\t"))
+		}
+	})
 }
 
 // awaitQueue waits until somebody waits for a key.

@@ -139,6 +139,7 @@ func inEachKind(t *testing.T, test func(t *testing.T, b *bank, tr dibs.Transacto
 // asks.
 func TestTransaction(t *testing.T) {
 	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
+		watchLocks(t)
 		answers := make(chan string, 16)
 		other := newClient(t, b.s, nil)
 		for i := range cap(answers) {
