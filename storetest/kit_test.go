@@ -178,6 +178,7 @@ func TestRetries(t *testing.T) {
 		"failing, with slow calls":    {1, 0, short, true, false, 2, false},
 		"failing, with nothing short": {9, short, short, false, false, 1, true},
 		"failing, past a turn":        {1, dibs.Turn, 0, false, false, 2, false},
+		"failing, slow for a turn":    {1, 0, dibs.Turn / 3, false, false, 2, false},
 		"failing, heavy":              {9, time.Hour, time.Hour, true, true, 1, true},
 	} {
 		trials := 0

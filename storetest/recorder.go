@@ -180,7 +180,7 @@ func (r *recorder) hurried() {
 func (r *recorder) excused(short time.Duration) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.stall > dibs.Turn/2 || r.short && (r.stall > short/4 || r.calls > short/2)
+	return r.stall > dibs.Turn/2 || r.calls > dibs.Turn/4 || r.short && (r.stall > short/4 || r.calls > short/2)
 }
 
 // slow reports whether the machine has stood still, so that a figure that is
