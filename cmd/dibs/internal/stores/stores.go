@@ -17,8 +17,9 @@ import (
 // Default is the URL of the store when nobody names one.
 const Default = "sqlite:dibs.db"
 
-// openLimit bounds opening a store, and the first question put to it.
-const openLimit = 10 * time.Second
+// openLimit bounds opening a store, and the first question put to it: a command says
+// within 10 s that it cannot be used.
+const openLimit = 9 * time.Second
 
 var (
 	// ErrURL says that the URL names no store. The error says what is wrong with it.
