@@ -203,7 +203,7 @@ func (k *clocks) check(c *checkup, f *facts) {
 		word = "back: leases and records end that much too late"
 	}
 	c.find(findClock, dibs.SeverityDangerous,
-		fmt.Sprintf("In the last %v the server's clock was set %v %s; or this host was suspended.", here.Round(time.Second), step.Abs().Round(time.Millisecond), word),
+		fmt.Sprintf("In the last %v the server's clock was set %v %s; or this host was suspended.", here.Round(time.Second), step.Abs().Round(100*time.Millisecond), word),
 		"Have the clock slewed, not stepped (chronyd, or ntpd -x).")
 }
 

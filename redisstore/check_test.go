@@ -210,7 +210,7 @@ func TestCheckClocks(t *testing.T) {
 	}
 	for _, test := range tests {
 		got := look(test.since, test.step)
-		if test.want == "" && got != "" || !strings.Contains(strings.ReplaceAll(got, ".001s", "s"), test.want) {
+		if test.want == "" && got != "" || !strings.Contains(got, test.want) {
 			t.Errorf("after %v, set by %v: found\n%s, want %q", test.since, test.step, got, test.want)
 		}
 	}
