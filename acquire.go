@@ -39,6 +39,10 @@ type AcquireOptions struct {
 	// wants it. Default: until the place runs out; with Redeem, what it was before.
 	Hold time.Duration
 
+	// Ahead is called with each answer while the caller waits: at most so many come
+	// before it. It must not block. Default: nobody is told.
+	Ahead func(n int)
+
 	// Label tells operators what the key is held for. Default: the client's.
 	Label string
 
@@ -75,7 +79,7 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	}
 	b := bid{Claim: claim}
 	if o != nil {
-		b.margin, b.detach = o.Margin, o.Detach
+		b.margin, b.detach, b.ahead = o.Margin, o.Detach, o.Ahead
 	}
 	return c.acquire(ctx, b, wait)
 }
@@ -97,6 +101,8 @@ type bid struct {
 	// margin and detach are those of AcquireOptions.
 	margin time.Duration
 	detach bool
+	// ahead is AcquireOptions.Ahead.
+	ahead func(int)
 	// leave says that there is nothing to give back: the place was there before.
 	leave bool
 }

@@ -62,13 +62,15 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		return c.giveUp(b, err)
 	}
 	for {
+		if b.ahead != nil && a.Queued {
+			b.ahead(a.Ahead)
+		}
 		var interval, place time.Duration
 		interval, place, poll = c.waiters.pace(a, poll)
-		if b.Mode == Queue {
-			// The place that stands is the one that was asked for last.
-			interval = min(interval, b.Place/placeAsks)
-			b.Place = place
-		}
+		// The place that stands is the one that was asked for last; so it is with the
+		// wait at a reserved one.
+		interval = min(interval, b.Place/placeAsks)
+		b.Place = place
 		again.Reset(interval)
 		select {
 		case w := <-woken:
@@ -168,7 +170,7 @@ func newWaiters(store Store) *waiters {
 // enter returns the channel on which the wake-ups of these tokens arrive; zero
 // ones do not count.
 func (w *waiters) enter(tokens ...Token) chan word {
-	woken := make(chan word, 1)
+	woken := make(chan word, len(tokens)) // none is to miss its own for another's
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, t := range tokens {
@@ -197,8 +199,7 @@ func (w *waiters) leave(woken chan word, tokens ...Token) {
 	}
 }
 
-// nudge leaves a wake-up, if none is there, and a grant in the place of any. Only
-// one is left at a time.
+// nudge leaves a wake-up, if there is room, and a grant in the place of any.
 func nudge(woken chan word, w word) {
 	select {
 	case woken <- w:

@@ -360,7 +360,7 @@ var grantProperties = []Property{
 			t.granted("the holder", p.try(k, a), 1)
 			t.waits("the job", p.reserve(k, job), 0)
 			t.waits("the waiter behind it", q.queue(k, b), 1)
-			t.waits("a worker", q.try(k, worker, from(job)), 0)
+			t.waits("a worker that does not wait", q.try(k, worker, from(job), place(0)), 0)
 			t.ok("release", p.release(k, a))
 			heard.woken("the job's worker", job)
 			t.outlast(dibs.Turn)

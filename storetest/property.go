@@ -46,6 +46,7 @@ func Properties() []Property {
 		reserveProperties,
 		redeemProperties,
 		takenProperties,
+		redeemerProperties,
 		holdProperties,
 		idleProperties,
 		undoProperties,

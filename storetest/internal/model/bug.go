@@ -259,6 +259,29 @@ const (
 	// The next fence, and some to spare.
 	HeldFenceAhead Bug = "a held answer's fence is above the next grant's"
 
+	// Only places and leases are settled.
+	GivenUpRedeemerTold Bug = "a redeemer that gave up is granted unasked"
+	// ON CONFLICT DO NOTHING.
+	FirstRedeemerWaits Bug = "the first of a place's redeemers is granted unasked, and not the last"
+	// Its own token is no redeemer.
+	CalledBackIsTold Bug = "a redeemer is granted unasked after the place's own token has claimed"
+	// The place stands, and so does what it says of the redeemer.
+	RedeemerWaitsOn Bug = "a redeemer's wait never ends"
+	// COALESCE(place, …).
+	RedeemerUnasked Bug = "a redeemer that does not wait is granted unasked"
+	// The lease is a waiter's, and a waiter has no place but its own.
+	ToldRedeemerLosesPlace Bug = "the place of a redeemer that was granted unasked is lost when its lease ends"
+	// What the place says of it is written by claims and settlements alone.
+	ToldRedeemerWaitsOn Bug = "a redeemer that was granted unasked still waits when its lease is undone"
+	// Who redeems without asking has no claim to read it from.
+	ToldRedeemersHoldIgnored Bug = "the Hold of a redeemer that was granted unasked is ignored"
+	// Its own place is looked for when it asks.
+	ToldRedeemerKeepsPlace Bug = "a redeemer that was granted unasked keeps its own place"
+	// Waiters whose answer is there were woken when it came.
+	AnsweredRedeemerTold Bug = "a redeemer that a record answers is granted unasked"
+	// What is told is the place's token, as ever.
+	RedeemerToldByPlace Bug = "a redeemer's grant is told by the place's token"
+
 	// Fingerprints are compared before it is seen whose offer it is.
 	OwnTurnMismatch Bug = "a token's own turn counts as somebody else's"
 
@@ -289,6 +312,8 @@ var Bugs = []Bug{
 	ToldFenceOther, ToldForEver, ToldBriefly, ToldLapseForgotten, ToldOnly, ToldWithoutLease,
 	ToldWithoutFingerprint, ToldToAll, ToldToAnybody, AtMostOnceTold, HeirTold, ClashTold, ReservedTold,
 	StoppedIsTold, HeldWithoutFence, HeldFenceOfClaims, HeldFenceFromCount, HeldFenceAhead,
+	GivenUpRedeemerTold, FirstRedeemerWaits, CalledBackIsTold, RedeemerWaitsOn, RedeemerUnasked,
+	ToldRedeemerLosesPlace, ToldRedeemerWaitsOn, ToldRedeemersHoldIgnored, ToldRedeemerKeepsPlace, AnsweredRedeemerTold, RedeemerToldByPlace,
 	HoldIgnored, HoldFromTheReservation, HoldFromTheTurn, HoldStartsAtReserve, HoldStartsAtLook,
 	HoldStartsAtTryAlone, HoldStartsAtQueueAlone, HoldStartsAtStrangersAlone, HoldStartsAtTaken,
 	HoldWhileHeld, HoldNeedsNoHolder, HoldOfAll, HoldRestarts, HoldOutlastsPlace, HoldRounded, HoldOutlastsProlonging,

@@ -50,6 +50,7 @@ type place struct {
 	store  *Store   // whom to wake
 	others []*Store // who claimed from it, to be woken too
 	sought bool     // some did while it was taken
+	waiter *place   // the claim from it that waits; until its ends it may be granted
 
 	pressed bool // its Hold is being counted, and ends is no later than that
 }
@@ -243,15 +244,22 @@ func (s *state) clean() {
 }
 
 // handOver grants the key to the places at the head of the queue.
-func (s *state) handOver(now time.Time) { s.serve(now, true) }
+func (s *state) handOver(now time.Time) {
+	if !s.tried {
+		s.serve(now, true)
+	}
+}
 
 // serve grants the key to the places at the head of the queue, as far as there
-// are permits. A reserved place stops it. What is worked out to have happened
+// are permits. A reserved place stops it, unless a claim waits there. What is worked out to have happened
 // before this moment is offered and not told: it would be told late.
 func (s *state) serve(now time.Time, live bool) {
 	for !s.unknown && len(s.queue) > 0 && len(s.holders) < s.permits {
 		next := s.queue[0]
 		if next.reserved() && s.b.bug != ReservedGranted && s.b.bug != ReservedIgnored {
+			if live && s.grantWaiter(next, now) {
+				continue
+			}
 			switch s.b.bug {
 			case HoldFromTheTurn:
 				s.press(1, now)
