@@ -11,7 +11,7 @@ import (
 
 const (
 	renewSQL  = "SELECT * FROM @renew($1, $2, $3, $4)"
-	settleSQL = "SELECT * FROM @settle($1, $2, $3, $4, $5)"
+	settleSQL = "SELECT * FROM @settle($1, $2, $3, $4, $5, $6)"
 )
 
 var (
@@ -19,7 +19,7 @@ var (
 		pgtype.ByteaArrayOID, pgtype.ByteaArrayOID, pgtype.Int8ArrayOID, pgtype.ByteaArrayOID,
 	}
 	settleTypes = []uint32{
-		pgtype.ByteaArrayOID, pgtype.ByteaArrayOID, pgtype.Int2ArrayOID, pgtype.Int8ArrayOID, pgtype.ByteaArrayOID,
+		pgtype.ByteaArrayOID, pgtype.ByteaArrayOID, pgtype.ByteaArrayOID, pgtype.Int2ArrayOID, pgtype.Int8ArrayOID, pgtype.ByteaArrayOID,
 	}
 )
 
@@ -64,11 +64,12 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 		n := len(part)
 		k, token := newArray(pgtype.ByteaOID, n, 32), newArray(pgtype.ByteaOID, n, 16)
 		outcome, retention := newArray(pgtype.Int2OID, n, 2), newArray(pgtype.Int8OID, n, 8)
-		data := newArray(pgtype.ByteaOID, n, 0)
+		redeems, data := newArray(pgtype.ByteaOID, n, 0), newArray(pgtype.ByteaOID, n, 0)
 		for _, i := range part {
 			x := &settlements[i]
 			k.key(x.Key)
 			token.bytes(x.Token[:])
+			redeems.token(&x.Redeems)
 			outcome.int16(int16(x.Outcome))
 			retention.duration(x.Retention)
 			switch {
@@ -80,7 +81,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 				data.bytes(x.Data)
 			}
 		}
-		return those(s.settlements, part, errs, k, token, outcome, retention, data)
+		return those(s.settlements, part, errs, k, token, redeems, outcome, retention, data)
 	})
 	s.waiting.left(settlements)
 	return err

@@ -74,15 +74,12 @@ func (s *Store) settleIn(x *dibs.Settlement, marked bool) (*settlement, error) {
 			data = []byte{}
 		}
 	}
-	k, retention, mark := appendKey(nil, x.Key), micros(x.Retention), []byte{0}
-	if marked {
-		mark[0] = 1
-	}
+	k, retention := appendKey(nil, x.Key), micros(x.Retention)
 	c := &settlement{
 		statement: s.settlementsIn,
 		params: [][]byte{
 			k, x.Token[:], binary.BigEndian.AppendUint16(nil, uint16(x.Outcome)),
-			binary.BigEndian.AppendUint64(nil, uint64(retention)), data, mark,
+			binary.BigEndian.AppendUint64(nil, uint64(retention)), data, binaryBool(marked),
 		},
 		args: []any{k, x.Token[:], int64(x.Outcome), retention, nil, marked},
 	}

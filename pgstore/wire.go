@@ -168,3 +168,11 @@ func (r *reading) token() (t dibs.Token) {
 	copy(t[:], r.next())
 	return t
 }
+
+// binaryBool is a boolean in binary form.
+func binaryBool(b bool) []byte {
+	if b {
+		return []byte{1}
+	}
+	return []byte{0}
+}

@@ -100,6 +100,11 @@ CREATE TABLE @waiter (
     tells       boolean NOT NULL,  -- whether a grant may be told with all that is to know of it
     fingerprint bytea,
     owner       bytea NOT NULL,
+    -- the claim that waits at a reserved one, told there when it is granted in its absence
+    redeemer       bytea,
+    redeemer_ends  timestamptz,
+    redeemer_hold  interval,
+    redeemer_owner bytea,
     PRIMARY KEY (k, seq),
     UNIQUE (k, token)
 ) WITH (fillfactor = 70);

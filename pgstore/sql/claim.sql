@@ -127,6 +127,24 @@ BEGIN
     RETURN p;
 END $$;
 
+-- waits reports whether a claim, if it is held, waits at the place that it is made from.
+-- All that one has to hear that is granted in its absence can be told.
+CREATE OR REPLACE FUNCTION @waits(c @ask) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN c.mode = 0 AND c.redeems IS NOT NULL AND c.place > interval '0' AND c.process IS NOT NULL AND c.tells
+        AND NOT c.once AND c.max_age = interval '0' AND c.fingerprint IS NULL;
+END $$;
+
+-- behind_lease reports whether a key is held plainly, so that a claim from a place that
+-- stands there is held and changes nothing but the place.
+CREATE OR REPLACE FUNCTION @behind_lease(
+    t @key, p_mode smallint, p_token bytea, p_redeems bytea, p_permits integer, p_fingerprint bytea, moment timestamptz
+) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT t.queued AND t.permits = 1 AND p_permits = 1 AND t.token <> p_token AND NOT t.offered AND t.ends > moment
+        AND t.lost_token IS NULL AND t.rec_ends IS NULL AND (t.fingerprint = p_fingerprint) IS NOT FALSE
+        AND (p_mode = 2 OR p_mode = 0 AND p_redeems IS NOT NULL)
+$$;
+
 -- adopt makes a place, also one that is taken, what the claim asks for. What must
 -- not be done twice waits until it is known that it was heard, and so is not told.
 CREATE OR REPLACE FUNCTION @adopt(p_k bytea, p_seq bigint, c @ask, now timestamptz) RETURNS @waiter LANGUAGE plpgsql AS $$
@@ -152,7 +170,11 @@ BEGIN
             WHEN c.mode = 2 THEN greatest(t.kind, 1)    -- it is reserved
             WHEN t.kind = 2 THEN 1                      -- whoever asked is told anew
             ELSE t.kind
-        END
+        END,
+        redeemer = CASE WHEN c.mode = 2 THEN t.redeemer WHEN @waits(c) THEN c.token END,
+        redeemer_ends = CASE WHEN c.mode = 2 THEN t.redeemer_ends ELSE now + c.place END,
+        redeemer_hold = CASE WHEN c.mode = 2 THEN t.redeemer_hold ELSE c.hold END,
+        redeemer_owner = CASE WHEN c.mode = 2 THEN t.redeemer_owner ELSE c.owner END
     WHERE t.k = p_k AND t.seq = p_seq
     RETURNING * INTO p;
     RETURN p;
@@ -286,7 +308,7 @@ BEGIN
         h.fingerprint := c.fingerprint;
         h.owner := c.owner;
         IF redeems THEN
-            UPDATE @waiter t SET kind = 3, ends = 'infinity', pressed = false,
+            UPDATE @waiter t SET kind = 3, ends = 'infinity', pressed = false, redeemer = NULL,
                 hold = CASE WHEN c.hold > interval '0' THEN c.hold ELSE t.hold END
             WHERE t.k = st.k AND t.seq = p.seq;
             PERFORM @remove_place(st.k, c.token);
@@ -334,11 +356,13 @@ END $$;
 
 -- claim answers claims, each in a row of its own and in no order. Looks that need not
 -- do anything come first. The other plain ones are answered or granted by one statement,
--- which also takes the locks of the rest, in the keys' order like everybody.
+-- which also takes the locks of the rest, in the keys' order like everybody. Claims from
+-- places behind a lease lock no key, unless p_locks; those for which that does not do are
+-- answered 9, and are to be made again with p_locks.
 CREATE OR REPLACE FUNCTION @claim(
     p_k bytea[], p_mode smallint[], p_token bytea[], p_redeems bytea[], p_ttl bigint[], p_place bigint[],
     p_hold bigint[], p_permits integer[], p_max_age bigint[], p_once boolean[], p_fingerprint bytea[], p_owner bytea[],
-    p_process bigint, p_tells boolean, p_most integer
+    p_process bigint, p_tells boolean, p_most integer, p_locks boolean
 ) RETURNS SETOF @answer LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
@@ -352,6 +376,7 @@ DECLARE
     st @state;
     q @ask;
     rest @ask[] := ARRAY[]::@ask[];
+    late @ask[] := ARRAY[]::@ask[]; -- from places behind a lease
     places boolean := false; -- there are such as take_places may answer
     answered boolean[];
 BEGIN
@@ -379,6 +404,7 @@ BEGIN
                             WHEN c.mode <= 1 AND c.permits = 1 AND c.redeems IS NULL AND t.rec_ends IS NULL THEN 1
                             ELSE -1
                         END
+                    WHEN NOT p_locks AND @behind_lease(t, c.mode, c.token, c.redeems, c.permits, c.fingerprint, moment) THEN -2
                     WHEN t.busy OR t.ends <= moment OR t.token = c.token THEN -1
                     WHEN c.permits <> 1 THEN 6
                     WHEN t.fingerprint <> c.fingerprint THEN 5
@@ -435,9 +461,14 @@ BEGIN
                 a.permits := 1;
             ELSE NULL;
         END CASE;
-        IF r.way = -1 OR r.way = 1 AND r.fence IS NULL THEN
-            rest := rest || ROW(r.i, r.k, r.mode, r.token, r.redeems, @lasting(r.ttl), @lasting(r.place), @lasting(r.hold),
-                r.permits, @lasting(r.max_age), r.once, r.fingerprint, r.owner, p_process, p_tells, p_most)::@ask;
+        IF r.way < 0 OR r.way = 1 AND r.fence IS NULL THEN
+            q := ROW(r.i, r.k, r.mode, r.token, r.redeems, @lasting(r.ttl), @lasting(r.place), @lasting(r.hold),
+                r.permits, @lasting(r.max_age), r.once, r.fingerprint, r.owner, p_process, p_tells, p_most);
+            IF r.way = -2 THEN
+                late := late || q;
+                CONTINUE;
+            END IF;
+            rest := rest || q;
             places := places OR r.mode = 2 OR r.redeems IS NOT NULL;
         ELSE
             RETURN NEXT a;
@@ -469,4 +500,8 @@ BEGIN
         a.i := q.i;
         RETURN NEXT a;
     END LOOP;
+    -- They come last: whoever has rows of places locked waits for no key's.
+    IF cardinality(late) > 0 THEN
+        RETURN QUERY SELECT * FROM @stand_by(late, moment, base - 1);
+    END IF;
 END $$;

@@ -1,7 +1,8 @@
 -- The way of most jobs, for whole batches: a place on a key that nobody is at, the key
--- from that place, and its end with nobody behind. What is not as simple as that is
--- left to the functions that do one key at a time. All rows of the keys are locked, by a
--- statement before, so that what these see of their queues is as it is.
+-- from that place, what is asked from places behind a lease, and its end with nobody
+-- behind. What is not as simple as that is left to the functions that do one key at a
+-- time. But for stand_by all rows of the keys are locked, by a statement before, so that
+-- what these see of their queues is as it is.
 
 -- take_places answers those claims that reserve a place on a key that is idle, or are
 -- made from the first place of one that nobody holds.
@@ -42,7 +43,7 @@ BEGIN
         WHERE p.mode = 0 AND p.permits = 1 AND p.agreed = 1 AND p.queued
             AND NOT EXISTS (SELECT FROM @waiter w WHERE w.k = p.k AND w.token = p.token)
     ), taken AS (
-        UPDATE @waiter t SET kind = 3, ends = 'infinity', pressed = false,
+        UPDATE @waiter t SET kind = 3, ends = 'infinity', pressed = false, redeemer = NULL,
             hold = CASE WHEN r.hold > interval '0' THEN r.hold ELSE t.hold END
         FROM redeems r WHERE t.k = r.k AND t.seq = r.seq
     ), granted AS (
@@ -57,6 +58,66 @@ BEGIN
     FROM reserved s
     UNION ALL
     SELECT g.i, 1::smallint, g.fence, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM granted g;
+END $$;
+
+-- stand_by answers claims from places behind a lease, and prolongs such places. It locks
+-- their rows and no key's: who has locked the key reads such a row anew under its lock
+-- before it hands the key over there, or passes it by. A place that is not as it has to be
+-- by then is answered 9.
+CREATE OR REPLACE FUNCTION @stand_by(asks @ask[], moment timestamptz, least_fence bigint) RETURNS SETOF @answer LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    RETURN QUERY
+    WITH q AS MATERIALIZED (
+        SELECT u.*, t.fence AS last_fence, t.ends AS held_until, p.seq,
+            (SELECT w.seq FROM @waiter w WHERE w.k = u.k ORDER BY w.seq LIMIT 1) AS first
+        FROM unnest(asks) u
+        JOIN @key t ON t.k = u.k AND @behind_lease(t, u.mode, u.token, u.redeems, u.permits, u.fingerprint, moment)
+        JOIN @waiter p ON p.k = u.k AND p.token = coalesce(u.redeems, u.token)
+            AND p.kind = 1 AND NOT p.parked AND p.ends > moment
+        ORDER BY p.k, p.seq FOR NO KEY UPDATE OF p
+    ), prolongs AS MATERIALIZED (
+        SELECT DISTINCT ON (q.k, q.seq) q.* FROM q WHERE q.mode = 2 ORDER BY q.k, q.seq, q.i DESC
+    ), redeems AS MATERIALIZED (
+        SELECT DISTINCT ON (q.k, q.seq) q.k, q.seq, q.process, q.place, q.hold, q.owner,
+            CASE WHEN @waits(ROW(q.i, q.k, q.mode, q.token, q.redeems, q.ttl, q.place, q.hold, q.permits, q.max_age, q.once,
+                q.fingerprint, q.owner, q.process, q.tells, q.most)::@ask) THEN q.token END AS redeemer
+        FROM q WHERE q.mode = 0 ORDER BY q.k, q.seq, q.i DESC
+    ), prolonged AS (
+        UPDATE @waiter t SET ends = moment + q.place, lasts = q.place, hold = q.hold, pressed = false, once = q.once,
+            max_age = q.max_age, tells = q.tells AND NOT q.once, fingerprint = q.fingerprint, owner = q.owner,
+            process = CASE WHEN r.k IS NULL THEN t.process ELSE r.process END,
+            redeemer = CASE WHEN r.k IS NULL THEN t.redeemer ELSE r.redeemer END,
+            redeemer_ends = CASE WHEN r.k IS NULL THEN t.redeemer_ends ELSE moment + r.place END,
+            redeemer_hold = CASE WHEN r.k IS NULL THEN t.redeemer_hold ELSE r.hold END,
+            redeemer_owner = CASE WHEN r.k IS NULL THEN t.redeemer_owner ELSE r.owner END
+        FROM prolongs q LEFT JOIN redeems r ON r.k = q.k AND r.seq = q.seq
+        WHERE t.k = q.k AND t.seq = q.seq
+    ), redeemed AS (
+        UPDATE @waiter t SET process = r.process, redeemer = r.redeemer, redeemer_ends = moment + r.place,
+            redeemer_hold = r.hold, redeemer_owner = r.owner
+        FROM redeems r
+        WHERE t.k = r.k AND t.seq = r.seq AND NOT EXISTS (SELECT FROM prolongs q WHERE q.k = r.k AND q.seq = r.seq)
+    ), a AS MATERIALIZED (
+        SELECT q.*, CASE WHEN q.seq - q.first BETWEEN 1 AND 64 THEN
+                (SELECT count(*) FROM @waiter w
+                WHERE w.k = q.k AND w.seq < q.seq AND w.kind < 3 AND NOT w.parked AND w.ends > moment)
+            ELSE greatest(q.seq - q.first, 0)
+        END AS ahead
+        FROM q
+    )
+    SELECT a.i, 2::smallint, greatest(a.last_fence, least_fence), NULL::integer,
+        greatest(@us(least(a.held_until, CASE WHEN a.ahead > 0 THEN (SELECT min(u.ends) FROM (
+            SELECT w.ends FROM @waiter w
+            WHERE w.k = a.k AND w.seq < a.seq AND w.kind < 3 AND NOT w.parked AND w.ends > moment
+            ORDER BY w.seq LIMIT 4
+        ) u) END) - moment), 0),
+        a.ahead::integer, true, NULL::boolean, NULL::bigint, NULL::integer, NULL::bytea
+    FROM a
+    UNION ALL
+    SELECT u.i, 9::smallint, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+    FROM unnest(asks) u WHERE u.i NOT IN (SELECT q.i FROM q);
 END $$;
 
 -- leave_places ends those leases that were made from a place behind which nobody is,
