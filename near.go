@@ -46,14 +46,15 @@ func (c *Client) Standing(ctx context.Context, p Place, o *AcquireOptions) (Stan
 // The errors are those of Standing; a store that does not answer is asked again for a
 // while.
 func (c *Client) Near(ctx context.Context, p Place, places int, o *AcquireOptions) error {
-	_, err := c.NearAmong(ctx, p, nil, places, o)
+	_, err := c.NearAmong(ctx, p, nil, places, func(s Standing) bool { return s.Ahead <= places && !s.Idle }, o)
 	return err
 }
 
 // NearAmong is Near for a place in front of others of its key, one of which may have
 // moved before it: it returns p, or the place of which the store has told meanwhile
-// that its turn has come.
-func (c *Client) NearAmong(ctx context.Context, p Place, others []Place, places int, o *AcquireOptions) (Place, error) {
+// that its turn has come. While p waits, near says whether it is near enough; it is
+// asked about as often as p comes half as near to places.
+func (c *Client) NearAmong(ctx context.Context, p Place, others []Place, places int, near func(Standing) bool, o *AcquireOptions) (Place, error) {
 	tokens := make([]Token, 1, 1+len(others))
 	tokens[0] = p.Token
 	for _, other := range others {
@@ -66,7 +67,7 @@ func (c *Client) NearAmong(ctx context.Context, p Place, others []Place, places 
 	for {
 		s, err := c.Standing(ctx, p, o)
 		switch {
-		case err == nil && (!s.Waits || s.Ahead <= places && !s.Idle):
+		case err == nil && (!s.Waits || near(s)):
 			return p, nil
 		case err == nil:
 			heard = time.Now()

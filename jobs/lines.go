@@ -25,8 +25,8 @@ type lines struct {
 	waiting int                  // how many are in a line
 	coming  int                  // how many were called a moment ago and are not back
 	seated  []*seat              // those that wait in a worker
-	gone    map[dibs.Key]int     // how many places have gone, since somebody sits for the key, that were seen to
-	hungry  []*line              // those whose first would be near enough, had it a seat
+	moves   map[dibs.Key]progress
+	hungry  []*line // those whose first would be near enough, had it a seat
 }
 
 // line is those of one key. It is under the lock.
@@ -51,9 +51,11 @@ type away struct {
 // lock.
 func (w *away) over() bool { return w.gone || !w.woken.IsZero() }
 
-// aheadAt is that at most so many came before a job at some moment from then to then.
+// aheadAt is that at most so many came before a job at some moment from then to then,
+// and its position in the line.
 type aheadAt struct {
 	ahead    int
+	at       int
 	from, to time.Time
 }
 
@@ -69,7 +71,7 @@ func (l *lines) init(m *Mutex) {
 	l.mutex = m
 	l.byKey = map[dibs.Key]*line{}
 	l.byToken = map[dibs.Token]*away{}
-	l.gone = map[dibs.Key]int{}
+	l.moves = map[dibs.Key]progress{}
 	l.life = m.life
 }
 

@@ -7,7 +7,8 @@ import (
 
 // mean is a mean of durations of which the latest count most.
 type mean struct {
-	falls time.Duration // by how much of the difference a shorter one counts: 1 / falls
+	rises time.Duration // by how much of the difference a longer one counts: 1 / rises
+	falls time.Duration // and a shorter one: 1 / falls
 
 	mu    sync.Mutex
 	value time.Duration
@@ -15,11 +16,11 @@ type mean struct {
 }
 
 const (
-	risesBy = 8
 	// A job that is thought to run for too long has others come too late. One that is
-	// thought to run too briefly has them come too early, which costs little.
-	runsFallBy  = 2
-	pathsFallBy = 8
+	// thought to run too briefly has them come too early, which costs little. With the
+	// way back it is the other way round.
+	runsRiseBy, runsFallBy   = 8, 2
+	pathsRiseBy, pathsFallBy = 2, 8
 )
 
 func (m *mean) add(d time.Duration) {
@@ -32,7 +33,7 @@ func (m *mean) add(d time.Duration) {
 	if d < m.value {
 		m.value += (d - m.value) / m.falls
 	} else {
-		m.value += (d - m.value) / risesBy
+		m.value += (d - m.value) / m.rises
 	}
 }
 
@@ -54,6 +55,9 @@ const (
 	// backIn is within what time a job that is put off cannot count on being back: River
 	// notes that one was put off 250 ms later.
 	backIn = 300 * time.Millisecond
+	// seatsFor is for how many times as many jobs of a key as this process has seats there
+	// are thought to be some, in all processes.
+	seatsFor = 2
 	// maxNear is from how many places ahead on no job waits in a worker.
 	maxNear = 64
 	// comesMin and comesMax bound for how long a seat is kept for a job that was made
@@ -83,7 +87,9 @@ func (m *Mutex) takes() time.Duration {
 
 // near returns how close to its turn a job waits in the worker, or is brought back to
 // one: as many jobs of its key as run in the time that this takes, and half as many
-// more, have to be there already for the key not to lie idle.
+// more, have to be there already for the key not to lie idle. It takes a look that finds
+// the job near, the way back, and the asking from there. Those for whom there can hardly
+// be seats are not brought back: they would be put off again, and be away for longer.
 func (m *Mutex) near() int {
 	run, known := m.runs.read()
 	if !known {
@@ -93,6 +99,7 @@ func (m *Mutex) near() int {
 	if !known {
 		path = pathGuess
 	}
-	n := 1 + int(3*path/(2*max(run, time.Millisecond)))
-	return min(n, maxNear) * m.options.Permits
+	ask, _ := m.asks.read()
+	n := 1 + int(3*(path+2*ask)/(2*max(run, time.Millisecond)))
+	return min(n, maxNear, seatsFor*m.options.Seats) * m.options.Permits
 }

@@ -19,7 +19,8 @@ type Mutex struct {
 
 	lines lines
 	runs  mean // how long jobs run
-	paths mean // how long it takes until a job that was made runnable has asked for its turn
+	paths mean // how long it takes until a worker has a job that was made runnable
+	asks  mean // how long the store takes to answer
 
 	counts           counts
 	waiting, running atomic.Int64
@@ -39,7 +40,9 @@ func New(c *dibs.Client, o *Options) (*Mutex, error) {
 	}
 	m := &Mutex{
 		client: c, options: options,
-		runs: mean{falls: runsFallBy}, paths: mean{falls: pathsFallBy},
+		runs:  mean{rises: runsRiseBy, falls: runsFallBy},
+		paths: mean{rises: pathsRiseBy, falls: pathsFallBy},
+		asks:  mean{rises: pathsRiseBy, falls: pathsFallBy},
 	}
 	m.life, m.end = context.WithCancel(context.Background())
 	m.lines.init(m)

@@ -9,8 +9,8 @@ import (
 const (
 	// placedAtOnce is how many jobs are put in their places in a line at a time.
 	placedAtOnce = 32
-	// pivots is with how many of a line a job is compared at a time.
-	pivots = 7
+	// inFront is how many at the front of a line they are compared with.
+	inFront = 16
 )
 
 // placing puts the jobs of a key that were put off in their places in its line, beside
@@ -43,69 +43,59 @@ func (l *lines) fresh(of *line) (fresh, among []*away) {
 	return slices.Clone(of.fresh[:n]), slices.DeleteFunc(slices.Clone(of.away), (*away).over)
 }
 
-// placed notes that jobs are in their places among those of their line.
+// placed notes that some are in their places among those of their line: by their
+// positions, which may be more exact now than they were for those in front.
 func (l *lines) placed(of *line, among, fresh []*away) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	of.away = slices.DeleteFunc(slices.Clone(among), (*away).over)
+	slices.SortStableFunc(among[:min(inFront, len(among))], func(v, w *away) int { return cmp.Compare(v.at, w.at) })
+	for _, w := range fresh {
+		i := len(among)
+		for i > 0 && among[i-1].at > w.at {
+			i--
+		}
+		among = slices.Insert(among, i, w)
+	}
 	of.fresh = slices.DeleteFunc(of.fresh, func(w *away) bool { return slices.Contains(fresh, w) })
+	of.away = slices.DeleteFunc(among, (*away).over)
 	of.change()
 }
 
 // place puts jobs where they belong among those of their line: mostly at the end.
-// Places of a key keep their order, so that looking at two tells which comes first.
-// Where looks are not answered at one moment, the numbers may have fallen in between,
-// and the order is not so exact.
+// Places of a key keep their order, so that looking at two tells which comes first. It
+// does for those in front, whose turn is near. Where looks are not answered at one moment
+// the numbers may have fallen in between, and some are compared by where they were when
+// they were looked at: there the order is not so exact.
 func (l *lines) place(of *line, fresh, among []*away) error {
-	if len(fresh) > 1 || !fresh[0].after(among) {
-		if err := l.compare(append(slices.Clone(fresh), among[max(0, len(among)-1):]...)); err != nil {
+	switch {
+	case len(fresh) > 1 || !fresh[0].after(among):
+		those := append(slices.Clone(fresh), among[max(0, len(among)-1):]...)
+		if front := among[:min(inFront, len(among))]; l.reaches(fresh, front) {
+			those = append(those, front[:min(inFront, len(among)-1)]...)
+		}
+		if err := l.compare(those); err != nil {
 			return err
 		}
 		slices.SortStableFunc(fresh, nearer)
+	case len(among) > 0:
+		l.follow(fresh[0], among[len(among)-1])
 	}
-	inside := 0 // how many do not belong at the end
-	if n := len(among); n > 0 {
-		for inside < len(fresh) && fresh[inside].ahead <= among[n-1].ahead {
-			inside++
-		}
-	}
-	if among = append(among, fresh[inside:]...); inside < len(fresh) {
-		l.placed(of, among, fresh[inside:])
-	}
-	for i, w := range fresh[:inside] {
-		at, err := l.find(among, w)
-		if err != nil {
-			return err
-		}
-		among = slices.Insert(among, at, w)
-		l.placed(of, among, fresh[i:i+1])
-	}
+	l.placed(of, among, fresh)
 	return nil
 }
 
-// find returns where a job belongs in a line.
-func (l *lines) find(among []*away, w *away) (int, error) {
-	low, high := 0, len(among)
-	for low < high {
-		n := min(pivots, high-low)
-		those := make([]*away, n, n+1)
-		for i := range those {
-			those[i] = among[low+(high-low)*(i+1)/n-1]
-		}
-		if err := l.compare(append(those, w)); err != nil {
-			return 0, err
-		}
-		from := low
-		for i, v := range those {
-			at := from + (high-from)*(i+1)/n - 1
-			if v.ahead >= w.ahead {
-				high = at
-				break
-			}
-			low = at + 1
-		}
-	}
-	return low, nil
+// reaches reports whether some may come before the last of those.
+func (l *lines) reaches(fresh, those []*away) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(those) > 0 && slices.ContainsFunc(fresh, func(w *away) bool { return w.at <= those[len(those)-1].at })
+}
+
+// follow notes that w comes after v.
+func (l *lines) follow(w, v *away) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.at = max(w.at, v.at)
 }
 
 // compare notes how many come before these jobs now; -1 for one that has nothing to
@@ -116,11 +106,18 @@ func (l *lines) compare(those []*away) error {
 	if err != nil {
 		return err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	for i, w := range those {
-		w.aheadAt = aheadAt{ahead: standings[i].Ahead, from: from, to: time.Now()}
-		if !standings[i].Waits {
+		w.ahead, w.from, w.to = standings[i].Ahead, from, time.Now()
+		if standings[i].Waits {
+			w.at = l.seen(w.place.Key, w.at, w.ahead)
+		} else {
 			w.ahead = -1
 		}
+	}
+	for _, w := range those { // by what all of them have shown
+		w.at = l.moves[w.place.Key].gone + w.ahead
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func TestReach(t *testing.T) {
 		l := full()
 		for range m.options.Seats {
 			left := rand.IntN(40)
-			l.gone[keys[0]] = 5
+			l.moves[keys[0]] = progress{gone: 5}
 			l.seated = append(l.seated, &seat{key: keys[rand.IntN(len(keys))], at: left + 5, next: rand.IntN(3) == 0, left: func() {}})
 		}
 		reach := l.reach(keys[0], &line{})
@@ -51,14 +51,14 @@ func TestReach(t *testing.T) {
 				continue
 			}
 			at := full()
-			at.gone = l.gone
+			at.moves = l.moves
 			gone := (*seat)(nil)
 			for _, s := range l.seated {
 				again := *s
 				again.left = func() { gone = s }
 				at.seated = append(at.seated, &again)
 			}
-			sits, ok := at.sit(keys[0], ahead)
+			sits, ok := at.sit(keys[0], aheadAt{ahead: ahead, at: 5 + ahead})
 			switch {
 			case ok != (ahead < reach):
 				t.Fatalf("reach is %d of %d, and with %d ahead it sits: %v", reach, m.near(), ahead, ok)

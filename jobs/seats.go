@@ -12,21 +12,21 @@ import (
 // seat is a worker in which a job waits for its turn.
 type seat struct {
 	key  dibs.Key
-	at   int  // how many places of the key will have gone by then, as lines.gone counts
+	at   int  // its position in the line of the key
 	next bool // nobody came before it when it sat down
 	left context.CancelFunc
 	ctx  context.Context // ends when it is sent away
 }
 
-// sit gives a job with so many before it a seat, if there is one. When there is none,
+// sit gives a job with so many before it, at that position, a seat, if there is one. When there is none,
 // the one whose turn is farthest goes back to its queue for one that is next, or whose
 // turn comes before it could be back from there: a key lies idle when its next job finds
 // no seat, and those behind are there only to be next in time.
-func (l *lines) sit(key dibs.Key, ahead int) (*seat, bool) {
+func (l *lines) sit(key dibs.Key, at aheadAt) (*seat, bool) {
 	run := l.mutex.takes()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := &seat{key: key, at: l.gone[key] + ahead, next: ahead == 0}
+	s := &seat{key: key, at: at.at, next: at.ahead == 0}
 	if len(l.seated) >= l.seats() && !l.sendAway(s, run) {
 		return nil, false
 	}
@@ -37,7 +37,7 @@ func (l *lines) sit(key dibs.Key, ahead int) (*seat, bool) {
 
 // left is how many places of its key are thought to come before one that has a seat.
 // The caller has the lock.
-func (l *lines) left(s *seat) int { return max(0, s.at-l.gone[s.key]) }
+func (l *lines) left(s *seat) int { return max(0, s.at-l.moves[s.key].gone) }
 
 // sendAway sends the one away whose turn comes last of those who go for that one. The
 // caller has the lock.
@@ -77,14 +77,28 @@ func (l *lines) leave(s *seat, ahead int) {
 	s.left()
 	l.mu.Lock()
 	if ahead != unseen && slices.Contains(l.seated, s) { // the count may have begun anew since it was sent away
-		l.gone[s.key] = max(l.gone[s.key], s.at-ahead)
+		s.at = l.seen(s.key, s.at, ahead)
 	}
 	l.seated = slices.DeleteFunc(l.seated, func(other *seat) bool { return other == s })
-	if !slices.ContainsFunc(l.seated, func(other *seat) bool { return other.key == s.key }) {
-		delete(l.gone, s.key) // it is not looked at, and counts anew
-	}
+	l.forget(s.key)
 	l.mu.Unlock()
 	l.seat()
+}
+
+// stands notes how many come before a job that has a seat.
+func (l *lines) stands(s *seat, ahead int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if slices.Contains(l.seated, s) {
+		s.at = l.seen(s.key, s.at, ahead)
+	}
+}
+
+// position returns that of a job that had a seat.
+func (l *lines) position(s *seat) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return s.at
 }
 
 // unseen: it is not known how many come before a job.

@@ -65,11 +65,12 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	m := a.mutex
 	now := a.acquire()
 	now.NoWait = true
-	ahead := aheadAt{from: time.Now()}
-	lease, err := m.client.Redeem(ctx, a.place, now)
 	if !a.called.IsZero() {
 		m.paths.add(time.Since(a.called))
 	}
+	ahead, gone := aheadAt{from: time.Now()}, m.lines.gone(a.place.Key)
+	lease, err := m.client.Redeem(ctx, a.place, now)
+	m.asks.add(time.Since(ahead.from))
 	if err == nil || !errors.Is(err, dibs.ErrHeld) {
 		a.waitedUntilNow(false)
 		return lease, err
@@ -80,6 +81,11 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	}
 	for {
 		held := heldBy(err)
+		if held.Placed && a.tries > 1 && a.stood.IsZero() {
+			// Another worker has noted that the job is there. It is noted again if the job
+			// waits for long.
+			a.placed, a.stood = true, time.Now().Add(askedAgain-m.options.Recovery/4)
+		}
 		if time.Since(a.stood) > m.options.Recovery/4 || !held.Placed {
 			// From now on it is known that the job is there. A place that ran out while
 			// the job waited is taken anew, or it would be the last one again and again.
@@ -87,14 +93,15 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 				return nil, err
 			}
 		}
-		if ahead.ahead = held.Ahead; !held.Placed {
-			ahead.ahead = math.MaxInt // it had no place yet, and has the last one now
+		if ahead.ahead, ahead.at = held.Ahead, gone+held.Ahead; !held.Placed {
+			// It had no place yet, and has the last one now.
+			ahead.ahead, ahead.at = math.MaxInt, gone
 		}
 		if left, limited := a.left(); limited && left <= 0 {
 			a.waitedUntilNow(true)
 			return nil, errors.Join(errLimit, err)
 		}
-		sits, ok := a.sit(held)
+		sits, ok := a.sit(held, ahead.at)
 		if !ok {
 			return nil, a.putOff(held.Ahead, ahead)
 		}
@@ -102,11 +109,14 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		if held.Idle {
 			a.stuck = held.Ahead
 		}
-		ahead.from = time.Now()
+		ahead.from, gone = time.Now(), m.lines.gone(a.place.Key)
 		lease, err = a.wait(ctx, sits)
 		ahead.to = time.Now()
 		m.lines.leave(sits, aheadNow(err))
 		if errors.Is(err, errSentAway) {
+			if sits != nil {
+				ahead.at = m.lines.position(sits)
+			}
 			return nil, a.putOff(held.Ahead, ahead)
 		}
 		if err == nil || !errors.Is(err, dibs.ErrHeld) {
@@ -151,7 +161,7 @@ func aheadNow(err error) int {
 // turn is near, or when the turn comes before it could be back. While the key lies idle
 // it does only for a moment, in which the one that is next may have come: that may need
 // the worker.
-func (a *attempt) sit(held *dibs.HeldError) (s *seat, ok bool) {
+func (a *attempt) sit(held *dibs.HeldError, position int) (s *seat, ok bool) {
 	m := a.mutex
 	switch {
 	case a.job.Stays:
@@ -163,7 +173,7 @@ func (a *attempt) sit(held *dibs.HeldError) (s *seat, ok bool) {
 	case held.Ahead >= m.near() && (a.tries < 2 || held.Ahead >= maxNear) && time.Duration(held.Ahead)*m.takes() > backIn:
 		return nil, false
 	}
-	return m.lines.sit(a.place.Key, held.Ahead)
+	return m.lines.sit(a.place.Key, aheadAt{ahead: held.Ahead, at: position})
 }
 
 // wait waits in the worker for a while, until it is sent away from there.
@@ -173,6 +183,9 @@ func (a *attempt) wait(ctx context.Context, sits *seat) (*dibs.Lease, error) {
 	defer m.waiting.Add(-1)
 	o := a.acquire()
 	o.Wait = askedAgain
+	if sits != nil {
+		o.Ahead = func(n int) { m.lines.stands(sits, n) }
+	}
 	if a.stuck >= 0 {
 		o.Wait = idleMoment + rand.N(idleMoment) // not all leave at once
 	}

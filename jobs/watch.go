@@ -40,6 +40,7 @@ func (l *lines) next(key dibs.Key, of *line) (those []*away, near int, ctx conte
 	of.away = slices.DeleteFunc(of.away, (*away).over)
 	if len(of.away) == 0 && !of.placing {
 		delete(l.byKey, key)
+		l.forget(key)
 		l.hungry = slices.DeleteFunc(l.hungry, func(other *line) bool { return other == of })
 		return nil, 0, nil, nil
 	}
@@ -68,7 +69,9 @@ func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, erro
 	}
 	waiting, cancel := context.WithTimeout(ctx, lookAround)
 	defer cancel()
-	place, err := m.client.NearAmong(waiting, first.place, others, near-1, m.sameKey())
+	place, err := m.client.NearAmong(waiting, first.place, others, near-1, func(s dibs.Standing) bool {
+		return l.isNear(first, s, near)
+	}, m.sameKey())
 	switch {
 	case err == nil && place != first.place:
 		// A hint may be one too many, and who is called too early is on its way when it
@@ -92,10 +95,19 @@ func (l *lines) asNear(those []*away, near int) []*away {
 		return nil // each is looked at again when it is the first
 	}
 	n := 0
-	for n < len(those) && (!standings[n].Waits || standings[n].Ahead < near && !standings[n].Idle) {
+	for n < len(those) && (!standings[n].Waits || l.isNear(those[n], standings[n], near)) {
 		n++
 	}
 	return those[:n]
+}
+
+// isNear reports whether a job that stands so is that near to its turn. One whose key
+// lies idle is not, unless that is only a moment between two jobs.
+func (l *lines) isNear(w *away, s dibs.Standing, near int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w.at = l.seen(w.place.Key, w.at, s.Ahead)
+	return s.Ahead < near && (!s.Idle || l.moving(w.place.Key))
 }
 
 // mostAround is at how many jobs of a line it is looked at a time.
