@@ -127,7 +127,7 @@ func (h *tale) check() *check.Verdict {
 // Each case changes the good history. What it changes into is accepted, or is a violation
 // of one rule.
 func TestHistories(t *testing.T) {
-	cases := slices.Concat(leaseCases, recordCases, userCases)
+	cases := slices.Concat(leaseCases, recordCases, userCases, placeCases)
 	broken := map[string]bool{}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

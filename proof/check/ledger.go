@@ -45,7 +45,8 @@ type book struct {
 	ttl      time.Duration // the longest that was asked for
 	prints   int           // how many fingerprints there are
 	forgot   []*history.Event
-	redeems  map[string][]*history.Event // claims from a reserved place, by its token
+	tokens   map[string]*attempt
+	redeems  map[string][]*history.Event // claims from a reserved place, and grants told to them, by its token and by Return
 
 	sections []*history.Event // enter and leave
 	writes   []*history.Event
@@ -67,7 +68,10 @@ type attempt struct {
 	// time later.
 	vague bool
 	// placed is until when it asked for, and may have got, a place in the queue; -1: never.
+	// One that waits at another's place counts: what it gives up may be a grant in its absence.
 	placed time.Duration
+	// queues is when it asked for a place of its own first.
+	queues time.Duration
 	// doubt is from when on a settlement that nobody heard the answer of may have ended
 	// what it had.
 	doubt time.Duration
@@ -86,6 +90,29 @@ type grant struct {
 	answers  []*history.Event // by Return
 	from, by time.Duration    // when it was made
 	index    int              // in book.grants
+}
+
+// place returns the token of the reserved place that the lease was claimed from, or "".
+func (g *grant) place() string {
+	for _, e := range g.answers {
+		if e.Redeems != "" {
+			return e.Redeems
+		}
+	}
+	return ""
+}
+
+// came returns when the place can have been taken, at the earliest, at which a grant was
+// made: that of its token, or the reserved one that was redeemed; -1 if nobody knows.
+func (b *book) came(g *grant) time.Duration {
+	place := g.place()
+	if place == "" {
+		return g.of.begin
+	}
+	if a := b.tokens[place]; a != nil {
+		return min(g.of.begin, a.begin)
+	}
+	return -1
 }
 
 // head is the answer that was heard first.
@@ -161,28 +188,32 @@ func byCall(a, b *history.Event) int { return cmp.Compare(a.Call, b.Call) }
 
 // enter sorts the calls of a key by token and finds the grants.
 func (b *book) enter() {
-	tokens, prints := map[string]*attempt{}, map[string]bool{}
+	b.tokens = map[string]*attempt{}
+	prints := map[string]bool{}
 	for _, e := range b.calls {
 		if e.Fingerprint != "" {
 			prints[e.Fingerprint] = true
 		}
-		if e.Redeems != "" {
+		if e.Redeems != "" && (e.Kind == history.Claim || e.Kind == history.Told) {
 			if b.redeems == nil {
 				b.redeems = map[string][]*history.Event{}
 			}
 			b.redeems[e.Redeems] = append(b.redeems[e.Redeems], e)
 		}
-		a := tokens[e.Token]
+		a := b.tokens[e.Token]
 		if a == nil || e.Mode == "look" {
-			a = &attempt{token: e.Token, begin: e.Call, absent: never, placed: -1, doubt: never, short: never}
+			a = &attempt{token: e.Token, begin: e.Call, absent: never, placed: -1, queues: never, doubt: never, short: never}
 			if e.Mode != "look" { // which is nobody's, and changes nothing
-				tokens[e.Token] = a
+				b.tokens[e.Token] = a
 			}
 			b.attempts = append(b.attempts, a)
 		}
 		a.begin, a.end = min(a.begin, e.Call), max(a.end, e.Call, e.Return)
 		a.calls = append(a.calls, e)
 		a.enter(b, e)
+	}
+	for _, from := range b.redeems {
+		slices.SortStableFunc(from, func(a, b *history.Event) int { return cmp.Compare(until(a), until(b)) })
 	}
 	b.prints = len(prints)
 	for _, a := range b.attempts {
@@ -213,6 +244,9 @@ func (a *attempt) enter(b *book, e *history.Event) {
 		}
 		b.ttl = max(b.ttl, e.TTL)
 		queues := e.Mode == "queue" || e.Mode == "reserve"
+		if queues {
+			a.queues = min(a.queues, e.Call)
+		}
 		switch {
 		case !e.Heard():
 			a.vague, a.absent = true, min(a.absent, e.Call)

@@ -10,69 +10,109 @@ import (
 )
 
 // places: a reserved place stands until it is settled, or it or its Hold is over; a claim
-// from it meanwhile is not told that there is none.
+// from it meanwhile is not told that there is none. While a lease from it stands, nobody
+// else is granted it.
 func places(c *clerk) {
 	for _, e := range c.calls {
-		if e.Kind != history.Claim || e.Redeems == "" || e.Mode != "try" || !e.Heard() || e.Error != "" || e.State != "held" || e.Queued {
+		if e.Kind != history.Claim || e.Redeems == "" || e.Mode != "try" || !e.Heard() || e.Error != "" {
 			continue
 		}
-		i := slices.IndexFunc(c.attempts, func(a *attempt) bool { return a.token == e.Redeems })
-		if i < 0 {
+		none := e.State == "held" && !e.Queued
+		a := c.tokens[e.Redeems]
+		if a == nil || !none && e.State != "granted" {
 			continue
 		}
-		if r := c.reserved(c.attempts[i], e); r != nil {
+		switch r, taker := c.reserved(a, e); {
+		case r == nil:
+		case none && taker == nil:
 			c.violated("places", "a claim from a reserved place was told that there is none", r, e)
+		case none:
+			c.violated("places", "a claim from a reserved place that a lease had taken was told that there is none", r, taker, e)
+		case taker != nil:
+			c.violated("places", "a claim from a reserved place was granted while another lease had taken it", r, taker, e)
 		}
 	}
 }
 
 // reserved returns the reservation by which the token surely had a place all through a
-// call from it, or nil.
-func (c *clerk) reserved(a *attempt, e *history.Event) *history.Event {
+// call from it, or nil; and how the lease was granted that surely had taken it then, if
+// there was one.
+func (c *clerk) reserved(a *attempt, e *history.Event) (r, taker *history.Event) {
 	if a.vague || c.forgotBetween(a.begin, e.Return) || c.faultBetween(a.begin, e.Return) {
-		return nil
+		return nil, nil
 	}
-	var r *history.Event
 	for _, x := range a.calls {
 		switch {
 		case x.Call > e.Return:
 		case x.Kind == history.Claim && x.Mode == "reserve" && x.State == "held" && x.Queued && x.Error == "" && x.Return < e.Call:
 			r = x
 		default:
-			return nil // settled, asked otherwise, or under way
+			return nil, nil // settled, asked otherwise, or under way
 		}
 	}
 	if r == nil {
-		return nil
+		return nil, nil
 	}
-	since, hold := r.Call, r.Hold
-	stands := func(x *history.Event) bool {
-		return x.Return < after(since, min(r.Place, cmp.Or(hold, never)))-c.Slack
-	}
-	for _, x := range c.redeems[a.token] {
-		if x == e || x.Call > e.Return || x.Mode == "look" || x.Heard() && (x.State == "held" || x.Error != "") {
-			continue
+	since, hold := r.Call, cmp.Or(r.Hold, never)
+	stands := func(x *history.Event) bool { return x.Return < after(since, min(r.Place, hold))-c.Slack }
+	for _, x := range c.redeems[a.token] { // a lease came from the place after the one that is heard of before
+		switch {
+		case x == e, x.Call > e.Return, x.Mode == "look", x.Heard() && x.Error != "":
+		case taker != nil && x.Token == taker.Token:
+		case x.Heard() && x.State == "held":
+			if !x.Queued || x.Place == 0 {
+				continue
+			}
+			// It may have been granted since, in its absence, and have ended.
+			if c.gaveUp(x, e.Return) {
+				return nil, nil
+			}
+			hold = min(hold, cmp.Or(x.Hold, never))
+		case !stands(x):
+			return nil, nil // it may never have had the place
+		case x.Call > r.Return && c.keeps(x, e): // before, it may have been granted without a place
+			taker = x
+		default:
+			ended := c.gaveBack(x, e.Call)
+			if ended == nil {
+				return nil, nil // it may have ended the place, or still have it
+			}
+			since, hold = max(since, ended.Call), cmp.Or(x.Hold, hold)
 		}
-		ended := c.gaveBack(x, e.Call)
-		if ended == nil || !stands(x) {
-			return nil // it may have ended the place, or still have it, or never had it
-		}
-		since, hold = max(since, ended.Call), cmp.Or(x.Hold, hold)
 	}
-	if !stands(e) {
-		return nil
+	if taker == nil && !stands(e) {
+		return nil, nil
 	}
-	return r
+	return r, taker
+}
+
+// gaveUp reports whether a token may have given up by then, with what it was granted in
+// its absence, the reserved place that it waited at.
+func (c *clerk) gaveUp(x *history.Event, by time.Duration) bool {
+	return slices.ContainsFunc(c.tokens[x.Token].calls, func(s *history.Event) bool {
+		return s.Kind == history.Settle && s.Call <= by && s.Outcome != "abandon" && s.Outcome != "undo" && !(s.Heard() && s.Error != "")
+	})
+}
+
+// keeps reports whether a lease that was granted stood for certain all through the call
+// of another token.
+func (c *clerk) keeps(x, e *history.Event) bool {
+	a := c.tokens[x.Token]
+	if x.Token == e.Token || x.State != "granted" || a.vague || len(a.grants) != 1 {
+		return false
+	}
+	g := a.grants[0]
+	return g.by < e.Call && g.certain(c.Slack) > e.Return &&
+		!slices.ContainsFunc(a.calls, func(s *history.Event) bool { return s.Kind == history.Settle && s.Call <= e.Return })
 }
 
 // gaveBack returns the settlement that ended, before a moment, a lease that was claimed
 // from a reserved place so that the place stands again; nil if there is none for certain.
 func (c *clerk) gaveBack(x *history.Event, by time.Duration) *history.Event {
-	i := slices.IndexFunc(c.attempts, func(a *attempt) bool { return a.token == x.Token })
-	if i < 0 || !x.Heard() || x.State != "granted" {
+	if !x.Heard() || x.State != "granted" {
 		return nil
 	}
-	a := c.attempts[i]
+	a := c.tokens[x.Token]
 	last := a.calls[len(a.calls)-1]
 	if a.vague || a.doubt != never || len(a.grants) != 1 || last.Kind != history.Settle || last.Outcome != "abandon" && last.Outcome != "undo" ||
 		!last.Heard() || last.Error != "" || last.Return >= by {
@@ -86,8 +126,8 @@ func (c *clerk) gaveBack(x *history.Event, by time.Duration) *history.Event {
 	return last
 }
 
-// passed: nobody who came after a reserved place is granted while it stands and nobody has
-// claimed from it.
+// passed: nobody who came after a reserved place, or claims from one that did, is granted
+// while it stands and no lease can have taken it.
 func passed(c *clerk) {
 	var heard []*grant // by when they were heard of
 	for _, a := range c.attempts {
@@ -103,7 +143,7 @@ func passed(c *clerk) {
 			if g.by >= to {
 				break
 			}
-			if g.of.begin > from && g.of != a && !slices.ContainsFunc(g.answers, func(e *history.Event) bool { return e.Redeems != "" }) {
+			if c.came(g) > from && g.of != a {
 				c.violated("order", fmt.Sprintf("%v, who came later, was granted while the reserved place of %s stood", g, short(a.token)), r, g.of.calls[0], g.head())
 				break
 			}
@@ -111,26 +151,43 @@ func passed(c *clerk) {
 	}
 }
 
-// stood returns from when to when a token surely had a reserved place which nobody had
-// claimed from, and its reservation; nil if it had none.
+// stood returns from when to when a token surely had a reserved place which no lease had
+// taken that let others pass, and its reservation; nil if it had none.
 func (c *clerk) stood(a *attempt) (from, to time.Duration, r *history.Event) {
 	r = a.calls[0]
 	if a.vague || r.Kind != history.Claim || r.Mode != "reserve" || r.State != "held" || !r.Queued || r.Error != "" || r.MaxAge > 0 {
 		return 0, 0, nil
 	}
-	from, to = r.Return, after(r.Call, min(r.Place, cmp.Or(r.Hold, never)))-c.Slack
+	asked := never // again, by its own token
 	if len(a.calls) > 1 {
-		to = min(to, a.calls[1].Call)
+		asked = a.calls[1].Call
 	}
+	from, to = r.Return, min(asked, after(r.Call, min(r.Place, cmp.Or(r.Hold, never)))-c.Slack)
+	shown := time.Duration(0)
 	for _, x := range c.redeems[a.token] {
-		if !x.Heard() || x.State != "held" {
+		if x.Mode != "look" && (!x.Heard() || x.State != "held" || x.Place > 0) { // it may be granted in its absence
 			to = min(to, x.Call)
 		}
+		// Who waits at the place shows that it stood until then, as what has gone does not
+		// come back. A lease may have had it meanwhile, but a mutex is nobody else's then.
+		if r.Permits == 1 && x.Kind == history.Claim && x.Heard() && x.Error == "" && x.State == "held" && x.Queued &&
+			x.Return < min(asked, c.queues(x)) {
+			shown = max(shown, x.Call)
+		}
 	}
+	to = max(to, shown)
 	for _, f := range c.forgot {
 		if until(f) >= r.Call {
 			to = min(to, f.Call)
 		}
 	}
 	return from, to, r
+}
+
+// queues returns when the token of a claim asked for a place of its own first.
+func (b *book) queues(x *history.Event) time.Duration {
+	if a := b.tokens[x.Token]; a != nil {
+		return a.queues
+	}
+	return never // it only looked
 }

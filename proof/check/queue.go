@@ -113,16 +113,10 @@ func order(c *clerk) {
 	if len(waits) == 0 {
 		return
 	}
-	late := func(g *grant) time.Duration { // when its token came, if it counts
-		if slices.ContainsFunc(g.answers, func(e *history.Event) bool { return e.Redeems != "" }) {
-			return -1 // its place came before it did
-		}
-		return g.of.begin
-	}
-	// The grant whose token came last, of those with a smaller fence, and of those that
-	// were heard of first.
+	// The grant whose place came last, of those with a smaller fence, and of those that were
+	// heard of first.
 	heard := slices.SortedFunc(slices.Values(c.grants), func(a, b *grant) int { return cmp.Compare(a.by, b.by) })
-	byFence, byHeard := latest(c.grants, late), latest(heard, late)
+	byFence, byHeard := latest(c.grants, c.came), latest(heard, c.came)
 	for _, w := range waits {
 		var before *grant
 		if w.grant != nil {
@@ -135,7 +129,7 @@ func order(c *clerk) {
 				before = byHeard[n-1]
 			}
 		}
-		if before == nil || before.of == w.of || late(before) <= w.first.Return {
+		if before == nil || before.of == w.of || c.came(before) <= w.first.Return {
 			continue
 		}
 		c.violated("order", fmt.Sprintf("%s waited, and %v, who came later, was granted before", short(w.of.token), before), w.first, w.last, before.of.calls[0], before.head())

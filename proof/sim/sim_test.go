@@ -63,6 +63,9 @@ func TestEverythingHappens(t *testing.T) {
 			}
 			if e.Redeems != "" && e.State == "granted" {
 				seen["redeemed"]++
+				if e.Kind == history.Told {
+					seen["redeemed, told"]++
+				}
 			}
 			if e.Attempt > 1 {
 				seen["taken over"]++
@@ -75,7 +78,7 @@ func TestEverythingHappens(t *testing.T) {
 		"claim granted", "claim held", "claim done", "claim mismatch", "claim unknown",
 		"renew lost", "settle release", "settle keep", "settle abandon", "settle undo", "settle lost",
 		"told granted", "enter", "leave", "leave lost", "write", "write refused", "effect", "reply",
-		"killed", "stopped", "calm", "redeemed", "taken over",
+		"killed", "stopped", "calm", "redeemed", "redeemed, told", "taken over",
 		"fault delay", "fault lost request", "fault lost answer", "fault sent twice",
 		"fault mute", "fault deaf", "fault parted", "fault restart", "fault " + sim.Forgets,
 	} {

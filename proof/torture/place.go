@@ -43,7 +43,13 @@ func (l *lane) place() {
 }
 
 func (l *lane) redeem(p dibs.Place) {
-	lease, err := l.client.Redeem(l.ctx, p, &dibs.AcquireOptions{Wait: l.wait(), NoWait: l.odds(6)})
+	ctx, cancel := l.unwanted()
+	defer cancel()
+	o := &dibs.AcquireOptions{Wait: l.wait(), NoWait: l.odds(6), Detach: true}
+	if l.odds(3) {
+		o.Hold = l.TTL/10 + l.upTo(l.TTL/4)
+	}
+	lease, err := l.client.Redeem(ctx, p, o)
 	if err != nil {
 		return
 	}
