@@ -106,7 +106,7 @@ CREATE TABLE @waiter (
     redeemer_hold  interval,
     redeemer_owner bytea,
     PRIMARY KEY (k, seq),
-    UNIQUE (k, token)
+    UNIQUE (token, k) -- in that order, so that no queue is gone through by way of it
 ) WITH (fillfactor = 70);
 
 -- What leases saved, apart from them because it can be large. What is passed on by
