@@ -39,9 +39,9 @@ type AcquireOptions struct {
 	// wants it. Default: until the place runs out; with Redeem, what it was before.
 	Hold time.Duration
 
-	// Ahead is called with each answer while the caller waits: at most so many come
-	// before it. It must not block. Default: nobody is told.
-	Ahead func(n int)
+	// Stands is called with each answer that has the caller wait, before it does; in
+	// the caller's goroutine. Default: nobody is told.
+	Stands func(Standing)
 
 	// Label tells operators what the key is held for. Default: the client's.
 	Label string
@@ -79,7 +79,7 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	}
 	b := bid{Claim: claim}
 	if o != nil {
-		b.margin, b.detach, b.ahead = o.Margin, o.Detach, o.Ahead
+		b.margin, b.detach, b.stands = o.Margin, o.Detach, o.Stands
 	}
 	return c.acquire(ctx, b, wait)
 }
@@ -101,8 +101,8 @@ type bid struct {
 	// margin and detach are those of AcquireOptions.
 	margin time.Duration
 	detach bool
-	// ahead is AcquireOptions.Ahead.
-	ahead func(int)
+	// stands is AcquireOptions.Stands.
+	stands func(Standing)
 	// leave says that there is nothing to give back: the place was there before.
 	leave bool
 }

@@ -13,7 +13,8 @@ const (
 	lookMax = Turn / 2
 )
 
-// Standing is how a reserved place stands in its key's queue.
+// Standing is how a place stands in its key's queue: a reserved one, or that of somebody
+// who waits.
 type Standing struct {
 	// Waits is false when there is nothing to wait for: the place's turn has come, or
 	// it does not stand as a reserved place any more.

@@ -158,7 +158,7 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	}
 	b := bid{Claim: claim}
 	if o != nil {
-		b.margin, b.detach, b.ahead, b.Hold = o.Margin, o.Detach, o.Ahead, o.Hold
+		b.margin, b.detach, b.stands, b.Hold = o.Margin, o.Detach, o.Stands, o.Hold
 	}
 	lease, err := c.acquire(ctx, b, wait)
 	if wait == noWait || !errors.Is(err, ErrHeld) {

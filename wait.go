@@ -62,8 +62,8 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		return c.giveUp(b, err)
 	}
 	for {
-		if b.ahead != nil && a.Queued {
-			b.ahead(a.Ahead)
+		if b.stands != nil && a.Queued {
+			b.stands(Standing{Waits: true, Ahead: a.Ahead, Idle: a.Idle})
 		}
 		var interval, place time.Duration
 		interval, place, poll = c.waiters.pace(a, poll)

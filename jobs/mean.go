@@ -57,7 +57,7 @@ const (
 	backIn = 300 * time.Millisecond
 	// seatsFor is for how many times as many jobs of a key as this process has seats there
 	// are thought to be some, in all processes.
-	seatsFor = 2
+	seatsFor = 3
 	// maxNear is from how many places ahead on no job waits in a worker.
 	maxNear = 64
 	// comesMin and comesMax bound for how long a seat is kept for a job that was made

@@ -63,23 +63,29 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 // wraps the dibs.ErrHeld of a job whose Limit is over.
 func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	m := a.mutex
-	now := a.acquire()
-	now.NoWait = true
 	if !a.called.IsZero() {
 		m.paths.add(time.Since(a.called))
 	}
 	ahead, gone := aheadAt{from: time.Now()}, m.lines.gone(a.place.Key)
-	lease, err := m.client.Redeem(ctx, a.place, now)
-	m.asks.add(time.Since(ahead.from))
-	if err == nil || !errors.Is(err, dibs.ErrHeld) {
-		a.waitedUntilNow(false)
-		return lease, err
-	}
-	ahead.to = time.Now()
-	if a.since.IsZero() {
-		a.since = ahead.to
+	lease, err, waited := (*dibs.Lease)(nil), error(nil), a.tries > 1
+	if waited {
+		// It was made runnable as its turn is near, and waits from its first answer on.
+		lease, err = a.waitFrom(ctx, &ahead, gone, false, nil)
+	} else {
+		now := a.acquire()
+		now.NoWait = true
+		lease, err = m.client.Redeem(ctx, a.place, now)
+		ahead.to = time.Now()
+		m.asks.add(ahead.to.Sub(ahead.from))
 	}
 	for {
+		if err == nil || !errors.Is(err, dibs.ErrHeld) {
+			a.waitedUntilNow(waited)
+			return lease, err
+		}
+		if a.since.IsZero() {
+			a.since = ahead.to
+		}
 		held := heldBy(err)
 		if held.Placed && a.tries > 1 && a.stood.IsZero() {
 			// Another worker has noted that the job is there. It is noted again if the job
@@ -105,25 +111,36 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		if !ok {
 			return nil, a.putOff(held.Ahead, ahead)
 		}
-		a.stuck = -1
-		if held.Idle {
-			a.stuck = held.Ahead
-		}
-		ahead.from, gone = time.Now(), m.lines.gone(a.place.Key)
-		lease, err = a.wait(ctx, sits)
-		ahead.to = time.Now()
-		m.lines.leave(sits, aheadNow(err))
-		if errors.Is(err, errSentAway) {
-			if sits != nil {
-				ahead.at = m.lines.position(sits)
-			}
-			return nil, a.putOff(held.Ahead, ahead)
-		}
-		if err == nil || !errors.Is(err, dibs.ErrHeld) {
-			a.waitedUntilNow(true)
-			return lease, err
-		}
+		a.idles(held.Idle, held.Ahead)
+		ahead.from, gone, waited = time.Now(), m.lines.gone(a.place.Key), true
+		lease, err = a.waitFrom(ctx, &ahead, gone, true, sits)
 	}
+}
+
+// waitFrom waits in the worker from that moment on, for a while: in that seat, or, if it
+// may not wait yet, in one that it takes with the first answer. Who is sent away, or has
+// none, is put off.
+func (a *attempt) waitFrom(ctx context.Context, ahead *aheadAt, gone int, may bool, sits *seat) (*dibs.Lease, error) {
+	m := a.mutex
+	take := func(s dibs.Standing) (*seat, bool) {
+		m.asks.add(time.Since(ahead.from))
+		ahead.ahead, ahead.at = s.Ahead, gone+s.Ahead
+		defer a.idles(s.Idle, s.Ahead)
+		return a.sit(&dibs.HeldError{Ahead: s.Ahead, Idle: s.Idle}, ahead.at)
+	}
+	if may || a.job.Stays {
+		take = nil
+	}
+	lease, sits, err := a.wait(ctx, sits, take)
+	ahead.to = time.Now()
+	m.lines.leave(sits, aheadNow(err))
+	if !errors.Is(err, errSentAway) {
+		return lease, err
+	}
+	if sits != nil {
+		ahead.at = m.lines.position(sits)
+	}
+	return nil, a.putOff(ahead.ahead, *ahead)
 }
 
 // stand makes the attempt's place stand, in nobody's way for longer than hold once its
@@ -176,16 +193,20 @@ func (a *attempt) sit(held *dibs.HeldError, position int) (s *seat, ok bool) {
 	return m.lines.sit(a.place.Key, aheadAt{ahead: held.Ahead, at: position})
 }
 
-// wait waits in the worker for a while, until it is sent away from there.
-func (a *attempt) wait(ctx context.Context, sits *seat) (*dibs.Lease, error) {
+// idles notes how many come before the job if its key lies idle.
+func (a *attempt) idles(idle bool, ahead int) {
+	a.stuck = -1
+	if idle {
+		a.stuck = ahead
+	}
+}
+
+// wait waits in the worker for a while, in that seat, or in one that take takes for it
+// with the first answer. It returns the seat.
+func (a *attempt) wait(ctx context.Context, sits *seat, take func(dibs.Standing) (*seat, bool)) (*dibs.Lease, *seat, error) {
 	m := a.mutex
-	m.waiting.Add(1)
-	defer m.waiting.Add(-1)
 	o := a.acquire()
 	o.Wait = askedAgain
-	if sits != nil {
-		o.Ahead = func(n int) { m.lines.stands(sits, n) }
-	}
 	if a.stuck >= 0 {
 		o.Wait = idleMoment + rand.N(idleMoment) // not all leave at once
 	}
@@ -198,8 +219,18 @@ func (a *attempt) wait(ctx context.Context, sits *seat) (*dibs.Lease, error) {
 			o.Wait = max(min(o.Wait, most-time.Since(a.here)), time.Millisecond)
 		}
 	}
+	waits := take == nil
+	if waits {
+		m.waiting.Add(1)
+	}
+	defer func() {
+		if waits {
+			m.waiting.Add(-1)
+		}
+	}()
 	if a.job.Stays {
-		return m.client.Redeem(ctx, a.place, o)
+		lease, err := m.client.Redeem(ctx, a.place, o)
+		return lease, nil, err
 	}
 	a.over()
 	waiting, end := context.WithCancelCause(ctx)
@@ -209,16 +240,33 @@ func (a *attempt) wait(ctx context.Context, sits *seat) (*dibs.Lease, error) {
 	if sits != nil {
 		stays = append(stays, context.AfterFunc(sits.ctx, sent))
 	}
+	o.Stands = func(s dibs.Standing) {
+		switch {
+		case waits && sits != nil:
+			m.lines.stands(sits, s.Ahead)
+		case take != nil:
+			sits, waits = take(s)
+			take = nil
+			if !waits {
+				sent()
+				return
+			}
+			m.waiting.Add(1)
+			if sits != nil {
+				stays = append(stays, context.AfterFunc(sits.ctx, sent))
+			}
+		}
+	}
 	lease, err := m.client.Redeem(waiting, a.place, o)
 	for _, stay := range stays {
 		if !stay() && err == nil {
 			// The key was granted at that very moment, and sent ends its lease's context
 			// or is about to; the place stands again.
 			a.undo(ctx, lease)
-			return nil, errSentAway
+			return nil, sits, errSentAway
 		}
 	}
-	return lease, err
+	return lease, sits, err
 }
 
 // bound is how long the policy lets a job wait in a worker; 0 is without limit.

@@ -86,7 +86,7 @@ func TestLimitThatIsOverByNow(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			start := time.Now()
-			if _, err := a.wait(ctx, nil); !errors.Is(err, dibs.ErrHeld) || time.Since(start) > time.Second {
+			if _, _, err := a.wait(ctx, nil, nil); !errors.Is(err, dibs.ErrHeld) || time.Since(start) > time.Second {
 				t.Errorf("over for %v: it waited for %v and ended with %v; want ErrHeld, soon", over, time.Since(start), err)
 			}
 			if err := lease.Release(); err != nil {

@@ -135,15 +135,21 @@ BEGIN
         AND NOT c.once AND c.max_age = interval '0' AND c.fingerprint IS NULL;
 END $$;
 
--- behind_lease reports whether a key is held plainly, so that a claim from a place that
--- stands there is held and changes nothing but the place.
-CREATE OR REPLACE FUNCTION @behind_lease(
-    t @key, p_mode smallint, p_token bytea, p_redeems bytea, p_permits integer, p_fingerprint bytea, moment timestamptz
-) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-    SELECT t.queued AND t.permits = 1 AND p_permits = 1 AND t.token <> p_token AND NOT t.offered AND t.ends > moment
-        AND t.lost_token IS NULL AND t.rec_ends IS NULL AND (t.fingerprint = p_fingerprint) IS NOT FALSE
+-- stands_behind reports whether a claim from a place that stands, or the prolonging of
+-- one, changes nothing but that place: the key is held plainly, or lies idle for the place
+-- f, the first one and another, which knows that its turn has come.
+CREATE OR REPLACE FUNCTION @stands_behind(
+    t @key, f @waiter, p_mode smallint, p_token bytea, p_redeems bytea, p_permits integer, p_fingerprint bytea, moment timestamptz
+) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    RETURN t.queued AND t.permits = 1 AND p_permits = 1 AND t.lost_token IS NULL AND t.rec_ends IS NULL
         AND (p_mode = 2 OR p_mode = 0 AND p_redeems IS NOT NULL)
-$$;
+        AND CASE
+            WHEN t.token IS NULL THEN f.kind = 2 AND f.ends > moment AND f.token <> coalesce(p_redeems, p_token)
+                AND (p_mode = 2 OR f.pressed OR f.hold = interval '0')
+            ELSE t.token <> p_token AND NOT t.offered AND t.ends > moment AND (t.fingerprint = p_fingerprint) IS NOT FALSE
+        END;
+END $$;
 
 -- adopt makes a place, also one that is taken, what the claim asks for. What must
 -- not be done twice waits until it is known that it was heard, and so is not told.
@@ -357,7 +363,7 @@ END $$;
 -- claim answers claims, each in a row of its own and in no order. Looks that need not
 -- do anything come first. The other plain ones are answered or granted by one statement,
 -- which also takes the locks of the rest, in the keys' order like everybody. Claims from
--- places behind a lease lock no key, unless p_locks; those for which that does not do are
+-- places that stand behind others lock no key, unless p_locks; those for which that does not do are
 -- answered 9, and are to be made again with p_locks.
 CREATE OR REPLACE FUNCTION @claim(
     p_k bytea[], p_mode smallint[], p_token bytea[], p_redeems bytea[], p_ttl bigint[], p_place bigint[],
@@ -376,7 +382,7 @@ DECLARE
     st @state;
     q @ask;
     rest @ask[] := ARRAY[]::@ask[];
-    late @ask[] := ARRAY[]::@ask[]; -- from places behind a lease
+    late @ask[] := ARRAY[]::@ask[]; -- from places that stand behind others
     places boolean := false; -- there are such as take_places may answer
     answered boolean[];
 BEGIN
@@ -404,7 +410,8 @@ BEGIN
                             WHEN c.mode <= 1 AND c.permits = 1 AND c.redeems IS NULL AND t.rec_ends IS NULL THEN 1
                             ELSE -1
                         END
-                    WHEN NOT p_locks AND @behind_lease(t, c.mode, c.token, c.redeems, c.permits, c.fingerprint, moment) THEN -2
+                    WHEN NOT p_locks AND t.queued AND (c.mode = 2 OR c.mode = 0 AND c.redeems IS NOT NULL)
+                        AND @stands_behind(t, f, c.mode, c.token, c.redeems, c.permits, c.fingerprint, moment) THEN -2
                     WHEN t.busy OR t.ends <= moment OR t.token = c.token THEN -1
                     WHEN c.permits <> 1 THEN 6
                     WHEN t.fingerprint <> c.fingerprint THEN 5
@@ -417,6 +424,10 @@ BEGIN
                 p_owner)
                 WITH ORDINALITY AS c (k, mode, token, redeems, ttl, place, hold, permits, max_age, once, fingerprint, owner, i)
             LEFT JOIN @key t ON t.k = c.k
+            LEFT JOIN LATERAL (
+                SELECT w.* FROM @waiter w
+                WHERE t.queued AND t.token IS NULL AND w.k = c.k AND w.kind < 3 AND NOT w.parked ORDER BY w.seq LIMIT 1
+            ) f ON true
         ), took AS (
             INSERT INTO @key AS t (k, fence, permits, busy, queued, saved, abandoned,
                 token, attempt, since, ends, offered, once, inherits, fingerprint, owner)

@@ -1,5 +1,5 @@
 -- The way of most jobs, for whole batches: a place on a key that nobody is at, the key
--- from that place, what is asked from places behind a lease, and its end with nobody
+-- from that place, what is asked from places that stand behind others, and its end with nobody
 -- behind. What is not as simple as that is left to the functions that do one key at a
 -- time. But for stand_by all rows of the keys are locked, by a statement before, so that
 -- what these see of their queues is as it is.
@@ -60,22 +60,27 @@ BEGIN
     SELECT g.i, 1::smallint, g.fence, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM granted g;
 END $$;
 
--- stand_by answers claims from places behind a lease, and prolongs such places. It locks
--- their rows and no key's: who has locked the key reads such a row anew under its lock
--- before it hands the key over there, or passes it by. A place that is not as it has to be
--- by then is answered 9.
+-- stand_by answers claims from places that stand behind others, and prolongs such places.
+-- It locks their rows and no key's: who has locked the key reads such a row anew under its
+-- lock before it hands the key over there, or passes it by. A place that is not as it has
+-- to be by then is answered 9.
 CREATE OR REPLACE FUNCTION @stand_by(asks @ask[], moment timestamptz, least_fence bigint) RETURNS SETOF @answer LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     RETURN QUERY
     WITH q AS MATERIALIZED (
-        SELECT u.*, t.fence AS last_fence, t.ends AS held_until, p.seq,
+        SELECT u.*, t.fence AS last_fence, CASE WHEN t.token IS NOT NULL THEN t.ends END AS held_until, p.seq,
             (SELECT w.seq FROM @waiter w WHERE w.k = u.k ORDER BY w.seq LIMIT 1) AS first
         FROM unnest(asks) u
-        JOIN @key t ON t.k = u.k AND @behind_lease(t, u.mode, u.token, u.redeems, u.permits, u.fingerprint, moment)
+        JOIN @key t ON t.k = u.k
         JOIN @waiter p ON p.k = u.k AND p.token = coalesce(u.redeems, u.token)
             AND p.kind = 1 AND NOT p.parked AND p.ends > moment
+        LEFT JOIN LATERAL (
+            SELECT w.* FROM @waiter w
+            WHERE t.token IS NULL AND w.k = t.k AND w.kind < 3 AND NOT w.parked ORDER BY w.seq LIMIT 1
+        ) f ON true
+        WHERE @stands_behind(t, f, u.mode, u.token, u.redeems, u.permits, u.fingerprint, moment)
         ORDER BY p.k, p.seq FOR NO KEY UPDATE OF p
     ), prolongs AS MATERIALIZED (
         SELECT DISTINCT ON (q.k, q.seq) q.* FROM q WHERE q.mode = 2 ORDER BY q.k, q.seq, q.i DESC
@@ -113,7 +118,7 @@ BEGIN
             WHERE w.k = a.k AND w.seq < a.seq AND w.kind < 3 AND NOT w.parked AND w.ends > moment
             ORDER BY w.seq LIMIT 4
         ) u) END) - moment), 0),
-        a.ahead::integer, true, NULL::boolean, NULL::bigint, NULL::integer, NULL::bytea
+        a.ahead::integer, true, CASE WHEN a.held_until IS NULL THEN true END, NULL::bigint, NULL::integer, NULL::bytea
     FROM a
     UNION ALL
     SELECT u.i, 9::smallint, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
