@@ -20,7 +20,7 @@ const (
 	// thought to run too briefly has them come too early, which costs little. With the
 	// way back it is the other way round.
 	runsRiseBy, runsFallBy   = 8, 2
-	pathsRiseBy, pathsFallBy = 2, 8
+	pathsRiseBy, pathsFallBy = 2, 32
 )
 
 func (m *mean) add(d time.Duration) {
@@ -57,7 +57,7 @@ const (
 	backIn = 300 * time.Millisecond
 	// seatsFor is for how many times as many jobs of a key as this process has seats there
 	// are thought to be some, in all processes.
-	seatsFor = 3
+	seatsFor = 2
 	// maxNear is from how many places ahead on no job waits in a worker.
 	maxNear = 64
 	// comesMin and comesMax bound for how long a seat is kept for a job that was made
