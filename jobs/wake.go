@@ -17,7 +17,9 @@ var ErrGone = errors.New("jobs: the job is gone from its queue")
 const (
 	// wakePatience is how long the queue is asked to make a job runnable.
 	wakePatience = 10 * time.Second
-	// wakeAgain is how soon it is asked again, at the latest.
+	// wakeSoon is how soon it is asked again, at the latest, until it has noted that the
+	// job was put off; wakeAgain, after an error.
+	wakeSoon  = 20 * time.Millisecond
 	wakeAgain = 100 * time.Millisecond
 	// closePatience is how long Close asks for all of those that are left.
 	closePatience = 5 * time.Second
@@ -54,7 +56,7 @@ func (l *lines) wake(ctx context.Context, w *away, patience time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var failed error
-	for pause := 2 * time.Millisecond; ctx.Err() == nil && !l.isBack(w); pause = min(2*pause, wakeAgain) {
+	for pause := 2 * time.Millisecond; ctx.Err() == nil && !l.isBack(w); pause = min(2*pause, wakeSoon) {
 		l.asked(w)
 		switch done, err := w.job.Wake(ctx); {
 		case errors.Is(err, ErrGone):
