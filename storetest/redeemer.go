@@ -18,23 +18,22 @@ var redeemerProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			heard := q.listenGrants()
-			job := dibs.NewToken()
-			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
-				"release": p.release,
-				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
-				"undo":    p.undo,
-				"release, when the place was prolonged": func(k dibs.Key, a dibs.Token) error {
+			for name, end := range map[string]func(k dibs.Key, a, job dibs.Token) error{
+				"release": func(k dibs.Key, a, _ dibs.Token) error { return p.release(k, a) },
+				"keep":    func(k dibs.Key, a, _ dibs.Token) error { return p.keep(k, a, "answer") },
+				"undo":    func(k dibs.Key, a, _ dibs.Token) error { return p.undo(k, a) },
+				"release, when the place was prolonged": func(k dibs.Key, a, job dibs.Token) error {
 					t.waits("prolonging the place", p.reserve(k, job), 0)
 					return p.release(k, a)
 				},
 			} {
-				k, a, worker, b := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				k, a, job, worker, b := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 				heard.ready(k)
 				t.granted("the holder", p.try(k, a), 1)
 				t.waits("reserving", p.reserve(k, job), 0)
 				t.waits("a waiter behind it", q.queue(k, b), 1)
 				last := t.waitsAt("the worker", q.try(k, worker, from(job)), 0)
-				t.ok(name, end(k, a))
+				t.ok(name, end(k, a, job))
 				fence, _ := heard.turn("the worker, after a "+name, k, worker, job, last, 1)
 				t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
 				t.waits("another worker", p.try(k, dibs.NewToken(), from(job), place(0)), 0)
@@ -283,7 +282,7 @@ var redeemerProperties = []Property{
 			t.outlast(dibs.Turn)
 			t.granted("the one that must not run twice", q.try(k, worker, from(job), atMostOnce), 1)
 
-			k = key("answered")
+			k, a, job, worker = key("answered"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			heard.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			t.waits("reserving", p.reserve(k, job), 0)
@@ -294,7 +293,7 @@ var redeemerProperties = []Property{
 			t.done("the one that wants an answer", q.try(k, worker, from(job), answerable), "answer")
 			heard.told("the waiter", b, last, 1)
 
-			k = key("clash")
+			k, a, job, worker = key("clash"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			heard.ready(k)
 			other, this := dibs.NewToken(), dibs.NewToken()
 			last = max(t.granted("a holder", p.try(k, a, permits(2)), 1), t.granted("another", p.try(k, other, permits(2)), 1))
