@@ -21,6 +21,9 @@ type Standing struct {
 	Waits bool
 	// Ahead is how many places at most come before it; 0 when it is next.
 	Ahead int
+	// Placed is that it is the reserved place that waits, and not another one at the end
+	// of the queue in its stead.
+	Placed bool
 	// Idle says that nobody holds the key, and that a reserved place which nobody has
 	// redeemed is what comes before it.
 	Idle bool
@@ -36,7 +39,8 @@ func (c *Client) Standing(ctx context.Context, p Place, o *AcquireOptions) (Stan
 	}
 	claim.Key, claim.Mode, claim.Redeems = p.Key, Look, p.Token
 	a, _, err := c.ask(ctx, bid{Claim: claim})
-	return Standing{Waits: a.State == Held && a.Queued, Ahead: a.Ahead, Idle: a.Idle}, err
+	waits := a.State == Held && a.Queued
+	return Standing{Waits: waits, Placed: waits, Ahead: a.Ahead, Idle: a.Idle}, err
 }
 
 // Near waits until at most so many places come before p and the key does not lie

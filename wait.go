@@ -63,7 +63,7 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 	}
 	for {
 		if b.stands != nil && a.Queued {
-			b.stands(Standing{Waits: true, Ahead: a.Ahead, Idle: a.Idle})
+			b.stands(Standing{Waits: true, Placed: !b.Redeems.IsZero(), Ahead: a.Ahead, Idle: a.Idle})
 		}
 		var interval, place time.Duration
 		interval, place, poll = c.waiters.pace(a, poll)

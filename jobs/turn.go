@@ -66,8 +66,13 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	if !a.called.IsZero() {
 		m.paths.add(time.Since(a.called))
 	}
+	if a.since.IsZero() && a.tries > 1 {
+		a.since = time.Now()
+	}
 	ahead, gone := aheadAt{from: time.Now()}, m.lines.gone(a.place.Key)
-	lease, err, waited := (*dibs.Lease)(nil), error(nil), a.tries > 1
+	var lease *dibs.Lease
+	var err error
+	waited := a.tries > 1 && !m.closed() && !a.late()
 	if waited {
 		// It was made runnable as its turn is near, and waits from its first answer on.
 		lease, err = a.waitFrom(ctx, &ahead, gone, false, nil)
@@ -75,7 +80,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		now := a.acquire()
 		now.NoWait = true
 		lease, err = m.client.Redeem(ctx, a.place, now)
-		ahead.to = time.Now()
+		ahead.to, ahead.at = time.Now(), gone+heldBy(err).Ahead
 		m.asks.add(ahead.to.Sub(ahead.from))
 	}
 	for {
@@ -99,11 +104,10 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 				return nil, err
 			}
 		}
-		if ahead.ahead, ahead.at = held.Ahead, gone+held.Ahead; !held.Placed {
-			// It had no place yet, and has the last one now.
-			ahead.ahead, ahead.at = math.MaxInt, gone
+		if ahead.ahead = held.Ahead; !held.Placed {
+			ahead.ahead = math.MaxInt // it had no place yet, and has the last one now
 		}
-		if left, limited := a.left(); limited && left <= 0 {
+		if a.late() {
 			a.waitedUntilNow(true)
 			return nil, errors.Join(errLimit, err)
 		}
@@ -134,11 +138,17 @@ func (a *attempt) waitFrom(ctx context.Context, ahead *aheadAt, gone int, may bo
 	lease, sits, err := a.wait(ctx, sits, take)
 	ahead.to = time.Now()
 	m.lines.leave(sits, aheadNow(err))
+	switch {
+	case sits != nil:
+		ahead.at = m.lines.position(sits)
+	case errors.Is(err, dibs.ErrHeld):
+		ahead.at = gone + heldBy(err).Ahead
+	}
 	if !errors.Is(err, errSentAway) {
 		return lease, err
 	}
-	if sits != nil {
-		ahead.at = m.lines.position(sits)
+	if a.late() {
+		return nil, &dibs.HeldError{Key: a.place.Key, Ahead: ahead.ahead, Placed: true}
 	}
 	return nil, a.putOff(ahead.ahead, *ahead)
 }
@@ -240,8 +250,12 @@ func (a *attempt) wait(ctx context.Context, sits *seat, take func(dibs.Standing)
 	if sits != nil {
 		stays = append(stays, context.AfterFunc(sits.ctx, sent))
 	}
+	var unplaced *dibs.HeldError
 	o.Stands = func(s dibs.Standing) {
 		switch {
+		case !s.Placed: // it is to be taken anew, and not just for this wait
+			unplaced = &dibs.HeldError{Key: a.place.Key, Ahead: s.Ahead}
+			sent()
 		case waits && sits != nil:
 			m.lines.stands(sits, s.Ahead)
 		case take != nil:
@@ -263,8 +277,15 @@ func (a *attempt) wait(ctx context.Context, sits *seat, take func(dibs.Standing)
 			// The key was granted at that very moment, and sent ends its lease's context
 			// or is about to; the place stands again.
 			a.undo(ctx, lease)
-			return nil, sits, errSentAway
+			lease, err = nil, errSentAway
 		}
+	}
+	if err == nil && errors.Is(context.Cause(waiting), errSentAway) { // it found no seat
+		a.undo(ctx, lease)
+		lease, err = nil, errSentAway
+	}
+	if unplaced != nil && errors.Is(err, errSentAway) {
+		err = unplaced
 	}
 	return lease, sits, err
 }
@@ -288,6 +309,12 @@ func (a *attempt) left() (time.Duration, bool) {
 		return 0, false
 	}
 	return limit - time.Since(a.since), true
+}
+
+// late reports whether the job's Limit is over.
+func (a *attempt) late() bool {
+	left, limited := a.left()
+	return limited && left <= 0
 }
 
 // putOff sees to it that the job is made runnable when its turn is near.

@@ -511,7 +511,7 @@ BEGIN
         a.i := q.i;
         RETURN NEXT a;
     END LOOP;
-    -- They come last: whoever has rows of places locked waits for no key's.
+    -- They come last: whoever has locked rows of places for these waits for nobody.
     IF cardinality(late) > 0 THEN
         RETURN QUERY SELECT * FROM @stand_by(late, moment, base - 1);
     END IF;

@@ -61,9 +61,9 @@ BEGIN
 END $$;
 
 -- stand_by answers claims from places that stand behind others, and prolongs such places.
--- It locks their rows and no key's: who has locked the key reads such a row anew under its
--- lock before it hands the key over there, or passes it by. A place that is not as it has
--- to be by then is answered 9.
+-- It locks their rows and no key's, and waits for nobody: who has locked the key reads such
+-- a row anew under its lock before it hands the key over there, or passes it by. A place
+-- that is not as it has to be by then, or that somebody has locked, is answered 9.
 CREATE OR REPLACE FUNCTION @stand_by(asks @ask[], moment timestamptz, least_fence bigint) RETURNS SETOF @answer LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
@@ -81,7 +81,7 @@ BEGIN
             WHERE t.token IS NULL AND w.k = t.k AND w.kind < 3 AND NOT w.parked ORDER BY w.seq LIMIT 1
         ) f ON true
         WHERE @stands_behind(t, f, u.mode, u.token, u.redeems, u.permits, u.fingerprint, moment)
-        ORDER BY p.k, p.seq FOR NO KEY UPDATE OF p
+        FOR NO KEY UPDATE OF p SKIP LOCKED
     ), prolongs AS MATERIALIZED (
         SELECT DISTINCT ON (q.k, q.seq) q.* FROM q WHERE q.mode = 2 ORDER BY q.k, q.seq, q.i DESC
     ), redeems AS MATERIALIZED (

@@ -166,6 +166,7 @@ BEGIN
         END IF;
         IF p.kind > 0 THEN
             p := @reserved(p);
+            st.now := greatest(st.now, clock_timestamp()); -- who waits there may have asked meanwhile
             IF (st.lost).token IS NULL AND @admits(p, st.now) AND @holder_at(st.holders, p.redeemer) IS NULL THEN
                 h := NULL;
                 h.token := p.redeemer;
@@ -223,6 +224,7 @@ DECLARE
     admits boolean;
 BEGIN
     p := @reserved(p);
+    moment := greatest(moment, clock_timestamp()); -- who waits there may have asked meanwhile
     admits := @admits(p, moment) AND p.redeemer <> p_token;
     UPDATE @key t SET
         fence = CASE WHEN admits THEN greatest(t.fence + 1, @clock_us(moment)) ELSE t.fence END,
