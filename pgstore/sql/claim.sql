@@ -158,6 +158,7 @@ DECLARE
     p @waiter;
     own boolean := c.redeems IS NULL;
     prolongs boolean := own AND (c.mode <> 0 OR c.place > interval '0');
+    waits boolean := @waits(c);
 BEGIN
     UPDATE @waiter t SET
         ends = CASE WHEN prolongs AND t.kind < 3 THEN now + c.place ELSE t.ends END,
@@ -177,10 +178,10 @@ BEGIN
             WHEN t.kind = 2 THEN 1                      -- whoever asked is told anew
             ELSE t.kind
         END,
-        redeemer = CASE WHEN c.mode = 2 THEN t.redeemer WHEN @waits(c) THEN c.token END,
-        redeemer_ends = CASE WHEN c.mode = 2 THEN t.redeemer_ends ELSE now + c.place END,
-        redeemer_hold = CASE WHEN c.mode = 2 THEN t.redeemer_hold ELSE c.hold END,
-        redeemer_owner = CASE WHEN c.mode = 2 THEN t.redeemer_owner ELSE c.owner END
+        redeemer = CASE WHEN c.mode = 2 THEN t.redeemer WHEN waits THEN c.token END,
+        redeemer_ends = CASE WHEN c.mode = 2 THEN t.redeemer_ends WHEN waits THEN now + c.place END,
+        redeemer_hold = CASE WHEN c.mode = 2 THEN t.redeemer_hold WHEN waits THEN c.hold END,
+        redeemer_owner = CASE WHEN c.mode = 2 THEN t.redeemer_owner WHEN waits THEN c.owner END
     WHERE t.k = p_k AND t.seq = p_seq
     RETURNING * INTO p;
     RETURN p;

@@ -86,22 +86,23 @@ BEGIN
         SELECT DISTINCT ON (q.k, q.seq) q.* FROM q WHERE q.mode = 2 ORDER BY q.k, q.seq, q.i DESC
     ), redeems AS MATERIALIZED (
         SELECT DISTINCT ON (q.k, q.seq) q.k, q.seq, q.process, q.place, q.hold, q.owner,
-            CASE WHEN @waits(ROW(q.i, q.k, q.mode, q.token, q.redeems, q.ttl, q.place, q.hold, q.permits, q.max_age, q.once,
-                q.fingerprint, q.owner, q.process, q.tells, q.most)::@ask) THEN q.token END AS redeemer
+            @waits(ROW(q.i, q.k, q.mode, q.token, q.redeems, q.ttl, q.place, q.hold, q.permits, q.max_age, q.once,
+                q.fingerprint, q.owner, q.process, q.tells, q.most)::@ask) AS waits, q.token
         FROM q WHERE q.mode = 0 ORDER BY q.k, q.seq, q.i DESC
     ), prolonged AS (
         UPDATE @waiter t SET ends = moment + q.place, lasts = q.place, hold = q.hold, pressed = false, once = q.once,
             max_age = q.max_age, tells = q.tells AND NOT q.once, fingerprint = q.fingerprint, owner = q.owner,
             process = CASE WHEN r.k IS NULL THEN t.process ELSE r.process END,
-            redeemer = CASE WHEN r.k IS NULL THEN t.redeemer ELSE r.redeemer END,
-            redeemer_ends = CASE WHEN r.k IS NULL THEN t.redeemer_ends ELSE moment + r.place END,
-            redeemer_hold = CASE WHEN r.k IS NULL THEN t.redeemer_hold ELSE r.hold END,
-            redeemer_owner = CASE WHEN r.k IS NULL THEN t.redeemer_owner ELSE r.owner END
+            redeemer = CASE WHEN r.k IS NULL THEN t.redeemer WHEN r.waits THEN r.token END,
+            redeemer_ends = CASE WHEN r.k IS NULL THEN t.redeemer_ends WHEN r.waits THEN moment + r.place END,
+            redeemer_hold = CASE WHEN r.k IS NULL THEN t.redeemer_hold WHEN r.waits THEN r.hold END,
+            redeemer_owner = CASE WHEN r.k IS NULL THEN t.redeemer_owner WHEN r.waits THEN r.owner END
         FROM prolongs q LEFT JOIN redeems r ON r.k = q.k AND r.seq = q.seq
         WHERE t.k = q.k AND t.seq = q.seq
     ), redeemed AS (
-        UPDATE @waiter t SET process = r.process, redeemer = r.redeemer, redeemer_ends = moment + r.place,
-            redeemer_hold = r.hold, redeemer_owner = r.owner
+        UPDATE @waiter t SET process = r.process, redeemer = CASE WHEN r.waits THEN r.token END,
+            redeemer_ends = CASE WHEN r.waits THEN moment + r.place END, redeemer_hold = CASE WHEN r.waits THEN r.hold END,
+            redeemer_owner = CASE WHEN r.waits THEN r.owner END
         FROM redeems r
         WHERE t.k = r.k AND t.seq = r.seq AND NOT EXISTS (SELECT FROM prolongs q WHERE q.k = r.k AND q.seq = r.seq)
     ), a AS MATERIALIZED (

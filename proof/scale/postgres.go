@@ -48,7 +48,7 @@ func (Postgres) statement(name string, n int, arrays, others []int, description,
 // claim is a call of n claims that are answered with so many bytes of values each.
 func (p Postgres) claim(s Shape, n, redeems, process, values int) Cost {
 	return p.statement("claim", n, []int{1 + s.Key, 2, 16, redeems, 8, 8, 8, 4, 8, 1, -1, s.Owner},
-		[]int{process, 1, 4}, pgAnswers+pgAnswerCols, 11*4+values)
+		[]int{process, 1, 4, 1}, pgAnswers+pgAnswerCols, 11*4+values)
 }
 
 // verb is a call of n renewals or settlements.
@@ -83,14 +83,14 @@ func (p Postgres) Renew(s Shape, n int) Cost {
 
 // Release implements Store.
 func (p Postgres) Release(s Shape, n int) Cost {
-	c := p.verb("settle", n, 1+s.Key, 16, 2, 8, -1)
+	c := p.verb("settle", n, 1+s.Key, 16, -1, 2, 8, -1)
 	c.Log = float64(runs(n, pgMost)*pgCommitLog + n*pgUpdateLog)
 	return c
 }
 
 // Keep implements Store.
 func (p Postgres) Keep(s Shape, n int) Cost {
-	c := p.verb("settle", n, 1+s.Key, 16, 2, 8, s.Data)
+	c := p.verb("settle", n, 1+s.Key, 16, -1, 2, 8, s.Data)
 	c.Log = float64(runs(n, pgMost)*pgCommitLog + n*(pgRecordLog+4*s.Key/5+s.Data))
 	return c
 }
@@ -126,7 +126,7 @@ func (p Postgres) HandOver(s Shape, _ int) Cost {
 
 // Job implements Store.
 func (p Postgres) Job(s Shape) Cost {
-	return p.claim(s, 1, -1, -1, pgHeld).Plus(p.claim(s, 1, 16, -1, 4+2+8+4), p.verb("settle", 1, 1+s.Key, 16, 2, 8, -1),
+	return p.claim(s, 1, -1, -1, pgHeld).Plus(p.claim(s, 1, 16, -1, 4+2+8+4), p.verb("settle", 1, 1+s.Key, 16, -1, 2, 8, -1),
 		Cost{Log: float64(1450 + 5*s.Key + 2*s.Owner)})
 }
 
