@@ -57,8 +57,8 @@ func (c *Client) Near(ctx context.Context, p Place, places int, o *AcquireOption
 
 // NearAmong is Near for a place in front of others of its key, one of which may have
 // moved before it: it returns p, or the place of which the store has told meanwhile
-// that its turn has come. While p waits, near says whether it is near enough; it is
-// asked about as often as p comes half as near to places.
+// that its turn has come. While p waits, near says at each look whether it is near enough;
+// places is about how many come before it then, and only says when to look.
 func (c *Client) NearAmong(ctx context.Context, p Place, others []Place, places int, near func(Standing) bool, o *AcquireOptions) (Place, error) {
 	tokens := make([]Token, 1, 1+len(others))
 	tokens[0] = p.Token

@@ -18,10 +18,10 @@ type seat struct {
 	ctx  context.Context // ends when it is sent away
 }
 
-// sit gives a job with so many before it, at that position, a seat, if there is one. When there is none,
-// the one whose turn is farthest goes back to its queue for one that is next, or whose
-// turn comes before it could be back from there: a key lies idle when its next job finds
-// no seat, and those behind are there only to be next in time.
+// sit gives a job a seat, if there is one. When there is none, the one whose turn is
+// farthest goes back to its queue for one that is next, or whose turn comes before it
+// could be back from there: a key lies idle when its next job finds no seat, and those
+// behind are there only to be next in time.
 func (l *lines) sit(key dibs.Key, at aheadAt) (*seat, bool) {
 	run := l.mutex.takes()
 	l.mu.Lock()
