@@ -11,12 +11,17 @@ import (
 
 // TestMemory checks how much memory a process needs whose store is in it.
 func TestMemory(t *testing.T) {
+	compare(t, newMemory, []check{{"kept", (*backend).kept}})
+}
+
+// newMemory returns the store in the memory of the process beside its model.
+func newMemory(t *testing.T) *backend {
 	s, err := memstore.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
-	b := &backend{
+	t.Cleanup(func() { s.Close() })
+	return &backend{
 		model: Memory{},
 		open:  func(*testing.T, time.Duration) dibs.Store { return s },
 		space: func(*testing.T) float64 {
@@ -28,6 +33,4 @@ func TestMemory(t *testing.T) {
 		},
 		grain: 64 << 10,
 	}
-	t.Run("kept", b.kept)
-	runtime.KeepAlive(s)
 }
