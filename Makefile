@@ -25,7 +25,7 @@ build:
 # ready, with what the tests leave of the processors: to vet a module compiles what
 # its tests use. The simulation is beside the last of them, as its time is simulated.
 test: tools
-	@$(MAKE) --no-print-directory -j3 $(MODULES:%=test-%) simulate-beside
+	@.ci/memory $(MAKE) --no-print-directory -j3 $(MODULES:%=test-%) simulate-beside
 	@$(MAKE) --no-print-directory fuzz-run
 
 # Ten thousand simulated histories, without the race detector, with which `make test`
