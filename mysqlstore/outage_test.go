@@ -55,6 +55,36 @@ func TestLostConnections(t *testing.T) {
 	}
 }
 
+// TestRenewalWithoutAnswer: a renewal whose answer is lost with its connection is made
+// again.
+func TestRenewalWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	server := mariadb()
+	wire := servertest.NewWire(t, server.Addr())
+	c := newClient(t, open(t, server.URLAt(wire.Addr()), &Options{Prefix: ownPrefix(), PruneEvery: -1}), nil)
+	lease, err := c.Acquire(t.Context(), "k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		lost := wire.LoseReplyTo("")
+		if err := lease.Save(t.Context(), fmt.Append(nil, i)); err != nil {
+			t.Errorf("round %d: %v", i, err)
+		}
+		<-lost
+	}
+	if err := lease.Abandon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := c.Acquire(t.Context(), "k", nil)
+	if err != nil || string(again.Progress()) != "2" {
+		t.Fatalf("%q, %v", again.Progress(), err)
+	}
+	if err := again.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestKilledUnderLoad: whatever connections are ended while many work, no two hold a
 // key, and nothing is left behind.
 func TestKilledUnderLoad(t *testing.T) {

@@ -2,7 +2,10 @@ package mysqlstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs"
 )
@@ -22,29 +25,37 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 			all = append(all, i)
 		}
 	}
-	return s.parts(ctx, all, &elements{
-		key:  func(i int) dibs.Key { return renewals[i].Key },
-		size: func(i int) int { return len(renewals[i].Progress) },
-		fail: func(i int, err error) { errs[i] = err },
-		plain: func(ctx context.Context, part []int) ([]int, map[string]bool, error) {
-			return s.renewPlain(ctx, part, renewals, errs)
-		},
-		busy: func(ctx context.Context, part []int, deep map[string]bool) error {
-			b := newBatch(s.names, nil, locking)
-			for _, i := range part {
-				b.want(keyOf(renewals[i].Key), renewals[i].Token)
-			}
-			return s.work(ctx, s.back, b, deep, func() error {
+	renew := func() error {
+		return s.parts(ctx, all, &elements{
+			key:  func(i int) dibs.Key { return renewals[i].Key },
+			size: func(i int) int { return len(renewals[i].Progress) },
+			fail: func(i int, err error) { errs[i] = err },
+			plain: func(ctx context.Context, part []int) ([]int, map[string]bool, error) {
+				return s.renewPlain(ctx, part, renewals, errs)
+			},
+			busy: func(ctx context.Context, part []int, deep map[string]bool) error {
+				b := newBatch(s.names, nil, locking)
 				for _, i := range part {
-					errs[i] = nil
-					if !b.states[keyOf(renewals[i].Key)].renew(&renewals[i]) {
-						errs[i] = dibs.ErrLost
-					}
+					b.want(keyOf(renewals[i].Key), renewals[i].Token)
 				}
-				return nil
-			})
-		},
-	})
+				return s.work(ctx, s.back, b, deep, func() error {
+					for _, i := range part {
+						errs[i] = nil
+						if !b.states[keyOf(renewals[i].Key)].renew(&renewals[i]) {
+							errs[i] = dibs.ErrLost
+						}
+					}
+					return nil
+				})
+			},
+		})
+	}
+	err := renew()
+	// The connection was cut, perhaps long ago and unnoticed. To renew twice does no harm.
+	for n := 1; n < fresh && errors.Is(err, mysql.ErrInvalidConn) && ctx.Err() == nil; n++ {
+		err = renew()
+	}
+	return err
 }
 
 // Settle implements dibs.Store.
