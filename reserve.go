@@ -65,7 +65,7 @@ func (p *Place) UnmarshalText(text []byte) error {
 // or the cause with which ctx ended.
 func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, o *AcquireOptions) (Place, error) {
 	p := Place{Key: Key{Namespace: c.options.Namespace, Name: key}, Token: NewToken()}
-	if err := c.reserve(ctx, p, stands, o, false); err != nil {
+	if _, err := c.reserve(ctx, p, stands, o, false); err != nil {
 		return Place{}, err
 	}
 	return p, nil
@@ -74,9 +74,15 @@ func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, 
 // Prolong makes a reserved place stand for that long from now on, with the Hold of
 // these options, also one that a lease has taken: that is what it has when it
 // stands again. A place that stands no more is taken anew, at the end of the queue.
-// The errors are those of Reserve.
-func (c *Client) Prolong(ctx context.Context, p Place, stands time.Duration, o *AcquireOptions) error {
-	return c.reserve(ctx, p, stands, o, true)
+//
+// It returns how the place stands. That Waits is true also when its turn has come:
+// whether it has, Standing and Redeem tell. The errors are those of Reserve.
+func (c *Client) Prolong(ctx context.Context, p Place, stands time.Duration, o *AcquireOptions) (Standing, error) {
+	a, err := c.reserve(ctx, p, stands, o, true)
+	if err != nil {
+		return Standing{}, err
+	}
+	return Standing{Waits: true, Placed: true, Ahead: a.Ahead, Idle: a.Idle}, nil
 }
 
 // Reserver takes places in a database transaction. The store that has the
@@ -100,21 +106,21 @@ func (c *Client) ReserveIn(ctx context.Context, r Reserver, key string, stands t
 }
 
 // reserve asks for the place; leave says that it was there before.
-func (c *Client) reserve(ctx context.Context, p Place, stands time.Duration, o *AcquireOptions, leave bool) error {
+func (c *Client) reserve(ctx context.Context, p Place, stands time.Duration, o *AcquireOptions, leave bool) (Answer, error) {
 	claim, err := c.reservation(p, stands, o)
 	if err != nil {
-		return err
+		return Answer{}, err
 	}
 	c.enter()
 	defer c.leave()
 	a, _, err := c.ask(ctx, bid{Claim: claim, leave: leave})
 	switch {
 	case err != nil:
-		return err
+		return a, err
 	case a.State == Held && a.Queued:
-		return nil
+		return a, nil
 	}
-	return refusal(claim, a)
+	return a, refusal(claim, a)
 }
 
 // reservation is the claim that reserves the place.

@@ -219,8 +219,8 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(9 * time.Second)
-		if err := c.Prolong(t.Context(), p, time.Hour, &dibs.AcquireOptions{Hold: 30 * time.Second}); err != nil {
-			t.Fatal(err)
+		if standing, err := c.Prolong(t.Context(), p, time.Hour, &dibs.AcquireOptions{Hold: 30 * time.Second}); err != nil || standing != (dibs.Standing{Waits: true, Placed: true}) {
+			t.Fatalf("%+v, %v", standing, err)
 		}
 		time.Sleep(time.Minute) // counted from when it is in somebody's way again
 		if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
@@ -230,8 +230,15 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 			t.Errorf("the prolonged place was in the way until %v", took)
 		}
 		// It stands no more, and is taken anew.
-		if err := c.Prolong(t.Context(), p, time.Hour, nil); err != nil {
+		last, err := c.Reserve(t.Context(), "k", time.Minute, nil)
+		if err != nil {
 			t.Fatal(err)
+		}
+		if standing, err := c.Prolong(t.Context(), p, time.Hour, nil); err != nil || standing.Ahead != 1 {
+			t.Fatalf("%+v, %v", standing, err)
+		}
+		if err := c.GiveUp(t.Context(), last); err != nil {
+			t.Error(err)
 		}
 		if held, err := c.Held(t.Context(), "k"); err != nil || !held {
 			t.Errorf("the place that was taken anew holds the key: %v, %v", held, err)

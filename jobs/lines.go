@@ -31,33 +31,23 @@ type lines struct {
 
 // line is those of one key. It is under the lock.
 type line struct {
-	away    []*away            // in their places; the first to come first
-	fresh   []*away            // put off since
-	placing bool               // somebody puts those in their places
-	change  context.CancelFunc // ends what the watcher waits for
-	hungry  bool               // it is among the hungry
+	away   []*away            // by their positions
+	change context.CancelFunc // ends what the watcher waits for
+	hungry bool               // it is among the hungry
 }
 
 // away is a job that was put off. What can change is under the lock.
 type away struct {
 	attempt
-	aheadAt           // whoever puts it in its place has it alone
-	woken   time.Time // when it was made runnable; zero before
-	coming  bool      // that is only a moment ago
-	gone    bool      // it came back
+	position
+	woken  time.Time // when it was made runnable; zero before
+	coming bool      // that is only a moment ago
+	gone   bool      // it came back
 }
 
 // over reports whether nobody is to make the job runnable any more. The caller has the
 // lock.
 func (w *away) over() bool { return w.gone || !w.woken.IsZero() }
-
-// aheadAt is that at most so many came before a job at some moment from then to then,
-// and its position in the line.
-type aheadAt struct {
-	ahead    int
-	at       int
-	from, to time.Time
-}
 
 const (
 	// maxAway bounds the jobs that are looked after; all others come back by
@@ -119,7 +109,7 @@ func (l *lines) came(w *away) {
 }
 
 // add looks after a job that is put off. It reports false after Close, when nobody does.
-func (l *lines) add(a *attempt, ahead aheadAt) bool {
+func (l *lines) add(a *attempt, at int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0
@@ -136,7 +126,7 @@ func (l *lines) add(a *attempt, ahead aheadAt) bool {
 	if len(l.byToken) >= maxAway || l.life.Err() != nil {
 		return l.life.Err() == nil
 	}
-	w := &away{attempt: *a, aheadAt: ahead}
+	w := &away{attempt: *a, position: position{at: at}}
 	l.byToken[w.place.Token] = w
 	l.waiting++
 	of := l.byKey[w.place.Key]
@@ -145,10 +135,6 @@ func (l *lines) add(a *attempt, ahead aheadAt) bool {
 		l.byKey[w.place.Key] = of
 		l.workers.Go(func() { l.watch(w.place.Key, of) })
 	}
-	of.fresh = append(of.fresh, w)
-	if !of.placing {
-		of.placing = true
-		l.workers.Go(func() { l.placing(of) })
-	}
+	of.add(w)
 	return true
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
-	"github.com/dibs-go/dibs/memstore"
 )
 
 // keyOf is the key of a job of the tests: the ID up to the slash.
@@ -307,65 +305,6 @@ func TestCrashedWorkerKeepsThePlaceForRecovery(t *testing.T) {
 	}
 }
 
-// TestStandsOnce: that a job is there is noted when a worker has it for the first time,
-// and not each time that it comes back soon after: it keeps others from the key.
-func TestStandsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		const many = 40
-		s := &prolongedStore{Store: f.store, prolonged: map[dibs.Token]int{}}
-		c, err := dibs.New(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		m, err := jobs.New(c, &jobs.Options{Seats: 2, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		q, l := newQueue(), newLedger(t)
-		elsewhere := f.mutex(nil)
-		for i := range many {
-			q.enqueue(t, elsewhere, "k", fmt.Sprint("k/", i))
-		}
-		f.workers(q, m, 3, func(_ context.Context, id string) error {
-			l.run("k", id, 100*time.Millisecond)
-			return nil
-		})
-		q.drain()
-		f.wg.Wait()
-		l.inOrder("k", ids("k/", many)...)
-		if s := m.Stats(); s.PutOff < many/5 {
-			t.Errorf("%d were put off; it is not about much", s.PutOff)
-		}
-		for _, n := range s.prolonged {
-			if n > 1 {
-				t.Errorf("a place was prolonged %d times", n)
-			}
-		}
-		m.Close()
-		f.empty()
-	})
-}
-
-// prolongedStore counts how often places are asked for.
-type prolongedStore struct {
-	*memstore.Store
-	mu        sync.Mutex
-	prolonged map[dibs.Token]int
-}
-
-func (s *prolongedStore) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
-	s.mu.Lock()
-	for _, c := range claims {
-		if c.Mode == dibs.Reserve {
-			s.prolonged[c.Token]++
-		}
-	}
-	s.mu.Unlock()
-	return s.Store.Claim(ctx, claims, answers)
-}
-
 // abandonedClient returns a client whose calls of the store stop after the first.
 func abandonedClient(t *testing.T, f *fixture) *dibs.Client {
 	t.Helper()
@@ -420,44 +359,6 @@ func TestCloseSendsWaitingJobsBack(t *testing.T) {
 		q.drain()
 		f.wg.Wait()
 		l.inOrder("k", ids("k/", 10)...)
-		f.empty()
-	})
-}
-
-// TestStandsAgain: of a job that waits in its worker for long it is noted now and then
-// that it is there.
-func TestStandsAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		s := &prolongedStore{Store: f.store, prolonged: map[dibs.Token]int{}}
-		c, err := dibs.New(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		m, err := jobs.New(c, &jobs.Options{Policy: jobs.Wait, Recovery: 20 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		q, l := newQueue(), newLedger(t)
-		for i := range 2 {
-			q.enqueue(t, m, "k", fmt.Sprint("k/", i))
-		}
-		f.workers(q, m, 2, func(_ context.Context, id string) error {
-			l.run("k", id, 26*time.Second)
-			return nil
-		})
-		q.drain()
-		f.wg.Wait()
-		l.inOrder("k", ids("k/", 2)...)
-		most := 0
-		for _, n := range s.prolonged {
-			most = max(most, n)
-		}
-		if most < 4 || most > 7 { // each five seconds, as far as it is looked at
-			t.Errorf("the place of the one that waited was prolonged %d times", most)
-		}
-		m.Close()
 		f.empty()
 	})
 }

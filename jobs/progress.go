@@ -14,25 +14,51 @@ type progress struct {
 	at   time.Time // when that was last seen to grow
 }
 
-// gone returns how many places of a key have gone, as far as is known. What is asked
-// after that, and answered with so many before a job, says that its position is at least
-// that much more.
-func (l *lines) gone(key dibs.Key) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.moves[key].gone
+// aheadAt is how many come before a job, and its position in the line of its key, or less:
+// how many places will have gone when its turn comes.
+type aheadAt struct{ ahead, at int }
+
+// asking is when the store was asked how many come before a job, and how many places of
+// its key were known to have gone by then.
+type asking struct {
+	at   time.Time
+	gone int
 }
 
-// seen notes that so many come before one that was at that position: how many places
-// will have gone when its turn comes. It returns its position. The line has moved so far;
-// or the position was too low. The caller has the lock.
-func (l *lines) seen(key dibs.Key, position, ahead int) int {
-	p := l.moves[key]
-	if position-ahead <= p.gone {
-		return p.gone + ahead
+// asking notes that the store is asked about a job of that key.
+func (l *lines) asking(key dibs.Key) asking {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return asking{at: time.Now(), gone: l.moves[key].gone}
+}
+
+// heard returns where a job is that so many came before at some moment since then.
+func (q asking) heard(ahead int) aheadAt { return aheadAt{ahead: ahead, at: q.gone + ahead} }
+
+// position is where a job is in the line of its key. It is under the lock.
+type position struct {
+	at    int // how many places will have gone when its turn comes, or less
+	known int // how many were known to have gone before the store was asked about it
+}
+
+// asks notes that the store is asked about jobs that were put off, from now on.
+func (l *lines) asks(those ...*away) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range those {
+		w.known = l.moves[w.place.Key].gone
 	}
-	l.moves[key] = progress{gone: position - ahead, at: time.Now()}
-	return position
+}
+
+// shows notes that so many came before a job of that key at some moment since the store was
+// asked about it: it is no nearer than that, and the line has moved so far. The caller has
+// the lock.
+func (l *lines) shows(key dibs.Key, p *position, ahead int) {
+	p.at = max(p.at, p.known+ahead)
+	if gone := p.at - ahead; gone > l.moves[key].gone {
+		l.moves[key] = progress{gone: gone, at: time.Now()}
+	}
+	p.known = l.moves[key].gone
 }
 
 // moving reports whether the line of a key was seen to move a moment ago: if the key lies

@@ -42,7 +42,7 @@ func TestReach(t *testing.T) {
 		for range m.options.Seats {
 			left := rand.IntN(40)
 			l.moves[keys[0]] = progress{gone: 5}
-			l.seated = append(l.seated, &seat{key: keys[rand.IntN(len(keys))], at: left + 5, next: rand.IntN(3) == 0, left: func() {}})
+			l.seated = append(l.seated, &seat{key: keys[rand.IntN(len(keys))], position: position{at: left + 5}, next: rand.IntN(3) == 0, left: func() {}})
 		}
 		reach := l.reach(keys[0], &line{})
 		near[min(reach, 3)]++
@@ -58,7 +58,7 @@ func TestReach(t *testing.T) {
 				again.left = func() { gone = s }
 				at.seated = append(at.seated, &again)
 			}
-			sits, ok := at.sit(keys[0], aheadAt{ahead: ahead, at: 5 + ahead})
+			sits, ok := at.sit(keys[0], aheadAt{ahead, 5 + ahead})
 			switch {
 			case ok != (ahead < reach):
 				t.Fatalf("reach is %d of %d, and with %d ahead it sits: %v", reach, m.near(), ahead, ok)

@@ -111,7 +111,7 @@ func (a *attempt) keep(ctx context.Context, lease *dibs.Lease, again time.Durati
 		return err
 	}
 	// If this fails, the place stands for as long as it did.
-	_ = a.stand(ctx, a.mutex.options.Recovery+again)
+	_, _ = a.stand(ctx, a.mutex.options.Recovery+again)
 	return err
 }
 

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"math"
 	"slices"
 	"time"
 
@@ -11,8 +10,8 @@ import (
 
 // seat is a worker in which a job waits for its turn.
 type seat struct {
-	key  dibs.Key
-	at   int  // its position in the line of the key
+	key dibs.Key
+	position
 	next bool // nobody came before it when it sat down
 	left context.CancelFunc
 	ctx  context.Context // ends when it is sent away
@@ -26,7 +25,7 @@ func (l *lines) sit(key dibs.Key, at aheadAt) (*seat, bool) {
 	run := l.mutex.takes()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := &seat{key: key, at: at.at, next: at.ahead == 0}
+	s := &seat{key: key, position: position{at: at.at, known: l.moves[key].gone}, next: at.ahead == 0}
 	if len(l.seated) >= l.seats() && !l.sendAway(s, run) {
 		return nil, false
 	}
@@ -68,16 +67,15 @@ func (l *lines) goesFor(s *seat, key dibs.Key, run time.Duration) int {
 	return max(most, -1)
 }
 
-// leave gives a seat back. ahead is how many come before the job now, -1 if the key is
-// its own, or unseen.
-func (l *lines) leave(s *seat, ahead int) {
+// leave gives a seat back. has is that its job has the key.
+func (l *lines) leave(s *seat, has bool) {
 	if s == nil {
 		return
 	}
 	s.left()
 	l.mu.Lock()
-	if ahead != unseen && slices.Contains(l.seated, s) { // the count may have begun anew since it was sent away
-		s.at = l.seen(s.key, s.at, ahead)
+	if has && slices.Contains(l.seated, s) { // the count may have begun anew since it was sent away
+		l.shows(s.key, &s.position, -1)
 	}
 	l.seated = slices.DeleteFunc(l.seated, func(other *seat) bool { return other == s })
 	l.forget(s.key)
@@ -90,19 +88,16 @@ func (l *lines) stands(s *seat, ahead int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if slices.Contains(l.seated, s) {
-		s.at = l.seen(s.key, s.at, ahead)
+		l.shows(s.key, &s.position, ahead)
 	}
 }
 
-// position returns that of a job that had a seat.
-func (l *lines) position(s *seat) int {
+// sat returns the position of a job that had a seat.
+func (l *lines) sat(s *seat) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return s.at
 }
-
-// unseen: it is not known how many come before a job.
-const unseen = math.MinInt
 
 func (l *lines) seats() int { return l.mutex.options.Seats }
 

@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"time"
 
@@ -69,19 +68,28 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	if a.since.IsZero() && a.tries > 1 {
 		a.since = time.Now()
 	}
-	ahead, gone := aheadAt{from: time.Now()}, m.lines.gone(a.place.Key)
+	var at aheadAt
 	var lease *dibs.Lease
 	var err error
+	from := m.lines.asking(a.place.Key)
 	waited := a.tries > 1 && !m.closed() && !a.late()
-	if waited {
+	switch {
+	case waited:
 		// It was made runnable as its turn is near, and waits from its first answer on.
-		lease, err = a.waitFrom(ctx, &ahead, gone, false, nil)
-	} else {
+		lease, err = a.waitFrom(ctx, &at, from, false, nil)
+	case !a.job.Stays && m.lines.crowded(a.place.Key):
+		// Its turn has hardly come, and the note that it is there tells as much.
+		s, failed := a.stand(ctx, m.options.Recovery)
+		if failed != nil {
+			return nil, failed
+		}
+		err, at = &dibs.HeldError{Key: a.place.Key, Ahead: s.Ahead, Placed: true, Idle: s.Idle}, from.heard(s.Ahead)
+	default:
 		now := a.acquire()
 		now.NoWait = true
 		lease, err = m.client.Redeem(ctx, a.place, now)
-		ahead.to, ahead.at = time.Now(), gone+heldBy(err).Ahead
-		m.asks.add(ahead.to.Sub(ahead.from))
+		at = from.heard(heldBy(err).Ahead)
+		m.asks.add(time.Since(from.at))
 	}
 	for {
 		if err == nil || !errors.Is(err, dibs.ErrHeld) {
@@ -89,7 +97,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 			return lease, err
 		}
 		if a.since.IsZero() {
-			a.since = ahead.to
+			a.since = time.Now()
 		}
 		held := heldBy(err)
 		if held.Placed && a.tries > 1 && a.stood.IsZero() {
@@ -100,68 +108,65 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		if time.Since(a.stood) > m.options.Recovery/4 || !held.Placed {
 			// From now on it is known that the job is there. A place that ran out while
 			// the job waited is taken anew, or it would be the last one again and again.
-			if err := a.stand(ctx, m.options.Recovery); err != nil && (a.stood.IsZero() || !held.Placed) {
+			if _, err := a.stand(ctx, m.options.Recovery); err != nil && (a.stood.IsZero() || !held.Placed) {
 				return nil, err
 			}
-		}
-		if ahead.ahead = held.Ahead; !held.Placed {
-			ahead.ahead = math.MaxInt // it had no place yet, and has the last one now
 		}
 		if a.late() {
 			a.waitedUntilNow(true)
 			return nil, errors.Join(errLimit, err)
 		}
-		sits, ok := a.sit(held, ahead.at)
+		at.ahead = held.Ahead
+		sits, ok := a.sit(at, held.Idle)
 		if !ok {
-			return nil, a.putOff(held.Ahead, ahead)
+			return nil, a.putOff(at)
 		}
 		a.idles(held.Idle, held.Ahead)
-		ahead.from, gone, waited = time.Now(), m.lines.gone(a.place.Key), true
-		lease, err = a.waitFrom(ctx, &ahead, gone, true, sits)
+		from, waited = m.lines.asking(a.place.Key), true
+		lease, err = a.waitFrom(ctx, &at, from, true, sits)
 	}
 }
 
 // waitFrom waits in the worker from that moment on, for a while: in that seat, or, if it
 // may not wait yet, in one that it takes with the first answer. Who is sent away, or has
 // none, is put off.
-func (a *attempt) waitFrom(ctx context.Context, ahead *aheadAt, gone int, may bool, sits *seat) (*dibs.Lease, error) {
+func (a *attempt) waitFrom(ctx context.Context, at *aheadAt, from asking, may bool, sits *seat) (*dibs.Lease, error) {
 	m := a.mutex
 	take := func(s dibs.Standing) (*seat, bool) {
-		m.asks.add(time.Since(ahead.from))
-		ahead.ahead, ahead.at = s.Ahead, gone+s.Ahead
+		m.asks.add(time.Since(from.at))
+		*at = from.heard(s.Ahead)
 		defer a.idles(s.Idle, s.Ahead)
-		return a.sit(&dibs.HeldError{Ahead: s.Ahead, Idle: s.Idle}, ahead.at)
+		return a.sit(*at, s.Idle)
 	}
 	if may || a.job.Stays {
 		take = nil
 	}
 	lease, sits, err := a.wait(ctx, sits, take)
-	ahead.to = time.Now()
-	m.lines.leave(sits, aheadNow(err))
+	m.lines.leave(sits, err == nil)
 	switch {
 	case sits != nil:
-		ahead.at = m.lines.position(sits)
+		at.at = m.lines.sat(sits)
 	case errors.Is(err, dibs.ErrHeld):
-		ahead.at = gone + heldBy(err).Ahead
+		*at = from.heard(heldBy(err).Ahead)
 	}
 	if !errors.Is(err, errSentAway) {
 		return lease, err
 	}
 	if a.late() {
-		return nil, &dibs.HeldError{Key: a.place.Key, Ahead: ahead.ahead, Placed: true}
+		return nil, &dibs.HeldError{Key: a.place.Key, Ahead: at.ahead, Placed: true}
 	}
-	return nil, a.putOff(ahead.ahead, *ahead)
+	return nil, a.putOff(*at)
 }
 
 // stand makes the attempt's place stand, in nobody's way for longer than hold once its
 // turn has come.
-func (a *attempt) stand(ctx context.Context, hold time.Duration) error {
+func (a *attempt) stand(ctx context.Context, hold time.Duration) (dibs.Standing, error) {
 	o := &a.mutex.options
-	err := a.mutex.client.Prolong(ctx, a.place, max(o.Stands, hold), &dibs.AcquireOptions{Permits: o.Permits, Hold: hold})
+	s, err := a.mutex.client.Prolong(ctx, a.place, max(o.Stands, hold), &dibs.AcquireOptions{Permits: o.Permits, Hold: hold})
 	if err == nil {
 		a.placed, a.stood = true, time.Now()
 	}
-	return err
+	return s, err
 }
 
 // heldBy returns what an ErrHeld says.
@@ -172,35 +177,23 @@ func heldBy(err error) *dibs.HeldError {
 	return &dibs.HeldError{}
 }
 
-// aheadNow is how many come before a job that has asked for its turn, -1 if it has it.
-func aheadNow(err error) int {
-	held, ok := errors.AsType[*dibs.HeldError](err)
-	switch {
-	case err == nil:
-		return -1
-	case ok && held.Placed:
-		return held.Ahead
-	}
-	return unseen
-}
-
 // sit reports whether the job may wait in the worker: when it was made runnable as its
 // turn is near, or when the turn comes before it could be back. While the key lies idle
 // it does only for a moment, in which the one that is next may have come: that may need
 // the worker.
-func (a *attempt) sit(held *dibs.HeldError, position int) (s *seat, ok bool) {
+func (a *attempt) sit(at aheadAt, idle bool) (s *seat, ok bool) {
 	m := a.mutex
 	switch {
 	case a.job.Stays:
 		return nil, true
-	case m.closed() || held.Idle && held.Ahead == a.stuck || a.job.Patience > 0 && time.Since(a.here) >= a.job.Patience:
+	case m.closed() || idle && at.ahead == a.stuck || a.job.Patience > 0 && time.Since(a.here) >= a.job.Patience:
 		return nil, false
 	case m.options.Policy == Wait:
 		return nil, time.Since(a.here) < m.options.Wait
-	case held.Ahead >= m.near() && (a.tries < 2 || held.Ahead >= maxNear) && time.Duration(held.Ahead)*m.takes() > backIn:
+	case at.ahead >= m.near() && (a.tries < 2 || at.ahead >= maxNear) && time.Duration(at.ahead)*m.takes() > backIn:
 		return nil, false
 	}
-	return m.lines.sit(a.place.Key, aheadAt{ahead: held.Ahead, at: position})
+	return m.lines.sit(a.place.Key, at)
 }
 
 // idles notes how many come before the job if its key lies idle.
@@ -318,12 +311,12 @@ func (a *attempt) late() bool {
 }
 
 // putOff sees to it that the job is made runnable when its turn is near.
-func (a *attempt) putOff(ahead int, at aheadAt) error {
+func (a *attempt) putOff(at aheadAt) error {
 	m := a.mutex
 	a.waitedUntilNow(true)
 	run, _ := m.runs.read()
 	after := m.options.Recovery / 4
-	soonest := time.Duration(max(0, ahead+1-m.near())) * run / time.Duration(m.options.Permits)
+	soonest := time.Duration(max(0, at.ahead+1-m.near())) * run / time.Duration(m.options.Permits)
 	switch {
 	case m.closed():
 		after = awaySoon
@@ -332,14 +325,14 @@ func (a *attempt) putOff(ahead int, at aheadAt) error {
 	default:
 		// Not all at once, should this process be gone by then.
 		after = max(after+rand.N(max(after, 1)), min(soonest/2, awayMax))
-		if !m.lines.add(a, at) {
+		if !m.lines.add(a, at.at) {
 			after = awaySoon
 		}
 	}
 	if left, limited := a.left(); limited {
 		after = min(after, max(left, awayMin))
 	}
-	return &ComeBackError{After: after, Ahead: ahead}
+	return &ComeBackError{After: after, Ahead: at.ahead}
 }
 
 // waitedUntilNow notes how long the job has waited.
@@ -370,7 +363,7 @@ func (a *attempt) otherwise(ctx context.Context, held error, fn func(context.Con
 			a.giveUp(ctx, a.place)
 		} else {
 			// If this fails, the place stands for Recovery.
-			_ = a.stand(ctx, m.options.Recovery+a.job.again(held))
+			_, _ = a.stand(ctx, m.options.Recovery+a.job.again(held))
 		}
 		return held
 	}

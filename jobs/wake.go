@@ -116,7 +116,7 @@ func (l *lines) wakeAll(ctx context.Context) {
 	l.mu.Lock()
 	var all [][]*away
 	for key, of := range l.byKey {
-		all = append(all, slices.DeleteFunc(append(of.away, of.fresh...), (*away).over))
+		all = append(all, slices.DeleteFunc(of.away, (*away).over))
 		delete(l.byKey, key)
 	}
 	l.mu.Unlock()

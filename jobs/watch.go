@@ -31,21 +31,22 @@ func (l *lines) watch(key dibs.Key, of *line) {
 	}
 }
 
-// next returns the jobs of a line in their order, how near to its turn one of them is to
-// be made runnable, and a context that ends when it is to be asked again; none if nobody
-// is left.
+// next returns the jobs in front of a line in their order, how near to its turn one of
+// them is to be made runnable, and a context that ends when it is to be asked again; none
+// if nobody is left.
 func (l *lines) next(key dibs.Key, of *line) (those []*away, near int, ctx context.Context, end context.CancelFunc) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of.away = slices.DeleteFunc(of.away, (*away).over)
-	if len(of.away) == 0 && !of.placing {
+	of.sort()
+	if len(of.away) == 0 {
 		delete(l.byKey, key)
 		l.forget(key)
 		l.hungry = slices.DeleteFunc(l.hungry, func(other *line) bool { return other == of })
 		return nil, 0, nil, nil
 	}
 	ctx, of.change = context.WithCancel(l.life)
-	return slices.Clone(of.away), l.reach(key, of), ctx, of.change
+	return slices.Clone(of.away[:min(len(of.away), mostAround)]), l.reach(key, of), ctx, of.change
 }
 
 // lookAround is how long a line waits for its first job before it looks at the others.
@@ -58,10 +59,6 @@ const calledAtOnce = 7
 // due waits until a job of a line is near its turn, mostly the first, and returns it,
 // and those behind it that are as near; none where there is something else to do first.
 func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, error) {
-	if len(those) == 0 {
-		<-ctx.Done() // they are being put in their places
-		return nil, nil
-	}
 	m, first := l.mutex, those[0]
 	others := make([]dibs.Place, len(those)-1)
 	for i, w := range those[1:] {
@@ -69,10 +66,16 @@ func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, erro
 	}
 	waiting, cancel := context.WithTimeout(ctx, lookAround)
 	defer cancel()
+	passed := false
+	l.asks(first)
 	place, err := m.client.NearAmong(waiting, first.place, others, near-1, func(s dibs.Standing) bool {
-		return l.isNear(first, s, near)
+		isNear := l.isNear(first, s, near)
+		passed = !isNear && l.passed(those, near)
+		return isNear || passed
 	}, m.sameKey())
 	switch {
+	case err == nil && passed:
+		return nil, l.compare(those)
 	case err == nil && place != first.place:
 		// A hint may be one too many, and who is called too early is on its way when it
 		// could be known to be gone.
@@ -94,11 +97,13 @@ func (l *lines) asNear(those []*away, near int) []*away {
 	if err != nil {
 		return nil // each is looked at again when it is the first
 	}
-	n := 0
-	for n < len(those) && (!standings[n].Waits || l.isNear(those[n], standings[n], near)) {
-		n++
+	var due []*away
+	for i, w := range those {
+		if !standings[i].Waits || l.isNear(w, standings[i], near) {
+			due = append(due, w)
+		}
 	}
-	return those[:n]
+	return due
 }
 
 // isNear reports whether a job that stands so is that near to its turn. One whose key
@@ -106,18 +111,15 @@ func (l *lines) asNear(those []*away, near int) []*away {
 func (l *lines) isNear(w *away, s dibs.Standing, near int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w.at = l.seen(w.place.Key, w.at, s.Ahead)
+	l.shows(w.place.Key, &w.position, s.Ahead)
 	return s.Ahead < near && (!s.Idle || l.moving(w.place.Key))
 }
-
-// mostAround is at how many jobs of a line it is looked at a time.
-const mostAround = 64
 
 // turn returns the job of a line whose turn has come, if the key lies idle: the order
 // of a line is as exact as looks are.
 func (l *lines) turn(those []*away) ([]*away, error) {
 	m := l.mutex
-	for i, w := range those[:min(len(those), mostAround)] {
+	for i, w := range those {
 		s, err := m.client.Standing(l.life, w.place, m.sameKey())
 		switch {
 		case err != nil:
@@ -131,9 +133,10 @@ func (l *lines) turn(those []*away) ([]*away, error) {
 	return nil, nil
 }
 
-// look tells how jobs stand now. Looks that are sent together are answered at one
+// look tells how jobs of a line stand now. Looks that are sent together are answered at one
 // moment, by most stores.
 func (l *lines) look(those []*away) ([]dibs.Standing, error) {
+	l.asks(those...)
 	standings, errs := make([]dibs.Standing, len(those)), make([]error, len(those))
 	var wg sync.WaitGroup
 	for i, w := range those {

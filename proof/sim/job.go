@@ -41,7 +41,7 @@ func (w *worker) job(ctx context.Context, k key) {
 		_ = c.GiveUp(ctx, p)
 		return
 	case w.chance(15):
-		_ = c.Prolong(asking, p, stands, hold)
+		_, _ = c.Prolong(asking, p, stands, hold)
 		w.offer(p)
 		return
 	}

@@ -23,7 +23,7 @@ func (l *lane) place() {
 	case n < 9:
 		l.redeem(p)
 	case n < 12:
-		_ = l.client.Prolong(l.ctx, p, stands, o)
+		_, _ = l.client.Prolong(l.ctx, p, stands, o)
 		l.redeem(p)
 	case n < 15:
 		l.twice(p)
