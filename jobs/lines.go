@@ -32,6 +32,7 @@ type lines struct {
 // line is those of one key. It is under the lock.
 type line struct {
 	away   []*away            // by their positions
+	near   int                // how near to its turn one is to be made runnable
 	change context.CancelFunc // ends what the watcher waits for
 	hungry bool               // it is among the hungry
 }

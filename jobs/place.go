@@ -27,6 +27,13 @@ func (of *line) add(w *away) {
 	}
 }
 
+// isNear reports whether somebody of a line is near enough to be made runnable once so
+// many have gone. The caller has the lock.
+func (of *line) isNear(gone int) bool {
+	i := slices.IndexFunc(of.away, func(w *away) bool { return !w.over() })
+	return i >= 0 && of.away[i].at-gone < of.near
+}
+
 // crowded reports whether so many jobs of a key are put off that one which comes for the
 // first time has hardly its turn: mostly jobs come in their order.
 func (l *lines) crowded(key dibs.Key) bool {

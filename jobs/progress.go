@@ -57,6 +57,9 @@ func (l *lines) shows(key dibs.Key, p *position, ahead int) {
 	p.at = max(p.at, p.known+ahead)
 	if gone := p.at - ahead; gone > l.moves[key].gone {
 		l.moves[key] = progress{gone: gone, at: time.Now()}
+		if of := l.byKey[key]; of != nil && of.isNear(gone) {
+			of.change()
+		}
 	}
 	p.known = l.moves[key].gone
 }

@@ -46,20 +46,24 @@ func (l *lines) next(key dibs.Key, of *line) (those []*away, near int, ctx conte
 		return nil, 0, nil, nil
 	}
 	ctx, of.change = context.WithCancel(l.life)
-	return slices.Clone(of.away[:min(len(of.away), mostAround)]), l.reach(key, of), ctx, of.change
+	of.near = l.reach(key, of)
+	return slices.Clone(of.away[:min(len(of.away), mostAround)]), of.near, ctx, of.change
 }
 
 // lookAround is how long a line waits for its first job before it looks at the others.
 const lookAround = 2 * time.Second
 
-// calledAtOnce is at how many more it is looked when the first of a line is due: on a
-// slow store jobs would else be called more slowly than they run.
-const calledAtOnce = 7
+// calledAtOnce is how many of a line are called at once: on a slow store jobs would else
+// be called more slowly than they run.
+const calledAtOnce = 8
 
 // due waits until a job of a line is near its turn, mostly the first, and returns it,
 // and those behind it that are as near; none where there is something else to do first.
 func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, error) {
 	m, first := l.mutex, those[0]
+	if due := l.known(those, near, false); len(due) > 0 {
+		return due, nil
+	}
 	others := make([]dibs.Place, len(those)-1)
 	for i, w := range those[1:] {
 		others[i] = w.place
@@ -80,30 +84,35 @@ func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, erro
 		// A hint may be one too many, and who is called too early is on its way when it
 		// could be known to be gone.
 		i := slices.IndexFunc(those, func(w *away) bool { return w.place == place })
-		return l.asNear(those[i:i+1], near), nil
-	case err == nil && near > 1:
-		return append([]*away{first}, l.asNear(those[1:min(len(those), 1+min(near, calledAtOnce))], near)...), nil
+		return l.asNear(those[i], near)
 	case err == nil:
-		return those[:1], nil
+		return append(those[:1:1], l.known(those[1:], near, true)...), nil
 	case ctx.Err() == nil && waiting.Err() != nil:
 		return l.turn(those)
 	}
 	return nil, err
 }
 
-// asNear returns which of those are that near to their turn, without waiting for it.
-func (l *lines) asNear(those []*away, near int) []*away {
-	standings, err := l.look(those)
-	if err != nil {
-		return nil // each is looked at again when it is the first
+// known returns those in front that are that near to their turn by what is known of how
+// far the line has moved: just now, or a moment ago. Looks take longer than jobs while the
+// store has much to do.
+func (l *lines) known(those []*away, near int, now bool) []*away {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for n < min(len(those), calledAtOnce) && those[n].at-l.moves[those[n].place.Key].gone < near && (now || l.moving(those[n].place.Key)) {
+		n++
 	}
-	var due []*away
-	for i, w := range those {
-		if !standings[i].Waits || l.isNear(w, standings[i], near) {
-			due = append(due, w)
-		}
+	return those[:n]
+}
+
+// asNear returns one that is that near to its turn, without waiting for it.
+func (l *lines) asNear(w *away, near int) ([]*away, error) {
+	standings, err := l.look([]*away{w})
+	if err != nil || standings[0].Waits && !l.isNear(w, standings[0], near) {
+		return nil, err
 	}
-	return due
+	return []*away{w}, nil
 }
 
 // isNear reports whether a job that stands so is that near to its turn. One whose key
