@@ -53,10 +53,6 @@ func (l *lines) next(key dibs.Key, of *line) (those []*away, near int, ctx conte
 // lookAround is how long a line waits for its first job before it looks at the others.
 const lookAround = 2 * time.Second
 
-// calledAtOnce is how many of a line are called at once: on a slow store jobs would else
-// be called more slowly than they run.
-const calledAtOnce = 8
-
 // due waits until a job of a line is near its turn, mostly the first, and returns it,
 // and those behind it that are as near; none where there is something else to do first.
 func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, error) {
@@ -86,7 +82,7 @@ func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, erro
 		i := slices.IndexFunc(those, func(w *away) bool { return w.place == place })
 		return l.asNear(those[i], near)
 	case err == nil:
-		return append(those[:1:1], l.known(those[1:], near, true)...), nil
+		return those[:max(1, len(l.known(those, near, true)))], nil
 	case ctx.Err() == nil && waiting.Err() != nil:
 		return l.turn(those)
 	}
@@ -95,12 +91,12 @@ func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, erro
 
 // known returns those in front that are that near to their turn by what is known of how
 // far the line has moved: just now, or a moment ago. Looks take longer than jobs while the
-// store has much to do.
+// store has much to do. There are no more than there are seats for, or one.
 func (l *lines) known(those []*away, near int, now bool) []*away {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := 0
-	for n < min(len(those), calledAtOnce) && those[n].at-l.moves[those[n].place.Key].gone < near && (now || l.moving(those[n].place.Key)) {
+	n, most := 0, min(len(those), max(1, l.seats()-len(l.seated)-l.coming))
+	for n < most && those[n].at-l.moves[those[n].place.Key].gone < near && (now || l.moving(those[n].place.Key)) {
 		n++
 	}
 	return those[:n]
