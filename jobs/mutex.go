@@ -99,6 +99,7 @@ type attempt struct {
 	placed bool      // it has a place in the queue, or had one
 	stood  time.Time // when that was made to stand as long as that of a job that is there
 	since  time.Time // from when on it waits
+	held   bool      // it has to wait, or had to: the key was another's
 	here   time.Time // from when on the worker has it
 	tries  int
 	waited time.Duration

@@ -65,25 +65,24 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	if !a.called.IsZero() {
 		m.paths.add(time.Since(a.called))
 	}
-	if a.since.IsZero() && a.tries > 1 {
-		a.since = time.Now()
+	if a.tries > 1 {
+		a.mustWait()
 	}
 	var at aheadAt
 	var lease *dibs.Lease
 	var err error
 	from := m.lines.asking(a.place.Key)
-	waited := a.tries > 1 && !m.closed() && !a.late()
 	switch {
-	case waited:
-		// It was made runnable as its turn is near, and waits from its first answer on.
-		lease, err = a.waitFrom(ctx, &at, from, false, nil)
-	case !a.job.Stays && m.lines.crowded(a.place.Key):
+	case a.tries < 2 && !a.job.Stays && m.lines.crowded(a.place.Key):
 		// Its turn has hardly come, and the note that it is there tells as much.
 		s, failed := a.stand(ctx, m.options.Recovery)
 		if failed != nil {
 			return nil, failed
 		}
 		err, at = &dibs.HeldError{Key: a.place.Key, Ahead: s.Ahead, Placed: true, Idle: s.Idle}, from.heard(s.Ahead)
+	case a.placed && !m.closed() && !a.late():
+		// It waits from its first answer on: its turn is near, or it is put off.
+		lease, err = a.waitFrom(ctx, &at, from, false, nil)
 	default:
 		now := a.acquire()
 		now.NoWait = true
@@ -93,12 +92,10 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	}
 	for {
 		if err == nil || !errors.Is(err, dibs.ErrHeld) {
-			a.waitedUntilNow(waited)
+			a.waitedUntilNow()
 			return lease, err
 		}
-		if a.since.IsZero() {
-			a.since = time.Now()
-		}
+		a.mustWait()
 		held := heldBy(err)
 		if held.Placed && a.tries > 1 && a.stood.IsZero() {
 			// Another worker has noted that the job is there. It is noted again if the job
@@ -113,7 +110,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 			}
 		}
 		if a.late() {
-			a.waitedUntilNow(true)
+			a.waitedUntilNow()
 			return nil, errors.Join(errLimit, err)
 		}
 		at.ahead = held.Ahead
@@ -122,8 +119,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 			return nil, a.putOff(at)
 		}
 		a.idles(held.Idle, held.Ahead)
-		from, waited = m.lines.asking(a.place.Key), true
-		lease, err = a.waitFrom(ctx, &at, from, true, sits)
+		lease, err = a.waitFrom(ctx, &at, m.lines.asking(a.place.Key), true, sits)
 	}
 }
 
@@ -151,6 +147,11 @@ func (a *attempt) waitFrom(ctx context.Context, at *aheadAt, from asking, may bo
 	}
 	if !errors.Is(err, errSentAway) {
 		return lease, err
+	}
+	if a.tries < 2 && a.stood.IsZero() {
+		if _, err := a.stand(ctx, m.options.Recovery); err != nil {
+			return nil, err
+		}
 	}
 	if a.late() {
 		return nil, &dibs.HeldError{Key: a.place.Key, Ahead: at.ahead, Placed: true}
@@ -232,6 +233,7 @@ func (a *attempt) wait(ctx context.Context, sits *seat, take func(dibs.Standing)
 		}
 	}()
 	if a.job.Stays {
+		o.Stands = func(dibs.Standing) { a.mustWait() }
 		lease, err := m.client.Redeem(ctx, a.place, o)
 		return lease, nil, err
 	}
@@ -245,6 +247,7 @@ func (a *attempt) wait(ctx context.Context, sits *seat, take func(dibs.Standing)
 	}
 	var unplaced *dibs.HeldError
 	o.Stands = func(s dibs.Standing) {
+		a.mustWait()
 		switch {
 		case !s.Placed: // it is to be taken anew, and not just for this wait
 			unplaced = &dibs.HeldError{Key: a.place.Key, Ahead: s.Ahead}
@@ -298,8 +301,8 @@ var errSentAway = errors.New("jobs: the worker is needed")
 // left returns how much of the job's Limit is left, if there is one.
 func (a *attempt) left() (time.Duration, bool) {
 	limit := a.mutex.options.Limit
-	if limit == 0 {
-		return 0, false
+	if limit == 0 || a.since.IsZero() {
+		return limit, limit > 0
 	}
 	return limit - time.Since(a.since), true
 }
@@ -313,7 +316,7 @@ func (a *attempt) late() bool {
 // putOff sees to it that the job is made runnable when its turn is near.
 func (a *attempt) putOff(at aheadAt) error {
 	m := a.mutex
-	a.waitedUntilNow(true)
+	a.waitedUntilNow()
 	run, _ := m.runs.read()
 	after := m.options.Recovery / 4
 	soonest := time.Duration(max(0, at.ahead+1-m.near())) * run / time.Duration(m.options.Permits)
@@ -335,9 +338,17 @@ func (a *attempt) putOff(at aheadAt) error {
 	return &ComeBackError{After: after, Ahead: at.ahead}
 }
 
-// waitedUntilNow notes how long the job has waited.
-func (a *attempt) waitedUntilNow(refused bool) {
-	if refused || a.tries > 1 && !a.since.IsZero() {
+// mustWait notes that the job has to wait.
+func (a *attempt) mustWait() {
+	a.held = true
+	if a.since.IsZero() {
+		a.since = time.Now()
+	}
+}
+
+// waitedUntilNow notes how long the job has waited, if it had to.
+func (a *attempt) waitedUntilNow() {
+	if a.held {
 		a.waited = max(time.Since(a.since), 0)
 	}
 }
