@@ -51,15 +51,15 @@ func (c *Client) Standing(ctx context.Context, p Place, o *AcquireOptions) (Stan
 // The errors are those of Standing; a store that does not answer is asked again for a
 // while.
 func (c *Client) Near(ctx context.Context, p Place, places int, o *AcquireOptions) error {
-	_, err := c.NearAmong(ctx, p, nil, places, func(s Standing) bool { return s.Ahead <= places && !s.Idle }, o)
+	_, err := c.NearAmong(ctx, p, nil, Pace{Near: places}, func(s Standing) bool { return s.Ahead <= places && !s.Idle }, o)
 	return err
 }
 
 // NearAmong is Near for a place in front of others of its key, one of which may have
 // moved before it: it returns p, or the place of which the store has told meanwhile
 // that its turn has come. While p waits, near says at each look whether it is near enough;
-// places is about how many come before it then, and only says when to look.
-func (c *Client) NearAmong(ctx context.Context, p Place, others []Place, places int, near func(Standing) bool, o *AcquireOptions) (Place, error) {
+// expected only says when to look.
+func (c *Client) NearAmong(ctx context.Context, p Place, others []Place, expected Pace, near func(Standing) bool, o *AcquireOptions) (Place, error) {
 	tokens := make([]Token, 1, 1+len(others))
 	tokens[0] = p.Token
 	for _, other := range others {
@@ -67,7 +67,7 @@ func (c *Client) NearAmong(ctx context.Context, p Place, others []Place, places 
 	}
 	woken := c.waiters.enter(tokens...)
 	defer c.waiters.leave(woken, tokens...)
-	var pace pace
+	pace := pace{expected: expected}
 	heard := time.Now()
 	for {
 		s, err := c.Standing(ctx, p, o)
@@ -79,7 +79,7 @@ func (c *Client) NearAmong(ctx context.Context, p Place, others []Place, places 
 		case ctx.Err() != nil || c.closed.Load() || time.Since(heard) > waitPatience:
 			return p, err
 		}
-		timer := time.NewTimer(pace.next(s.Ahead, places))
+		timer := time.NewTimer(pace.next(s.Ahead))
 		select {
 		case w := <-woken:
 			if i := slices.Index(tokens, w.token); i > 0 {
@@ -94,8 +94,18 @@ func (c *Client) NearAmong(ctx context.Context, p Place, others []Place, places 
 	}
 }
 
+// Pace is what is expected of the places before one.
+type Pace struct {
+	// Near is about how many there are when the place is near.
+	Near int
+	// Each is how long one takes, at least. Default: as long as it was seen to take.
+	Each time.Duration
+}
+
 // pace is how fast the places before one go.
 type pace struct {
+	expected Pace
+
 	ahead int
 	since time.Time     // when ahead was first seen
 	each  time.Duration // how long one place takes; 0 while it is not known
@@ -103,7 +113,7 @@ type pace struct {
 }
 
 // next returns when to look again, so many being ahead.
-func (p *pace) next(ahead, near int) time.Duration {
+func (p *pace) next(ahead int) time.Duration {
 	now := time.Now()
 	switch {
 	case p.since.IsZero():
@@ -113,5 +123,9 @@ func (p *pace) next(ahead, near int) time.Duration {
 		p.ahead, p.since, p.wait = ahead, now, 0
 	}
 	p.wait = min(max(lookMin, p.wait+p.wait/2), lookMax)
-	return min(max(p.wait, p.each*time.Duration(ahead-near)/2), lookMax)
+	each := p.each
+	if p.expected.Each > 0 {
+		each = min(each, p.expected.Each) // it was seen to take longer: perhaps the key lay idle
+	}
+	return min(max(p.wait, each*time.Duration(ahead-p.expected.Near)/2), lookMax)
 }

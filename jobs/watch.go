@@ -68,7 +68,7 @@ func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, erro
 	defer cancel()
 	passed := false
 	l.asks(first)
-	place, err := m.client.NearAmong(waiting, first.place, others, near-1, func(s dibs.Standing) bool {
+	place, err := m.client.NearAmong(waiting, first.place, others, dibs.Pace{Near: near - 1, Each: m.takes()}, func(s dibs.Standing) bool {
 		isNear := l.isNear(first, s, near)
 		passed = !isNear && l.passed(those, near)
 		return isNear || passed
