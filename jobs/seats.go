@@ -101,10 +101,15 @@ func (l *lines) sat(s *seat) int {
 
 func (l *lines) seats() int { return l.mutex.options.Seats }
 
+// free returns for how many more jobs there are seats that can be made runnable: all but a
+// quarter, as some come that another process has made runnable, and all at once at times.
+// The caller has the lock.
+func (l *lines) free() int { return l.seats() - l.seats()/4 - len(l.seated) - l.coming }
+
 // reach returns how near to its turn a job of that line is to be made runnable: as
 // near as there is a seat for; at 0 when its turn has come. The caller has the lock.
 func (l *lines) reach(key dibs.Key, of *line) int {
-	if len(l.seated)+l.coming < l.seats() {
+	if l.free() > 0 {
 		return l.mutex.near()
 	}
 	if !of.hungry {

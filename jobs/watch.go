@@ -95,7 +95,7 @@ func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, erro
 func (l *lines) known(those []*away, near int, now bool) []*away {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, most := 0, min(len(those), max(1, l.seats()-len(l.seated)-l.coming))
+	n, most := 0, min(len(those), max(1, l.free()))
 	for n < most && those[n].at-l.moves[those[n].place.Key].gone < near && (now || l.moving(those[n].place.Key)) {
 		n++
 	}
