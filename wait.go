@@ -61,10 +61,11 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		}
 		return c.giveUp(b, err)
 	}
-	for {
-		if b.stands != nil && a.Queued {
+	for fresh := true; ; {
+		if fresh && b.stands != nil && a.Queued {
 			b.stands(Standing{Waits: true, Placed: !b.Redeems.IsZero(), Ahead: a.Ahead, Idle: a.Idle})
 		}
+		fresh = false
 		var interval, place time.Duration
 		interval, place, poll = c.waiters.pace(a, poll)
 		// The place that stands is the one that was asked for last; so it is with the
@@ -111,7 +112,7 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 			b.Mode, b.Place, b.Hold, b.Redeems = Queue, placeNear, 0, Token{}
 			next.Left, next.Ahead = 0, 0
 		}
-		a, heard = next, sent
+		a, heard, fresh = next, sent, true
 	}
 }
 

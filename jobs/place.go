@@ -41,7 +41,7 @@ func (l *lines) crowded(key dibs.Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of := l.byKey[key]
-	return of != nil && len(of.away) > 0 && of.away[len(of.away)-1].at-l.moves[key].gone >= near
+	return of != nil && len(of.away) > 0 && of.away[len(of.away)-1].at-l.gone(key) >= near
 }
 
 // sort puts those of a line in their places again. The caller has the lock.
@@ -67,16 +67,11 @@ func (l *lines) compare(those []*away) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	gone := 0
 	for i, w := range those {
 		if standings[i].Waits {
-			gone = max(gone, w.at-standings[i].Ahead, w.known)
-		}
-	}
-	for i, w := range those { // by what all of them have shown
-		if w.at = 0; standings[i].Waits {
-			w.known = gone
 			l.shows(w.place.Key, &w.position, standings[i].Ahead)
+		} else {
+			w.at = 0
 		}
 	}
 	return nil

@@ -29,7 +29,7 @@ type asking struct {
 func (l *lines) asking(key dibs.Key) asking {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return asking{at: time.Now(), gone: l.moves[key].gone}
+	return asking{at: time.Now(), gone: l.gone(key)}
 }
 
 // heard returns where a job is that so many came before at some moment since then.
@@ -46,7 +46,7 @@ func (l *lines) asks(those ...*away) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, w := range those {
-		w.known = l.moves[w.place.Key].gone
+		w.known = l.gone(w.place.Key)
 	}
 }
 
@@ -55,13 +55,23 @@ func (l *lines) asks(those ...*away) {
 // the lock.
 func (l *lines) shows(key dibs.Key, p *position, ahead int) {
 	p.at = max(p.at, p.known+ahead)
-	if gone := p.at - ahead; gone > l.moves[key].gone {
+	if gone := p.at - ahead; gone > l.gone(key) {
 		l.moves[key] = progress{gone: gone, at: time.Now()}
 		if of := l.byKey[key]; of != nil && of.isNear(gone) {
 			of.change()
 		}
 	}
-	p.known = l.moves[key].gone
+	p.known = l.gone(key)
+}
+
+// gone returns how many places of a key have gone, as far as is known. Counts begin where
+// others were forgotten: who has a position by one of those comes first. The caller has
+// the lock.
+func (l *lines) gone(key dibs.Key) int {
+	if p, ok := l.moves[key]; ok {
+		return p.gone
+	}
+	return l.floor
 }
 
 // moving reports whether the line of a key was seen to move a moment ago: if the key lies
@@ -71,6 +81,7 @@ func (l *lines) moving(key dibs.Key) bool { return time.Since(l.moves[key].at) <
 // forget counts anew if nobody sits for a key or looks at it. The caller has the lock.
 func (l *lines) forget(key dibs.Key) {
 	if l.byKey[key] == nil && !slices.ContainsFunc(l.seated, func(s *seat) bool { return s.key == key }) {
+		l.floor = max(l.floor, l.moves[key].gone)
 		delete(l.moves, key)
 	}
 }

@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -25,7 +26,7 @@ func (l *lines) sit(key dibs.Key, at aheadAt) (*seat, bool) {
 	run := l.mutex.takes()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := &seat{key: key, position: position{at: at.at, known: l.moves[key].gone}, next: at.ahead == 0}
+	s := &seat{key: key, position: position{at: at.at, known: l.gone(key)}, next: at.ahead == 0}
 	if len(l.seated) >= l.seats() && !l.sendAway(s, run) {
 		return nil, false
 	}
@@ -36,7 +37,7 @@ func (l *lines) sit(key dibs.Key, at aheadAt) (*seat, bool) {
 
 // left is how many places of its key are thought to come before one that has a seat.
 // The caller has the lock.
-func (l *lines) left(s *seat) int { return max(0, s.at-l.moves[s.key].gone) }
+func (l *lines) left(s *seat) int { return max(0, s.at-l.gone(s.key)) }
 
 // sendAway sends the one away whose turn comes last of those who go for that one. The
 // caller has the lock.
@@ -69,18 +70,18 @@ func (l *lines) goesFor(s *seat, key dibs.Key, run time.Duration) int {
 
 // leave gives a seat back. has is that its job has the key.
 func (l *lines) leave(s *seat, has bool) {
+	defer l.seat()
 	if s == nil {
 		return
 	}
 	s.left()
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if has && slices.Contains(l.seated, s) { // the count may have begun anew since it was sent away
 		l.shows(s.key, &s.position, -1)
 	}
 	l.seated = slices.DeleteFunc(l.seated, func(other *seat) bool { return other == s })
 	l.forget(s.key)
-	l.mu.Unlock()
-	l.seat()
 }
 
 // stands notes how many come before a job that has a seat.
@@ -104,7 +105,22 @@ func (l *lines) seats() int { return l.mutex.options.Seats }
 // free returns for how many more jobs there are seats that can be made runnable: all but a
 // quarter, as some come that another process has made runnable, and all at once at times.
 // The caller has the lock.
-func (l *lines) free() int { return l.seats() - l.seats()/4 - len(l.seated) - l.coming }
+func (l *lines) free() int {
+	return l.seats() - l.seats()/4 - len(l.seated) - l.coming - l.arriving
+}
+
+// arrives notes that a job asks for its turn, and may need a seat; what it returns, that
+// it was answered.
+func (l *lines) arrives() (answered func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.arriving++
+	return sync.OnceFunc(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.arriving--
+	})
+}
 
 // reach returns how near to its turn a job of that line is to be made runnable: as
 // near as there is a seat for; at 0 when its turn has come. The caller has the lock.

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -68,28 +69,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	if a.tries > 1 {
 		a.mustWait()
 	}
-	var at aheadAt
-	var lease *dibs.Lease
-	var err error
-	from := m.lines.asking(a.place.Key)
-	switch {
-	case a.tries < 2 && !a.job.Stays && m.lines.crowded(a.place.Key):
-		// Its turn has hardly come, and the note that it is there tells as much.
-		s, failed := a.stand(ctx, m.options.Recovery)
-		if failed != nil {
-			return nil, failed
-		}
-		err, at = &dibs.HeldError{Key: a.place.Key, Ahead: s.Ahead, Placed: true, Idle: s.Idle}, from.heard(s.Ahead)
-	case a.placed && !m.closed() && !a.late():
-		// It waits from its first answer on: its turn is near, or it is put off.
-		lease, err = a.waitFrom(ctx, &at, from, false, nil)
-	default:
-		now := a.acquire()
-		now.NoWait = true
-		lease, err = m.client.Redeem(ctx, a.place, now)
-		at = from.heard(heldBy(err).Ahead)
-		m.asks.add(time.Since(from.at))
-	}
+	lease, at, err := a.first(ctx)
 	for {
 		if err == nil || !errors.Is(err, dibs.ErrHeld) {
 			a.waitedUntilNow()
@@ -98,8 +78,8 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		a.mustWait()
 		held := heldBy(err)
 		if held.Placed && a.tries > 1 && a.stood.IsZero() {
-			// Another worker has noted that the job is there. It is noted again if the job
-			// waits for long.
+			// Mostly another worker has noted that the job is there. It is noted again if
+			// the job waits for long.
 			a.placed, a.stood = true, time.Now().Add(askedAgain-m.options.Recovery/4)
 		}
 		if time.Since(a.stood) > m.options.Recovery/4 || !held.Placed {
@@ -123,12 +103,42 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	}
 }
 
+// first asks for the key as the job comes to the worker, and returns where the job is if it
+// is not its turn.
+func (a *attempt) first(ctx context.Context) (lease *dibs.Lease, at aheadAt, err error) {
+	m := a.mutex
+	from := m.lines.asking(a.place.Key)
+	hurry := m.closed() || a.late()
+	if a.tries < 2 && !a.job.Stays && !hurry && m.lines.crowded(a.place.Key) {
+		// Its turn has hardly come, and the note that it is there tells as much.
+		s, err := a.stand(ctx, m.options.Recovery)
+		if at = from.heard(s.Ahead); err != nil || s.Ahead >= m.options.Permits {
+			return nil, at, cmp.Or[error](err, &dibs.HeldError{Key: a.place.Key, Ahead: s.Ahead, Placed: true, Idle: s.Idle})
+		}
+	}
+	if a.placed && !hurry {
+		// It waits from its first answer on: its turn is near, or it is put off.
+		lease, err = a.waitFrom(ctx, &at, m.lines.asking(a.place.Key), false, nil)
+		return lease, at, err
+	}
+	now := a.acquire()
+	now.NoWait = true
+	lease, err = m.client.Redeem(ctx, a.place, now)
+	m.asks.add(time.Since(from.at))
+	return lease, from.heard(heldBy(err).Ahead), err
+}
+
 // waitFrom waits in the worker from that moment on, for a while: in that seat, or, if it
 // may not wait yet, in one that it takes with the first answer. Who is sent away, or has
 // none, is put off.
 func (a *attempt) waitFrom(ctx context.Context, at *aheadAt, from asking, may bool, sits *seat) (*dibs.Lease, error) {
 	m := a.mutex
+	come := func() {}
+	if !may {
+		come = m.lines.arrives()
+	}
 	take := func(s dibs.Standing) (*seat, bool) {
+		come()
 		m.asks.add(time.Since(from.at))
 		*at = from.heard(s.Ahead)
 		defer a.idles(s.Idle, s.Ahead)
@@ -138,6 +148,7 @@ func (a *attempt) waitFrom(ctx context.Context, at *aheadAt, from asking, may bo
 		take = nil
 	}
 	lease, sits, err := a.wait(ctx, sits, take)
+	come()
 	m.lines.leave(sits, err == nil)
 	switch {
 	case sits != nil:
@@ -148,8 +159,8 @@ func (a *attempt) waitFrom(ctx context.Context, at *aheadAt, from asking, may bo
 	if !errors.Is(err, errSentAway) {
 		return lease, err
 	}
-	if a.tries < 2 && a.stood.IsZero() {
-		if _, err := a.stand(ctx, m.options.Recovery); err != nil {
+	if a.stood.IsZero() {
+		if _, err := a.stand(ctx, m.options.Recovery); err != nil && !m.closed() {
 			return nil, err
 		}
 	}
