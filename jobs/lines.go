@@ -18,17 +18,16 @@ type lines struct {
 	workers sync.WaitGroup  // who watches, and who puts jobs in their places
 	wakers  sync.WaitGroup  // who makes a job runnable
 
-	mu       sync.Mutex
-	byKey    map[dibs.Key]*line
-	byToken  map[dibs.Token]*away // those in a line, and those that were called
-	called   []*away              // those that were made runnable, in that order
-	waiting  int                  // how many are in a line
-	coming   int                  // how many were called a moment ago and are not back
-	arriving int                  // how many ask for their turn, and sit down if it is not that
-	seated   []*seat              // those that wait in a worker
-	moves    map[dibs.Key]progress
-	floor    int     // as many have gone, at most, of keys that were forgotten
-	hungry   []*line // those whose first would be near enough, had it a seat
+	mu      sync.Mutex
+	byKey   map[dibs.Key]*line
+	byToken map[dibs.Token]*away // those in a line, and those that were called
+	called  []*away              // those that were made runnable, in that order
+	waiting int                  // how many are in a line
+	coming  int                  // how many were called a moment ago and are not back
+	seated  []*seat              // those that wait in a worker
+	moves   map[dibs.Key]progress
+	floor   int     // as many have gone, at most, of keys that were forgotten
+	hungry  []*line // those whose first would be near enough, had it a seat
 }
 
 // line is those of one key. It is under the lock.

@@ -67,11 +67,16 @@ func (l *lines) compare(those []*away) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	gone := 0
 	for i, w := range those {
 		if standings[i].Waits {
+			gone = max(gone, w.at-standings[i].Ahead, w.known)
+		}
+	}
+	for i, w := range those { // by what all of them have shown: mostly that is one moment
+		if w.at = 0; standings[i].Waits {
+			w.known = gone
 			l.shows(w.place.Key, &w.position, standings[i].Ahead)
-		} else {
-			w.at = 0
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -70,10 +69,10 @@ func (l *lines) goesFor(s *seat, key dibs.Key, run time.Duration) int {
 
 // leave gives a seat back. has is that its job has the key.
 func (l *lines) leave(s *seat, has bool) {
-	defer l.seat()
 	if s == nil {
 		return
 	}
+	defer l.seat()
 	s.left()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -105,22 +104,7 @@ func (l *lines) seats() int { return l.mutex.options.Seats }
 // free returns for how many more jobs there are seats that can be made runnable: all but a
 // quarter, as some come that another process has made runnable, and all at once at times.
 // The caller has the lock.
-func (l *lines) free() int {
-	return l.seats() - l.seats()/4 - len(l.seated) - l.coming - l.arriving
-}
-
-// arrives notes that a job asks for its turn, and may need a seat; what it returns, that
-// it was answered.
-func (l *lines) arrives() (answered func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.arriving++
-	return sync.OnceFunc(func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.arriving--
-	})
-}
+func (l *lines) free() int { return l.seats() - l.seats()/4 - len(l.seated) - l.coming }
 
 // reach returns how near to its turn a job of that line is to be made runnable: as
 // near as there is a seat for; at 0 when its turn has come. The caller has the lock.

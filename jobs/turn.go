@@ -133,12 +133,7 @@ func (a *attempt) first(ctx context.Context) (lease *dibs.Lease, at aheadAt, err
 // none, is put off.
 func (a *attempt) waitFrom(ctx context.Context, at *aheadAt, from asking, may bool, sits *seat) (*dibs.Lease, error) {
 	m := a.mutex
-	come := func() {}
-	if !may {
-		come = m.lines.arrives()
-	}
 	take := func(s dibs.Standing) (*seat, bool) {
-		come()
 		m.asks.add(time.Since(from.at))
 		*at = from.heard(s.Ahead)
 		defer a.idles(s.Idle, s.Ahead)
@@ -148,7 +143,6 @@ func (a *attempt) waitFrom(ctx context.Context, at *aheadAt, from asking, may bo
 		take = nil
 	}
 	lease, sits, err := a.wait(ctx, sits, take)
-	come()
 	m.lines.leave(sits, err == nil)
 	switch {
 	case sits != nil:
@@ -159,7 +153,7 @@ func (a *attempt) waitFrom(ctx context.Context, at *aheadAt, from asking, may bo
 	if !errors.Is(err, errSentAway) {
 		return lease, err
 	}
-	if a.stood.IsZero() {
+	if a.tries < 2 && a.stood.IsZero() {
 		if _, err := a.stand(ctx, m.options.Recovery); err != nil && !m.closed() {
 			return nil, err
 		}

@@ -91,12 +91,16 @@ func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, erro
 
 // known returns those in front that are that near to their turn by what is known of how
 // far the line has moved: just now, or a moment ago. Looks take longer than jobs while the
-// store has much to do. There are no more than there are seats for.
+// store has much to do. There are no more than there are seats for; or one, for which
+// another goes, while not too many are on their way.
 func (l *lines) known(those []*away, near int, now bool) []*away {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, most := 0, min(len(those), l.free())
-	for n < most && those[n].at-l.gone(those[n].place.Key) < near && (now || l.moving(those[n].place.Key)) {
+	n, most := 0, l.free()
+	if most < 1 && l.coming < seatsFor*l.seats() {
+		most = 1
+	}
+	for n < min(most, len(those)) && those[n].at-l.gone(those[n].place.Key) < near && (now || l.moving(those[n].place.Key)) {
 		n++
 	}
 	return those[:n]
