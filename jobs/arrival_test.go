@@ -1,0 +1,128 @@
+package jobs
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// putOff has a job with a ticket for the key "k" wait in its queue, with that position.
+// called is told when it is made runnable.
+func putOff(t *testing.T, m *Mutex, ticket string, at int, called func()) {
+	t.Helper()
+	a, err := m.attempt(t.Context(), Job{Kind: "test", ID: ticket, Key: "k", Ticket: ticket, Wake: func(context.Context) (bool, error) {
+		called()
+		return true, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.stood = time.Now()
+	m.lines.add(a, at)
+}
+
+// ticketFor takes a place for a job of the key "k".
+func ticketFor(t *testing.T, m *Mutex) string {
+	t.Helper()
+	ticket, err := m.Enqueue(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ticket
+}
+
+// TestNextAtACrowdedLine: the job whose turn it is runs when it comes, though others are
+// put off, its Limit is over, or no seat is left.
+func TestNextAtACrowdedLine(t *testing.T) {
+	for name, o := range map[string]*Options{
+		"limit":   {Limit: time.Minute, Otherwise: dibs.Fail},
+		"no seat": {Seats: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, _ := inside(t, o)
+				m.runs.add(time.Hour) // so that one that is put off is far
+				first := ticketFor(t, m)
+				putOff(t, m, ticketFor(t, m), 1, func() {})
+				m.lines.mu.Lock()
+				m.lines.seated = append(m.lines.seated, &seat{next: true, left: func() {}})
+				m.lines.mu.Unlock()
+				if !m.lines.crowded(m.client.Key("k")) {
+					t.Fatal("the line is not crowded")
+				}
+				ran := false
+				err := m.Run(t.Context(), Job{Kind: "test", ID: "first", Key: "k", Ticket: first, Due: time.Now().Add(-2 * time.Minute)},
+					func(context.Context) error {
+						ran = true
+						return nil
+					})
+				if err != nil || !ran {
+					t.Errorf("it ran: %v; %v", ran, err)
+				}
+			})
+		})
+	}
+}
+
+// TestCountBeginsAnew: a job that was put off with a position of a count that was
+// forgotten is not behind all those that come later.
+func TestCountBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, c := inside(t, &Options{Hold: time.Hour})
+		holder, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.runs.add(time.Hour) // so that none is near before its turn
+		key := holder.Key()
+		m.lines.mu.Lock()
+		m.lines.moves[key] = progress{gone: 500}
+		m.lines.forget(key)
+		m.lines.mu.Unlock()
+		first := ticketFor(t, m)
+		for i := range 2 * mostAround {
+			putOff(t, m, ticketFor(t, m), m.lines.asking(key).heard(1+i).at, func() {})
+		}
+		var called atomic.Bool
+		putOff(t, m, first, 500, func() { called.Store(true) })
+		synctest.Wait()
+		if err := holder.Release(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * lookAround)
+		if !called.Load() {
+			t.Error("the first one was not made runnable")
+		}
+	})
+}
+
+// TestNotAllAreCalled: those whose turn seems to be long over are not all made runnable at
+// once, as few of them would find a seat.
+func TestNotAllAreCalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, c := inside(t, &Options{Seats: 2})
+		holder, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.runs.add(5 * time.Millisecond)
+		m.lines.mu.Lock()
+		m.lines.moves[holder.Key()] = progress{gone: 100, at: time.Now()}
+		m.lines.mu.Unlock()
+		var called atomic.Int64
+		for i := range 50 {
+			putOff(t, m, ticketFor(t, m), i, func() { called.Add(1) })
+		}
+		time.Sleep(time.Millisecond)
+		if n := called.Load(); n == 0 || n > 2*seatsFor {
+			t.Errorf("%d were made runnable, for two seats", n)
+		}
+		if err := holder.Release(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
