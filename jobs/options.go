@@ -79,8 +79,9 @@ type Options struct {
 	// cancelled before a worker had it. Default: 10 s.
 	//
 	// A worker that is killed in the moment between taking a job from its queue and
-	// asking for the job's turn leaves such a place too. Where the order must survive
-	// also that, give Hold the time of Recovery.
+	// asking for the job's turn, or up to a second later when the job is next for its
+	// key, leaves such a place too. Where the order must survive also that, give Hold
+	// the time of Recovery.
 	Hold time.Duration
 	// Recovery is Hold for a job that was in a worker before: how long the others of
 	// its key wait for one whose worker has died, beyond TTL, or that is late to come

@@ -78,11 +78,13 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		a.mustWait()
 		held := heldBy(err)
 		if held.Placed && a.tries > 1 && a.stood.IsZero() {
-			// Mostly another worker has noted that the job is there. It is noted again if
-			// the job waits for long.
+			// Another worker has noted that the job is there. It is noted again if the job
+			// waits for long.
 			a.placed, a.stood = true, time.Now().Add(askedAgain-m.options.Recovery/4)
 		}
-		if time.Since(a.stood) > m.options.Recovery/4 || !held.Placed {
+		// Who is next when it comes has no time for it, until it has waited or is put off.
+		next := held.Placed && held.Ahead < m.options.Permits && a.stood.IsZero() && time.Since(a.here) < askedAgain/2
+		if !next && (time.Since(a.stood) > m.options.Recovery/4 || !held.Placed) {
 			// From now on it is known that the job is there. A place that ran out while
 			// the job waited is taken anew, or it would be the last one again and again.
 			if _, err := a.stand(ctx, m.options.Recovery); err != nil && (a.stood.IsZero() || !held.Placed) {
@@ -96,7 +98,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		at.ahead = held.Ahead
 		sits, ok := a.sit(at, held.Idle)
 		if !ok {
-			return nil, a.putOff(at)
+			return nil, a.goBack(ctx, at)
 		}
 		a.idles(held.Idle, held.Ahead)
 		lease, err = a.waitFrom(ctx, &at, m.lines.asking(a.place.Key), true, sits)
@@ -116,9 +118,9 @@ func (a *attempt) first(ctx context.Context) (lease *dibs.Lease, at aheadAt, err
 			return nil, at, cmp.Or[error](err, &dibs.HeldError{Key: a.place.Key, Ahead: s.Ahead, Placed: true, Idle: s.Idle})
 		}
 	}
-	if a.placed && !hurry {
-		// It waits from its first answer on: its turn is near, or it is put off.
-		lease, err = a.waitFrom(ctx, &at, m.lines.asking(a.place.Key), false, nil)
+	if a.tries > 1 && !hurry {
+		// It was made runnable as its turn is near, and waits from its first answer on.
+		lease, err = a.waitFrom(ctx, &at, from, false, nil)
 		return lease, at, err
 	}
 	now := a.acquire()
@@ -153,15 +155,21 @@ func (a *attempt) waitFrom(ctx context.Context, at *aheadAt, from asking, may bo
 	if !errors.Is(err, errSentAway) {
 		return lease, err
 	}
-	if a.tries < 2 && a.stood.IsZero() {
-		if _, err := a.stand(ctx, m.options.Recovery); err != nil && !m.closed() {
-			return nil, err
-		}
-	}
 	if a.late() {
 		return nil, &dibs.HeldError{Key: a.place.Key, Ahead: at.ahead, Placed: true}
 	}
-	return nil, a.putOff(*at)
+	return nil, a.goBack(ctx, *at)
+}
+
+// goBack puts the job off, when it is noted that it is there.
+func (a *attempt) goBack(ctx context.Context, at aheadAt) error {
+	m := a.mutex
+	if a.tries < 2 && a.stood.IsZero() {
+		if _, err := a.stand(ctx, m.options.Recovery); err != nil && !m.closed() {
+			return err
+		}
+	}
+	return a.putOff(at)
 }
 
 // stand makes the attempt's place stand, in nobody's way for longer than hold once its
