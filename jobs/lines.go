@@ -36,6 +36,8 @@ type line struct {
 	near   int                // how near to its turn one is to be made runnable
 	change context.CancelFunc // ends what the watcher waits for
 	hungry bool               // it is among the hungry
+
+	stirred bool // somebody of it was called as the key lay idle, and nothing has moved since
 }
 
 // away is a job that was put off. What can change is under the lock.
@@ -135,6 +137,7 @@ func (l *lines) add(a *attempt, at int) bool {
 	if of == nil {
 		of = &line{change: func() {}}
 		l.byKey[w.place.Key] = of
+		l.begin(w.place.Key)
 		l.workers.Go(func() { l.watch(w.place.Key, of) })
 	}
 	of.add(w)

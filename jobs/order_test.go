@@ -152,6 +152,42 @@ func TestPlaceOfAJobThatNeverComes(t *testing.T) {
 	})
 }
 
+func TestPlaceOfAJobThatNeverComesToACrowdedLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		const hold, run = 3 * time.Second, 30 * time.Second
+		m := f.mutex(&jobs.Options{Hold: hold, Recovery: time.Hour, Seats: 1})
+		q, l := newQueue(), newLedger(t)
+		q.enqueue(t, m, "k", "k/0")
+		f.workers(q, m, 4, func(_ context.Context, id string) error {
+			l.run("k", id, run)
+			return nil
+		})
+		time.Sleep(run)
+		synctest.Wait() // it is known how long they run
+		start := time.Now()
+		q.enqueue(t, m, "k", "k/1")
+		synctest.Wait()
+		if _, err := m.Enqueue(t.Context(), "k"); err != nil { // it is rolled back
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			q.enqueue(t, m, "k", fmt.Sprint("k/", 2+i))
+			synctest.Wait()
+		}
+		if s := m.Stats(); s.Away != 3 {
+			t.Fatalf("they are to wait in their queue: %+v", s)
+		}
+		q.drain()
+		f.wg.Wait()
+		l.inOrder("k", ids("k/", 5)...)
+		if took := time.Since(start) - 4*run; took > hold+5*time.Second {
+			t.Errorf("the key lay idle for %v behind a place that nobody came for, of which %v are its Hold", took, hold)
+		}
+		f.empty()
+	})
+}
+
 func TestCancelledTicketIsInNobodysWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)

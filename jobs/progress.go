@@ -57,16 +57,25 @@ func (l *lines) shows(key dibs.Key, p *position, ahead int) {
 	p.at = max(p.at, p.known+ahead)
 	if gone := p.at - ahead; gone > l.gone(key) {
 		l.moves[key] = progress{gone: gone, at: time.Now()}
-		if of := l.byKey[key]; of != nil && of.isNear(gone) {
-			of.change()
+		if of := l.byKey[key]; of != nil {
+			if of.stirred = false; of.isNear(gone) {
+				of.change()
+			}
 		}
 	}
 	p.known = l.gone(key)
 }
 
-// gone returns how many places of a key have gone, as far as is known. Counts begin where
-// others were forgotten: who has a position by one of those comes first. The caller has
-// the lock.
+// begin begins to count for a key, where others were forgotten: who has a position by one of
+// those comes first. The caller has the lock.
+func (l *lines) begin(key dibs.Key) {
+	if _, ok := l.moves[key]; !ok {
+		l.moves[key] = progress{gone: l.floor}
+	}
+}
+
+// gone returns how many places of a key have gone, as far as is known. The caller has the
+// lock.
 func (l *lines) gone(key dibs.Key) int {
 	if p, ok := l.moves[key]; ok {
 		return p.gone

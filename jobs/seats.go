@@ -29,6 +29,7 @@ func (l *lines) sit(key dibs.Key, at aheadAt) (*seat, bool) {
 	if len(l.seated) >= l.seats() && !l.sendAway(s, run) {
 		return nil, false
 	}
+	l.begin(key)
 	s.ctx, s.left = context.WithCancel(context.Background())
 	l.seated = append(l.seated, s)
 	return s, true

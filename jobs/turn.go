@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -67,7 +66,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		m.paths.add(time.Since(a.called))
 	}
 	if a.tries > 1 {
-		a.mustWait()
+		a.mustWait(dibs.Standing{})
 	}
 	lease, at, err := a.first(ctx)
 	for {
@@ -75,15 +74,15 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 			a.waitedUntilNow()
 			return lease, err
 		}
-		a.mustWait()
 		held := heldBy(err)
+		a.mustWait(dibs.Standing{Placed: held.Placed})
 		if held.Placed && a.tries > 1 && a.stood.IsZero() {
 			// Another worker has noted that the job is there. It is noted again if the job
 			// waits for long.
-			a.placed, a.stood = true, time.Now().Add(askedAgain-m.options.Recovery/4)
+			a.stood = time.Now().Add(askedAgain - m.options.Recovery/4)
 		}
 		// Who is next when it comes has no time for it, until it has waited or is put off.
-		next := held.Placed && held.Ahead < m.options.Permits && a.stood.IsZero() && time.Since(a.here) < askedAgain/2
+		next := held.Placed && held.Ahead < m.options.Permits && a.stood.IsZero() && time.Since(a.here) < askedAgain/2 && !a.late()
 		if !next && (time.Since(a.stood) > m.options.Recovery/4 || !held.Placed) {
 			// From now on it is known that the job is there. A place that ran out while
 			// the job waited is taken anew, or it would be the last one again and again.
@@ -114,9 +113,14 @@ func (a *attempt) first(ctx context.Context) (lease *dibs.Lease, at aheadAt, err
 	if a.tries < 2 && !a.job.Stays && !hurry && m.lines.crowded(a.place.Key) {
 		// Its turn has hardly come, and the note that it is there tells as much.
 		s, err := a.stand(ctx, m.options.Recovery)
-		if at = from.heard(s.Ahead); err != nil || s.Ahead >= m.options.Permits {
-			return nil, at, cmp.Or[error](err, &dibs.HeldError{Key: a.place.Key, Ahead: s.Ahead, Placed: true, Idle: s.Idle})
+		at = from.heard(s.Ahead)
+		if err != nil {
+			return nil, at, err
 		}
+		if s.Ahead >= m.options.Permits && !s.Idle { // or its asking begins the Hold of who is first
+			return nil, at, &dibs.HeldError{Key: a.place.Key, Ahead: s.Ahead, Placed: true}
+		}
+		from = m.lines.asking(a.place.Key)
 	}
 	if a.tries > 1 && !hurry {
 		// It was made runnable as its turn is near, and waits from its first answer on.
@@ -246,7 +250,7 @@ func (a *attempt) wait(ctx context.Context, sits *seat, take func(dibs.Standing)
 		}
 	}()
 	if a.job.Stays {
-		o.Stands = func(dibs.Standing) { a.mustWait() }
+		o.Stands = a.mustWait
 		lease, err := m.client.Redeem(ctx, a.place, o)
 		return lease, nil, err
 	}
@@ -260,7 +264,7 @@ func (a *attempt) wait(ctx context.Context, sits *seat, take func(dibs.Standing)
 	}
 	var unplaced *dibs.HeldError
 	o.Stands = func(s dibs.Standing) {
-		a.mustWait()
+		a.mustWait(s)
 		switch {
 		case !s.Placed: // it is to be taken anew, and not just for this wait
 			unplaced = &dibs.HeldError{Key: a.place.Key, Ahead: s.Ahead}
@@ -351,9 +355,9 @@ func (a *attempt) putOff(at aheadAt) error {
 	return &ComeBackError{After: after, Ahead: at.ahead}
 }
 
-// mustWait notes that the job has to wait.
-func (a *attempt) mustWait() {
-	a.held = true
+// mustWait notes that the job has to wait, at its place if that stands.
+func (a *attempt) mustWait(s dibs.Standing) {
+	a.held, a.placed = true, a.placed || s.Placed
 	if a.since.IsZero() {
 		a.since = time.Now()
 	}

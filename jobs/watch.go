@@ -125,7 +125,8 @@ func (l *lines) isNear(w *away, s dibs.Standing, near int) bool {
 }
 
 // turn returns the job of a line whose turn has come, if the key lies idle: the order
-// of a line is as exact as looks are.
+// of a line is as exact as looks are. If there is none, the first of them is called once: the
+// Hold of the place in front counts from when somebody asks for the key, and a look does not.
 func (l *lines) turn(those []*away) ([]*away, error) {
 	m := l.mutex
 	for i, w := range those {
@@ -139,7 +140,14 @@ func (l *lines) turn(those []*away) ([]*away, error) {
 			return nil, nil
 		}
 	}
-	return nil, nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.byKey[those[0].place.Key]
+	if of == nil || of.stirred {
+		return nil, nil
+	}
+	of.stirred = true
+	return those[:1], nil
 }
 
 // look tells how jobs of a line stand now. Looks that are sent together are answered at one
