@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -96,6 +97,63 @@ func TestCountBeginsAnew(t *testing.T) {
 		time.Sleep(2 * lookAround)
 		if !called.Load() {
 			t.Error("the first one was not made runnable")
+		}
+	})
+}
+
+// TestCountsAreApart: how far the line of a key has moved is not changed by those of others.
+func TestCountsAreApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, c := inside(t, &Options{})
+		holder, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		putOff(t, m, ticketFor(t, m), 10, func() {})
+		m.lines.mu.Lock()
+		before := m.lines.gone(holder.Key())
+		other := dibs.Key{Name: "other"}
+		m.lines.moves[other] = progress{gone: before + 100}
+		m.lines.forget(other)
+		if after := m.lines.gone(holder.Key()); after != before || m.lines.floor != before+100 {
+			t.Errorf("%d had gone, and %d by the count of another key, which was %d", before, after, m.lines.floor)
+		}
+		m.lines.mu.Unlock()
+		if err := holder.Release(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestFailedWithoutTicket: a job without a ticket whose place stands keeps that when it
+// fails, also when another worker had it before.
+func TestFailedWithoutTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, c := inside(t, &Options{})
+		holder, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j := Job{Kind: "test", ID: "1", Key: "k", Tries: 2, Wake: func(context.Context) (bool, error) { return true, nil }}
+		a, err := m.attempt(t.Context(), j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Prolong(t.Context(), a.place, time.Hour, nil); err != nil {
+			t.Fatal(err)
+		}
+		failed := errors.New("it failed")
+		done := make(chan error, 1)
+		go func() { done <- m.Run(t.Context(), j, func(context.Context) error { return failed }) }()
+		synctest.Wait()
+		if err := holder.Release(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-done; !errors.Is(err, failed) {
+			t.Fatal(err)
+		}
+		if err := c.TryDo(t.Context(), "k", nil); !errors.Is(err, dibs.ErrHeld) {
+			t.Errorf("another passed it: %v", err)
 		}
 	})
 }
