@@ -98,7 +98,8 @@ func (c *Client) NearAmong(ctx context.Context, p Place, others []Place, expecte
 type Pace struct {
 	// Near is about how many there are when the place is near.
 	Near int
-	// Each is how long one takes, at least. Default: as long as it was seen to take.
+	// Each is how long one takes when the next follows at once: it is not thought to take
+	// longer, whatever was seen. Default: as long as it was seen to take.
 	Each time.Duration
 }
 

@@ -79,7 +79,7 @@ type Options struct {
 	// cancelled before a worker had it. Default: 10 s.
 	//
 	// A worker that is killed in the moment between taking a job from its queue and
-	// asking for the job's turn, or up to a second later when the job is next for its
+	// asking for the job's turn, or a second or so later when the job is next for its
 	// key, leaves such a place too. Where the order must survive also that, give Hold
 	// the time of Recovery.
 	Hold time.Duration
