@@ -1,14 +1,10 @@
 package jobs
 
 import (
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/memstore"
 )
 
 // TestOrderOfALine puts jobs in a line of whose positions no more is known than that they
@@ -17,18 +13,7 @@ import (
 func TestOrderOfALine(t *testing.T) {
 	const places = 60
 	for range 50 {
-		s, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := dibs.New(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := New(c, &Options{Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m, c := inside(t, &Options{})
 		l := &m.lines
 		holder, err := c.Acquire(t.Context(), "k", nil)
 		if err != nil {
@@ -77,12 +62,6 @@ func TestOrderOfALine(t *testing.T) {
 		}
 		if err := holder.Release(); err != nil {
 			t.Error(err)
-		}
-		m.Close()
-		for _, err := range []error{c.Close(), s.Close()} {
-			if err != nil {
-				t.Error(err)
-			}
 		}
 	}
 }
