@@ -20,16 +20,7 @@ func TestStandsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		const many = 40
-		s := newPlacesStore(f.store)
-		c, err := dibs.New(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		m, err := jobs.New(c, &jobs.Options{Seats: 2, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, m := f.counted(&jobs.Options{Seats: 2})
 		q, l := newQueue(), newLedger(t)
 		elsewhere := f.mutex(nil)
 		for i := range many {
@@ -61,29 +52,22 @@ func TestCrowdedLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		const many = 60
-		s := newPlacesStore(f.store)
-		c, err := dibs.New(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		m, err := jobs.New(c, &jobs.Options{Seats: 2, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, m := f.counted(&jobs.Options{Seats: 2})
 		q, l := newQueue(), newLedger(t)
 		elsewhere := f.mutex(nil)
+		q.enqueue(t, elsewhere, "k", "k/0")
+		f.workers(q, m, 4, func(_ context.Context, id string) error {
+			l.run("k", id, time.Second)
+			return nil
+		})
+		synctest.Wait() // it runs, and the key is not idle when the others come
 		var late []dibs.Token
-		for i := range many {
+		for i := 1; i < many; i++ {
 			e := q.enqueue(t, elsewhere, "k", fmt.Sprint("k/", i))
 			if i >= many/2 {
 				late = append(late, placeOf(t, e.job.Ticket).Token)
 			}
 		}
-		f.workers(q, m, 4, func(_ context.Context, id string) error {
-			l.run("k", id, time.Second)
-			return nil
-		})
 		synctest.Wait()
 		s.mu.Lock()
 		for i, token := range late {
@@ -105,16 +89,7 @@ func TestCrowdedLine(t *testing.T) {
 func TestStandsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		s := newPlacesStore(f.store)
-		c, err := dibs.New(s, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		m, err := jobs.New(c, &jobs.Options{Policy: jobs.Wait, Recovery: 20 * time.Second, Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s, m := f.counted(&jobs.Options{Policy: jobs.Wait, Recovery: 20 * time.Second})
 		q, l := newQueue(), newLedger(t)
 		for i := range 2 {
 			q.enqueue(t, m, "k", fmt.Sprint("k/", i))
@@ -145,8 +120,21 @@ type placesStore struct {
 	prolonged, redeemed map[dibs.Token]int
 }
 
-func newPlacesStore(s *memstore.Store) *placesStore {
-	return &placesStore{Store: s, prolonged: map[dibs.Token]int{}, redeemed: map[dibs.Token]int{}}
+// counted returns a Mutex over the fixture's store that counts so.
+func (f *fixture) counted(o *jobs.Options) (*placesStore, *jobs.Mutex) {
+	f.t.Helper()
+	s := &placesStore{Store: f.store, prolonged: map[dibs.Token]int{}, redeemed: map[dibs.Token]int{}}
+	c, err := dibs.New(s, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = c.Close() })
+	o.Logger = slog.New(slog.DiscardHandler)
+	m, err := jobs.New(c, o)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s, m
 }
 
 func (s *placesStore) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
