@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -47,6 +48,19 @@ func (s *crowded) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs
 	}
 	for i := range answers {
 		answers[i] = dibs.Answer{Err: dibs.ErrBusy}
+	}
+	return nil
+}
+
+func (s *crowded) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	s.mu.Lock()
+	busy := time.Until(s.until)
+	s.mu.Unlock()
+	if busy <= 0 {
+		return s.Store.Settle(ctx, settlements, errs)
+	}
+	for i := range errs {
+		errs[i] = dibs.ErrBusy
 	}
 	return nil
 }
@@ -182,6 +196,202 @@ func TestStandsIsOfAnswers(t *testing.T) {
 			t.Error(err)
 		}
 		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A settlement that finds the store too busy with the key is made again, for as long as
+// a call of the store may take or its caller waits; and a release after that in the
+// background.
+func TestSettlementsOutlastABusyStore(t *testing.T) {
+	complete := func(ctx context.Context, l *dibs.Lease) error { return l.Complete(ctx, []byte("done"), time.Hour) }
+	release := func(_ context.Context, l *dibs.Lease) error { return l.Release() }
+	for name, c := range map[string]struct {
+		busy, limit time.Duration // how long the store is, and the caller waits
+		settle      func(context.Context, *dibs.Lease) error
+		takes       time.Duration
+		want        error
+		then        error // what is said of the key when the store is not busy any more
+	}{
+		"Release":       {3 * time.Second, time.Minute, release, 3 * time.Second, nil, nil},
+		"ReleaseLong":   {20 * time.Second, time.Minute, release, dibs.DefaultTimeout, dibs.ErrBusy, nil},
+		"Complete":      {3 * time.Second, time.Minute, complete, 3 * time.Second, nil, dibs.ErrDone},
+		"CompleteLong":  {20 * time.Second, time.Minute, complete, dibs.DefaultTimeout, dibs.ErrBusy, dibs.ErrHeld},
+		"CompleteShort": {20 * time.Second, time.Second, complete, time.Second, dibs.ErrBusy, dibs.ErrHeld},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &crowded{Store: newStore(t)}
+				client := newClient(t, s, nil)
+				lease, err := client.Acquire(t.Context(), "k", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				s.busyFor(c.busy)
+				ctx, cancel := context.WithTimeout(t.Context(), c.limit)
+				defer cancel()
+				start := time.Now()
+				if err := c.settle(ctx, lease); !errors.Is(err, c.want) || errors.Is(err, dibs.ErrStore) {
+					t.Errorf("got %v; want %v", err, c.want)
+				}
+				if took := time.Since(start); took < c.takes || took > c.takes+time.Second/10 {
+					t.Errorf("it took %v; want %v", took, c.takes)
+				}
+				// What was released is free, and what was not completed is still held.
+				time.Sleep(c.busy + 2*time.Second - time.Since(start))
+				next, err := client.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true, MaxAge: dibs.AnyAge})
+				if !errors.Is(err, c.then) {
+					t.Errorf("then the key is %v; want %v", err, c.then)
+				}
+				for _, l := range []*dibs.Lease{lease, next} {
+					if l != nil {
+						if err := l.Release(); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// So is it when a place is given up.
+func TestGiveUpOutlastsABusyStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &crowded{Store: newStore(t)}
+		client := newClient(t, s, nil)
+		place, err := client.Reserve(t.Context(), "k", time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.busyFor(3 * time.Second)
+		if err := client.GiveUp(t.Context(), place); err != nil {
+			t.Error(err)
+		}
+		if err := client.TryDo(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// lockedKey is a store in which somebody keeps the key "stuck" locked: what settles it waits for
+// two seconds, with all that is settled by the same call.
+type lockedKey struct{ *memstore.Store }
+
+// Batching hides that of memstore.
+func (lockedKey) Batching() dibs.Batching { return dibs.Batching{Parallel: 4} }
+
+func (s lockedKey) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	isStuck := func(m dibs.Settlement) bool { return m.Key.Name == "stuck" }
+	if !slices.ContainsFunc(settlements, isStuck) {
+		return s.Store.Settle(ctx, settlements, errs)
+	}
+	time.Sleep(2 * time.Second)
+	for i, m := range settlements {
+		if isStuck(m) {
+			errs[i] = dibs.ErrBusy
+		} else if err := s.Store.Settle(ctx, []dibs.Settlement{m}, errs[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Who gives up in front of another key need not wait for what is undone at one that the
+// store is busy with, nor the keys that are released together for one of them.
+func TestABusyKeyIsInNobodysWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := lockedKey{newStore(t)}
+		client, other := newClient(t, s, nil), newClient(t, s.Store, nil)
+		all, err := client.AcquireAll(t.Context(), []string{"a", "stuck", "z"}, &dibs.AcquireOptions{TTL: 20 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		released := make(chan error, 1)
+		go func() { released <- all.Release() }()
+		for _, key := range []string{"a", "z"} {
+			if err := other.Do(t.Context(), key, func(context.Context) error { return nil }); err != nil {
+				t.Error(err)
+			}
+		}
+		if took := time.Since(start); took > 3*time.Second {
+			t.Errorf("the other keys were free after %v", took)
+		}
+		if err := <-released; !errors.Is(err, dibs.ErrBusy) {
+			t.Errorf("got %v", err)
+		}
+		// From here on it is undone, again and again.
+		held, err := other.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			time.Sleep(700 * time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second/10)
+			if _, err := client.Acquire(ctx, "k", nil); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+			cancel()
+			time.Sleep(time.Second / 10)
+			for e, err := range s.List(t.Context(), dibs.Query{Name: "k"}) {
+				if err != nil || e.Waiters > 0 {
+					t.Errorf("%d places are left, %v", e.Waiters, err)
+				}
+			}
+		}
+		if err := held.Release(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(20 * time.Second) // until nobody tries to release the key any more
+	})
+}
+
+// What fn returned is kept although the store is busy with the key for a while, and
+// nobody runs it again.
+func TestOnceOutlastsABusyStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &crowded{Store: newStore(t)}
+		client := newClient(t, s, nil)
+		runs := 0
+		run := func(context.Context) (int, error) {
+			if runs++; runs == 1 {
+				s.busyFor(dibs.DefaultTimeout + 2*time.Second)
+			}
+			return runs, nil
+		}
+		for range 2 {
+			if got, err := dibs.Once(t.Context(), client, "k", nil, run); got != 1 || err != nil {
+				t.Errorf("got %d, %v", got, err)
+			}
+		}
+	})
+}
+
+// A client that is closed makes nothing again but in the background.
+func TestCloseWhileTheStoreIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &crowded{Store: newStore(t)}
+		client, err := dibs.New(s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := client.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.busyFor(3 * time.Second)
+		closed := make(chan error, 1)
+		time.AfterFunc(time.Second, func() { closed <- client.Close() })
+		start := time.Now()
+		if err := lease.Release(); !errors.Is(err, dibs.ErrBusy) || time.Since(start) != time.Second {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		if err := newClient(t, s, nil).TryDo(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
 			t.Error(err)
 		}
 	})

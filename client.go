@@ -39,7 +39,8 @@ type Options struct {
 	// none.
 	Label string
 
-	// Timeout bounds one call of the store. Default: DefaultTimeout.
+	// Timeout bounds one call of the store, and how long a settlement is made again that
+	// finds the store busy with its key. Default: DefaultTimeout.
 	Timeout time.Duration
 
 	// Observe is told what happens to claims and leases, on the goroutine on
@@ -257,6 +258,11 @@ func (c *Client) settleDown(deadline time.Time) int {
 		}
 	}
 	for _, rest := range [...]<-chan struct{}{c.claims.idle(), c.settles.idle()} {
+		select {
+		case <-rest:
+			continue // also when the deadline has passed
+		default:
+		}
 		select {
 		case <-rest:
 		case <-timer.C:

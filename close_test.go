@@ -79,6 +79,24 @@ func TestNothingIsRenewedAfterClose(t *testing.T) {
 	}
 }
 
+// TestCloseTellsWhatIsLeft: and nothing else.
+func TestCloseTellsWhatIsLeft(t *testing.T) {
+	for range 20 { // a select that could take either would be right now and then
+		synctest.Test(t, func(t *testing.T) {
+			c, err := dibs.New(newStore(t), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := c.Acquire(t.Context(), "k", nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Close(); err == nil || !strings.HasPrefix(err.Error(), "dibs: closed while 1 leases were held") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%v; one lease was left, and nothing else", err)
+			}
+		})
+	}
+}
+
 // TestCloseGivesUpPlaces: whoever waited has left the queue when Close returns.
 func TestCloseGivesUpPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

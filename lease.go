@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -171,30 +172,32 @@ func (l *Lease) save(ctx context.Context, until time.Time, renewal Renewal) (err
 
 // Release ends the lease and leaves nothing behind. It returns nil also when
 // the lease was settled before, ErrLost when it was lost before it could be
-// released, and ErrStore when the store did not answer, or what else the store
-// said: then it is released in the background, or runs out. It does not end with
-// the context of Acquire.
+// released, ErrStore when the store did not answer, ErrBusy when it was too busy with
+// the key for all of Options.Timeout, or what else the store said: then it is released
+// in the background, or runs out. It does not end with the context of Acquire.
 func (l *Lease) Release() error {
-	// The batcher bounds each call of the store, and with it this one.
+	// The batcher bounds each call of the store, and settle how many there are.
 	err := l.settle(context.Background(), Settlement{Outcome: Release})
 	if err != nil && !errors.Is(err, ErrLost) {
 		// Nobody will ask again: the undoer does. And nothing renews it any more.
 		l.settling.Lock()
 		defer l.settling.Unlock()
 		l.settled = true
+		l.ending.Store(true)
+		l.client.undoer.release(l.claim) // before Close can see that nobody holds it
 		l.client.renewer.remove(l)
 		l.end(nil)
 		l.ended(EventReleased)
-		l.client.undoer.release(l.claim)
 	}
 	return err
 }
 
 // Complete ends the lease and leaves data behind as the key's record, kept for
 // the retention (at least 1 ms). It returns ErrLost when the lease was lost
-// (nothing is written then), ErrFull when the store has no room, and ErrStore
-// when the store did not answer in ctx's time. After the last two the lease is
-// still held: the caller may call Complete again, or Release.
+// (nothing is written then), ErrFull when the store has no room, ErrBusy when it was
+// too busy with the key for all of ctx's time or of Options.Timeout, and ErrStore when
+// it did not answer in ctx's time. After the last three the lease is still held: the
+// caller may call Complete again, or Release.
 func (l *Lease) Complete(ctx context.Context, data []byte, retention time.Duration) error {
 	s, err := l.keep(data, retention)
 	if err != nil {
@@ -241,12 +244,27 @@ func (l *Lease) Err() error {
 // settle ends the lease in the store.
 func (l *Lease) settle(ctx context.Context, s Settlement) error {
 	return l.settleBy(ctx, s, func(ctx context.Context, s Settlement) (err, callErr error) {
-		err, _, callErr = l.client.settles.do(ctx, nil, s, nil)
-		if errors.Is(callErr, errGaveUp) {
+		if err, callErr = l.client.settle(ctx, s, l.overdue); errors.Is(callErr, errGaveUp) {
 			callErr = context.Cause(ctx)
 		}
 		return err, callErr
 	})
+}
+
+// settle settles, and again while the store is too busy with the key, which has done
+// nothing then: until ctx ends, or over says so, or another try would take longer than
+// the client's Timeout in all. Those who settle other keys have the store in between.
+func (c *Client) settle(ctx context.Context, s Settlement, over func() bool) (err, callErr error) {
+	for first, again := time.Now(), true; again; {
+		sent := time.Now()
+		err, _, callErr = c.settles.do(ctx, nil, s, nil)
+		if again = callErr == nil && errors.Is(err, ErrBusy); again {
+			took := time.Since(sent)
+			c.sleep(ctx, min(took, time.Second)+askBackoff+rand.N(askBackoff))
+			again = time.Since(first)+took < c.options.Timeout && ctx.Err() == nil && !c.closed.Load() && !over()
+		}
+	}
+	return err, callErr
 }
 
 // settleBy ends the lease by a call that does it. What the call returns is what the

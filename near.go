@@ -1,6 +1,7 @@
 package dibs
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -33,14 +34,62 @@ type Standing struct {
 // as it is. Of the options, Permits counts. The errors are ErrClosed, ErrStore or the
 // cause with which ctx ended.
 func (c *Client) Standing(ctx context.Context, p Place, o *AcquireOptions) (Standing, error) {
-	claim, err := c.newClaim(p.Key.Name, o)
+	claim, err := c.lookAt(p, o)
 	if err != nil {
 		return Standing{}, err
 	}
-	claim.Key, claim.Mode, claim.Redeems = p.Key, Look, p.Token
 	a, _, err := c.ask(ctx, bid{Claim: claim})
+	return standing(a), err
+}
+
+// Standings is Standing for several places. What it tells of those of one key was so at
+// one moment, with a store that answers the claims of one call at one, if they fit into
+// one (Batching.Size). If one of them cannot be told, all are asked for again, for a
+// second. The errors are those of Standing.
+func (c *Client) Standings(ctx context.Context, places []Place, o *AcquireOptions) ([]Standing, error) {
+	claims := make([]Claim, len(places))
+	for i, p := range places {
+		var err error
+		if claims[i], err = c.lookAt(p, o); err != nil {
+			return nil, err
+		}
+	}
+	first := time.Now()
+	for backoff := askBackoff; ; backoff *= 2 {
+		if c.closed.Load() {
+			return nil, ErrClosed
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		answers, err := c.claims.doAll(ctx, c.done, claims)
+		standings := make([]Standing, len(places))
+		for i, a := range answers {
+			standings[i], err = standing(a), cmp.Or(err, a.Err)
+		}
+		switch {
+		case err == nil:
+			return standings, nil
+		case c.closed.Load() || ctx.Err() != nil: // says more than what came of it
+			continue
+		case time.Since(first)+backoff > askPatience:
+			return nil, &StoreError{Op: "claim", Err: err}
+		}
+		c.sleep(ctx, backoff)
+	}
+}
+
+// lookAt is the claim that looks at a place.
+func (c *Client) lookAt(p Place, o *AcquireOptions) (Claim, error) {
+	claim, err := c.newClaim(p.Key.Name, o)
+	claim.Key, claim.Mode, claim.Redeems = p.Key, Look, p.Token
+	return claim, err
+}
+
+// standing is what the answer to a look says.
+func standing(a Answer) Standing {
 	waits := a.State == Held && a.Queued
-	return Standing{Waits: waits, Placed: waits, Ahead: a.Ahead, Idle: a.Idle}, err
+	return Standing{Waits: waits, Placed: waits, Ahead: a.Ahead, Idle: a.Idle}
 }
 
 // Near waits until at most so many places come before p and the key does not lie
@@ -66,10 +115,24 @@ func (c *Client) NearAmong(ctx context.Context, p Place, others []Place, expecte
 		tokens = append(tokens, other.Token)
 	}
 	woken := c.waiters.enter(tokens...)
-	defer c.waiters.leave(woken, tokens...)
+	defer c.waiters.leaveUnread(woken, tokens...)
 	pace := pace{expected: expected}
 	heard := time.Now()
+	told := func(w word) (Place, bool) {
+		i := slices.Index(tokens, w.token)
+		if i < 1 {
+			return p, false
+		}
+		return others[i-1], true
+	}
 	for {
+		select {
+		case w := <-woken: // before it asks
+			if other, ok := told(w); ok {
+				return other, nil
+			}
+		default:
+		}
 		s, err := c.Standing(ctx, p, o)
 		switch {
 		case err == nil && (!s.Waits || near(s)):
@@ -82,9 +145,9 @@ func (c *Client) NearAmong(ctx context.Context, p Place, others []Place, expecte
 		timer := time.NewTimer(pace.next(s.Ahead))
 		select {
 		case w := <-woken:
-			if i := slices.Index(tokens, w.token); i > 0 {
+			if other, ok := told(w); ok {
 				timer.Stop()
-				return others[i-1], nil
+				return other, nil
 			}
 		case <-timer.C:
 		case <-ctx.Done():

@@ -121,7 +121,7 @@ func (e *KeepError) Error() string { return "dibs: the result could not be kept:
 func (e *KeepError) Unwrap() error { return e.Err }
 
 // keepPatience is how long Once tries to keep a result while the store does
-// not answer.
+// not answer, or is busy with the key.
 const keepPatience = 10 * time.Second
 
 // keepResult keeps what fn returned, and returns the error for the caller.
@@ -164,7 +164,7 @@ func (l *Lease) remember(result any, failed error, retention time.Duration) erro
 	defer cancel()
 	for backoff := askBackoff; ; backoff = min(2*backoff, time.Second) {
 		err := l.Complete(ctx, data, retention)
-		if !errors.Is(err, ErrStore) {
+		if !errors.Is(err, ErrStore) && !errors.Is(err, ErrBusy) {
 			return err
 		}
 		if l.client.sleep(ctx, backoff); ctx.Err() != nil || l.client.closed.Load() {

@@ -178,11 +178,14 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	return c.acquire(ctx, b, wait)
 }
 
-// GiveUp gives a reserved place back.
+// GiveUp gives a reserved place back. It returns ErrStore when the store did not answer,
+// ErrBusy when it was too busy with the key for all of Options.Timeout, what else the
+// store said, or the cause with which ctx ended: then the place may stand until its Hold
+// is over.
 func (c *Client) GiveUp(ctx context.Context, p Place) error {
-	err, _, callErr := c.settles.do(ctx, nil, Settlement{Key: p.Key, Token: p.Token, Outcome: Release}, nil)
+	err, callErr := c.settle(ctx, Settlement{Key: p.Key, Token: p.Token, Outcome: Release}, func() bool { return false })
 	switch {
-	case callErr != nil && ctx.Err() != nil:
+	case (callErr != nil || errors.Is(err, ErrBusy)) && ctx.Err() != nil:
 		return context.Cause(ctx)
 	case callErr != nil:
 		return &StoreError{Op: "settle", Err: callErr}

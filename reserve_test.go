@@ -276,59 +276,6 @@ func TestHoldIsCountedAnewAfterACrash(t *testing.T) {
 	})
 }
 
-func TestNear(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		c := newClient(t, s, nil)
-		places := make([]dibs.Place, 10)
-		for i := range places {
-			var err error
-			if places[i], err = c.Reserve(t.Context(), "k", time.Hour, nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		start := time.Now()
-		near := map[int]time.Duration{}
-		var mu sync.Mutex
-		var wg sync.WaitGroup
-		for _, n := range []int{5, 2, 0, -1} {
-			wg.Go(func() {
-				if err := c.Near(t.Context(), places[9], n, nil); err != nil {
-					t.Error(err)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				near[n] = time.Since(start)
-			})
-		}
-		for _, p := range places[:9] {
-			lease, err := c.Redeem(t.Context(), p, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			time.Sleep(100 * time.Millisecond)
-			if err := lease.Release(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		wg.Wait()
-		// The place of who holds the key is in nobody's way.
-		for n, ms := range map[int]int{5: 300, 2: 600, 0: 800, -1: 900} {
-			want := time.Duration(ms) * time.Millisecond
-			if near[n] < want || near[n] > want+110*time.Millisecond {
-				t.Errorf("%d places before it after %v, want %v and a little", n, near[n], want)
-			}
-		}
-		if err := c.GiveUp(t.Context(), places[9]); err != nil {
-			t.Error(err)
-		}
-		if err := c.Near(t.Context(), places[9], 0, nil); err != nil {
-			t.Errorf("a place that stands no more: %v", err)
-		}
-		empty(t, s)
-	})
-}
-
 func TestPlaceIsNoneOfTheRecordsBusiness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClient(t, newStore(t), nil)

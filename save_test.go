@@ -3,6 +3,7 @@ package dibs_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,11 +22,9 @@ type hanging struct {
 func (h *hanging) Batching() dibs.Batching { return dibs.Batching{} }
 
 func (h *hanging) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
-	for _, r := range renewals {
-		if h.hangs(r) {
-			<-ctx.Done()
-			return ctx.Err()
-		}
+	if slices.ContainsFunc(renewals, h.hangs) {
+		<-ctx.Done()
+		return ctx.Err()
 	}
 	return h.Store.Renew(ctx, renewals, errs)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -64,13 +65,15 @@ func (a *Leases) Lease(key string) *Lease {
 // one is not.
 func (a *Leases) Err() error { return a.held[len(a.held)-1].Err() }
 
-// Release ends all the leases, the last taken first. It returns the errors of
-// Lease.Release, joined.
+// Release ends all the leases, none of which waits for another one. It returns the
+// errors of Lease.Release, joined.
 func (a *Leases) Release() error {
-	var errs []error
-	for _, l := range slices.Backward(a.held) {
-		errs = append(errs, l.Release())
+	errs := make([]error, len(a.held))
+	var all sync.WaitGroup
+	for i, l := range a.held {
+		all.Go(func() { errs[i] = l.Release() })
 	}
+	all.Wait()
 	return errors.Join(errs...)
 }
 

@@ -200,6 +200,19 @@ func (w *waiters) leave(woken chan word, tokens ...Token) {
 	}
 }
 
+// leaveUnread is leave for one who comes again: what it has not read is kept for it.
+func (w *waiters) leaveUnread(woken chan word, tokens ...Token) {
+	w.leave(woken, tokens...)
+	for {
+		select {
+		case unread := <-woken:
+			w.wake(unread.token, unread.answer)
+		default:
+			return
+		}
+	}
+}
+
 // nudge leaves a wake-up, if there is room, and a grant in the place of any.
 func nudge(woken chan word, w word) {
 	select {
