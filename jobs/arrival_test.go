@@ -94,7 +94,7 @@ func TestCountBeginsAnew(t *testing.T) {
 		if err := holder.Release(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * lookAround)
+		time.Sleep(lullLong / 2)
 		if !called.Load() {
 			t.Error("the first one was not made runnable")
 		}
@@ -183,4 +183,33 @@ func TestNotAllAreCalled(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestCalledWhileOthersAreOnTheirWay: a job that is near to its turn is made runnable before
+// that comes, though those that are on their way could take all seats.
+func TestCalledWhileOthersAreOnTheirWay(t *testing.T) {
+	for _, takes := range []time.Duration{time.Millisecond, time.Hour} {
+		t.Run(takes.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, c := inside(t, &Options{Seats: 8})
+				holder, err := c.Acquire(t.Context(), "k", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.runs.add(takes)
+				m.lines.mu.Lock()
+				m.lines.coming = 8
+				m.lines.mu.Unlock()
+				var called atomic.Bool
+				putOff(t, m, ticketFor(t, m), 0, func() { called.Store(true) })
+				time.Sleep(time.Second)
+				if !called.Load() {
+					t.Error("it was not made runnable")
+				}
+				if err := holder.Release(); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
 }

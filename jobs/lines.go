@@ -36,8 +36,7 @@ type line struct {
 	near   int                // how near to its turn one is to be made runnable
 	change context.CancelFunc // ends what the watcher waits for
 	hungry bool               // it is among the hungry
-
-	stirred bool // somebody of it was called as the key lay idle, and nothing has moved since
+	lull   lull
 }
 
 // away is a job that was put off. What can change is under the lock.
@@ -90,7 +89,7 @@ func (l *lines) back(a *attempt) {
 	if a.since.IsZero() {
 		a.since = w.since
 	}
-	a.called = w.woken
+	a.called, a.stirred = w.woken, w.stirred
 	l.remove(w)
 }
 
@@ -135,7 +134,7 @@ func (l *lines) add(a *attempt, at int) bool {
 	l.waiting++
 	of := l.byKey[w.place.Key]
 	if of == nil {
-		of = &line{change: func() {}}
+		of = &line{change: func() {}, lull: lull{stirred: a.stirred}}
 		l.byKey[w.place.Key] = of
 		l.begin(w.place.Key)
 		l.workers.Go(func() { l.watch(w.place.Key, of) })

@@ -107,6 +107,8 @@ type attempt struct {
 	lease  *dibs.Lease
 	called time.Time // when it was made runnable to be here; zero when that is not known
 
+	stirred bool // it was made runnable as the key lay idle, and that has not ended since
+
 	waiting context.CancelCauseFunc // ends the wait, and the lease that it led to
 }
 

@@ -27,6 +27,13 @@ func (of *line) add(w *away) {
 	}
 }
 
+// some returns those in front of a line, but for that many, who are still put off. The
+// caller has the lock.
+func (of *line) some(from int) []*away {
+	from = min(from, len(of.away))
+	return slices.DeleteFunc(slices.Clone(of.away[from:min(from+mostAround, len(of.away))]), (*away).over)
+}
+
 // isNear reports whether somebody of a line is near enough to be made runnable once so
 // many have gone. The caller has the lock.
 func (of *line) isNear(gone int) bool {
@@ -58,12 +65,11 @@ func (l *lines) passed(those []*away, near int) bool {
 	return len(those) > 1 && those[1].at < those[0].at-near/2
 }
 
-// compare notes where those in front of a line are now.
-func (l *lines) compare(those []*away) error {
-	those = those[:min(len(those), inFront)]
+// compare looks at some of a line and notes where they are now.
+func (l *lines) compare(those []*away) ([]dibs.Standing, error) {
 	standings, err := l.look(those)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,5 +85,5 @@ func (l *lines) compare(those []*away) error {
 			l.shows(w.place.Key, &w.position, standings[i].Ahead)
 		}
 	}
-	return nil
+	return standings, nil
 }

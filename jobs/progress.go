@@ -58,7 +58,7 @@ func (l *lines) shows(key dibs.Key, p *position, ahead int) {
 	if gone := p.at - ahead; gone > l.gone(key) {
 		l.moves[key] = progress{gone: gone, at: time.Now()}
 		if of := l.byKey[key]; of != nil {
-			if of.stirred = false; of.isNear(gone) {
+			if of.lull = (lull{}); of.isNear(gone) {
 				of.change()
 			}
 		}

@@ -102,10 +102,14 @@ func (l *lines) sat(s *seat) int {
 
 func (l *lines) seats() int { return l.mutex.options.Seats }
 
-// free returns for how many more jobs there are seats that can be made runnable: all but a
-// quarter, as some come that another process has made runnable, and all at once at times.
-// The caller has the lock.
-func (l *lines) free() int { return l.seats() - l.seats()/4 - len(l.seated) - l.coming }
+// forCalled is how many seats there are for jobs that this process makes runnable: half of
+// them, as others come that another process has made runnable, and a queue gives many to one
+// worker process at times. Who is sent away then can hardly be back in time.
+func (l *lines) forCalled() int { return l.seats() - l.seats()/2 }
+
+// free returns for how many more jobs there are seats that can be made runnable. The caller
+// has the lock.
+func (l *lines) free() int { return l.forCalled() - len(l.seated) - l.coming }
 
 // reach returns how near to its turn a job of that line is to be made runnable: as
 // near as there is a seat for; at 0 when its turn has come. The caller has the lock.
@@ -123,17 +127,22 @@ func (l *lines) reach(key dibs.Key, of *line) int {
 			near = max(near, 1, 1+l.goesFor(s, key, run))
 		}
 	}
+	if len(l.seated) < l.forCalled() && l.coming < seatsFor*l.seats() {
+		// Those on their way may go to other processes, or are farther from their turn. If
+		// not, one that comes may find no seat.
+		near = max(near, (l.mutex.near()+1)/2)
+	}
 	return min(near, l.mutex.near())
 }
 
-// seat tells one of those who found no seat that there may be one now.
+// seat tells as many of those who found no seat as there may be seats for now.
 func (l *lines) seat() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.hungry) > 0 {
-		of := l.hungry[0]
-		l.hungry = l.hungry[1:]
+	n := min(max(l.free(), 1), len(l.hungry))
+	for _, of := range l.hungry[:n] {
 		of.hungry = false
 		of.change()
 	}
+	l.hungry = slices.Delete(l.hungry, 0, n)
 }

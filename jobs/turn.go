@@ -220,6 +220,7 @@ func (a *attempt) idles(idle bool, ahead int) {
 	if idle {
 		a.stuck = ahead
 	}
+	a.stirred = a.stirred && idle
 }
 
 // wait waits in the worker for a while, in that seat, or in one that take takes for it

@@ -15,11 +15,17 @@ import (
 // inside returns a Mutex on a store of its own, and the client that it has.
 func inside(t *testing.T, o *Options) (*Mutex, *dibs.Client) {
 	t.Helper()
+	return insideOf(t, o, func(s dibs.Store) dibs.Store { return s })
+}
+
+// insideOf is inside with a store made of one.
+func insideOf(t *testing.T, o *Options, of func(dibs.Store) dibs.Store) (*Mutex, *dibs.Client) {
+	t.Helper()
 	s, err := memstore.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := dibs.New(s, nil)
+	c, err := dibs.New(of(s), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,9 +2,7 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -19,7 +17,7 @@ func (l *lines) watch(key dibs.Key, of *line) {
 		if ctx == nil {
 			return
 		}
-		due, err := l.due(ctx, those, near)
+		due, err := l.due(ctx, of, those, near)
 		for _, w := range due {
 			l.call(w)
 		}
@@ -47,35 +45,35 @@ func (l *lines) next(key dibs.Key, of *line) (those []*away, near int, ctx conte
 	}
 	ctx, of.change = context.WithCancel(l.life)
 	of.near = l.reach(key, of)
-	return slices.Clone(of.away[:min(len(of.away), mostAround)]), of.near, ctx, of.change
+	return of.some(0), of.near, ctx, of.change
 }
 
-// lookAround is how long a line waits for its first job before it looks at the others.
-const lookAround = 2 * time.Second
+// rethinks is how long a watcher waits before it reckons anew how near is near.
+const rethinks = 10 * time.Second
 
 // due waits until a job of a line is near its turn, mostly the first, and returns it,
 // and those behind it that are as near; none where there is something else to do first.
-func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, error) {
+func (l *lines) due(ctx context.Context, of *line, those []*away, near int) ([]*away, error) {
 	m, first := l.mutex, those[0]
 	if due := l.known(those, near, false); len(due) > 0 {
 		return due, nil
 	}
-	others := make([]dibs.Place, len(those)-1)
-	for i, w := range those[1:] {
-		others[i] = w.place
-	}
-	waiting, cancel := context.WithTimeout(ctx, lookAround)
+	waiting, cancel := context.WithTimeout(ctx, rethinks)
 	defer cancel()
-	passed := false
+	passed, idle := false, false
 	l.asks(first)
-	place, err := m.client.NearAmong(waiting, first.place, others, dibs.Pace{Near: near - 1, Each: m.takes()}, func(s dibs.Standing) bool {
+	place, err := m.client.NearAmong(waiting, first.place, places(those[1:]), dibs.Pace{Near: near - 1, Each: m.takes()}, func(s dibs.Standing) bool {
 		isNear := l.isNear(first, s, near)
 		passed = !isNear && l.passed(those, near)
-		return isNear || passed
+		idle = l.lies(of, first.place.Key, s.Idle) && !isNear && !passed
+		return isNear || passed || idle
 	}, m.sameKey())
 	switch {
 	case err == nil && passed:
-		return nil, l.compare(those)
+		_, err := l.compare(those[:min(len(those), inFront)])
+		return nil, err
+	case err == nil && idle:
+		return l.search(of, those)
 	case err == nil && place != first.place:
 		// A hint may be one too many, and who is called too early is on its way when it
 		// could be known to be gone.
@@ -84,7 +82,7 @@ func (l *lines) due(ctx context.Context, those []*away, near int) ([]*away, erro
 	case err == nil:
 		return those[:max(1, len(l.known(those, near, true)))], nil
 	case ctx.Err() == nil && waiting.Err() != nil:
-		return l.turn(those)
+		return nil, nil
 	}
 	return nil, err
 }
@@ -124,45 +122,18 @@ func (l *lines) isNear(w *away, s dibs.Standing, near int) bool {
 	return s.Ahead < near && (!s.Idle || l.moving(w.place.Key))
 }
 
-// turn returns the job of a line whose turn has come, if the key lies idle: the order
-// of a line is as exact as looks are. If there is none, the first of them is called once: the
-// Hold of the place in front counts from when somebody asks for the key, and a look does not.
-func (l *lines) turn(those []*away) ([]*away, error) {
-	m := l.mutex
-	for i, w := range those {
-		s, err := m.client.Standing(l.life, w.place, m.sameKey())
-		switch {
-		case err != nil:
-			return nil, err
-		case !s.Waits:
-			return those[i : i+1], nil
-		case i == 0 && !s.Idle:
-			return nil, nil
-		}
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	of := l.byKey[those[0].place.Key]
-	if of == nil || of.stirred {
-		return nil, nil
-	}
-	of.stirred = true
-	return those[:1], nil
-}
-
-// look tells how jobs of a line stand now. Looks that are sent together are answered at one
-// moment, by most stores.
+// look tells how jobs of a line stand now: with most stores, at one moment.
 func (l *lines) look(those []*away) ([]dibs.Standing, error) {
 	l.asks(those...)
-	standings, errs := make([]dibs.Standing, len(those)), make([]error, len(those))
-	var wg sync.WaitGroup
+	return l.mutex.client.Standings(l.life, places(those), l.mutex.sameKey())
+}
+
+func places(those []*away) []dibs.Place {
+	all := make([]dibs.Place, len(those))
 	for i, w := range those {
-		wg.Go(func() {
-			standings[i], errs[i] = l.mutex.client.Standing(l.life, w.place, l.mutex.sameKey())
-		})
+		all[i] = w.place
 	}
-	wg.Wait()
-	return standings, errors.Join(errs...)
+	return all
 }
 
 // sameKey are the options with which the key is looked at.
