@@ -177,13 +177,14 @@ func TestPostgresQuery(t *testing.T) {
 func TestPostgresPause(t *testing.T) {
 	t.Parallel()
 	s := Postgres(t, &PostgresOptions{NoSync: true})
+	s.Query("CREATE TABLE word ()")
 	for range 2 { // again, and twice in a row
 		asked := make(chan error, 1)
 		go func() {
-			_, err := s.Do("SELECT pg_sleep(0.2)")
+			_, err := s.Do("DO 'BEGIN WHILE NOT EXISTS (SELECT FROM word) LOOP PERFORM pg_sleep(0.01); END LOOP; END'")
 			asked <- err
 		}()
-		awaitRow(t, s, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%' AND state = 'active'", "1")
+		awaitRow(t, s, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'DO %' AND state = 'active'", "1")
 		s.Pause()
 		s.Pause()
 		if !s.Running() {
@@ -200,9 +201,11 @@ func TestPostgresPause(t *testing.T) {
 		default:
 		}
 		s.Continue()
+		s.Query("INSERT INTO word DEFAULT VALUES")
 		if err := <-asked; err != nil {
 			t.Errorf("after it went on: %v", err)
 		}
+		s.Query("TRUNCATE word")
 	}
 }
 

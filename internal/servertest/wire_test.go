@@ -5,6 +5,7 @@ package servertest
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -187,9 +188,13 @@ func TestWire(t *testing.T) {
 				t.Errorf("there and back took %v; want %v at least", took, 2*way)
 			}
 			w.Mend()
-			begin = time.Now()
-			c.wantEcho("fast")
-			if again := time.Since(begin); again >= took {
+			again := took
+			for n := 0; n < 20 && again >= took; n++ { // the machine may be slow as well
+				begin = time.Now()
+				c.wantEcho("fast")
+				again = time.Since(begin)
+			}
+			if again >= took {
 				t.Errorf("%v after mending; was %v", again, took)
 			}
 		}},
@@ -197,12 +202,17 @@ func TestWire(t *testing.T) {
 			c := call(t, w)
 			w.DropReplies()
 			c.say("unanswered")
-			c.wantSilence()
-			if got := lines.Load(); got != 1 {
-				t.Errorf("the server heard %d lines; want 1", got)
+			if err := await(func() error {
+				if got := lines.Load(); got != 1 {
+					return fmt.Errorf("the server heard %d lines; want 1", got)
+				}
+				return nil
+			}); err != nil {
+				t.Error(err)
 			}
+			c.wantSilence()
 			w.Mend()
-			c.wantEcho("answered")
+			call(t, w).wantEcho("answered")
 		}},
 		{"lose a reply", func(t *testing.T, w *Wire, lines *atomic.Int64) {
 			c, other := call(t, w), call(t, w)
