@@ -40,8 +40,9 @@
 // Trials in real time fail falsely when the machine is so slow that a lease
 // runs out in the meantime. The kit watches for that: a trial with short leases
 // that failed while the machine or the store stood still is logged and made
-// again, three times in all. One without that excuse fails at once, and so does
-// every trial in which nothing is short, such as those that look for races.
+// again, five times in all. One without that excuse fails at once, and so does
+// every trial in which nothing is short, such as those that look for races, unless
+// it was too slow to take a turn that it needs.
 //
 // # Trust
 //

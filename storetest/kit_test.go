@@ -159,27 +159,30 @@ func TestEnds(t *testing.T) {
 
 // A trial that fails while the machine is slow is made again, four times at most, and
 // alone from the third on. One that passes is not, nor one that fails without an
-// excuse, nor one in which nothing was short.
+// excuse, nor one in which nothing was short, unless it missed a turn.
 func TestRetries(t *testing.T) {
 	const short = 200 * time.Millisecond
 	for name, test := range map[string]struct {
 		failures     int // of the first trials
 		stall, calls time.Duration
 		short, heavy bool
+		late         bool
 		trials       int
 		fails        bool
 	}{
-		"passing":                     {0, time.Hour, 0, true, false, 1, false},
-		"failing":                     {9, 0, 0, true, false, 1, true},
-		"failing once, stalled":       {1, short / 2, 0, true, false, 2, false},
-		"failing twice, stalled":      {2, short / 2, 0, true, false, 3, false},
-		"failing always, stalled":     {9, short / 2, 0, true, false, 5, true},
-		"failing, hardly stalled":     {9, short / 5, 0, true, false, 1, true},
-		"failing, with slow calls":    {1, 0, short, true, false, 2, false},
-		"failing, with nothing short": {9, short, short, false, false, 1, true},
-		"failing, past a turn":        {1, dibs.Turn, 0, false, false, 2, false},
-		"failing, slow for a turn":    {1, 0, dibs.Turn / 3, false, false, 2, false},
-		"failing, heavy":              {9, time.Hour, time.Hour, true, true, 1, true},
+		"passing":                       {0, time.Hour, 0, true, false, false, 1, false},
+		"failing":                       {9, 0, 0, true, false, false, 1, true},
+		"failing once, stalled":         {1, short / 2, 0, true, false, false, 2, false},
+		"failing twice, stalled":        {2, short / 2, 0, true, false, false, 3, false},
+		"failing always, stalled":       {9, short / 2, 0, true, false, false, 5, true},
+		"failing, hardly stalled":       {9, short / 5, 0, true, false, false, 1, true},
+		"failing, with slow calls":      {1, 0, short, true, false, false, 2, false},
+		"failing, with nothing short":   {9, short, short, false, false, false, 1, true},
+		"failing, past a turn":          {1, dibs.Turn, 0, false, false, false, 2, false},
+		"failing, slow for a turn":      {1, 0, dibs.Turn / 3, false, false, false, 2, false},
+		"failing, heavy":                {9, time.Hour, time.Hour, true, true, false, 1, true},
+		"failing, heavy, past a turn":   {1, 0, 0, false, true, true, 2, false},
+		"failing, past a turn it needs": {9, 0, 0, false, false, true, 5, true},
 	} {
 		trials := 0
 		last, excused := retry(&Harness{Short: short}, Property{Heavy: test.heavy}, func(alone bool) *recorder {
@@ -194,6 +197,9 @@ func TestRetries(t *testing.T) {
 			}
 			if test.short {
 				r.hurried()
+			}
+			if test.late {
+				r.missed()
 			}
 			if trials <= test.failures {
 				r.Fail()

@@ -12,8 +12,8 @@ type Property struct {
 	Needs []Feature
 	// Heavy properties use the processor rather than wait; in real time they
 	// run one at a time, before the others. No lease in them is short, so that
-	// a failure is never the machine's fault, and is never tried again: it may
-	// be a race that is rarely lost.
+	// a failure is not the machine's fault, and is not tried again, as it may be a race
+	// that is rarely lost: unless the trial says that it missed a turn.
 	Heavy bool
 	// Check tries the property once, on a fresh backend.
 	Check func(t *Trial)

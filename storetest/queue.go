@@ -283,12 +283,21 @@ var queueProperties = []Property{
 				joined += len(some)
 			}
 			for i, w := range ws[:served] {
+				offered := time.Now()
 				t.ok("release", q.release(k, holder))
 				t.state("one far behind", q.try(k, ws[n-1], place(0)), dibs.Held)
 				if i+1 < served {
-					t.waits("waiter "+itoa(i+1), p.queue(k, ws[i+1]), 0)
+					next := p.queue(k, ws[i+1])
+					if next.State == dibs.Granted {
+						t.inTurn(offered)
+					}
+					t.waits("waiter "+itoa(i+1), next, 0)
 				}
-				t.granted("waiter "+itoa(i), p.queue(k, w), 1)
+				a := p.queue(k, w)
+				if a.State != dibs.Granted {
+					t.inTurn(offered)
+				}
+				t.granted("waiter "+itoa(i), a, 1)
 				holder = w
 			}
 			t.giveUp(p, k, ws[served:], batch)

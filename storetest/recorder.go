@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // recorder is the testing.TB of one trial. It keeps what the trial reports
@@ -22,6 +23,7 @@ type recorder struct {
 	failed bool
 	log    []string
 	short  bool          // something in the trial is meant to run out soon
+	late   bool          // the trial missed a turn that it needs
 	stall  time.Duration // the longest time for which nothing happened
 	calls  time.Duration // spent in the store's methods, in all
 }
@@ -123,33 +125,13 @@ func caller() string {
 	}
 }
 
-// watch measures, until it is stopped, how long the machine stands still: how
-// late a frequent timer fires. Virtual time never stands still.
+// watch measures, until it is stopped, how long the machine stands still. Virtual time
+// never does.
 func (r *recorder) watch(virtual bool) (stop func()) {
 	if virtual {
 		return func() {}
 	}
-	const beat = 5 * time.Millisecond
-	done := make(chan struct{})
-	var running sync.WaitGroup
-	running.Go(func() {
-		tick := time.NewTicker(beat)
-		defer tick.Stop()
-		last := time.Now()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-			}
-			r.stood(time.Since(last) - beat)
-			last = time.Now()
-		}
-	})
-	return func() {
-		close(done)
-		running.Wait()
-	}
+	return pace.Watch(r.stood)
 }
 
 // stood notes that nothing happened for d.
@@ -175,12 +157,22 @@ func (r *recorder) hurried() {
 	r.short = true
 }
 
-// excused reports whether the machine was so slow that leases may have run out
-// that were not meant to.
-func (r *recorder) excused(short time.Duration) bool {
+// missed notes that the trial missed a turn, so that what follows proves nothing.
+func (r *recorder) missed() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.stall > dibs.Turn/2 || r.calls > dibs.Turn/4 || r.short && (r.stall > short/4 || r.calls > short/2)
+	r.late = true
+}
+
+// excused reports whether the machine was so slow that leases may have run out
+// that were not meant to. In a heavy trial none is short.
+func (r *recorder) excused(short time.Duration, heavy bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if heavy {
+		return r.late
+	}
+	return r.late || r.stall > dibs.Turn/2 || r.calls > dibs.Turn/4 || r.short && (r.stall > short/4 || r.calls > short/2)
 }
 
 // slow reports whether the machine has stood still, so that a figure that is

@@ -102,7 +102,7 @@ func retry(h *Harness, p Property, try func(alone bool) *recorder) (last *record
 	const most, together = 5, 2
 	for {
 		r := try(len(excused) >= together)
-		if !r.Failed() || h.Virtual || p.Heavy || !r.excused(h.Short) || len(excused) == most-1 {
+		if !r.Failed() || h.Virtual || !r.excused(h.Short, p.Heavy) || len(excused) == most-1 {
 			return r, excused
 		}
 		excused = append(excused, r)

@@ -171,6 +171,16 @@ func (t *Trial) alone(what string, err error) {
 	}
 }
 
+// inTurn fails the trial when it did not come back in its turn, which began then, and
+// excuses it: the machine is slow.
+func (t *Trial) inTurn(offered time.Time) {
+	t.Helper()
+	if took := time.Since(offered); took > dibs.Turn/2 {
+		t.rec.missed()
+		t.Fatalf("it took %v to come back to a place whose turn it is; a turn lasts %v", took, dibs.Turn)
+	}
+}
+
 // slow reports whether the machine has stood still during the trial, so that a
 // figure that is too high proves nothing.
 func (t *Trial) slow() bool { return t.rec.slow(t.h.Late) }
