@@ -24,7 +24,7 @@ var benchServer = sync.OnceValue(func() *servertest.PostgresServer {
 
 func benchStore(b *testing.B) *Store {
 	b.Helper()
-	return open(b, benchServer().URL(), &Options{Schema: ownSchema()})
+	return open(b, benchServer().URL(), ownNames())
 }
 
 // cycles has so many goroutines make b.N cycles together, and reports how many that

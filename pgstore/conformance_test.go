@@ -18,7 +18,7 @@ const (
 // of a trial take together, on a machine as busy as this one is now. (With a fifth of
 // one processor for all, the calls of one took 0.3 to 0.9 s.)
 func shortFor(t *testing.T, url string) time.Duration {
-	s := open(t, url, &Options{Schema: ownSchema()})
+	s := open(t, url, ownNames())
 	start := time.Now()
 	for range 20 {
 		cycle(t, s, dibs.Key{Name: "k"})
@@ -32,11 +32,11 @@ func TestConformance(t *testing.T) {
 			Short: shortFor(t, shared().URL()), Wake: wake, Parallel: parallel,
 			New: func(t testing.TB) *storetest.Backend {
 				server := serverFor(t)
-				schema := ownSchema()
+				o := ownNames()
 				return &storetest.Backend{
-					Open:    func() dibs.Store { return open(t, server.URL(), &Options{Schema: schema}) },
+					Open:    func() dibs.Store { return open(t, server.URL(), o) },
 					Restart: func() { server.Kill(); server.Restart() },
-					Wipe:    func() { server.Query(`DROP SCHEMA "` + schema + `" CASCADE`) },
+					Wipe:    func() { server.Query(`DROP SCHEMA "` + o.Schema + `" CASCADE`) },
 				}
 			},
 			Lacks: map[storetest.Feature]string{
@@ -56,11 +56,11 @@ func TestConformance(t *testing.T) {
 						Settings: []string{"server_login_retry = 1"},
 					}).URL()
 				}
-				schema := ownSchema()
+				o := ownNames()
 				return &storetest.Backend{
-					Open:    func() dibs.Store { return newPolling(open(t, url, &Options{Schema: schema})) },
+					Open:    func() dibs.Store { return newPolling(open(t, url, o)) },
 					Restart: func() { server.Kill(); server.Restart() },
-					Wipe:    func() { server.Query(`DROP SCHEMA "` + schema + `" CASCADE`) },
+					Wipe:    func() { server.Query(`DROP SCHEMA "` + o.Schema + `" CASCADE`) },
 				}
 			},
 			Lacks: map[storetest.Feature]string{

@@ -76,8 +76,8 @@ func TestOpenErrors(t *testing.T) {
 // TestIsolation: at another isolation level the functions refuse to work.
 func TestIsolation(t *testing.T) {
 	t.Parallel()
-	s := open(t, shared().URL(), &Options{Schema: ownSchema()})
-	_, err := Open(t.Context(), shared().URL()+"&default_transaction_isolation=serializable", &Options{Schema: s.names.schema})
+	s := open(t, shared().URL(), ownNames())
+	_, err := Open(t.Context(), shared().URL()+"&default_transaction_isolation=serializable", namesOf(s))
 	if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "ALTER ROLE") {
 		t.Errorf("%v, want ErrUnsupported with the cure", err)
 	}
@@ -87,12 +87,13 @@ func TestIsolation(t *testing.T) {
 // once.
 func TestPooler(t *testing.T) {
 	t.Parallel()
-	s := open(t, sharedPooler().URL(), &Options{Schema: ownSchema()})
+	watchLocks(t)
+	s := open(t, sharedPooler().URL(), ownNames())
 	if !s.pooled.Load() || !s.unprepared.Load() {
 		t.Error("the pooler was not noticed")
 	}
 	work(t, s)
-	if _, err := Open(t.Context(), sharedPooler().URL(), &Options{Schema: s.names.schema, Wake: WakeListen}); !errors.Is(err, ErrUnsupported) {
+	if _, err := Open(t.Context(), sharedPooler().URL(), &Options{Schema: s.names.schema, Prefix: s.names.prefix, Wake: WakeListen}); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("%v, want ErrUnsupported", err)
 	}
 	found, err := s.Check(t.Context())
@@ -156,7 +157,7 @@ func TestDeadlocks(t *testing.T) {
 // fail, after a while, and no others.
 func TestLockedRow(t *testing.T) {
 	t.Parallel()
-	s := open(t, shared().URL(), &Options{Schema: ownSchema()})
+	s := open(t, shared().URL(), ownNames())
 	claim := func(names ...string) ([]dibs.Answer, []dibs.Claim) {
 		t.Helper()
 		answers, claims := make([]dibs.Answer, len(names)), make([]dibs.Claim, len(names))
@@ -203,7 +204,7 @@ func TestLockedRow(t *testing.T) {
 // no failure of the next call.
 func TestLostConnections(t *testing.T) {
 	t.Parallel()
-	s := open(t, shared().URL()+"&application_name=lost", &Options{Schema: ownSchema()})
+	s := open(t, shared().URL()+"&application_name=lost", ownNames())
 	c := newClient(t, s, nil)
 	for i := range 5 {
 		lease, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
@@ -275,7 +276,7 @@ func newCrowd(t *testing.T, urls ...string) *crowd {
 	c := &crowd{t: t, s: open(t, url, &Options{Schema: schema})}
 	ctx, stop := context.WithCancel(t.Context())
 	c.stop = stop
-	var inside [4]atomic.Int64
+	var inside [4]atomic.Pointer[context.Context]
 	var answers sync.Map
 	var number atomic.Int64
 	clients := []*dibs.Client{
@@ -288,10 +289,10 @@ func newCrowd(t *testing.T, urls ...string) *crowd {
 			for ctx.Err() == nil {
 				n := rand.IntN(len(inside))
 				err := client.Do(ctx, fmt.Sprint("lock ", n), func(ctx context.Context) error {
-					if inside[n].Add(1) != 1 && ctx.Err() == nil {
+					if other := inside[n].Swap(&ctx); other != nil && ctx.Err() == nil && (*other).Err() == nil {
 						t.Error("two hold a key")
 					}
-					inside[n].Add(-1)
+					inside[n].CompareAndSwap(&ctx, nil)
 					return nil
 				})
 				key := fmt.Sprint("once ", rand.IntN(200))
@@ -360,7 +361,7 @@ func TestExhausted(t *testing.T) {
 		}
 		defer conn.Release()
 	}
-	client := newClient(t, s, &dibs.Options{TTL: time.Second})
+	client := newClient(t, s, &dibs.Options{TTL: 3 * time.Second})
 	start := time.Now()
 	lease, err := client.Acquire(t.Context(), "k", nil)
 	if err != nil {
@@ -383,7 +384,7 @@ func TestExhausted(t *testing.T) {
 		}
 		defer conn.Close(context.Background())
 	}
-	eventually(t, 20*time.Second, "the lease is renewed", func() bool { return time.Since(lease.Until()) < 0 && lease.Until().Sub(start) > 3*time.Second })
+	eventually(t, 20*time.Second, "the lease is renewed", func() bool { return time.Since(lease.Until()) < 0 && lease.Until().Sub(start) > 7*time.Second })
 	if err := context.Cause(lease.Context()); err != nil {
 		t.Errorf("the lease ended: %v", err)
 	}

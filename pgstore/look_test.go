@@ -11,7 +11,7 @@ import (
 // for nobody who has its row locked, and so keeps nobody waiting.
 func TestLookOnlyReads(t *testing.T) {
 	t.Parallel()
-	s := open(t, shared().URL(), &Options{Schema: ownSchema()})
+	s := open(t, shared().URL(), ownNames())
 	c := newClient(t, s, nil)
 	lease, err := c.Acquire(t.Context(), "k", nil)
 	if err != nil {
@@ -52,7 +52,7 @@ func TestLookOnlyReads(t *testing.T) {
 // that comes first, by every look.
 func TestLookAtReserved(t *testing.T) {
 	t.Parallel()
-	s := open(t, shared().URL(), &Options{Schema: ownSchema()})
+	s := open(t, shared().URL(), ownNames())
 	var all []dibs.Claim
 	for range 2 {
 		all = append(all, dibs.Claim{

@@ -27,7 +27,7 @@ func TestCutOff(t *testing.T) {
 			wire := servertest.NewWire(t, shared().Addr())
 			crowd := newCrowd(t, shared().URLAt(wire.Addr()), shared().URL())
 			crowd.goOn(50)
-			lone := newClient(t, open(t, shared().URLAt(wire.Addr()), &Options{Schema: crowd.s.names.schema}), nil)
+			lone := newClient(t, open(t, shared().URLAt(wire.Addr()), namesOf(crowd.s)), nil)
 			trouble(wire)
 			back := time.Now().Add(10 * time.Second)
 			for time.Now().Before(back) {
@@ -118,7 +118,7 @@ func TestStopped(t *testing.T) {
 // is granted, or nothing was done for it.
 func TestLockTimeoutRacesGrant(t *testing.T) {
 	t.Parallel()
-	s := open(t, shared().URL(), &Options{Schema: ownSchema()})
+	s := open(t, shared().URL(), ownNames())
 	const n = 16
 	var all sync.WaitGroup
 	var granted, locked atomic.Int64

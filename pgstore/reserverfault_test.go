@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -89,7 +90,7 @@ func TestReserveInRefused(t *testing.T) {
 	invalid.Place, queue.Mode, queue.TTL = 0, dibs.Queue, time.Second
 	shared().Query("CREATE DATABASE " + b.s.names.schema)
 	elsewhere := strings.Replace(shared().URL(), "/postgres?", "/"+b.s.names.schema+"?", 1)
-	open(t, elsewhere, &Options{Schema: b.s.names.schema}) // which has the same tables
+	open(t, elsewhere, namesOf(b.s)) // which has the same tables
 	other, err := pgxpool.New(t.Context(), elsewhere)
 	if err != nil {
 		t.Fatal(err)
@@ -207,6 +208,58 @@ func TestReserveInLocked(t *testing.T) {
 			t.Errorf("%d entries, %d places", n, b.places(t, "k"))
 		}
 	})
+}
+
+// TestReserveInARunWaits: a run that has reserved places waits, when its transaction
+// commits, as long as others would, and not only as long as a settlement.
+func TestReserveInARunWaits(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	cycle(t, b.s, dibs.Key{Name: "k"}) // so that there is a row
+	locker := b.enqueue(t, "pgx", "locker")
+	if err := locker.exec(b.s.names.sql(`SELECT FROM @key WHERE k = '\x006b' FOR UPDATE`)); err != nil {
+		t.Fatal(err)
+	}
+	var unlocking sync.WaitGroup
+	defer unlocking.Wait()
+	_, err := OnceTx(t.Context(), b.client, b.s.Transactions(b.pool, nil), "run", nil, func(ctx context.Context, tx pgx.Tx) (int, error) {
+		unlocking.Go(func() {
+			<-time.After(3 * time.Second) // longer than the 2 s of a settlement
+			if err := locker.rollback(); err != nil {
+				t.Error(err)
+			}
+		})
+		_, err := b.client.ReserveIn(ctx, b.s.Reserver(tx), "k", time.Hour, nil)
+		return 0, err
+	})
+	if n := b.places(t, "k"); err != nil || n != 1 {
+		t.Errorf("%v, %d places", err, n)
+	}
+}
+
+// TestReserveInLeavesSettings: taking places in the middle of a transaction does not
+// bound how long the rest of it waits for locks.
+func TestReserveInLeavesSettings(t *testing.T) {
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	tx, err := b.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	var before, after string
+	if err := tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&before); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.client.ReserveIn(t.Context(), b.s.Reserver(tx), "k", time.Hour, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tx.Exec(t.Context(), "SET CONSTRAINTS ALL IMMEDIATE"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&after); err != nil || after != before {
+		t.Errorf("lock_timeout was %s and is %s, %v", before, after, err)
+	}
 }
 
 // TestReserveInPrepared: a transaction that would keep a key locked between its two

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
@@ -48,9 +49,15 @@ var shared = sync.OnceValue(func() *servertest.PostgresServer {
 	return servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true, MaxConnections: 400})
 })
 
-// sharedPooler is a PgBouncer in transaction mode before it.
+// sharedPooler is a PgBouncer in transaction mode before it. A login that fails must not
+// cost 15 s. And sessions that go through hundreds of schemas remember all their plans:
+// with each table that is made anywhere they look through them, which took them
+// seconds in the end, in which they answered nobody.
 var sharedPooler = sync.OnceValue(func() *servertest.PgBouncerServer {
-	return servertest.PgBouncer(scope, shared(), &servertest.PgBouncerOptions{PoolSize: 60})
+	return servertest.PgBouncer(scope, shared(), &servertest.PgBouncerOptions{
+		PoolSize: 60,
+		Settings: []string{"server_login_retry = 1", "server_lifetime = 5"},
+	})
 })
 
 var schemas atomic.Int64
@@ -58,8 +65,19 @@ var schemas atomic.Int64
 // ownSchema returns a schema that nobody else in this run has.
 func ownSchema() string { return fmt.Sprintf("own%d", schemas.Add(1)) }
 
-// open opens a store as a process of its own would, with its tables. It ends with
-// the test.
+// ownNames returns the options of a store that has a schema of its own, and names of its
+// own in it: what functions in hundreds of schemas are called is slow to look up.
+func ownNames() *Options {
+	name := ownSchema()
+	return &Options{Schema: name, Prefix: "in_" + name}
+}
+
+// namesOf returns the options of another store with the tables of this one.
+func namesOf(s *Store) *Options { return &Options{Schema: s.names.schema, Prefix: s.names.prefix} }
+
+// open opens a store as a process of its own would, with its tables, when the server lets
+// it in: a pooler refuses everybody for a second after the server has refused it once, as
+// one does that begins. The store ends with the test.
 func open(t testing.TB, url string, o *Options) *Store {
 	t.Helper()
 	config, d, err := parse(url, o)
@@ -73,7 +91,10 @@ func open(t testing.TB, url string, o *Options) *Store {
 		if err = migrateOnce(t.Context(), config, d); err == nil {
 			s, err = Open(t.Context(), url, o)
 		}
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		if refused := new(pgconn.ConnectError); errors.As(err, &refused) {
+			t.Log(err)
+			<-time.After(100 * time.Millisecond) // so that not hundreds of them are told
+		} else if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 		return err == nil
@@ -128,8 +149,19 @@ func work(t *testing.T, s *Store) {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
-		go func() { done <- second.Do(t.Context(), key, func(context.Context) error { return nil }) }()
-		awaitQueue(t, s, key)
+		go func() {
+			done <- untilAnswered(t, func() error {
+				return second.Do(t.Context(), key, func(context.Context) error { return nil })
+			})
+		}()
+		eventually(t, 30*time.Second, "somebody waits for "+key, func() bool {
+			select {
+			case err := <-done:
+				t.Fatalf("who was to wait for %s does not: %v", key, err)
+			default:
+			}
+			return queued(t, s, key)
+		})
 		if err := lease.Release(); err != nil {
 			t.Error(err)
 		}
@@ -140,6 +172,18 @@ func work(t *testing.T, s *Store) {
 		if err != nil || got != i {
 			t.Errorf("%d, %v", got, err)
 		}
+	}
+}
+
+// untilAnswered calls f again while the store does not answer, as it may on a busy
+// machine, and tells of that.
+func untilAnswered(t testing.TB, f func() error) error {
+	for {
+		err := f()
+		if !errors.Is(err, dibs.ErrStore) || t.Context().Err() != nil {
+			return err
+		}
+		t.Log(err)
 	}
 }
 
@@ -204,11 +248,19 @@ func watchLocks(t *testing.T) {
 // awaitQueue waits until somebody waits for a key.
 func awaitQueue(t testing.TB, s *Store, key string) {
 	t.Helper()
-	eventually(t, 30*time.Second, "somebody waits for "+key, func() bool {
-		answers := make([]dibs.Answer, 1)
-		err := s.Claim(t.Context(), []dibs.Claim{{Key: dibs.Key{Name: key}, Mode: dibs.Look, Permits: 1}}, answers)
-		return err == nil && answers[0].Ahead > 0
-	})
+	eventually(t, 30*time.Second, "somebody waits for "+key, func() bool { return queued(t, s, key) })
+}
+
+// queued reports whether somebody waits for a key.
+func queued(t testing.TB, s *Store, key string) bool {
+	t.Helper()
+	answers := make([]dibs.Answer, 1)
+	err := s.Claim(t.Context(), []dibs.Claim{{Key: dibs.Key{Name: key}, Mode: dibs.Look, Permits: 1}}, answers)
+	if err != nil {
+		t.Logf("a look at %s: %v", key, err)
+		<-time.After(time.Second) // so that not thousands of them are told
+	}
+	return err == nil && answers[0].Ahead > 0
 }
 
 // eventually waits until something is so.

@@ -31,7 +31,8 @@ func newBank(t testing.TB, url string, o *Options) *bank {
 	if o == nil {
 		o = &Options{}
 	}
-	o.Schema = ownSchema()
+	mine := ownNames()
+	o.Schema, o.Prefix = mine.Schema, mine.Prefix
 	b := &bank{s: open(t, url, o), ledger: o.Schema + ".ledger"}
 	b.client = newClient(t, b.s, nil)
 	config, err := pgxpool.ParseConfig(url)

@@ -53,6 +53,8 @@ BEGIN
     IF claims IS NULL THEN
         RETURN;
     END IF;
+    -- It ends with the caller, a function that has a setting of its own for it.
+    PERFORM set_config('lock_timeout', '10s', true);
     -- From here to the end of COMMIT the keys are locked, and whoever reserves places
     -- of them too waits. So the usual case is two statements; and a session that is new
     -- makes them for none before, as planning takes ten times as long as the rest.
@@ -115,7 +117,7 @@ END $$;
 -- take_pending is called just before a transaction that has reserved places commits,
 -- for each row that it has in @pending. The first one is for all.
 CREATE OR REPLACE FUNCTION @take_pending() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp SET lock_timeout = '10s'
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
