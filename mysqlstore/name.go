@@ -2,8 +2,8 @@ package mysqlstore
 
 import (
 	"maps"
-	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/dibs-go/dibs"
 )
@@ -26,13 +26,26 @@ var tables = []string{"key", "holder", "waiter", "progress", "record", "meta"}
 // namer writes the names of a store's tables into SQL.
 type namer struct{ prefix string }
 
-var namePattern = regexp.MustCompile(`@[a-z]+`)
-
 // sql replaces @name with the name of one of the store's tables.
-func (n namer) sql(text string) string {
-	return namePattern.ReplaceAllStringFunc(text, func(found string) string {
-		return "`" + n.table(found[1:]) + "`"
-	})
+func (n namer) sql(text string) string { return n.within("", text) }
+
+// within is sql with something in front of each name.
+func (n namer) within(database, text string) string {
+	var b strings.Builder
+	b.Grow(len(text) + 32)
+	for {
+		before, after, found := strings.Cut(text, "@")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		text = strings.TrimLeft(after, "abcdefghijklmnopqrstuvwxyz")
+		if name := after[:len(after)-len(text)]; name == "" {
+			b.WriteByte('@') // of a variable or an account
+		} else {
+			b.WriteString(database + "`" + n.table(name) + "`")
+		}
+	}
 }
 
 func (n namer) table(name string) string { return n.prefix + "_" + name }

@@ -174,7 +174,7 @@ func TestExhausted(t *testing.T) {
 	server.Query("CREATE USER app@'127.0.0.1'; GRANT ALL ON app.* TO app@'127.0.0.1'") // root has one connection more
 	url := strings.Replace(server.URL(), "root@", "app@", 1)
 	s := open(t, url, nil)
-	client := newClient(t, s, &dibs.Options{TTL: time.Second})
+	client := newClient(t, s, &dibs.Options{TTL: 3 * time.Second})
 	start := time.Now()
 	lease, err := client.Acquire(t.Context(), "k", nil)
 	if err != nil {
@@ -198,7 +198,7 @@ func TestExhausted(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	eventually(t, 20*time.Second, "the lease is renewed", func() bool { return lease.Until().Sub(start) > 4*time.Second })
+	eventually(t, 20*time.Second, "the lease is renewed", func() bool { return lease.Until().Sub(start) > 7*time.Second })
 	if err := context.Cause(lease.Context()); err != nil {
 		t.Errorf("the lease ended: %v", err)
 	}

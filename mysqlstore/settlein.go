@@ -151,8 +151,7 @@ func (s *Store) fitsIn(data []byte) error {
 
 // in is sql with the database in front of the names.
 func (s *Store) in(text string) string {
-	database := "`" + strings.ReplaceAll(s.config.DBName, "`", "``") + "`."
-	return namePattern.ReplaceAllStringFunc(text, func(found string) string { return database + s.names.sql(found) })
+	return s.names.within("`"+strings.ReplaceAll(s.config.DBName, "`", "``")+"`.", text)
 }
 
 // conflicts reports whether an error says that a transaction fell victim to another
