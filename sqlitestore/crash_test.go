@@ -63,7 +63,7 @@ func childBook(path string, _ io.Reader) error {
 	}
 	t := s.Transactions(db)
 	start := time.Now()
-	if _, err := bookOnce(c, t, "warm-up "+os.Getenv(keyVar), bookTTL); err != nil {
+	if _, err := bookOnce(c, t, "warm-up "+os.Getenv(keyVar), time.Minute); err != nil {
 		return err
 	}
 	self, err := os.FindProcess(os.Getpid())
@@ -72,6 +72,9 @@ func childBook(path string, _ io.Reader) error {
 	}
 	time.AfterFunc(rand.N(time.Since(start)*5/4), func() { _ = self.Kill() })
 	entry, err := bookOnce(c, t, os.Getenv(keyVar), bookTTL)
+	for errors.Is(err, dibs.ErrLost) { // on a slow machine
+		entry, err = bookOnce(c, t, os.Getenv(keyVar), bookTTL)
+	}
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 // file takes longer.
 func TestCrowd(t *testing.T) {
 	t.Parallel()
-	const lockWait = 800 * time.Millisecond
+	const lockWait = 4 * time.Second
 	path := testFile(t)
 	s := openTest(t, path, &Options{LockWait: lockWait}, hostClock)
 	front, err := newTurnstile(path)
@@ -37,7 +37,7 @@ func TestCrowd(t *testing.T) {
 	if !front.enter(func() bool { return false }) {
 		t.Fatal("it is not our turn")
 	}
-	soon, cancel := context.WithTimeout(t.Context(), lockWait/4)
+	soon, cancel := context.WithTimeout(t.Context(), lockWait/20)
 	defer cancel()
 	if err := s.Claim(soon, []dibs.Claim{lock("k")}, answers); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("in front of a file that is locked, for a moment: %+v, %v", answers[0], err)
@@ -56,6 +56,30 @@ func TestCrowd(t *testing.T) {
 	}
 	front.leave()
 	mustGrant(t, s, lock("k"))
+}
+
+// TestOpenLockedAfterItsTurn: who has waited for its turn in front of a file that is
+// locked waits for no longer than who had not to.
+func TestOpenLockedAfterItsTurn(t *testing.T) {
+	t.Parallel()
+	const lockWait = 4 * time.Second
+	path := testFile(t)
+	s := openTest(t, path, nil, hostClock)
+	front, err := newTurnstile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !front.enter(func() bool { return false }) {
+		t.Fatal("it is not our turn")
+	}
+	sqlite(t, path, "BEGIN IMMEDIATE")
+	opt := s.opt
+	opt.LockWait = lockWait
+	start := time.Now()
+	time.AfterFunc(lockWait*3/4, front.leave)
+	if _, err := openFile(path, opt, hostClock); !errors.Is(fault(path, err), ErrLocked) || time.Since(start) > lockWait*3/2 {
+		t.Errorf("after %v: %v", time.Since(start), err)
+	}
 }
 
 // writes has somebody write to the file all the time, until the test ends.

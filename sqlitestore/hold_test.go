@@ -24,7 +24,7 @@ func TestWakeWhenAHoldIsOver(t *testing.T) {
 		tokens := woken(t, by)
 		waiter := lock("k")
 		waiter.Mode = dibs.Queue
-		wantState(t, "a place", claimOne(t, elsewhere, reservation("k", 100*time.Millisecond)), dibs.Held)
+		wantState(t, "a place", claimOne(t, elsewhere, reservation("k", time.Second)), dibs.Held)
 		if by != s {
 			wantState(t, "a stranger", claimOne(t, s, lock("k")), dibs.Held)
 		}

@@ -112,9 +112,10 @@ func TestTransactionOfAContext(t *testing.T) {
 // While one transaction is open all others wait, in this process and through other
 // Stores, and no longer than LockWait.
 func TestTransactionsWait(t *testing.T) {
+	t.Parallel()
 	path := testFile(t)
-	l := newLedger(t, path, &Options{LockWait: 100 * time.Millisecond})
-	other := newLedger(t, path, &Options{LockWait: 100 * time.Millisecond})
+	l := newLedger(t, path, &Options{LockWait: time.Second})
+	other := newLedger(t, path, &Options{LockWait: time.Second})
 	c := lock("k")
 	tx, _ := l.begin(t.Context(), c)
 	for _, waits := range []*ledger{l, other} {

@@ -71,11 +71,10 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(path, opt, clock, boot, conn)
-	start := time.Now()
-	deadline := start.Add(opt.LockWait)
+	late := s.lateness()
 	// First whether it is ours, so that nothing is made beside a file that is
 	// not.
-	err = untilFree(deadline, func() error {
+	err = untilFree(late, func() error {
 		_, err := s.identify()
 		return err
 	})
@@ -86,18 +85,10 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		s.turns.turnstile, err = newTurnstile(path)
 	}
 	if err == nil {
-		late := func() bool {
-			s.crowd.look()
-			wait := opt.LockWait
-			if s.crowd.moves(wait / 2) {
-				wait *= crowdPatience
-			}
-			return time.Since(start) > wait
-		}
 		if !s.turns.enter(late) {
 			err = s.lockedFor(nil)
 		} else {
-			err = untilFree(time.Now().Add(opt.LockWait), s.setUp)
+			err = untilFree(late, s.setUp)
 			s.turns.leave()
 		}
 	}
@@ -116,11 +107,25 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 	return s, nil
 }
 
-// untilFree repeats f while the file is busy, until the deadline.
-func untilFree(deadline time.Time, f func() error) error {
+// lateness returns what reports whether the file has been opened for too long by now,
+// its turn and all.
+func (s *Store) lateness() (late func() bool) {
+	start := time.Now()
+	return func() bool {
+		s.crowd.look()
+		wait := s.opt.LockWait
+		if s.crowd.moves(wait / 2) {
+			wait *= crowdPatience
+		}
+		return time.Since(start) > wait
+	}
+}
+
+// untilFree repeats f while the file is busy, until it is late.
+func untilFree(late func() bool, f func() error) error {
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		err := f()
-		if !isCode(err, lite.Busy, lite.Locked) || time.Now().After(deadline) {
+		if !isCode(err, lite.Busy, lite.Locked) || late() {
 			return err
 		}
 		time.Sleep(wait/2 + rand.N(wait))

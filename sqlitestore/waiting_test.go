@@ -69,7 +69,7 @@ func TestWakeWhenTheLeaseRunsOut(t *testing.T) {
 	s := openTest(t, testFile(t), nil, hostClock)
 	tokens := woken(t, s)
 	holder, first, second := lock("k"), lock("k"), lock("k")
-	holder.TTL = 50 * time.Millisecond
+	holder.TTL = time.Second
 	first.Mode, second.Mode = dibs.Queue, dibs.Queue
 	mustGrant(t, s, holder)
 	wantState(t, "the first waiter", claimOne(t, s, first), dibs.Held)
@@ -123,12 +123,12 @@ func TestNobodyWaits(t *testing.T) {
 		defer w.mu.Unlock()
 		return w.looks
 	}
-	// At most the look that is under way comes after that.
+	// At most the look that is under way comes after that, and one that finds nobody.
 	before := looks()
 	for range 20 {
 		mustGrant(t, s, lock("time passes"+dibs.NewToken().ID()))
 	}
-	if n := looks() - before; n > 1 {
+	if n := looks() - before; n > 2 {
 		t.Errorf("the file was looked at %d times with nobody waiting", n)
 	}
 }
