@@ -163,7 +163,7 @@ func TestNoTimeTravels(t *testing.T) {
 // exercise does with a store whatever can be done.
 func exercise(t *testing.T, s *Store) {
 	t.Helper()
-	if err := exerciseAll(t.Context(), s); err != nil {
+	if err := exerciseAll(t.Context(), s, 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
 }

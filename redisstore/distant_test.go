@@ -136,8 +136,8 @@ func TestSubscribedAtReplica(t *testing.T) {
 	holder, waiter := lock("k"), lock("k", queued)
 	mustGrant(t, s, holder)
 	astray.Store(true)
-	mustListen(t, s, waiter)
-	eventually(t, 10*time.Second, "it listens at the replica", func() bool { return subscribed(s, replica, holder.Key) })
+	mustWait(t, s, waiter)
+	eventually(t, 10*time.Second, "it has listened at the replica", func() bool { return commandsOf(replica)["subscribe"] > 0 })
 	astray.Store(false)
 	eventually(t, 10*time.Second, "it listens at the master", func() bool {
 		return subscribed(s, master, holder.Key) && !subscribed(s, replica, holder.Key)

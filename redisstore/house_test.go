@@ -12,7 +12,8 @@ func TestHouse(t *testing.T) {
 		Dir:     ".",
 		Imports: []string{house.Root, "github.com/redis/rueidis"},
 		Tests: []string{
-			house.Root + "/storetest", house.Root + "/internal/house", house.Root + "/internal/servertest",
+			house.Root + "/storetest", house.Root + "/internal/house", house.Root + "/internal/pace",
+			house.Root + "/internal/servertest",
 		},
 	}})
 }

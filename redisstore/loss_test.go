@@ -32,11 +32,11 @@ func TestLostData(t *testing.T) {
 	for name, prepare := range map[string]func(*testing.T) losing{
 		"Flushed": func(t *testing.T) losing {
 			server := servertest.Redis(t, nil)
-			return losing{open: func() *Store { return open(t, server.URL(), nil) }, ttl: 1500 * time.Millisecond, lag: func() {}, lose: func() { server.Must("FLUSHALL") }}
+			return losing{open: func() *Store { return open(t, server.URL(), nil) }, ttl: 6 * time.Second, lag: func() {}, lose: func() { server.Must("FLUSHALL") }}
 		},
 		"Restarted": func(t *testing.T) losing {
 			server := servertest.Redis(t, nil)
-			return losing{open: func() *Store { return open(t, server.URL(), nil) }, ttl: 1500 * time.Millisecond, lag: func() {}, lose: func() {
+			return losing{open: func() *Store { return open(t, server.URL(), nil) }, ttl: 6 * time.Second, lag: func() {}, lose: func() {
 				server.Kill()
 				server.Restart()
 			}}
@@ -119,7 +119,8 @@ func loseUnderLoad(t *testing.T, l losing) {
 	// A renewal is due every third of the TTL, and one that met a server that
 	// was away is tried again after a fifteenth. Whoever waits asks twice a second, should
 	// nobody tell it anything.
-	told, served := l.slow+l.ttl/3+l.ttl/15+time.Second, l.slow+waiters*time.Second/2+time.Second
+	const slack = 2 * time.Second
+	told, served := l.slow+l.ttl/3+l.ttl/15+slack, l.slow+waiters*time.Second/2+slack
 	for i, lease := range held {
 		if cause := context.Cause(lease.Context()); !errors.Is(cause, dibs.ErrLost) {
 			t.Errorf("the lease on key %d ended with %v, want ErrLost", i, cause)
@@ -178,7 +179,7 @@ func laggingReplica(t *testing.T) losing {
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
-	return losing{open: connect, ttl: 1500 * time.Millisecond, lag: wire.Hang, lose: func() {
+	return losing{open: connect, ttl: 6 * time.Second, lag: wire.Hang, lose: func() {
 		knowsNothing(t, []*servertest.RedisServer{replica})
 		replica.Must("REPLICAOF", "NO", "ONE")
 		addr := replica.Addr()

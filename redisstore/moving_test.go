@@ -36,7 +36,7 @@ func TestSlotIsMoved(t *testing.T) {
 				return s.Settle(ctx, []dibs.Settlement{{Key: held.Key, Token: held.Token}}, make([]error, 1))
 			},
 		} {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			err := ask(ctx)
 			cancel()
 			if !errors.Is(err, ErrReadOnly) {

@@ -52,7 +52,7 @@ func TestReadmeRights(t *testing.T) {
 	server.Must(args...)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	if err := exerciseAll(ctx, open(t, "redis://dibs:secret@"+server.Addr(), nil)); err != nil {
+	if err := exerciseAll(ctx, open(t, "redis://dibs:secret@"+server.Addr(), nil), 10*time.Second); err != nil {
 		t.Error(err)
 	}
 	for _, right := range leastRights {

@@ -14,7 +14,7 @@ import (
 // TestReplicas: what has to be on a replica does not count before it is there.
 func TestReplicas(t *testing.T) {
 	t.Parallel()
-	const patience = 500 * time.Millisecond
+	const patience = 2 * time.Second
 	for name, start := range map[string]func(*testing.T) (url string, master, replica *servertest.RedisServer){
 		"Redis": func(t *testing.T) (string, *servertest.RedisServer, *servertest.RedisServer) {
 			master := servertest.Redis(t, nil)
@@ -67,7 +67,7 @@ func TestReplicas(t *testing.T) {
 			if err != nil || !errors.Is(a.Err, ErrNotReplicated) || a.State != 0 {
 				t.Errorf("a claim was answered %+v, %v; want ErrNotReplicated", a, err)
 			}
-			if d := time.Since(start); d < patience || d > 2*patience+time.Second {
+			if d := time.Since(start); d < patience || d > 3*patience {
 				t.Errorf("the refusal came after %v; ReplicaWait is %v", d, patience)
 			}
 			eventually(t, 5*time.Second, "the grant is undone", func() bool {
@@ -149,10 +149,13 @@ func TestReplicasLoseHolders(t *testing.T) {
 	master := servertest.Redis(t, nil)
 	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
 	follows(t, master, replica)
-	const ttl = 2 * time.Second
+	const ttl = 4 * time.Second
 	s := open(t, master.URL(), &Options{Replicas: 1, ReplicaWait: 300 * time.Millisecond})
 	c := newClient(t, s, &dibs.Options{Namespace: "test", TTL: ttl})
 	lease, err := c.Acquire(t.Context(), "k", nil)
+	for errors.Is(err, ErrNotReplicated) { // in that time, on a slow machine
+		lease, err = c.Acquire(t.Context(), "k", nil)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 
 // exerciseAll does with a store whatever can be done, in all ways that matter to
 // the server, and returns the first error. What answers there are is not its
-// business.
-func exerciseAll(ctx context.Context, s *Store) error {
+// business. It waits for so long for what it should be told.
+func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	var steps []error
 	one := func(c dibs.Claim) dibs.Answer {
 		answers := make([]dibs.Answer, 1)
@@ -56,7 +56,7 @@ func exerciseAll(ctx context.Context, s *Store) error {
 	}
 	select {
 	case <-told:
-	case <-time.After(time.Second):
+	case <-time.After(patience):
 		return errNotWoken
 	}
 	one(b)
@@ -115,7 +115,7 @@ func exerciseAll(ctx context.Context, s *Store) error {
 		publish = "SPUBLISH"
 	}
 	for start := time.Now(); ; { // until nobody listens
-		if time.Since(start) > time.Second {
+		if time.Since(start) > patience {
 			return errStillHeard
 		}
 		n, err := s.client.Do(ctx, s.client.B().Arbitrary(publish).Keys(channel).Args("").Build()).AsInt64()
@@ -206,7 +206,7 @@ func TestLeastRights(t *testing.T) {
 				}
 			}
 			user(rights)
-			if err := exerciseAll(t.Context(), open(t, on.url, nil)); err != nil {
+			if err := exerciseAll(t.Context(), open(t, on.url, nil), 10*time.Second); err != nil {
 				t.Fatalf("with %q: %v", rights, err)
 			}
 			for i, right := range rights {
@@ -217,7 +217,7 @@ func TestLeastRights(t *testing.T) {
 				s, err := Open(t.Context(), on.url, nil)
 				if err == nil {
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-					err = exerciseAll(ctx, s)
+					err = exerciseAll(ctx, s, time.Second)
 					cancel()
 					s.Close()
 				}

@@ -16,7 +16,7 @@ import (
 func TestShardHangs(t *testing.T) {
 	cluster := servertest.RedisCluster(t, &servertest.ClusterOptions{NodeTimeout: time.Minute})
 	s := open(t, cluster.URL(), nil)
-	c := newClient(t, s, &dibs.Options{Namespace: "test", TTL: time.Second, Timeout: time.Second})
+	c := newClient(t, s, &dibs.Options{Namespace: "test", TTL: 3 * time.Second, Timeout: 3 * time.Second})
 	hung := cluster.MasterOf(s.names.state(key("k0")))
 	var there, elsewhere []string // names of keys, by whether the server is theirs
 	for i := 0; len(there) < 3 || len(elsewhere) < 10; i++ {
@@ -58,7 +58,7 @@ func TestShardHangs(t *testing.T) {
 		if err := lease.Release(); err != nil {
 			t.Errorf("a release of another server's key: %v", err)
 		}
-		if d := time.Since(start); d > 500*time.Millisecond {
+		if d := time.Since(start); d > 2*time.Second {
 			t.Errorf("another server's key took %v", d)
 		}
 	}

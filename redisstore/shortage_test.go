@@ -12,7 +12,6 @@ import (
 // where a place has to be told, or stands again, or progress is passed on.
 func TestOutOfMemoryWithPlaces(t *testing.T) {
 	reserved := func(c *dibs.Claim) { c.Mode = dibs.Reserve }
-	short := func(c *dibs.Claim) { c.TTL = 50 * time.Millisecond }
 	two := func(c *dibs.Claim) { c.Permits = 2 }
 	for _, x := range []struct {
 		name    string
@@ -48,9 +47,9 @@ func TestOutOfMemoryWithPlaces(t *testing.T) {
 		alive, place := lock("k", two), lock("k", two, reserved)
 		mustGrant(t, s, alive)
 		mustWait(t, s, place)
-		dead := lock("k", two, short, func(c *dibs.Claim) { c.Redeems = place.Token })
+		dead := lock("k", two, func(c *dibs.Claim) { c.Redeems = place.Token })
 		mustGrant(t, s, dead)
-		if err := renewal(t.Context(), s, dibs.Renewal{Key: dead.Key, Token: dead.Token, TTL: dead.TTL, Progress: []byte("half")}); err != nil {
+		if err := renewal(t.Context(), s, dibs.Renewal{Key: dead.Key, Token: dead.Token, TTL: 50 * time.Millisecond, Progress: []byte("half")}); err != nil {
 			t.Fatal(err)
 		}
 		server.Must("CONFIG", "SET", "maxmemory", 1<<20)

@@ -18,7 +18,7 @@ import (
 // beyond is how much longer than is due anybody may wait, whatever gets lost:
 // half a second until a waiter asks by itself, or the turn of one that is frozen,
 // and what a busy machine takes.
-const beyond = dibs.Turn + dibs.Turn/2
+const beyond = 3 * dibs.Turn
 
 // waitersOf returns how many wait for a key.
 func waitersOf(t testing.TB, s *Store, k dibs.Key) int {
