@@ -283,7 +283,7 @@ func TestSequenceTorture(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		b.DB.SetMaxIdleConns(0) // a session in the pool may be about to end: none is told at once
+		b.SetMaxIdleConns(0) // a session in the pool may be about to end: none is told at once
 		b.checkInvoices(t, s, committed.Load())
 		if b.kill != nil && killed.Load() < workers {
 			t.Errorf("only %d sessions were killed", killed.Load())

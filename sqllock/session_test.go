@@ -222,7 +222,7 @@ func TestSessionManyKeys(t *testing.T) {
 	terminate(t, name)
 	start := time.Now()
 	for _, l := range locks {
-		wantCause(t, l, time.Until(start.Add(time.Second)), dibs.ErrLost)
+		wantCause(t, l, time.Until(start.Add(4*time.Second)), dibs.ErrLost)
 	}
 	t.Logf("%d contexts had ended %v after the server's answer", n, time.Since(start))
 	for i, l := range locks {
@@ -235,9 +235,10 @@ func TestSessionManyKeys(t *testing.T) {
 			}
 		}
 	}
-	if got, connections := sessionLocks(t, name); got != 0 || connections != 1 {
-		t.Errorf("%d locks on %d connections", got, connections)
-	}
+	eventually(t, 10*time.Second, "no locks, and one connection", func() bool {
+		got, connections := sessionLocks(t, name)
+		return got == 0 && connections == 1
+	})
 }
 
 // The lock is given up on every way out.
@@ -286,7 +287,7 @@ func TestSessionSilence(t *testing.T) {
 	}
 	wire.Hang()
 	start := time.Now()
-	wantCause(t, l, 100*time.Millisecond+answerLimit+2*time.Second, dibs.ErrLost)
+	wantCause(t, l, 100*time.Millisecond+answerLimit+4*time.Second, dibs.ErrLost)
 	t.Logf("noticed after %v", time.Since(start))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -376,7 +377,7 @@ func TestSessionClose(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	wantCause(t, l, time.Second, dibs.ErrClosed)
+	wantCause(t, l, 10*time.Second, dibs.ErrClosed)
 	if err := <-waiting; !errors.Is(err, dibs.ErrClosed) {
 		t.Errorf("who waited: %v", err)
 	}

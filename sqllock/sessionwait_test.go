@@ -175,8 +175,10 @@ func TestSessionWaiterEnds(t *testing.T) {
 		}
 		got <- nil
 	}()
-	eventually(t, 10*time.Second, "it waits", func() bool { return advisoryLocks(t, key) == 2 })
-	postgres().Query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" + name + "' AND wait_event = 'advisory'")
+	eventually(t, 10*time.Second, "its session ends as it waits", func() bool {
+		ended := postgres().Query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" + name + "' AND wait_event = 'advisory'")
+		return len(ended) == 1
+	})
 	<-got
 	if err := first.Unlock(); err != nil {
 		t.Error(err)
