@@ -98,9 +98,14 @@ func TestLastAttempt(t *testing.T) {
 		}, wantErr: refusal},
 		{name: "cancelled", run: func(ctx context.Context, g *gates) error { return g.wait(ctx, "never") },
 			during: func(t *testing.T, f *fixture, id string) {
-				if err := f.inspector.CancelProcessing(id); err != nil {
-					t.Fatal(err)
-				}
+				// Again, as a server that has just begun does not listen yet.
+				eventually(t, 30*time.Second, "it is cancelled", func() bool {
+					if err := f.inspector.CancelProcessing(id); err != nil {
+						t.Fatal(err)
+					}
+					info, err := f.inspector.GetTaskInfo("default", id)
+					return err == nil && info.State != asynq.TaskStateActive
+				})
 			}, wantErr: refusal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -122,7 +122,7 @@ func TestLater(t *testing.T) {
 		defer did.add("%s ends", name)
 		return g.wait(ctx, name)
 	})
-	later := f.enqueue(t, job("k", "later", asynq.ProcessIn(time.Second)))
+	later := f.enqueue(t, job("k", "later", asynq.ProcessIn(5*time.Second)))
 	if h := later.Headers; h[headerTicket] != "" || h[headerKey] != "k" {
 		t.Errorf("its headers are %v", h)
 	}

@@ -48,7 +48,7 @@ func noteWork(p *processWork) (asynq.HandlerFunc, error) {
 			return err
 		}
 		n := noted{Key: e.Key, Number: e.Number, PID: os.Getpid(), Begin: time.Now()}
-		inside, err := c.Incr(ctx, "inside "+e.Key).Result()
+		inside, err := c.Incr(context.WithoutCancel(ctx), "inside "+e.Key).Result() // or nobody knows whether it counts
 		if err != nil {
 			return err
 		}
@@ -61,6 +61,8 @@ func noteWork(p *processWork) (asynq.HandlerFunc, error) {
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
+		}
+		if ctx.Err() != nil { // also when its time is over as well
 			return fmt.Errorf("cut off: %w", c.Decr(context.WithoutCancel(ctx), "inside "+e.Key).Err())
 		}
 		n.End = time.Now()
@@ -68,6 +70,7 @@ func noteWork(p *processWork) (asynq.HandlerFunc, error) {
 		if err != nil {
 			return err
 		}
+		ctx = context.WithoutCancel(ctx)
 		_, err = c.TxPipelined(ctx, func(p redis.Pipeliner) error {
 			p.RPush(ctx, "notes", b)
 			p.Decr(ctx, "inside "+e.Key)

@@ -154,10 +154,11 @@ func TestCancelled(t *testing.T) {
 	did.has(t, "runs begins, retry 0")
 	waits := f.enqueue(t, job("k", "waits"))
 	eventually(t, 30*time.Second, "it waits in the worker", func() bool { return f.mutex.Stats().Waiting == 1 })
-	if err := f.inspector.CancelProcessing(waits.ID); err != nil {
-		t.Fatal(err)
-	}
 	eventually(t, 30*time.Second, "it is tried again", func() bool {
+		// Again, as a server that has just begun does not listen yet.
+		if err := f.inspector.CancelProcessing(waits.ID); err != nil {
+			t.Fatal(err)
+		}
 		info, err := f.inspector.GetTaskInfo("default", waits.ID)
 		return err == nil && info.Retried == 1
 	})

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/riverqueue/river"
+
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // hotProcesses is how many of them work on the hot key: by default more than the machine
@@ -51,7 +53,14 @@ func TestHotKey(t *testing.T) {
 	}
 	work("before", "before-", each/10) // the processes have their connections, and have worked
 	slowness := probe(h)
+	var still time.Duration // how long the machine stood still, if it did
+	watched := pace.Watch(func(d time.Duration) {
+		if d > 100*time.Millisecond {
+			still = max(still, d)
+		}
+	})
 	work("hot", "other-", each)
+	watched()
 	slow := slowness()
 
 	rows, err := h.pool.Query(t.Context(), "SELECT key, number, begun, ended FROM span WHERE key NOT LIKE 'before%' ORDER BY begun")
@@ -89,12 +98,12 @@ func TestHotKey(t *testing.T) {
 		t.Errorf("two hot jobs overlapped by %v", -idle[0])
 	}
 	at := func(permille int) time.Duration { return idle[len(idle)*permille/1000].Round(10 * time.Microsecond) }
-	t.Logf("hand-over: median %v, 90 %% %v, 99 %% %v, 99.5 %% %v, longest %v; %d hot ones were done when the others were; the server is %.1f times as slow as an idle one",
-		at(500), at(900), at(990), at(995), idle[len(idle)-1].Round(10*time.Microsecond), before, slow)
+	t.Logf("hand-over: median %v, 90 %% %v, 99 %% %v, 99.5 %% %v, longest %v; %d hot ones were done when the others were; the server is %.1f times as slow as an idle one, and the machine stood still for %v",
+		at(500), at(900), at(990), at(995), idle[len(idle)-1].Round(10*time.Microsecond), before, slow, still)
 	if limit := time.Duration(float64(20*time.Millisecond) * slow); at(500) > limit {
 		t.Errorf("the median hand-over takes %v; on this machine, at this moment, it may take %v", at(500), limit)
 	}
-	if limit := time.Duration(float64(100*time.Millisecond) * slow); idle[len(idle)-1] > limit {
+	if limit := time.Duration(float64(100*time.Millisecond)*slow) + still; idle[len(idle)-1] > limit {
 		t.Errorf("the key lies idle for %v; on this machine, at this moment, it may for %v", idle[len(idle)-1], limit)
 	}
 	if before > each/2 {

@@ -190,7 +190,7 @@ func TestLater(t *testing.T) {
 	var l journal
 	g := newGate()
 	h := newHost(t, hostOptions{work: gated(&l, g), river: river.Config{FetchPollInterval: 50 * time.Millisecond}})
-	later := h.insert("it", 4, &river.InsertOpts{ScheduledAt: time.Now().Add(2 * time.Second)})
+	later := h.insert("it", 4, &river.InsertOpts{ScheduledAt: time.Now().Add(5 * time.Second)})
 	if n := readNote(later.Metadata); n.Ticket != "" || n.Key != keyOf("it") {
 		t.Errorf("its note is %+v", n)
 	}

@@ -84,7 +84,7 @@ func TestAttempts(t *testing.T) {
 	g := newGate()
 	o := hostOptions{
 		url: newDatabase(t), work: gated(&l, g), river: river.Config{MaxAttempts: 1},
-		mutex: Options{Jobs: jobs.Options{Seats: -1, Recovery: time.Second, Hold: time.Second}},
+		mutex: Options{Jobs: jobs.Options{Seats: -1, Recovery: 4 * time.Second}},
 	}
 	h := newHost(t, o)
 	first := h.insert("it", 1, nil)
