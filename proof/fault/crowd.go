@@ -36,13 +36,13 @@ func exhaust(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error
 		return n
 	}
 	before := told()
-	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 6*look)
-	defer cancel()
-	w, err := t.meet(looking)
+	w, err := t.meet(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer w.close()
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 6*look)
+	defer cancel()
 	refused, err := w.turnedAway(looking)
 	if err != nil {
 		return 0, err

@@ -40,13 +40,13 @@ func needRedis(t *Target) error {
 }
 
 func flushScripts(ctx context.Context, t *Target, _ *rand.Rand) (int, error) {
-	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*look)
-	defer cancel()
-	w, err := newRedisWitness(t.url())
+	w, err := t.meetRedis(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer w.close()
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*look)
+	defer cancel()
 	before, err := w.unscripted(looking)
 	if err != nil {
 		return 0, err
@@ -64,13 +64,13 @@ func flushScripts(ctx context.Context, t *Target, _ *rand.Rand) (int, error) {
 }
 
 func flushAll(ctx context.Context, t *Target, _ *rand.Rand) (int, error) {
-	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
-	defer cancel()
-	w, err := newRedisWitness(t.url())
+	w, err := t.meetRedis(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer w.close()
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
+	defer cancel()
 	// In one step, so that nothing comes or goes in between.
 	var replies []int64
 	for _, reply := range w.client.DoMulti(looking,

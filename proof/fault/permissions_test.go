@@ -57,8 +57,16 @@ func TestPermissions(t *testing.T) {
 		t.Errorf("it has bitten %d times (%v) where nobody opens the file", bites, err)
 	}
 	c := newCrew(t, target, 2)
-	if bites, err := apply[0].Strike(t.Context(), target, r); err != nil || bites == 0 {
-		t.Errorf("it has bitten %d times (%v)", bites, err)
+	bites := 0
+	for n := 0; n < 12 && bites == 0; n++ { // a worker may begin too late to notice
+		more, err := apply[0].Strike(t.Context(), target, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bites += more
+	}
+	if bites == 0 {
+		t.Error("it has never bitten")
 	}
 	c.awaitProgress("with the rights back")
 }

@@ -16,9 +16,7 @@ import (
 // redisWitness looks at a Redis.
 type redisWitness struct{ client rueidis.Client }
 
-func meetRedis(_ context.Context, url string) (witness, error) { return newRedisWitness(url) }
-
-func newRedisWitness(url string) (*redisWitness, error) {
+func meetRedis(ctx context.Context, url string) (witness, error) {
 	bare, _, _ := strings.Cut(url, "?") // what is behind it is the store's
 	option, err := rueidis.ParseURL(bare)
 	if err != nil {
@@ -26,11 +24,23 @@ func newRedisWitness(url string) (*redisWitness, error) {
 	}
 	option.DisableCache, option.DisableRetry, option.ForceSingleClient = true, true, true
 	option.Dialer.Timeout = look
+	if end, ok := ctx.Deadline(); ok {
+		option.Dialer.Timeout = max(time.Until(end), time.Millisecond)
+	}
 	client, err := rueidis.NewClient(option)
 	if err != nil {
 		return nil, err
 	}
 	return &redisWitness{client}, nil
+}
+
+// meetRedis is meet for what is done to a Redis alone.
+func (t *Target) meetRedis(ctx context.Context) (*redisWitness, error) {
+	w, err := t.meet(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return w.(*redisWitness), nil
 }
 
 func (w *redisWitness) life(ctx context.Context) (life, error) {

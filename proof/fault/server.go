@@ -84,9 +84,7 @@ func serverKill(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 const slow = 250 * time.Millisecond
 
 func serverStop(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
-	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
-	defer cancel()
-	w, err := t.meet(looking)
+	w, err := t.meet(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -153,13 +151,13 @@ func needSources(t *Target) error {
 }
 
 func killConnections(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
-	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
-	defer cancel()
-	w, err := t.meet(looking)
+	w, err := t.meet(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer w.close()
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
+	defer cancel()
 	some, release := t.wires(r)
 	defer release()
 	for _, wire := range some {

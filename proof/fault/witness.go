@@ -59,15 +59,22 @@ var backends = map[string]struct {
 // look is how long one look at a server may take.
 const look = 5 * time.Second
 
-// meet connects to the target's server. One that is crowded has not noticed yet who left.
-func (t *Target) meet(ctx context.Context) (witness, error) {
+// meet connects to the target's server, also after ctx has ended, as often as that takes in
+// the time of a look. One that is crowded has not noticed yet who left, and a Redis hangs up
+// before its client has read why.
+func (t *Target) meet(ctx context.Context) (_ witness, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
+	defer cancel()
 	for {
-		w, err := backends[t.backend()].meet(ctx, t.url())
-		if err == nil {
+		w, refused := backends[t.backend()].meet(ctx, t.url())
+		if refused == nil {
 			return w, nil
 		}
-		if !t.crowded(err) || ctx.Err() != nil {
-			return nil, fmt.Errorf("looking at the server: %w", err)
+		if err == nil || ctx.Err() == nil { // the end of the time tells less
+			err = fmt.Errorf("looking at the server: %w", refused)
+		}
+		if ctx.Err() != nil {
+			return nil, err
 		}
 		rest(ctx, 20*time.Millisecond)
 	}
@@ -82,12 +89,12 @@ func (t *Target) crowded(err error) bool {
 
 // ask meets the server for one question, also after the context of a strike has ended.
 func ask[T any](ctx context.Context, t *Target, question func(witness, context.Context) (T, error)) (answer T, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
-	defer cancel()
 	w, err := t.meet(ctx)
 	if err != nil {
 		return answer, err
 	}
 	defer w.close()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), look)
+	defer cancel()
 	return question(w, ctx)
 }
