@@ -54,6 +54,14 @@ var recordCases = []tell{
 	{"an acknowledged record is not found by one who looks", "lost", func(h *tale) {
 		h.claim("look", 300, 310, "once", "00", "look", "free").MaxAge = time.Hour
 	}},
+	{"an acknowledged record is not found by one who has waited", "lost", func(h *tale) {
+		h.claim("F waits", 120, 130, "once", "F", "queue", "held").MaxAge = time.Hour
+		h.claim("F asks", 300, 310, "once", "F", "queue", "held").MaxAge = time.Hour
+	}},
+	{"an acknowledged record is not found by one who has looked before", "lost", func(h *tale) {
+		h.claim("look", 120, 130, "once", "00", "look", "held").MaxAge = time.Hour
+		h.claim("look again", 300, 310, "once", "00", "look", "free").MaxAge = time.Hour
+	}},
 	{"a lock passes over a record", "", func(h *tale) {
 		h.granted("F claims", 500, 510, "once", "F", "try", 21).Fingerprint = "aa"
 	}},
@@ -128,6 +136,11 @@ var userCases = []tell{
 	{"an effect happens again as its process was killed", "", func(h *tale) {
 		h.happened(history.Effect, "D's effect", 305, "once", "D", 0)
 		h.add("killed", 160, 170, history.Event{Kind: history.Killed, Process: process("C")})
+	}},
+	{"an effect happens again, after a late one between the two", "effects", func(h *tale) {
+		h.granted("G claims", 10, 20, "once", "G", "queue", 19).TTL = 50 * ms
+		h.happened(history.Effect, "G's effect", 160, "once", "G", 19)
+		h.happened(history.Effect, "D's effect", 305, "once", "D", 0)
 	}},
 	{"a transaction happens twice", "effects", func(h *tale) {
 		h.at("C's effect").Name = "transaction"

@@ -203,7 +203,13 @@ const (
 func (c *clerk) accuse(s span) {
 	deadline := time.Now().Add(shrinkPatience)
 	illegal := func(s *span) bool {
-		return time.Now().Before(deadline) && c.model(s).check(s, shrinkStep) == porcupine.Illegal
+		found := porcupine.Unknown
+		for range 2 { // the machine may have stood still meanwhile
+			if found == porcupine.Unknown && time.Now().Before(deadline) {
+				found = c.model(s).check(s, shrinkStep)
+			}
+		}
+		return found == porcupine.Illegal
 	}
 	s = s.shorten(illegal)
 	s = s.thin(illegal)
@@ -212,7 +218,7 @@ func (c *clerk) accuse(s span) {
 	// A model of its own: a check that had no time left goes on for a moment and reads it.
 	leases := c.model(&s)
 	leases.records = false
-	if leases.check(&s, shrinkStep) == porcupine.Illegal {
+	if leases.check(&s, shrinkPatience) == porcupine.Illegal {
 		name, m = "lease", leases
 	}
 	text := "no order of these calls is one in which a correct store could have given these answers"

@@ -90,7 +90,7 @@ func (c *clerk) reserved(a *attempt, e *history.Event) (r, taker *history.Event)
 // its absence, the reserved place that it waited at.
 func (c *clerk) gaveUp(x *history.Event, by time.Duration) bool {
 	return slices.ContainsFunc(c.tokens[x.Token].calls, func(s *history.Event) bool {
-		return s.Kind == history.Settle && s.Call <= by && s.Outcome != "abandon" && s.Outcome != "undo" && !(s.Heard() && s.Error != "")
+		return s.Kind == history.Settle && s.Call <= by && s.Outcome != "abandon" && s.Outcome != "undo" && (!s.Heard() || s.Error == "")
 	})
 }
 

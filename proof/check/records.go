@@ -16,23 +16,32 @@ const transactional = "transaction"
 // otherwise again only when the first time did not come to an acknowledged end, and
 // something that the history tells of is the reason.
 func effects(c *clerk) {
-	for i := 1; i < len(c.effects); i++ {
-		first, second := c.effects[i-1], c.effects[i]
-		if first.Retention > 0 && after(first.Call, first.Retention)-c.Slack < until(second) ||
-			c.forgotBetween(first.Call, until(second)) {
-			continue // its record may have ended, or be gone
-		}
-		if first.Name == transactional {
-			c.violated("effects", "what was committed with its answer happened twice", first, second)
-			continue
-		}
-		if c.belated(first) || c.belated(second) {
-			continue
-		}
-		if why, reason := c.unfinished(first, second); !reason {
-			c.violated("effects", "an effect happened twice, and "+why, first, second)
+	for i, second := range c.effects {
+		for _, first := range c.effects[:i] {
+			if why := c.twice(first, second); why != "" {
+				c.violated("effects", why, first, second)
+				break
+			}
 		}
 	}
+}
+
+// twice says what is wrong with an effect that another one came after, or "".
+func (c *clerk) twice(first, second *history.Event) string {
+	if first.Retention > 0 && after(first.Call, first.Retention)-c.Slack < until(second) ||
+		c.forgotBetween(first.Call, until(second)) {
+		return "" // its record may have ended, or be gone
+	}
+	if first.Name == transactional {
+		return "what was committed with its answer happened twice"
+	}
+	if c.belated(first) || c.belated(second) {
+		return ""
+	}
+	if why, reason := c.unfinished(first, second); !reason {
+		return "an effect happened twice, and " + why
+	}
+	return ""
 }
 
 // cause returns the attempt that an effect is of, or nil.
@@ -115,7 +124,7 @@ func acknowledged(c *clerk) {
 		}
 		k := keeps[n-1]
 		switch {
-		case c.holds(e):
+		case e.State == "granted" && c.holds(e):
 			// It held the key already, and asked again.
 		case slices.ContainsFunc(keeps, func(o *history.Event) bool {
 			return (until(o) >= k.Call || o.Token == k.Token) && o.Call <= e.Return && !stands(o, e)
