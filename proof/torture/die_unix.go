@@ -9,8 +9,8 @@ import (
 )
 
 // ignoreFull lets a write beyond a limit on the size of files fail, instead of ending
-// the process. What ends the runner in order may reach its whole group, from a terminal or
-// from what supervises it; it is the runner's to pass on.
+// the process. What ends the runner in order may reach all that it started, from what
+// supervises it; it is the runner's to pass on.
 func ignoreFull() {
 	signal.Ignore(syscall.SIGXFSZ, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 }

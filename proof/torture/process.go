@@ -53,7 +53,7 @@ func startProcess(command []string, file string) (p *process, err error) {
 		ready: make(chan struct{}), peace: make(chan struct{}), swept: make(chan struct{}), done: make(chan struct{}),
 	}
 	p.cmd.Stderr, p.cmd.WaitDelay = &p.tail, time.Second
-	dieWithParent(p.cmd)
+	tie(p.cmd)
 	// Pipes of our own: what was said before a death is read after it.
 	from, history, err := os.Pipe()
 	if err != nil {

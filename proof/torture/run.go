@@ -268,8 +268,9 @@ func (r *run) underFire(ctx context.Context) {
 	r.storm(ctx, max(r.Duration/2, encore), func(s *Strikes) bool { return s.Bites == 0 })
 }
 
-// encore is how long faults that have not bitten go on, at least.
-const encore = 10 * time.Second
+// encore is how long faults that have not bitten go on, at least, before they are given up:
+// on a busy machine workers that wait for a server to come back give them little to bite.
+const encore = 30 * time.Second
 
 // storm lets faults strike for as long as one of them wants to, and that long at most.
 func (r *run) storm(ctx context.Context, d time.Duration, wants func(*Strikes) bool) {

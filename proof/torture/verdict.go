@@ -16,9 +16,13 @@ type verdict struct{ check.Verdict }
 // half of what it may take to listen to a shard's new master.
 const deaf = 3 * time.Second
 
+// reaction is how late a section may end. The machine may stand still for a second, which
+// nobody notes; how soon it has to where nothing does, the simulation looks at.
+const reaction = 2 * time.Second
+
 // judge checks the history of a run with these faults, on the store of that URL.
 func judge(events []history.Event, faults []*fault.Fault, left []string, url string) *verdict {
-	o := &check.Options{Left: left}
+	o := &check.Options{Left: left, Reaction: reaction}
 	if scheme, _, _ := strings.Cut(url, ":"); strings.HasSuffix(scheme, "+cluster") {
 		o.Deaf, o.Settling = deaf, 2*deaf
 	}

@@ -219,9 +219,9 @@ func (l *lane) look() {
 // came runs out, and so does a turn.
 func (w *worker) sweepLimit() time.Duration { return w.TTL + dibs.Turn + sweepSlack }
 
-// sweepSlack is for connections that have to be made again, and for all the others who
-// sweep.
-const sweepSlack = time.Second
+// sweepSlack is for connections that have to be made again, for all the others who sweep,
+// and for a machine that stands still meanwhile.
+const sweepSlack = 3 * time.Second
 
 // sweep has every hot key once, and its share of the others.
 func (w *worker) sweep(ctx context.Context) {
