@@ -208,7 +208,7 @@ func (t *trial) vanish() {
 	t.began(1)
 	t.must(l.Close())
 	// Until the target has noticed, it is as if the client were there.
-	t.pause(200 * time.Millisecond)
+	t.pause(300 * time.Millisecond)
 }
 
 // lose sends the usual request, reads the beginning of what comes, and ends the connection.

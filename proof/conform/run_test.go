@@ -207,13 +207,11 @@ func TestUnable(t *testing.T) {
 	t.Parallel()
 	origin := conform.NewOrigin()
 	elsewhere := httptest.NewServer(http.NotFoundHandler())
-	gone := httptest.NewServer(http.NotFoundHandler())
-	gone.Close()
 	t.Cleanup(elsewhere.Close)
 	if _, err := conform.Run(t.Context(), &conform.Options{Target: elsewhere.URL, Origin: origin}); !errors.Is(err, conform.ErrOrigin) || !strings.Contains(err.Error(), "404") {
 		t.Errorf("a target that leads elsewhere: %v", err)
 	}
-	if _, err := conform.Run(t.Context(), &conform.Options{Target: gone.URL, Origin: origin}); !errors.Is(err, conform.ErrTarget) {
+	if _, err := conform.Run(t.Context(), &conform.Options{Target: "http://127.0.0.1:1", Origin: origin}); !errors.Is(err, conform.ErrTarget) {
 		t.Errorf("a target that is not there: %v", err)
 	}
 	swallowing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

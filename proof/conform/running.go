@@ -19,7 +19,7 @@ var runningCases = []Case{
 			for i := range duplicates {
 				duplicates[i] = t.sending()
 			}
-			t.pause(300 * time.Millisecond)
+			t.arrived(duplicates...)
 			t.open(0)
 			t.among(<-first, duplicates...)
 			t.ran(1)
@@ -105,7 +105,7 @@ var runningCases = []Case{
 		check: func(t *trial) {
 			first := t.slow()
 			others := []<-chan *reply{t.sending(), t.sending(withBody("another"))}
-			t.pause(300 * time.Millisecond)
+			t.arrived(others...)
 			t.open(0)
 			<-first
 			for _, other := range others {
@@ -127,7 +127,7 @@ var runningCases = []Case{
 			for range 3 {
 				early = append(early, t.sending())
 			}
-			t.pause(200 * time.Millisecond)
+			t.arrived(early...)
 			t.open(0)
 			answer := <-first
 			t.among(answer, early...)
@@ -198,6 +198,18 @@ func (t *trial) meanwhile(changes ...change) *reply {
 		t.stopf("a request was not answered while the first one ran, but when that went on: %v", a)
 		return a
 	}
+}
+
+// arrival is how long a request may take until it is with who is examined, if that does
+// not answer it.
+const arrival = time.Second
+
+// arrived waits until all of those that were sent are answered, or have had the time to
+// arrive.
+func (t *trial) arrived(sent ...<-chan *reply) {
+	t.pauseUntil(min(arrival, t.patience()), func() bool {
+		return !slices.ContainsFunc(sent, func(c <-chan *reply) bool { return len(c) == 0 })
+	})
 }
 
 // among checks that every answer is first, or a refusal because it runs.

@@ -199,13 +199,24 @@ func (t *trial) again(changes ...change) *reply {
 // settlingPause is between two requests of again.
 const settlingPause = 20 * time.Millisecond
 
-// pause waits.
-func (t *trial) pause(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-t.ctx.Done():
+// pause lets d go by.
+func (t *trial) pause(d time.Duration) { t.pauseUntil(d, func() bool { return false }) }
+
+// pauseUntil lets d go by, or less if something is so before. It counts looks: when the
+// machine stands still, that is no time that others have.
+func (t *trial) pauseUntil(d time.Duration, so func() bool) {
+	const every = 5 * time.Millisecond
+	look := time.NewTicker(every)
+	defer look.Stop()
+	for range d / every {
+		if so() {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-t.ctx.Done():
+			return
+		}
 	}
 }
 
