@@ -33,7 +33,7 @@ func TestHouse(t *testing.T) {
 				internal + "/demo", internal + "/process", internal + "/proxy", internal + "/race", internal + "/stores",
 				internal + "/visible", root + "/proof/conform", root + "/proof/torture", root + "/proof/backend",
 			},
-			Tests: []string{sqlite, unix, redis, postgres, maria, server},
+			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/pace"},
 		},
 		{Dir: "internal/demo"},
 		{Dir: "internal/foreign"},

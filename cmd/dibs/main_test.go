@@ -72,12 +72,18 @@ func (o *output) String() string {
 // start starts the program. It is killed at the end of the test.
 func start(t *testing.T, args ...string) *process {
 	t.Helper()
+	return startWith(t, nil, args...)
+}
+
+// startWith is start with variables added to the environment.
+func startWith(t *testing.T, variables []string, args ...string) *process {
+	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &process{Cmd: exec.Command(exe, args...), done: make(chan struct{})}
-	p.Dir = t.TempDir()
+	p.Dir, p.Env = t.TempDir(), append(os.Environ(), variables...)
 	p.begin(t)
 	return p
 }

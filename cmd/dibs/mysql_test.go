@@ -49,8 +49,9 @@ func TestUnusableMariaDB(t *testing.T) {
 	})
 }
 
-// TestMariaDBAway: see checkAway.
-func TestMariaDBAway(t *testing.T) {
+// mariadbAway: see checkAway.
+func mariadbAway(t *testing.T) {
+	t.Parallel()
 	for name, trouble := range map[string]struct {
 		begin, end func(*servertest.MariaDBServer)
 	}{

@@ -54,8 +54,9 @@ func TestUnusablePostgres(t *testing.T) {
 	})
 }
 
-// TestPostgresAway: see checkAway.
-func TestPostgresAway(t *testing.T) {
+// postgresAway: see checkAway.
+func postgresAway(t *testing.T) {
+	t.Parallel()
 	// Sessions hear of a new default when they get round to it. So they are ended once
 	// a new one has it.
 	readOnly := func(t *testing.T, s *servertest.PostgresServer, value string) {

@@ -118,11 +118,18 @@ func retryAfter(r reply) int {
 func TestDemo(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) { checkDemo(t) })
 	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
 		server := servertest.Redis(t, &servertest.RedisOptions{Password: secret})
 		checkDemo(t, "--store", server.URL())
 	})
-	t.Run("postgres", func(t *testing.T) { checkDemo(t, "--store", ownSchema(postgres().URL())) })
-	t.Run("mariadb", func(t *testing.T) { checkDemo(t, "--store", ownPrefix(mariadb().URL())) })
+	t.Run("postgres", func(t *testing.T) {
+		t.Parallel()
+		checkDemo(t, "--store", ownSchema(postgres().URL()))
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		t.Parallel()
+		checkDemo(t, "--store", ownPrefix(mariadb().URL()))
+	})
 }
 
 func checkDemo(t *testing.T, flags ...string) {

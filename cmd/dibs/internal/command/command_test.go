@@ -162,7 +162,7 @@ func TestShow(t *testing.T) {
 		has    []string
 		hasNot []string
 	}{
-		{"an answer", []string{"show", scope + "done"}, 0, []string{"done", "HTTP 201 with a body of 5 bytes", "kept for 1h0m0s more"}, []string{"hello"}},
+		{"an answer", []string{"show", scope + "done"}, 0, []string{"done", "HTTP 201 with a body of 5 bytes", "kept for ", "m", "s more"}, []string{"hello"}},
 		{"by the client's part of it", []string{"show", "done"}, 1, []string{"there is no record or holder of the key done", scope + "done"}, nil},
 		{"nothing", []string{"show", "nothing"}, 1, []string{"there is no record or holder of the key nothing"}, []string{"clients"}},
 		{"a namespace that moves the cursor", []string{"show", scope + "done", "--namespace", "a\x1bb"}, 1, []string{`in the namespace a\x1bb`}, nil},

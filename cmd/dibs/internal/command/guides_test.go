@@ -1,6 +1,7 @@
 package command_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 const guides = "../../../../docs/guides"
@@ -66,11 +68,14 @@ func TestGuides(t *testing.T) {
 				env = append(env, "DATABASE_URL="+strings.Replace(sharedPostgres().URL(), "/postgres?", "/"+database+"?", 1))
 			}
 			ran := 0
+			// A script that waits for what never comes is ended.
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
 			for i, block := range all {
 				var cmd *exec.Cmd
 				switch block.language {
 				case "sh":
-					cmd = exec.Command("sh", "-c", here.Replace(block.code))
+					cmd = exec.CommandContext(ctx, "sh", "-c", here.Replace(block.code))
 					cmd.Dir = b.dir
 				case "go":
 					source := b.path(fmt.Sprintf("block%d.go", i))
@@ -80,7 +85,7 @@ func TestGuides(t *testing.T) {
 					if out, err := exec.Command("go", "build", "-o", program, source).CombinedOutput(); err != nil {
 						t.Fatalf("%v\n%s", err, out)
 					}
-					cmd = exec.Command(program)
+					cmd = exec.CommandContext(ctx, program)
 					cmd.Dir = b.dir
 				default:
 					continue

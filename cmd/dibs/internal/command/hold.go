@@ -311,10 +311,11 @@ func (p *program) giveBack(client *dibs.Client, lease *dibs.Lease, h *hold, code
 	if h.oncePer > 0 && code == 0 && !lost {
 		err = p.complete(lease, h)
 	}
-	if err == nil {
+	kept := err == nil
+	if kept {
 		err = lease.Release()
 	}
-	if closed := client.Close(); errors.Is(err, dibs.ErrStore) && closed == nil {
+	if closed := client.Close(); kept && closed == nil && (errors.Is(err, dibs.ErrStore) || errors.Is(err, dibs.ErrBusy)) {
 		err = nil // it was made up for while the client was closed
 	}
 	switch {
@@ -328,16 +329,18 @@ func (p *program) giveBack(client *dibs.Client, lease *dibs.Lease, h *hold, code
 	return nil
 }
 
-// complete leaves the record of a success, trying for as long as the lease is
-// held.
+// complete leaves the record of a success, trying for as long as the lease is held
+// while the store does not answer, or for as long as it would last while the store is busy
+// with the key, which may not keep the lease from being renewed.
 func (p *program) complete(lease *dibs.Lease, h *hold) error {
 	data, err := json.Marshal(success{Command: filepath.Base(h.command[0]), Ended: time.Now().UTC()})
 	if err != nil {
 		return err
 	}
-	for {
+	for began := time.Now(); ; {
 		err := lease.Complete(lease.Context(), data, h.oncePer)
-		if !errors.Is(err, dibs.ErrStore) || lease.Err() != nil {
+		busy := errors.Is(err, dibs.ErrBusy) && time.Since(began) < h.lease
+		if !errors.Is(err, dibs.ErrStore) && !busy || lease.Err() != nil {
 			return err
 		}
 		time.Sleep(100 * time.Millisecond)

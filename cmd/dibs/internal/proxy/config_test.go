@@ -3,12 +3,16 @@ package proxy
 import (
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/dibs-go/dibs/idempotency"
 )
 
 // load loads a configuration from a file's text and flags.
@@ -132,6 +136,46 @@ func TestLoadRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestEveryOptionHasAFlag: what docs/http.md names as an option of the middleware is a flag
+// and a field of the configuration file under the name that it says, or is for Go alone.
+func TestEveryOptionHasAFlag(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.Join(strings.Fields(string(page)), " ")
+	fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
+	new(Config).Bind(fs)
+	fields := map[string]bool{}
+	for f := range reflect.TypeFor[Policy]().Fields() {
+		fields[f.Tag.Get("yaml")] = true
+	}
+	renamed := map[string]string{"AnyAuthority": "any-host", "HandlerLimit": "handler-timeout"}
+	for option, flag := range renamed {
+		if !strings.Contains(text, "`"+option+"` is `--"+flag+"`") {
+			t.Errorf("docs/http.md does not say that %s is --%s", option, flag)
+		}
+	}
+	goAlone := []string{"MaxMemory", "Keep", "Transactor", "Commits"}
+	if list := "`MaxMemory`, `Keep`, `Transactor` and `Commits` are for Go alone."; !strings.Contains(text, list) {
+		t.Errorf("docs/http.md does not say: %s", list)
+	}
+	words := regexp.MustCompile("URL|[A-Z][a-z]*|[0-9][0-9a-z]*")
+	for f := range reflect.TypeFor[idempotency.Options]().Fields() {
+		if !strings.Contains(text, "`"+f.Name+"`") {
+			continue
+		}
+		flag := renamed[f.Name]
+		if flag == "" {
+			flag = strings.ToLower(strings.Join(words.FindAllString(f.Name, -1), "-"))
+		}
+		has := fs.Lookup(flag) != nil
+		if want := !slices.Contains(goAlone, f.Name); has != want || fields[flag] != want {
+			t.Errorf("docs/http.md names %s; --%s is a flag: %v, and a field: %v; want %v", f.Name, flag, has, fields[flag], want)
+		}
 	}
 }
 

@@ -81,20 +81,22 @@ func TestOriginFails(t *testing.T) {
 	tests := []struct {
 		name   string
 		mood   mood
+		limit  string
 		status int
 	}{
-		{"hangs up", leave, 502},
-		{"resets", reset, 502},
-		{"does not answer in time", silent, 504},
-		{"hangs up in the middle of the answer", half, 502},
-		{"hangs up before the last chunk", noLastChunk, 502},
-		{"hangs up after 103", earlyHints, 502},
+		{"hangs up", leave, "1m", 502},
+		{"resets", reset, "1m", 502},
+		{"does not answer in time", silent, "1s", 504},
+		{"hangs up in the middle of the answer", half, "1m", 502},
+		{"hangs up before the last chunk", noLastChunk, "1m", 502},
+		{"hangs up after 103", earlyHints, "1m", 502},
 	}
 	for _, test := range tests {
 		for _, policy := range []string{"takeover", "at-most-once"} {
 			t.Run(test.name+", "+policy, func(t *testing.T) {
+				t.Parallel()
 				o := newMoody(t, test.mood)
-				p := start(t, o.url, "", "--on-crash", policy, "--handler-timeout", "300ms")
+				p := start(t, o.url, "", "--on-crash", policy, "--handler-timeout", test.limit)
 				for _, body := range []string{"", "amount=7"} {
 					request := fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k%d\r\nContent-Length: %d\r\n\r\n%s", len(body), len(body), body)
 					o.runs.Store(0)

@@ -10,8 +10,10 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -126,6 +128,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// patience is how long a worker may take to end that is told to.
+const patience = 10 * time.Second
+
 // workerArg as the program's only argument makes it a worker. The task, which
 // may have a password in it, comes by standard input.
 const workerArg = "__race-worker"
@@ -143,6 +148,8 @@ func (t *task) elsewhere(ctx context.Context, start func() error) (s step, err e
 	if err != nil {
 		return s, err
 	}
+	// Killed, it would keep its key for as long as a lease lasts.
+	cmd.Cancel, cmd.WaitDelay = in.Close, patience
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return s, err
@@ -172,7 +179,9 @@ func Worker() {
 	if len(os.Args) != 2 || os.Args[1] != workerArg {
 		return
 	}
-	// A worker whose parent is gone finds its input at an end.
+	// A worker whose parent is gone finds its input at an end. That is what it listens to:
+	// Ctrl-C reaches it as well.
+	signal.Ignore(os.Interrupt, syscall.SIGTERM)
 	if err := work(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -182,7 +191,8 @@ func Worker() {
 
 // work is the worker's end of elsewhere.
 func work(in io.Reader, out io.Writer) (err error) {
-	ctx := context.Background()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	words, answers := json.NewDecoder(bufio.NewReader(in)), json.NewEncoder(out)
 	var t task
 	if err := words.Decode(&t); err != nil {
@@ -207,6 +217,10 @@ func work(in io.Reader, out io.Writer) (err error) {
 	if err := errors.Join(answers.Encode(true), words.Decode(&start)); err != nil {
 		return err
 	}
+	go func() {
+		_ = words.Decode(new(bool)) // nothing more is said, so that this is the end
+		cancel()
+	}()
 	s, err := t.perform(ctx, client, v)
 	if err != nil {
 		return err

@@ -68,7 +68,7 @@ func redisVersion(ctx context.Context, s *redisstore.Store) (string, error) {
 		case "valkey_version":
 			return "Valkey " + value, nil
 		case "redis_version":
-			version += " " + value
+			version = "Redis " + value
 		}
 	}
 	return version, nil

@@ -234,16 +234,19 @@ func TestStale(t *testing.T) {
 
 // TestTimedOut: an origin that has seen the request and does not answer.
 func TestTimedOut(t *testing.T) {
+	seen := make(chan context.CancelFunc, 1) // what then ends the time
 	origin := newRude(t, []turn{func(c *net.TCPConn, r *bufio.Reader) bool {
 		readAll(r)
+		(<-seen)()
 		io.Copy(io.Discard, r) // until the transport leaves
 		return false
 	}})
 	tr := newTransport(t, origin.url, nil)
 	for by, send := range ways {
 		for _, body := range []string{"", "amount=7"} {
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			_, _, err := send(tr, request(t, tr, "POST", body).WithContext(ctx))
+			ctx, cancel := context.WithCancel(t.Context())
+			seen <- cancel
+			_, _, err := send(tr, request(t, tr, "POST", body).WithContext(endsWith{ctx, context.DeadlineExceeded}))
 			cancel()
 			if failed, ok := errors.AsType[*Error](err); !ok || failed.Kind != TimedOut {
 				t.Errorf("by %s: the error is %v", by, err)
