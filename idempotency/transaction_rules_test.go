@@ -65,13 +65,15 @@ var transactionRules = []rule{
 		g.sendBroken()
 		committed(t, j, 0)
 
-		g, j = newJournalRig(t, &idempotency.Options{HandlerLimit: 20 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
-			journal.Write(r.Context(), "row")
-			<-r.Context().Done()
-			w.WriteHeader(http.StatusCreated)
+		synctest.Test(t, func(t *testing.T) {
+			g, j := newJournalRig(t, &idempotency.Options{HandlerLimit: 20 * time.Millisecond}, func(w http.ResponseWriter, r *http.Request) {
+				journal.Write(r.Context(), "row")
+				<-r.Context().Done()
+				w.WriteHeader(http.StatusCreated)
+			})
+			isProblem(t, g.send(), "rolled-back", http.StatusServiceUnavailable)
+			committed(t, j, 0)
 		})
-		isProblem(t, g.send(), "rolled-back", http.StatusServiceUnavailable)
-		committed(t, j, 0)
 	}},
 	{"A conflict is tried again", func(t *testing.T) {
 		g, j := newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
@@ -209,19 +211,21 @@ var transactionRules = []rule{
 		committed(t, j, 1)
 		isReplay(t, g.send(), first)
 
-		g, j = newJournalRig(t, &idempotency.Options{StoreTimeout: 50 * time.Millisecond}, write(http.StatusCreated), journal.Unheard)
-		g.store.fail(func(_ context.Context, op string) error {
-			if op == "settle" {
-				return errDown
+		synctest.Test(t, func(t *testing.T) {
+			g, j := newJournalRig(t, &idempotency.Options{StoreTimeout: 50 * time.Millisecond}, write(http.StatusCreated), journal.Unheard)
+			g.store.fail(func(_ context.Context, op string) error {
+				if op == "settle" {
+					return errDown
+				}
+				return nil
+			})
+			isProblem(t, g.send(), "commit-unknown", http.StatusServiceUnavailable)
+			g.store.heal()
+			if w := g.send(); w.Code != http.StatusCreated || w.Result().Header.Get("Idempotent-Replayed") != "true" {
+				t.Errorf("the retry got %d %s", w.Code, w.Body)
 			}
-			return nil
+			committed(t, j, 1)
 		})
-		isProblem(t, g.send(), "commit-unknown", http.StatusServiceUnavailable)
-		g.store.heal()
-		if w := g.send(); w.Code != http.StatusCreated || w.Result().Header.Get("Idempotent-Replayed") != "true" {
-			t.Errorf("the retry got %d %s", w.Code, w.Body)
-		}
-		committed(t, j, 1)
 	}},
 	{"Without a transaction nothing runs", func(t *testing.T) {
 		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Unbegun)

@@ -227,7 +227,7 @@ func TestTransportAndHangingOrigins(t *testing.T) {
 							return
 						}
 						_, _ = io.Copy(io.Discard, r.Body)
-						if n == 2 {
+						if n >= 2 {
 							_, _ = io.WriteString(conn, "HTTP/1.1 201 Created\r\nContent-Length: 4\r\nConnection: close\r\n\r\ndone")
 							return
 						}
@@ -248,12 +248,7 @@ func TestTransportAndHangingOrigins(t *testing.T) {
 
 // TestTransportAndAnUnreachableOrigin: the caller gets the network's error.
 func TestTransportAndAnUnreachableOrigin(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_ = l.Close()
-	_, _, _, err = charge(newClient(t, nil), "http://"+l.Addr().String())
+	_, _, _, err := charge(newClient(t, nil), "http://127.0.0.1:1") // a port that nobody is given
 	if _, ok := errors.AsType[*net.OpError](err); !ok {
 		t.Errorf("%v; want a *net.OpError", err)
 	}
