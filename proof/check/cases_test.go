@@ -174,6 +174,17 @@ var userCases = []tell{
 		h.at("B writes").Call = 435 * ms
 		h.o.Deaf = time.Second
 	}},
+	{"one who came later is granted first as the other one gave its place up while it asked", "", func(h *tale) {
+		h.drop("B asks")
+		h.settle("B gives up", 310, 320, "mutex", "B", "undo")
+		h.claim("V waits", 330, 340, "mutex", "V", "queue", "held")
+		h.granted("V claims", 405, 412, "mutex", "V", "queue", 11)
+		h.settle("V releases", 414, 416, "mutex", "V", "release")
+		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Fence = 300*ms, 430*ms, 12
+		h.at("B enters").Call, h.at("B enters").Return = 431*ms, 431*ms
+		h.at("B writes").Fence = 12
+		h.at("B writes").Call = 435 * ms
+	}},
 	{"one who came later is granted first and the other one waits on", "order", func(h *tale) {
 		h.claim("V waits", 320, 330, "mutex", "V", "queue", "held")
 		h.granted("V claims", 405, 412, "mutex", "V", "queue", 11)

@@ -156,7 +156,8 @@ func (c *clerk) waited(a *attempt) (waits []wait) {
 	}
 	var w wait
 	flush := func() {
-		if w.first != nil && w.last != w.first && !c.deaf(a, w.first.Call) && !c.disturbed(a, w.first.Call, w.last.Return) {
+		if w.first != nil && w.last != w.first && !a.settling(w.first.Call, w.last.Return) &&
+			!c.deaf(a, w.first.Call) && !c.disturbed(a, w.first.Call, w.last.Return) {
 			waits = append(waits, w)
 		}
 		w = wait{of: a}
@@ -189,6 +190,14 @@ func (c *clerk) waited(a *attempt) (waits []wait) {
 	}
 	flush()
 	return waits
+}
+
+// settling reports whether a settlement was under way between: a claim may be answered
+// when the place that it was made for is given up.
+func (a *attempt) settling(from, to time.Duration) bool {
+	return slices.ContainsFunc(a.calls, func(e *history.Event) bool {
+		return e.Kind == history.Settle && e.Call < to && until(e) > from
+	})
 }
 
 // due returns until when the place, and a turn that came at once, stand for certain.
