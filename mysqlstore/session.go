@@ -126,7 +126,7 @@ func try(ctx context.Context, f func() error) error {
 		if err == nil {
 			return nil
 		}
-		if !undone(err) || n == patience || ctx.Err() != nil {
+		if !undone(err) || n == patience {
 			return explain(err)
 		}
 		// Who met in a deadlock must not meet again.
@@ -135,7 +135,9 @@ func try(ctx context.Context, f func() error) error {
 		case <-pause.C:
 		case <-ctx.Done():
 			pause.Stop()
-			return explain(err)
+		}
+		if ctx.Err() != nil {
+			return explain(fmt.Errorf("%w: %w", ctx.Err(), err))
 		}
 	}
 }
