@@ -78,13 +78,7 @@ func (v *Verdict) WriteText(w io.Writer) error {
 			fmt.Fprintf(&b, " of %q", x.Key)
 		}
 		fmt.Fprintf(&b, ": %s\n", x.Text)
-		for i, e := range x.Events {
-			if i == maxEvents {
-				fmt.Fprintf(&b, "    and %d more\n", len(x.Events)-i)
-				break
-			}
-			fmt.Fprintf(&b, "    %s\n", describe(&e))
-		}
+		_ = x.WriteEvents(&b) // which takes everything
 	}
 	for _, u := range v.Undecided {
 		fmt.Fprintf(&b, "UNDECIDED %s\n", u)
@@ -99,6 +93,21 @@ func (v *Verdict) WriteText(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// WriteEvents writes the events that show the violation, each in a line, but for those that
+// are too many to be read.
+func (x *Violation) WriteEvents(w io.Writer) error {
+	for i := range x.Events {
+		if i == maxEvents {
+			_, err := fmt.Fprintf(w, "    and %d more\n", len(x.Events)-i)
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "    %s\n", describe(&x.Events[i])); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // describe is an event in one line.

@@ -238,6 +238,11 @@ func (r *Report) WriteText(w io.Writer) error {
 				break
 			}
 			fmt.Fprintf(w, "%s: %s\n", part.Title, line)
+			if part.Title == violated && r.verdict != nil && i < len(r.verdict.Violations) {
+				if err := r.verdict.Violations[i].WriteEvents(w); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	fmt.Fprintln(w)
@@ -253,6 +258,9 @@ func (r *Report) WriteText(w io.Writer) error {
 	return err
 }
 
+// violated is the title of the violations.
+const violated = "violation"
+
 // Part is one kind of what is wrong in a report.
 type Part struct {
 	Title string
@@ -262,7 +270,7 @@ type Part struct {
 // Parts returns all that is wrong, the worst first.
 func (r *Report) Parts() []Part {
 	return []Part{
-		{"violation", r.Violations}, {"stuck", r.Stuck}, {"left behind", r.Left},
+		{violated, r.Violations}, {"stuck", r.Stuck}, {"left behind", r.Left},
 		{"undecided", r.Undecided}, {"trouble", r.Broken},
 	}
 }

@@ -112,6 +112,8 @@ func shown(t *testing.T, r *torture.Report) {
 	}
 	if s := text.String(); !strings.Contains(s, "FAILED: ") || !strings.Contains(s, "--seed 1 ") || strings.Contains(s, "0 violations") {
 		t.Errorf("the text does not say it: %s", s)
+	} else if len(r.Violations) > 0 && !strings.Contains(s, " claim ") {
+		t.Errorf("the text does not show what happened: %s", s)
 	}
 	if s := page.String(); !strings.Contains(s, "Failed:") || strings.Contains(s, "<iframe") != (len(r.Violations) > 0) {
 		t.Errorf("the page does not show it: %.2000s", s)
