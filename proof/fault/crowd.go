@@ -27,15 +27,8 @@ type crowd struct {
 }
 
 // exhaust takes all connections that are free, resets the workers', and takes those too.
-func exhaust(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
-	backend := backends[t.backend()]
-	told := func() (n int) {
-		for _, text := range backend.crowded {
-			n += t.Workers.Failed(text)
-		}
-		return n
-	}
-	before := told()
+func exhaust(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
+	told := t.told(backends[t.backend()].crowded)
 	w, err := t.meet(ctx)
 	if err != nil {
 		return 0, err
@@ -58,7 +51,7 @@ func exhaust(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error
 	for _, wire := range some {
 		wire.Reset()
 	}
-	holding, stop := context.WithTimeout(ctx, t.spell(r))
+	holding, stop := context.WithCancel(ctx)
 	defer stop()
 	var takers sync.WaitGroup
 	for range 4 {
@@ -71,19 +64,21 @@ func exhaust(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error
 			}
 		})
 	}
+	t.endure(ctx, t.spell(r), bitten(told))
+	stop()
 	takers.Wait()
 
 	// The server's own count, without those of the crowd, or what workers were told.
+	counted := 0
 	if refused >= 0 {
 		now, err := w.turnedAway(looking)
 		if err != nil {
 			return 0, err
 		}
-		bites = now - refused - c.turned
+		counted = now - refused - c.turned
 	}
 	c.leave()
-	await(evidence/10, func() bool { return told() > before })
-	return max(bites, told()-before, 0), nil
+	return max(counted, bites(told)), nil
 }
 
 // fill takes connections until there are no more.

@@ -132,7 +132,7 @@ func needSmallDisk(t *Target) error {
 // fullTexts are in the errors of stores whose disk is full.
 var fullTexts = []string{"disk is full"}
 
-func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 	told := t.told(fullTexts)
 	// The log of SQLite is written again from its beginning where it has its space already.
 	// Cut off, it needs some.
@@ -149,8 +149,13 @@ func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (bites int, err erro
 	if err := os.Remove(filler.Name()); err != nil {
 		return 0, err
 	}
-	over, cancel := context.WithTimeout(ctx, t.spell(r))
+	over, cancel := context.WithCancel(ctx)
 	defer cancel()
+	spell := t.spell(r)
+	go func() {
+		t.endure(over, spell, bitten(told))
+		cancel()
+	}()
 	block := make([]byte, 64<<10)
 	for over.Err() == nil {
 		// Down to the last byte, and again what is given back meanwhile.
@@ -166,10 +171,11 @@ func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (bites int, err erro
 		}
 		rest(over, 5*time.Millisecond)
 	}
-	return told(), nil
+	return bites(told), nil
 }
 
-// cutLog has SQLite write its log back and cut it off, which those who read may prevent.
+// cutLog has SQLite write its log back and cut it off, which those who read may prevent for
+// as long as a look may take.
 func (t *Target) cutLog() error {
 	ctx, cancel := context.WithTimeout(context.Background(), look)
 	defer cancel()
@@ -178,8 +184,14 @@ func (t *Target) cutLog() error {
 		return err
 	}
 	_, err = conn.ExecContext(ctx, "PRAGMA busy_timeout = 500")
-	if err == nil {
-		_, err = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	for prevented := 1; err == nil && prevented > 0 && ctx.Err() == nil; {
+		var pages, copied int
+		if err = conn.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&prevented, &pages, &copied); prevented > 0 {
+			rest(ctx, 20*time.Millisecond)
+		}
+	}
+	if ctx.Err() != nil {
+		err = nil // then it may have its space
 	}
 	return errors.Join(err, conn.Close(), db.Close())
 }
@@ -193,10 +205,16 @@ func (t *Target) told(texts []string) func() int {
 		return n
 	}
 	before := count()
-	return func() int {
-		await(evidence/10, func() bool { return count() > before })
-		return count() - before
-	}
+	return func() int { return count() - before }
+}
+
+// bitten reports whether workers were told something.
+func bitten(told func() int) func() bool { return func() bool { return told() > 0 } }
+
+// bites is how often they were, with what is on its way.
+func bites(told func() int) int {
+	await(evidence/10, bitten(told))
+	return told()
 }
 
 func needLimits(t *Target) error {
@@ -212,7 +230,7 @@ func needLimits(t *Target) error {
 // ioTexts are in the errors of stores whose writes fail.
 var ioTexts = []string{"I/O error"}
 
-func failWrites(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+func failWrites(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 	told := t.told(ioTexts)
 	var heal []func() error
 	for _, i := range r.Perm(t.Workers.Len())[:1+r.IntN(t.Workers.Len())] {
@@ -226,11 +244,11 @@ func failWrites(ctx context.Context, t *Target, r *rand.Rand) (bites int, err er
 		}
 		heal = append(heal, lift)
 	}
-	rest(ctx, t.spell(r))
+	t.endure(ctx, t.spell(r), bitten(told))
 	for _, lift := range heal {
 		err = errors.Join(err, lift())
 	}
-	return told(), err
+	return bites(told), err
 }
 
 func needNoRoot(t *Target) error {
@@ -249,7 +267,7 @@ func needNoRoot(t *Target) error {
 // forbiddenTexts are in the errors of stores whose file may not be used.
 var forbiddenTexts = []string{"permission denied", "cannot be written", "unable to open"}
 
-func forbid(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+func forbid(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 	told := t.told(forbiddenTexts)
 	i, release, ok := t.worker(r)
 	if !ok {
@@ -275,6 +293,6 @@ func forbid(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error)
 	if _, err := t.Workers.Kill(i); err != nil {
 		return 0, err
 	}
-	rest(ctx, t.spell(r))
-	return told(), nil
+	t.endure(ctx, t.spell(r), bitten(told))
+	return bites(told), nil
 }
