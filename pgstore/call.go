@@ -137,14 +137,14 @@ func (s *Store) once(ctx context.Context, pool *pgxpool.Pool, c *call) (undone b
 			failed = c.row(&r)
 		}
 	}
-	tag, err := result.Close()
+	_, err = result.Close()
 	switch {
 	case err != nil && s.forgotten(err):
 		return true, err
 	case err != nil:
-		// Once the server has said that it is done, losing the connection says
-		// nothing.
-		return undoes(err) || tag.String() == "" && rows == 0 && (pgconn.SafeToRetry(err) || ended(err)), err
+		// Once the server has said what columns there are, it may be done with it, and
+		// losing the connection says nothing.
+		return undoes(err) || len(result.FieldDescriptions()) == 0 && (pgconn.SafeToRetry(err) || ended(err)), err
 	case failed != nil:
 		return false, failed
 	case c.want != 0 && rows != c.want:

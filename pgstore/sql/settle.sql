@@ -185,7 +185,10 @@ BEGIN
         RETURN NEXT n;
     END LOOP;
     IF cardinality(p_k) > coalesce(cardinality(array_positions(done, true)), 0) THEN
-        FOR n IN SELECT * FROM @leave_places(p_k, p_token, p_outcome) LOOP
+        -- A key whose row is new since the locks were taken is not among them.
+        FOR n IN SELECT * FROM @leave_places(
+            ARRAY(SELECT CASE WHEN u.k = ANY (locked) THEN u.k END FROM unnest(p_k) WITH ORDINALITY AS u (k, i) ORDER BY u.i),
+            p_token, p_outcome) LOOP
             done[n] := true;
             RETURN NEXT n;
         END LOOP;
