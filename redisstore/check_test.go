@@ -90,9 +90,9 @@ func TestCheck(t *testing.T) {
 		}, []found{{"replication", advice, "nobody waits"}}},
 		{"clock set back", func(t *testing.T) string {
 			s := servertest.Redis(t, &sound)
-			s.Must("SET", "dibs:fence", time.Now().Add(time.Hour).UnixMicro())
+			s.Must("SET", "dibs:fence", time.Now().Add(time.Hour+30*time.Second).UnixMicro())
 			return s.URL()
-		}, []found{{"clock", dangerous, "1h0m0s ahead of the server's clock"}}},
+		}, []found{{"clock", dangerous, "1h0m"}}},
 		{"prefix of another", func(t *testing.T) string {
 			s := servertest.Redis(t, &sound)
 			s.Must("SET", "dibs:session:1", "x")
