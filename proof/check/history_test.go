@@ -51,6 +51,13 @@ func (h *tale) granted(name string, from, to int, key, token, mode string, fence
 	return e
 }
 
+// hears tells a token, which claimed first at a moment, that it was granted.
+func (h *tale) hears(name string, from, to int, key, token string, fence uint64) *history.Event {
+	return h.add(name, from, to, history.Event{
+		Kind: history.Told, Process: process(token), Key: key, Token: token, State: "granted", Fence: fence, Attempt: 1,
+	})
+}
+
 func (h *tale) settle(name string, from, to int, key, token, outcome string) *history.Event {
 	return h.add(name, from, to, history.Event{Kind: history.Settle, Process: process(token), Key: key, Token: token, Outcome: outcome})
 }
@@ -178,6 +185,18 @@ var leaseCases = []tell{
 	}},
 	{"granted while a settlement is on its way", "", func(h *tale) {
 		h.at("B claims").Call, h.at("B claims").Return = 395*ms, 401*ms
+	}},
+	{"a place is got while the grant is given up, which is told later", "", func(h *tale) {
+		h.granted("G claims", 10, 20, "late", "G", "queue", 10)
+		h.claim("T waits", 30, 40, "late", "T", "queue", "held")
+		h.claim("V waits", 50, 60, "late", "V", "queue", "held")
+		h.settle("G releases", 100, 110, "late", "G", "release")  // T is granted
+		h.claim("T asks", 105, 130, "late", "T", "queue", "held") // and asks behind V, as it has given up
+		h.settle("T undoes", 112, 118, "late", "T", "undo")
+		h.hears("V is told", 50, 119, "late", "V", 12)
+		h.hears("T is told", 30, 140, "late", "T", 11)
+		h.settle("T undoes again", 150, 155, "late", "T", "undo")
+		h.settle("V releases", 200, 210, "late", "V", "release")
 	}},
 	{"granted again after the lease ran out", "", func(h *tale) {
 		h.drop("A releases", "A leaves", "A enters", "B enters", "B leaves", "B releases", "B asks")

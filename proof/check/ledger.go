@@ -72,6 +72,8 @@ type attempt struct {
 	placed time.Duration
 	// queues is when it asked for a place of its own first.
 	queues time.Duration
+	// settles is when it was settled first, heard or not; never: not at all.
+	settles time.Duration
 	// doubt is from when on a settlement that nobody heard the answer of may have ended
 	// what it had.
 	doubt time.Duration
@@ -202,7 +204,7 @@ func (b *book) enter() {
 		}
 		a := b.tokens[e.Token]
 		if a == nil || e.Mode == "look" {
-			a = &attempt{token: e.Token, begin: e.Call, absent: never, placed: -1, queues: never, doubt: never, short: never}
+			a = &attempt{token: e.Token, begin: e.Call, absent: never, placed: -1, queues: never, settles: never, doubt: never, short: never}
 			if e.Mode != "look" { // which is nobody's, and changes nothing
 				b.tokens[e.Token] = a
 			}
@@ -269,6 +271,7 @@ func (a *attempt) enter(b *book, e *history.Event) {
 			a.short = min(a.short, e.TTL)
 		}
 	case history.Settle:
+		a.settles = min(a.settles, e.Call)
 		if !e.Heard() {
 			a.doubt = min(a.doubt, e.Call)
 		}
@@ -289,9 +292,10 @@ func (a *attempt) granted(e *history.Event) {
 }
 
 // waits reports whether the token may have a place although it was granted what it was:
-// a place ends with the grant.
+// a place ends with the grant. A claim that was under way as the grant was given up may have
+// got a new one, and the grant may be told after that.
 func (a *attempt) waits() bool {
-	return a.placed >= 0 && (len(a.grants) == 0 || a.placed >= a.grants[len(a.grants)-1].by)
+	return a.placed >= 0 && (len(a.grants) == 0 || a.placed >= a.grants[len(a.grants)-1].by || a.placed >= a.settles)
 }
 
 // anonymous reports whether a call was made without a token.

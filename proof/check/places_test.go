@@ -22,9 +22,9 @@ func (h *tale) waits(name string, from, to int, token, place string) *history.Ev
 
 // told tells a token that has waited at a reserved place since a moment that it was granted.
 func (h *tale) told(name string, since, by int, token, place string, fence uint64) *history.Event {
-	return h.add(name, since, by, history.Event{
-		Kind: history.Told, Process: process(token), Key: "place", Token: token, Redeems: place, State: "granted", Fence: fence, Attempt: 1,
-	})
+	e := h.hears(name, since, by, "place", token, fence)
+	e.Redeems = place
+	return e
 }
 
 // absent lets Z wait for Y at X's place, and tells it its grant when Y abandons.
