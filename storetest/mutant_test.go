@@ -112,6 +112,7 @@ var meant = map[model.Bug]string{
 	model.ToldRedeemersHoldIgnored:   "ToldRedeemersPlaceStandsAgain",
 	model.ToldRedeemerKeepsPlace:     "RedeemerLeavesItsOwnPlace",
 	model.AnsweredRedeemerTold:       "RedeemerThatMustAskIsWoken",
+	model.WaiterTakesPlace:           "PlaceStaysWithItsLease",
 	model.RedeemerToldByPlace:        "WaitingRedeemerHasItsTurn",
 	model.OwnTurnMismatch:            "OwnTurnIsNoMismatch",
 	model.UndoAbandons:               "UndoneAsIfNotGranted",

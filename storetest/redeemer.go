@@ -309,6 +309,30 @@ var redeemerProperties = []Property{
 		},
 	},
 	{
+		Name:  "PlaceStaysWithItsLease",
+		Why:   "Two permits come free at once, and go to a worker that waits at its job's place and to whoever is behind it. The place is the worker's: when the other one is done, a worker that failed still has it.",
+		Needs: []Feature{GrantNotifier, Inspector},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listenGrants()
+			k, a, b, job, worker, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
+			t.granted("a holder", p.try(k, a, permits(2)), 1)
+			t.granted("another", p.try(k, b, permits(2)), 1)
+			t.waits("reserving", p.reserve(k, job, permits(2)), 0)
+			t.waits("a waiter behind it", q.queue(k, c, permits(2)), 1)
+			last := t.waitsAt("the worker", q.try(k, worker, from(job), permits(2)), 0)
+			t.count("evicting both holders", 2)(p.inspect().Evict(t.Context(), k, ""))
+			fence, _ := heard.turn("the worker", k, worker, job, last, 1, permits(2))
+			t.ok("the worker's renewal", q.renew(k, worker, long))
+			heard.told("the waiter", c, fence, 1)
+			t.ok("the waiter's release", q.release(k, c))
+			t.ok("undoing the worker's lease", q.undo(k, worker))
+			t.state("a stranger, before the place", p.try(k, dibs.NewToken(), permits(2)), dibs.Held)
+			t.granted("the job's next worker", p.try(k, dibs.NewToken(), from(job), permits(2)), 1)
+		},
+	},
+	{
 		Name:  "RedeemersUnderLoad",
 		Why:   "Many jobs whose workers begin as soon as they are told, and some of which give up when they may just have been, must still be alone, one after the other.",
 		Needs: []Feature{GrantNotifier},

@@ -279,6 +279,8 @@ const (
 	ToldRedeemerKeepsPlace Bug = "a redeemer that was granted unasked keeps its own place"
 	// Waiters whose answer is there were woken when it came.
 	AnsweredRedeemerTold Bug = "a redeemer that a record answers is granted unasked"
+	// One variable for all leases of a loop, of which each sets what it has.
+	WaiterTakesPlace Bug = "a waiter that is granted together with a redeemer ends that one's place"
 	// What is told is the place's token, as ever.
 	RedeemerToldByPlace Bug = "a redeemer's grant is told by the place's token"
 
@@ -313,7 +315,7 @@ var Bugs = []Bug{
 	ToldWithoutFingerprint, ToldToAll, ToldToAnybody, AtMostOnceTold, HeirTold, ClashTold, ReservedTold,
 	StoppedIsTold, HeldWithoutFence, HeldFenceOfClaims, HeldFenceFromCount, HeldFenceAhead,
 	GivenUpRedeemerTold, FirstRedeemerWaits, CalledBackIsTold, RedeemerWaitsOn, RedeemerUnasked,
-	ToldRedeemerLosesPlace, ToldRedeemerWaitsOn, ToldRedeemersHoldIgnored, ToldRedeemerKeepsPlace, AnsweredRedeemerTold, RedeemerToldByPlace,
+	ToldRedeemerLosesPlace, ToldRedeemerWaitsOn, ToldRedeemersHoldIgnored, ToldRedeemerKeepsPlace, AnsweredRedeemerTold, WaiterTakesPlace, RedeemerToldByPlace,
 	HoldIgnored, HoldFromTheReservation, HoldFromTheTurn, HoldStartsAtReserve, HoldStartsAtLook,
 	HoldStartsAtTryAlone, HoldStartsAtQueueAlone, HoldStartsAtStrangersAlone, HoldStartsAtTaken,
 	HoldWhileHeld, HoldNeedsNoHolder, HoldOfAll, HoldRestarts, HoldOutlastsPlace, HoldRounded, HoldOutlastsProlonging,

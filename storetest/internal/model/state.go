@@ -254,6 +254,7 @@ func (s *state) handOver(now time.Time) {
 // are permits. A reserved place stops it, unless a claim waits there. What is worked out to have happened
 // before this moment is offered and not told: it would be told late.
 func (s *state) serve(now time.Time, live bool) {
+	before := len(s.holders)
 	for !s.unknown && len(s.queue) > 0 && len(s.holders) < s.permits {
 		next := s.queue[0]
 		if next.reserved() && s.b.bug != ReservedGranted && s.b.bug != ReservedIgnored {
@@ -290,6 +291,9 @@ func (s *state) serve(now time.Time, live bool) {
 		}
 		tells := live && s.tells(next)
 		l := s.grant(next.claim, now)
+		if s.b.bug == WaiterTakesPlace && before < len(s.holders)-1 {
+			l.from, s.holders[len(s.holders)-2].from = s.holders[len(s.holders)-2].from, nil
+		}
 		if tells {
 			s.tell(l, next, now)
 			continue
