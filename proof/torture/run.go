@@ -198,6 +198,8 @@ const maxRate = 800
 // perform is the run, from the first strike to the verdict.
 func (r *run) perform(ctx context.Context) error {
 	r.began = time.Now()
+	unwatch := r.watchClock()
+	defer unwatch()
 	r.Log.Info("under fire", "workers", r.Workers, "faults", len(r.faults), "seed", r.Seed)
 	r.underFire(ctx)
 	interrupted := ctx.Err() != nil
@@ -221,6 +223,7 @@ func (r *run) perform(ctx context.Context) error {
 	if err := r.collect(ctx); err != nil {
 		return err
 	}
+	unwatch()
 	if err := r.file.Close(); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ const reaction = 2 * time.Second
 
 // judge checks the history of a run with these faults, on the store of that URL.
 func judge(events []history.Event, faults []*fault.Fault, left []string, url string) *verdict {
-	o := &check.Options{Left: left, Reaction: reaction}
+	o := &check.Options{Left: left, Reaction: reaction, Forgets: []string{clockSet}}
 	if scheme, _, _ := strings.Cut(url, ":"); strings.HasSuffix(scheme, "+cluster") {
 		o.Deaf, o.Settling = deaf, 2*deaf
 	}

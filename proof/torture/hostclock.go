@@ -1,0 +1,70 @@
+package torture
+
+import (
+	"context"
+	"time"
+
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// clockSet is the name of a fault that nobody makes: somebody, or what the host runs on, has
+// set the host's time of day. Stores count leases by it, and none outlasts such a step for
+// certain.
+const clockSet = "host-clock"
+
+const (
+	// clockLooks is how often the time of day is compared with the monotonic clock, and
+	// clockStep by how much it has to have moved: what slews it does so by 0.05 % at most.
+	clockLooks = 20 * time.Millisecond
+	clockStep  = 2 * time.Millisecond
+)
+
+// timeOfDay returns how far the host's time of day is ahead of its monotonic clock; not ok
+// when it was long from the look at one to the look at the other.
+func timeOfDay() (ahead time.Duration, ok bool) {
+	before := history.Now()
+	day := time.Duration(time.Now().UnixNano())
+	return day - before, history.Now()-before < time.Millisecond
+}
+
+// watchClock tells, until ctx ends, when the time of day was set: when it was not yet, when
+// it was, and by how much.
+func watchClock(ctx context.Context, look func() (time.Duration, bool), now func() time.Duration, set func(from, to, by time.Duration)) {
+	ticker := time.NewTicker(clockLooks)
+	defer ticker.Stop()
+	last, known := look()
+	for from := now(); ; {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		ahead, ok := look()
+		if !ok {
+			continue
+		}
+		to := now()
+		if by := ahead - last; known && by.Abs() >= clockStep {
+			set(from, to, by)
+		}
+		last, known, from = ahead, true, to
+	}
+}
+
+// watchClock has steps of the host's clock in the history, until stop.
+func (r *run) watchClock() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		watchClock(ctx, timeOfDay, history.Now, func(from, to, by time.Duration) {
+			r.report.Set++
+			r.Log.Warn("the host's clock was set", "by", by)
+			_ = r.w.Happened(history.Event{Kind: history.Fault, Name: clockSet, Times: 1, Call: from, Return: to, Text: by.String()})
+		})
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}

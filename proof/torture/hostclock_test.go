@@ -1,0 +1,69 @@
+package torture
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs/proof/history"
+)
+
+// TestClockThatIsSet: a step of the host's clock is seen, and is no drift; looks between
+// which the machine stood still tell of nothing.
+func TestClockThatIsSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		now := func() time.Duration { return time.Since(begin) }
+		look := func() (time.Duration, bool) {
+			ahead := now() / 2000 // slewed
+			switch at := now(); {
+			case at >= 500*time.Millisecond && at < 600*time.Millisecond:
+				return time.Hour, false
+			case at >= 1500*time.Millisecond:
+				ahead -= time.Second
+				fallthrough
+			case at >= time.Second:
+				ahead += 40 * time.Millisecond
+			}
+			return ahead, true
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		type step struct{ from, to, by time.Duration }
+		var steps []step
+		watchClock(ctx, look, now, func(from, to, by time.Duration) {
+			steps = append(steps, step{from, to, by.Round(time.Millisecond)})
+		})
+		want := []step{
+			{980 * time.Millisecond, time.Second, 40 * time.Millisecond},
+			{1480 * time.Millisecond, 1500 * time.Millisecond, -time.Second},
+		}
+		if !slices.Equal(steps, want) {
+			t.Errorf("steps %v, want %v", steps, want)
+		}
+	})
+	if ahead, ok := timeOfDay(); ok && ahead < 0 {
+		t.Errorf("the time of day is %v ahead of the time since the start", ahead)
+	}
+}
+
+// TestClockSetEndsLeases: who loses a lease early is wronged, unless the host's clock was
+// set.
+func TestClockSetEndsLeases(t *testing.T) {
+	const ms = time.Millisecond
+	events := []history.Event{
+		{Kind: history.Claim, Process: 1, Call: 100 * ms, Return: 110 * ms, Key: "k", Token: "A", Mode: "try", TTL: time.Second, Permits: 1, State: "granted", Fence: 7, Attempt: 1},
+		{Kind: history.Renew, Process: 1, Call: 400 * ms, Return: 410 * ms, Key: "k", Token: "A", TTL: time.Second, Error: history.Lost},
+	}
+	wronged := func() bool { return len(judge(events, nil, nil, "postgres:").Violations) > 0 }
+	if !wronged() {
+		t.Error("a lease was lost early, and nobody is accused")
+	}
+	events = append(events, history.Event{Kind: history.Fault, Name: clockSet, Times: 1, Call: 200 * ms, Return: 220 * ms})
+	history.Sort(events)
+	if wronged() {
+		t.Error("the clock was set, and the store is accused")
+	}
+}
