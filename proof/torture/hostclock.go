@@ -8,8 +8,8 @@ import (
 )
 
 // clockSet is the name of a fault that nobody makes: somebody, or what the host runs on, has
-// set the host's time of day. Stores count leases by it, and none outlasts such a step for
-// certain.
+// set the host's time of day. A server here counts leases by it, and none outlasts such a step
+// for certain.
 const clockSet = "host-clock"
 
 const (

@@ -57,13 +57,16 @@ func TestClockSetEndsLeases(t *testing.T) {
 		{Kind: history.Claim, Process: 1, Call: 100 * ms, Return: 110 * ms, Key: "k", Token: "A", Mode: "try", TTL: time.Second, Permits: 1, State: "granted", Fence: 7, Attempt: 1},
 		{Kind: history.Renew, Process: 1, Call: 400 * ms, Return: 410 * ms, Key: "k", Token: "A", TTL: time.Second, Error: history.Lost},
 	}
-	wronged := func() bool { return len(judge(events, nil, nil, "postgres:").Violations) > 0 }
-	if !wronged() {
+	wronged := func(url string) bool { return len(judge(events, nil, nil, url).Violations) > 0 }
+	if !wronged("postgres:") {
 		t.Error("a lease was lost early, and nobody is accused")
 	}
 	events = append(events, history.Event{Kind: history.Fault, Name: clockSet, Times: 1, Call: 200 * ms, Return: 220 * ms})
 	history.Sort(events)
-	if wronged() {
+	if wronged("postgres:") {
 		t.Error("the clock was set, and the store is accused")
+	}
+	if !wronged("sqlite:dibs.db") {
+		t.Error("the clock was set, and a store that does not go by it is not accused")
 	}
 }

@@ -22,9 +22,13 @@ const reaction = 2 * time.Second
 
 // judge checks the history of a run with these faults, on the store of that URL.
 func judge(events []history.Event, faults []*fault.Fault, left []string, url string) *verdict {
-	o := &check.Options{Left: left, Reaction: reaction, Forgets: []string{clockSet}}
-	if scheme, _, _ := strings.Cut(url, ":"); strings.HasSuffix(scheme, "+cluster") {
+	o := &check.Options{Left: left, Reaction: reaction}
+	scheme, _, _ := strings.Cut(url, ":")
+	if strings.HasSuffix(scheme, "+cluster") {
 		o.Deaf, o.Settling = deaf, 2*deaf
+	}
+	if scheme != "sqlite" { // which goes by the time since boot
+		o.Forgets = append(o.Forgets, clockSet)
 	}
 	for _, f := range faults {
 		if f.Forgets {
