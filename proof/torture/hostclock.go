@@ -58,7 +58,7 @@ func (r *run) watchClock() (stop func()) {
 	go func() {
 		defer close(done)
 		watchClock(ctx, timeOfDay, history.Now, func(from, to, by time.Duration) {
-			r.report.Set++
+			r.report.ClockSet++
 			r.Log.Warn("the host's clock was set", "by", by)
 			_ = r.w.Happened(history.Event{Kind: history.Fault, Name: clockSet, Times: 1, Call: from, Return: to, Text: by.String()})
 		})

@@ -38,15 +38,15 @@ type Report struct {
 	Refused    int `json:"refused"` // of these, because of a higher fence
 	Effects    int `json:"effects"` // of transactions, committed
 
-	Set        int      `json:"set,omitempty"` // how often the host's clock was set meanwhile
-	Thawed     int      `json:"thawed"`        // keys that a step of the server's clock had frozen, and that were released by force
-	Swept      int      `json:"swept"`         // keys that were had in the calm
-	Stuck      []string `json:"stuck"`         // keys that were not
-	Violations []string `json:"violations"`    // of what a store promises
-	Undecided  []string `json:"undecided"`     // what the check did not get done
-	Left       []string `json:"left"`          // keys, goroutines and connections left behind
-	Broken     []string `json:"broken"`        // what went wrong with the harness itself
-	Dir        string   `json:"dir,omitempty"` // where the histories are, if they are kept
+	ClockSet   int      `json:"clockSet,omitempty"` // how often the host's clock was set meanwhile
+	Thawed     int      `json:"thawed"`             // keys that a step of the server's clock had frozen, and that were released by force
+	Swept      int      `json:"swept"`              // keys that were had in the calm
+	Stuck      []string `json:"stuck"`              // keys that were not
+	Violations []string `json:"violations"`         // of what a store promises
+	Undecided  []string `json:"undecided"`          // what the check did not get done
+	Left       []string `json:"left"`               // keys, goroutines and connections left behind
+	Broken     []string `json:"broken"`             // what went wrong with the harness itself
+	Dir        string   `json:"dir,omitempty"`      // where the histories are, if they are kept
 
 	verdict *verdict
 }
@@ -229,8 +229,8 @@ func (r *Report) WriteText(w io.Writer) error {
 %d grants, %d records, %d replays; %d writes with fences, of which %d were refused;
 %d effects in transactions; %d keys had again in the calm. Checked in %v.
 `, r.Workers, r.Lives, r.Events, r.Keys, r.Operations, r.Unknown, r.Grants, r.Records, r.Replays, r.Writes, r.Refused, r.Effects, r.Swept, r.Checking)
-	if r.Set > 0 {
-		fmt.Fprintf(w, "The host's clock was set %d times meanwhile; leases from before such a step count no more.\n", r.Set)
+	if r.ClockSet > 0 {
+		fmt.Fprintf(w, "The host's clock was set %d times meanwhile; leases from before such a step count no more.\n", r.ClockSet)
 	}
 	if r.Thawed > 0 {
 		fmt.Fprintf(w, "%d keys were held by the dead until the server's clock would have caught up, and were released by force.\n", r.Thawed)
