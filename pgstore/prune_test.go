@@ -135,3 +135,43 @@ func TestOneSweeps(t *testing.T) {
 		t.Errorf("%v, %v; want that it is the other one's turn", page, err)
 	}
 }
+
+// TestSweepLeavesTheBusyAlone: a key that is held and waited for, and where nothing has
+// ended, is not locked by who goes through all keys.
+func TestSweepLeavesTheBusyAlone(t *testing.T) {
+	t.Parallel()
+	o := ownNames()
+	o.PruneEvery = -1
+	s := open(t, shared().URL(), o)
+	c := newClient(t, s, nil)
+	lease, err := c.Acquire(t.Context(), "k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Reserve(t.Context(), "k", time.Hour, nil); err != nil {
+		t.Fatal(err)
+	}
+	lockedBy := func() (xid string) {
+		t.Helper()
+		if err := s.front.QueryRow(t.Context(), s.names.sql("SELECT xmax::text FROM @key")).Scan(&xid); err != nil {
+			t.Fatal(err)
+		}
+		return xid
+	}
+	for _, ended := range []bool{false, true} {
+		if ended {
+			shared().Query(s.names.sql("UPDATE @waiter SET ends = now() - interval '1 second'"))
+		}
+		before := lockedBy()
+		n, err := s.Prune(t.Context(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (n == 1) != ended || (lockedBy() != before) != ended {
+			t.Errorf("a place that has ended: %v; %d removed, the key's row was locked by %s and then by %s", ended, n, before, lockedBy())
+		}
+	}
+	if err := lease.Release(); err != nil {
+		t.Error(err)
+	}
+}

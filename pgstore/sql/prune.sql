@@ -60,7 +60,8 @@ BEGIN
         SELECT t.k, t.token IS NULL AND NOT t.busy AS idle FROM @key t
         WHERE t.ctid >= ('(' || p_page || ',0)')::tid AND t.ctid < ('(' || p_page + p_pages || ',0)')::tid
             AND (t.token IS NULL AND NOT t.busy AND t.rec_ends IS NULL AND t.since <= moment - p_age
-                OR t.ends <= moment OR t.queued OR t.busy AND t.permits > 1
+                OR t.ends <= moment OR t.busy AND t.permits > 1
+                OR t.queued AND (t.token IS NULL OR EXISTS (SELECT FROM @waiter w WHERE w.k = t.k AND w.kind < 3 AND w.ends <= moment))
                 OR NOT t.lost_once AND t.lost_ends + interval '24 hours' <= moment)
         FOR UPDATE SKIP LOCKED
     ) l;
