@@ -3,6 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -10,8 +11,9 @@ import (
 )
 
 const (
-	renewSQL  = "SELECT * FROM @renew($1, $2, $3, $4)"
-	settleSQL = "SELECT * FROM @settle($1, $2, $3, $4, $5, $6)"
+	renewSQL     = "SELECT * FROM @renew($1, $2, $3, $4)"
+	settleSQL    = "SELECT * FROM @settle($1, $2, $3, $4, $5, $6)"
+	standDownSQL = "SELECT * FROM @stand_down($1, $2, $3)"
 )
 
 var (
@@ -21,6 +23,7 @@ var (
 	settleTypes = []uint32{
 		pgtype.ByteaArrayOID, pgtype.ByteaArrayOID, pgtype.ByteaArrayOID, pgtype.Int2ArrayOID, pgtype.Int8ArrayOID, pgtype.ByteaArrayOID,
 	}
+	standDownTypes = []uint32{pgtype.ByteaArrayOID, pgtype.ByteaArrayOID, pgtype.ByteaArrayOID}
 )
 
 // Renew implements dibs.Store, with one statement.
@@ -46,12 +49,20 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 	})
 }
 
-// Settle implements dibs.Store, with one statement.
+// Settle implements dibs.Store, with one statement; with another one before it for those
+// that give up waiting at a place.
 func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
+	left, err := s.standDown(ctx, settlements)
+	if err != nil {
+		return err
+	}
 	valid := func(i int) error {
+		if left[i] {
+			return dibs.ErrLost // it never had the key
+		}
 		x := &settlements[i]
 		if err := x.Validate(); err != nil || x.Outcome != dibs.Keep {
 			return err
@@ -60,7 +71,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 	}
 	size := func(i int) int { return len(settlements[i].Data) }
 	key := func(i int) dibs.Key { return settlements[i].Key }
-	err := s.parts(ctx, len(settlements), size, errs, valid, key, func(part []int) *call {
+	err = s.parts(ctx, len(settlements), size, errs, valid, key, func(part []int) *call {
 		n := len(part)
 		k, token := newArray(pgtype.ByteaOID, n, 32), newArray(pgtype.ByteaOID, n, 16)
 		outcome, retention := newArray(pgtype.Int2OID, n, 2), newArray(pgtype.Int8OID, n, 8)
@@ -85,6 +96,48 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 	})
 	s.waiting.left(settlements)
 	return err
+}
+
+// standDown gives up, without a lock on their keys, those waits at places that were not
+// granted, and returns which. What is lost of that is settled like the others.
+func (s *Store) standDown(ctx context.Context, settlements []dibs.Settlement) (left map[int]bool, err error) {
+	var those []int
+	for i := range settlements {
+		if x := &settlements[i]; x.Outcome == dibs.Undo && !x.Redeems.IsZero() && x.Validate() == nil {
+			those = append(those, i)
+		}
+	}
+	for part := range slices.Chunk(those, most) {
+		n := len(part)
+		k := newArray(pgtype.ByteaOID, n, 32)
+		token, redeems := newArray(pgtype.ByteaOID, n, 16), newArray(pgtype.ByteaOID, n, 16)
+		for _, i := range part {
+			x := &settlements[i]
+			k.key(x.Key)
+			token.token(&x.Token)
+			redeems.token(&x.Redeems)
+		}
+		err := s.run(ctx, s.back, &call{
+			statement: s.standDowns,
+			params:    [][]byte{k.encode(), token.encode(), redeems.encode()},
+			reset:     func() {},
+			row: func(r *reading) error {
+				i := r.int()
+				if i < 1 || int(i) > n {
+					return fmt.Errorf("pgstore: the server answered question %d of %d", i, n)
+				}
+				if left == nil {
+					left = map[int]bool{}
+				}
+				left[part[i-1]] = true
+				return r.err
+			},
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return left, nil
 }
 
 // parts makes the calls of n elements, as many of them in one as may be, and says

@@ -136,8 +136,9 @@ BEGIN
 END $$;
 
 -- stands_behind reports whether a claim from a place that stands, or the prolonging of
--- one, changes nothing but that place: the key is held plainly, or lies idle for the place
--- f, the first one and another, which knows that its turn has come.
+-- one, changes nothing but that place, and begins the hold of the first one at most: the
+-- key is held plainly, or lies idle for the place f, the first one and another, which knows
+-- that its turn has come.
 CREATE OR REPLACE FUNCTION @stands_behind(
     t @key, f @waiter, p_mode smallint, p_token bytea, p_redeems bytea, p_permits integer, p_fingerprint bytea, moment timestamptz
 ) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
@@ -146,7 +147,6 @@ BEGIN
         AND (p_mode = 2 OR p_mode = 0 AND p_redeems IS NOT NULL)
         AND CASE
             WHEN t.token IS NULL THEN f.kind = 2 AND f.ends > moment AND f.token <> coalesce(p_redeems, p_token)
-                AND (p_mode = 2 OR f.pressed OR f.hold = interval '0')
             ELSE t.token <> p_token AND NOT t.offered AND t.ends > moment AND (t.fingerprint = p_fingerprint) IS NOT FALSE
         END;
 END $$;

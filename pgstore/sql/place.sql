@@ -70,7 +70,8 @@ AS $$
 BEGIN
     RETURN QUERY
     WITH q AS MATERIALIZED (
-        SELECT u.*, t.fence AS last_fence, CASE WHEN t.token IS NOT NULL THEN t.ends END AS held_until, p.seq,
+        SELECT u.*, t.fence AS last_fence, CASE WHEN t.token IS NOT NULL THEN t.ends END AS held_until, p.seq, f.seq AS in_front,
+            CASE WHEN u.mode = 0 AND NOT f.pressed AND f.hold > interval '0' THEN moment + f.hold END AS hold_ends,
             (SELECT w.seq FROM @waiter w WHERE w.k = u.k ORDER BY w.seq LIMIT 1) AS first
         FROM unnest(asks) u
         JOIN @key t ON t.k = u.k
@@ -105,6 +106,14 @@ BEGIN
             redeemer_owner = CASE WHEN r.waits THEN r.owner END
         FROM redeems r
         WHERE t.k = r.k AND t.seq = r.seq AND NOT EXISTS (SELECT FROM prolongs q WHERE q.k = r.k AND q.seq = r.seq)
+    ), presses AS MATERIALIZED ( -- as decide has it; a place that somebody has locked may be on its way
+        SELECT t.k, t.seq FROM (SELECT DISTINCT q.k, q.in_front FROM q WHERE q.hold_ends IS NOT NULL) f
+        JOIN @waiter t ON t.k = f.k AND t.seq = f.in_front
+        WHERE t.kind = 2 AND NOT t.pressed
+        FOR NO KEY UPDATE OF t SKIP LOCKED
+    ), pressed AS (
+        UPDATE @waiter t SET pressed = true, ends = least(t.ends, moment + t.hold)
+        FROM presses p WHERE t.k = p.k AND t.seq = p.seq
     ), a AS MATERIALIZED (
         SELECT q.*, CASE WHEN q.seq - q.first BETWEEN 1 AND 64 THEN
                 (SELECT count(*) FROM @waiter w
@@ -114,7 +123,7 @@ BEGIN
         FROM q
     )
     SELECT a.i, 2::smallint, greatest(a.last_fence, least_fence), NULL::integer,
-        greatest(@us(least(a.held_until, CASE WHEN a.ahead > 0 THEN (SELECT min(u.ends) FROM (
+        greatest(@us(least(a.held_until, a.hold_ends, CASE WHEN a.ahead > 0 THEN (SELECT min(u.ends) FROM (
             SELECT w.ends FROM @waiter w
             WHERE w.k = a.k AND w.seq < a.seq AND w.kind < 3 AND NOT w.parked AND w.ends > moment
             ORDER BY w.seq LIMIT 4
@@ -124,6 +133,25 @@ BEGIN
     UNION ALL
     SELECT u.i, 9::smallint, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
     FROM unnest(asks) u WHERE u.i NOT IN (SELECT q.i FROM q);
+END $$;
+
+-- stand_down ends the wait of claims at places where they were not granted, and have none of
+-- their own. It locks as stand_by does. It returns which of them it did.
+CREATE OR REPLACE FUNCTION @stand_down(p_k bytea[], p_token bytea[], p_redeems bytea[]) RETURNS SETOF integer LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    PERFORM @begin_verb();
+    RETURN QUERY
+    WITH u AS MATERIALIZED (
+        SELECT u.i, t.k, t.seq FROM unnest(p_k, p_token, p_redeems) WITH ORDINALITY AS u (k, token, redeems, i)
+        JOIN @waiter t ON t.k = u.k AND t.token = u.redeems
+        WHERE t.redeemer = u.token AND NOT EXISTS (SELECT FROM @waiter w WHERE w.k = u.k AND w.token = u.token)
+        FOR NO KEY UPDATE OF t SKIP LOCKED
+    ), gone AS (
+        UPDATE @waiter t SET redeemer = NULL FROM u WHERE t.k = u.k AND t.seq = u.seq
+    )
+    SELECT u.i::integer FROM u;
 END $$;
 
 -- leave_places ends those leases that were made from a place behind which nobody is,
