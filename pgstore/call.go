@@ -121,10 +121,15 @@ func (s *Store) once(ctx context.Context, pool *pgxpool.Pool, c *call) (undone b
 		return false, err
 	}
 	defer conn.Release()
+	return s.on(ctx, conn.Conn().PgConn(), c)
+}
+
+// on makes a call once on that connection.
+func (s *Store) on(ctx context.Context, conn *pgconn.PgConn, c *call) (undone bool, err error) {
 	if c.reset != nil {
 		c.reset()
 	}
-	result, err := s.start(ctx, conn.Conn().PgConn(), c)
+	result, err := s.start(ctx, conn, c)
 	if err != nil {
 		return pgconn.SafeToRetry(err) || undoes(err) || ended(err), err // it was not even sent
 	}

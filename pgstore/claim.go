@@ -46,23 +46,7 @@ func (s *Store) claim(ctx context.Context, part []int, claims []dibs.Claim, answ
 		key := func(i int) dibs.Key { return claims[i].Key }
 		fail := func(i int, err error) { answers[i] = dibs.Answer{Err: err} }
 		return s.runApart(ctx, s.front, part, key, fail, func(part []int) *call {
-			return &call{
-				statement: s.claims,
-				params:    s.claimParams(part, claims, process, tells, locks),
-				reset:     func() { again = again[:0] },
-				row: func(r *reading) error {
-					i := r.int()
-					if i < 1 || int(i) > len(part) {
-						return fmt.Errorf("pgstore: the server answered question %d of %d", i, len(part))
-					}
-					locking, err := s.readAnswer(&answers[part[i-1]], r)
-					if locking {
-						again = append(again, part[i-1])
-					}
-					return err
-				},
-				want: len(part),
-			}
+			return s.ask(part, claims, answers, s.claimParams(part, claims, process, tells, locks), &again)
 		})
 	}
 	err := ask(part, false)
@@ -73,6 +57,27 @@ func (s *Store) claim(ctx context.Context, part []int, claims []dibs.Claim, answ
 		s.waiting.heard(part, claims, answers, process)
 	}
 	return err
+}
+
+// ask is the call of those claims. It notes which are to be made again, with locks.
+func (s *Store) ask(part []int, claims []dibs.Claim, answers []dibs.Answer, params [][]byte, again *[]int) *call {
+	return &call{
+		statement: s.claims,
+		params:    params,
+		reset:     func() { *again = (*again)[:0] },
+		row: func(r *reading) error {
+			i := r.int()
+			if i < 1 || int(i) > len(part) {
+				return fmt.Errorf("pgstore: the server answered question %d of %d", i, len(part))
+			}
+			locking, err := s.readAnswer(&answers[part[i-1]], r)
+			if locking {
+				*again = append(*again, part[i-1])
+			}
+			return err
+		},
+		want: len(part),
+	}
 }
 
 func (s *Store) claimParams(part []int, claims []dibs.Claim, process int64, tells, locks bool) [][]byte {

@@ -93,6 +93,7 @@ func (w *waiting) attend(life context.Context) error {
 	}
 	w.process.Store(process)
 	w.opened()
+	w.rehearsed.Do(func() { w.s.background.Go(w.s.rehearse) })
 	for {
 		waiting, cancel := context.WithTimeout(life, pingGap)
 		n, err := conn.WaitForNotification(waiting)

@@ -103,20 +103,20 @@ func (s *Store) prunes() {
 }
 
 func (s *Store) pruneRecords(ctx context.Context, limit int) (n int, err error) {
-	err = s.front.QueryRow(ctx, s.names.sql("SELECT @prune_records($1)"), pgx.QueryExecModeExec, limit).Scan(&n)
+	err = s.back.QueryRow(ctx, s.names.sql("SELECT @prune_records($1)"), pgx.QueryExecModeExec, limit).Scan(&n)
 	return n, explain(err)
 }
 
 // sweep goes through some pages. It returns where to go on, nil at the end.
 func (s *Store) sweep(ctx context.Context, page int64, age time.Duration, limit int) (n int, next *int64, err error) {
-	err = s.front.QueryRow(ctx, s.names.sql("SELECT next_page, removed FROM @sweep($1, $2, @lasting($3), $4)"), pgx.QueryExecModeExec,
+	err = s.back.QueryRow(ctx, s.names.sql("SELECT next_page, removed FROM @sweep($1, $2, @lasting($3), $4)"), pgx.QueryExecModeExec,
 		page, sweepPages, micros(age), min(limit, math.MaxInt32)).Scan(&next, &n)
 	return n, next, explain(err)
 }
 
 // mayISweep returns the first page when it is our turn to go through all.
 func (s *Store) mayISweep(ctx context.Context) (*int64, error) {
-	tag, err := s.front.Exec(ctx, s.names.sql(
+	tag, err := s.back.Exec(ctx, s.names.sql(
 		"UPDATE @meta SET swept = clock_timestamp() WHERE swept < clock_timestamp() - @lasting($1) OR swept > clock_timestamp()"),
 		pgx.QueryExecModeExec, micros(sweepEvery))
 	if err != nil || tag.RowsAffected() == 0 {
@@ -127,6 +127,6 @@ func (s *Store) mayISweep(ctx context.Context) (*int64, error) {
 
 // stillSweeping keeps others from going through all keys, too, before we are through.
 func (s *Store) stillSweeping(ctx context.Context) error {
-	_, err := s.front.Exec(ctx, s.names.sql("UPDATE @meta SET swept = clock_timestamp()"), pgx.QueryExecModeExec)
+	_, err := s.back.Exec(ctx, s.names.sql("UPDATE @meta SET swept = clock_timestamp()"), pgx.QueryExecModeExec)
 	return explain(err)
 }

@@ -71,31 +71,34 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 	}
 	size := func(i int) int { return len(settlements[i].Data) }
 	key := func(i int) dibs.Key { return settlements[i].Key }
-	err = s.parts(ctx, len(settlements), size, errs, valid, key, func(part []int) *call {
-		n := len(part)
-		k, token := newArray(pgtype.ByteaOID, n, 32), newArray(pgtype.ByteaOID, n, 16)
-		outcome, retention := newArray(pgtype.Int2OID, n, 2), newArray(pgtype.Int8OID, n, 8)
-		redeems, data := newArray(pgtype.ByteaOID, n, 0), newArray(pgtype.ByteaOID, n, 0)
-		for _, i := range part {
-			x := &settlements[i]
-			k.key(x.Key)
-			token.bytes(x.Token[:])
-			redeems.token(&x.Redeems)
-			outcome.int16(int16(x.Outcome))
-			retention.duration(x.Retention)
-			switch {
-			case x.Outcome != dibs.Keep:
-				data.bytes(nil)
-			case x.Data == nil:
-				data.bytes([]byte{})
-			default:
-				data.bytes(x.Data)
-			}
-		}
-		return those(s.settlements, part, errs, k, token, redeems, outcome, retention, data)
-	})
+	err = s.parts(ctx, len(settlements), size, errs, valid, key, func(part []int) *call { return s.settle(part, settlements, errs) })
 	s.waiting.left(settlements)
 	return err
+}
+
+// settle is the call of those settlements.
+func (s *Store) settle(part []int, settlements []dibs.Settlement, errs []error) *call {
+	n := len(part)
+	k, token := newArray(pgtype.ByteaOID, n, 32), newArray(pgtype.ByteaOID, n, 16)
+	outcome, retention := newArray(pgtype.Int2OID, n, 2), newArray(pgtype.Int8OID, n, 8)
+	redeems, data := newArray(pgtype.ByteaOID, n, 0), newArray(pgtype.ByteaOID, n, 0)
+	for _, i := range part {
+		x := &settlements[i]
+		k.key(x.Key)
+		token.bytes(x.Token[:])
+		redeems.token(&x.Redeems)
+		outcome.int16(int16(x.Outcome))
+		retention.duration(x.Retention)
+		switch {
+		case x.Outcome != dibs.Keep:
+			data.bytes(nil)
+		case x.Data == nil:
+			data.bytes([]byte{})
+		default:
+			data.bytes(x.Data)
+		}
+	}
+	return those(s.settlements, part, errs, k, token, redeems, outcome, retention, data)
 }
 
 // standDown gives up, without a lock on their keys, those waits at places that were not

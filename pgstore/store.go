@@ -21,7 +21,7 @@ type Store struct {
 	// that they wait neither for the application nor for claims.
 	config *pgxpool.Config
 	front  *pgxpool.Pool // claims, and what operators ask
-	back   *pgxpool.Pool // renewals and settlements
+	back   *pgxpool.Pool // renewals, settlements and pruning
 
 	claims, renewals, settlements, standDowns, turns, settlementsIn *statement
 

@@ -23,6 +23,7 @@ type waiting struct {
 	mu        sync.Mutex
 	listeners []*listener
 	started   bool
+	rehearsed sync.Once
 	deaf      []dibs.Token // who waits and could not be told where to
 
 	polled map[dibs.Token]*place // who waits, where we poll
