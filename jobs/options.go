@@ -97,8 +97,9 @@ type Options struct {
 	Failed Failed
 
 	// Seats is how many jobs of this process may wait for their turn in a worker, so
-	// that the key does not lie idle between two jobs; all others come back. Give the
-	// queue as many workers more. Not for Wait, whose jobs all do. Default: 8.
+	// that the key does not lie idle between two jobs; all others come back. A quarter
+	// more do for a fraction of a second, when their turn comes sooner than they could be
+	// back. Give the queue as many workers more. Not for Wait, whose jobs all do. Default: 8.
 	// Negative: none.
 	Seats int
 

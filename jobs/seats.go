@@ -20,13 +20,17 @@ type seat struct {
 // sit gives a job a seat, if there is one. When there is none, the one whose turn is
 // farthest goes back to its queue for one that is next, or whose turn comes before it
 // could be back from there: a key lies idle when its next job finds no seat, and those
-// behind are there only to be next in time.
-func (l *lines) sit(key dibs.Key, at aheadAt) (*seat, bool) {
+// behind are there only to be next in time. One whose turn comes before it could be back has
+// one of a few more, unless the key lies idle: the one that is next may need the worker.
+func (l *lines) sit(key dibs.Key, at aheadAt, idle bool) (*seat, bool) {
 	run := l.mutex.takes()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &seat{key: key, position: position{at: at.at, known: l.gone(key)}, next: at.ahead == 0}
-	if len(l.seated) >= l.seats() && !l.sendAway(s, run) {
+	switch n := len(l.seated); {
+	case n < l.seats():
+	case n < l.seats()+l.extra() && !idle && time.Duration(l.left(s)+1)*run < backIn:
+	case !l.sendAway(s, run):
 		return nil, false
 	}
 	l.begin(key)
@@ -101,6 +105,9 @@ func (l *lines) sat(s *seat) int {
 }
 
 func (l *lines) seats() int { return l.mutex.options.Seats }
+
+// extra is how many more there are for those who could not be back in time.
+func (l *lines) extra() int { return l.seats() / 4 }
 
 // forCalled is how many seats there are for jobs that this process makes runnable: half of
 // them, as others come that another process has made runnable, and a queue gives many to one

@@ -134,3 +134,44 @@ func TestSeatStaysWithWhoIsNearer(t *testing.T) {
 		f.empty()
 	})
 }
+
+// TestSeatsForWhoCouldNotBeBack: a job that finds no seat, and whose turn comes before its
+// queue could deliver it again, waits all the same, a quarter as many as there are seats; one
+// that could be back does not.
+func TestSeatsForWhoCouldNotBeBack(t *testing.T) {
+	for run, want := range map[time.Duration][]string{10 * time.Millisecond: {"f/1"}, time.Second: {"e/1", "f/1"}} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t)
+			q, l := newQueue(), newLedger(t)
+			var putOff []string
+			m := f.mutex(&jobs.Options{Seats: 4, Observe: func(e jobs.Event) {
+				if e.Event == jobs.EventPutOff {
+					putOff = append(putOff, e.ID)
+				}
+			}})
+			f.workers(q, m, 12, func(_ context.Context, id string) error {
+				key, _, _ := strings.Cut(id, "/")
+				l.run(key, id, run)
+				return nil
+			})
+			q.enqueue(t, m, "a", "a/before") // from then on it is known how long they take
+			time.Sleep(2 * run)
+			keys := []string{"a", "b", "c", "d", "e", "f"}
+			for _, key := range keys {
+				q.enqueue(t, m, key, key+"/0")
+				synctest.Wait()
+				q.enqueue(t, m, key, key+"/1") // next, and waits
+				synctest.Wait()
+			}
+			if !slices.Equal(putOff, want) {
+				t.Errorf("jobs take %v: put off were %q, want %q", run, putOff, want)
+			}
+			q.drain()
+			f.wg.Wait()
+			for _, key := range keys[1:] {
+				l.inOrder(key, key+"/0", key+"/1")
+			}
+			f.empty()
+		})
+	}
+}
