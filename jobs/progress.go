@@ -87,6 +87,13 @@ func (l *lines) gone(key dibs.Key) int {
 // idle now, that is between two jobs. The caller has the lock.
 func (l *lines) moving(key dibs.Key) bool { return time.Since(l.moves[key].at) < idleMoment }
 
+// moved is moving for who has not got the lock.
+func (l *lines) moved(key dibs.Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.moving(key)
+}
+
 // forget counts anew if nobody sits for a key or looks at it. The caller has the lock.
 func (l *lines) forget(key dibs.Key) {
 	if l.byKey[key] == nil && !slices.ContainsFunc(l.seated, func(s *seat) bool { return s.key == key }) {

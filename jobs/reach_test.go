@@ -75,3 +75,41 @@ func TestReach(t *testing.T) {
 		t.Errorf("it reached %v", near)
 	}
 }
+
+// TestStuckWhileTheLineStands: a job that has heard for a while that its key lies idle goes
+// back to its queue, but not if others of the process have seen the line move: what it heard
+// is old then.
+func TestStuckWhileTheLineStands(t *testing.T) {
+	s, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := dibs.New(s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	m, err := New(c, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	key := c.Key("k")
+	other, ok := m.lines.sit(key, aheadAt{5, 5}, false)
+	if !ok {
+		t.Fatal("there is no seat")
+	}
+	for _, moved := range []bool{false, true} {
+		if moved {
+			m.lines.stands(other, 4)
+		}
+		a := &attempt{mutex: m, place: dibs.Place{Key: key}, here: time.Now(), tries: 2, stuck: 3}
+		seat, sits := a.sit(aheadAt{3, 3}, true)
+		if sits != moved {
+			t.Errorf("the line has moved: %v; it waits on: %v", moved, sits)
+		}
+		m.lines.leave(seat, false)
+	}
+	m.lines.leave(other, false)
+}

@@ -197,14 +197,14 @@ func heldBy(err error) *dibs.HeldError {
 
 // sit reports whether the job may wait in the worker: when it was made runnable as its
 // turn is near, or when the turn comes before it could be back. While the key lies idle
-// it does only for a moment, in which the one that is next may have come: that may need
+// it does only for a moment in which the line does not move: the one that is next may need
 // the worker.
 func (a *attempt) sit(at aheadAt, idle bool) (s *seat, ok bool) {
 	m := a.mutex
 	switch {
 	case a.job.Stays:
 		return nil, true
-	case m.closed() || idle && at.ahead == a.stuck || a.job.Patience > 0 && time.Since(a.here) >= a.job.Patience:
+	case m.closed() || idle && at.ahead == a.stuck && !m.lines.moved(a.place.Key) || a.job.Patience > 0 && time.Since(a.here) >= a.job.Patience:
 		return nil, false
 	case m.options.Policy == Wait:
 		return nil, time.Since(a.here) < m.options.Wait
