@@ -34,7 +34,11 @@ func TestRehearsal(t *testing.T) {
 		}
 		return n == 1
 	}
+	began := time.Now()
 	for rehearsed := 0; rehearsed < 2; {
+		if time.Since(began) > 30*time.Second {
+			t.Fatalf("%d connections are rehearsed", rehearsed)
+		}
 		rehearsed = 0
 		for _, conn := range s.back.AcquireAllIdle(t.Context()) {
 			if knows(conn, s.claims) { // which are not made there otherwise
