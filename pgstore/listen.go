@@ -93,7 +93,6 @@ func (w *waiting) attend(life context.Context) error {
 	}
 	w.process.Store(process)
 	w.opened()
-	w.rehearsed.Do(func() { w.s.background.Go(w.s.rehearse) })
 	for {
 		waiting, cancel := context.WithTimeout(life, pingGap)
 		n, err := conn.WaitForNotification(waiting)

@@ -13,7 +13,7 @@ import (
 const rehearseLimit = 5 * time.Second
 
 // rehearse has the server plan what the functions do, on the connections that are used
-// most, once somebody waits for a key: a connection plans each statement when it comes to
+// most, once somebody waits at a reserved place: a connection plans each statement when it comes to
 // it first, and that would otherwise be while it has the row of a key locked which many
 // want. What is wrong with the server is told to those who make calls.
 func (s *Store) rehearse() {

@@ -13,7 +13,7 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// TestRehearsal: once somebody has waited, the connections that are used most know what
+// TestRehearsal: once somebody has waited at a reserved place, the connections that are used most know what
 // hand-overs take, before there are any; and nothing of that is left.
 func TestRehearsal(t *testing.T) {
 	t.Parallel()
@@ -23,7 +23,8 @@ func TestRehearsal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Wait: time.Millisecond}); !errors.Is(err, dibs.ErrHeld) {
+	place, err := c.Reserve(t.Context(), "k", time.Minute, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	knows := func(conn *pgxpool.Conn, st *statement) bool {
@@ -39,6 +40,9 @@ func TestRehearsal(t *testing.T) {
 		if time.Since(began) > 30*time.Second {
 			t.Fatalf("%d connections are rehearsed", rehearsed)
 		}
+		if _, err := c.Redeem(t.Context(), place, &dibs.AcquireOptions{Wait: time.Millisecond}); !errors.Is(err, dibs.ErrHeld) {
+			t.Fatal(err)
+		}
 		rehearsed = 0
 		for _, conn := range s.back.AcquireAllIdle(t.Context()) {
 			if knows(conn, s.claims) { // which are not made there otherwise
@@ -48,8 +52,8 @@ func TestRehearsal(t *testing.T) {
 		}
 	}
 	var keys, places int
-	if err := s.front.QueryRow(t.Context(), s.names.sql("SELECT (SELECT count(*) FROM @key), (SELECT count(*) FROM @waiter)")).Scan(&keys, &places); err != nil || keys != 1 || places != 0 {
-		t.Errorf("%d keys and %d places, %v; want one key", keys, places, err)
+	if err := s.front.QueryRow(t.Context(), s.names.sql("SELECT (SELECT count(*) FROM @key), (SELECT count(*) FROM @waiter)")).Scan(&keys, &places); err != nil || keys != 1 || places != 1 {
+		t.Errorf("%d keys and %d places, %v; want one of each", keys, places, err)
 	}
 	if err := lease.Release(); err != nil {
 		t.Error(err)
