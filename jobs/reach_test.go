@@ -10,20 +10,27 @@ import (
 	"github.com/dibs-go/dibs/memstore"
 )
 
-// TestReach: a job that is made runnable as near to its turn as its line reaches has a
-// seat when it comes, or it would be called again and again; and one farther away has
-// none. Whoever goes for it comes after it.
-func TestReach(t *testing.T) {
+// client returns one on a store in memory.
+func client(t *testing.T) *dibs.Client {
+	t.Helper()
 	s, err := memstore.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Close()
+	t.Cleanup(func() { _ = s.Close() })
 	c, err := dibs.New(s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// TestReach: a job that is made runnable as near to its turn as its line reaches has a
+// seat when it comes, or it would be called again and again; and one farther away has
+// none. Whoever goes for it comes after it.
+func TestReach(t *testing.T) {
+	c := client(t)
 	keys := []dibs.Key{{Name: "a"}, {Name: "b"}, {Name: "c"}}
 	near := map[int]int{}
 	for range 20_000 {
@@ -80,16 +87,7 @@ func TestReach(t *testing.T) {
 // back to its queue, but not if others of the process have seen the line move: what it heard
 // is old then.
 func TestStuckWhileTheLineStands(t *testing.T) {
-	s, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	c, err := dibs.New(s, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
+	c := client(t)
 	m, err := New(c, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -43,11 +42,7 @@ func TestStandingLocksNoKey(t *testing.T) {
 		claim(dibs.Claim{Token: p, Mode: dibs.Reserve, Place: time.Hour, Hold: 10 * time.Minute})
 	}
 	c := newClient(t, s, nil)
-	for s.waiting.process.Load() == 0 { // nobody waits at a place who could not be told there
-		if _, err := c.Acquire(ctx, key.Name, &dibs.AcquireOptions{Wait: time.Millisecond}); !errors.Is(err, dibs.ErrHeld) {
-			t.Fatal(err)
-		}
-	}
+	untilListening(t, s, c, key.Name) // nobody waits at a place who could not be told there
 	redeemers := func() (n int) {
 		t.Helper()
 		if err := s.front.QueryRow(ctx, s.names.sql("SELECT count(*) FROM @waiter WHERE redeemer IS NOT NULL")).Scan(&n); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// TestRehearsal: once somebody has waited at a reserved place, the connections that are used most know what
-// hand-overs take, before there are any; and nothing of that is left.
+// TestRehearsal: once somebody has waited at a reserved place, the connections that are used
+// most know what hand-overs take, before there are any; and nothing of that is left.
 func TestRehearsal(t *testing.T) {
 	t.Parallel()
 	s := open(t, shared().URL(), ownNames())
@@ -69,11 +69,7 @@ func TestRehearsalIsWhole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for s.waiting.process.Load() == 0 { // nobody is told of a grant before
-		if _, err := c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Wait: time.Millisecond}); !errors.Is(err, dibs.ErrHeld) {
-			t.Fatal(err)
-		}
-	}
+	untilListening(t, s, c, "k") // nobody is told of a grant before
 	conn, err := s.front.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

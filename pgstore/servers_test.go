@@ -187,6 +187,16 @@ func untilAnswered(t testing.TB, f func() error) error {
 	}
 }
 
+// untilListening waits for a key that is held until the store listens.
+func untilListening(t testing.TB, s *Store, c *dibs.Client, key string) {
+	t.Helper()
+	for s.waiting.process.Load() == 0 {
+		if _, err := c.Acquire(t.Context(), key, &dibs.AcquireOptions{Wait: time.Millisecond}); !errors.Is(err, dibs.ErrHeld) {
+			t.Fatal(err)
+		}
+	}
+}
+
 // lockKeys keeps the rows of all keys of a store on the shared server locked.
 func lockKeys(t testing.TB, s *Store) (unlock func()) {
 	t.Helper()
