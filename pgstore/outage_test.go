@@ -85,9 +85,7 @@ func TestStopped(t *testing.T) {
 	if got := sleeper.read(); got != "holds <nil>" {
 		t.Fatal(got)
 	}
-	if err := sleeper.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	servertest.Freeze(t, sleeper.cmd.Process)
 	start := time.Now()
 	lease, err := newClient(t, s, nil).Acquire(t.Context(), "k", nil)
 	if err != nil || lease.Attempt() != 2 {

@@ -280,7 +280,11 @@ func TestFrozenWaiter(t *testing.T) {
 	}()
 	eventually(t, 10*time.Second, "another waits", func() bool { return waitersOf(t, s, held.Key()) == 2 })
 
-	frozen.signal(syscall.SIGSTOP)
+	servertest.Freeze(t, frozen.cmd.Process)
+	// What it asked as it was stopped is answered before what is asked now.
+	if n := waitersOf(t, s, held.Key()); n != 2 {
+		t.Fatalf("%d wait, want the child and the one behind it", n)
+	}
 	start := time.Now()
 	if err := held.Release(); err != nil {
 		t.Fatal(err)

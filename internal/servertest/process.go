@@ -195,6 +195,18 @@ func send(pid int, sig syscall.Signal) error {
 	return nil
 }
 
+// Freeze stops a process of the test's own where it is (SIGSTOP), and returns when
+// nothing of it goes on: what it sent before may still be under way.
+func Freeze(t Owner, p *os.Process) {
+	t.Helper()
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatalf("stopping process %d: %v", p.Pid, err)
+	}
+	if err := awaitStop(p.Pid); err != nil {
+		t.Fatalf("%v", err)
+	}
+}
+
 // awaitStop returns when a process that was sent SIGSTOP has stopped: the signal
 // is sent before the process notices.
 func awaitStop(pid int) error {

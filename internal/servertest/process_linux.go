@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 )
@@ -12,10 +13,13 @@ import (
 // ends. Not even a stopped process survives that.
 func dieWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// stopped reports whether a process has stopped, or ended.
+// stopped reports whether a process has stopped with all of its threads, or ended.
 func stopped(pid int) bool {
-	state, _, ok := status(pid)
-	return !ok || state == 'T' || state == 'Z'
+	threads, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/stat")
+	return err == nil && !slices.ContainsFunc(threads, func(stat string) bool {
+		state, _, ok := readStatus(stat)
+		return ok && state != 'T' && state != 'Z'
+	})
 }
 
 // ended reports whether a process has ended; nobody may have waited for it.
@@ -50,7 +54,12 @@ func descendants(root int) ([]int, error) {
 
 // status returns the state of a process and its parent.
 func status(pid int) (state byte, parent int, ok bool) {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	return readStatus("/proc/" + strconv.Itoa(pid) + "/stat")
+}
+
+// readStatus is status from the file of the process, or of one of its threads.
+func readStatus(file string) (state byte, parent int, ok bool) {
+	stat, err := os.ReadFile(file)
 	if err != nil {
 		return 0, 0, false
 	}
