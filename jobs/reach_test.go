@@ -65,7 +65,7 @@ func TestReach(t *testing.T) {
 				again.left = func() { gone = s }
 				at.seated = append(at.seated, &again)
 			}
-			sits, ok := at.sit(keys[0], aheadAt{ahead, 5 + ahead}, true)
+			sits, ok := at.sit(keys[0], aheadAt{ahead, 5 + ahead}, false)
 			switch {
 			case ok != (ahead < reach):
 				t.Fatalf("reach is %d of %d, and with %d ahead it sits: %v", reach, m.near(), ahead, ok)

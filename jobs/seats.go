@@ -20,23 +20,36 @@ type seat struct {
 // sit gives a job a seat, if there is one. When there is none, the one whose turn is
 // farthest goes back to its queue for one that is next, or whose turn comes before it
 // could be back from there: a key lies idle when its next job finds no seat, and those
-// behind are there only to be next in time. One whose turn comes before it could be back has
-// one of a few more, unless the key lies idle: the one that is next may need the worker.
-func (l *lines) sit(key dibs.Key, at aheadAt, idle bool) (*seat, bool) {
+// behind are there only to be next in time. With more, one whose turn comes before it could
+// be back has one of a few more, for as long as it takes to come back.
+func (l *lines) sit(key dibs.Key, at aheadAt, more bool) (*seat, bool) {
 	run := l.mutex.takes()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := &seat{key: key, position: position{at: at.at, known: l.gone(key)}, next: at.ahead == 0}
+	s.ctx, s.left = context.WithCancel(context.Background())
 	switch n := len(l.seated); {
 	case n < l.seats():
-	case n < l.seats()+l.extra() && !idle && time.Duration(l.left(s)+1)*run < backIn:
+	case more && n < l.seats()+l.extra() && time.Duration(l.left(s)+1)*run < backIn:
+		lent := time.AfterFunc(backIn, func() { l.giveBack(s) })
+		context.AfterFunc(s.ctx, func() { lent.Stop() })
 	case !l.sendAway(s, run):
+		s.left()
 		return nil, false
 	}
 	l.begin(key)
-	s.ctx, s.left = context.WithCancel(context.Background())
 	l.seated = append(l.seated, s)
 	return s, true
+}
+
+// giveBack sends one away that has a seat which there are a few more of, unless there are
+// enough by now, or its turn is next.
+func (l *lines) giveBack(s *seat) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.seated) > l.seats() && l.left(s) > 0 {
+		l.dismiss(s)
+	}
 }
 
 // left is how many places of its key are thought to come before one that has a seat.
@@ -55,9 +68,14 @@ func (l *lines) sendAway(of *seat, run time.Duration) bool {
 	if last == nil {
 		return false
 	}
-	l.seated = slices.DeleteFunc(l.seated, func(s *seat) bool { return s == last })
-	last.left()
+	l.dismiss(last)
 	return true
+}
+
+// dismiss sends one away. The caller has the lock.
+func (l *lines) dismiss(s *seat) {
+	l.seated = slices.DeleteFunc(l.seated, func(other *seat) bool { return other == s })
+	s.left()
 }
 
 // goesFor returns how many may come before a job of that key at most, for the one that

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,6 +173,79 @@ func TestSeatsForWhoCouldNotBeBack(t *testing.T) {
 				l.inOrder(key, key+"/0", key+"/1")
 			}
 			f.empty()
+		})
+	}
+}
+
+// TestLentSeatIsGivenBack: whoever was thought to be in time has one of the few more seats
+// for a moment only: when jobs take long, the workers are there for those of other keys.
+func TestLentSeatIsGivenBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		busy   []string      // run for long, or wait
+		within time.Duration // is a worker free again
+	}{
+		"behind": {[]string{"a/0", "a/1", "a/2", "a/3", "a/4", "a/5"}, 300 * time.Millisecond},
+		"next":   {[]string{"a/0", "a/1", "b/0", "b/1", "c/0", "c/1", "d/0", "d/1", "e/0", "e/1"}, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				q, l := newQueue(), newLedger(t)
+				var mu sync.Mutex
+				var putOff []string
+				m := f.mutex(&jobs.Options{Seats: 4, Observe: func(e jobs.Event) {
+					if e.Event == jobs.EventPutOff {
+						mu.Lock()
+						defer mu.Unlock()
+						putOff = append(putOff, e.ID)
+					}
+				}})
+				off := func() []string {
+					synctest.Wait()
+					mu.Lock()
+					defer mu.Unlock()
+					return slices.Clone(putOff)
+				}
+				quick := make(chan struct{})
+				// All are busy then.
+				f.workers(q, m, len(test.busy), func(_ context.Context, id string) error {
+					run := 10 * time.Millisecond
+					if slices.Contains(test.busy, id) {
+						run = 10 * time.Second
+					}
+					key, _, _ := strings.Cut(id, "/")
+					l.run(key, id, run)
+					if key == "quick" {
+						quick <- struct{}{}
+					}
+					return nil
+				})
+				q.enqueue(t, m, "before", "before/0") // from then on it is known how long they take
+				time.Sleep(time.Second)
+				for _, id := range test.busy {
+					key, _, _ := strings.Cut(id, "/")
+					q.enqueue(t, m, key, id)
+					synctest.Wait()
+				}
+				if got := off(); len(got) > 0 {
+					t.Errorf("put off at once: %q", got)
+				}
+				for i := range 20 {
+					begun := time.Now()
+					q.enqueue(t, m, "quick", "quick/"+strconv.Itoa(i))
+					<-quick
+					if took := time.Since(begun); took > test.within+50*time.Millisecond {
+						t.Errorf("job %d of another key was done after %v", i, took)
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+				if len(off()) == 0 {
+					t.Error("nobody was put off; there was one seat too many")
+				}
+				q.drain()
+				f.wg.Wait()
+				f.empty()
+			})
 		})
 	}
 }
