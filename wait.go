@@ -3,8 +3,6 @@ package dibs
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
 	"time"
 )
 
@@ -73,13 +71,11 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		interval = min(interval, b.Place/placeAsks)
 		b.Place = place
 		again.Reset(interval)
+		granted := func(w word) bool { return c.believes(w, b, a, heard) }
 		select {
 		case w := <-woken:
-			if c.believes(w, b, a, heard) {
-				if b.detach {
-					ctx = context.WithoutCancel(ctx)
-				}
-				return c.keep(newToldLease(ctx, c, b, w.answer, heard), b)
+			if granted(w) {
+				return c.take(ctx, b, w.answer, heard)
 			}
 		case <-again.C:
 		case <-waiting.Done():
@@ -87,8 +83,10 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		case <-c.done:
 			return nil, over()
 		}
-		next, sent, err := c.claims.do(waiting, c.done, b.Claim, c.orphan(b))
+		next, told, sent, err := c.askUnlessTold(waiting, b, woken, granted)
 		switch {
+		case told.State == Granted:
+			return c.take(ctx, b, told, heard)
 		case errors.Is(err, errGaveUp):
 			// The claim may be under way, and is undone when it is answered. So
 			// nothing that was told meanwhile can be taken.
@@ -116,6 +114,44 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 	}
 }
 
+// askUnlessTold asks the store. It does not when a grant that can be taken is told
+// before the question is sent, which waits while other questions are under way: told is
+// that grant. What else it hears meanwhile it leaves for after the answer.
+func (c *Client) askUnlessTold(ctx context.Context, b bid, woken chan word, granted func(word) bool) (a, told Answer, sent time.Time, err error) {
+	if c.claims.direct {
+		a, sent, err = c.claims.do(ctx, c.done, b.Claim, c.orphan(b))
+		return a, told, sent, err
+	}
+	question := c.claims.post(b.Claim)
+	var unread []word
+	defer func() { c.waiters.putBack(woken, unread) }()
+	for {
+		select {
+		case w := <-woken:
+			if granted(w) && c.claims.withdraw(question) {
+				return a, w.answer, sent, nil
+			}
+			unread = append(unread, w)
+			continue
+		case <-question.done:
+			a, sent, err = c.claims.answer(question)
+		case <-ctx.Done():
+			a, sent, err = c.claims.await(ctx, c.done, question, c.orphan(b))
+		case <-c.done:
+			a, sent, err = c.claims.await(ctx, c.done, question, c.orphan(b))
+		}
+		return a, told, sent, err
+	}
+}
+
+// take takes a grant that was told.
+func (c *Client) take(ctx context.Context, b bid, told Answer, heard time.Time) (*Lease, error) {
+	if b.detach {
+		ctx = context.WithoutCancel(ctx)
+	}
+	return c.keep(newToldLease(ctx, c, b, told, heard), b)
+}
+
 // believes reports whether a grant that was told can be taken without asking: it
 // is this token's (a redeemer hears of its place's too), not an old one that came
 // late, and enough of its time is left.
@@ -129,138 +165,4 @@ func (c *Client) believes(w word, b bid, a Answer, heard time.Time) bool {
 func (c *Client) giveUp(b bid, reason error) error {
 	c.undo(b)
 	return reason
-}
-
-// waiters knows who waits in this process, by token.
-type waiters struct {
-	notified bool
-	stop     func()
-
-	mu    sync.Mutex
-	woken map[Token][]chan word // several redeem one place, at worst
-	// early holds wake-ups for tokens that have a place but did not enter yet.
-	early map[Token]Answer
-}
-
-// word is a wake-up to a token: its grant, or that it should ask.
-type word struct {
-	token  Token
-	answer Answer // Granted, or zero
-}
-
-// maxEarly bounds the wake-ups kept for waiters that are about to enter.
-const maxEarly = 1024
-
-func newWaiters(store Store) *waiters {
-	w := &waiters{
-		stop:  func() {},
-		woken: make(map[Token][]chan word),
-		early: make(map[Token]Answer),
-	}
-	switch n := store.(type) {
-	case GrantNotifier:
-		w.notified = true
-		w.stop = n.NotifyGrants(w.wake)
-	case Notifier:
-		w.notified = true
-		w.stop = n.Notify(func(t Token) { w.wake(t, Answer{}) })
-	}
-	return w
-}
-
-// enter returns the channel on which the wake-ups of these tokens arrive; zero
-// ones do not count.
-func (w *waiters) enter(tokens ...Token) chan word {
-	woken := make(chan word, len(tokens)) // none is to miss its own for another's
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, t := range tokens {
-		if t.IsZero() {
-			continue
-		}
-		if a, ok := w.early[t]; ok {
-			delete(w.early, t)
-			nudge(woken, word{t, a})
-		}
-		w.woken[t] = append(w.woken[t], woken)
-	}
-	return woken
-}
-
-func (w *waiters) leave(woken chan word, tokens ...Token) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, t := range tokens {
-		all := slices.DeleteFunc(w.woken[t], func(c chan word) bool { return c == woken })
-		if len(all) > 0 {
-			w.woken[t] = all
-		} else {
-			delete(w.woken, t)
-		}
-	}
-}
-
-// leaveUnread is leave for one who comes again: what it has not read is kept for it.
-func (w *waiters) leaveUnread(woken chan word, tokens ...Token) {
-	w.leave(woken, tokens...)
-	for {
-		select {
-		case unread := <-woken:
-			w.wake(unread.token, unread.answer)
-		default:
-			return
-		}
-	}
-}
-
-// nudge leaves a wake-up, if there is room, and a grant in the place of any.
-func nudge(woken chan word, w word) {
-	select {
-	case woken <- w:
-		return
-	default:
-	}
-	if w.answer.State != Granted {
-		return
-	}
-	select {
-	case <-woken:
-	default:
-	}
-	woken <- w
-}
-
-// wake is what the store's Notifier calls.
-func (w *waiters) wake(t Token, a Answer) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := w.woken[t]
-	if len(all) == 0 {
-		if len(w.early) >= maxEarly {
-			clear(w.early) // hints: whoever loses one asks soon anyway
-		}
-		w.early[t] = a
-		return
-	}
-	for _, woken := range all {
-		nudge(woken, word{t, a})
-	}
-}
-
-// pace says when a waiter with this answer should ask again, how long its place
-// should stand, and how long to wait after that where nothing wakes it.
-func (w *waiters) pace(a Answer, poll time.Duration) (interval, place, nextPoll time.Duration) {
-	interval, place = askNear, placeNear
-	if w.notified && a.Ahead >= farAhead {
-		interval, place = askFar, placeFar
-	}
-	if a.Ahead == 0 && a.Left > 0 {
-		// What stands in the way can run out then.
-		interval = min(interval, max(a.Left+time.Millisecond, pollMin))
-	}
-	if !w.notified {
-		interval = min(interval, poll*time.Duration(1+min(a.Ahead, farAhead)))
-		poll = min(poll+poll/2, pollMax)
-	}
-	return interval, place, poll
 }

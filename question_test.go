@@ -1,0 +1,126 @@
+package dibs_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// TestToldWhileItsQuestionWaits: a waiter is told its grant while it wants to ask whether
+// it has it, and cannot as the store answers others: it begins at once, and does not ask.
+// It is not kept by what is told in vain.
+func TestToldWhileItsQuestionWaits(t *testing.T) {
+	const busy = 200 * time.Millisecond
+	for name, first := range map[string]*dibs.Answer{
+		"a grant": nil, "a grant, after a wake-up": {}, "a grant, after another's": {State: dibs.Granted, Fence: 1 << 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newTeller(t)
+				c := newClient(t, s, nil)
+				_, end := s.hold(t, "k")
+				waiter := await(t, c, nil)
+				token := s.first()
+				if first != nil && first.State == dibs.Granted {
+					token = dibs.NewToken()
+				}
+				time.Sleep(dibs.Turn/2 - time.Millisecond)
+				others := keepBusy(t, s, c, busy)
+				time.Sleep(20 * time.Millisecond) // it wants to ask
+				if first != nil {
+					s.wake(token, *first)
+					synctest.Wait()
+				}
+				end()
+				start := time.Now()
+				lease := waiter.got(t)
+				if d := time.Since(start); d != 0 {
+					t.Errorf("it began %v later", d)
+				}
+				<-others
+				if claims, _, _ := s.elements(); claims != 2 {
+					t.Errorf("%d claims, want that of the waiter and the other one", claims)
+				}
+				release(t, lease)
+				empty(t, s)
+			})
+		})
+	}
+}
+
+// TestToldWhileItsQuestionIsUnderWay: what is told then is not taken before the answer,
+// as the question might reach the store after the lease's end, and get another.
+func TestToldWhileItsQuestionIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTeller(t)
+		c := newClient(t, s, nil)
+		_, end := s.hold(t, "k")
+		waiter := await(t, c, nil)
+		s.set(nil, func(string) error { time.Sleep(100 * time.Millisecond); return nil })
+		time.Sleep(dibs.Turn/2 + 40*time.Millisecond) // the store has done what it asked for
+		s.set(nil, nil)
+		end()
+		if waiter.over() {
+			t.Fatal("it has not waited for the answer")
+		}
+		start := time.Now()
+		lease := waiter.got(t)
+		if d := time.Since(start); d != 60*time.Millisecond {
+			t.Errorf("it began %v later", d)
+		}
+		if claims, _, _ := s.elements(); claims != 2 {
+			t.Errorf("it took %d claims", claims)
+		}
+		release(t, lease)
+		empty(t, s)
+	})
+}
+
+// TestWokenWhileItsQuestionWaits: the answer to a question does not make up for a wake-up
+// that came before it.
+func TestWokenWhileItsQuestionWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newTeller(t)
+		c := newClient(t, s, nil)
+		_, end := s.hold(t, "k")
+		waiter := await(t, c, nil)
+		time.Sleep(dibs.Turn/2 - time.Millisecond)
+		others := keepBusy(t, s, c, 20*time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
+		s.wake(s.first(), dibs.Answer{})
+		<-others
+		synctest.Wait()
+		if claims, _, _ := s.elements(); claims != 4 {
+			t.Errorf("%d claims, want the other one and three of the waiter", claims)
+		}
+		end()
+		release(t, waiter.got(t))
+		empty(t, s)
+	})
+}
+
+// keepBusy keeps the store busy with another key for d. What it returns is closed then.
+func keepBusy(t *testing.T, s *teller, c *dibs.Client, d time.Duration) <-chan struct{} {
+	t.Helper()
+	s.set(func(string) error { time.Sleep(d); return nil }, nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := c.TryDo(t.Context(), "another", func(context.Context) error { return nil }); err != nil {
+			t.Error(err)
+		}
+	}()
+	synctest.Wait()
+	s.set(nil, nil)
+	return done
+}
+
+// first returns the token that was claimed with first.
+func (s *teller) first() dibs.Token {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.claims[0][0].Token
+}

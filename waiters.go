@@ -1,0 +1,151 @@
+package dibs
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// waiters knows who waits in this process, by token.
+type waiters struct {
+	notified bool
+	stop     func()
+
+	mu    sync.Mutex
+	woken map[Token][]chan word // several redeem one place, at worst
+	// early holds wake-ups for tokens that have a place but did not enter yet.
+	early map[Token]Answer
+}
+
+// word is a wake-up to a token: its grant, or that it should ask.
+type word struct {
+	token  Token
+	answer Answer // Granted, or zero
+}
+
+// maxEarly bounds the wake-ups kept for waiters that are about to enter.
+const maxEarly = 1024
+
+func newWaiters(store Store) *waiters {
+	w := &waiters{
+		stop:  func() {},
+		woken: make(map[Token][]chan word),
+		early: make(map[Token]Answer),
+	}
+	switch n := store.(type) {
+	case GrantNotifier:
+		w.notified = true
+		w.stop = n.NotifyGrants(w.wake)
+	case Notifier:
+		w.notified = true
+		w.stop = n.Notify(func(t Token) { w.wake(t, Answer{}) })
+	}
+	return w
+}
+
+// enter returns the channel on which the wake-ups of these tokens arrive; zero
+// ones do not count.
+func (w *waiters) enter(tokens ...Token) chan word {
+	woken := make(chan word, len(tokens)) // none is to miss its own for another's
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range tokens {
+		if t.IsZero() {
+			continue
+		}
+		if a, ok := w.early[t]; ok {
+			delete(w.early, t)
+			nudge(woken, word{t, a})
+		}
+		w.woken[t] = append(w.woken[t], woken)
+	}
+	return woken
+}
+
+func (w *waiters) leave(woken chan word, tokens ...Token) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, t := range tokens {
+		all := slices.DeleteFunc(w.woken[t], func(c chan word) bool { return c == woken })
+		if len(all) > 0 {
+			w.woken[t] = all
+		} else {
+			delete(w.woken, t)
+		}
+	}
+}
+
+// leaveUnread is leave for one who comes again: what it has not read is kept for it.
+func (w *waiters) leaveUnread(woken chan word, tokens ...Token) {
+	w.leave(woken, tokens...)
+	for {
+		select {
+		case unread := <-woken:
+			w.wake(unread.token, unread.answer)
+		default:
+			return
+		}
+	}
+}
+
+// putBack has the waiter hear again what it was not ready for.
+func (w *waiters) putBack(woken chan word, unread []word) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, u := range unread {
+		nudge(woken, u)
+	}
+}
+
+// nudge leaves a wake-up, if there is room, and a grant in the place of any. The caller
+// has the lock.
+func nudge(woken chan word, w word) {
+	select {
+	case woken <- w:
+		return
+	default:
+	}
+	if w.answer.State != Granted {
+		return
+	}
+	select {
+	case <-woken:
+	default:
+	}
+	woken <- w
+}
+
+// wake is what the store's Notifier calls.
+func (w *waiters) wake(t Token, a Answer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	all := w.woken[t]
+	if len(all) == 0 {
+		if len(w.early) >= maxEarly {
+			clear(w.early) // hints: whoever loses one asks soon anyway
+		}
+		w.early[t] = a
+		return
+	}
+	for _, woken := range all {
+		nudge(woken, word{t, a})
+	}
+}
+
+// pace says when a waiter with this answer should ask again, how long its place
+// should stand, and how long to wait after that where nothing wakes it.
+func (w *waiters) pace(a Answer, poll time.Duration) (interval, place, nextPoll time.Duration) {
+	interval, place = askNear, placeNear
+	if w.notified && a.Ahead >= farAhead {
+		interval, place = askFar, placeFar
+	}
+	if a.Ahead == 0 && a.Left > 0 {
+		// What stands in the way can run out then.
+		interval = min(interval, max(a.Left+time.Millisecond, pollMin))
+	}
+	if !w.notified {
+		interval = min(interval, poll*time.Duration(1+min(a.Ahead, farAhead)))
+		poll = min(poll+poll/2, pollMax)
+	}
+	return interval, place, poll
+}
