@@ -4,60 +4,122 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
 )
 
-// rehearseLimit bounds the rehearsal on one connection.
-const rehearseLimit = 5 * time.Second
+const (
+	// rehearsed is how many connections of each pool know what hand-overs take at least:
+	// calls that meet take another one.
+	rehearsed = 2
+	// rehearsePause is after what time another connection is looked for while those that
+	// need it are in use, and rehearseLooks how often.
+	rehearsePause = 10 * time.Millisecond
+	rehearseLooks = 100
+	// rehearseLimit bounds the rehearsal on one connection, also where the process stands
+	// still.
+	rehearseLimit = 5 * time.Second
+)
 
 // rehearse has the server plan what the functions do, on the connections that are used
-// most, once somebody waits at a reserved place: a connection plans each statement when it comes to
-// it first, and that would otherwise be while it has the row of a key locked which many
-// want. What is wrong with the server is told to those who make calls.
+// next, once somebody waits at a reserved place: a connection plans each statement when it
+// comes to it first, and that would otherwise be while it has the row of a key locked which
+// many want. What is wrong with the server is told to those who make calls.
 func (s *Store) rehearse() {
-	for _, p := range []struct {
-		pool  *pgxpool.Pool
-		conns int // two settle at once where some give up what they waited for
-	}{{s.front, 1}, {s.back, 2}} {
-		var conns []*pgxpool.Conn
-		for range p.conns {
-			if conn, err := p.pool.Acquire(s.life); err == nil {
-				conns = append(conns, conn)
+	for _, pool := range []*pgxpool.Pool{s.front, s.back} {
+		warm := int32(0)
+		// Calls that meet a rehearsal make new connections, and have the others.
+		for looks := 0; looks < rehearseLooks && (warm < rehearsed || warm < pool.Stat().TotalConns()); looks++ {
+			cold, err := s.coldOf(pool)
+			switch {
+			case err != nil:
+				return
+			case cold == nil:
+				pause := time.NewTimer(rehearsePause)
+				select {
+				case <-pause.C:
+				case <-s.life.Done():
+					return
+				}
+			case !s.rehearseOn(cold):
+				return
+			default:
+				warm++
 			}
-		}
-		for _, conn := range conns {
-			ctx, cancel := context.WithTimeout(s.life, rehearseLimit)
-			_ = s.rehearseOn(ctx, conn)
-			cancel()
-			conn.Release() // which closes one that is in a transaction still
 		}
 	}
 }
 
-// rehearseOn takes an invented key through its life, and takes that back.
-func (s *Store) rehearseOn(ctx context.Context, conn *pgxpool.Conn) error {
+// coldOf returns a connection without a rehearsal, if there is one among those that are used
+// next. It fails where the server has not as many to give: calls need the others.
+func (s *Store) coldOf(pool *pgxpool.Pool) (cold *pgxpool.Conn, err error) {
+	ctx, cancel := context.WithTimeout(s.life, rehearseLimit)
+	defer cancel()
+	for range rehearsed {
+		conn, err := pool.Acquire(ctx)
+		switch {
+		case err != nil:
+			if cold != nil {
+				cold.Release()
+			}
+			return nil, err
+		case cold != nil || conn.Conn().PgConn().CustomData()[rehearsal] != nil:
+			defer conn.Release() // not at once: the next one is to be another
+		default:
+			cold = conn
+		}
+	}
+	return cold, nil
+}
+
+// rehearsal is under what a connection remembers that it had one.
+const rehearsal = "pgstore.rehearsal"
+
+// rehearseOn takes an invented key through its life on that connection, takes that back and
+// gives the connection back. It reports whether all went well.
+func (s *Store) rehearseOn(conn *pgxpool.Conn) bool {
+	defer conn.Release() // which closes one that is in a transaction still
+	ctx, cancel := context.WithTimeout(s.life, rehearseLimit)
+	defer cancel()
 	c := conn.Conn().PgConn()
-	if _, err := c.Exec(ctx, "BEGIN ISOLATION LEVEL READ COMMITTED").ReadAll(); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return begin(ctx, c) },
+		func() error { return s.live(ctx, c) },
+		func() error { return execute(ctx, c, "ROLLBACK") },
+	} {
+		if step() != nil {
+			return false
+		}
 	}
+	c.CustomData()[rehearsal] = true
+	return true
+}
+
+// begin begins a transaction that the server ends when it hears nothing for long.
+func begin(ctx context.Context, c *pgconn.PgConn) error {
+	return execute(ctx, c, "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL idle_in_transaction_session_timeout = '5s'")
+}
+
+func execute(ctx context.Context, c *pgconn.PgConn, sql string) error {
+	_, err := c.Exec(ctx, sql).ReadAll()
+	return err
+}
+
+// live takes an invented key through its life.
+func (s *Store) live(ctx context.Context, c *pgconn.PgConn) error {
 	key := dibs.Key{Name: dibs.NewToken().String()}
-	claim := func(locks bool, x dibs.Claim) func() error {
-		return func() error {
-			x.Key, x.TTL, x.Permits = key, time.Minute, 1
-			process, _ := s.waiting.address()
-			params := s.claimParams([]int{0}, []dibs.Claim{x}, process, true, locks)
-			_, err := s.on(ctx, c, s.ask([]int{0}, []dibs.Claim{x}, make([]dibs.Answer, 1), params, new([]int)))
-			return err
-		}
+	one := []int{0}
+	claim := func(locks bool, x dibs.Claim) *call {
+		x.Key, x.TTL, x.Permits = key, time.Minute, 1
+		process, _ := s.waiting.address()
+		params := s.claimParams(one, []dibs.Claim{x}, process, true, locks)
+		return s.ask(one, []dibs.Claim{x}, make([]dibs.Answer, 1), params, new([]int))
 	}
-	settle := func(x dibs.Settlement) func() error {
-		return func() error {
-			x.Key = key
-			_, err := s.on(ctx, c, s.settle([]int{0}, []dibs.Settlement{x}, make([]error, 1)))
-			return err
-		}
+	settle := func(x dibs.Settlement) *call {
+		x.Key = key
+		return s.settle(one, []dibs.Settlement{x}, make([]error, 1))
 	}
 	places := [3]dibs.Token{dibs.NewToken(), dibs.NewToken(), dibs.NewToken()}
 	workers := [3]dibs.Token{dibs.NewToken(), dibs.NewToken(), dibs.NewToken()}
@@ -67,21 +129,23 @@ func (s *Store) rehearseOn(ctx context.Context, conn *pgxpool.Conn) error {
 	redeems := func(i int) dibs.Claim {
 		return dibs.Claim{Token: workers[i], Redeems: places[i], Place: time.Minute, Hold: time.Minute}
 	}
+	undoes := func(i int) dibs.Settlement {
+		return dibs.Settlement{Key: key, Token: workers[i], Redeems: places[i], Outcome: dibs.Undo}
+	}
 	look := redeems(2)
 	look.Mode, look.Place, look.Hold = dibs.Look, 0, 0
-	for _, step := range []func() error{
+	for _, step := range []*call{
 		claim(false, reserves(0)), claim(false, reserves(1)), claim(false, reserves(2)),
 		claim(false, redeems(0)), claim(false, redeems(1)), claim(true, redeems(1)), claim(false, look),
 		settle(dibs.Settlement{Token: workers[0]}),
 		claim(false, redeems(1)), claim(false, redeems(2)),
-		settle(dibs.Settlement{Token: workers[2], Redeems: places[2], Outcome: dibs.Undo}),
+		s.standDown(one, []dibs.Settlement{undoes(2)}, map[int]bool{}), settle(undoes(2)),
 		settle(dibs.Settlement{Token: workers[1]}),
 		claim(false, redeems(2)), settle(dibs.Settlement{Token: workers[2]}),
 	} {
-		if err := step(); err != nil {
+		if _, err := s.on(ctx, c, step); err != nil {
 			return err
 		}
 	}
-	_, err := c.Exec(ctx, "ROLLBACK").ReadAll()
-	return err
+	return nil
 }

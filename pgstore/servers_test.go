@@ -190,7 +190,10 @@ func untilAnswered(t testing.TB, f func() error) error {
 // untilListening waits for a key that is held until the store listens.
 func untilListening(t testing.TB, s *Store, c *dibs.Client, key string) {
 	t.Helper()
-	for s.waiting.process.Load() == 0 {
+	for begun := time.Now(); s.waiting.process.Load() == 0; {
+		if time.Since(begun) > 30*time.Second {
+			t.Fatal("it does not listen")
+		}
 		if _, err := c.Acquire(t.Context(), key, &dibs.AcquireOptions{Wait: time.Millisecond}); !errors.Is(err, dibs.ErrHeld) {
 			t.Fatal(err)
 		}
