@@ -55,7 +55,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	left, err := s.standDown(ctx, settlements)
+	left, err := s.giveUp(ctx, settlements)
 	if err != nil {
 		return err
 	}
@@ -101,9 +101,15 @@ func (s *Store) settle(part []int, settlements []dibs.Settlement, errs []error) 
 	return those(s.settlements, part, errs, k, token, redeems, outcome, retention, data)
 }
 
-// standDown gives up, without a lock on their keys, those waits at places that were not
-// granted, and returns which. What is lost of that is settled like the others.
-func (s *Store) standDown(ctx context.Context, settlements []dibs.Settlement) (left map[int]bool, err error) {
+// giveUp gives up, without a lock on their keys, those waits at places that were not
+// granted, and returns which. The others are settled as all are; so is each while a claim
+// may be under way in the server of which nothing was heard: it may wait for the key's row,
+// and what ends it has to come after it.
+func (s *Store) giveUp(ctx context.Context, settlements []dibs.Settlement) (left map[int]bool, err error) {
+	if process, _ := s.waiting.address(); process == 0 || s.unheard.is() {
+		return nil, nil
+	}
+	left = map[int]bool{}
 	var those []int
 	for i := range settlements {
 		if x := &settlements[i]; x.Outcome == dibs.Undo && !x.Redeems.IsZero() && x.Validate() == nil {
@@ -111,36 +117,41 @@ func (s *Store) standDown(ctx context.Context, settlements []dibs.Settlement) (l
 		}
 	}
 	for part := range slices.Chunk(those, most) {
-		n := len(part)
-		k := newArray(pgtype.ByteaOID, n, 32)
-		token, redeems := newArray(pgtype.ByteaOID, n, 16), newArray(pgtype.ByteaOID, n, 16)
-		for _, i := range part {
-			x := &settlements[i]
-			k.key(x.Key)
-			token.token(&x.Token)
-			redeems.token(&x.Redeems)
-		}
-		err := s.run(ctx, s.back, &call{
-			statement: s.standDowns,
-			params:    [][]byte{k.encode(), token.encode(), redeems.encode()},
-			reset:     func() {},
-			row: func(r *reading) error {
-				i := r.int()
-				if i < 1 || int(i) > n {
-					return fmt.Errorf("pgstore: the server answered question %d of %d", i, n)
-				}
-				if left == nil {
-					left = map[int]bool{}
-				}
-				left[part[i-1]] = true
-				return r.err
-			},
-		})
-		if err != nil {
+		if err := s.run(ctx, s.back, s.standDown(part, settlements, left)); err != nil {
 			return nil, err
 		}
 	}
 	return left, nil
+}
+
+// standDown is the call that gives up those waits, and notes which it did.
+func (s *Store) standDown(part []int, settlements []dibs.Settlement, left map[int]bool) *call {
+	n := len(part)
+	k := newArray(pgtype.ByteaOID, n, 32)
+	token, redeems := newArray(pgtype.ByteaOID, n, 16), newArray(pgtype.ByteaOID, n, 16)
+	for _, i := range part {
+		x := &settlements[i]
+		k.key(x.Key)
+		token.token(&x.Token)
+		redeems.token(&x.Redeems)
+	}
+	return &call{
+		statement: s.standDowns,
+		params:    [][]byte{k.encode(), token.encode(), redeems.encode()},
+		reset: func() {
+			for _, i := range part {
+				delete(left, i)
+			}
+		},
+		row: func(r *reading) error {
+			i := r.int()
+			if i < 1 || int(i) > n {
+				return fmt.Errorf("pgstore: the server answered question %d of %d", i, n)
+			}
+			left[part[i-1]] = true
+			return r.err
+		},
+	}
 }
 
 // parts makes the calls of n elements, as many of them in one as may be, and says

@@ -28,6 +28,7 @@ type Store struct {
 	pooled     atomic.Bool // a pooler is in between: nobody can listen
 	unprepared atomic.Bool // no statements are prepared: a connection may not be the same from one call to the next
 	waiting    *waiting
+	unheard    unheard                // claims of which nothing was heard
 	identity   atomic.Pointer[string] // that @meta has, once it was asked for
 	clocks     clocks                 // that Check saw
 

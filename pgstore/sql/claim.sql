@@ -514,6 +514,6 @@ BEGIN
     END LOOP;
     -- They come last: whoever has locked rows of places for these waits for nobody.
     IF cardinality(late) > 0 THEN
-        RETURN QUERY SELECT * FROM @stand_by(late, moment, base - 1);
+        RETURN QUERY SELECT * FROM @stand_by(late, clock_timestamp(), base - 1); -- the others may have waited for locks
     END IF;
 END $$;

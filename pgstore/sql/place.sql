@@ -109,7 +109,7 @@ BEGIN
     ), presses AS MATERIALIZED ( -- as decide has it; a place that somebody has locked may be on its way
         SELECT t.k, t.seq FROM (SELECT DISTINCT q.k, q.in_front FROM q WHERE q.hold_ends IS NOT NULL) f
         JOIN @waiter t ON t.k = f.k AND t.seq = f.in_front
-        WHERE t.kind = 2 AND NOT t.pressed
+        WHERE t.kind = 2 AND NOT t.pressed AND t.hold > interval '0'
         FOR NO KEY UPDATE OF t SKIP LOCKED
     ), pressed AS (
         UPDATE @waiter t SET pressed = true, ends = least(t.ends, moment + t.hold)
