@@ -21,7 +21,7 @@ type seat struct {
 // farthest goes back to its queue for one that is next, or whose turn comes before it
 // could be back from there: a key lies idle when its next job finds no seat, and those
 // behind are there only to be next in time. With more, one whose turn comes before it could
-// be back has one of a few more, for as long as it takes to come back.
+// be back has one of a few more, for as long as its line moves.
 func (l *lines) sit(key dibs.Key, at aheadAt, more bool) (*seat, bool) {
 	run := l.mutex.takes()
 	l.mu.Lock()
@@ -31,8 +31,7 @@ func (l *lines) sit(key dibs.Key, at aheadAt, more bool) (*seat, bool) {
 	switch n := len(l.seated); {
 	case n < l.seats():
 	case more && n < l.seats()+l.extra() && time.Duration(l.left(s)+1)*run < backIn:
-		lent := time.AfterFunc(backIn, func() { l.giveBack(s) })
-		context.AfterFunc(s.ctx, func() { lent.Stop() })
+		l.lend(s)
 	case !l.sendAway(s, run):
 		s.left()
 		return nil, false
@@ -42,14 +41,21 @@ func (l *lines) sit(key dibs.Key, at aheadAt, more bool) (*seat, bool) {
 	return s, true
 }
 
-// giveBack sends one away that has a seat which there are a few more of, unless there are
-// enough by now, or its turn is next.
-func (l *lines) giveBack(s *seat) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.seated) > l.seats() && l.left(s) > 0 {
-		l.dismiss(s)
-	}
+// lend sees to it that one who has one of the few more seats gives it back when its line has
+// not moved for a while, unless there are enough by then, or its turn is next.
+func (l *lines) lend(s *seat) {
+	look := time.AfterFunc(backIn, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		switch {
+		case len(l.seated) <= l.seats() || l.left(s) == 0:
+		case time.Since(l.moves[s.key].at) < backIn:
+			l.lend(s)
+		default:
+			l.dismiss(s)
+		}
+	})
+	context.AfterFunc(s.ctx, func() { look.Stop() })
 }
 
 // left is how many places of its key are thought to come before one that has a seat.

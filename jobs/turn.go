@@ -211,7 +211,7 @@ func (a *attempt) sit(at aheadAt, idle bool) (s *seat, ok bool) {
 	case at.ahead >= m.near() && (a.tries < 2 || at.ahead >= maxNear) && time.Duration(at.ahead)*m.takes() > backIn:
 		return nil, false
 	}
-	return m.lines.sit(a.place.Key, at, !idle && time.Since(a.here) < backIn)
+	return m.lines.sit(a.place.Key, at, !idle && (time.Since(a.here) < backIn || m.lines.moved(a.place.Key)))
 }
 
 // idles notes how many come before the job if its key lies idle.
