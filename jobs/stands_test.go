@@ -26,7 +26,7 @@ func TestStandsOnce(t *testing.T) {
 		for i := range many {
 			q.enqueue(t, elsewhere, "k", fmt.Sprint("k/", i))
 		}
-		f.workers(q, m, 3, func(_ context.Context, id string) error {
+		f.workers(q, m, 6, func(_ context.Context, id string) error {
 			l.run("k", id, 100*time.Millisecond)
 			return nil
 		})
