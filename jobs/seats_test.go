@@ -177,6 +177,56 @@ func TestSeatsForWhoCouldNotBeBack(t *testing.T) {
 	}
 }
 
+// TestLentSeatWhileTheLineMoves: who has one of the few more seats keeps it while those
+// before it have their turns, also when that takes longer than was thought.
+func TestLentSeatWhileTheLineMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		q, l := newQueue(), newLedger(t)
+		var mu sync.Mutex
+		putOff := map[string]bool{}
+		m := f.mutex(&jobs.Options{Seats: 8, Observe: func(e jobs.Event) {
+			if e.Event == jobs.EventPutOff {
+				mu.Lock()
+				defer mu.Unlock()
+				putOff[e.ID] = true
+			}
+		}})
+		long := map[string]time.Duration{}
+		var ids []string
+		for _, key := range []string{"b", "c", "d", "e", "f", "g", "h"} { // one of each waits in a seat
+			ids = append(ids, key+"/0", key+"/1")
+			long[key+"/0"] = 900 * time.Millisecond
+		}
+		line := []string{"a/0", "a/1", "a/2", "a/3"} // the last two in those that there are more
+		for _, id := range line {
+			ids = append(ids, id)
+			long[id] = 200 * time.Millisecond
+		}
+		f.workers(q, m, len(ids), func(_ context.Context, id string) error {
+			key, _, _ := strings.Cut(id, "/")
+			l.run(key, id, max(long[id], 10*time.Millisecond))
+			return nil
+		})
+		q.enqueue(t, m, "before", "before/0") // from then on it is known how long they take
+		time.Sleep(time.Second)
+		for _, id := range ids {
+			key, _, _ := strings.Cut(id, "/")
+			q.enqueue(t, m, key, id)
+			synctest.Wait()
+		}
+		q.drain()
+		f.wg.Wait()
+		l.inOrder("a", line...)
+		for _, id := range line {
+			if putOff[id] {
+				t.Errorf("%s was put off", id)
+			}
+		}
+		f.empty()
+	})
+}
+
 // TestLentSeatIsGivenBack: whoever was thought to be in time has one of the few more seats
 // for a moment only: when jobs take long, the workers are there for those of other keys.
 func TestLentSeatIsGivenBack(t *testing.T) {
