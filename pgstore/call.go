@@ -121,7 +121,11 @@ func (s *Store) once(ctx context.Context, pool *pgxpool.Pool, c *call) (undone b
 		return false, err
 	}
 	defer conn.Release()
-	return s.on(ctx, conn.Conn().PgConn(), c)
+	undone, err = s.on(ctx, conn.Conn().PgConn(), c)
+	if err != nil && !undone && code(err) == "" && c.statement == s.claims {
+		s.unheard.add() // the server did not say what became of it
+	}
+	return undone, err
 }
 
 // on makes a call once on that connection.

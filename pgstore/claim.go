@@ -53,12 +53,10 @@ func (s *Store) claim(ctx context.Context, part []int, claims []dibs.Claim, answ
 	if err == nil && len(again) > 0 {
 		err = ask(slices.Clone(again), true)
 	}
-	if err != nil {
-		s.unheard.add()
-		return err
+	if err == nil {
+		s.waiting.heard(part, claims, answers, process)
 	}
-	s.waiting.heard(part, claims, answers, process)
-	return nil
+	return err
 }
 
 // ask is the call of those claims. It notes which are to be made again, with locks.

@@ -187,6 +187,11 @@ func (q *line) redeemers() (n int) {
 // untilLocked waits until a claim waits for a row.
 func (q *line) untilLocked() {
 	q.t.Helper()
-	sql := "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%" + q.s.names.prefix + "_claim%'"
-	eventually(q.t, 10*time.Second, "a claim waits for a lock", func() bool { return shared().Query(sql)[0][0] == "t" })
+	sql := "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1"
+	eventually(q.t, 10*time.Second, "a claim waits for a lock", func() (waits bool) {
+		if err := q.s.back.QueryRow(q.ctx, sql, "%"+q.s.names.prefix+"_claim%").Scan(&waits); err != nil {
+			q.t.Fatal(err)
+		}
+		return waits
+	})
 }

@@ -17,7 +17,10 @@ const (
 	// rehearsePause is after what time another connection is looked for while those that
 	// need it are in use, and rehearseLooks how often.
 	rehearsePause = 10 * time.Millisecond
-	rehearseLooks = 100
+	rehearseLooks = 20
+	// rehearseDial bounds the making of connections for it: calls may need the one that is
+	// held meanwhile.
+	rehearseDial = 500 * time.Millisecond
 	// rehearseLimit bounds the rehearsal on one connection, also where the process stands
 	// still.
 	rehearseLimit = 5 * time.Second
@@ -29,25 +32,29 @@ const (
 // many want. What is wrong with the server is told to those who make calls.
 func (s *Store) rehearse() {
 	for _, pool := range []*pgxpool.Pool{s.front, s.back} {
-		warm := int32(0)
-		// Calls that meet a rehearsal make new connections, and have the others.
-		for looks := 0; looks < rehearseLooks && (warm < rehearsed || warm < pool.Stat().TotalConns()); looks++ {
-			cold, err := s.coldOf(pool)
-			switch {
-			case err != nil:
+		s.rehearseIn(pool)
+	}
+}
+
+func (s *Store) rehearseIn(pool *pgxpool.Pool) {
+	warm := int32(0)
+	// Calls that meet a rehearsal make new connections, and have the others.
+	for looks := 0; looks < rehearseLooks && (warm < rehearsed || warm < pool.Stat().TotalConns()); looks++ {
+		cold, err := s.coldOf(pool)
+		switch {
+		case err != nil:
+			return
+		case cold == nil:
+			pause := time.NewTimer(rehearsePause)
+			select {
+			case <-pause.C:
+			case <-s.life.Done():
 				return
-			case cold == nil:
-				pause := time.NewTimer(rehearsePause)
-				select {
-				case <-pause.C:
-				case <-s.life.Done():
-					return
-				}
-			case !s.rehearseOn(cold):
-				return
-			default:
-				warm++
 			}
+		case !s.rehearseOn(cold):
+			return
+		default:
+			warm++
 		}
 	}
 }
@@ -55,7 +62,7 @@ func (s *Store) rehearse() {
 // coldOf returns a connection without a rehearsal, if there is one among those that are used
 // next. It fails where the server has not as many to give: calls need the others.
 func (s *Store) coldOf(pool *pgxpool.Pool) (cold *pgxpool.Conn, err error) {
-	ctx, cancel := context.WithTimeout(s.life, rehearseLimit)
+	ctx, cancel := context.WithTimeout(s.life, rehearseDial)
 	defer cancel()
 	for range rehearsed {
 		conn, err := pool.Acquire(ctx)

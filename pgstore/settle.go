@@ -104,7 +104,7 @@ func (s *Store) settle(part []int, settlements []dibs.Settlement, errs []error) 
 // giveUp gives up, without a lock on their keys, those waits at places that were not
 // granted, and returns which. The others are settled as all are; so is each while a claim
 // may be under way in the server of which nothing was heard: it may wait for the key's row,
-// and what ends it has to come after it.
+// and what ends it waits there behind it.
 func (s *Store) giveUp(ctx context.Context, settlements []dibs.Settlement) (left map[int]bool, err error) {
 	if process, _ := s.waiting.address(); process == 0 || s.unheard.is() {
 		return nil, nil

@@ -6,7 +6,7 @@ import (
 )
 
 // unheardFor is how long a call may be under way in the server after nothing was heard of
-// it: it waits for a row that somebody has locked for 2 s at most.
+// it, mostly: it waits for each row that somebody has locked for 2 s at most.
 const unheardFor = 30 * time.Second
 
 // unheard tells whether there may be such calls.
