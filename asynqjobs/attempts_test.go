@@ -84,7 +84,7 @@ func TestLastAttempt(t *testing.T) {
 		opts    []asynq.Option
 		plain   bool
 		run     func(context.Context, *gates) error
-		during  func(*testing.T, *fixture, string)
+		during  func(*fixture, *testing.T, string)
 		wantErr string
 	}{
 		{name: "failed", run: func(context.Context, *gates) error { return errors.New("it failed") }, wantErr: "it failed"},
@@ -97,16 +97,7 @@ func TestLastAttempt(t *testing.T) {
 			return g.wait(ctx, "never")
 		}, wantErr: refusal},
 		{name: "cancelled", run: func(ctx context.Context, g *gates) error { return g.wait(ctx, "never") },
-			during: func(t *testing.T, f *fixture, id string) {
-				// Again, as a server that has just begun does not listen yet.
-				eventually(t, 30*time.Second, "it is cancelled", func() bool {
-					if err := f.inspector.CancelProcessing(id); err != nil {
-						t.Fatal(err)
-					}
-					info, err := f.inspector.GetTaskInfo("default", id)
-					return err == nil && info.State != asynq.TaskStateActive
-				})
-			}, wantErr: refusal},
+			during: (*fixture).cancel, wantErr: refusal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -140,7 +131,7 @@ func TestLastAttempt(t *testing.T) {
 			did.has(t, "k")
 			f.enqueue(t, job("k", "next"))
 			if tt.during != nil {
-				tt.during(t, f, info.ID)
+				tt.during(f, t, info.ID)
 			}
 			did.is(t, "k", "next")
 			got := f.becomes(t, info.ID, asynq.TaskStateArchived)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
@@ -102,4 +103,19 @@ func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq
 		t.Fatal(err)
 	}
 	return info
+}
+
+// cancel cancels a task that a worker has: once, as another time would be for the one that
+// comes back, and not before the server listens.
+func (f *fixture) cancel(t *testing.T, id string) {
+	t.Helper()
+	const channel = "asynq:cancel"
+	c := f.worker.redis.(*redis.Client)
+	eventually(t, 30*time.Second, "the server listens", func() bool {
+		listeners, err := c.PubSubNumSub(t.Context(), channel).Result()
+		return err == nil && listeners[channel] > 0
+	})
+	if err := f.inspector.CancelProcessing(id); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -154,18 +154,13 @@ func TestCancelled(t *testing.T) {
 	did.has(t, "runs begins, retry 0")
 	waits := f.enqueue(t, job("k", "waits"))
 	eventually(t, 30*time.Second, "it waits in the worker", func() bool { return f.mutex.Stats().Waiting == 1 })
+	f.cancel(t, waits.ID)
 	eventually(t, 30*time.Second, "it is tried again", func() bool {
-		// Again, as a server that has just begun does not listen yet.
-		if err := f.inspector.CancelProcessing(waits.ID); err != nil {
-			t.Fatal(err)
-		}
 		info, err := f.inspector.GetTaskInfo("default", waits.ID)
 		return err == nil && info.Retried == 1
 	})
 	f.enqueue(t, job("k", "last"))
-	if err := f.inspector.CancelProcessing(runs.ID); err != nil {
-		t.Fatal(err)
-	}
+	f.cancel(t, runs.ID)
 	did.is(t, "runs begins, retry 0", "runs begins, retry 1", "waits begins, retry 1", "last begins, retry 0")
 }
 
