@@ -35,16 +35,8 @@ func TestToldWhileItsQuestionWaits(t *testing.T) {
 					synctest.Wait()
 				}
 				end()
-				start := time.Now()
-				lease := waiter.got(t)
-				if d := time.Since(start); d != 0 {
-					t.Errorf("it began %v later", d)
-				}
+				waiter.begins(t, s, 0, 2) // its own claim, and the other one
 				<-others
-				if claims, _, _ := s.elements(); claims != 2 {
-					t.Errorf("%d claims, want that of the waiter and the other one", claims)
-				}
-				release(t, lease)
 				empty(t, s)
 			})
 		})
@@ -66,16 +58,7 @@ func TestToldWhileItsQuestionIsUnderWay(t *testing.T) {
 		if waiter.over() {
 			t.Fatal("it has not waited for the answer")
 		}
-		start := time.Now()
-		lease := waiter.got(t)
-		if d := time.Since(start); d != 60*time.Millisecond {
-			t.Errorf("it began %v later", d)
-		}
-		if claims, _, _ := s.elements(); claims != 2 {
-			t.Errorf("it took %d claims", claims)
-		}
-		release(t, lease)
-		empty(t, s)
+		waiter.begins(t, s, 60*time.Millisecond, 2)
 	})
 }
 

@@ -12,53 +12,6 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// await acquires the key in the background, and returns once it waits.
-func await(t *testing.T, c *dibs.Client, o *dibs.AcquireOptions) *acquiring {
-	t.Helper()
-	a := &acquiring{done: make(chan struct{})}
-	go func() {
-		defer close(a.done)
-		a.lease, a.err = c.Acquire(t.Context(), "k", o)
-	}()
-	synctest.Wait()
-	return a
-}
-
-// acquiring is an Acquire under way.
-type acquiring struct {
-	done  chan struct{}
-	lease *dibs.Lease
-	err   error
-}
-
-// over reports whether it has returned.
-func (a *acquiring) over() bool {
-	synctest.Wait()
-	select {
-	case <-a.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// got returns the lease, once it is there.
-func (a *acquiring) got(t *testing.T) *dibs.Lease {
-	t.Helper()
-	<-a.done
-	if a.err != nil {
-		t.Fatal(a.err)
-	}
-	return a.lease
-}
-
-func release(t *testing.T, l *dibs.Lease) {
-	t.Helper()
-	if err := l.Release(); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestToldGrantNeedsNoClaim: a contended cycle takes two calls, one to join and
 // one to release; and whoever looks on is told what happened.
 func TestToldGrantNeedsNoClaim(t *testing.T) {
@@ -141,16 +94,7 @@ func TestGrantThatIsToldBeforeTheAnswer(t *testing.T) {
 		waiter := await(t, c, nil)
 		s.set(nil, nil)
 		end()
-		start := time.Now()
-		lease := waiter.got(t)
-		if d := time.Since(start); d != 50*time.Millisecond {
-			t.Errorf("it began %v later", d)
-		}
-		if claims, _, _ := s.elements(); claims != 1 {
-			t.Errorf("it took %d claims", claims)
-		}
-		release(t, lease)
-		empty(t, s)
+		waiter.begins(t, s, 50*time.Millisecond, 1)
 	})
 }
 
