@@ -230,6 +230,30 @@ var leaseCases = []tell{
 		h.renew("A renews late", 450, 460, "mutex", "A")
 		h.at("A releases").Error = history.Unknown
 	}},
+	{"one that was granted in its absence renews, and did not hear of it", "", func(h *tale) {
+		h.drop("B claims", "B enters", "B writes", "B leaves")
+		h.renew("B renews", 415, 425, "mutex", "B")
+	}},
+	{"one that was granted in its absence after it had lost the key renews", "", losesAndWaits},
+	{"one that waits renews though another one holds", "lease", func(h *tale) {
+		losesAndWaits(h)
+		h.at("W releases").Call, h.at("W releases").Return = 2000*ms, 2010*ms
+	}},
+	{"one that had lost the key renews before it waits again", "lease", func(h *tale) {
+		losesAndWaits(h)
+		h.renew("U renews late", 1811, 1812, "mutex", "U")
+		h.drop("W claims", "W releases")
+	}},
+	{"one that gave its place up renews", "lease", func(h *tale) {
+		losesAndWaits(h)
+		h.settle("U gives up", 1840, 1850, "mutex", "U", "undo")
+	}},
+	{"one that was granted in its absence keeps a record, and did not hear of it", "", func(h *tale) {
+		losesAndWaits(h)
+		k := h.settle("U keeps", 1931, 1935, "mutex", "U", "keep")
+		k.Data, k.Retention = "answer", time.Hour
+		h.drop("U releases")
+	}},
 	{"lost though it lasts", "lease", func(h *tale) {
 		h.at("A renews").Error = history.Lost
 	}},
@@ -346,4 +370,16 @@ var leaseCases = []tell{
 		h.granted("A asks again", 300, 310, "mutex", "A", "queue", 10).Attempt = 2
 	}},
 	{"a fence is 0", "attempts", func(h *tale) { h.at("P claims").Fence = 0 }},
+}
+
+// losesAndWaits lets U lose the key to W, for which it waits. It is granted in its absence as
+// W releases, and does not hear of that.
+func losesAndWaits(h *tale) {
+	h.granted("U claims", 700, 710, "mutex", "U", "queue", 12)
+	h.granted("W claims", 1750, 1760, "mutex", "W", "queue", 13).Attempt = 2
+	h.renew("U is late", 1800, 1810, "mutex", "U").Error = history.Lost
+	h.claim("U waits", 1820, 1830, "mutex", "U", "queue", "held")
+	h.settle("W releases", 1900, 1910, "mutex", "W", "release")
+	h.renew("U renews", 1920, 1930, "mutex", "U")
+	h.settle("U releases", 1940, 1950, "mutex", "U", "release")
 }

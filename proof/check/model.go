@@ -263,8 +263,11 @@ func (m *model) renew(s *state, op *operation) (why string) {
 	switch {
 	case i >= 0 && s.leases[i].latest >= op.call:
 		s.leases = s.with(i, m.lasting(s, op, s.leases[i]))
-	case op.of.vague:
-		// It may hold what nobody heard of.
+	case op.unheard:
+		s.count, s.print = -1, ""
+		if live := m.live(s, op, op.of); m.full(len(live)) {
+			return fmt.Sprintf("it was renewed while %v held the key", live[0].grant)
+		}
 	case i >= 0:
 		return fmt.Sprintf("its lease ended at %v at the latest, and was brought back to life", s.leases[i].latest)
 	default:

@@ -34,6 +34,7 @@ type operation struct {
 	grant     *grant // of what was granted
 	turn      int    // of a grant: its number among those that are checked together; else -1
 	loose     bool   // its token did something that is not checked together with it
+	unheard   bool   // its token may hold what nobody heard that it was granted
 	e         *history.Event
 }
 
@@ -62,6 +63,7 @@ func (b *book) operations() []operation {
 			if op.kind == perhaps {
 				op.ret = op.call
 			}
+			op.unheard = a.vague || a.queued(e)
 			ops = append(ops, op)
 		}
 	}

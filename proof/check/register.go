@@ -17,7 +17,7 @@ func (m *model) keep(s *state, op *operation) (next []*state, why string) {
 	}
 	i := s.find(op.of)
 	switch {
-	case i >= 0 && s.leases[i].latest >= op.call, op.of.vague: // if it is vague, it may hold what nobody heard of
+	case i >= 0 && s.leases[i].latest >= op.call, op.unheard:
 		next = append(next, s.written(op, op))
 	case i >= 0:
 		why = fmt.Sprintf("its lease ended at %v at the latest, and its record was written", s.leases[i].latest)
