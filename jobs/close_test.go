@@ -3,7 +3,10 @@ package jobs_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -67,6 +70,64 @@ func TestCloseWakesWhatWasPutOff(t *testing.T) {
 		}
 		f.empty()
 	})
+}
+
+// TestCloseAsksAgain: what the queue did not make runnable in a moment is asked for again
+// when all others were, as long as there is time. It is told what was left.
+func TestCloseAsksAgain(t *testing.T) {
+	const keys, each = 40, 3 // more than are asked for at once
+	for _, away := range []time.Duration{2500 * time.Millisecond, time.Hour} {
+		t.Run(away.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				var log strings.Builder
+				m := f.mutex(&jobs.Options{Seats: -1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+				var mu sync.Mutex
+				woken := map[string]time.Duration{}
+				var closed time.Time
+				for k := range keys {
+					key := fmt.Sprint("k", k)
+					defer func(l *dibs.Lease) { _ = l.Release() }(held(t, f, key))
+					for i := range each {
+						id := fmt.Sprint(key, "/", i)
+						_, ok := errors.AsType[*jobs.ComeBackError](m.Run(t.Context(), jobs.Job{Kind: "test", ID: id, Key: key, Wake: func(context.Context) (bool, error) {
+							mu.Lock()
+							defer mu.Unlock()
+							since := time.Since(closed)
+							if i == 0 && since < away {
+								return false, errDown
+							}
+							woken[id] = since
+							return true, nil
+						}}, nothing))
+						if !ok {
+							t.Fatal("a job ran although its key was held")
+						}
+					}
+				}
+				closed = time.Now()
+				m.Close()
+				took := time.Since(closed)
+				synctest.Wait()
+				left := 0
+				for k := range keys {
+					for i := range each {
+						id := fmt.Sprint("k", k, "/", i)
+						switch at, ok := woken[id]; {
+						case !ok:
+							left++
+						case i > 0 && at > 4*time.Second:
+							t.Errorf("%s was made runnable after %v", id, at)
+						}
+					}
+				}
+				says := strings.Contains(log.String(), fmt.Sprintf("left=%d error=%q", keys, errDown.Error()))
+				if forever := away > time.Minute; forever && (left != keys || !says) || !forever && (left > 0 || log.Len() > 0) || took > 5*time.Second {
+					t.Errorf("%d were left after %v; it said %q", left, took, log.String())
+				}
+			})
+		})
+	}
 }
 
 func TestCloseDoesNotWaitForEver(t *testing.T) {

@@ -23,7 +23,8 @@ const (
 	wakeAgain = 100 * time.Millisecond
 	// closePatience is how long Close asks for all of those that are left.
 	closePatience = 5 * time.Second
-	// closeEach is how long it asks for one of them, before those behind it.
+	// closeEach is how long it asks for one of them, before those behind it; then it asks
+	// again.
 	closeEach = time.Second
 	// closeAtOnce is for how many keys at once it does.
 	closeAtOnce = 16
@@ -46,35 +47,39 @@ func (l *lines) call(w *away) {
 		l.mu.Unlock()
 		l.seat()
 	})
-	l.wakers.Go(func() { l.wake(context.Background(), w, wakePatience) })
+	l.wakers.Go(func() {
+		if _, err := l.wake(context.Background(), w, wakePatience); err != nil && !l.isBack(w) {
+			l.mutex.options.Logger.Warn("dibs: the queue did not make a job runnable whose turn is near; it comes back later",
+				"kind", w.job.Kind, "job", w.job.ID, "error", err)
+		}
+	})
 }
 
 // wake asks the queue to make a job runnable, until it has noted that the job was put
 // off, and also when it cannot be asked for a moment: the job's key lies idle until then.
-func (l *lines) wake(ctx context.Context, w *away, patience time.Duration) {
-	m := l.mutex
+// It reports whether there is nothing more to ask for, and why it was not done in that time.
+func (l *lines) wake(ctx context.Context, w *away, patience time.Duration) (over bool, why error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var failed error
-	for pause := 2 * time.Millisecond; ctx.Err() == nil && !l.isBack(w); pause = min(2*pause, wakeSoon) {
+	for pause := 2 * time.Millisecond; ctx.Err() == nil; pause = min(2*pause, wakeSoon) {
+		if l.isBack(w) {
+			return true, nil
+		}
 		l.asked(w)
 		switch done, err := w.job.Wake(ctx); {
 		case errors.Is(err, ErrGone):
 			w.giveUp(ctx, w.place)
-			return
+			return true, nil
 		case err != nil && ctx.Err() == nil:
-			failed, pause = err, wakeAgain
+			why, pause = err, wakeAgain
 		case err == nil && done:
-			return
+			return true, nil
 		case err == nil:
-			failed = nil
+			why = nil
 		}
-		m.pause(ctx, pause)
+		l.mutex.pause(ctx, pause)
 	}
-	if failed != nil && !l.isBack(w) {
-		m.options.Logger.WarnContext(ctx, "dibs: the queue did not make a job runnable whose turn is near; it comes back later",
-			"kind", w.job.Kind, "job", w.job.ID, "error", failed)
-	}
+	return false, why
 }
 
 // asked notes that the queue is asked now: only from then on the job is on its way.
@@ -112,6 +117,8 @@ func (l *lines) close() {
 	}
 }
 
+// wakeAll makes all of them runnable, and asks again for those for which it was in vain when
+// it has asked for all, until ctx ends.
 func (l *lines) wakeAll(ctx context.Context) {
 	l.mu.Lock()
 	var all [][]*away
@@ -120,18 +127,50 @@ func (l *lines) wakeAll(ctx context.Context) {
 		delete(l.byKey, key)
 	}
 	l.mu.Unlock()
+	var why error
+	for {
+		left, err := l.wakeEach(ctx, all)
+		if err != nil {
+			why = err
+		}
+		switch {
+		case left == 0:
+			return
+		case ctx.Err() != nil:
+			l.mutex.options.Logger.Warn("dibs: the queue did not make all jobs runnable that were put off, as the Mutex was closed; they come back later",
+				"left", left, "error", why)
+			return
+		}
+	}
+}
+
+// wakeEach asks once for each, those of a key in their order, and leaves out those that are
+// runnable then. It returns how many are left, and why one of them was not.
+func (l *lines) wakeEach(ctx context.Context, all [][]*away) (left int, why error) {
 	var wg sync.WaitGroup
+	var mu sync.Mutex
 	room := make(chan struct{}, closeAtOnce)
-	for _, ofKey := range all {
+	for i, ofKey := range all {
 		room <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-room }()
-			for _, w := range ofKey {
-				l.wake(ctx, w, closeEach)
-			}
+			ofKey = slices.DeleteFunc(ofKey, func(w *away) bool {
+				over, err := l.wake(ctx, w, closeEach)
+				if err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					why = err
+				}
+				return over
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			all[i] = ofKey
+			left += len(ofKey)
 		})
 	}
 	wg.Wait()
+	return left, why
 }
 
 // pause waits.
