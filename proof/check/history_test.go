@@ -254,6 +254,42 @@ var leaseCases = []tell{
 		k.Data, k.Retention = "answer", time.Hour
 		h.drop("U releases")
 	}},
+	{"one that waits keeps a record though another one holds", "lease", func(h *tale) {
+		losesAndWaits(h)
+		h.at("W releases").Call, h.at("W releases").Return = 2000*ms, 2010*ms
+		k := h.settle("U keeps", 1931, 1935, "mutex", "U", "keep")
+		k.Data, k.Retention = "answer", time.Hour
+		h.drop("U renews", "U releases")
+	}},
+	{"a reserved place is renewed", "lease", func(h *tale) { h.renew("X renews", 150, 160, "place", "X") }},
+	{"one whose place has run out renews", "lease", func(h *tale) {
+		losesAndWaits(h)
+		h.at("U renews").Call, h.at("U renews").Return = 9000*ms, 9010*ms
+		h.drop("U releases")
+	}},
+	{"another one is granted while one holds that did not hear of its grant", "lease", func(h *tale) {
+		losesAndWaits(h)
+		h.granted("V claims", 1932, 1936, "mutex", "V", "queue", 15)
+	}},
+	{"another one is granted after one that did not hear of its grant", "", func(h *tale) {
+		losesAndWaits(h)
+		h.granted("V claims", 1960, 1970, "mutex", "V", "queue", 15)
+	}},
+	{"one that did not hear of its grant renews when that is over", "lease", func(h *tale) {
+		losesAndWaits(h)
+		h.at("U releases").Call, h.at("U releases").Return = 4040*ms, 4050*ms
+		h.renew("U renews late", 4020, 4030, "mutex", "U")
+	}},
+	{"one that waits cannot keep a record, and is granted in its absence", "", func(h *tale) {
+		losesAndWaits(h)
+		k := h.settle("U keeps", 1840, 1850, "mutex", "U", "keep")
+		k.Data, k.Retention, k.Error = "answer", time.Hour, history.Lost
+	}},
+	{"one that waits is told an old grant, and is granted in its absence", "", func(h *tale) {
+		losesAndWaits(h)
+		h.at("U waits").Fence = 13
+		h.hears("U is told", 700, 1835, "mutex", "U", 12)
+	}},
 	{"lost though it lasts", "lease", func(h *tale) {
 		h.at("A renews").Error = history.Lost
 	}},

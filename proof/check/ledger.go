@@ -298,26 +298,6 @@ func (a *attempt) waits() bool {
 	return a.placed >= 0 && (len(a.grants) == 0 || a.placed >= a.grants[len(a.grants)-1].by || a.placed >= a.settles)
 }
 
-// queued reports whether a call of the token found it at a place in the queue, as far as it
-// had heard by then: it may have been granted the key there since, and not have heard that.
-func (a *attempt) queued(call *history.Event) bool {
-	heard := time.Duration(-1) // when it was told so last
-	for _, e := range a.calls {
-		if e.State == "held" && e.Queued && e.Heard() && e.Call <= until(call) {
-			heard = max(heard, e.Return)
-		}
-	}
-	return heard >= 0 && !slices.ContainsFunc(a.calls, func(e *history.Event) bool {
-		switch {
-		case !e.Heard() || e.Return > call.Call || e.Error != "" && e.Error != history.Lost:
-			return false
-		case e.Kind == history.Settle:
-			return e.Call >= heard
-		}
-		return e.State == "granted" && e.Return >= heard
-	})
-}
-
 // anonymous reports whether a call was made without a token.
 func anonymous(e *history.Event) bool { return strings.Trim(e.Token, "0") == "" }
 

@@ -264,14 +264,26 @@ func (m *model) renew(s *state, op *operation) (why string) {
 	case i >= 0 && s.leases[i].latest >= op.call:
 		s.leases = s.with(i, m.lasting(s, op, s.leases[i]))
 	case op.unheard:
-		s.count, s.print = -1, ""
-		if live := m.live(s, op, op.of); m.full(len(live)) {
-			return fmt.Sprintf("it was renewed while %v held the key", live[0].grant)
+		why = m.unheard(s, op)
+		if op.grant != nil {
+			s.leases = s.with(-1, m.lasting(s, op, lease{grant: op.grant, asked: op.e.Call}))
 		}
 	case i >= 0:
 		return fmt.Sprintf("its lease ended at %v at the latest, and was brought back to life", s.leases[i].latest)
 	default:
 		return "it did not hold the key any more, and its lease was renewed"
+	}
+	return why
+}
+
+// unheard is the grant of which nobody heard, and which an operation of its token shows.
+func (m *model) unheard(s *state, op *operation) (why string) {
+	if live := m.live(s, op, op.of); m.full(len(live)) {
+		return fmt.Sprintf("the key was held by %v until %v at least", live[0].grant, live[0].earliest)
+	}
+	s.count, s.print = -1, ""
+	if op.grant != nil {
+		s.leases = slices.DeleteFunc(slices.Clone(s.leases), func(l lease) bool { return m.permits == 1 || l.grant.of == op.of })
 	}
 	return ""
 }

@@ -34,7 +34,7 @@ type operation struct {
 	grant     *grant // of what was granted
 	turn      int    // of a grant: its number among those that are checked together; else -1
 	loose     bool   // its token did something that is not checked together with it
-	unheard   bool   // its token may hold what nobody heard that it was granted
+	unheard   bool   // its token may hold what nobody heard that it was granted; in its absence, if it has a grant
 	e         *history.Event
 }
 
@@ -63,7 +63,9 @@ func (b *book) operations() []operation {
 			if op.kind == perhaps {
 				op.ret = op.call
 			}
-			op.unheard = a.vague || a.queued(e)
+			if op.unheard = a.vague || b.queued(a, e); op.unheard && !a.vague {
+				op.grant = &grant{of: a, number: -1, answers: []*history.Event{e}}
+			}
 			ops = append(ops, op)
 		}
 	}

@@ -94,6 +94,37 @@ func (c *clerk) gone(a *attempt) time.Duration {
 	return after(to, c.Slack)
 }
 
+// queued reports whether a call of the token found it at a place in the queue, as far as it
+// had heard by then: it may have been granted the key there since, and not have heard that.
+func (b *book) queued(a *attempt, call *history.Event) bool {
+	heard, to, fence := time.Duration(-1), time.Duration(0), uint64(0) // what it was told last, and until when it may hold
+	for _, e := range a.calls {
+		waits := e.State == "held" && e.Queued && e.Mode != "reserve" && !e.AtMostOnce && (e.Redeems == "" || e.Place > 0)
+		if !waits || !e.Heard() || e.Call > until(call) {
+			continue
+		}
+		heard, fence = max(heard, e.Return), max(fence, e.Fence)
+		to = max(to, after(after(e.Return, e.Place), dibs.Turn))
+		if e.Place == 0 {
+			to = never
+		}
+	}
+	if heard < 0 || call.Call > after(to, b.Slack) {
+		return false
+	}
+	return !slices.ContainsFunc(a.calls, func(e *history.Event) bool {
+		switch {
+		case !e.Heard() || e.Return > call.Call || e.Error != "" && e.Error != history.Lost:
+			return false
+		case e.Kind == history.Renew: // it was granted, and the model has that lease
+			return e.Call >= heard && e.Error == ""
+		case e.Kind == history.Settle: // who cannot keep a record waits on
+			return e.Call >= heard && (e.Outcome != "keep" || e.Error == "")
+		}
+		return e.State == "granted" && e.Return >= heard && (e.Fence > fence || fence == 0)
+	})
+}
+
 // wait is one that had a place from one moment to another without a gap in which it may
 // have lost it.
 type wait struct {

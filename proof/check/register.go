@@ -17,8 +17,13 @@ func (m *model) keep(s *state, op *operation) (next []*state, why string) {
 	}
 	i := s.find(op.of)
 	switch {
-	case i >= 0 && s.leases[i].latest >= op.call, op.unheard:
+	case i >= 0 && s.leases[i].latest >= op.call:
 		next = append(next, s.written(op, op))
+	case op.unheard:
+		n := *s
+		if why = m.unheard(&n, op); why == "" {
+			next = append(next, n.written(op, op))
+		}
 	case i >= 0:
 		why = fmt.Sprintf("its lease ended at %v at the latest, and its record was written", s.leases[i].latest)
 	default:
