@@ -14,6 +14,9 @@ import (
 // deleted in its queue. Its place is given up.
 var ErrGone = errors.New("jobs: the job is gone from its queue")
 
+// errUnnoted is why a job that was put off a moment ago cannot be made runnable.
+var errUnnoted = errors.New("jobs: the queue has not noted yet that the job was put off")
+
 const (
 	// wakePatience is how long the queue is asked to make a job runnable.
 	wakePatience = 10 * time.Second
@@ -26,6 +29,8 @@ const (
 	// closeEach is how long it asks for one of them, before those behind it; then it asks
 	// again.
 	closeEach = time.Second
+	// closeTells is how much of it is kept for saying what is left.
+	closeTells = 100 * time.Millisecond
 	// closeAtOnce is for how many keys at once it does.
 	closeAtOnce = 16
 )
@@ -48,7 +53,7 @@ func (l *lines) call(w *away) {
 		l.seat()
 	})
 	l.wakers.Go(func() {
-		if _, err := l.wake(context.Background(), w, wakePatience); err != nil && !l.isBack(w) {
+		if over, err := l.wake(context.Background(), w, wakePatience); !over {
 			l.mutex.options.Logger.Warn("dibs: the queue did not make a job runnable whose turn is near; it comes back later",
 				"kind", w.job.Kind, "job", w.job.ID, "error", err)
 		}
@@ -70,16 +75,16 @@ func (l *lines) wake(ctx context.Context, w *away, patience time.Duration) (over
 		case errors.Is(err, ErrGone):
 			w.giveUp(ctx, w.place)
 			return true, nil
-		case err != nil && ctx.Err() == nil:
-			why, pause = err, wakeAgain
 		case err == nil && done:
 			return true, nil
 		case err == nil:
-			why = nil
+			why = errUnnoted
+		case ctx.Err() == nil || why == nil:
+			why, pause = err, wakeAgain
 		}
 		l.mutex.pause(ctx, pause)
 	}
-	return false, why
+	return l.isBack(w), why
 }
 
 // asked notes that the queue is asked now: only from then on the job is on its way.
@@ -107,7 +112,9 @@ func (l *lines) close() {
 	over := make(chan struct{})
 	go func() {
 		l.workers.Wait() // no line is begun any more, and nobody is called
-		l.wakeAll(ctx)
+		asking, cancel := context.WithTimeout(ctx, closePatience-closeTells)
+		defer cancel()
+		l.wakeAll(asking)
 		l.wakers.Wait()
 		close(over)
 	}()
@@ -137,7 +144,7 @@ func (l *lines) wakeAll(ctx context.Context) {
 		case left == 0:
 			return
 		case ctx.Err() != nil:
-			l.mutex.options.Logger.Warn("dibs: the queue did not make all jobs runnable that were put off, as the Mutex was closed; they come back later",
+			l.mutex.options.Logger.Warn("dibs: the Mutex was closed, and the queue did not make all jobs runnable that were put off; they come back later",
 				"left", left, "error", why)
 			return
 		}
