@@ -101,7 +101,11 @@ func TestLastAttempt(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour, Recovery: time.Hour, Seats: -1})
+			server := ownRedis
+			if tt.during != nil {
+				server = aloneRedis
+			}
+			f := newFixture(t, server(t), &jobs.Options{Hold: time.Hour, Recovery: time.Hour, Seats: -1})
 			var did record
 			var g gates
 			var handled record

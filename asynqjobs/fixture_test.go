@@ -105,8 +105,9 @@ func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq
 	return info
 }
 
-// cancel cancels a task that a worker has: once, as another time would be for the one that
-// comes back, and not before the server listens.
+// cancel cancels a task that a worker has, when the only Asynq server of an aloneRedis
+// listens: what is published before that is lost, and a second time might reach the task
+// when it comes back.
 func (f *fixture) cancel(t *testing.T, id string) {
 	t.Helper()
 	const channel = "asynq:cancel"

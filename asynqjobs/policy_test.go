@@ -138,7 +138,7 @@ func TestOnce(t *testing.T) {
 // again, as Asynq's always do, and in their order.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, ownRedis(t), nil)
+	f := newFixture(t, aloneRedis(t), nil)
 	var did record
 	var g gates
 	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {

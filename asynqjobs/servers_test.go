@@ -59,6 +59,13 @@ func ownRedis(t testing.TB) asynq.RedisClientOpt {
 	return asynq.RedisClientOpt{Addr: sharedRedis().Addr(), DB: n}
 }
 
+// aloneRedis returns a server that nobody else has: what is published on one is heard by
+// those of all of its databases.
+func aloneRedis(t testing.TB) asynq.RedisClientOpt {
+	t.Helper()
+	return asynq.RedisClientOpt{Addr: servertest.Redis(t, nil).Addr()}
+}
+
 // storeURL is that of a store in the same database.
 func storeURL(r asynq.RedisClientOpt) string { return fmt.Sprintf("redis://%s/%d", r.Addr, r.DB) }
 
