@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -32,6 +33,35 @@ func TestScope(t *testing.T) {
 		t.Errorf("its folder: %v", err)
 	}
 	scope.Close() // once more does nothing
+}
+
+// TestEndsByItself: the log of a server that has ended by itself is shown, whatever the
+// tests say; not that of one that was ended.
+func TestEndsByItself(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*RedisServer){
+		"by itself": func(s *RedisServer) {
+			if err := send(s.proc.pid, syscall.SIGTERM); err != nil {
+				t.Error(err)
+			}
+			<-s.proc.exited
+		},
+		"killed":    (*RedisServer).Kill,
+		"stopped":   (*RedisServer).Stop,
+		"restarted": (*RedisServer).Restart,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var said strings.Builder
+			scope := &Scope{stderr: &said}
+			end(Redis(scope, nil))
+			scope.Close()
+			told := strings.Contains(said.String(), "has ended by itself, with exit status 0; its log:") && strings.Contains(said.String(), "Ready to accept connections")
+			if told != (name == "by itself") || !told && said.Len() > 0 {
+				t.Errorf("it said %q", said.String())
+			}
+		})
+	}
 }
 
 // failing is a scope that tells what it says and how it ends. Like Fatalf of a

@@ -40,6 +40,7 @@ type server struct {
 	mu     sync.Mutex
 	proc   *process // the last one started
 	paused bool
+	down   bool // it was ended by Kill or Stop
 }
 
 // begin starts the server for the first time.
@@ -56,7 +57,7 @@ func (s *server) run() error {
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", s.name, err)
 	}
-	s.proc, s.paused = proc, false
+	s.proc, s.paused, s.down = proc, false, false
 	err = await(func() error {
 		if proc.gone() {
 			return over{errors.New("exited: " + proc.outcome)}
@@ -93,14 +94,20 @@ func (s *server) Continue() {
 // a crash does: what they had not written is lost.
 func (s *server) Kill() {
 	s.owner.Helper()
-	s.do("killing", func() error { return s.proc.kill() })
+	s.do("killing", func() error {
+		s.down = true
+		return s.proc.kill()
+	})
 }
 
 // Stop asks the server to end, whoever is connected, and waits until it has,
 // with what it keeps on disk written. A paused one is continued for it.
 func (s *server) Stop() {
 	s.owner.Helper()
-	s.do("stopping", s.stop)
+	s.do("stopping", func() error {
+		s.down = true
+		return s.stop()
+	})
 }
 
 // Restart starts the server again, at its address and with what it has on disk.
@@ -175,13 +182,17 @@ func (s *server) stop() error {
 	}
 }
 
-// end ends the server for good, and shows its log where that may help.
+// end ends the server for good, and shows its log where that may help: where a test has
+// failed, or the server has ended by itself.
 func (s *server) end() {
-	if s.owner.Failed() {
-		s.owner.Logf("log of %s:\n%s", s.name, s.tail(60))
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	switch {
+	case s.proc != nil && s.proc.gone() && !s.down:
+		s.owner.Logf("%s has ended by itself, with %s; its log:\n%s", s.name, s.proc.outcome, s.tail(60))
+	case s.owner.Failed():
+		s.owner.Logf("log of %s:\n%s", s.name, s.tail(60))
+	}
 	if s.proc != nil {
 		if err := s.proc.kill(); err != nil {
 			s.owner.Logf("ending %s: %v", s.name, err)
