@@ -109,11 +109,11 @@ func (l *lines) close() {
 	l.mu.Unlock() //nolint:staticcheck // whoever began a line before it saw the end has begun it
 	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
 	defer cancel()
+	asking, end := context.WithTimeout(ctx, closePatience-closeTells)
+	defer end()
 	over := make(chan struct{})
 	go func() {
 		l.workers.Wait() // no line is begun any more, and nobody is called
-		asking, cancel := context.WithTimeout(ctx, closePatience-closeTells)
-		defer cancel()
 		l.wakeAll(asking)
 		l.wakers.Wait()
 		close(over)
