@@ -115,9 +115,11 @@ func TestStorm(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	// A worker may be killed before dibs has heard that it has the job: until then the
-	// place is that of one whose enqueuing may have been rolled back.
-	const back = 150 * time.Second
+	// Longer than it takes until the jobs of the dead come back, also where the machine is
+	// slow: who is given up is passed. A worker may be killed before dibs has heard that it
+	// has the job: until then the place is that of one whose enqueuing may have been rolled
+	// back.
+	const back = 10 * time.Minute
 	mutex, err := jobs.New(client, &jobs.Options{Hold: back, Recovery: back})
 	if err != nil {
 		t.Fatal(err)
