@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // retrying returns a client with a Transport that does not give up soon.
@@ -44,17 +44,6 @@ func send(client *http.Client, url, body string) (reply, error) {
 	return reply{res.StatusCode, res.Header, string(text)}, err
 }
 
-// address returns one that is free.
-func address(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // TestTransportThroughProxies: clients with idempotency.Transport send their
 // requests through a proxy that is killed with -9, again and again, and comes
 // back at the same address. Each of their calls succeeds, without a word about
@@ -62,7 +51,7 @@ func address(t *testing.T) string {
 func TestTransportThroughProxies(t *testing.T) {
 	t.Parallel()
 	origin := newCounter(t, func(*http.Request) { <-time.After(5 * time.Millisecond) })
-	store, at := sqliteStore(t), address(t)
+	store, at := sqliteStore(t), servertest.Addr(t)
 	begin := func() *process {
 		p := start(t, "proxy", "--listen", at, "--upstream", origin.URL, "--store", store, "--lease", "1s")
 		p.awaitServing(t)

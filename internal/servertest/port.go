@@ -57,5 +57,18 @@ func (p *port) addr() string { return net.JoinHostPort("127.0.0.1", p.String()) 
 
 func (p *port) String() string { return strconv.Itoa(p.number) }
 
+// Addr returns the address of a loopback port that is kept for its owner: nobody else
+// is given it, and connections to it are refused until a server of the owner's has it.
+// Go's listeners can, as all that set SO_REUSEADDR.
+func Addr(owner Owner) string {
+	owner.Helper()
+	p, err := reservePort()
+	if err != nil {
+		owner.Fatalf("%v", err)
+	}
+	owner.Cleanup(p.release)
+	return p.addr()
+}
+
 // release gives the port back.
 func (p *port) release() { syscall.Close(p.fd) }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/memstore"
 	"github.com/dibs-go/dibs/proof/conform"
 )
@@ -125,9 +126,7 @@ func TestConformUnable(t *testing.T) {
 	must(t, err)
 	taken := l.Addr().String()
 	t.Cleanup(func() { l.Close() })
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	must(t, gone.Close())
+	gone := servertest.Addr(t)
 	for name, c := range map[string]struct {
 		code int
 		says string
@@ -142,8 +141,8 @@ func TestConformUnable(t *testing.T) {
 		"no channel":       {64, "control: ", []string{"--target", elsewhere.URL, "--control", "x"}},
 		"two origins":      {64, "not together", []string{"--target", elsewhere.URL, "--control", elsewhere.URL, "--origin", "127.0.0.1:0"}},
 		"not the target":   {69, "does not lead to the origin", []string{"--target", elsewhere.URL, "--origin", "127.0.0.1:0"}},
-		"no target there":  {69, "the target cannot be reached", []string{"--target", "http://" + gone.Addr().String(), "--origin", "127.0.0.1:0"}},
-		"no channel there": {69, "control channel: ", []string{"--target", elsewhere.URL, "--control", "http://" + gone.Addr().String()}},
+		"no target there":  {69, "the target cannot be reached", []string{"--target", "http://" + gone, "--origin", "127.0.0.1:0"}},
+		"no channel there": {69, "control channel: ", []string{"--target", elsewhere.URL, "--control", "http://" + gone}},
 		"port taken":       {69, "give it another address", []string{"--target", elsewhere.URL, "--origin", taken}},
 		"no folder":        {1, "html: ", []string{"--target", elsewhere.URL, "--origin", "127.0.0.1:0", "--html", "missing/report.html"}},
 	} {

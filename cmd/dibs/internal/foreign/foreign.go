@@ -7,16 +7,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // packages are the Debian packages that the programs come from.
@@ -87,11 +88,10 @@ func Webdis(t *testing.T) string {
 	t.Helper()
 	Need(t)
 	dir := t.TempDir()
-	redis, web := freePort(t), freePort(t)
-	background(t, dir, "redis-server", "--bind", "127.0.0.1", "--port", strconv.Itoa(redis), "--save", "", "--appendonly", "no", "--dir", dir)
+	redis, web := netip.MustParseAddrPort(servertest.Redis(t, nil).Addr()), netip.MustParseAddrPort(servertest.Addr(t))
 	config, err := json.Marshal(map[string]any{
-		"redis_host": "127.0.0.1", "redis_port": redis, "database": 0,
-		"http_host": "127.0.0.1", "http_port": web, "http_max_request_size": 1 << 20,
+		"redis_host": redis.Addr(), "redis_port": redis.Port(), "database": 0,
+		"http_host": web.Addr(), "http_port": web.Port(), "http_max_request_size": 1 << 20,
 		"threads": 2, "pool_size": 4, "daemonize": false, "websockets": false,
 		"verbosity": 2, "logfile": filepath.Join(dir, "webdis.log"),
 	})
@@ -103,7 +103,7 @@ func Webdis(t *testing.T) string {
 		t.Fatal(err)
 	}
 	background(t, dir, "webdis", file)
-	url := fmt.Sprintf("http://127.0.0.1:%d", web)
+	url := fmt.Sprintf("http://%v", web)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	deadline := time.After(20 * time.Second)
@@ -151,15 +151,4 @@ func background(t *testing.T, dir, name string, args ...string) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-}
-
-// freePort returns a port that was free a moment ago.
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }

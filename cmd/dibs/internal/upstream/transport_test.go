@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // TestSeenOnce: whatever the origin does after it has seen a request, also on a
@@ -158,13 +160,8 @@ func TestEarlyAnswer(t *testing.T) {
 
 // TestUnreached: a request of which the origin cannot have seen a byte.
 func TestUnreached(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := "http://" + l.Addr().String()
-	l.Close()
-	for _, origin := range []string{nobody, "https://" + l.Addr().String(), "h2c://" + l.Addr().String()} {
+	nobody := servertest.Addr(t)
+	for _, origin := range []string{"http://" + nobody, "https://" + nobody, "h2c://" + nobody} {
 		for _, body := range []string{"", "amount=7"} {
 			tr := newTransport(t, origin, nil)
 			send := roundTrip
