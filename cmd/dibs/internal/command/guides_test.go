@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,6 +15,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 const guides = "../../../../docs/guides"
@@ -57,10 +58,7 @@ func TestGuides(t *testing.T) {
 				fmt.Fprintf(w, `{"charge":%d}`, charges.Add(1))
 			}))
 			t.Cleanup(origin.Close)
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			must(t, err)
-			must(t, l.Close())
-			here := strings.NewReplacer("127.0.0.1:8080", l.Addr().String(), "http://127.0.0.1:3000", origin.URL)
+			here := strings.NewReplacer("127.0.0.1:8080", servertest.Addr(t), "http://127.0.0.1:3000", origin.URL)
 			all, env := blocks(t, page.Name()), os.Environ()
 			if slices.ContainsFunc(all, func(b block) bool { return strings.Contains(b.code, "DATABASE_URL") }) {
 				database := fmt.Sprintf("guide%d", schemas.Add(1))
@@ -68,28 +66,25 @@ func TestGuides(t *testing.T) {
 				env = append(env, "DATABASE_URL="+strings.Replace(sharedPostgres().URL(), "/postgres?", "/"+database+"?", 1))
 			}
 			ran := 0
-			// A script that waits for what never comes is ended.
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-			defer cancel()
 			for i, block := range all {
-				var cmd *exec.Cmd
+				program, args := "sh", []string{"-c", here.Replace(block.code)}
 				switch block.language {
 				case "sh":
-					cmd = exec.CommandContext(ctx, "sh", "-c", here.Replace(block.code))
-					cmd.Dir = b.dir
 				case "go":
 					source := b.path(fmt.Sprintf("block%d.go", i))
 					must(t, os.WriteFile(source, []byte(block.code), 0o644))
-					program := b.path(fmt.Sprintf("block%d", i))
+					program, args = b.path(fmt.Sprintf("block%d", i)), nil
 					// In this module, which knows all the others.
 					if out, err := exec.Command("go", "build", "-o", program, source).CombinedOutput(); err != nil {
 						t.Fatalf("%v\n%s", err, out)
 					}
-					cmd = exec.CommandContext(ctx, program)
-					cmd.Dir = b.dir
 				default:
 					continue
 				}
+				// One that waits for what never comes is ended.
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+				cmd := exec.CommandContext(ctx, program, args...)
+				cmd.Dir = b.dir
 				cmd.Env = append(env[:len(env):len(env)], "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
 				output := b.path(fmt.Sprintf("output%d", i))
 				// A file, so that what a block leaves in the background holds nothing up.
@@ -97,6 +92,7 @@ func TestGuides(t *testing.T) {
 				must(t, err)
 				cmd.Stdout, cmd.Stderr = f, f
 				err = cmd.Run()
+				cancel()
 				must(t, f.Close())
 				got := b.read(filepath.Base(output))
 				if err != nil {
