@@ -22,13 +22,18 @@ var hotProcesses = flag.Int("hot-processes", 4, "how many worker processes TestH
 // their key does not lie idle while they wait. They come all at once, to processes that
 // run.
 func TestHotKey(t *testing.T) {
-	const each = 1000
+	const (
+		each = 1000
+		// Of all processes together. The seats, and a quarter more, are for as many hot jobs
+		// as run while River notes that one was put off, and while one comes back.
+		workers, seats = 80, 48
+	)
 	url := newDatabase(t)
 	h := newHost(t, hostOptions{url: url, idle: true})
 	leads := newHost(t, hostOptions{url: url, queueName: "leads", queue: 1})
 	for range *hotProcesses {
 		w := startChild(t, childConfig{
-			URL: url, Work: "hot", Workers: 20, Seats: 12, TTL: 10 * time.Second,
+			URL: url, Work: "hot", Workers: workers / *hotProcesses, Seats: seats / *hotProcesses, TTL: 10 * time.Second,
 			Recovery: 2 * time.Minute, Patience: DefaultPatience, Timeout: time.Minute,
 		})
 		t.Cleanup(w.kill)
