@@ -14,9 +14,9 @@ import (
 	"github.com/dibs-go/dibs/internal/pace"
 )
 
-// hotProcesses is how many of them work on the hot key: by default more than the machine
-// that this was made on has processors for.
-var hotProcesses = flag.Int("hot-processes", 4, "how many worker processes TestHotKey starts")
+// hotProcesses is how many of them work on the hot key: by default one for each processor of
+// the machine that this was made on. With more, what a hand-over waits for is a processor.
+var hotProcesses = flag.Int("hot-processes", 2, "how many worker processes TestHotKey starts")
 
 // TestHotKey: a thousand jobs of one key do not hold up a thousand of others, and
 // their key does not lie idle while they wait. They come all at once, to processes that
