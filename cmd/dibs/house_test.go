@@ -36,7 +36,7 @@ func TestHouse(t *testing.T) {
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/pace"},
 		},
 		{Dir: "internal/demo"},
-		{Dir: "internal/foreign"},
+		{Dir: "internal/foreign", Imports: []string{server}},
 		{Dir: "internal/framing"},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
@@ -50,7 +50,7 @@ func TestHouse(t *testing.T) {
 			Imports: []string{root, memory, sqlite, redis, postgres, maria, pgx, pgx + "/stdlib", mysql, driver},
 			Tests:   []string{server},
 		},
-		{Dir: "internal/upstream", Imports: []string{root}},
+		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{server}},
 		{Dir: "internal/visible"},
 	})
 }
