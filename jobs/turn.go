@@ -13,6 +13,7 @@ import (
 const (
 	awayMin    = 50 * time.Millisecond // where nobody can, at least
 	awayBlind  = 2 * time.Second       // and at most
+	awayAlone  = 30 * time.Second      // where one can, who may have ended since; or up to twice as long
 	awayMax    = 10 * time.Minute
 	awaySoon   = 100 * time.Millisecond // because this process ends
 	askedAgain = time.Second            // who waits in a worker thinks again
@@ -336,7 +337,7 @@ func (a *attempt) putOff(at aheadAt) error {
 	m := a.mutex
 	a.waitedUntilNow()
 	run, _ := m.runs.read()
-	after := m.options.Recovery / 4
+	after := min(m.options.Recovery/4, awayAlone)
 	soonest := time.Duration(max(0, at.ahead+1-m.near())) * run / time.Duration(m.options.Permits)
 	switch {
 	case m.closed():

@@ -85,3 +85,27 @@ func TestCloseBesideAWakeThatHangs(t *testing.T) {
 		}
 	})
 }
+
+// TestBackWithoutItsProcess: a job whose turn is near comes back by itself, should the
+// process have ended that put it off: soon, however long Recovery is, and well within it.
+func TestBackWithoutItsProcess(t *testing.T) {
+	for recovery, soonest := range map[time.Duration]time.Duration{
+		8 * time.Second: 2 * time.Second,
+		2 * time.Minute: 30 * time.Second,
+		12 * time.Hour:  30 * time.Second,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFixture(t)
+			m := f.mutex(&jobs.Options{Recovery: recovery, Seats: -1})
+			lease := held(t, f, "k")
+			j := jobs.Job{Kind: "test", ID: "1", Key: "k", Wake: func(context.Context) (bool, error) { return true, nil }}
+			back, ok := errors.AsType[*jobs.ComeBackError](m.Run(t.Context(), j, nothing))
+			if !ok || back.After < soonest || back.After > 2*soonest {
+				t.Errorf("Recovery %v: the job is to come back so: %+v; want after %v to twice that", recovery, back, soonest)
+			}
+			if err := lease.Release(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
