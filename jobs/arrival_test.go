@@ -52,7 +52,7 @@ func TestNextAtACrowdedLine(t *testing.T) {
 				m.lines.mu.Lock()
 				m.lines.seated = append(m.lines.seated, &seat{next: true, left: func() {}})
 				m.lines.mu.Unlock()
-				if !m.lines.crowded(m.client.Key("k")) {
+				if !m.lines.crowded(m.client.Key("k"), 0) {
 					t.Fatal("the line is not crowded")
 				}
 				ran := false

@@ -32,11 +32,12 @@ type lines struct {
 
 // line is those of one key. It is under the lock.
 type line struct {
-	away   []*away            // by their positions
-	near   int                // how near to its turn one is to be made runnable
-	change context.CancelFunc // ends what the watcher waits for
-	hungry bool               // it is among the hungry
-	lull   lull
+	away    []*away            // by their positions
+	near    int                // how near to its turn one is to be made runnable
+	change  context.CancelFunc // ends what the watcher waits for
+	hungry  bool               // it is among the hungry
+	workers int                // of its queue; jobs of a key are in one
+	lull    lull
 }
 
 // away is a job that was put off. What can change is under the lock.
@@ -134,7 +135,7 @@ func (l *lines) add(a *attempt, at int) bool {
 	l.waiting++
 	of := l.byKey[w.place.Key]
 	if of == nil {
-		of = &line{change: func() {}, lull: lull{stirred: a.stirred}}
+		of = &line{change: func() {}, lull: lull{stirred: a.stirred}, workers: a.job.Workers}
 		l.byKey[w.place.Key] = of
 		l.begin(w.place.Key)
 		l.workers.Go(func() { l.watch(w.place.Key, of) })

@@ -90,10 +90,11 @@ func (m *Mutex) takes() time.Duration {
 // more, have to be there already for the key not to lie idle. It takes a look that finds
 // the job near, the way back, and the asking from there. Those for whom there can hardly
 // be seats are not brought back: they would be put off again, and be away for longer.
-func (m *Mutex) near() int {
+func (m *Mutex) near(workers int) int {
+	seats, _ := m.options.seats(workers)
 	run, known := m.runs.read()
 	if !known {
-		return max(m.options.Seats, 1)
+		return max(seats, 1)
 	}
 	path, known := m.paths.read()
 	if !known {
@@ -101,5 +102,5 @@ func (m *Mutex) near() int {
 	}
 	ask, _ := m.asks.read()
 	n := 1 + int(3*(path+2*ask)/(2*max(run, time.Millisecond)))
-	return min(n, maxNear, seatsFor*m.options.Seats) * m.options.Permits
+	return min(n, maxNear, seatsFor*seats) * m.options.Permits
 }

@@ -46,15 +46,17 @@ func TestReach(t *testing.T) {
 			return l
 		}
 		l := full()
-		for range m.options.Seats {
+		workers := rand.IntN(3) * (2 + rand.IntN(8)) // or not known
+		seats, _ := m.options.seats(workers)
+		for range seats {
 			left := rand.IntN(40)
 			l.moves[keys[0]] = progress{gone: 5}
-			l.seated = append(l.seated, &seat{key: keys[rand.IntN(len(keys))], position: position{at: left + 5}, next: rand.IntN(3) == 0, left: func() {}})
+			l.seated = append(l.seated, &seat{key: keys[rand.IntN(len(keys))], workers: workers, position: position{at: left + 5}, next: rand.IntN(3) == 0, left: func() {}})
 		}
-		reach := l.reach(keys[0], &line{})
+		reach := l.reach(keys[0], &line{workers: workers})
 		near[min(reach, 3)]++
 		for _, ahead := range []int{reach - 1, reach} {
-			if ahead < 0 || ahead >= m.near() {
+			if ahead < 0 || ahead >= m.near(workers) {
 				continue
 			}
 			at := full()
@@ -65,10 +67,10 @@ func TestReach(t *testing.T) {
 				again.left = func() { gone = s }
 				at.seated = append(at.seated, &again)
 			}
-			sits, ok := at.sit(keys[0], aheadAt{ahead, 5 + ahead}, false)
+			sits, ok := at.sit(keys[0], workers, aheadAt{ahead, 5 + ahead}, false)
 			switch {
 			case ok != (ahead < reach):
-				t.Fatalf("reach is %d of %d, and with %d ahead it sits: %v", reach, m.near(), ahead, ok)
+				t.Fatalf("reach is %d of %d, and with %d ahead it sits: %v", reach, m.near(workers), ahead, ok)
 			case !ok:
 				continue
 			case gone.next || ahead > 0 && at.left(gone) <= ahead && gone.key == keys[0]:
@@ -94,7 +96,7 @@ func TestStuckWhileTheLineStands(t *testing.T) {
 	}
 	defer m.Close()
 	key := c.Key("k")
-	other, ok := m.lines.sit(key, aheadAt{5, 5}, false)
+	other, ok := m.lines.sit(key, 0, aheadAt{5, 5}, false)
 	if !ok {
 		t.Fatal("there is no seat")
 	}

@@ -94,8 +94,9 @@ func (l *lines) due(ctx context.Context, of *line, those []*away, near int) ([]*
 func (l *lines) known(those []*away, near int, now bool) []*away {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, most := 0, l.free()
-	if most < 1 && l.coming < seatsFor*l.seats() {
+	workers := those[0].job.Workers
+	n, most := 0, l.free(workers)
+	if most < 1 && l.mayCall(workers) {
 		most = 1
 	}
 	for n < min(most, len(those)) && those[n].at-l.gone(those[n].place.Key) < near && (now || l.moving(those[n].place.Key)) {
