@@ -38,7 +38,7 @@ type attempt struct {
 	ctx       context.Context
 	task      *asynq.Task
 	queue, id string
-	delay     asynq.RetryDelayFunc
+	server    *server
 
 	retried  int
 	maxRetry int  // as it was asked for
@@ -60,7 +60,7 @@ func (w *Worker) attempt(ctx context.Context, t *asynq.Task) (*attempt, error) {
 	if ok != [4]bool{true, true, true, true} {
 		return nil, errNoServer
 	}
-	if a.delay, ok[0] = ctx.Value(delayKey{}).(asynq.RetryDelayFunc); !ok[0] {
+	if a.server, ok[0] = ctx.Value(serverKey{}).(*server); !ok[0] {
 		return nil, errNoConfig
 	}
 	if a.maxRetry, ok[0] = maxRetryOf(t); !ok[0] {
@@ -123,6 +123,7 @@ func (a *attempt) job(key, mark string) jobs.Job {
 		// Asynq archives a task on its last attempt, also one that is put off.
 		Stays:    a.retried >= a.limit,
 		Patience: patience,
+		Workers:  a.server.workers,
 		Wake: func(ctx context.Context) (bool, error) {
 			return a.worker.wake(ctx, a.queue, a.id, mark)
 		},
@@ -144,7 +145,7 @@ func (a *attempt) last(err error) bool {
 
 // again returns when the task is tried again after that error.
 func (a *attempt) again(err error) time.Duration {
-	d := a.delay(a.retried, err, a.task)
+	d := a.server.delay(a.retried, err, a.task)
 	if !a.returned || a.ctx.Err() != nil {
 		// Asynq asks again, and waits for that answer.
 		return unsure * d

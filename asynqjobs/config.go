@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -29,12 +30,17 @@ const (
 // is not told of it. A task with a key whose worker died comes back as soon as Asynq
 // has noticed: others of its key wait for it. IsFailure must call it a failure when a
 // task panics, runs out of time or loses its worker. Everything else is asked of the functions
-// that c has. Where it is zero, TaskCheckInterval is DefaultTaskCheckInterval and
+// that c has. Of its Concurrency at most half of the workers have a task that waits for its
+// turn. Where it is zero, TaskCheckInterval is DefaultTaskCheckInterval and
 // DelayedTaskCheckInterval is DefaultDelayedTaskCheckInterval.
 func Config(c asynq.Config) asynq.Config {
 	delay := c.RetryDelayFunc
 	if delay == nil {
 		delay = asynq.DefaultRetryDelayFunc
+	}
+	its := &server{delay: delay, workers: c.Concurrency}
+	if its.workers < 1 {
+		its.workers = runtime.NumCPU() // as Asynq does it
 	}
 	base := c.BaseContext
 	c.BaseContext = func() context.Context {
@@ -42,7 +48,7 @@ func Config(c asynq.Config) asynq.Config {
 		if base != nil {
 			ctx = base()
 		}
-		return context.WithValue(ctx, delayKey{}, delay)
+		return context.WithValue(ctx, serverKey{}, its)
 	}
 	c.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration { return delayOf(delay, n, err, t) }
 	isFailure := c.IsFailure
@@ -65,9 +71,14 @@ func Config(c asynq.Config) asynq.Config {
 	return c
 }
 
-// delayKey is that of the server's own RetryDelayFunc in a task's context, which also
-// says that Config was used.
-type delayKey struct{}
+// server is what a Worker has to know of the server whose task it has.
+type server struct {
+	delay   asynq.RetryDelayFunc // its own
+	workers int
+}
+
+// serverKey is that of a server in a task's context, which also says that Config was used.
+type serverKey struct{}
 
 // delayOf returns when a task is tried again.
 func delayOf(delay asynq.RetryDelayFunc, n int, err error, t *asynq.Task) time.Duration {

@@ -3,6 +3,7 @@ package asynqjobs
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -124,3 +125,14 @@ func TestSetUp(t *testing.T) {
 type nothing struct{}
 
 func (nothing) MakeRedisClient() any { return nothing{} }
+
+// TestWorkersAreTold: a Worker knows how many workers its server has, also when Asynq chooses.
+func TestWorkersAreTold(t *testing.T) {
+	t.Parallel()
+	for asked, want := range map[int]int{0: runtime.NumCPU(), -1: runtime.NumCPU(), 7: 7} {
+		its, ok := Config(asynq.Config{Concurrency: asked}).BaseContext().Value(serverKey{}).(*server)
+		if !ok || its.workers != want {
+			t.Errorf("of %d workers the server is known to have %+v, want %d", asked, its, want)
+		}
+	}
+}
