@@ -59,7 +59,9 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	queues := map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 50}}
 	turns, err := riverjobs.New(keys, &riverjobs.Options{
+		Queues:     queues,                        // half of their workers are for other jobs than those that wait
 		Reserver:   store.Reserver,                // places are taken in the transaction that inserts the job
 		Transactor: store.Transactions(pool, nil), // and end in the one that completes it
 		Tx:         pgstore.Tx,
@@ -74,7 +76,7 @@ func Example() {
 	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
 		FetchCooldown: 10 * time.Millisecond,
 		Middleware:    []rivertype.Middleware{turns},
-		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 50}},
+		Queues:        queues,
 		Workers:       workers,
 	})
 	if err != nil {

@@ -25,8 +25,9 @@ func TestHotKey(t *testing.T) {
 	const (
 		each = 1000
 		// Of all processes together. The seats, and a quarter more, are for as many hot jobs
-		// as run while River notes that one was put off, and while one comes back.
-		workers, seats = 80, 48
+		// as run while River notes that one was put off, and while one comes back. They are
+		// half of the workers.
+		workers, seats = 120, 48
 	)
 	url := newDatabase(t)
 	h := newHost(t, hostOptions{url: url, idle: true})
@@ -113,6 +114,52 @@ func TestHotKey(t *testing.T) {
 	}
 	if before > each/2 {
 		t.Errorf("%d of %d hot jobs were done before the last of the others; they should not hold those up", before, each)
+	}
+}
+
+// TestHotKeyLeavesWorkers: also where a queue has few workers and the seats are as many as
+// they are by default, the jobs of one key do not hold up the others.
+func TestHotKeyLeavesWorkers(t *testing.T) {
+	t.Parallel()
+	const each = 300
+	var mu sync.Mutex
+	hot, other, hotBefore := 0, 0, 0
+	h := newHost(t, hostOptions{queue: 10, work: func(ctx context.Context, _ *host, j *river.Job[job]) error {
+		err := spend(ctx, 5*time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		switch j.Args.Of {
+		case "before":
+		case "hot":
+			hot++
+		default:
+			other++
+			hotBefore = hot
+		}
+		return err
+	}})
+	leads := newHost(t, hostOptions{url: h.url, queueName: "leads", queue: 1})
+	insert := func(n int, of func(int) string) {
+		var batch []river.InsertManyParams
+		for i := range n {
+			batch = append(batch, river.InsertManyParams{Args: job{Of: of(i), Number: i}})
+		}
+		if _, err := h.river.InsertMany(t.Context(), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	insert(20, func(int) string { return "before" })
+	leads.progress(20, func() int { return int(h.mutex.Stats().Succeeded) })
+	insert(2*each, func(i int) string {
+		if i%2 == 0 {
+			return "hot"
+		}
+		return fmt.Sprint("other ", i)
+	})
+	leads.progress(20+2*each, func() int { return int(h.mutex.Stats().Succeeded) })
+	t.Logf("%d of %d hot ones were done before the last of %d others", hotBefore, hot, other)
+	if hotBefore > each/2 {
+		t.Errorf("the last of the others was done after %d of the %d hot ones", hotBefore, each)
 	}
 }
 

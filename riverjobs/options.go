@@ -44,6 +44,12 @@ type Options struct {
 	// Default: River's default.
 	RetryPolicy river.ClientRetryPolicy
 
+	// Queues are those of River's Config, where this process works jobs: of the workers of
+	// each (MaxWorkers) at most half have a job that waits for its turn. A queue that is
+	// not among them needs more workers than Jobs.Seats and a quarter, or jobs of a key
+	// that many want hold up all others. Default: none.
+	Queues map[string]river.QueueConfig
+
 	// Patience is how long a job waits for its turn in a worker at a time. Then it
 	// comes back, at its place. River takes a job that waits for one that runs: so
 	// Patience and the job's own timeout have to be less than RescueStuckJobsAfter

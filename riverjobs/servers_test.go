@@ -203,6 +203,9 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	if o.mutex.Jobs.Logger == nil {
 		o.mutex.Jobs.Logger = silent
 	}
+	if !o.idle {
+		o.mutex.Queues = map[string]river.QueueConfig{cmp.Or(o.queueName, river.QueueDefault): {MaxWorkers: cmp.Or(o.queue, 10)}}
+	}
 	if h.mutex, err = New(h.dibs, &o.mutex); err != nil {
 		return nil, err
 	}
@@ -226,9 +229,7 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	if h.config.RetryPolicy == nil {
 		h.config.RetryPolicy = retryIn(50 * time.Millisecond)
 	}
-	if !o.idle {
-		h.config.Queues = map[string]river.QueueConfig{cmp.Or(o.queueName, river.QueueDefault): {MaxWorkers: cmp.Or(o.queue, 10)}}
-	}
+	h.config.Queues = o.mutex.Queues
 	if h.river, err = river.NewClient(riverpgxv5.New(h.pool), h.config); err != nil {
 		return nil, err
 	}
