@@ -112,10 +112,7 @@ func TestCancelledCall(t *testing.T) {
 	s := open(t, server.URLAt(w.Addr()), nil)
 	held, waits, free := lock("held"), lock("held", queued), lock("free")
 	mustGrant(t, s, held)
-	listens := lock("held", queued)
-	mustListen(t, s, listens)
-	eventually(t, 10*time.Second, "the subscription is checked", func() bool { return commandsOf(server)["pubsub|numsub"] > 0 })
-	mustWait(t, s, listens) // the answer to that is here, too
+	mustBeConnected(t, server, s, lock("held", queued))
 	w.DropReplies()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)

@@ -161,9 +161,7 @@ func TestCheckWithoutAnswer(t *testing.T) {
 	s := open(t, server.URLAt(w.Addr()), nil)
 	holder, waiter := lock("k"), lock("k", queued)
 	mustGrant(t, s, holder)
-	mustListen(t, s, waiter)
-	eventually(t, 10*time.Second, "the subscription is checked", func() bool { return commandsOf(server)["pubsub|numsub"] > 0 })
-	mustWait(t, s, waiter) // the answer to that is here, too
+	mustBeConnected(t, server, s, waiter)
 	w.Hang()
 	granted := make(chan error)
 	time.AfterFunc(listenCheck*3/2, func() { // when it is asked again who is counted

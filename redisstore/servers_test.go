@@ -165,6 +165,18 @@ func mustListen(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 	return mustWait(t, s, c)
 }
 
+// mustBeConnected is mustListen, and sees to it that whatever the claim has the process do at
+// the server is done: the subscription is checked, and each of the connections that a
+// client has is there, of which it takes any for a call.
+func mustBeConnected(t testing.TB, server *servertest.RedisServer, s *Store, c dibs.Claim) {
+	t.Helper()
+	mustListen(t, s, c)
+	eventually(t, 10*time.Second, "the subscription is checked", func() bool { return commandsOf(server)["pubsub|numsub"] > 0 })
+	for range 100 { // of four connections at most
+		mustWait(t, s, c)
+	}
+}
+
 // mustSettle settles one claim, which has to work.
 func mustSettle(t testing.TB, s *Store, c dibs.Claim, outcome dibs.Outcome) {
 	t.Helper()
