@@ -50,9 +50,10 @@ func TestNextAtACrowdedLine(t *testing.T) {
 				first := ticketFor(t, m)
 				putOff(t, m, ticketFor(t, m), 1, func() {})
 				m.lines.mu.Lock()
-				m.lines.seated = append(m.lines.seated, &seat{next: true, left: func() {}})
+				r := m.lines.room(nil)
+				r.seated = append(r.seated, &seat{room: r, next: true, left: func() {}})
 				m.lines.mu.Unlock()
-				if !m.lines.crowded(m.client.Key("k"), 0) {
+				if !m.lines.crowded(m.client.Key("k"), m.lines.room(nil)) {
 					t.Fatal("the line is not crowded")
 				}
 				ran := false
@@ -198,7 +199,7 @@ func TestCalledWhileOthersAreOnTheirWay(t *testing.T) {
 				}
 				m.runs.add(takes)
 				m.lines.mu.Lock()
-				m.lines.coming = 8
+				m.lines.room(nil).coming = 8
 				m.lines.mu.Unlock()
 				var called atomic.Bool
 				putOff(t, m, ticketFor(t, m), 0, func() { called.Store(true) })

@@ -23,21 +23,18 @@ type lines struct {
 	byToken map[dibs.Token]*away // those in a line, and those that were called
 	called  []*away              // those that were made runnable, in that order
 	waiting int                  // how many are in a line
-	coming  int                  // how many were called a moment ago and are not back
-	seated  []*seat              // those that wait in a worker
+	rooms   map[*Pool]*room      // and in them those that wait in a worker
 	moves   map[dibs.Key]progress
-	floor   int     // as many have gone, at most, of keys that were forgotten
-	hungry  []*line // those whose first would be near enough, had it a seat
+	floor   int // as many have gone, at most, of keys that were forgotten
 }
 
 // line is those of one key. It is under the lock.
 type line struct {
-	away    []*away            // by their positions
-	near    int                // how near to its turn one is to be made runnable
-	change  context.CancelFunc // ends what the watcher waits for
-	hungry  bool               // it is among the hungry
-	workers int                // of its queue; jobs of a key are in one
-	lull    lull
+	away   []*away            // by their positions
+	near   int                // how near to its turn one is to be made runnable
+	change context.CancelFunc // ends what the watcher waits for
+	hungry *room              // whose hungry it is among
+	lull   lull
 }
 
 // away is a job that was put off. What can change is under the lock.
@@ -66,6 +63,7 @@ func (l *lines) init(m *Mutex) {
 	l.byKey = map[dibs.Key]*line{}
 	l.byToken = map[dibs.Token]*away{}
 	l.moves = map[dibs.Key]progress{}
+	l.rooms = map[*Pool]*room{}
 	l.life = m.life
 }
 
@@ -80,6 +78,7 @@ func (l *lines) away() int {
 func (l *lines) back(a *attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	a.room = l.room(a.job.Pool)
 	w := l.byToken[a.place.Token]
 	if w == nil {
 		a.tries = max(a.tries, 1)
@@ -108,7 +107,7 @@ func (l *lines) remove(w *away) {
 func (l *lines) came(w *away) {
 	if w.coming {
 		w.coming = false
-		l.coming--
+		w.room.coming--
 	}
 }
 
@@ -135,7 +134,7 @@ func (l *lines) add(a *attempt, at int) bool {
 	l.waiting++
 	of := l.byKey[w.place.Key]
 	if of == nil {
-		of = &line{change: func() {}, lull: lull{stirred: a.stirred}, workers: a.job.Workers}
+		of = &line{change: func() {}, lull: lull{stirred: a.stirred}}
 		l.byKey[w.place.Key] = of
 		l.begin(w.place.Key)
 		l.workers.Go(func() { l.watch(w.place.Key, of) })

@@ -89,12 +89,11 @@ func (m *Mutex) takes() time.Duration {
 // one: as many jobs of its key as run in the time that this takes, and half as many
 // more, have to be there already for the key not to lie idle. It takes a look that finds
 // the job near, the way back, and the asking from there. Those for whom there can hardly
-// be seats are not brought back: they would be put off again, and be away for longer.
-func (m *Mutex) near(workers int) int {
-	seats, _ := m.options.seats(workers)
+// be seats in their pool are not brought back: they would be put off again, and be away for longer.
+func (m *Mutex) near(r *room) int {
 	run, known := m.runs.read()
 	if !known {
-		return max(seats, 1)
+		return max(r.seats, 1)
 	}
 	path, known := m.paths.read()
 	if !known {
@@ -102,5 +101,5 @@ func (m *Mutex) near(workers int) int {
 	}
 	ask, _ := m.asks.read()
 	n := 1 + int(3*(path+2*ask)/(2*max(run, time.Millisecond)))
-	return min(n, maxNear, seatsFor*seats) * m.options.Permits
+	return min(n, maxNear, seatsFor*r.seats) * m.options.Permits
 }

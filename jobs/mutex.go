@@ -93,6 +93,7 @@ type attempt struct {
 	mutex  *Mutex
 	job    Job
 	place  dibs.Place
+	room   *room  // of its pool, with the policies that queue
 	number uint64 // of its enqueuing, with Replace; 0 when it is not known
 
 	stuck  int       // so many came before it when it began to wait in the worker and the key lay idle; or -1

@@ -43,8 +43,8 @@ func (of *line) isNear(gone int) bool {
 
 // crowded reports whether so many jobs of a key are put off that one which comes for the
 // first time has hardly its turn: mostly jobs come in their order.
-func (l *lines) crowded(key dibs.Key, workers int) bool {
-	near := l.mutex.near(workers)
+func (l *lines) crowded(key dibs.Key, r *room) bool {
+	near := l.mutex.near(r)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	of := l.byKey[key]

@@ -96,8 +96,14 @@ func (l *lines) moved(key dibs.Key) bool {
 
 // forget counts anew if nobody sits for a key or looks at it. The caller has the lock.
 func (l *lines) forget(key dibs.Key) {
-	if l.byKey[key] == nil && !slices.ContainsFunc(l.seated, func(s *seat) bool { return s.key == key }) {
-		l.floor = max(l.floor, l.moves[key].gone)
-		delete(l.moves, key)
+	if l.byKey[key] != nil {
+		return
 	}
+	for _, r := range l.rooms {
+		if slices.ContainsFunc(r.seated, func(s *seat) bool { return s.key == key }) {
+			return
+		}
+	}
+	l.floor = max(l.floor, l.moves[key].gone)
+	delete(l.moves, key)
 }

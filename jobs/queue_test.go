@@ -28,7 +28,7 @@ type queue struct {
 	stopped bool
 	blind   bool // it makes nothing runnable before it is due
 
-	workers int // as its jobs are told; 0: they are not
+	pool *jobs.Pool // as its jobs are told
 
 	path time.Duration // how long it takes, at most, to give a job out that was made runnable; if not 0, it cannot be asked at times
 }
@@ -123,7 +123,7 @@ func (q *queue) work(ctx context.Context, m *jobs.Mutex, fn func(ctx context.Con
 func (q *queue) workFor(life, ctx context.Context, m *jobs.Mutex, fn func(ctx context.Context, id string) error) {
 	for e := q.take(life); e != nil; e = q.take(life) {
 		j := e.job
-		j.Workers = q.workers
+		j.Pool = q.pool
 		last := e.attempts > 0 && e.failures+1 >= e.attempts
 		j.Last = func(error) bool { return last }
 		j.Again = func(error) time.Duration { return time.Second }

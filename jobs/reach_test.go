@@ -46,31 +46,32 @@ func TestReach(t *testing.T) {
 			return l
 		}
 		l := full()
-		workers := rand.IntN(3) * (2 + rand.IntN(8)) // or not known
-		seats, _ := m.options.seats(workers)
-		for range seats {
+		pool := []*Pool{nil, NewPool(1 + rand.IntN(9))}[rand.IntN(2)]
+		r := l.room(pool)
+		for range r.seats {
 			left := rand.IntN(40)
 			l.moves[keys[0]] = progress{gone: 5}
-			l.seated = append(l.seated, &seat{key: keys[rand.IntN(len(keys))], workers: workers, position: position{at: left + 5}, next: rand.IntN(3) == 0, left: func() {}})
+			r.seated = append(r.seated, &seat{key: keys[rand.IntN(len(keys))], position: position{at: left + 5}, next: rand.IntN(3) == 0, left: func() {}})
 		}
-		reach := l.reach(keys[0], &line{workers: workers})
+		reach := l.reach(keys[0], r)
 		near[min(reach, 3)]++
 		for _, ahead := range []int{reach - 1, reach} {
-			if ahead < 0 || ahead >= m.near(workers) {
+			if ahead < 0 || ahead >= m.near(r) {
 				continue
 			}
 			at := full()
 			at.moves = l.moves
 			gone := (*seat)(nil)
-			for _, s := range l.seated {
+			there := at.room(pool)
+			for _, s := range r.seated {
 				again := *s
-				again.left = func() { gone = s }
-				at.seated = append(at.seated, &again)
+				again.room, again.left = there, func() { gone = s }
+				there.seated = append(there.seated, &again)
 			}
-			sits, ok := at.sit(keys[0], workers, aheadAt{ahead, 5 + ahead}, false)
+			sits, ok := at.sit(keys[0], there, aheadAt{ahead, 5 + ahead}, false)
 			switch {
 			case ok != (ahead < reach):
-				t.Fatalf("reach is %d of %d, and with %d ahead it sits: %v", reach, m.near(workers), ahead, ok)
+				t.Fatalf("reach is %d of %d, and with %d ahead it sits: %v", reach, m.near(r), ahead, ok)
 			case !ok:
 				continue
 			case gone.next || ahead > 0 && at.left(gone) <= ahead && gone.key == keys[0]:
@@ -96,7 +97,7 @@ func TestStuckWhileTheLineStands(t *testing.T) {
 	}
 	defer m.Close()
 	key := c.Key("k")
-	other, ok := m.lines.sit(key, 0, aheadAt{5, 5}, false)
+	other, ok := m.lines.sit(key, m.lines.room(nil), aheadAt{5, 5}, false)
 	if !ok {
 		t.Fatal("there is no seat")
 	}
@@ -104,7 +105,7 @@ func TestStuckWhileTheLineStands(t *testing.T) {
 		if moved {
 			m.lines.stands(other, 4)
 		}
-		a := &attempt{mutex: m, place: dibs.Place{Key: key}, here: time.Now(), tries: 2, stuck: 3}
+		a := &attempt{mutex: m, place: dibs.Place{Key: key}, room: m.lines.room(nil), here: time.Now(), tries: 2, stuck: 3}
 		seat, sits := a.sit(aheadAt{3, 3}, true)
 		if sits != moved {
 			t.Errorf("the line has moved: %v; it waits on: %v", moved, sits)

@@ -25,7 +25,8 @@ func returns(t *testing.T, limit time.Duration, due time.Time) (a *attempt, c *d
 	}
 	t.Cleanup(func() { _ = lease.Release() })
 	_, left := context.WithCancel(t.Context())
-	m.lines.seated = append(m.lines.seated, &seat{next: true, left: left})
+	r := m.lines.room(nil)
+	r.seated = append(r.seated, &seat{room: r, next: true, left: left})
 	wake := func(context.Context) (bool, error) { return true, nil }
 	if a, err = m.attempt(t.Context(), Job{Kind: "test", ID: "1", Key: "k", Tries: 2, Due: due, Wake: wake}); err != nil {
 		t.Fatal(err)

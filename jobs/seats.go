@@ -10,8 +10,8 @@ import (
 
 // seat is a worker in which a job waits for its turn.
 type seat struct {
-	key     dibs.Key
-	workers int // of its queue; those of one queue go for each other
+	key  dibs.Key
+	room *room
 	position
 	next bool // nobody came before it when it sat down
 	left context.CancelFunc
@@ -23,35 +23,33 @@ type seat struct {
 // could be back from there: a key lies idle when its next job finds no seat, and those
 // behind are there only to be next in time. With more, one whose turn comes before it could
 // be back has one of a few more, for as long as its line moves.
-func (l *lines) sit(key dibs.Key, workers int, at aheadAt, more bool) (*seat, bool) {
+func (l *lines) sit(key dibs.Key, r *room, at aheadAt, more bool) (*seat, bool) {
 	run := l.mutex.takes()
-	seats, extra := l.mutex.options.seats(workers)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := &seat{key: key, workers: workers, position: position{at: at.at, known: l.gone(key)}, next: at.ahead == 0}
+	s := &seat{key: key, room: r, position: position{at: at.at, known: l.gone(key)}, next: at.ahead == 0}
 	s.ctx, s.left = context.WithCancel(context.Background())
-	switch n := l.taken(workers); {
-	case n < seats:
-	case more && n < seats+extra && time.Duration(l.left(s)+1)*run < backIn:
+	switch n := len(r.seated); {
+	case n < r.seats:
+	case more && n < r.seats+r.extra && time.Duration(l.left(s)+1)*run < backIn:
 		l.lend(s)
 	case !l.sendAway(s, run):
 		s.left()
 		return nil, false
 	}
 	l.begin(key)
-	l.seated = append(l.seated, s)
+	r.seated = append(r.seated, s)
 	return s, true
 }
 
 // lend sees to it that one who has one of the few more seats gives it back when its line has
 // not moved for a while, unless there are enough by then, or its turn is next.
 func (l *lines) lend(s *seat) {
-	seats, _ := l.mutex.options.seats(s.workers)
 	look := time.AfterFunc(backIn, func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		switch {
-		case l.taken(s.workers) <= seats || l.left(s) == 0:
+		case len(s.room.seated) <= s.room.seats || l.left(s) == 0:
 		case time.Since(l.moves[s.key].at) < backIn:
 			l.lend(s)
 		default:
@@ -69,8 +67,8 @@ func (l *lines) left(s *seat) int { return max(0, s.at-l.gone(s.key)) }
 // caller has the lock.
 func (l *lines) sendAway(of *seat, run time.Duration) bool {
 	var last *seat
-	for _, s := range l.seated {
-		if s.workers == of.workers && !s.next && (of.next || l.left(of) <= l.goesFor(s, of.key, run)) && (last == nil || l.left(s) > l.left(last)) {
+	for _, s := range of.room.seated {
+		if !s.next && (of.next || l.left(of) <= l.goesFor(s, of.key, run)) && (last == nil || l.left(s) > l.left(last)) {
 			last = s
 		}
 	}
@@ -83,7 +81,7 @@ func (l *lines) sendAway(of *seat, run time.Duration) bool {
 
 // dismiss sends one away. The caller has the lock.
 func (l *lines) dismiss(s *seat) {
-	l.seated = slices.DeleteFunc(l.seated, func(other *seat) bool { return other == s })
+	s.room.seated = slices.DeleteFunc(s.room.seated, func(other *seat) bool { return other == s })
 	s.left()
 }
 
@@ -104,14 +102,14 @@ func (l *lines) leave(s *seat, has bool) {
 	if s == nil {
 		return
 	}
-	defer l.seat()
+	defer l.seat(s.room)
 	s.left()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if has && slices.Contains(l.seated, s) { // the count may have begun anew since it was sent away
+	if has && slices.Contains(s.room.seated, s) { // the count may have begun anew since it was sent away
 		l.shows(s.key, &s.position, -1)
 	}
-	l.seated = slices.DeleteFunc(l.seated, func(other *seat) bool { return other == s })
+	s.room.seated = slices.DeleteFunc(s.room.seated, func(other *seat) bool { return other == s })
 	l.forget(s.key)
 }
 
@@ -119,7 +117,7 @@ func (l *lines) leave(s *seat, has bool) {
 func (l *lines) stands(s *seat, ahead int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if slices.Contains(l.seated, s) {
+	if slices.Contains(s.room.seated, s) {
 		l.shows(s.key, &s.position, ahead)
 	}
 }
@@ -131,85 +129,23 @@ func (l *lines) sat(s *seat) int {
 	return s.at
 }
 
-// seats returns how many jobs of a queue with so many workers may wait in them, and how many
-// more who could not be back in time. Half of the workers are for others; 0 is not known.
-func (o *Options) seats(workers int) (seats, extra int) {
-	seats, extra = o.Seats, o.Seats/4
-	if workers > 0 {
-		seats = min(seats, workers/2)
-		extra = min(extra, workers/2-seats)
-	}
-	return seats, extra
-}
-
-// taken returns how many workers of a queue have a job that waits. The caller has the lock.
-func (l *lines) taken(workers int) (n int) {
-	for _, s := range l.seated {
-		if s.workers == workers {
-			n++
-		}
-	}
-	return n
-}
-
-// forCalled is how many seats there are for jobs that this process makes runnable: half of
-// them, as others come that another process has made runnable, and a queue gives many to one
-// worker process at times. Who is sent away then can hardly be back in time.
-func (o *Options) forCalled(workers int) int {
-	seats, _ := o.seats(workers)
-	return seats - seats/2
-}
-
-// free returns for how many more jobs of a queue there are seats that can be made runnable.
-// The caller has the lock.
-func (l *lines) free(workers int) int {
-	return l.mutex.options.forCalled(workers) - l.taken(workers) - l.coming
-}
-
-// mayCall reports whether one more may be made runnable for whom another one goes: not too
-// many are on their way. The caller has the lock.
-func (l *lines) mayCall(workers int) bool {
-	seats, _ := l.mutex.options.seats(workers)
-	return l.coming < seatsFor*seats
-}
-
-// reach returns how near to its turn a job of that line is to be made runnable: as
+// reach returns how near to its turn a job of that key and pool is to be made runnable: as
 // near as there is a seat for; at 0 when its turn has come. The caller has the lock.
-func (l *lines) reach(key dibs.Key, of *line) int {
-	most := l.mutex.near(of.workers)
-	if l.free(of.workers) > 0 {
+func (l *lines) reach(key dibs.Key, r *room) int {
+	most := l.mutex.near(r)
+	if r.free() > 0 {
 		return most
 	}
-	if !of.hungry {
-		of.hungry = true
-		l.hungry = append(l.hungry, of)
-	}
 	near, run := 0, l.mutex.takes()
-	for _, s := range l.seated {
-		if s.workers == of.workers && !s.next {
+	for _, s := range r.seated {
+		if !s.next {
 			near = max(near, 1, 1+l.goesFor(s, key, run))
 		}
 	}
-	if l.taken(of.workers) < l.mutex.options.forCalled(of.workers) && l.mayCall(of.workers) {
+	if len(r.seated) < r.forCalled() && r.mayCall() {
 		// Those on their way may go to other processes, or are farther from their turn. If
 		// not, one that comes may find no seat.
 		near = max(near, (most+1)/2)
 	}
 	return min(near, most)
-}
-
-// seat tells as many of those who found no seat as there may be seats for now.
-func (l *lines) seat() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	told := map[int]int{} // of each queue
-	l.hungry = slices.DeleteFunc(l.hungry, func(of *line) bool {
-		if told[of.workers] == max(l.free(of.workers), 1) {
-			return false
-		}
-		told[of.workers]++
-		of.hungry = false
-		of.change()
-		return true
-	})
 }

@@ -177,60 +177,6 @@ func TestSeatsForWhoCouldNotBeBack(t *testing.T) {
 	}
 }
 
-// TestHalfOfTheWorkersAreForOthers: however many jobs of a key are near enough to wait for
-// their turn, half of their queue's workers are free, where it is known how many there are;
-// those of another queue wait all the same.
-func TestHalfOfTheWorkersAreForOthers(t *testing.T) {
-	for workers, want := range map[int]int{1: 0, 2: 1, 5: 2, 10: 5, 20: 10, 40: 10} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFixture(t)
-			l := newLedger(t)
-			m := f.mutex(nil)
-			work := func(_ context.Context, id string) error {
-				key, _, _ := strings.Cut(id, "/")
-				l.run(key, id, 5*time.Millisecond)
-				return nil
-			}
-			q, other := newQueue(), newQueue()
-			q.workers, other.workers = workers, 100
-			f.workers(other, m, 100, work)
-			other.enqueue(t, m, "before", "before/0") // from then on it is known how long they take
-			time.Sleep(time.Second)
-
-			// The line moves on, with enough jobs that could not be back in time.
-			var line []string
-			for i := range 60 {
-				line = append(line, "a/"+strconv.Itoa(i))
-				q.enqueue(t, m, "a", line[i])
-			}
-			f.workers(q, m, workers, work)
-			var most int
-			for range 100 {
-				time.Sleep(time.Millisecond)
-				synctest.Wait()
-				most = max(most, m.Stats().Waiting)
-			}
-			if most != want {
-				t.Errorf("of %d workers %d had a job that waited, want %d", workers, most, want)
-			}
-			elsewhere := []string{"b/0", "b/1", "b/2"}
-			for _, id := range elsewhere {
-				other.enqueue(t, m, "b", id)
-			}
-			synctest.Wait()
-			if s := m.Stats(); s.Waiting < 2 {
-				t.Errorf("beside %d workers that have jobs none of another queue waits: %+v", workers, s)
-			}
-			q.drain()
-			other.drain()
-			f.wg.Wait()
-			l.inOrder("a", line...)
-			l.inOrder("b", elsewhere...)
-			f.empty()
-		})
-	}
-}
-
 // TestLentSeatWhileTheLineMoves: who has one of the few more seats keeps it while those
 // before it have their turns, also when that takes longer than was thought.
 func TestLentSeatWhileTheLineMoves(t *testing.T) {

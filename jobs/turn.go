@@ -111,7 +111,7 @@ func (a *attempt) first(ctx context.Context) (lease *dibs.Lease, at aheadAt, err
 	m := a.mutex
 	from := m.lines.asking(a.place.Key)
 	hurry := m.closed() || a.late()
-	if a.tries < 2 && !a.job.Stays && !hurry && m.lines.crowded(a.place.Key, a.job.Workers) {
+	if a.tries < 2 && !a.job.Stays && !hurry && m.lines.crowded(a.place.Key, a.room) {
 		// Its turn has hardly come, and the note that it is there tells as much.
 		s, err := a.stand(ctx, m.options.Recovery)
 		at = from.heard(s.Ahead)
@@ -209,10 +209,10 @@ func (a *attempt) sit(at aheadAt, idle bool) (s *seat, ok bool) {
 		return nil, false
 	case m.options.Policy == Wait:
 		return nil, time.Since(a.here) < m.options.Wait
-	case at.ahead >= m.near(a.job.Workers) && (a.tries < 2 || at.ahead >= maxNear) && time.Duration(at.ahead)*m.takes() > backIn:
+	case at.ahead >= m.near(a.room) && (a.tries < 2 || at.ahead >= maxNear) && time.Duration(at.ahead)*m.takes() > backIn:
 		return nil, false
 	}
-	return m.lines.sit(a.place.Key, a.job.Workers, at, !idle && (time.Since(a.here) < backIn || m.lines.moved(a.place.Key)))
+	return m.lines.sit(a.place.Key, a.room, at, !idle && (time.Since(a.here) < backIn || m.lines.moved(a.place.Key)))
 }
 
 // idles notes how many come before the job if its key lies idle.
@@ -338,7 +338,7 @@ func (a *attempt) putOff(at aheadAt) error {
 	a.waitedUntilNow()
 	run, _ := m.runs.read()
 	after := min(m.options.Recovery/4, awayAlone)
-	soonest := time.Duration(max(0, at.ahead+1-m.near(a.job.Workers))) * run / time.Duration(m.options.Permits)
+	soonest := time.Duration(max(0, at.ahead+1-m.near(a.room))) * run / time.Duration(m.options.Permits)
 	switch {
 	case m.closed():
 		after = awaySoon

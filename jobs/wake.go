@@ -44,13 +44,13 @@ func (l *lines) call(w *away) {
 	}
 	w.woken, w.coming = time.Now(), true
 	l.waiting--
-	l.coming++
+	w.room.coming++
 	l.called = append(l.called, w)
 	time.AfterFunc(l.mutex.comes(), func() {
 		l.mu.Lock()
 		l.came(w)
 		l.mu.Unlock()
-		l.seat()
+		l.seat(w.room)
 	})
 	l.wakers.Go(func() {
 		if over, err := l.wake(context.Background(), w, wakePatience); !over {

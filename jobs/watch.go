@@ -40,12 +40,16 @@ func (l *lines) next(key dibs.Key, of *line) (those []*away, near int, ctx conte
 	if len(of.away) == 0 {
 		delete(l.byKey, key)
 		l.forget(key)
-		l.hungry = slices.DeleteFunc(l.hungry, func(other *line) bool { return other == of })
+		of.sated()
 		return nil, 0, nil, nil
 	}
 	ctx, of.change = context.WithCancel(l.life)
-	of.near = l.reach(key, of)
-	return of.some(0), of.near, ctx, of.change
+	those = of.some(0)
+	r := those[0].room
+	if of.near = l.reach(key, r); r.free() < 1 {
+		r.starve(of)
+	}
+	return those, of.near, ctx, of.change
 }
 
 // rethinks is how long a watcher waits before it reckons anew how near is near.
@@ -78,7 +82,7 @@ func (l *lines) due(ctx context.Context, of *line, those []*away, near int) ([]*
 		// A hint may be one too many, and who is called too early is on its way when it
 		// could be known to be gone.
 		i := slices.IndexFunc(those, func(w *away) bool { return w.place == place })
-		return l.asNear(those[i], near)
+		return l.asNear(those[i])
 	case err == nil:
 		return those[:max(1, len(l.known(those, near, true)))], nil
 	case ctx.Err() == nil && waiting.Err() != nil:
@@ -89,24 +93,27 @@ func (l *lines) due(ctx context.Context, of *line, those []*away, near int) ([]*
 
 // known returns those in front that are that near to their turn by what is known of how
 // far the line has moved: just now, or a moment ago. Looks take longer than jobs while the
-// store has much to do. There are no more than there are seats for; or one, for which
-// another goes, while not too many are on their way.
+// store has much to do. All are from one pool, and there are no more than that has seats for;
+// or one, for which another goes, while not too many are on their way.
 func (l *lines) known(those []*away, near int, now bool) []*away {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	workers := those[0].job.Workers
-	n, most := 0, l.free(workers)
-	if most < 1 && l.mayCall(workers) {
+	r := those[0].room
+	n, most := 0, r.free()
+	if most < 1 && r.mayCall() {
 		most = 1
 	}
-	for n < min(most, len(those)) && those[n].at-l.gone(those[n].place.Key) < near && (now || l.moving(those[n].place.Key)) {
+	for n < min(most, len(those)) && those[n].room == r && those[n].at-l.gone(those[n].place.Key) < near && (now || l.moving(those[n].place.Key)) {
 		n++
 	}
 	return those[:n]
 }
 
-// asNear returns one that is that near to its turn, without waiting for it.
-func (l *lines) asNear(w *away, near int) ([]*away, error) {
+// asNear returns one that is near enough to its turn, without waiting for it.
+func (l *lines) asNear(w *away) ([]*away, error) {
+	l.mu.Lock()
+	near := l.reach(w.place.Key, w.room)
+	l.mu.Unlock()
 	standings, err := l.look([]*away{w})
 	if err != nil || standings[0].Waits && !l.isNear(w, standings[0], near) {
 		return nil, err

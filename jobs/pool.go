@@ -1,0 +1,80 @@
+package jobs
+
+import "slices"
+
+// Pool is the workers of this process that take the jobs of one queue. However many jobs of
+// one key could wait for their turn in them, half of them are left for others.
+type Pool struct{ workers int }
+
+// NewPool returns the Pool of so many workers, which is the number that stays: to change it
+// takes a new Pool. There is one for each queue, which all jobs of that queue have.
+func NewPool(workers int) *Pool { return &Pool{workers: max(workers, 0)} }
+
+// room is the seats in a pool: those of its workers in which jobs may wait.
+type room struct {
+	seats int // how many there are
+	extra int // and how many more for those who could not be back in time
+
+	// What follows is under the lock of the lines.
+
+	seated []*seat // those that wait
+	coming int     // how many were called a moment ago and are not back
+	hungry []*line // those whose first would be near enough, had it a seat
+}
+
+// room returns the seats in a pool; nil is one of which it is not known how many workers it
+// has. The caller has the lock.
+func (l *lines) room(p *Pool) *room {
+	r := l.rooms[p]
+	if r == nil {
+		r = &room{seats: l.mutex.options.Seats, extra: l.mutex.options.Seats / 4}
+		if p != nil {
+			r.seats = min(r.seats, p.workers/2)
+			r.extra = min(r.extra, p.workers/2-r.seats)
+		}
+		l.rooms[p] = r
+	}
+	return r
+}
+
+// forCalled is how many seats there are for jobs that this process makes runnable: half of
+// them, as others come that another process has made runnable, and a queue gives many to one
+// worker process at times. Who is sent away then can hardly be back in time.
+func (r *room) forCalled() int { return r.seats - r.seats/2 }
+
+// free returns for how many more jobs there are seats that can be made runnable. The caller
+// has the lock.
+func (r *room) free() int { return r.forCalled() - len(r.seated) - r.coming }
+
+// mayCall reports whether one more may be made runnable for whom another one goes: not too
+// many are on their way. The caller has the lock.
+func (r *room) mayCall() bool { return r.coming < seatsFor*r.seats }
+
+// starve has a line wait until there may be a seat for its first. The caller has the lock.
+func (r *room) starve(of *line) {
+	if of.hungry != r {
+		of.sated()
+		of.hungry = r
+		r.hungry = append(r.hungry, of)
+	}
+}
+
+// sated notes that a line does not wait for a seat any more. The caller has the lock.
+func (of *line) sated() {
+	if r := of.hungry; r != nil {
+		r.hungry = slices.DeleteFunc(r.hungry, func(other *line) bool { return other == of })
+		of.hungry = nil
+	}
+}
+
+// seat tells as many of those who found no seat as there may be seats for now.
+func (l *lines) seat(r *room) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := min(max(r.free(), 1), len(r.hungry))
+	for _, of := range r.hungry[:n] {
+		of.hungry = nil
+		of.change()
+	}
+	r.hungry = slices.Delete(r.hungry, 0, n)
+}
