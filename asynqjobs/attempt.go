@@ -123,7 +123,7 @@ func (a *attempt) job(key, mark string) jobs.Job {
 		// Asynq archives a task on its last attempt, also one that is put off.
 		Stays:    a.retried >= a.limit,
 		Patience: patience,
-		Workers:  a.server.workers,
+		Pool:     a.server.pool,
 		Wake: func(ctx context.Context) (bool, error) {
 			return a.worker.wake(ctx, a.queue, a.id, mark)
 		},

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/dibs-go/dibs/jobs"
 )
 
 // Defaults of what a server's configuration leaves open. Asynq's own, a second and
@@ -30,18 +32,19 @@ const (
 // is not told of it. A task with a key whose worker died comes back as soon as Asynq
 // has noticed: others of its key wait for it. IsFailure must call it a failure when a
 // task panics, runs out of time or loses its worker. Everything else is asked of the functions
-// that c has. Of its Concurrency at most half of the workers have a task that waits for its
-// turn. Where it is zero, TaskCheckInterval is DefaultTaskCheckInterval and
+// that c has. Of the workers, which are c.Concurrency and not to be changed in what Config
+// returns, at most half have a task that waits for its turn. Where it is zero, TaskCheckInterval is DefaultTaskCheckInterval and
 // DelayedTaskCheckInterval is DefaultDelayedTaskCheckInterval.
 func Config(c asynq.Config) asynq.Config {
 	delay := c.RetryDelayFunc
 	if delay == nil {
 		delay = asynq.DefaultRetryDelayFunc
 	}
-	its := &server{delay: delay, workers: c.Concurrency}
-	if its.workers < 1 {
-		its.workers = runtime.NumCPU() // as Asynq does it
+	workers := c.Concurrency
+	if workers < 1 {
+		workers = runtime.NumCPU() // as Asynq does it
 	}
+	its := &server{delay: delay, pool: jobs.NewPool(workers)}
 	base := c.BaseContext
 	c.BaseContext = func() context.Context {
 		ctx := context.Background()
@@ -73,8 +76,8 @@ func Config(c asynq.Config) asynq.Config {
 
 // server is what a Worker has to know of the server whose task it has.
 type server struct {
-	delay   asynq.RetryDelayFunc // its own
-	workers int
+	delay asynq.RetryDelayFunc // its own
+	pool  *jobs.Pool
 }
 
 // serverKey is that of a server in a task's context, which also says that Config was used.
