@@ -16,7 +16,8 @@ type Mutex struct {
 
 	jobs    *jobs.Mutex
 	options Options
-	keys    map[string]keyFunc // by kind
+	keys    map[string]keyFunc    // by kind
+	pools   map[string]*jobs.Pool // by queue
 }
 
 var (
@@ -37,7 +38,11 @@ func New(c *dibs.Client, o *Options) (*Mutex, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Mutex{jobs: m, options: options, keys: map[string]keyFunc{}}, nil
+	pools := map[string]*jobs.Pool{}
+	for name, queue := range options.Queues {
+		pools[name] = jobs.NewPool(queue.MaxWorkers)
+	}
+	return &Mutex{jobs: m, options: options, keys: map[string]keyFunc{}, pools: pools}, nil
 }
 
 // Close sends the jobs that wait in a worker back, and makes those available that were

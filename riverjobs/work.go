@@ -91,7 +91,7 @@ func (d *delivery) job() jobs.Job {
 		Kind: row.Kind, ID: id(row), Key: d.note.Key, Ticket: d.note.Ticket,
 		Due: row.ScheduledAt, Tries: row.Attempt + int(snoozes(row)),
 		Last: d.last, Again: d.again, Patience: d.mutex.options.Patience,
-		Workers: d.mutex.options.Queues[row.Queue].MaxWorkers,
+		Pool: d.mutex.pools[row.Queue],
 	}
 	if d.note.Try == row.Attempt && !d.note.Due.IsZero() {
 		j.Due = d.note.Due
