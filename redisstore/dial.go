@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// dialLimit bounds a connection's making, up to the server's first word.
+	// dialLimit bounds the making of a connection, up to the first word of the server. Where
+	// others can replace that, stallLimit does: who connects does not hear of its successor.
 	dialLimit = 3 * time.Second
 	// leaveLimit is how long servers have to let go of a store that is closed.
 	leaveLimit = time.Second
@@ -60,7 +61,8 @@ func (d *dialer) forget(c *watchedConn) {
 
 // dial is a rueidis.ClientOption.DialCtxFn.
 func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, config *tls.Config) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialLimit)
+	limit := min(dialLimit, d.stall)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
 	conn, err := netDialer.DialContext(ctx, d.network, addr)
@@ -68,11 +70,11 @@ func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, c
 		return nil, &fault{is: ErrUnreachable, said: err.Error()}
 	}
 	if config != nil {
-		if conn, err = handshake(ctx, conn, addr, config); err != nil {
+		if conn, err = handshake(ctx, limit, conn, addr, config); err != nil {
 			return nil, err
 		}
 	}
-	if err := knock(ctx, conn, addr, config != nil); err != nil {
+	if err := knock(ctx, limit, conn, addr, config != nil); err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -84,7 +86,7 @@ func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, c
 }
 
 // handshake makes a connection one over TLS, or closes it.
-func handshake(ctx context.Context, conn net.Conn, addr string, config *tls.Config) (net.Conn, error) {
+func handshake(ctx context.Context, limit time.Duration, conn net.Conn, addr string, config *tls.Config) (net.Conn, error) {
 	if config.ServerName == "" {
 		host, _, err := net.SplitHostPort(addr)
 		if err != nil {
@@ -100,7 +102,7 @@ func handshake(ctx context.Context, conn net.Conn, addr string, config *tls.Conf
 	}
 	conn.Close()
 	if ctx.Err() != nil {
-		return nil, &fault{is: ErrUnreachable, said: silent(addr), cure: "it hangs, or does not speak TLS: write redis for rediss"}
+		return nil, &fault{is: ErrUnreachable, said: silent(addr, limit), cure: "it hangs, or does not speak TLS: write redis for rediss"}
 	}
 	cure := "is it the right address?"
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
@@ -115,7 +117,7 @@ func handshake(ctx context.Context, conn net.Conn, addr string, config *tls.Conf
 var refusals = [][]byte{[]byte("-DENIED"), []byte("-ERR max number of clients")}
 
 // knock sees to it that who answers is a Redis.
-func knock(ctx context.Context, conn net.Conn, addr string, secure bool) error {
+func knock(ctx context.Context, limit time.Duration, conn net.Conn, addr string, secure bool) error {
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
 		return &fault{is: ErrUnreachable, said: addr + ": " + err.Error()}
@@ -142,7 +144,7 @@ func knock(ctx context.Context, conn net.Conn, addr string, secure bool) error {
 		}
 		return &fault{is: ErrUnsupported, said: fmt.Sprintf("%s is not a Redis, it says %q", addr, said), cure: cure}
 	case ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded):
-		return &fault{is: ErrUnreachable, said: silent(addr), cure: "it hangs, or is not a Redis"}
+		return &fault{is: ErrUnreachable, said: silent(addr, limit), cure: "it hangs, or is not a Redis"}
 	case secure:
 		return &fault{is: ErrUnreachable, said: addr + " hung up: " + err.Error(), cure: "it may want a certificate: ?cert=FILE&key=FILE"}
 	default:
@@ -151,8 +153,8 @@ func knock(ctx context.Context, conn net.Conn, addr string, secure bool) error {
 	return conn.SetDeadline(time.Time{})
 }
 
-func silent(addr string) string {
-	return fmt.Sprintf("%s takes connections, but said nothing for %v", addr, dialLimit)
+func silent(addr string, limit time.Duration) string {
+	return fmt.Sprintf("%s takes connections, but said nothing for %v", addr, limit)
 }
 
 // exchange sends a request and returns the first line of the answer, which has

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"errors"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +48,29 @@ func TestHang(t *testing.T) {
 				t.Errorf("closing took %v", took)
 			}
 			wire.Mend()
+		})
+	}
+}
+
+// TestDialLimit: who connects to a server that says nothing gives up, and sooner where
+// another one may have taken its place by then: twice in a row, as long as it is not yet
+// known which, is still less than a waiter puts up with.
+func TestDialLimit(t *testing.T) {
+	t.Parallel()
+	wire := servertest.NewWire(t, servertest.Redis(t, nil).Addr())
+	wire.Hang()
+	for stall, want := range map[time.Duration]string{callLimit: "said nothing for 3s", stallLimit: "said nothing for 2s"} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			d := newDialer("tcp", stall)
+			defer d.leave()
+			begun := time.Now()
+			if _, err := d.dial(t.Context(), wire.Addr(), &net.Dialer{}, nil); !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), want) {
+				t.Errorf("it ended with %v", err)
+			}
+			if took := time.Since(begun); took < min(dialLimit, stall) {
+				t.Errorf("it took %v", took)
+			}
 		})
 	}
 }

@@ -195,8 +195,8 @@ func laggingSentinel(t *testing.T) losing {
 	master := sentinels.Master()
 	return losing{
 		open: func() *Store { return open(t, sentinels.URL(), nil) },
-		ttl:  18 * time.Second,                     // so that it is still trusted when there is a master again
-		slow: stallLimit + dialLimit + time.Second, // what was under way, and a connection that is tried in vain
+		ttl:  18 * time.Second,           // so that it is still trusted when there is a master again
+		slow: 2*stallLimit + time.Second, // what was under way, and a connection that is tried in vain
 		lag:  func() { deafen(t, master, sentinels.Servers()) },
 		lose: func() {
 			knowsNothing(t, sentinels.Servers()[1:])
