@@ -50,10 +50,10 @@ func TestNextAtACrowdedLine(t *testing.T) {
 				first := ticketFor(t, m)
 				putOff(t, m, ticketFor(t, m), 1, func() {})
 				m.lines.mu.Lock()
-				r := m.lines.room(nil)
+				r := m.lines.room(Pool{})
 				r.seated = append(r.seated, &seat{room: r, next: true, left: func() {}})
 				m.lines.mu.Unlock()
-				if !m.lines.crowded(m.client.Key("k"), m.lines.room(nil)) {
+				if !m.lines.crowded(m.client.Key("k"), m.lines.room(Pool{})) {
 					t.Fatal("the line is not crowded")
 				}
 				ran := false
@@ -199,7 +199,7 @@ func TestCalledWhileOthersAreOnTheirWay(t *testing.T) {
 				}
 				m.runs.add(takes)
 				m.lines.mu.Lock()
-				m.lines.room(nil).coming = 8
+				m.lines.room(Pool{}).coming = 8
 				m.lines.mu.Unlock()
 				var called atomic.Bool
 				putOff(t, m, ticketFor(t, m), 0, func() { called.Store(true) })

@@ -23,7 +23,7 @@ type lines struct {
 	byToken map[dibs.Token]*away // those in a line, and those that were called
 	called  []*away              // those that were made runnable, in that order
 	waiting int                  // how many are in a line
-	rooms   map[*Pool]*room      // and in them those that wait in a worker
+	rooms   map[Pool]*room       // and in them those that wait in a worker
 	moves   map[dibs.Key]progress
 	floor   int // as many have gone, at most, of keys that were forgotten
 }
@@ -63,7 +63,7 @@ func (l *lines) init(m *Mutex) {
 	l.byKey = map[dibs.Key]*line{}
 	l.byToken = map[dibs.Token]*away{}
 	l.moves = map[dibs.Key]progress{}
-	l.rooms = map[*Pool]*room{}
+	l.rooms = map[Pool]*room{}
 	l.life = m.life
 }
 

@@ -99,7 +99,7 @@ type Options struct {
 	// Seats is how many jobs of this process may wait for their turn in a worker, so
 	// that the key does not lie idle between two jobs; all others come back. A quarter
 	// more do while the line of their key moves, when their turn is thought to come sooner
-	// than they could be back. Each Pool has as many, but never for more than half of its
+	// than they could be back. Each Pool has as many, but never more than half of its
 	// workers; where it is not known how many those are (Job.Pool), give the queue as many
 	// workers more. Not for Wait, whose jobs all do. Default: 8. Negative: none.
 	Seats int

@@ -3,12 +3,16 @@ package jobs
 import "slices"
 
 // Pool is the workers of this process that take the jobs of one queue. However many jobs of
-// one key could wait for their turn in them, half of them are left for others.
-type Pool struct{ workers int }
-
-// NewPool returns the Pool of so many workers, which is the number that stays: to change it
-// takes a new Pool. There is one for each queue, which all jobs of that queue have.
-func NewPool(workers int) *Pool { return &Pool{workers: max(workers, 0)} }
+// a key could wait for their turn there, each Mutex leaves half of the workers for others. So
+// where there are two or three, one job waits, and where there is one, none does: it comes
+// back when its turn has come. Pools that are equal are one. The zero Pool is one of which
+// it is not known how many workers it has: Options.Seats counts alone.
+type Pool struct {
+	// Name tells the pools of a process apart. Default: those with as many workers are one.
+	Name string
+	// Workers is how many there are. It may change, in a process, a few times.
+	Workers int
+}
 
 // room is the seats in a pool: those of its workers in which jobs may wait.
 type room struct {
@@ -19,18 +23,18 @@ type room struct {
 
 	seated []*seat // those that wait
 	coming int     // how many were called a moment ago and are not back
-	hungry []*line // those whose first would be near enough, had it a seat
+	hungry []*line // those that reach no farther than others would go for them
 }
 
-// room returns the seats in a pool; nil is one of which it is not known how many workers it
-// has. The caller has the lock.
-func (l *lines) room(p *Pool) *room {
+// room returns the seats in a pool. The caller has the lock.
+func (l *lines) room(p Pool) *room {
 	r := l.rooms[p]
 	if r == nil {
 		r = &room{seats: l.mutex.options.Seats, extra: l.mutex.options.Seats / 4}
-		if p != nil {
-			r.seats = min(r.seats, p.workers/2)
-			r.extra = min(r.extra, p.workers/2-r.seats)
+		if p != (Pool{}) {
+			half := max(p.Workers, 0) / 2
+			r.seats = min(r.seats, half)
+			r.extra = min(r.extra, half-r.seats)
 		}
 		l.rooms[p] = r
 	}
@@ -67,14 +71,20 @@ func (of *line) sated() {
 	}
 }
 
-// seat tells as many of those who found no seat as there may be seats for now.
-func (l *lines) seat(r *room) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := min(max(r.free(), 1), len(r.hungry))
+// tell tells so many lines that there may be a seat for their first. The caller has the lock.
+func (r *room) tell(n int) {
+	n = min(n, len(r.hungry))
 	for _, of := range r.hungry[:n] {
 		of.hungry = nil
 		of.change()
 	}
 	r.hungry = slices.Delete(r.hungry, 0, n)
+}
+
+// seat tells as many of those who found no seat as there may be seats for now. One of which
+// none is near enough passes it on; see next.
+func (l *lines) seat(r *room) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.tell(max(r.free(), 1))
 }

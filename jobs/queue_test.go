@@ -28,7 +28,7 @@ type queue struct {
 	stopped bool
 	blind   bool // it makes nothing runnable before it is due
 
-	pool *jobs.Pool // as its jobs are told
+	pool jobs.Pool // as its jobs are told
 
 	path time.Duration // how long it takes, at most, to give a job out that was made runnable; if not 0, it cannot be asked at times
 }

@@ -1,9 +1,11 @@
 package jobs
 
 import (
+	"context"
 	"log/slog"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -46,7 +48,7 @@ func TestReach(t *testing.T) {
 			return l
 		}
 		l := full()
-		pool := []*Pool{nil, NewPool(1 + rand.IntN(9))}[rand.IntN(2)]
+		pool := []Pool{{}, {Workers: 1 + rand.IntN(9)}}[rand.IntN(2)]
 		r := l.room(pool)
 		for range r.seats {
 			left := rand.IntN(40)
@@ -97,7 +99,7 @@ func TestStuckWhileTheLineStands(t *testing.T) {
 	}
 	defer m.Close()
 	key := c.Key("k")
-	other, ok := m.lines.sit(key, m.lines.room(nil), aheadAt{5, 5}, false)
+	other, ok := m.lines.sit(key, m.lines.room(Pool{}), aheadAt{5, 5}, false)
 	if !ok {
 		t.Fatal("there is no seat")
 	}
@@ -105,7 +107,7 @@ func TestStuckWhileTheLineStands(t *testing.T) {
 		if moved {
 			m.lines.stands(other, 4)
 		}
-		a := &attempt{mutex: m, place: dibs.Place{Key: key}, room: m.lines.room(nil), here: time.Now(), tries: 2, stuck: 3}
+		a := &attempt{mutex: m, place: dibs.Place{Key: key}, room: m.lines.room(Pool{}), here: time.Now(), tries: 2, stuck: 3}
 		seat, sits := a.sit(aheadAt{3, 3}, true)
 		if sits != moved {
 			t.Errorf("the line has moved: %v; it waits on: %v", moved, sits)
@@ -113,4 +115,66 @@ func TestStuckWhileTheLineStands(t *testing.T) {
 		m.lines.leave(seat, false)
 	}
 	m.lines.leave(other, false)
+}
+
+// TestFreeSeatIsPassedOn: a seat that becomes free is told to a line that can use it, also
+// when another one waits for it whose first is too far from its turn, or of another pool.
+func TestFreeSeatIsPassedOn(t *testing.T) {
+	for _, front := range []string{"nobody", "far", "of another pool"} {
+		t.Run(front, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, c := inside(t, &Options{Seats: 8})
+				small, large := Pool{Workers: 4}, Pool{Workers: 40}
+				for _, key := range []string{"a", "b"} {
+					lease, err := c.Acquire(t.Context(), key, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					defer func() { _ = lease.Release() }()
+				}
+				m.runs.add(time.Hour)
+				m.lines.mu.Lock()
+				r := m.lines.room(small)
+				sits := &seat{room: r, next: true, left: func() {}}
+				r.seated = append(r.seated, sits)
+				m.lines.mu.Unlock()
+				var tickets []string
+				for range 3 {
+					ticket, err := m.Enqueue(t.Context(), "a")
+					if err != nil {
+						t.Fatal(err)
+					}
+					tickets = append(tickets, ticket)
+				}
+				next, err := m.Enqueue(t.Context(), "b")
+				if err != nil {
+					t.Fatal(err)
+				}
+				putOff := func(key, ticket string, p Pool, at int, called func()) {
+					a, err := m.attempt(t.Context(), Job{Kind: "t", ID: ticket, Key: key, Ticket: ticket, Pool: p,
+						Wake: func(context.Context) (bool, error) { called(); return true, nil }})
+					if err != nil {
+						t.Fatal(err)
+					}
+					a.stood = time.Now()
+					m.lines.add(a, at)
+					synctest.Wait()
+				}
+				if front != "nobody" {
+					putOff("a", tickets[2], small, 2, func() {})
+				}
+				if front == "of another pool" {
+					putOff("a", tickets[1], large, 1, func() {})
+				}
+				called := make(chan time.Time, 1)
+				putOff("b", next, small, 0, func() { called <- time.Now() })
+				time.Sleep(time.Second)
+				free := time.Now()
+				m.lines.leave(sits, false)
+				if late := (<-called).Sub(free); late < 0 || late > 100*time.Millisecond {
+					t.Errorf("the job that is next was called %v after the seat was free", late)
+				}
+			})
+		})
+	}
 }

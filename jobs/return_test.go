@@ -25,7 +25,7 @@ func returns(t *testing.T, limit time.Duration, due time.Time) (a *attempt, c *d
 	}
 	t.Cleanup(func() { _ = lease.Release() })
 	_, left := context.WithCancel(t.Context())
-	r := m.lines.room(nil)
+	r := m.lines.room(Pool{})
 	r.seated = append(r.seated, &seat{room: r, next: true, left: left})
 	wake := func(context.Context) (bool, error) { return true, nil }
 	if a, err = m.attempt(t.Context(), Job{Kind: "test", ID: "1", Key: "k", Tries: 2, Due: due, Wake: wake}); err != nil {

@@ -46,8 +46,15 @@ func (l *lines) next(key dibs.Key, of *line) (those []*away, near int, ctx conte
 	ctx, of.change = context.WithCancel(l.life)
 	those = of.some(0)
 	r := those[0].room
-	if of.near = l.reach(key, r); r.free() < 1 {
+	of.near = l.reach(key, r)
+	switch {
+	case r.free() < 1:
 		r.starve(of)
+	default:
+		of.sated()
+		if !of.isNear(l.gone(key)) {
+			r.tell(1) // there is a seat, and none here to take it
+		}
 	}
 	return those, of.near, ctx, of.change
 }
