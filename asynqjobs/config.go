@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -33,7 +35,8 @@ const (
 // has noticed: others of its key wait for it. IsFailure must call it a failure when a
 // task panics, runs out of time or loses its worker. Everything else is asked of the functions
 // that c has. Of the workers, which are c.Concurrency and not to be changed in what Config
-// returns, at most half have a task that waits for its turn. Where it is zero, TaskCheckInterval is DefaultTaskCheckInterval and
+// returns, at most half have a task that waits for its turn, for
+// each Mutex. Where it is zero, TaskCheckInterval is DefaultTaskCheckInterval and
 // DelayedTaskCheckInterval is DefaultDelayedTaskCheckInterval.
 func Config(c asynq.Config) asynq.Config {
 	delay := c.RetryDelayFunc
@@ -44,7 +47,7 @@ func Config(c asynq.Config) asynq.Config {
 	if workers < 1 {
 		workers = runtime.NumCPU() // as Asynq does it
 	}
-	its := &server{delay: delay, pool: jobs.NewPool(workers)}
+	its := &server{delay: delay, pool: jobs.Pool{Name: fmt.Sprint("asynq ", servers.Add(1)), Workers: workers}}
 	base := c.BaseContext
 	c.BaseContext = func() context.Context {
 		ctx := context.Background()
@@ -77,8 +80,11 @@ func Config(c asynq.Config) asynq.Config {
 // server is what a Worker has to know of the server whose task it has.
 type server struct {
 	delay asynq.RetryDelayFunc // its own
-	pool  *jobs.Pool
+	pool  jobs.Pool
 }
+
+// servers counts those of the process, to tell them apart.
+var servers atomic.Int64
 
 // serverKey is that of a server in a task's context, which also says that Config was used.
 type serverKey struct{}

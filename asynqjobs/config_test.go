@@ -131,7 +131,7 @@ func TestWorkersAreTold(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[int]int{0: runtime.NumCPU(), -1: runtime.NumCPU(), 7: 7} {
 		its, ok := Config(asynq.Config{Concurrency: asked}).BaseContext().Value(serverKey{}).(*server)
-		if !ok || *its.pool != *jobs.NewPool(want) {
+		if !ok || its.pool.Workers != want || its.pool.Name == "" {
 			t.Errorf("of %d workers the server is known to have %+v, want %d", asked, its.pool, want)
 		}
 	}
