@@ -16,8 +16,8 @@ type Mutex struct {
 
 	jobs    *jobs.Mutex
 	options Options
-	keys    map[string]keyFunc    // by kind
-	pools   map[string]*jobs.Pool // by queue
+	keys    map[string]keyFunc // by kind
+	workers map[string]int     // by queue
 }
 
 var (
@@ -38,11 +38,11 @@ func New(c *dibs.Client, o *Options) (*Mutex, error) {
 	if err != nil {
 		return nil, err
 	}
-	pools := map[string]*jobs.Pool{}
+	workers := map[string]int{}
 	for name, queue := range options.Queues {
-		pools[name] = jobs.NewPool(queue.MaxWorkers)
+		workers[name] = queue.MaxWorkers
 	}
-	return &Mutex{jobs: m, options: options, keys: map[string]keyFunc{}, pools: pools}, nil
+	return &Mutex{jobs: m, options: options, keys: map[string]keyFunc{}, workers: workers}, nil
 }
 
 // Close sends the jobs that wait in a worker back, and makes those available that were
