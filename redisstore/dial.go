@@ -26,6 +26,7 @@ const (
 // that is down.
 type dialer struct {
 	network string
+	limit   time.Duration   // of a connection's making
 	stall   time.Duration   // see watchedConn
 	life    context.Context // ends with the store, and so do attempts under way
 	end     context.CancelFunc
@@ -34,8 +35,10 @@ type dialer struct {
 	conns map[*watchedConn]struct{} // that are open
 }
 
-func newDialer(network string, stall time.Duration) *dialer {
-	d := &dialer{network: network, stall: stall, conns: make(map[*watchedConn]struct{})}
+// newDialer returns a dialer of servers that may owe an answer for stall, or for extra
+// longer when they have to ask others.
+func newDialer(network string, stall, extra time.Duration) *dialer {
+	d := &dialer{network: network, limit: min(dialLimit, stall), stall: stall + extra, conns: make(map[*watchedConn]struct{})}
 	d.life, d.end = context.WithCancel(context.Background())
 	return d
 }
@@ -61,8 +64,7 @@ func (d *dialer) forget(c *watchedConn) {
 
 // dial is a rueidis.ClientOption.DialCtxFn.
 func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, config *tls.Config) (net.Conn, error) {
-	limit := min(dialLimit, d.stall)
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, d.limit)
 	defer cancel()
 	defer context.AfterFunc(d.life, cancel)()
 	conn, err := netDialer.DialContext(ctx, d.network, addr)
@@ -70,11 +72,11 @@ func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, c
 		return nil, &fault{is: ErrUnreachable, said: err.Error()}
 	}
 	if config != nil {
-		if conn, err = handshake(ctx, limit, conn, addr, config); err != nil {
+		if conn, err = handshake(ctx, d.limit, conn, addr, config); err != nil {
 			return nil, err
 		}
 	}
-	if err := knock(ctx, limit, conn, addr, config != nil); err != nil {
+	if err := knock(ctx, d.limit, conn, addr, config != nil); err != nil {
 		conn.Close()
 		return nil, err
 	}

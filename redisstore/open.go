@@ -67,7 +67,7 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	case sentinels, cluster:
 		stall = stallLimit
 	}
-	d := newDialer(network, stall+patience)
+	d := newDialer(network, stall, patience)
 	option := a.clientOption()
 	option.ConnWriteTimeout = callLimit + patience
 	option.DialCtxFn = d.dial
