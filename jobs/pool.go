@@ -5,12 +5,12 @@ import "slices"
 // Pool is the workers of this process that take the jobs of one queue. However many jobs of
 // a key could wait for their turn there, each Mutex leaves half of the workers for others. So
 // where there are two or three, one job waits, and where there is one, none does: it comes
-// back when its turn has come. Pools that are equal are one. The zero Pool is one of which
-// it is not known how many workers it has: Options.Seats counts alone.
+// back when its turn has come.
 type Pool struct {
 	// Name tells the pools of a process apart. Default: those with as many workers are one.
 	Name string
-	// Workers is how many there are. It may change, in a process, a few times.
+	// Workers is how many there are. Where that changes, it is another Pool from then on,
+	// so let it change seldom. Default: it is not known, and Options.Seats counts alone.
 	Workers int
 }
 
@@ -31,8 +31,7 @@ func (l *lines) room(p Pool) *room {
 	r := l.rooms[p]
 	if r == nil {
 		r = &room{seats: l.mutex.options.Seats, extra: l.mutex.options.Seats / 4}
-		if p != (Pool{}) {
-			half := max(p.Workers, 0) / 2
+		if half := p.Workers / 2; p.Workers > 0 {
 			r.seats = min(r.seats, half)
 			r.extra = min(r.extra, half-r.seats)
 		}

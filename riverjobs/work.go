@@ -91,15 +91,13 @@ func (d *delivery) job() jobs.Job {
 		Kind: row.Kind, ID: id(row), Key: d.note.Key, Ticket: d.note.Ticket,
 		Due: row.ScheduledAt, Tries: row.Attempt + int(snoozes(row)),
 		Last: d.last, Again: d.again, Patience: d.mutex.options.Patience,
+		Pool: jobs.Pool{Name: row.Queue, Workers: d.mutex.workers[row.Queue]},
 	}
 	if d.note.Try == row.Attempt && !d.note.Due.IsZero() {
 		j.Due = d.note.Due
 	}
 	if d.client != nil {
 		j.Wake = d.wake
-	}
-	if n := d.mutex.workers[row.Queue]; n > 0 {
-		j.Pool = jobs.Pool{Name: row.Queue, Workers: n}
 	}
 	return j
 }
