@@ -35,8 +35,8 @@ const (
 // has noticed: others of its key wait for it. IsFailure must call it a failure when a
 // task panics, runs out of time or loses its worker. Everything else is asked of the functions
 // that c has. Of the workers, which are c.Concurrency and not to be changed in what Config
-// returns, at most half have a task that waits for its turn, for
-// each Mutex. Where it is zero, TaskCheckInterval is DefaultTaskCheckInterval and
+// returns, fewer than half have a task that waits for its turn,
+// for each Mutex. Where it is zero, TaskCheckInterval is DefaultTaskCheckInterval and
 // DelayedTaskCheckInterval is DefaultDelayedTaskCheckInterval.
 func Config(c asynq.Config) asynq.Config {
 	delay := c.RetryDelayFunc

@@ -42,9 +42,9 @@ type Job struct {
 	// it would be next: for queues that take a job which waits for one that is stuck.
 	// Default: without limit. Not for a job that Stays.
 	Patience time.Duration
-	// Pool is the workers of which one has the job: at most half of them have one that waits
-	// for its turn, or a key that many want would hold up all others. Not with the policy
-	// Wait, nor for jobs that Stay. Default: it is not known how many there are.
+	// Pool is the workers of which one has the job. Fewer than half of them have one that
+	// waits for its turn; otherwise one busy key could hold up all others. It does not bound
+	// the policy Wait, nor jobs that Stay. Default: it is not known how many there are.
 	Pool Pool
 	// Wake makes the job runnable at once, after it was put off. It reports false if
 	// the queue has not yet noted that, true also when the job runs or is done, and

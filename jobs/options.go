@@ -96,12 +96,12 @@ type Options struct {
 	// again. Default: KeepPlace.
 	Failed Failed
 
-	// Seats is how many jobs of this process may wait for their turn in a worker, so
+	// Seats is how many jobs may wait for their turn in the workers of a Pool, so
 	// that the key does not lie idle between two jobs; all others come back. A quarter
 	// more do while the line of their key moves, when their turn is thought to come sooner
-	// than they could be back. Each Pool has as many, but never more than half of its
-	// workers; where it is not known how many those are (Job.Pool), give the queue as many
-	// workers more. Not for Wait, whose jobs all do. Default: 8. Negative: none.
+	// than they could be back. In all they are fewer than half of its workers; where it is
+	// not known how many those are (Job.Pool), give the queue as many workers more, the
+	// quarter too. Not for Wait, whose jobs all do. Default: 8. Negative: none.
 	Seats int
 
 	// Wait is how long a job with the policy Wait waits in a worker before it comes

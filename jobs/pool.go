@@ -2,15 +2,17 @@ package jobs
 
 import "slices"
 
-// Pool is the workers of this process that take the jobs of one queue. However many jobs of
-// a key could wait for their turn there, each Mutex leaves half of the workers for others. So
-// where there are two or three, one job waits, and where there is one, none does: it comes
-// back when its turn has come.
+// Pool is the workers of this process that take the jobs of one queue. Those that wait for
+// their turn there, and one that runs, take half of the workers at most, for each Mutex: the
+// other half is for other keys. So of three or four workers one may have a job that waits,
+// and of one or two none: it comes back when its turn has come.
 type Pool struct {
-	// Name tells the pools of a process apart. Default: those with as many workers are one.
+	// Name tells the pools of a process apart. Two without a name, with as many workers,
+	// share their seats.
 	Name string
-	// Workers is how many there are. Where that changes, it is another Pool from then on,
-	// so let it change seldom. Default: it is not known, and Options.Seats counts alone.
+	// Workers is how many there are; nobody checks that. Where it changes, it is another
+	// Pool from then on, so let it change seldom. 0 or less: it is not known, and
+	// Options.Seats counts alone.
 	Workers int
 }
 
@@ -31,9 +33,10 @@ func (l *lines) room(p Pool) *room {
 	r := l.rooms[p]
 	if r == nil {
 		r = &room{seats: l.mutex.options.Seats, extra: l.mutex.options.Seats / 4}
-		if half := p.Workers / 2; p.Workers > 0 {
-			r.seats = min(r.seats, half)
-			r.extra = min(r.extra, half-r.seats)
+		if p.Workers > 0 {
+			most := (p.Workers - 1) / 2
+			r.seats = min(r.seats, most)
+			r.extra = min(r.extra, most-r.seats)
 		}
 		l.rooms[p] = r
 	}

@@ -61,7 +61,7 @@ func Example() {
 	}
 	queues := map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 50}}
 	turns, err := riverjobs.New(keys, &riverjobs.Options{
-		Queues:     queues,                        // half of their workers are for other jobs than those that wait
+		Queues:     queues,                        // half of their workers are for jobs of other keys than a hot one
 		Reserver:   store.Reserver,                // places are taken in the transaction that inserts the job
 		Transactor: store.Transactions(pool, nil), // and end in the one that completes it
 		Tx:         pgstore.Tx,

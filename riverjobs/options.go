@@ -45,11 +45,10 @@ type Options struct {
 	RetryPolicy river.ClientRetryPolicy
 
 	// Queues are those of River's Config, where this process works jobs: of the workers of
-	// each (MaxWorkers) at most half have a job that waits for its turn, for each Mutex. A
-	// queue that is not among them, or is added to the client later, needs more workers
-	// than Jobs.Seats and a quarter, or jobs of a key that many want hold up all others.
-	// Clients with queues of one name and fewer workers have a Mutex of their own. Default:
-	// none.
+	// each (MaxWorkers) fewer than half have a job that waits for its turn, for each Mutex.
+	// A queue that is not among them when New is called needs more workers than Jobs.Seats
+	// and a quarter, or one busy key can hold up all others. If two clients have a queue of
+	// one name with different MaxWorkers, give each its own Mutex. Default: none.
 	Queues map[string]river.QueueConfig
 
 	// Patience is how long a job waits for its turn in a worker at a time. Then it
