@@ -60,7 +60,7 @@ func beChild(text string) error {
 		"stuck": workStuck,
 	}[c.Work]
 	h, err := openHost(ctx, nil, hostOptions{
-		url: c.URL, redis: c.Redis, ttl: c.TTL, queue: c.Workers, commits: c.Work != "hot", work: work,
+		url: c.URL, redis: c.Redis, ttl: c.TTL, queue: c.Workers, commits: c.Work != "hot", untold: c.Work == "hot", work: work,
 		mutex: Options{Patience: c.Patience, Jobs: jobs.Options{Seats: c.Seats, Recovery: c.Recovery, Hold: c.Recovery}},
 		river: river.Config{LeaderElectionDisabled: true, JobTimeout: c.Timeout, MaxAttempts: 100, SoftStopTimeout: c.SoftStop},
 	})

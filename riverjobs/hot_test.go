@@ -26,8 +26,8 @@ func TestHotKey(t *testing.T) {
 		each = 1000
 		// Of all processes together. The seats, and a quarter more, are for as many hot jobs
 		// as run while River notes that one was put off, and while one comes back. They are
-		// half of the workers.
-		workers, seats = 120, 48
+		// more than half of the workers, who are not told of.
+		workers, seats = 80, 48
 	)
 	url := newDatabase(t)
 	h := newHost(t, hostOptions{url: url, idle: true})

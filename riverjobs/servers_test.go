@@ -152,6 +152,7 @@ type hostOptions struct {
 	queueName string
 	work      func(ctx context.Context, h *host, j *river.Job[job]) error
 	idle      bool // it works no jobs
+	untold    bool // the mutex is not told how many workers there are
 	untagged  bool // no kind is known
 }
 
@@ -203,8 +204,12 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	if o.mutex.Jobs.Logger == nil {
 		o.mutex.Jobs.Logger = silent
 	}
+	var queues map[string]river.QueueConfig
 	if !o.idle {
-		o.mutex.Queues = map[string]river.QueueConfig{cmp.Or(o.queueName, river.QueueDefault): {MaxWorkers: cmp.Or(o.queue, 10)}}
+		queues = map[string]river.QueueConfig{cmp.Or(o.queueName, river.QueueDefault): {MaxWorkers: cmp.Or(o.queue, 10)}}
+	}
+	if !o.untold {
+		o.mutex.Queues = queues
 	}
 	if h.mutex, err = New(h.dibs, &o.mutex); err != nil {
 		return nil, err
@@ -229,7 +234,7 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	if h.config.RetryPolicy == nil {
 		h.config.RetryPolicy = retryIn(50 * time.Millisecond)
 	}
-	h.config.Queues = o.mutex.Queues
+	h.config.Queues = queues
 	if h.river, err = river.NewClient(riverpgxv5.New(h.pool), h.config); err != nil {
 		return nil, err
 	}
