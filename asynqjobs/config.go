@@ -34,10 +34,11 @@ const (
 // is not told of it. A task with a key whose worker died comes back as soon as Asynq
 // has noticed: others of its key wait for it. IsFailure must call it a failure when a
 // task panics, runs out of time or loses its worker. Everything else is asked of the functions
-// that c has. Of the workers, which are c.Concurrency and not to be changed in what Config
-// returns, fewer than half have a task that waits for its turn,
-// for each Mutex. Where it is zero, TaskCheckInterval is DefaultTaskCheckInterval and
+// that c has. Where it is zero, TaskCheckInterval is DefaultTaskCheckInterval and
 // DelayedTaskCheckInterval is DefaultDelayedTaskCheckInterval.
+//
+// Of the workers fewer than half have a task that waits for its turn, for each Mutex. They
+// are c.Concurrency, which is not to be changed in what Config returns.
 func Config(c asynq.Config) asynq.Config {
 	delay := c.RetryDelayFunc
 	if delay == nil {

@@ -89,7 +89,8 @@ func (m *Mutex) takes() time.Duration {
 // one: as many jobs of its key as run in the time that this takes, and half as many
 // more, have to be there already for the key not to lie idle. It takes a look that finds
 // the job near, the way back, and the asking from there. Those for whom there can hardly
-// be seats in their pool are not brought back: they would be put off again, and be away for longer.
+// be seats in their pool are not brought back: they would be put off again, and be away
+// for longer.
 func (m *Mutex) near(r *room) int {
 	run, known := m.runs.read()
 	if !known {

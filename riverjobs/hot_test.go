@@ -26,7 +26,7 @@ func TestHotKey(t *testing.T) {
 		each = 1000
 		// Of all processes together. The seats, and a quarter more, are for as many hot jobs
 		// as run while River notes that one was put off, and while one comes back. They are
-		// more than half of the workers, who are not told of.
+		// more than half of the workers, so that the Mutex is not told of those.
 		workers, seats = 80, 48
 	)
 	url := newDatabase(t)
