@@ -1,22 +1,14 @@
-# The two commands that matter: `make demo` shows the main job, `make test`
-# passes every test. Both work on a machine with Go, git and make.
+# `make demo` shows the main job. `make test` passes the tests. docs/testing.md says what runs where.
 
-MODULES := . sqlitestore redisstore pgstore mysqlstore sqllock riverjobs proof asynqjobs cmd/dibs examples proof/bench
-# How long each fuzz test runs in `make test`: so many executions, as Go's own clock for
-# them now and then calls a run that found nothing a failure (golang.org/issue/75804).
-FUZZTIME ?= 1000x
-# All is tested with the race detector but SQLite itself: that is C translated to Go,
-# and its memory is not Go's, where the detector would see anything. Looking at it all
-# the same takes five times as long. (Only this package, which shares no instance of a
-# generic function with others: of two the linker keeps either, and atomics that the
-# detector does not see are races to it.)
+# The modules, from go.work.
+MODULES := $(shell go list -m -f '{{.Dir}}')
+# The race detector looks at everything but the translated C code of SQLite, which it
+# makes five times slower, and where it could find nothing of ours.
 RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false
-# A program with the race detector sleeps for a second before it ends, and the tests
-# start hundreds.
+# A program that the race detector looks at ends at once, not after a second.
 export GORACE ?= atexit_sleep_ms=0
-LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: demo test simulate simulate-beside need tools servers fuzz fuzz-made fuzz-run fuzz-ahead lint bench torture tidy build
+.PHONY: demo build test nightly nightly-tests fuzz torture bench lint tidy need
 
 demo:
 	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
@@ -24,99 +16,40 @@ demo:
 build:
 	CGO_ENABLED=0 go build -trimpath -o bin/dibs ./cmd/dibs
 
-# The tests of one module after the other, and beside them what makes the next ones
-# ready, with what the tests leave of the processors: to vet a module compiles what
-# its tests use. The simulation is beside the last ones, as its time is simulated.
-test: tools
-	@.ci/memory $(MAKE) --no-print-directory -j3 $(MODULES:%=test-%) test-rest simulate-beside
-	@$(MAKE) --no-print-directory fuzz-run
+# each runs a command in every module, also after a failure, and names the modules where it failed.
+each = failed=; for m in $(MODULES); do echo "== $${m\#$(CURDIR)/}"; (cd $$m && $(1)) || failed="$$failed $${m\#$(CURDIR)/}"; done; \
+  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
-# Ten thousand simulated histories, without the race detector, with which `make test`
-# looks at a few hundred. It prints the first seed; SIMULATE='-seed 17 -histories 1'
-# looks at one again. Each makes much that is soon of no use: with less collecting of it
-# they take a third less time.
-simulate:
-	@echo "== simulate"; cd proof && GOGC=400 go test -count=1 -timeout 18m -run TestHistories -v ./sim -args $(SIMULATE)
+test: need
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt differs: $$unformatted" >&2; exit 1; }
+	@$(call each,go vet $(RACE) ./... && go test $(RACE) -vet=off -shuffle=on -timeout 5m ./...)
 
-AHEAD := nice -n 19
-# Modules that are tested beside the next one, as their tests mostly wait: for files that
-# are locked, and for Asynq, which gives the jobs of a dead process to another one after a
-# minute.
-BESIDE := sqlitestore asynqjobs
-# A module of which two packages start hundreds of processes: its first one is tested
-# with nothing beside it, and this one beside the last module above, the simulation and
-# then all others.
-CROWDED := cmd/dibs
-CROWD := ./internal/command
-# Packages that take long are tested first in their module, so that others are beside them.
-LONG_. := ./internal/servertest
-LONG_proof := ./scale ./torture
-TEST := go test $(RACE) -vet=off -shuffle=on -timeout 18m
-define module
-.PHONY: vet-$1 test-$1
-vet-$1: $(2:%=vet-%)
-	@cd $1 && $$(AHEAD) go vet $$(RACE) ./...
-test-$1: vet-$1 $(or $(3:%=test-%),servers)
-	@echo "== $1"; cd $1 && $$(TEST) $(if $(filter $1,$(CROWDED)),$(CROWD),$(LONG_$1) ./...)
-endef
-vetted :=
-tested :=
-$(foreach m,$(MODULES),$(eval $(call module,$m,$(vetted),$(tested)))$(eval vetted := $m)\
-  $(if $(filter $m,$(BESIDE)),,$(eval tested := $m)))
-.PHONY: test-first test-rest
-test-$(lastword $(BESIDE)) test-$(CROWDED): test-first
-test-first: vet-$(CROWDED) test-proof
-	@echo "== $(CROWDED), its first package"; cd $(CROWDED) && $(TEST) .
-test-rest: test-$(lastword $(BESIDE))
-	@echo "== $(CROWDED), the rest"; cd $(CROWDED) && $(TEST) -p 1 $$(go list ./internal/... | grep -v "/$(notdir $(CROWD))$$")
-fuzz-ahead: vet-$(vetted)
-	@$(AHEAD) $(MAKE) --no-print-directory build fuzz-made
-	@cd proof && $(AHEAD) go test -c -o /dev/null ./sim
-simulate-beside: test-first fuzz-ahead
-	@$(AHEAD) $(MAKE) --no-print-directory simulate
+nightly: need
+	@$(MAKE) --no-print-directory -k nightly-tests fuzz torture
 
-# What the tests use beside Go: the race detector a C compiler, the guides ps
-# and curl, the stores their servers, for which see internal/servertest. The
-# foreign program behind the proxy sees to itself, and so does Valkey.
-need: tools servers
+nightly-tests:
+	@$(call each,go vet -tags nightly ./... && go test $(RACE) -tags nightly -vet=off -shuffle=on -timeout 60m ./...)
 
-tools:
-	@want=""; \
-	command -v gcc >/dev/null || want="$$want gcc libc6-dev"; \
-	command -v ps >/dev/null || want="$$want procps"; \
-	command -v curl >/dev/null || want="$$want curl"; \
-	test -n "$$want" || exit 0; \
-	if test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null; then \
-	  echo "make test needs more than Go: apt-get install$$want" >&2; exit 1; fi; \
-	echo "installing$$want"; \
-	apt-get install -y --no-install-recommends $$want >/dev/null 2>&1 || \
-	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$want; }
+# Each fuzz test for a while. A finding is written to testdata, where `make test` repeats it.
+FUZZTIME ?= 30s
+fuzz:
+	@$(call each,for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+	  go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done)
 
-servers: tools
-	@go run ./internal/servertest/need
-
-# Every fuzz test, on its committed corpus and then for a few seconds of its own.
-fuzz: fuzz-made
-	@$(MAKE) --no-print-directory fuzz-run
-
-fuzz-made:
-	@.ci/fuzz make bin/fuzz $(MODULES)
-
-fuzz-run:
-	@.ci/fuzz run $(FUZZTIME) bin/fuzz
-
-lint:
-	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go run $(LINT) run ./... && test -z "$$(go fix -diff ./... 2>&1 | tee /dev/stderr)"); done
+# Every store under every fault, for this long each; the table goes to docs/reliability.md.
+DURATION ?= 1m
+torture: need
+	cd proof && go run ./nightly -duration $(DURATION) $(if $(STORE),-only $(STORE),-page ../docs/reliability.md)
 
 bench: build
 	cd proof/bench && go run .
 
-# Every store under every fault that applies, for so long each, and the table of what
-# came of it in docs/reliability.md. With STORE only that one, and no table.
-DURATION ?= 5m
-torture: servers
-	cd proof && go run ./nightly -duration $(DURATION) $(if $(STORE),-only $(STORE),-page ../docs/reliability.md)
+lint:
+	@$(call each,go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run ./... && test -z "$$(go fix -diff ./... | tee /dev/stderr)")
 
 tidy:
-	@set -e; for m in $(MODULES); do (cd $$m && go mod tidy); done
-	go work sync
+	@$(call each,go mod tidy) && go work sync
+
+# Installs what the tests use beside Go, or says what is missing.
+need:
+	@go run ./internal/servertest/need
