@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"strings"
 	"sync/atomic"
 )
 
@@ -96,22 +95,6 @@ func (p *passage) touched() bool {
 		return p.conn.written.Load() != p.base
 	}
 	return p.fields.Load()
-}
-
-// untouched reports whether the origin has certainly seen nothing of the
-// request that failed with err, or has promised not to have acted on it.
-func (p *passage) untouched(err error) bool {
-	if !p.touched() {
-		return true
-	}
-	// RFC 9113: streams above the last one that a GOAWAY names, and streams
-	// refused, were not processed. net/http keeps the types to itself.
-	text := err.Error()
-	if p.conn == nil && (strings.Contains(text, "received Server's graceful shutdown GOAWAY") || strings.Contains(text, "REFUSED_STREAM")) {
-		p.stale = true
-		return true
-	}
-	return false
 }
 
 // conn is an HTTP/1 connection to the origin that counts what is written.

@@ -179,8 +179,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 			body.release()
 			return res, nil
 		}
+		// What the peer says of a request that was sent (a GOAWAY, a refused stream)
+		// changes nothing: an origin can say so of a request that it has run.
 		kind := HungUp
-		if p.untouched(err) {
+		if !p.touched() {
 			kind = Unreached
 		}
 		// A fresh connection that failed before anything was written will not
