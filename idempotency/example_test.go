@@ -86,7 +86,7 @@ func ExampleMiddleware_Wrap() {
 	}
 	hooks, err := idempotency.New(client, &idempotency.Options{
 		Key:   idempotency.KeyJSON("id"), // the sender's event id
-		Scope: idempotency.ScopeHeader("X-Sender"),
+		Scope: []idempotency.ScopePart{idempotency.ScopeHeader("X-Sender")},
 	})
 	if err != nil {
 		log.Fatal(err)

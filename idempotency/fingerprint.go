@@ -97,8 +97,8 @@ func appendLines(dst []byte, lines []string) []byte {
 	return dst
 }
 
-// target returns path and query as sent.
-func (o *FingerprintOptions) target(r *http.Request) string {
+// targetOf returns path and query as sent.
+func targetOf(r *http.Request) string {
 	target := r.RequestURI
 	if target == "" {
 		target = r.URL.RequestURI() // a request that came by no server
@@ -117,6 +117,12 @@ func (o *FingerprintOptions) target(r *http.Request) string {
 			}
 		}
 	}
+	return target
+}
+
+// target returns what counts of path and query.
+func (o *FingerprintOptions) target(r *http.Request) string {
+	target := targetOf(r)
 	path, query, ok := strings.Cut(target, "?")
 	if !o.SortQuery || !ok {
 		return target

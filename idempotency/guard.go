@@ -102,6 +102,7 @@ func (v *visit) deriveKey(key *string) bool {
 	case v.m.options.RequireKey:
 		v.refuse(OutcomeInvalid, problemKeyRequired)
 	default:
+		v.m.warn.noKey(v.m, v.r)
 		v.m.pass(v.w, v.withBody(v.r.Context()), v.next, false)
 	}
 	return false
@@ -140,7 +141,9 @@ func (v *visit) free() {
 func (v *visit) serve(key string) {
 	m := v.m
 	var err error
-	v.name, v.scratch.record = m.options.keyName(v.r, key, v.scratch.record)
+	principal := m.options.principalOf(v.r)
+	m.warn.scope(m, v.r, principal)
+	v.name, v.scratch.record = m.options.keyName(v.r, principal, key, v.scratch.record)
 	if m.options.Observer != nil {
 		v.event.Key = dibs.Key{Name: v.name}.Digest()
 	}

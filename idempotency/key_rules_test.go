@@ -236,7 +236,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		"DocsURL":        {DocsURL: "docs#x"},
 		"Label":          {Label: strings.Repeat("x", 256)},
 		"NotStored":      {NotStored: []string{"a b"}},
-		"SessionCookie":  {SessionCookie: "sid", Scope: idempotency.ScopeNone},
+		"Scope":          {Scope: []idempotency.ScopePart{idempotency.ScopeNone, idempotency.ScopeAuthorization}},
 		"Store5xx":       {Store5xx: true, Keep: func(int) bool { return true }},
 		"Fingerprint":    {Fingerprint: idempotency.FingerprintOptions{Fields: []string{""}}},
 	} {

@@ -27,6 +27,7 @@ type Middleware struct {
 	running alarms    // of handlers
 
 	background background
+	warn       warnings
 	counts     struct {
 		controlIgnored, storeFailed, storeRecovered, storeGivenUp, bypassed atomic.Uint64
 	}

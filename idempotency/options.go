@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -88,14 +89,11 @@ type Options struct {
 	// Default: the Idempotency-Key header.
 	Key func(r *http.Request, body io.ReadSeeker) (string, error)
 
-	// Scope names the principal that a request's key belongs to; "" is the
-	// anonymous one. See ScopeAuthorization, ScopeHeader, ScopeCookie and
-	// ScopeNone. Default: Authorization, else the session cookie, else
-	// anonymous.
-	Scope func(r *http.Request) string
-	// SessionCookie is the name of the cookie that tells principals apart when
-	// there is no Authorization. Not together with Scope. Default: none.
-	SessionCookie string
+	// Scope says whose a request's key is: a principal's, who is told apart by all of
+	// these parts together. Requests that have none of them share keys, and the Logger
+	// is told so once. See ScopeCredentials, ScopeAuthorization, ScopeHeader, ScopeCookie,
+	// ScopeFunc and ScopeNone. Default: ScopeCredentials.
+	Scope []ScopePart
 	// AnyAuthority lets requests for different hosts share keys.
 	AnyAuthority bool
 
@@ -172,6 +170,11 @@ type Options struct {
 	// Label tells operators what a key is held for. Default: the client's.
 	Label string
 
+	// Logger gets a warning, once each, when requests come that no guard can serve as
+	// meant: without any part of the scope, with credentials that differ each time,
+	// without the key that Key looks for. Default: slog.Default().
+	Logger *slog.Logger
+
 	// Observer is called once for every guarded request, when its outcome is
 	// known, on the request's goroutine. It must not block. Default: none.
 	Observer func(Event)
@@ -190,6 +193,11 @@ func (o *Options) withDefaults() (Options, error) {
 		r = *o
 	}
 	r.Methods = slices.Clone(r.Methods)
+	r.Scope = slices.Clone(r.Scope)
+	if len(r.Scope) == 0 {
+		r.Scope = []ScopePart{ScopeCredentials}
+	}
+	r.Logger = cmp.Or(r.Logger, slog.Default())
 	r.NotStored = slices.Clone(r.NotStored)
 	r.Fingerprint.Fields = slices.Clone(r.Fingerprint.Fields)
 	r.MaxBody = cmp.Or(r.MaxBody, DefaultMaxBody)
@@ -231,13 +239,20 @@ func (o *Options) validate() error {
 			return fmt.Errorf("idempotency: Options.Methods: %q is not in capitals; methods are case-sensitive", m)
 		}
 	}
+	for _, part := range o.Scope {
+		if part.of == nil && part.name != ScopeNone.name {
+			return errors.New("idempotency: Options.Scope has an empty part")
+		}
+		kind, name, named := strings.Cut(part.name, ":")
+		if (kind == "header" || kind == "cookie") && named && !isToken(name) {
+			// Nobody would have it, and so everybody would be one.
+			return fmt.Errorf("idempotency: Options.Scope: %q is not the name of a %s", name, kind)
+		}
+	}
 	for _, name := range o.NotStored {
 		if !isToken(name) {
 			return fmt.Errorf("idempotency: Options.NotStored: %q is not a field name", name)
 		}
-	}
-	if o.SessionCookie != "" && !isToken(o.SessionCookie) {
-		return fmt.Errorf("idempotency: Options.SessionCookie: %q is not a cookie's name", o.SessionCookie)
 	}
 	if u, err := url.Parse(o.DocsURL); err != nil || u.Fragment != "" || !u.IsAbs() {
 		return fmt.Errorf("idempotency: Options.DocsURL: %q is not an absolute URL without a fragment", o.DocsURL)
@@ -246,8 +261,8 @@ func (o *Options) validate() error {
 		return err
 	}
 	switch {
-	case o.Scope != nil && o.SessionCookie != "":
-		return errors.New("idempotency: Options.SessionCookie has no meaning together with Scope")
+	case len(o.Scope) > 1 && slices.ContainsFunc(o.Scope, func(p ScopePart) bool { return p.of == nil }):
+		return errors.New("idempotency: Options.Scope: ScopeNone has no meaning together with other parts")
 	case o.Keep != nil && o.Store5xx:
 		return errors.New("idempotency: Options.Store5xx has no meaning together with Keep")
 	case o.Transactor == nil && o.Commits != nil:

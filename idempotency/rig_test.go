@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -143,6 +144,9 @@ func newRigOn(t *testing.T, store *faulty, o *idempotency.Options, handler http.
 	var options idempotency.Options
 	if o != nil {
 		options = *o
+	}
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
 	}
 	observe := options.Observer
 	options.Observer = func(e idempotency.Event) {

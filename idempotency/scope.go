@@ -4,45 +4,174 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
 )
 
-// ScopeAuthorization makes the Authorization header the principal, and only it.
-func ScopeAuthorization(r *http.Request) string { return scopeValues(r.Header["Authorization"]) }
-
-// ScopeNone puts all keys into one scope: of one authority, unless
-// Options.AnyAuthority says otherwise.
-func ScopeNone(*http.Request) string { return "" }
-
-// ScopeHeader makes the value of a header the principal, and only it; a request
-// without it is anonymous.
-func ScopeHeader(name string) func(*http.Request) string {
-	name = http.CanonicalHeaderKey(name)
-	return func(r *http.Request) string { return scopeValues(r.Header[name]) }
+// A ScopePart is a part of what tells principals apart; see Options.Scope.
+type ScopePart struct {
+	name string // for people to read
+	of   func(*http.Request) string
+	// authorization says that the Authorization header counts.
+	authorization bool
 }
 
-// ScopeCookie makes the value of a cookie the principal, and only it; a request
-// without it is anonymous.
-func ScopeCookie(name string) func(*http.Request) string {
-	return func(r *http.Request) string {
+// String describes the part as the proxy's flag --scope names it.
+func (p ScopePart) String() string { return p.name }
+
+// ScopeCredentials are the credentials that servers commonly read: Authorization, and
+// each of the headers that CredentialHeaders lists. All that a request has count
+// together. It is the default.
+var ScopeCredentials = ScopePart{name: "credentials", of: credentialsOf, authorization: true}
+
+// ScopeAuthorization is the Authorization header, and no other credential.
+var ScopeAuthorization = ScopePart{
+	name: "authorization", authorization: true,
+	of: func(r *http.Request) string { return joinValues(r.Header["Authorization"]) },
+}
+
+// ScopeNone tells nobody apart: all requests to one authority share keys.
+var ScopeNone = ScopePart{name: "none"}
+
+// ScopeHeader is the value of a header: that of an authenticating gateway, say. A
+// request without the header lacks this part.
+func ScopeHeader(name string) ScopePart {
+	folded := foldName(name)
+	return ScopePart{name: "header:" + name, of: func(r *http.Request) string {
+		return valuesOf(r.Header, func(name string) bool { return name == folded })
+	}}
+}
+
+// ScopeCookie is the value of a cookie. A request without the cookie lacks this part.
+func ScopeCookie(name string) ScopePart {
+	return ScopePart{name: "cookie:" + name, of: func(r *http.Request) string {
 		cookies := r.CookiesNamed(name)
 		values := make([]string, len(cookies))
 		for i, c := range cookies {
 			values[i] = c.Value
 		}
-		return scopeValues(values)
-	}
+		return joinValues(values)
+	}}
 }
 
-// scopeValues makes one principal of several values, so that neither of two
-// credentials in one request is taken for the other alone. A header's value has
-// no line break.
-func scopeValues(values []string) string {
+// ScopeFunc is what the function returns; a request for which it returns "" lacks this
+// part. The name describes it in logs. A replay never reaches the application, so the
+// function must not take a credential's word for who sends it: it returns what somebody
+// has verified, or the whole credential.
+func ScopeFunc(name string, of func(*http.Request) string) ScopePart {
+	return ScopePart{name: name, of: of}
+}
+
+// credentialHeaders are the headers beside Authorization in which servers commonly
+// expect a credential, in lower case and in order.
+var credentialHeaders = []string{
+	"api-key", "api-token", "apikey", "auth-token", "ocp-apim-subscription-key",
+	"private-token", "proxy-authorization", "x-access-token", "x-api-key", "x-api-secret", "x-api-token",
+	"x-apikey", "x-app-key", "x-auth", "x-auth-key", "x-auth-token", "x-authorization", "x-client-secret",
+	"x-functions-key", "x-goog-api-key", "x-secret-key", "x-shopify-access-token", "x-token", "x-vault-token",
+}
+
+// CredentialHeaders returns the headers beside Authorization that ScopeCredentials looks
+// at, in lower case. A "_" in a request's field counts as "-", because there are
+// servers that read both alike.
+func CredentialHeaders() []string { return slices.Clone(credentialHeaders) }
+
+// credentialsOf returns all credentials of a request as one.
+func credentialsOf(r *http.Request) string {
+	return valuesOf(r.Header, func(name string) bool {
+		if name == "authorization" {
+			return true
+		}
+		_, found := slices.BinarySearch(credentialHeaders, name)
+		return found
+	})
+}
+
+// valuesOf returns names and values of the fields whose folded name counts, so that two
+// requests have the same only if they have the same fields; "" when there is none.
+func valuesOf(h http.Header, counts func(folded string) bool) string {
+	var fields []string
+	for name, lines := range h {
+		if folded := foldName(name); len(lines) > 0 && counts(folded) {
+			fields = append(fields, folded+"\x00"+name+"\x00"+joinValues(lines))
+		}
+	}
+	slices.Sort(fields)
+	return joinValues(fields)
+}
+
+// foldName is a field's name as the laxest server reads it: in any case, with "_" for "-".
+func foldName(name string) string {
+	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
+}
+
+// joinValues makes one value of several, so that neither of two credentials in one
+// request is taken for the other alone. A header's value has no line break.
+func joinValues(values []string) string {
 	if len(values) == 1 {
 		return values[0]
 	}
 	return strings.Join(values, "\n")
+}
+
+// principalOf returns whose key a request's is; "" when the request has no part of the
+// scope.
+func (o *Options) principalOf(r *http.Request) string {
+	var b []byte
+	for i, part := range o.Scope {
+		if part.of == nil {
+			continue
+		}
+		if value := part.of(r); value != "" {
+			b = binary.AppendUvarint(b, uint64(i))
+			b = appendCounted(b, value)
+		}
+	}
+	return string(b)
+}
+
+// scopeIsNone reports whether nobody is meant to be told apart.
+func (o *Options) scopeIsNone() bool {
+	return !slices.ContainsFunc(o.Scope, func(p ScopePart) bool { return p.of != nil })
+}
+
+// changingSchemes are schemes of Authorization whose value differs with every request, so
+// that no retry has that of the first try.
+var changingSchemes = []string{"aws", "digest", "hawk", "hmac", "negotiate", "ntlm", "oauth", "sharedkey", "signature"}
+
+// changingScheme returns the scheme of the request's Authorization if that counts for
+// the scope and is one of changingSchemes; "" otherwise.
+func (o *Options) changingScheme(r *http.Request) string {
+	if !slices.ContainsFunc(o.Scope, func(p ScopePart) bool { return p.authorization }) {
+		return ""
+	}
+	for _, line := range r.Header["Authorization"] {
+		scheme, _, _ := strings.Cut(strings.TrimLeft(line, " "), " ")
+		scheme = strings.ToLower(scheme)
+		family, _, _ := strings.Cut(scheme, "-")
+		if slices.Contains(changingSchemes, scheme) || family == "aws4" {
+			return scheme
+		}
+	}
+	return ""
+}
+
+// authority returns the host that the request is for: in lower case, without the dot
+// that ends a full name and without the port that the scheme has anyway.
+func authority(r *http.Request) string {
+	host := strings.ToLower(r.Host) // host names know no case
+	if name, port, err := net.SplitHostPort(host); err == nil && (port == "443" || port == "80" && r.TLS == nil || port == "") {
+		// Whoever ends TLS before this server leaves the port of https.
+		if host = name; strings.Contains(name, ":") {
+			host = "[" + name + "]"
+		}
+	}
+	if name, port, err := net.SplitHostPort(host); err == nil {
+		return net.JoinHostPort(strings.TrimSuffix(name, "."), port)
+	}
+	return strings.TrimSuffix(host, ".")
 }
 
 // keyPrefix begins the names of all keys of HTTP requests.
@@ -51,39 +180,19 @@ const keyPrefix = "http:"
 // scopeBytes is how much of the scope's digest a key's name has: 128 bits.
 const scopeBytes = 16
 
-// keyName returns the name under which a request's key is kept: the scope's
-// digest, and the key as people know it. buf is scratch.
-func (o *Options) keyName(r *http.Request, key string, buf []byte) (name string, scratch []byte) {
-	b := buf[:0]
-	b = append(b, "dibs http scope 1\x00"...)
-	authority := ""
+// keyName returns the name under which a request's key is kept: the digest of its scope,
+// and the key as people know it. A key that the sender derives, of an event that it may
+// send to several endpoints, counts for the path of the request alone. buf is scratch.
+func (o *Options) keyName(r *http.Request, principal, key string, buf []byte) (name string, scratch []byte) {
+	b := append(buf[:0], "dibs http scope 1\x00"...)
 	if !o.AnyAuthority {
-		authority = r.Host
+		b = appendCounted(b, authority(r))
 	}
-	b = binary.AppendUvarint(b, uint64(len(authority)))
-	for i := range len(authority) {
-		c := authority[i]
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A' // host names know no case
-		}
-		b = append(b, c)
+	if o.Key != nil {
+		path, _, _ := strings.Cut(targetOf(r), "?")
+		b = appendCounted(b, path)
 	}
-	// The kind of credential counts: a cookie is never an Authorization.
-	switch {
-	case o.Scope != nil:
-		if principal := o.Scope(r); principal != "" {
-			b = append(b, 'f')
-			b = append(b, principal...)
-		}
-	case len(r.Header["Authorization"]) > 0:
-		b = append(b, 'a')
-		b = append(b, scopeValues(r.Header["Authorization"])...)
-	case o.SessionCookie != "":
-		if principal := ScopeCookie(o.SessionCookie)(r); principal != "" {
-			b = append(b, 'c')
-			b = append(b, principal...)
-		}
-	}
+	b = append(b, principal...)
 	sum := sha256.Sum256(b)
 	b = append(b[:0], keyPrefix...)
 	b = base64.RawURLEncoding.AppendEncode(b, sum[:scopeBytes])

@@ -3,6 +3,7 @@ package idempotency_test
 import (
 	"bytes"
 	"io"
+	"log/slog"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -19,13 +20,26 @@ func leaseOf(r *http.Request) (*dibs.Lease, bool) { return dibs.FromContext(r.Co
 
 var scopeRules = []rule{
 	{"A key belongs to a principal", func(t *testing.T) {
-		g := newRig(t, &idempotency.Options{SessionCookie: "sid"}, nil)
+		g := newRig(t, &idempotency.Options{Scope: []idempotency.ScopePart{idempotency.ScopeCredentials, idempotency.ScopeCookie("sid")}}, nil)
+		// A field's name as net/http has it, and one that some servers read alike.
+		spelled := func(name, value string) change {
+			return func(r *http.Request) { r.Header[name] = []string{value} }
+		}
 		principals := [][]change{
 			{},
 			{with("Authorization", "Bearer a")},
 			{with("Authorization", "Bearer b")},
 			{with("Cookie", "sid=Bearer a")}, // a cookie is not an Authorization
 			{with("Cookie", "sid=2; theme=dark")},
+			{with("Authorization", "Bearer a"), with("Cookie", "sid=2")},
+			{with("X-Api-Key", "a")},
+			{with("X-Api-Key", "b")},
+			{with("X-Api-Key", "a", "b")},
+			{spelled("X_api_key", "a")},
+			{spelled("X_api_key", "a"), with("X-Api-Key", "b")},
+			{spelled("X_api_key", "b"), with("X-Api-Key", "a")},
+			{with("X-Auth-Token", "a")},
+			{with("X-Api-Key", "a"), with("Authorization", "Bearer a")},
 		}
 		for i, p := range principals {
 			// Another body too: nobody learns that others use the key.
@@ -38,39 +52,91 @@ var scopeRules = []rule{
 			}
 		}
 		g.ran(int64(len(principals)))
-		// Authorization goes before the cookie; other cookies do not count.
-		w := g.send(with("Authorization", "Bearer a"), with("Cookie", "sid=9"), withBody("x"))
-		if w.Header().Get("Idempotent-Replayed") != "true" {
-			t.Error("the cookie counts beside an Authorization")
-		}
-		if w := g.send(with("Cookie", "sid=2"), withBody("xxxx")); w.Header().Get("Idempotent-Replayed") != "true" {
+		if w := g.send(with("Cookie", "sid=2; theme=light"), withBody("xxxx")); w.Header().Get("Idempotent-Replayed") != "true" {
 			t.Error("another cookie than the session's counts")
 		}
 	}},
+	{"Every credential header tells principals apart", func(t *testing.T) {
+		g := newRig(t, nil, nil)
+		for _, name := range idempotency.CredentialHeaders() {
+			isFresh(t, g.send(with(name, "one")), 201)
+			isFresh(t, g.send(with(name, "two")), 201)
+		}
+		page, err := os.ReadFile("../docs/http.md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range idempotency.CredentialHeaders() {
+			if !strings.Contains(string(page), "`"+http.CanonicalHeaderKey(name)+"`") {
+				t.Errorf("docs/http.md does not name %s", http.CanonicalHeaderKey(name))
+			}
+		}
+	}},
 	{"The principal can be told otherwise", func(t *testing.T) {
+		one := []change{with("X-Account", "one"), with("X-Org", "one"), with("Cookie", "sid=one"), with("Authorization", "one")}
+		account, org, cookie := idempotency.ScopeHeader("x-account"), idempotency.ScopeHeader("X-Org"), idempotency.ScopeCookie("sid")
+		first := idempotency.ScopeFunc("first letter", func(r *http.Request) string { return r.Header.Get("X-Account")[:1] })
 		for name, test := range map[string]struct {
-			scope     func(*http.Request) string
+			scope     []idempotency.ScopePart
 			same, not []change // with regard to the request of "one"
 		}{
-			"header": {idempotency.ScopeHeader("x-account"),
+			"header": {[]idempotency.ScopePart{account},
 				[]change{with("Authorization", "other"), with("Cookie", "sid=2")}, []change{with("X-Account", "two"), with("X-Account"), with("X-Account", "one", "two")}},
-			"cookie": {idempotency.ScopeCookie("sid"),
+			"cookie": {[]idempotency.ScopePart{cookie},
 				[]change{with("Authorization", "other"), with("X-Account", "two"), with("Cookie", "a=b; sid=one")}, []change{with("Cookie", "sid=two"), with("Cookie")}},
-			"authorization": {idempotency.ScopeAuthorization,
-				[]change{with("X-Account", "two"), with("Cookie", "sid=two")}, []change{with("Authorization", "two"), with("Authorization")}},
-			"none": {idempotency.ScopeNone,
+			"authorization": {[]idempotency.ScopePart{idempotency.ScopeAuthorization},
+				[]change{with("X-Account", "two"), with("Cookie", "sid=two"), with("X-Api-Key", "two")}, []change{with("Authorization", "two"), with("Authorization")}},
+			"several parts": {[]idempotency.ScopePart{idempotency.ScopeAuthorization, org},
+				[]change{with("X-Account", "two")}, []change{with("Authorization", "two"), with("X-Org", "two"), with("X-Org"), with("Authorization")}},
+			"parts of one value": {[]idempotency.ScopePart{org, account},
+				nil, []change{with("X-Org"), with("X-Account")}},
+			"function": {[]idempotency.ScopePart{first},
+				[]change{with("X-Account", "other"), with("Authorization", "two")}, []change{with("X-Account", "two")}},
+			"none": {[]idempotency.ScopePart{idempotency.ScopeNone},
 				[]change{with("X-Account"), with("Cookie", "sid=two"), with("Authorization", "two")}, []change{withHost("other.example")}},
 		} {
 			g := newRig(t, &idempotency.Options{Scope: test.scope}, nil)
-			one := []change{with("X-Account", "one"), with("Cookie", "sid=one"), with("Authorization", "one")}
 			first := g.send(one...)
 			for _, c := range test.same {
-				isReplay(t, g.send(append(one[:3:3], c)...), first)
+				isReplay(t, g.send(append(one[:len(one):len(one)], c)...), first)
 			}
 			for i, c := range test.not {
-				if w := g.send(append(one[:3:3], c)...); w.Header().Get("Idempotent-Replayed") != "" {
+				if w := g.send(append(one[:len(one):len(one)], c)...); w.Header().Get("Idempotent-Replayed") != "" {
 					t.Errorf("%s: change %d makes no other principal", name, i)
 				}
+			}
+		}
+	}},
+	{"A scope that cannot work is told once", func(t *testing.T) {
+		const anonymous, changing = "requests without credentials share keys", "a retry will not be recognised"
+		for name, test := range map[string]struct {
+			scope idempotency.ScopePart
+			sent  change
+			says  string
+		}{
+			"no credential":           {idempotency.ScopeCredentials, with("X-Org", "one"), anonymous},
+			"no such header":          {idempotency.ScopeHeader("X-User"), with("Authorization", "Bearer a"), anonymous},
+			"Digest":                  {idempotency.ScopeCredentials, with("Authorization", `Digest username="a", nc=00000001`), changing},
+			"AWS4":                    {idempotency.ScopeAuthorization, with("Authorization", "AWS4-HMAC-SHA256 Credential=a"), changing},
+			"OAuth 1":                 {idempotency.ScopeCredentials, with("Authorization", `OAuth oauth_nonce="1"`), changing},
+			"OAuth 1, not looked at":  {idempotency.ScopeHeader("X-Org"), func(r *http.Request) { with("Authorization", "OAuth a")(r); with("X-Org", "one")(r) }, ""},
+			"Bearer":                  {idempotency.ScopeCredentials, with("Authorization", "Bearer a"), ""},
+			"nobody is told apart":    {idempotency.ScopeNone, with("X-Org", "one"), ""},
+			"a credential of its own": {idempotency.ScopeCredentials, with("X-Api-Key", "a"), ""},
+		} {
+			var log bytes.Buffer
+			g := newRig(t, &idempotency.Options{
+				Scope:  []idempotency.ScopePart{test.scope},
+				Logger: slog.New(slog.NewTextHandler(&log, nil)),
+			}, nil)
+			g.send(test.sent)
+			g.send(test.sent)
+			want := 1
+			if test.says == "" {
+				want = 0
+			}
+			if n := strings.Count(log.String(), "\n"); n != want || !strings.Contains(log.String(), test.says) {
+				t.Errorf("%s: %d lines in the log, want %d with %q:\n%s", name, n, want, test.says, log.String())
 			}
 		}
 	}},
@@ -78,9 +144,17 @@ var scopeRules = []rule{
 		g := newRig(t, nil, nil)
 		first := g.send(withHost("a.example"))
 		isFresh(t, g.send(withHost("b.example")), 201)
-		isFresh(t, g.send(withHost("a.example:8080")), 201)
-		isReplay(t, g.send(withHost("A.Example")), first)
-		g.ran(3)
+		eighty := g.send(withHost("a.example:8080"))
+		isFresh(t, eighty, 201)
+		for _, same := range []string{"A.Example", "a.example:80", "a.example:443", "a.example.", "a.example.:80", "a.example:"} {
+			isReplay(t, g.send(withHost(same)), first)
+		}
+		isReplay(t, g.send(withHost("A.example.:8080")), eighty)
+		six := g.send(withHost("[::1]"))
+		isFresh(t, six, 201)
+		isReplay(t, g.send(withHost("[::1]:80")), six)
+		isFresh(t, g.send(withHost("[::1]:81")), 201)
+		g.ran(5)
 		shared := newRig(t, &idempotency.Options{AnyAuthority: true}, nil)
 		first = shared.send(withHost("a.example"))
 		isReplay(t, shared.send(withHost("b.example")), first)

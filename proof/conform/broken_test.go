@@ -95,7 +95,7 @@ var brokenOnes = []broken{
 	{name: "keeps cookies", options: idempotency.Options{KeepSetCookie: true}, fails: "fields-set-cookie"},
 	{name: "runs again what is too long", options: idempotency.Options{OnOversize: idempotency.Rerun}, fails: "body-huge client-gone-huge"},
 	{name: "keeps little", options: idempotency.Options{MaxStored: 10 << 10}, fails: "body-large client-gone-answer client-slow"},
-	{name: "shares keys between principals", options: idempotency.Options{Scope: idempotency.ScopeNone}, fails: "principals-apart principals-blind principals-anonymous"},
+	{name: "shares keys between principals", options: idempotency.Options{Scope: []idempotency.ScopePart{idempotency.ScopeNone}}, fails: "principals-apart principals-blind principals-anonymous"},
 	{name: "shares keys between hosts", options: idempotency.Options{AnyAuthority: true}, fails: "hosts-apart"},
 	{name: "makes duplicates wait", options: idempotency.Options{Wait: time.Minute}, said: conform.Options{Timeout: 40 * time.Second}, fails: "running-refused running-retry-after running-problem stream-running"},
 	{name: "guards POST alone", options: idempotency.Options{Methods: []string{"POST"}}, fails: "mismatch-method patch put-delete"},

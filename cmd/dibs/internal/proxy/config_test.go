@@ -65,7 +65,7 @@ routes:
 		t.Fatal(err)
 	}
 	if c.Listen != "127.0.0.1:0" || c.Retention != Duration(48*time.Hour) || c.MaxBody != 3<<20 || c.MaxStored != 1000 ||
-		c.Lease != Duration(10*time.Second) || c.Scope != "header:X-Tenant" || !slices.Equal(c.Methods, List{"POST", "PATCH"}) {
+		c.Lease != Duration(10*time.Second) || !slices.Equal(c.Scope, List{"header:X-Tenant"}) || !slices.Equal(c.Methods, List{"POST", "PATCH"}) {
 		t.Errorf("the top is %+v", c)
 	}
 	if len(c.Routes) != 2 {
@@ -97,6 +97,8 @@ func TestLoadRefuses(t *testing.T) {
 		{flag: up + " --max-stored=0", want: []string{"max-stored", "at least 1 byte"}},
 		{flag: up + " --max-stored=99999999999999MiB", want: []string{"max-stored"}},
 		{flag: up + " --scope=user", want: []string{"scope", `"user" is none of`}},
+		{flag: up + " --scope=authorization,none", want: []string{"scope", "together"}},
+		{flag: up + " --session-cookie=a;b", want: []string{"session-cookie", `"a;b" is not the name of a cookie`}},
 		{flag: up + " --scope=header:", want: []string{"scope", "name is missing"}},
 		{flag: up + " --key=path", want: []string{"key", "header:NAME"}},
 		{flag: up + " --conflict-status=500", want: []string{"conflict-status"}},

@@ -24,7 +24,7 @@ type Policy struct {
 	StrictKey      bool     `yaml:"strict-key"`
 	IgnoreXKey     bool     `yaml:"ignore-x-key"`
 	Key            string   `yaml:"key"`
-	Scope          string   `yaml:"scope"`
+	Scope          List     `yaml:"scope"`
 	SessionCookie  string   `yaml:"session-cookie"`
 	AnyHost        bool     `yaml:"any-host"`
 	Fingerprint    List     `yaml:"fingerprint"`
@@ -52,7 +52,7 @@ type Policy struct {
 func defaultPolicy() Policy {
 	return Policy{
 		Guard:          true,
-		Scope:          "authorization",
+		Scope:          List{idempotency.ScopeCredentials.String()},
 		Lease:          Duration(idempotency.DefaultLease),
 		Retention:      Duration(idempotency.DefaultRetention),
 		ConflictStatus: idempotency.DefaultConflictStatus,
@@ -77,8 +77,8 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 	fs.BoolVar(&p.StrictKey, "strict-key", p.StrictKey, "refuse keys that are not quoted strings")
 	fs.BoolVar(&p.IgnoreXKey, "ignore-x-key", p.IgnoreXKey, "take no notice of X-Idempotency-Key")
 	fs.StringVar(&p.Key, "key", p.Key, "take the key from `WHERE` instead: header:NAME or json:FIELD")
-	fs.StringVar(&p.Scope, "scope", p.Scope, "`WHOSE` keys they are: authorization, header:NAME, cookie:NAME or none")
-	fs.StringVar(&p.SessionCookie, "session-cookie", p.SessionCookie, "the cookie `NAME` that tells clients apart where there is no Authorization")
+	fs.Var(&p.Scope, "scope", "whose a key is, a `LIST` of credentials (Authorization, X-Api-Key and the like), authorization, header:NAME, cookie:NAME; or none. Requests that have none of them share keys")
+	fs.StringVar(&p.SessionCookie, "session-cookie", p.SessionCookie, "the cookie `NAME` that belongs to the scope too, as cookie:NAME does")
 	fs.BoolVar(&p.AnyHost, "any-host", p.AnyHost, "let requests for different hosts share keys")
 	fs.Var(&p.Fingerprint, "fingerprint", "compare requests loosely, a `LIST` of json, multipart, query-order")
 	fs.Var(&p.Fields, "fingerprint-fields", "compare only these fields of a JSON or form body, a `LIST`")
@@ -108,7 +108,6 @@ func (p *Policy) options() (*idempotency.Options, error) {
 		RequireKey:     p.RequireKey,
 		StrictKey:      p.StrictKey,
 		IgnoreXKey:     p.IgnoreXKey,
-		SessionCookie:  p.SessionCookie,
 		AnyAuthority:   p.AnyHost,
 		MaxBody:        int64(p.MaxBody),
 		Lease:          time.Duration(p.Lease),
@@ -181,28 +180,43 @@ func (p *Policy) check() error {
 	return nil
 }
 
-// scope returns the function that tells principals apart.
-func (p *Policy) scope() (func(*http.Request) string, error) {
-	kind, name, named := strings.Cut(p.Scope, ":")
-	if named && name == "" {
-		return nil, fmt.Errorf("scope: the name is missing after %q", kind+":")
+// scope returns what tells principals apart.
+func (p *Policy) scope() ([]idempotency.ScopePart, error) {
+	var parts []idempotency.ScopePart
+	for _, text := range p.Scope {
+		kind, name, named := strings.Cut(text, ":")
+		if named && name == "" {
+			return nil, fmt.Errorf("scope: the name is missing after %q", kind+":")
+		}
+		if (kind == "header" || kind == "cookie") && named && !isName(name) {
+			// Nobody would have it, and so everybody would be one.
+			return nil, fmt.Errorf("scope: %q is not the name of a %s", name, kind)
+		}
+		switch {
+		case text == "credentials":
+			parts = append(parts, idempotency.ScopeCredentials)
+		case text == "authorization":
+			parts = append(parts, idempotency.ScopeAuthorization)
+		case text == "none":
+			parts = append(parts, idempotency.ScopeNone)
+		case kind == "header" && named:
+			parts = append(parts, idempotency.ScopeHeader(name))
+		case kind == "cookie" && named:
+			parts = append(parts, idempotency.ScopeCookie(name))
+		default:
+			return nil, fmt.Errorf("scope: %q is none of credentials, authorization, header:NAME, cookie:NAME, none", text)
+		}
 	}
-	switch {
-	case p.Scope == "authorization":
-		return nil, nil // the middleware's default, session cookie included
-	case p.SessionCookie != "":
-		return nil, errors.New("session-cookie: it has no meaning with this scope")
-	case p.Scope == "none":
-		return idempotency.ScopeNone, nil
-	case (kind == "header" || kind == "cookie") && named && !isName(name):
-		// Nobody would have it, and so everybody would be one.
-		return nil, fmt.Errorf("scope: %q is not the name of a %s", name, kind)
-	case kind == "header" && named:
-		return idempotency.ScopeHeader(name), nil
-	case kind == "cookie" && named:
-		return idempotency.ScopeCookie(name), nil
+	if p.SessionCookie != "" {
+		if !isName(p.SessionCookie) {
+			return nil, fmt.Errorf("session-cookie: %q is not the name of a cookie", p.SessionCookie)
+		}
+		parts = append(parts, idempotency.ScopeCookie(p.SessionCookie))
 	}
-	return nil, fmt.Errorf("scope: %q is none of authorization, header:NAME, cookie:NAME, none", p.Scope)
+	if len(parts) > 1 && slices.ContainsFunc(parts, func(part idempotency.ScopePart) bool { return part.String() == "none" }) {
+		return nil, errors.New("scope: none has no meaning together with other parts")
+	}
+	return parts, nil
 }
 
 // key returns the function that derives the key; nil for the header.

@@ -27,6 +27,7 @@ type Server struct {
 	routes []route
 	life   *life
 	guards []*idempotency.Middleware
+	scopes []string // that the log has told of
 	origin []*upstream.Transport
 }
 
@@ -82,6 +83,7 @@ func (s *Server) handler(p *Policy) (http.Handler, error) {
 	if !p.Guard {
 		return f, nil
 	}
+	o.Logger = s.log
 	if s.access != nil {
 		o.Observer = s.access.observe
 	}
@@ -89,8 +91,21 @@ func (s *Server) handler(p *Policy) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.tell(o.Scope)
 	s.guards = append(s.guards, m)
 	return m.Wrap(f), nil
+}
+
+// tell logs a scope that it has not logged yet.
+func (s *Server) tell(parts []idempotency.ScopePart) {
+	var scope List
+	for _, part := range parts {
+		scope = append(scope, part.String())
+	}
+	if text := scope.String(); !slices.Contains(s.scopes, text) {
+		s.scopes = append(s.scopes, text)
+		s.log.Info("requests without these credentials share keys", "scope", text)
+	}
 }
 
 // headerLimit is how long a client may take for a request's header.
