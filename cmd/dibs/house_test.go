@@ -37,11 +37,10 @@ func TestHouse(t *testing.T) {
 		},
 		{Dir: "internal/demo"},
 		{Dir: "internal/foreign", Imports: []string{server}},
-		{Dir: "internal/framing"},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/idempotency", internal + "/framing", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root + "/idempotency", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite},
 		},
 		{Dir: "internal/race", Imports: []string{root, root + "/sqllock", internal + "/stores"}},

@@ -18,7 +18,7 @@ func (s *Server) adminHandler() http.Handler {
 		say(w, http.StatusOK, "alive")
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if s.life.stopped() {
+		if s.stopping.Load() {
 			say(w, http.StatusServiceUnavailable, "stopping")
 			return
 		}

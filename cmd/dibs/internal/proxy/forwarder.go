@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -23,7 +22,7 @@ import (
 // forwarder sends a request to the origin and its answer back. It stands behind
 // the guard, where one is.
 type forwarder struct {
-	proxy     *httputil.ReverseProxy // what is not relayed goes through it
+	proxy     *httputil.ReverseProxy
 	transport *upstream.Transport
 	errors    *log.Logger
 	forwarded bool
@@ -47,11 +46,11 @@ func newForwarder(p *Policy, t *upstream.Transport, errors *log.Logger) *forward
 }
 
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	lease, guarded := dibs.FromContext(r.Context())
-	if guarded && f.relays(r) {
-		f.relay(w, r, lease)
+	if upstream.CheckTarget(r) != nil {
+		idempotency.WriteProblem(w, f.docsURL, badTarget)
 		return
 	}
+	_, guarded := dibs.FromContext(r.Context())
 	if guarded {
 		defer brokeOff(r.Context())
 	} else if r.Body != nil && r.Body != http.NoBody {
@@ -164,9 +163,6 @@ func (b *siftedBody) Read(p []byte) (int, error) {
 // field is a header field with one value.
 type field struct{ name, value string }
 
-// forwardedNames are the fields of forwardedFields.
-var forwardedNames = []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"}
-
 // forwardedFields says who the client is, behind what proxies before us said.
 func forwardedFields(r *http.Request) [3]field {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
@@ -245,15 +241,6 @@ func (a *answer) FlushError() error {
 		return nil
 	}
 	return http.NewResponseController(a.ResponseWriter).Flush()
-}
-
-// Hijack hands out the connection of a request that became something else.
-func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c, rw, err := http.NewResponseController(a.ResponseWriter).Hijack()
-	if v, ok := c.(*visit); ok {
-		v.Aside()
-	}
-	return c, rw, err
 }
 
 // Unwrap is for http.ResponseController.

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -25,10 +26,11 @@ type Server struct {
 	log    *slog.Logger
 	access *accessLog // nil: off
 	routes []route
-	life   *life
 	guards []*idempotency.Middleware
 	scopes []string // that the log has told of
 	origin []*upstream.Transport
+
+	stopping atomic.Bool
 }
 
 // route is a Route that is ready.
@@ -44,7 +46,6 @@ func New(c *Config, client *dibs.Client, logs io.Writer) (*Server, error) {
 		config: c,
 		client: client,
 		log:    slog.New(slog.NewTextHandler(logs, nil)),
-		life:   newLife(),
 	}
 	if c.AccessLog {
 		s.access = newAccessLog(logs)
@@ -122,14 +123,12 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener) error {
 		ReadHeaderTimeout:            headerLimit,
 		IdleTimeout:                  2 * time.Minute,
 		ErrorLog:                     slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-		ConnState:                    s.life.connState,
-		ConnContext:                  func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 		Protocols:                    new(http.Protocols),
 	}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
 	failed := make(chan error, 2)
-	go func() { failed <- server.Serve(listener{Listener: l, life: s.life}) }()
+	go func() { failed <- server.Serve(l) }()
 	if admin != nil {
 		a := &http.Server{Handler: s.adminHandler(), ReadHeaderTimeout: headerLimit}
 		go func() { failed <- a.Serve(admin) }()
@@ -145,51 +144,38 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener) error {
 	return nil
 }
 
-// drain ends the server's life.
+// drain lets the requests that are under way finish, for Config.Drain at most.
 func (s *Server) drain(server *http.Server) {
-	s.life.begin()
-	began := time.Now()
+	s.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Drain))
 	defer cancel()
-	shut := make(chan struct{})
-	go func() {
-		defer close(shut)
-		// It closes the listeners and tells HTTP/2 clients to go away. It may
-		// wait for more than we do; Close ends that.
-		if err := server.Shutdown(ctx); err != nil && ctx.Err() == nil {
-			s.log.Warn("shutting down", "error", err)
-		}
-	}()
-	cut := s.life.wait(ctx)
+	if err := server.Shutdown(ctx); err != nil {
+		s.log.Warn("requests were cut off: they took longer than --drain", "drain", &s.config.Drain, "error", err)
+	}
+	server.Close()
 	for _, m := range s.guards {
 		if err := m.Drain(ctx); err != nil {
 			s.log.Warn("answers are not stored yet; their retries run again", "error", err)
 		}
 	}
-	server.Close()
-	cancel()
-	<-shut
 	for _, t := range s.origin {
 		t.CloseIdleConnections()
-	}
-	if cut > 0 {
-		s.log.Warn("the time to finish was over", "cut off", cut, "after", time.Since(began).Round(time.Millisecond))
 	}
 	s.access.close()
 }
 
-type connKey struct{}
-
 // serve is the handler of all requests.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	v := r.Context().Value(connKey{}).(*visit)
-	if r.ProtoMajor == 1 && !v.Admit() || r.Method == "PRI" {
+	if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) {
+		// A request that had a Content-Length beside it, which net/http does not tell,
+		// is read in another way by other servers. What follows it on the connection
+		// may be a request that was smuggled past one of them (RFC 9112, section 6.1).
 		w.Header().Set("Connection", "close")
-		idempotency.WriteProblem(w, s.config.DocsURL, ambiguous)
+	}
+	if r.Method == "PRI" {
+		idempotency.WriteProblem(w, s.config.DocsURL, badMethod)
 		return
 	}
-	v.enter()
-	defer s.life.leave(v)
 	if s.access != nil {
 		entry := s.access.begin(w, r)
 		defer entry.end()
@@ -230,9 +216,12 @@ func hostname(host string) string {
 // What the proxy itself refuses, guarded or not: it could not be passed on in
 // one meaning.
 var (
-	ambiguous = idempotency.Problem{
-		Name: "framing-ambiguous", Status: http.StatusBadRequest, Title: "The request is framed in two ways",
-		Detail: "It has both Content-Length and Transfer-Encoding, or one of them in a form that readers understand differently.",
+	badMethod = idempotency.Problem{
+		Name: "method-refused", Status: http.StatusBadRequest, Title: "PRI is a part of HTTP/2 and not a method",
+	}
+	badTarget = idempotency.Problem{
+		Name: "target-refused", Status: http.StatusBadRequest, Title: "The request target is not a valid URI",
+		Detail: "It begins with two slashes and has characters that have to be percent-encoded.",
 	}
 	noConnect = idempotency.Problem{
 		Name: "method-refused", Status: http.StatusMethodNotAllowed, Title: "CONNECT is not served here",

@@ -8,9 +8,6 @@ import (
 	"syscall"
 )
 
-// tells: hungUp does.
-const tells = true
-
 // hungUp reports whether the peer of an idle connection has closed it, or has
 // said something that nobody asked for, such as a farewell. It does not wait.
 func hungUp(c net.Conn) bool {

@@ -162,35 +162,12 @@ func newTransport(t *testing.T, origin string, o *Options) *Transport {
 	return tr
 }
 
-// ways are how a request is sent and its answer read.
-var ways = map[string]func(tr *Transport, req *http.Request) (int, string, error){
-	"net/http": roundTrip,
-	"exchange": exchangeTrip,
-}
-
 func roundTrip(tr *Transport, req *http.Request) (int, string, error) {
 	res, err := tr.RoundTrip(req)
 	if err != nil {
 		return 0, "", err
 	}
 	return answerOf(res)
-}
-
-func exchangeTrip(tr *Transport, req *http.Request) (int, string, error) {
-	res, err := tr.Exchange(req, message(req), func(int, http.Header) {})
-	if err != nil {
-		return 0, "", err
-	}
-	return answerOf(res)
-}
-
-// message is the request as it goes over the wire.
-func message(req *http.Request) []byte {
-	var b bytes.Buffer
-	if err := req.Write(&b); err != nil {
-		panic(err) // the tests' own requests can be written
-	}
-	return b.Bytes()
 }
 
 func answerOf(res *http.Response) (int, string, error) {

@@ -13,9 +13,7 @@ import (
 // net/http tries. It holds the wall: once something of the request has been
 // written, no other connection carries it.
 type passage struct {
-	cancel  context.CancelCauseFunc
-	lineEnd int    // where the request target begins in the request line
-	strip   string // what to take away from the front of the target
+	cancel context.CancelCauseFunc
 
 	conn   *conn       // the last connection, if it is one of HTTP/1
 	base   int64       // what had been written to it before
@@ -76,9 +74,6 @@ func (p *passage) gotConn(info httptrace.GotConnInfo) {
 	if c, ok := info.Conn.(*conn); ok {
 		p.conn, p.base = c, c.written.Load()
 		c.stale = info.Reused
-		if p.strip != "" {
-			c.cut = &cut{at: p.lineEnd, what: p.strip}
-		}
 		return
 	}
 	p.conn = nil
@@ -103,13 +98,6 @@ type conn struct {
 	written atomic.Int64
 	closed  atomic.Bool // nothing may be written any more
 	stale   bool        // the next write is the first after a pause
-	cut     *cut        // set before a request is written, taken by the write
-}
-
-// cut takes a part out of what is written next.
-type cut struct {
-	at   int
-	what string
 }
 
 // Write writes to the origin, unless the wall is in the way.
@@ -126,29 +114,7 @@ func (c *conn) Write(p []byte) (int, error) {
 			return 0, errHungUp
 		}
 	}
-	if c.cut != nil {
-		return c.writeCut(p)
-	}
 	n, err := c.Conn.Write(p)
 	c.written.Add(int64(n))
 	return n, err
-}
-
-// writeCut writes the beginning of a request whose target had to be dressed up
-// for net/http, undressed.
-func (c *conn) writeCut(p []byte) (int, error) {
-	cut := c.cut
-	c.cut = nil
-	end := cut.at + len(cut.what)
-	if len(p) < end || string(p[cut.at:end]) != cut.what {
-		return 0, errors.New("the request line is not as expected")
-	}
-	bare := make([]byte, 0, len(p))
-	bare = append(append(bare, p[:cut.at]...), p[end:]...)
-	n, err := c.Conn.Write(bare)
-	c.written.Add(int64(n))
-	if err != nil {
-		return n, err
-	}
-	return len(p), nil
 }

@@ -17,7 +17,8 @@ var targets = []struct{ sent, seen string }{
 	{"/a%2fb/%7e", "/a%2fb/%7e"},
 	{"/a;b=c/../d/./e", "/a;b=c/../d/./e"},
 	{"//a//b", "//a//b"},
-	{"//a|b", "//a|b"},
+	{"//a!b;c*(d)'[e]", "//a!b;c*(d)'[e]"},
+	{"//a%7Cb%2f", "//a%7Cb%2f"},
 	{"/a\"b|c<d>^`{}\\", "/a\"b|c<d>^`{}\\"},
 	{"/a?", "/a?"},
 	{"/a?x=1;y=2&&z", "/a?x=1;y=2&&z"},
@@ -28,7 +29,7 @@ var targets = []struct{ sent, seen string }{
 	{"/[a]", "/[a]"},
 	{"http://example.com", "/"},
 	{"http://example.com?a", "/?a"},
-	{"http://example.com//a|b", "//a|b"},
+	{"http://example.com//a%7cb", "//a%7cb"},
 }
 
 // TestTarget: the origin gets path and query byte for byte, over HTTP/1 and
@@ -69,6 +70,20 @@ func TestTarget(t *testing.T) {
 		send(t, tr, "POST", target.sent)
 		if got != target.seen {
 			t.Errorf("HTTP/1 over TLS: %s was seen as %q", target.sent, got)
+		}
+	}
+}
+
+// TestTargetRefused: what cannot be sent as it came is told apart from what can.
+func TestTargetRefused(t *testing.T) {
+	for _, target := range []string{"//a|b", "//a\"b", "http://example.com//a|b", "//a/{id}?x"} {
+		if err := CheckTarget(&http.Request{RequestURI: target}); err != ErrTarget {
+			t.Errorf("%s: %v", target, err)
+		}
+	}
+	for _, target := range targets {
+		if err := CheckTarget(&http.Request{RequestURI: target.sent}); err != nil {
+			t.Errorf("%s: %v", target.sent, err)
 		}
 	}
 }

@@ -23,7 +23,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // Options of a Transport. The zero value, and nil, mean the defaults.
@@ -48,8 +47,6 @@ type Transport struct {
 	dialer *net.Dialer
 	tls    *tls.Config
 	limit  time.Duration
-	addr   string // for exchanges; "" when there are none
-	lines  lines
 }
 
 // New returns a Transport to the origin at the URL: http://, https:// (which
@@ -79,12 +76,11 @@ func New(origin string, o *Options) (*Transport, error) {
 		dialer: &net.Dialer{KeepAlive: 15 * time.Second},
 	}
 	idle := cmp.Or(options.IdleConns, 1024)
-	t.lines.most, t.lines.after = idle, cmp.Or(options.IdleTimeout, 90*time.Second)
 	t.base = &http.Transport{
 		DialContext:           t.dial,
 		MaxIdleConns:          idle,
 		MaxIdleConnsPerHost:   idle,
-		IdleConnTimeout:       t.lines.after,
+		IdleConnTimeout:       cmp.Or(options.IdleTimeout, 90*time.Second),
 		ExpectContinueTimeout: time.Second,
 		DisableCompression:    true, // bytes pass as they are
 		WriteBufferSize:       8 << 10,
@@ -110,10 +106,6 @@ func New(origin string, o *Options) (*Transport, error) {
 		t.base.Protocols.SetHTTP2(true)
 	default:
 		t.base.Protocols.SetHTTP1(true)
-		if foreign := func(c rune) bool { return c >= utf8.RuneSelf }; !strings.ContainsFunc(u.Host, foreign) {
-			// Names in other scripts are net/http's to translate.
-			t.addr = net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "80"))
-		}
 	}
 	t.old = t.base
 	if t.base.Protocols.HTTP2() || t.base.Protocols.UnencryptedHTTP2() {
@@ -151,7 +143,6 @@ func (t *Transport) baseOf(req *http.Request) *http.Transport {
 func (t *Transport) CloseIdleConnections() {
 	t.base.CloseIdleConnections()
 	t.old.CloseIdleConnections()
-	t.lines.close()
 }
 
 // attempts is how often a request may go out of which nothing had arrived.
@@ -173,7 +164,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, failure(req.Context(), Unreached, err)
 	}
 	for i := 1; ; i++ {
-		p := &passage{lineEnd: len(req.Method) + 1, strip: stripped(req)}
+		p := new(passage)
 		res, err := p.send(base, req, body)
 		if err == nil {
 			body.release()
@@ -240,7 +231,7 @@ func reason(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Error()
 	}
-	for _, plain := range []error{io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled, errSentBefore, errHungUp, errNoAnswer, errLongHead, errNoFinal} {
+	for _, plain := range []error{io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled, errSentBefore, errHungUp, errNoAnswer} {
 		if errors.Is(err, plain) {
 			return plain.Error()
 		}
