@@ -8,6 +8,9 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/linger"
 )
 
 // errTooLarge: the body is longer than Options.MaxBody.
@@ -28,9 +31,27 @@ type body struct {
 	over   bool // the buffer is somebody else's now
 }
 
+// timedReader is a body whose sender may pause for so long and no longer.
+type timedReader struct {
+	body    io.Reader
+	within  func(time.Time)
+	silence time.Duration
+}
+
+// Read reads from the body. The error of a pause that was too long is
+// os.ErrDeadlineExceeded.
+func (r *timedReader) Read(p []byte) (int, error) {
+	r.within(time.Now().Add(r.silence))
+	n, err := r.body.Read(p)
+	if err == io.EOF {
+		r.within(time.Time{}) // the next request has a time of its own
+	}
+	return n, err
+}
+
 // read reads all of r's body. buf is where its beginning goes; the grown buffer
 // is returned even when reading fails.
-func (b *body) read(r *http.Request, o *Options, buf []byte) ([]byte, error) {
+func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options, buf []byte) ([]byte, error) {
 	b.memory = buf[:0]
 	if r.Body == nil || r.Body == http.NoBody {
 		b.digest = sha256.Sum256(nil)
@@ -39,6 +60,7 @@ func (b *body) read(r *http.Request, o *Options, buf []byte) ([]byte, error) {
 	if r.ContentLength > o.MaxBody {
 		return b.memory, errTooLarge
 	}
+	in := &timedReader{body: r.Body, within: linger.Deadlines(w, r), silence: o.BodyTimeout}
 	inMemory := min(o.MaxMemory, o.MaxBody)
 	if n := r.ContentLength; n > 0 && n <= inMemory && int64(cap(b.memory)) <= n {
 		// One more byte, so that the end is seen without growing.
@@ -49,7 +71,7 @@ func (b *body) read(r *http.Request, o *Options, buf []byte) ([]byte, error) {
 		if len(b.memory) == cap(b.memory) {
 			b.memory = append(b.memory, 0)[:len(b.memory)]
 		}
-		n, err := r.Body.Read(b.memory[len(b.memory):cap(b.memory)])
+		n, err := in.Read(b.memory[len(b.memory):cap(b.memory)])
 		b.memory = b.memory[:len(b.memory)+n]
 		if err == io.EOF {
 			ended = true
@@ -65,7 +87,7 @@ func (b *body) read(r *http.Request, o *Options, buf []byte) ([]byte, error) {
 		b.digest = sha256.Sum256(b.memory)
 		return b.memory, nil
 	}
-	return b.memory, b.spill(r.Body, o)
+	return b.memory, b.spill(in, o)
 }
 
 // spill reads the rest into a temporary file.

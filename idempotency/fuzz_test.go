@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"reflect"
 	"strings"
@@ -158,7 +159,7 @@ func printOf(t *testing.T, o *FingerprintOptions, target, contentType string, te
 		Body: io.NopCloser(bytes.NewReader(text)), ContentLength: -1}
 	var b body
 	defer b.remove()
-	if _, err := b.read(r, &options, nil); err != nil {
+	if _, err := b.read(httptest.NewRecorder(), r, &options, nil); err != nil {
 		t.Fatal(err)
 	}
 	p, _, err := options.Fingerprint.of(r, &b, nil)

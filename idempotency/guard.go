@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/linger"
 )
 
 // A visit is one guarded request on its way. All that it needs of its own is in
@@ -70,11 +72,11 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	if m.options.Key == nil && !ok {
-		v.refuse(OutcomeInvalid, problemKeyRequired)
+		v.refuseUnread(OutcomeInvalid, problemKeyRequired)
 		return
 	}
 	v.scratch = scratches.Get().(*scratch)
-	v.scratch.request, err = v.body.read(r, &m.options, v.scratch.request)
+	v.scratch.request, err = v.body.read(w, r, &m.options, v.scratch.request)
 	if err != nil {
 		v.refuseBody(err)
 		return
@@ -391,11 +393,16 @@ func (v *visit) refuse(o Outcome, p Problem) {
 	v.report(o)
 }
 
+// refuseUnread answers with a problem while the client may still send the body.
+func (v *visit) refuseUnread(o Outcome, p Problem) {
+	linger.Answer(v.w, v.r, func() { v.refuse(o, p) })
+}
+
 func (v *visit) refuseKey(err error) {
 	p := problemKeyInvalid
 	p.Detail = detailOf(err)
 	v.event.Err = err
-	v.refuse(OutcomeInvalid, p)
+	v.refuseUnread(OutcomeInvalid, p)
 }
 
 // detailOf returns the text of an error of our own, which quotes nothing of the
@@ -414,14 +421,16 @@ func (v *visit) refuseBody(err error) {
 	var outer *http.MaxBytesError
 	var spilled *spillError
 	switch {
-	case errors.Is(err, errTooLarge), errors.As(err, &outer):
-		if v.r.ProtoMajor == 1 {
-			// What is left of it is not worth reading.
-			v.w.Header().Set("Connection", "close")
-		}
+	case errors.Is(err, errTooLarge):
+		v.refuseUnread(OutcomeTooLarge, problemTooLarge)
+	case errors.As(err, &outer):
+		// Of another handler's limit, after which nothing can be read.
 		v.refuse(OutcomeTooLarge, problemTooLarge)
 	case errors.As(err, &spilled):
-		v.refuse(OutcomeUnavailable, problemNoRoom)
+		v.refuseUnread(OutcomeUnavailable, problemNoRoom)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		v.w.Header().Set("Connection", "close")
+		v.refuse(OutcomeInvalid, problemBodyTimeout)
 	case v.r.Context().Err() != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		v.canceled()
 	default:

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/linger"
 )
 
 // Middleware guards HTTP handlers: requests with one Idempotency-Key run once,
@@ -141,7 +142,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.pass(w, r, next, false)
 	case r.Method == http.MethodConnect:
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS, TRACE, POST, PUT, PATCH, DELETE")
-		WriteProblem(w, m.options.DocsURL, problemMethod)
+		linger.Answer(w, r, func() { WriteProblem(w, m.options.DocsURL, problemMethod) })
 	case !m.guards(r.Method):
 		m.pass(w, r, next, false)
 	default:

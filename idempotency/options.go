@@ -21,6 +21,7 @@ const (
 	DefaultRetention      = 24 * time.Hour
 	DefaultStoreTimeout   = 4 * time.Second
 	DefaultHandlerLimit   = 5 * time.Minute
+	DefaultBodyTimeout    = 30 * time.Second
 	DefaultMaxBody        = 8 << 20
 	DefaultMaxMemory      = 1 << 20
 	DefaultMaxStored      = 1 << 20
@@ -103,6 +104,9 @@ type Options struct {
 	// MaxBody is how many bytes the body of a guarded request may have; beyond
 	// it is refused with 413. Default: DefaultMaxBody.
 	MaxBody int64
+	// BodyTimeout is how long the sender of a guarded request's body may pause; after
+	// that the request is refused with 408. Default: DefaultBodyTimeout.
+	BodyTimeout time.Duration
 	// MaxMemory is how many bytes of a body are kept in memory; a longer one
 	// goes to a temporary file. Default: DefaultMaxMemory.
 	MaxMemory int64
@@ -200,6 +204,7 @@ func (o *Options) withDefaults() (Options, error) {
 	r.Logger = cmp.Or(r.Logger, slog.Default())
 	r.NotStored = slices.Clone(r.NotStored)
 	r.Fingerprint.Fields = slices.Clone(r.Fingerprint.Fields)
+	r.BodyTimeout = cmp.Or(r.BodyTimeout, DefaultBodyTimeout)
 	r.MaxBody = cmp.Or(r.MaxBody, DefaultMaxBody)
 	r.MaxMemory = cmp.Or(r.MaxMemory, DefaultMaxMemory)
 	r.Lease = cmp.Or(r.Lease, DefaultLease)
@@ -273,6 +278,8 @@ func (o *Options) validate() error {
 		return errors.New("idempotency: Options.OnStoreFailure is FailOpen, which would run handlers without the transaction of Transactor")
 	case o.MaxBody < 0:
 		return fmt.Errorf("idempotency: Options.MaxBody is %d; it must not be negative", o.MaxBody)
+	case o.BodyTimeout < time.Millisecond:
+		return fmt.Errorf("idempotency: Options.BodyTimeout is %v; it must be at least 1ms", o.BodyTimeout)
 	case o.MaxMemory < 0:
 		return fmt.Errorf("idempotency: Options.MaxMemory is %d; it must not be negative", o.MaxMemory)
 	case o.MaxStored < 0 || o.MaxStored > mostStored:

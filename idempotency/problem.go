@@ -34,6 +34,8 @@ var (
 		Detail: "It ended early or is malformed. Nothing was run."}
 	problemMethod = Problem{Name: "method-refused", Status: 405, Title: "CONNECT is not served here",
 		Detail: "This is not a proxy that opens tunnels."}
+	problemBodyTimeout = Problem{Name: "body-timeout", Status: 408, Title: "The request's body did not arrive",
+		Detail: "Nothing came for too long. Nothing was run."}
 	problemInProgress = Problem{Name: "in-progress", Status: 409, Title: "A request with this Idempotency-Key is still running",
 		Detail: "Retry with the same key: once the request has finished, its answer is repeated."}
 	problemUnknown = Problem{Name: "outcome-unknown", Status: 409, Title: "The outcome of an earlier attempt is unknown",

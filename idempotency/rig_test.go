@@ -30,7 +30,7 @@ type rule struct {
 }
 
 // docs maps every rule of docs/http.md to its test.
-var docs = slices.Concat(keyRules, scopeRules, stateRules, runRules, transactionRules, answerRules, controlRules)
+var docs = slices.Concat(keyRules, scopeRules, refusalRules, stateRules, runRules, transactionRules, answerRules, controlRules)
 
 func TestDocs(t *testing.T) {
 	for _, r := range docs {

@@ -40,7 +40,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
-			Imports: []string{root, root + "/idempotency", internal + "/upstream", pflag, yaml},
+			Imports: []string{root, root + "/idempotency", root + "/internal/linger", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite},
 		},
 		{Dir: "internal/race", Imports: []string{root, root + "/sqllock", internal + "/stores"}},

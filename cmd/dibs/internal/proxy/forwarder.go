@@ -17,6 +17,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/linger"
 )
 
 // forwarder sends a request to the origin and its answer back. It stands behind
@@ -47,7 +48,7 @@ func newForwarder(p *Policy, t *upstream.Transport, errors *log.Logger) *forward
 
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if upstream.CheckTarget(r) != nil {
-		idempotency.WriteProblem(w, f.docsURL, badTarget)
+		linger.Answer(w, r, func() { idempotency.WriteProblem(w, f.docsURL, badTarget) })
 		return
 	}
 	_, guarded := dibs.FromContext(r.Context())
@@ -56,6 +57,10 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	} else if r.Body != nil && r.Body != http.NoBody {
 		// The origin may answer while it is still being sent the request.
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always does, and says it cannot
+		in := r
+		defer func() { linger.Read(w, in) }()
+		r = r.WithContext(r.Context())
+		r.Body = io.NopCloser(in.Body) // what the origin does not want is read all the same
 	}
 	f.proxy.ServeHTTP(&answer{ResponseWriter: w, guarded: guarded}, r)
 }

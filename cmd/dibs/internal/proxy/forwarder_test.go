@@ -1,7 +1,10 @@
 package proxy
 
 import (
+	"bufio"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -65,5 +68,43 @@ func TestRelayedAnswer(t *testing.T) {
 				t.Errorf("got %.60q", first)
 			}
 		})
+	}
+}
+
+// TestEarlyRefusalsArrive: a client that sends all before it reads gets the answer, whoever
+// refuses.
+func TestEarlyRefusalsArrive(t *testing.T) {
+	l := listen(t)
+	t.Cleanup(func() { l.Close() })
+	go func() { // an origin that answers before it has read the body, and leaves
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+					io.WriteString(c, "HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nno!")
+				}
+			}()
+		}
+	}()
+	p := start(t, "http://"+l.Addr().String(), "routes:\n  - host: a\n", "--require-key=false")
+	for name, test := range map[string]struct {
+		head   string
+		status int
+	}{
+		"the origin":     {"POST / HTTP/1.1\r\nHost: a\r\n", 413},
+		"no such method": {"PRI /x HTTP/1.1\r\nHost: a\r\n", 400},
+		"no such target": {"POST //a|b HTTP/1.1\r\nHost: a\r\n", 400},
+	} {
+		c, r := raw(t, p.url, test.head+"Content-Length: 4194304\r\n\r\n")
+		if _, err := io.WriteString(c, strings.Repeat("x", 4<<20)); err != nil {
+			t.Errorf("%s: the client could not send: %v", name, err)
+		}
+		if res, _ := answerOf(t, r); res.StatusCode != test.status {
+			t.Errorf("%s: got %d, want %d", name, res.StatusCode, test.status)
+		}
 	}
 }

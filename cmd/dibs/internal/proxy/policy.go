@@ -33,6 +33,7 @@ type Policy struct {
 	Retention      Duration `yaml:"retention"`
 	Wait           Duration `yaml:"wait"`
 	ConflictStatus int      `yaml:"conflict-status"`
+	BodyTimeout    Duration `yaml:"body-timeout"`
 	MaxBody        Size     `yaml:"max-body"`
 	MaxStored      Size     `yaml:"max-stored"`
 	OnOversize     string   `yaml:"on-oversize"`
@@ -56,6 +57,7 @@ func defaultPolicy() Policy {
 		Lease:          Duration(idempotency.DefaultLease),
 		Retention:      Duration(idempotency.DefaultRetention),
 		ConflictStatus: idempotency.DefaultConflictStatus,
+		BodyTimeout:    Duration(idempotency.DefaultBodyTimeout),
 		MaxBody:        idempotency.DefaultMaxBody,
 		MaxStored:      idempotency.DefaultMaxStored,
 		OnOversize:     string(idempotency.Tombstone),
@@ -86,6 +88,7 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 	fs.Var(&p.Retention, "retention", "how long answers are kept")
 	fs.Var(&p.Wait, "wait", "how long a duplicate waits for the running one before it is refused")
 	fs.IntVar(&p.ConflictStatus, "conflict-status", p.ConflictStatus, "the `STATUS` that refuses a duplicate of a running request, 400 to 499")
+	fs.Var(&p.BodyTimeout, "body-timeout", "how long the client may pause within the body of a guarded request")
 	fs.Var(&p.MaxBody, "max-body", "the longest body of a guarded request, a `SIZE` in bytes, KiB or MiB")
 	fs.Var(&p.MaxStored, "max-stored", "the longest body of an answer that is kept, a `SIZE`")
 	fs.StringVar(&p.OnOversize, "on-oversize", p.OnOversize, "`WHAT` a longer answer leaves behind: tombstone (retries get 410) or rerun")
@@ -109,6 +112,7 @@ func (p *Policy) options() (*idempotency.Options, error) {
 		StrictKey:      p.StrictKey,
 		IgnoreXKey:     p.IgnoreXKey,
 		AnyAuthority:   p.AnyHost,
+		BodyTimeout:    time.Duration(p.BodyTimeout),
 		MaxBody:        int64(p.MaxBody),
 		Lease:          time.Duration(p.Lease),
 		Retention:      time.Duration(p.Retention),
@@ -170,6 +174,8 @@ func (p *Policy) check() error {
 		return fmt.Errorf("on-crash: %q is neither takeover nor at-most-once", p.OnCrash)
 	case p.OnStoreFailure != string(idempotency.FailClosed) && p.OnStoreFailure != string(idempotency.FailOpen):
 		return fmt.Errorf("on-store-failure: %q is neither closed nor open", p.OnStoreFailure)
+	case p.BodyTimeout < Duration(time.Millisecond):
+		return fmt.Errorf("body-timeout: %v is too short; it must be at least 1ms", &p.BodyTimeout)
 	case p.StoreTimeout < Duration(time.Millisecond):
 		return fmt.Errorf("store-timeout: %v is too short; it must be at least 1ms", &p.StoreTimeout)
 	case p.HandlerTimeout < Duration(time.Millisecond):

@@ -17,6 +17,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/linger"
 )
 
 // Server is a proxy. Make one with New.
@@ -173,7 +174,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
 	}
 	if r.Method == "PRI" {
-		idempotency.WriteProblem(w, s.config.DocsURL, badMethod)
+		w.Header().Set("Connection", "close")
+		s.refuse(w, r, badMethod)
 		return
 	}
 	if s.access != nil {
@@ -182,7 +184,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		w = entry
 	}
 	if r.Method == http.MethodConnect {
-		idempotency.WriteProblem(w, s.config.DocsURL, noConnect)
+		s.refuse(w, r, noConnect)
 		return
 	}
 	for i := range s.routes {
@@ -191,7 +193,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	idempotency.WriteProblem(w, s.config.DocsURL, noRoute)
+	s.refuse(w, r, noRoute)
+}
+
+// refuse answers a request that goes nowhere.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p idempotency.Problem) {
+	linger.Answer(w, r, func() { idempotency.WriteProblem(w, s.config.DocsURL, p) })
 }
 
 // matches reports whether the request is one of the route's.

@@ -1,0 +1,104 @@
+package idempotency_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// connect opens a connection to a server with the middleware, on which nothing is kept
+// from the client's side of the tale.
+func connect(t *testing.T, o *idempotency.Options) (g *rig, c net.Conn) {
+	t.Helper()
+	g = newRig(t, o, nil)
+	server := httptest.NewServer(g.h)
+	t.Cleanup(server.Close)
+	c, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return g, c
+}
+
+// status reads an answer and the end of the connection, or the next answer's beginning.
+func status(t *testing.T, c net.Conn) string {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(time.Minute)) // it does not hang
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return err.Error()
+	}
+	if _, err := io.ReadAll(res.Body); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprint(res.StatusCode)
+}
+
+var refusalRules = []rule{
+	{"A refusal arrives", func(t *testing.T) {
+		for name, test := range map[string]struct {
+			options idempotency.Options
+			key     string
+			chunked bool
+			size    int
+			want    string
+		}{
+			"no key":             {idempotency.Options{RequireKey: true}, "", false, 4 << 20, "400"},
+			"malformed key":      {idempotency.Options{}, "Idempotency-Key: \"\r\n", false, 4 << 20, "400"},
+			"too large":          {idempotency.Options{}, "Idempotency-Key: k\r\n", false, 20 << 20, "413"},
+			"too large, chunked": {idempotency.Options{}, "Idempotency-Key: k\r\n", true, 20 << 20, "413"},
+		} {
+			g, c := connect(t, &test.options)
+			// As a client that sends all before it reads.
+			framing := fmt.Sprintf("Content-Length: %d", test.size)
+			if test.chunked {
+				framing = "Transfer-Encoding: chunked"
+			}
+			_, err := fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\n%s%s\r\n\r\n", test.key, framing)
+			piece := strings.Repeat("x", 1<<16)
+			for sent := 0; err == nil && sent < test.size; sent += len(piece) {
+				if test.chunked {
+					_, err = fmt.Fprintf(c, "%x\r\n%s\r\n", len(piece), piece)
+				} else {
+					_, err = io.WriteString(c, piece)
+				}
+			}
+			if err == nil && test.chunked {
+				_, err = io.WriteString(c, "0\r\n\r\n")
+			}
+			if err != nil {
+				t.Errorf("%s: the client could not send: %v", name, err)
+			}
+			if got := status(t, c); got != test.want {
+				t.Errorf("%s: got %s, want %s", name, got, test.want)
+			}
+			g.ran(0)
+		}
+	}},
+	{"A body that stops is refused", func(t *testing.T) {
+		g, c := connect(t, &idempotency.Options{BodyTimeout: 50 * time.Millisecond})
+		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 3\r\n\r\na")
+		if got := status(t, c); got != "408" {
+			t.Errorf("got %s, want 408", got)
+		}
+		g.ran(0)
+		// The time is that of a pause, not that of the body.
+		g, c = connect(t, &idempotency.Options{BodyTimeout: time.Minute})
+		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 3\r\n\r\na")
+		fmt.Fprint(c, "b")
+		fmt.Fprint(c, "c")
+		if got := status(t, c); got != "201" {
+			t.Errorf("got %s, want 201", got)
+		}
+		g.ran(1)
+	}},
+}
