@@ -106,9 +106,7 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 			h[name] = values
 		}
 	}
-	for _, name := range ours {
-		delete(h, name) // an outsider's
-	}
+	dropForged(h)
 	if offers := h["Upgrade"]; len(offers) > 0 && declined(offers[0]) {
 		delete(h, "Upgrade")
 		delete(h, "Connection")
@@ -119,6 +117,19 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 	if f.forwarded {
 		for _, field := range forwardedFields(r.In) {
 			h.Set(field.name, field.value)
+		}
+	}
+}
+
+// dropForged takes out what an outsider may not say to the origin: the fields that are
+// ours, in every spelling; and those that the origin believes the proxy with, spelled with
+// "_", which CGI, WSGI, Rack and PHP read as "-".
+func dropForged(h http.Header) {
+	for name := range h {
+		dashed := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		if slices.Contains(ours, dashed) ||
+			name != dashed && (slices.Contains(endToEnd, dashed) || strings.HasPrefix(dashed, "X-Forwarded-")) {
+			delete(h, name)
 		}
 	}
 }
@@ -142,9 +153,7 @@ func declined(offer string) bool {
 // what frames a message: net/http refuses to send that, or sends it where an
 // origin may take it for a header.
 func siftTrailer(trailer http.Header) {
-	for _, name := range ours {
-		delete(trailer, name)
-	}
+	dropForged(trailer)
 	for _, name := range []string{"Content-Length", "Transfer-Encoding", "Trailer"} {
 		delete(trailer, name)
 	}
