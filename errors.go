@@ -25,6 +25,9 @@ var (
 	ErrUnknown = errors.New("dibs: the outcome of an earlier attempt is unknown")
 	// ErrFull: the store has reached one of its limits. Nothing was done.
 	ErrFull = errors.New("dibs: the store is full")
+	// ErrTooLarge: the store will never take that, because it is too large; asking again
+	// does not help. It is an ErrFull. Nothing was done.
+	ErrTooLarge = fmt.Errorf("%w: that is too large for it", ErrFull)
 	// ErrBusy: so many were at the key at once, or somebody kept what the store has of
 	// it locked for so long, that the store gave up. Nothing was done, and it may be
 	// asked again. Who waits for the key goes on waiting.

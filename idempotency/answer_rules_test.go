@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"bufio"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,8 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/journal"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 // wire sends a request over a real connection and reads the whole answer.
@@ -338,6 +341,41 @@ var answerRules = []rule{
 			t.Errorf("replayed as %q, %v", body, err)
 		}
 		g.ran(1)
+	}},
+	{"An answer that the store will never take leaves a tombstone", func(t *testing.T) {
+		store, err := memstore.New(&memstore.Options{MaxBytes: 2000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() })
+		text := rand.Text() // which cannot be compressed to less
+		for len(text) < 10000 {
+			text += rand.Text()
+		}
+		answer := func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, text) }
+		for name, o := range map[string]*idempotency.Options{
+			"plain":       {},
+			"transaction": {Transactor: journal.New(store)},
+		} {
+			t.Run(name, func(t *testing.T) {
+				g := newRigOn(t, &faulty{Store: store}, o, answer)
+				key := withKey(name)
+				first := g.send(key)
+				if isFresh(t, first, 200); first.Body.String() != text {
+					t.Errorf("%d of %d bytes arrived", first.Body.Len(), len(text))
+				}
+				if e := g.last(); !e.Stored || e.StoreFailed {
+					t.Errorf("the event is %+v", e)
+				}
+				isProblem(t, g.send(key), "answer-not-kept", 410)
+				again := *o
+				again.OnOversize = idempotency.Rerun
+				g = newRigOn(t, &faulty{Store: store}, &again, answer)
+				key = withKey(name + "-again")
+				isFresh(t, g.send(key), 200)
+				isFresh(t, g.send(key), 200)
+			})
+		}
 	}},
 	{"A longer answer leaves a tombstone", func(t *testing.T) {
 		for _, n := range []int{100, 101, 5000, 200000} {

@@ -22,24 +22,56 @@ func newLog(w io.Writer) *log.Logger { return log.New(w, "", 0) }
 
 var controlRules = []rule{
 	{"Answers below 500 are kept", func(t *testing.T) {
+		passing := []int{401, 407, 408, 409, 423, 425, 429}
 		for _, test := range []struct {
 			name string
 			o    idempotency.Options
 			kept func(status int) bool
 		}{
-			{"default", idempotency.Options{}, func(s int) bool {
-				return s < 500 && !slices.Contains([]int{401, 407, 408, 425, 429}, s)
-			}},
-			{"Store5xx", idempotency.Options{Store5xx: true}, func(s int) bool { return !slices.Contains([]int{401, 407, 408, 425, 429}, s) }},
-			{"Keep", idempotency.Options{Keep: func(s int) bool { return s == 429 }}, func(s int) bool { return s == 429 }},
+			{"default", idempotency.Options{}, func(s int) bool { return s < 500 && !slices.Contains(passing, s) }},
+			{"Store5xx", idempotency.Options{Store5xx: true}, func(s int) bool { return !slices.Contains(passing, s) }},
+			{"Keep", idempotency.Options{Keep: []string{"2xx", "429", "503"}}, func(s int) bool { return s < 300 || s == 429 || s == 503 }},
 		} {
-			for _, status := range []int{200, 201, 204, 301, 304, 400, 401, 402, 404, 407, 408, 409, 410, 412, 422, 425, 429, 451, 500, 501, 503, 599} {
+			for _, status := range []int{200, 201, 204, 301, 304, 400, 401, 402, 404, 407, 408, 409, 410, 412, 422, 423, 425, 429, 451, 500, 501, 503, 599} {
 				g := newRig(t, &test.o, func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(status) })
 				g.send()
 				second := g.send()
 				if replayed := second.Header().Get("Idempotent-Replayed") == "true"; replayed != test.kept(status) || second.Code != status {
 					t.Errorf("%s: %d: replayed %v", test.name, status, replayed)
 				}
+			}
+		}
+	}},
+	{"An answer that says come back later is not kept", func(t *testing.T) {
+		for _, test := range []struct {
+			status         int
+			after, control string
+			kept           bool
+		}{
+			{404, "1", "", false},
+			{403, "Wed, 21 Oct 2026 07:28:00 GMT", "", false},
+			{202, "5", "", false},
+			{301, "", "", true},
+			{409, "", "", false},
+			{409, "1", "max-age=60", true},
+			{423, "", "max-age=60", true},
+			{429, "1", "max-age=60", true},
+			{404, "1", "max-age=60", true},
+			{404, "1", "no-store", false},
+			{503, "1", "max-age=60", false},
+		} {
+			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+				if test.after != "" {
+					w.Header().Set("Retry-After", test.after)
+				}
+				if test.control != "" {
+					w.Header().Set("Idempotency-Control", test.control)
+				}
+				w.WriteHeader(test.status)
+			})
+			g.send()
+			if replayed := g.send().Header().Get("Idempotent-Replayed") == "true"; replayed != test.kept {
+				t.Errorf("%d, Retry-After %q, %q: replayed %v", test.status, test.after, test.control, replayed)
 			}
 		}
 	}},

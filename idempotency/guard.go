@@ -42,8 +42,10 @@ type visit struct {
 	turn    bool   // this visit was woken to take its turn
 	shown   bool   // a handler has seen this memory, and may keep it
 	settled bool   // the key is, or will be in the background
-	limited bool   // the handler's limit has ended the tether, or is about to
-	event   Event
+
+	tooLarge bool // the store will never take the answer
+	limited  bool // the handler's limit has ended the tether, or is about to
+	event    Event
 
 	tether  *tether
 	alarm   alarm  // under the lock of its list
@@ -209,7 +211,7 @@ func (v *visit) await(w *waiter, start time.Time) bool {
 		if woken {
 			v.m.tables.of(v.name).hand(v.name, nil)
 		}
-		v.canceled()
+		v.canceled(v.inProgress(time.Second))
 	case woken:
 		v.turn = true
 		return true
@@ -318,7 +320,7 @@ func (v *visit) refused(err error) (record []byte) {
 	case errors.Is(err, dibs.ErrMismatch):
 		v.refuse(OutcomeMismatch, problemMismatch)
 	case errors.Is(err, errGone):
-		v.canceled()
+		v.canceled(v.inProgress(time.Second))
 	default:
 		v.event.Err = err
 		v.unavailable(err)
@@ -379,11 +381,14 @@ func (m *Middleware) retryRunning(held time.Duration) time.Duration {
 	return max(time.Second, min(held, m.options.Lease.Truncate(time.Second)))
 }
 
-func (v *visit) conflict(retry time.Duration) {
+func (v *visit) conflict(retry time.Duration) { v.refuse(OutcomeConflict, v.inProgress(retry)) }
+
+// inProgress is what a duplicate is told while the key is held.
+func (v *visit) inProgress(retry time.Duration) Problem {
 	p := problemInProgress
 	p.Status = v.m.options.ConflictStatus
 	p.RetryAfter = retry
-	v.refuse(OutcomeConflict, p)
+	return p
 }
 
 // refuse answers with a problem.
@@ -432,19 +437,17 @@ func (v *visit) refuseBody(err error) {
 		v.w.Header().Set("Connection", "close")
 		v.refuse(OutcomeInvalid, problemBodyTimeout)
 	case v.r.Context().Err() != nil && !errors.Is(err, io.ErrUnexpectedEOF):
-		v.canceled()
+		v.canceled(problemBodyBroken)
 	default:
 		v.refuse(OutcomeInvalid, problemBodyBroken)
 	}
 }
 
-// canceled ends a request whose client has gone away. There should be nobody to
-// answer; but whoever is there must not take silence for success.
-func (v *visit) canceled() {
-	v.event.Status = problemUnavailable.Status
+// canceled ends a request whose client has gone away. A client that has only stopped
+// sending reads the problem; no client may take silence for success.
+func (v *visit) canceled(p Problem) {
 	v.event.Err = errGone
-	WriteProblem(v.w, v.m.options.DocsURL, problemUnavailable)
-	v.report(OutcomeCanceled)
+	v.refuse(OutcomeCanceled, p)
 }
 
 // report tells the Observer.

@@ -144,25 +144,56 @@ func (v *visit) concludeFailure(lease *dibs.Lease, f Failure, how settlement) {
 	}
 }
 
+// keeps reports whether the answer is one to keep.
+func (v *visit) keeps(c control) bool {
+	o, answer := &v.m.options, v.answer
+	switch {
+	case c.noStore || answer.status < 200:
+		return false
+	case o.keepsStatus(answer.status) && !v.comesBackLater():
+		return true
+	}
+	// The application knows better than a rule about statuses, except that a failure of
+	// the server is never made to last.
+	return c.maxAge > 0 && (answer.status < 500 || o.keepsStatus(answer.status))
+}
+
+// comesBackLater reports whether the answer says that another one is to be had later.
+func (v *visit) comesBackLater() bool {
+	lines, _ := v.scratch.header.lookup("Retry-After")
+	return len(lines) > 0
+}
+
 // record makes the record of the answer; nil when it is not kept. A tombstone
 // is one that says no more than that there was an answer.
 func (v *visit) record(c control) (record []byte, tombstone bool) {
 	m, answer, s := v.m, v.answer, v.scratch
-	if c.noStore || answer.status < 200 || !m.options.Keep(answer.status) {
+	if !v.keeps(c) {
 		return nil, false
+	}
+	if answer.oversize || v.tooLarge {
+		return v.tombstone(), true
 	}
 	message := appendMessage(s.message[:0], answer.status, &s.header, &s.trailer, s.answer, &m.filter, answer.sniffed, false)
 	s.message = message
-	if answer.oversize || len(message)-len(s.answer) > maxHead {
-		if m.options.OnOversize == Rerun {
-			return nil, false
-		}
-		tombstone = true
-		var none fieldList
-		message = appendMessage(message[:0], answer.status, &none, &none, nil, &m.filter, "", true)
+	if len(message)-len(s.answer) > maxHead {
+		return v.tombstone(), true
 	}
 	s.record = appendDeflated(s.record[:0], message)
-	return s.record, tombstone
+	return s.record, false
+}
+
+// tombstone makes the record of an answer that is too long to be kept; nil when such a
+// request is to run again.
+func (v *visit) tombstone() []byte {
+	m, s := v.m, v.scratch
+	if m.options.OnOversize == Rerun {
+		return nil
+	}
+	var none fieldList
+	s.message = appendMessage(s.message[:0], v.answer.status, &none, &none, nil, &m.filter, "", true)
+	s.record = appendDeflated(s.record[:0], s.message)
+	return s.record
 }
 
 // settlement is how a run's key is settled.
@@ -219,6 +250,15 @@ func (v *visit) settle(lease *dibs.Lease, how settlement, record []byte) (lost b
 	}
 	v.event.Err = err
 	v.scratch.record = nil // a call that was given up may still read it
+	if errors.Is(err, dibs.ErrTooLarge) && !v.tooLarge {
+		// The store will never take it, so that asking again would only end with the
+		// lease. The request was served all the same.
+		v.tooLarge = true
+		if record = v.tombstone(); record == nil {
+			return v.settle(lease, release, nil)
+		}
+		return v.settle(lease, m.keep(m.options.Retention), record)
+	}
 	v.settleLater(lease, how, record)
 	return false
 }

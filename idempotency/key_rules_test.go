@@ -237,7 +237,8 @@ func TestOptionsAreValidated(t *testing.T) {
 		"Label":          {Label: strings.Repeat("x", 256)},
 		"NotStored":      {NotStored: []string{"a b"}},
 		"Scope":          {Scope: []idempotency.ScopePart{idempotency.ScopeNone, idempotency.ScopeAuthorization}},
-		"Store5xx":       {Store5xx: true, Keep: func(int) bool { return true }},
+		"Store5xx":       {Store5xx: true, Keep: []string{"2xx"}},
+		"Keep":           {Keep: []string{"2x"}},
 		"Fingerprint":    {Fingerprint: idempotency.FingerprintOptions{Fields: []string{""}}},
 	} {
 		g := newRig(t, nil, nil)

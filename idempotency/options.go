@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -135,11 +136,13 @@ type Options struct {
 	// OnCrash says what becomes of a key without an outcome. Default: TakeOver.
 	OnCrash Crash
 
-	// Store5xx keeps answers with a status of 500 and more.
+	// Store5xx keeps answers with a status of 500 and more, besides what is kept by
+	// default. Not together with Keep.
 	Store5xx bool
-	// Keep says which statuses are kept. Not together with Store5xx. Default:
-	// below 500, except 401, 407, 408, 425 and 429.
-	Keep func(status int) bool
+	// Keep lists the statuses that are kept: a status such as "404", or a class such as
+	// "2xx". An answer that has Retry-After is kept only if the application says so.
+	// Default: 2xx, 3xx and 4xx, except 401, 407, 408, 409, 423, 425 and 429.
+	Keep []string
 	// KeepSetCookie keeps and replays Set-Cookie.
 	KeepSetCookie bool
 	// NotStored names more response fields that are neither kept nor replayed.
@@ -198,6 +201,7 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	r.Methods = slices.Clone(r.Methods)
 	r.Scope = slices.Clone(r.Scope)
+	r.Keep = slices.Clone(r.Keep)
 	if len(r.Scope) == 0 {
 		r.Scope = []ScopePart{ScopeCredentials}
 	}
@@ -223,12 +227,6 @@ func (o *Options) withDefaults() (Options, error) {
 	if r.Commits == nil {
 		r.Commits = commitsDefault
 	}
-	if r.Keep == nil {
-		r.Keep = keepDefault
-		if r.Store5xx {
-			r.Keep = keepServerErrors
-		}
-	}
 	return r, nil
 }
 
@@ -242,6 +240,11 @@ func (o *Options) validate() error {
 			return fmt.Errorf("idempotency: Options.Methods: %s cannot be guarded", m)
 		case strings.ToUpper(m) != m:
 			return fmt.Errorf("idempotency: Options.Methods: %q is not in capitals; methods are case-sensitive", m)
+		}
+	}
+	for _, status := range o.Keep {
+		if !isStatusOrClass(status) {
+			return fmt.Errorf("idempotency: Options.Keep: %q is neither a status such as 404 nor a class such as 2xx", status)
 		}
 	}
 	for _, part := range o.Scope {
@@ -266,10 +269,10 @@ func (o *Options) validate() error {
 		return err
 	}
 	switch {
+	case len(o.Keep) > 0 && o.Store5xx:
+		return errors.New("idempotency: Options.Store5xx has no meaning together with Keep")
 	case len(o.Scope) > 1 && slices.ContainsFunc(o.Scope, func(p ScopePart) bool { return p.of == nil }):
 		return errors.New("idempotency: Options.Scope: ScopeNone has no meaning together with other parts")
-	case o.Keep != nil && o.Store5xx:
-		return errors.New("idempotency: Options.Store5xx has no meaning together with Keep")
 	case o.Transactor == nil && o.Commits != nil:
 		return errors.New("idempotency: Options.Commits has no meaning without Transactor")
 	case o.Transactor != nil && o.OnCrash == AtMostOnce:
@@ -312,19 +315,25 @@ func (o *Options) validate() error {
 // found out is not meant to stay.
 func commitsDefault(status int) bool { return status < 400 }
 
-// keepDefault keeps what another attempt would not change: not the server's
-// failures, and not a refusal that time or other credentials lift.
-func keepDefault(status int) bool {
-	return status < 500 && keepServerErrors(status)
-}
-
-func keepServerErrors(status int) bool {
+// keepsStatus reports whether answers with the status are kept. By default these are the
+// ones that another attempt would not change: not the server's failures, and not a
+// refusal that time, another request's end or other credentials lift.
+func (o *Options) keepsStatus(status int) bool {
+	if len(o.Keep) > 0 {
+		text := strconv.Itoa(status)
+		return slices.Contains(o.Keep, text) || slices.Contains(o.Keep, text[:1]+"xx")
+	}
 	switch status {
 	case http.StatusUnauthorized, http.StatusProxyAuthRequired, http.StatusRequestTimeout,
-		http.StatusTooEarly, http.StatusTooManyRequests:
+		http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
 		return false
 	}
-	return true
+	return status < 500 || o.Store5xx
+}
+
+// isStatusOrClass reports whether s is an element of Options.Keep.
+func isStatusOrClass(s string) bool {
+	return len(s) == 3 && '2' <= s[0] && s[0] <= '9' && (s[1:] == "xx" || digits(s) == 3)
 }
 
 // isToken reports whether s is a token of RFC 9110: a method's or field's name.

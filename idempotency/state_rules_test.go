@@ -209,9 +209,7 @@ var stateRules = []rule{
 			time.Sleep(time.Second)
 			leave()
 			for _, d := range leaving {
-				if w := <-d; w.Code != 503 {
-					t.Errorf("status %d for a client that left", w.Code)
-				}
+				isProblem(t, <-d, "in-progress", 409)
 			}
 			if waited := time.Since(start); waited != time.Second {
 				t.Errorf("a client that left after 1s was served after %v", waited)
@@ -440,8 +438,8 @@ var stateRules = []rule{
 			g.send(withBody("other")) // 422
 			isReplay(t, g.send(), first)
 
-			// An application's own 409 is an answer like any other.
-			app := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "taken", http.StatusConflict) })
+			// An application's own 410 is an answer like any other.
+			app := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) { http.Error(w, "taken", http.StatusGone) })
 			first = app.send()
 			isReplay(t, app.send(), first)
 			app.ran(1)

@@ -240,7 +240,7 @@ func TestFullStore(t *testing.T) {
 // the store has taken no record for as long as a handler may run.
 func TestRecordWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mem, err := memstore.New(&memstore.Options{MaxBytes: 100})
+		mem, err := memstore.New(&memstore.Options{MaxBytes: 1000})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -248,6 +248,13 @@ func TestRecordWithoutRoom(t *testing.T) {
 		g := newRigOn(t, &faulty{Store: mem}, nil, func(w http.ResponseWriter, r *http.Request) {
 			_, _ = fmt.Fprint(w, strings.Repeat("x", 200))
 		})
+		filler, err := g.client.Acquire(t.Context(), "filler", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := filler.Complete(t.Context(), make([]byte, 900), 24*time.Hour); err != nil {
+			t.Fatal(err)
+		}
 		first := g.send()
 		isFresh(t, first, 200)
 		isReplay(t, g.send(), first)

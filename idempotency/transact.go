@@ -130,6 +130,11 @@ func (v *visit) commit(lease *dibs.Lease, start time.Time) (again bool) {
 	case conflicted && errors.Is(err, dibs.ErrRolledBack) && v.mayTryAgain():
 		m.running.of(v).setFor(v, v.run.limit)
 		return true
+	case errors.Is(err, dibs.ErrTooLarge) && !v.tooLarge && v.mayTryAgain():
+		// Nothing was committed. Once more, to be committed with a tombstone.
+		v.tooLarge = true
+		m.running.of(v).setFor(v, v.run.limit)
+		return true
 	case errors.Is(err, dibs.ErrRolledBack):
 		v.event.Err = err
 		v.concludeNothing(lease, problemRolledBack, OutcomeRolledBack)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -101,56 +100,6 @@ func TestWriterWhileSettling(t *testing.T) {
 		}
 		isReplay(t, sendTo(h), first)
 	})
-}
-
-// TestKeepThatPanics: the run ends as if its handler had panicked, and holds
-// nothing.
-func TestKeepThatPanics(t *testing.T) {
-	panics := true
-	g := newRig(t, &idempotency.Options{Keep: func(int) bool {
-		if panics {
-			panic("no such status")
-		}
-		return true
-	}}, nil)
-	func() {
-		defer func() {
-			if p := recover(); p != "no such status" {
-				t.Errorf("recovered %v", p)
-			}
-		}()
-		g.send()
-	}()
-	panics = false
-	isFresh(t, g.send(), http.StatusCreated)
-	if got := g.last(); got.Attempt != 2 {
-		t.Errorf("attempt %d after one that panicked", got.Attempt)
-	}
-}
-
-func TestWriterOfPassedHandler(t *testing.T) {
-	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
-		conn, rw, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		defer func() { _ = conn.Close() }()
-		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello")
-		_ = rw.Flush()
-	})
-	server := httptest.NewServer(g.h)
-	defer server.Close()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }()
-	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\nIdempotency-Key: k\r\n\r\n")
-	text, err := io.ReadAll(conn)
-	if err != nil || !strings.HasSuffix(string(text), "hello") {
-		t.Errorf("upgraded to %q, %v", text, err)
-	}
 }
 
 // TestCopyToClientThatLeft: a copy that streams goes on to its end when the

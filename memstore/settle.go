@@ -75,6 +75,9 @@ func (sh *shard) end(e *entry, x *dibs.Settlement, now instant) error {
 // endLease ends a lease and hands the key over.
 func (sh *shard) endLease(e *entry, l *attempt, x *dibs.Settlement, now instant) error {
 	if x.Outcome == dibs.Keep {
+		if int64(len(x.Data)) > sh.store.options.MaxBytes {
+			return errTooManyBytes
+		}
 		if !sh.keep(e, l.token, l.fingerprint, x.Data, x.Retention, now) {
 			return errNoBytes
 		}

@@ -108,7 +108,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 // fits returns an error when a record is too large.
 func (s *Store) fits(data []byte) error {
 	if n := len(data); n > s.options.MaxRecord {
-		return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrFull, n, s.options.MaxRecord)
+		return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrTooLarge, n, s.options.MaxRecord)
 	}
 	return s.room(data)
 }
@@ -128,7 +128,7 @@ func (s *Store) room(data []byte) error {
 		}
 	}
 	if n > s.packet {
-		return fmt.Errorf("%w: %d bytes do not fit into the server's max_allowed_packet of %d; raise it", dibs.ErrFull, len(data), s.packet)
+		return fmt.Errorf("%w: %d bytes do not fit into the server's max_allowed_packet of %d; raise it", dibs.ErrTooLarge, len(data), s.packet)
 	}
 	return nil
 }

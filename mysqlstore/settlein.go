@@ -144,7 +144,7 @@ func (s *Store) fitsIn(data []byte) error {
 		return err
 	}
 	if n := 2*len(data) + besides; n > s.packet {
-		return fmt.Errorf("%w: %d bytes take twice as much in a transaction, which does not fit into the server's max_allowed_packet of %d; raise it", dibs.ErrFull, len(data), s.packet)
+		return fmt.Errorf("%w: %d bytes take twice as much in a transaction, which does not fit into the server's max_allowed_packet of %d; raise it", dibs.ErrTooLarge, len(data), s.packet)
 	}
 	return nil
 }

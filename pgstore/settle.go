@@ -209,7 +209,7 @@ func those(st *statement, part []int, errs []error, arrays ...array) *call {
 // fits returns an error when a record of n bytes is too large.
 func (s *Store) fits(n int) error {
 	if n > s.options.MaxRecord {
-		return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrFull, n, s.options.MaxRecord)
+		return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrTooLarge, n, s.options.MaxRecord)
 	}
 	return nil
 }

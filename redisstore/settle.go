@@ -114,7 +114,7 @@ func appendSettlement(args []string, x *dibs.Settlement) []string {
 // fits returns an error when a record of n bytes is too large.
 func (s *Store) fits(n int) error {
 	if n > s.options.MaxRecord {
-		return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrFull, n, s.options.MaxRecord)
+		return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrTooLarge, n, s.options.MaxRecord)
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func (s *Store) checkSettlement(x *dibs.Settlement) error {
 }
 
 func tooLarge(n, most int) error {
-	return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrFull, n, most)
+	return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrTooLarge, n, most)
 }
 
 // settlePlain is the short way of a lease that has left nothing behind and that

@@ -111,8 +111,13 @@ func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
 		return dibs.ErrEnded
 	}
 	errs := make([]error, 1)
-	if err := j.store.Settle(ctx, []dibs.Settlement{s}, errs); err != nil || errs[0] != nil {
-		return errors.Join(err, errs[0])
+	switch err := j.store.Settle(ctx, []dibs.Settlement{s}, errs); {
+	case err != nil:
+		return err
+	case errors.Is(errs[0], dibs.ErrLost):
+		return errs[0]
+	case errs[0] != nil:
+		return errors.Join(dibs.ErrRolledBack, errs[0])
 	}
 	j.rows = append(j.rows, tx.rows...)
 	if tx.end == Unheard {

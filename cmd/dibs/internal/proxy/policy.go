@@ -38,6 +38,7 @@ type Policy struct {
 	MaxStored      Size     `yaml:"max-stored"`
 	OnOversize     string   `yaml:"on-oversize"`
 	OnCrash        string   `yaml:"on-crash"`
+	Keep           List     `yaml:"keep"`
 	Store5xx       bool     `yaml:"store-5xx"`
 	KeepSetCookie  bool     `yaml:"keep-set-cookie"`
 	NotStored      List     `yaml:"not-stored"`
@@ -93,7 +94,8 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 	fs.Var(&p.MaxStored, "max-stored", "the longest body of an answer that is kept, a `SIZE`")
 	fs.StringVar(&p.OnOversize, "on-oversize", p.OnOversize, "`WHAT` a longer answer leaves behind: tombstone (retries get 410) or rerun")
 	fs.StringVar(&p.OnCrash, "on-crash", p.OnCrash, "`WHAT` follows a run without an outcome: takeover (run again) or at-most-once")
-	fs.BoolVar(&p.Store5xx, "store-5xx", p.Store5xx, "keep answers of 500 and more")
+	fs.Var(&p.Keep, "keep", "keep answers with these statuses only, a `LIST` such as 2xx,404 (default 2xx, 3xx and 4xx without 401, 407, 408, 409, 423, 425 and 429)")
+	fs.BoolVar(&p.Store5xx, "store-5xx", p.Store5xx, "keep answers of 500 and more, too")
 	fs.BoolVar(&p.KeepSetCookie, "keep-set-cookie", p.KeepSetCookie, "keep and replay Set-Cookie")
 	fs.Var(&p.NotStored, "not-stored", "more response fields that are not kept, a `LIST`")
 	fs.StringVar(&p.OnStoreFailure, "on-store-failure", p.OnStoreFailure, "`WHAT` happens while the store does not answer: closed (503) or open (run unguarded)")
@@ -121,6 +123,7 @@ func (p *Policy) options() (*idempotency.Options, error) {
 		MaxStored:      int64(p.MaxStored),
 		OnOversize:     idempotency.Oversize(p.OnOversize),
 		OnCrash:        idempotency.Crash(p.OnCrash),
+		Keep:           slices.Clone(p.Keep),
 		Store5xx:       p.Store5xx,
 		KeepSetCookie:  p.KeepSetCookie,
 		NotStored:      slices.Clone(p.NotStored),
