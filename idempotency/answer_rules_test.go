@@ -122,6 +122,19 @@ var answerRules = []rule{
 				w.(http.Flusher).Flush()
 				w.Header().Set(http.TrailerPrefix+"X-Late", "l")
 			},
+			"a trailer before a flush": func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Trailer", "X-Sum")
+				_, _ = fmt.Fprint(w, "body")
+				w.Header().Set("X-Sum", "s")
+				w.(http.Flusher).Flush()
+				_, _ = fmt.Fprint(w, "more")
+			},
+			"an unannounced trailer before a flush": func(w http.ResponseWriter, r *http.Request) {
+				_, _ = fmt.Fprint(w, "body")
+				w.Header().Set(http.TrailerPrefix+"X-Early", "e")
+				w.(http.Flusher).Flush()
+				w.Header().Set(http.TrailerPrefix+"X-Late", "l")
+			},
 			"trailers alone": func(w http.ResponseWriter, r *http.Request) {
 				w.Header().Set("Trailer", "X-Sum")
 				w.WriteHeader(http.StatusOK)

@@ -142,18 +142,6 @@ func (b *body) sum() [sha256.Size]byte { return b.digest }
 // section returns a reader of the body that does not move the handler's.
 func (b *body) section() *io.SectionReader { return io.NewSectionReader(b, 0, b.size) }
 
-// canonicalJSON returns the canonical form of the body.
-func (b *body) canonicalJSON() ([]byte, error) {
-	document := b.memory
-	if b.file != nil {
-		var err error
-		if document, err = io.ReadAll(b.section()); err != nil {
-			return nil, err
-		}
-	}
-	return canonicalJSON(nil, document)
-}
-
 // ReadAt reads from any place of the body.
 func (b *body) ReadAt(p []byte, off int64) (int, error) {
 	b.mu.Lock()

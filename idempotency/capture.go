@@ -106,6 +106,9 @@ func (c *capture) writeHeader(status int) {
 
 // inform passes an informational answer on, without what is not for clients.
 func (c *capture) inform(status int) {
+	if !c.r.ProtoAtLeast(1, 1) {
+		return // which knows of no such answers (RFC 9110, section 15.2)
+	}
 	h := c.w.Header()
 	hidden := make(http.Header)
 	for name, lines := range h {
@@ -215,10 +218,17 @@ func (c *capture) stream() {
 	}
 }
 
-// sendHead sends status and header as they were when the handler wrote them.
+// sendHead sends status and header as they were when the handler wrote them. What it has
+// set since for the trailer stays.
 func (c *capture) sendHead() {
-	c.keep.header.restore(c.w.Header())
+	h := c.w.Header()
+	later := make(http.Header)
+	for _, name := range c.trailerNames(h) {
+		later[name] = h[name]
+	}
+	c.keep.header.restore(h)
 	c.w.WriteHeader(c.status)
+	maps.Copy(h, later)
 }
 
 // sniff finds the Content-Type that net/http will, from what is there when the
@@ -383,33 +393,36 @@ func (c *capture) finish() (whole bool) {
 		c.r.Method == http.MethodHead
 }
 
-// takeTrailer notes the trailer: the fields that the handler announced, and
-// those it named with http.TrailerPrefix.
-func (c *capture) takeTrailer() {
-	h := c.w.Header()
+// trailerNames returns the fields of the handler's header that are for the trailer: those
+// that it announced, and those it named with http.TrailerPrefix.
+func (c *capture) trailerNames(h http.Header) (names []string) {
 	announced, _ := c.keep.header.lookup("Trailer")
-	prefixed := false
-	for name := range h {
-		if strings.HasPrefix(name, http.TrailerPrefix) {
-			prefixed = true
-		}
-	}
-	if len(announced) == 0 && !prefixed {
-		return
-	}
-	trailer := make(http.Header)
 	for _, line := range announced {
 		for name := range strings.SplitSeq(line, ",") {
 			name = http.CanonicalHeaderKey(strings.Trim(name, " \t"))
-			if lines, ok := h[name]; ok && !forbiddenTrailer(name) {
-				trailer[name] = lines
+			if _, ok := h[name]; ok && !forbiddenTrailer(name) {
+				names = append(names, name)
 			}
 		}
 	}
-	for name, lines := range h {
-		if plain, ok := strings.CutPrefix(name, http.TrailerPrefix); ok {
-			trailer[plain] = lines
+	for name := range h {
+		if strings.HasPrefix(name, http.TrailerPrefix) {
+			names = append(names, name)
 		}
+	}
+	return names
+}
+
+// takeTrailer notes the trailer.
+func (c *capture) takeTrailer() {
+	h := c.w.Header()
+	names := c.trailerNames(h)
+	if len(names) == 0 {
+		return
+	}
+	trailer := make(http.Header)
+	for _, name := range names {
+		trailer[strings.TrimPrefix(name, http.TrailerPrefix)] = h[name]
 	}
 	takeOurs(trailer)
 	takeOurs(h)

@@ -74,9 +74,13 @@ func (o *FingerprintOptions) of(r *http.Request, b *body, buf []byte) (f dibs.Fi
 	buf = appendCounted(buf, r.Method)
 	buf = appendCounted(buf, o.target(r))
 	contentType := r.Header["Content-Type"]
+	contentEncoding := r.Header["Content-Encoding"]
 	how, sum, contentType := o.body(r, b, contentType)
+	if how != byBytes {
+		contentEncoding = nil // the content is what was compared
+	}
 	buf = appendLines(buf, contentType)
-	buf = appendLines(buf, r.Header["Content-Encoding"])
+	buf = appendLines(buf, contentEncoding)
 	buf = append(buf, how)
 	buf = append(buf, sum[:]...)
 	return sha256.Sum256(buf), buf, nil
@@ -139,8 +143,7 @@ func (o *FingerprintOptions) target(r *http.Request) string {
 // body returns the digest of what counts of the body, how it was made, and
 // what counts of the Content-Type.
 func (o *FingerprintOptions) body(r *http.Request, b *body, contentType []string) (how byte, sum [sha256.Size]byte, counts []string) {
-	encoded := len(r.Header["Content-Encoding"]) > 0
-	if !o.CanonicalJSON && !o.Multipart && len(o.Fields) == 0 || encoded || len(contentType) != 1 {
+	if !o.CanonicalJSON && !o.Multipart && len(o.Fields) == 0 || len(contentType) != 1 {
 		return byBytes, b.sum(), contentType
 	}
 	media, parameters, err := mime.ParseMediaType(contentType[0])
@@ -152,16 +155,26 @@ func (o *FingerprintOptions) body(r *http.Request, b *body, contentType []string
 	switch {
 	case isJSON && len(o.Fields) > 0:
 		how = byFields
-		form, err = o.jsonFields(b)
+		form, err = o.jsonFields(r, b)
 	case isJSON && o.CanonicalJSON:
 		how = byJSON
-		form, err = b.canonicalJSON()
+		if form, err = contentOf(r, b.section()); err == nil {
+			form, err = canonicalJSON(nil, form)
+		}
 	case media == "application/x-www-form-urlencoded" && len(o.Fields) > 0:
 		how = byFormField
-		form, err = o.formFields(b)
+		form, err = o.formFields(r, b)
 	case strings.HasPrefix(media, "multipart/") && o.Multipart && parameters["boundary"] != "":
 		how = byParts
-		form, err = multipartForm(b.section(), parameters["boundary"])
+		content := io.Reader(b.section())
+		if len(r.Header["Content-Encoding"]) > 0 {
+			var whole []byte
+			whole, err = contentOf(r, content)
+			content = bytes.NewReader(whole)
+		}
+		if err == nil {
+			form, err = multipartForm(content, parameters["boundary"])
+		}
 		delete(parameters, "boundary")
 		contentType = []string{mime.FormatMediaType(media, parameters)}
 	default:
@@ -174,8 +187,8 @@ func (o *FingerprintOptions) body(r *http.Request, b *body, contentType []string
 }
 
 // jsonFields returns the chosen parts of a JSON document.
-func (o *FingerprintOptions) jsonFields(b *body) ([]byte, error) {
-	document, err := io.ReadAll(b.section())
+func (o *FingerprintOptions) jsonFields(r *http.Request, b *body) ([]byte, error) {
+	document, err := contentOf(r, b.section())
 	if err != nil {
 		return nil, err
 	}
@@ -205,8 +218,8 @@ func (o *FingerprintOptions) jsonFields(b *body) ([]byte, error) {
 }
 
 // formFields returns the chosen fields of a form.
-func (o *FingerprintOptions) formFields(b *body) ([]byte, error) {
-	text, err := io.ReadAll(b.section())
+func (o *FingerprintOptions) formFields(r *http.Request, b *body) ([]byte, error) {
+	text, err := contentOf(r, b.section())
 	if err != nil {
 		return nil, err
 	}

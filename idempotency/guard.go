@@ -358,7 +358,7 @@ func (v *visit) unavailable(err error) {
 
 // bypass runs the handler without a guard and returns the status.
 func (v *visit) bypass() int {
-	p := &passer{ResponseWriter: v.w, m: v.m, bypassed: true}
+	p := &passer{ResponseWriter: v.w, m: v.m, r: v.r, bypassed: true}
 	v.next.ServeHTTP(p, v.withBody(v.r.Context()))
 	p.end()
 	return p.status

@@ -162,7 +162,7 @@ func (m *Middleware) guards(method string) bool {
 
 // pass serves a request without a guard.
 func (m *Middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, bypassed bool) {
-	p := &passer{ResponseWriter: w, m: m, bypassed: bypassed}
+	p := &passer{ResponseWriter: w, m: m, r: r, bypassed: bypassed}
 	next.ServeHTTP(p, r)
 	p.end()
 }

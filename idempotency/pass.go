@@ -12,6 +12,7 @@ import (
 type passer struct {
 	http.ResponseWriter
 	m        *Middleware
+	r        *http.Request
 	bypassed bool
 	headed   bool
 	status   int
@@ -41,6 +42,9 @@ func (p *passer) end() {
 }
 
 func (p *passer) WriteHeader(status int) {
+	if status < 200 && status != http.StatusSwitchingProtocols && !p.r.ProtoAtLeast(1, 1) {
+		return // HTTP/1.0 knows of no such answers (RFC 9110, section 15.2)
+	}
 	p.head(status)
 	p.ResponseWriter.WriteHeader(status)
 }

@@ -2,6 +2,7 @@ package idempotency_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"io"
 	"log/slog"
 	"mime/multipart"
@@ -11,12 +12,28 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 )
 
 func leaseOf(r *http.Request) (*dibs.Lease, bool) { return dibs.FromContext(r.Context()) }
+
+// compressed makes a body one that was compressed with gzip at that time.
+func compressed(t *testing.T, text string, at time.Time) []change {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	w.ModTime = at
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return []change{with("Content-Encoding", "gzip"), withBody(b.String())}
+}
 
 var scopeRules = []rule{
 	{"A key belongs to a principal", func(t *testing.T) {
@@ -216,6 +233,12 @@ var scopeRules = []rule{
 			{"query order", idempotency.FingerprintOptions{SortQuery: true}, []change{withTarget("/c?a=1&b=2&a=3")}, []change{withTarget("/c?b=2&a=1&a=3")}, false},
 			{"query values' order", idempotency.FingerprintOptions{SortQuery: true}, []change{withTarget("/c?a=1&a=3")}, []change{withTarget("/c?a=3&a=1")}, true},
 			{"JSON order and space", canonical, []change{withBody(`{"a":1,"b":["x",null,true]}`)}, []change{withBody("{ \"b\": [\"\\u0078\", null, true],\n\"a\": 1}")}, false},
+			{"JSON compressed at another time", canonical, compressed(t, `{"a":1}`, time.Unix(1, 0)), compressed(t, `{ "a": 1}`, time.Unix(2, 0)), false},
+			{"JSON compressed or not", canonical, compressed(t, `{"a":1}`, time.Unix(1, 0)), []change{withBody(`{"a":1}`)}, false},
+			{"JSON compressed, another", canonical, compressed(t, `{"a":1}`, time.Unix(1, 0)), compressed(t, `{"a":2}`, time.Unix(1, 0)), true},
+			{"fields of JSON compressed", fields, compressed(t, `{"amount":1,"b":2}`, time.Unix(1, 0)), compressed(t, `{"amount":1,"b":3}`, time.Unix(2, 0)), false},
+			{"bytes compressed at another time", idempotency.FingerprintOptions{}, compressed(t, `{"a":1}`, time.Unix(1, 0)), compressed(t, `{"a":1}`, time.Unix(2, 0)), true},
+			{"JSON compressed in an unknown way", canonical, []change{with("Content-Encoding", "br"), withBody(`{"a":1}`)}, []change{with("Content-Encoding", "br"), withBody(`{"a": 1}`)}, true},
 			{"JSON values", canonical, []change{withBody(`{"a":1}`)}, []change{withBody(`{"a":"1"}`)}, true},
 			{"JSON numbers are not rounded", canonical, []change{withBody(`{"a":9007199254740993}`)}, []change{withBody(`{"a":9007199254740992}`)}, true},
 			{"JSON number spelling", canonical, []change{withBody(`{"a":1.0}`)}, []change{withBody(`{"a":1}`)}, true},

@@ -117,6 +117,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s := r.URL.Scheme; s != "http" && s != "https" {
+		again = nil // Base does not know it, and will not in a moment
+	}
 	t.budget.request()
 	backoff := t.options.Backoff
 	for attempt := 1; ; attempt++ {
@@ -153,6 +156,7 @@ func (t *Transport) prepare(r *http.Request) (request *http.Request, again func(
 			return nil, nil, err
 		}
 		request.Header.Set("Idempotency-Key", field)
+		request.Header.Del("X-Idempotency-Key") // an empty one, which is malformed
 	}
 	getBody := r.GetBody
 	switch {
@@ -195,6 +199,9 @@ func (t *Transport) retry(response *http.Response, err error, backoff time.Durat
 		// A server that cannot prove who it is will not be able to in a moment.
 		_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 		return wait, !untrusted
+	}
+	if response.Header.Get(replayedField) == "true" {
+		return 0, false // a replay does not change
 	}
 	switch response.StatusCode {
 	case http.StatusConflict, http.StatusTooManyRequests, http.StatusServiceUnavailable:

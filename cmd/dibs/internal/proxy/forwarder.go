@@ -62,7 +62,7 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(r.Context())
 		r.Body = io.NopCloser(in.Body) // what the origin does not want is read all the same
 	}
-	f.proxy.ServeHTTP(&answer{ResponseWriter: w, guarded: guarded}, r)
+	f.proxy.ServeHTTP(&answer{ResponseWriter: w, old: !r.ProtoAtLeast(1, 1), guarded: guarded}, r)
 }
 
 // brokeOff tells the guard that the answer of the origin ended too early, which
@@ -229,6 +229,7 @@ func (f *forwarder) fail(w http.ResponseWriter, r *http.Request, err error) {
 // answer is the origin's answer on its way back.
 type answer struct {
 	http.ResponseWriter
+	old     bool // the client speaks HTTP/1.0
 	guarded bool
 	begun   bool // its final header is there
 	streams bool // what comes is passed on at once
@@ -236,6 +237,9 @@ type answer struct {
 
 // WriteHeader passes the header on.
 func (a *answer) WriteHeader(status int) {
+	if a.old && status < 200 && status != http.StatusSwitchingProtocols {
+		return // HTTP/1.0 knows of no such answers (RFC 9110, section 15.2)
+	}
 	if h := a.Header(); status >= 200 && !a.begun {
 		a.begun = true
 		a.streams = !a.guarded || streams(h)

@@ -282,6 +282,20 @@ func TestInformational(t *testing.T) {
 	}
 }
 
+// TestOldClientIsNotInformed: HTTP/1.0 knows of no informational answers.
+func TestOldClientIsNotInformed(t *testing.T) {
+	o := newBareOrigin(t, "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	for _, flag := range []string{"--guard=true", "--guard=false"} {
+		p := start(t, o.url, "", flag)
+		for _, key := range []string{"", "Idempotency-Key: k\r\n"} {
+			_, r := raw(t, p.url, "POST / HTTP/1.0\r\nContent-Length: 1\r\n"+key+"\r\na")
+			if all, err := io.ReadAll(r); err != nil || !strings.HasPrefix(string(all), "HTTP/1.0 200 OK\r\n") || strings.Contains(string(all), "103") {
+				t.Errorf("%s, %q: %q %v", flag, key, all, err)
+			}
+		}
+	}
+}
+
 // TestOldClient: an HTTP/1.0 client gets an answer without chunks, and its
 // connection ends.
 func TestOldClient(t *testing.T) {
