@@ -35,6 +35,8 @@ type FingerprintOptions struct {
 	// of a form's fields or of a JSON object's members, or JSON pointers
 	// (beginning with "/"). Bodies of other kinds count byte by byte.
 	Fields []string
+	// KeyAlone compares nothing: whatever has the key is the same request.
+	KeyAlone bool
 	// Func makes the fingerprint itself, and nothing above counts. An error
 	// refuses the request with 400.
 	Func func(r *http.Request, body io.ReadSeeker) (dibs.Fingerprint, error)
@@ -45,8 +47,8 @@ func (o *FingerprintOptions) validate() error {
 	if slices.Contains(o.Fields, "") {
 		return errors.New("idempotency: Options.Fingerprint.Fields: a field has no name")
 	}
-	if o.Func != nil && (o.SortQuery || o.CanonicalJSON || o.Multipart || len(o.Fields) > 0) {
-		return errors.New("idempotency: Options.Fingerprint.Func has no meaning together with the other fields")
+	if (o.Func != nil || o.KeyAlone) && (o.SortQuery || o.CanonicalJSON || o.Multipart || len(o.Fields) > 0 || o.Func != nil && o.KeyAlone) {
+		return errors.New("idempotency: Options.Fingerprint: Func and KeyAlone have no meaning together with other fields")
 	}
 	return nil
 }
@@ -62,6 +64,7 @@ const (
 	byParts     = 'm'
 	byFields    = 'f'
 	byFormField = 'u'
+	byKey       = 'k'
 )
 
 // of returns the request's fingerprint. buf is scratch.
@@ -71,6 +74,9 @@ func (o *FingerprintOptions) of(r *http.Request, b *body, buf []byte) (f dibs.Fi
 		return f, buf, err
 	}
 	buf = append(buf[:0], fingerprintBy...)
+	if o.KeyAlone {
+		return sha256.Sum256(append(buf, byKey)), buf, nil
+	}
 	buf = appendCounted(buf, r.Method)
 	buf = appendCounted(buf, o.target(r))
 	contentType := r.Header["Content-Type"]

@@ -1,10 +1,8 @@
 package idempotency
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 )
@@ -108,58 +106,4 @@ func fieldKey(lines []string, strict bool) (key string, ok bool, err error) {
 		return key, true, err
 	}
 	return "", true, errSeveral
-}
-
-// KeyHeader derives the key from a header that is not an Idempotency-Key: a
-// webhook's event id, say. The value counts as it stands; a request without
-// the header has no key, and one with several is refused.
-func KeyHeader(name string) func(*http.Request, io.ReadSeeker) (string, error) {
-	name = http.CanonicalHeaderKey(name)
-	return func(r *http.Request, _ io.ReadSeeker) (string, error) {
-		switch lines := r.Header[name]; len(lines) {
-		case 0:
-			return "", nil
-		case 1:
-			if lines[0] == "" {
-				return "", errEmptyKey
-			}
-			return lines[0], nil
-		}
-		return "", errSeveral
-	}
-}
-
-// KeyJSON derives the key from a member of a JSON body: the name of a member of
-// the object, or a JSON pointer, which begins with "/". A string counts as it
-// is, a number as it is spelled. A request whose body is not JSON, or does not
-// have the member, has no key; anything else than a string or a number there
-// is refused.
-func KeyJSON(field string) func(*http.Request, io.ReadSeeker) (string, error) {
-	return func(_ *http.Request, body io.ReadSeeker) (string, error) {
-		value, ok := memberOf(body, field)
-		if !ok {
-			return "", nil
-		}
-		switch v := value.(type) {
-		case string:
-			if v == "" {
-				return "", errEmptyKey
-			}
-			return v, nil
-		case json.Number:
-			return v.String(), nil
-		}
-		return "", errKeyFailed
-	}
-}
-
-// memberOf finds a part of a JSON document; whatever else it may be has none.
-func memberOf(body io.Reader, field string) (any, bool) {
-	d := json.NewDecoder(body)
-	d.UseNumber()
-	var document any
-	if d.Decode(&document) != nil {
-		return nil, false
-	}
-	return pointAt(document, field)
 }

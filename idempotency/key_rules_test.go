@@ -161,6 +161,20 @@ var keyRules = []rule{
 		}
 		g.ran(0)
 	}},
+	{"Webhooks have a preset", func(t *testing.T) {
+		g := newRig(t, idempotency.WebhookOptions(), nil)
+		for _, event := range [][]change{
+			{with("Webhook-Id", "a")}, {with("Svix-Id", "b")}, {with("X-GitHub-Delivery", "c")}, {with("X-Shopify-Webhook-Id", "d")},
+			{with("X-Event-Id", "e")}, {withBody(`{"id":"f"}`)}, {withBody(`{"event_id":"g"}`)},
+			{with("Content-Type", "application/x-www-form-urlencoded"), withBody("id=h")},
+		} {
+			event = append(event, with("Idempotency-Key"))
+			first := g.send(event...)
+			isFresh(t, first, 201)
+			isReplay(t, g.send(append(event, with("Authorization", "another"))...), first)
+		}
+		g.ran(8)
+	}},
 	{"A key can be derived", func(t *testing.T) {
 		g := newRig(t, &idempotency.Options{Key: idempotency.KeyJSON("/event/id"), RequireKey: true}, func(w http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(r.Body)
@@ -177,7 +191,7 @@ var keyRules = []rule{
 		isReplay(t, g.send(event, with("Idempotency-Key", "x", "y")), first)
 		g.ran(1)
 		isProblem(t, g.send(withBody(`{"event":{}}`)), "key-required", 400)
-		isProblem(t, g.send(withBody(`{"event":{"id":[1]}}`)), "key-invalid", 400)
+		isProblem(t, g.send(withBody(`{"event":{"id":[[1]]}}`)), "key-invalid", 400)
 		isProblem(t, g.send(withBody("{\"event\":{\"id\":\"a\u00fc\"}}")), "key-invalid", 400)
 		isFresh(t, g.send(withBody(`{"event":{"id":12345678901234567890}}`)), 200)
 

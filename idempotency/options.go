@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -85,11 +84,13 @@ type Options struct {
 	// IgnoreXKey takes no notice of X-Idempotency-Key.
 	IgnoreXKey bool
 	// Key derives the key from the request and its body, and no header is
-	// looked at; see KeyHeader and KeyJSON. "" means that the request has no
-	// key; an error refuses it with 400. The body need not be read or closed.
-	// Every request of a guarded method then has its body read up to MaxBody.
-	// Default: the Idempotency-Key header.
-	Key func(r *http.Request, body io.ReadSeeker) (string, error)
+	// looked at; see KeyHeader, KeyJSON, KeyForm, KeyOf and KeyFirst. "" means that the
+	// request has no key, which the Logger is told once; an error refuses it with 400.
+	// The body need not be read or closed. Every request of a guarded method then has
+	// its body read up to MaxBody. Such a key counts for the request's path alone:
+	// a sender gives one event to several endpoints. Default: the Idempotency-Key
+	// header.
+	Key KeyFunc
 
 	// Scope says whose a request's key is: a principal's, who is told apart by all of
 	// these parts together. Requests that have none of them share keys, and the Logger

@@ -1,6 +1,7 @@
 package idempotency_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -120,6 +121,12 @@ type rig struct {
 
 	mu     sync.Mutex
 	events []idempotency.Event
+}
+
+// newLogger returns a log and what writes it.
+func newLogger() (*bytes.Buffer, *slog.Logger) {
+	log := new(bytes.Buffer)
+	return log, slog.New(slog.NewTextHandler(log, nil))
 }
 
 // newRig returns a rig; a nil handler is one that counts and answers 201.

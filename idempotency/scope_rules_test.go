@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
-	"log/slog"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -141,11 +140,8 @@ var scopeRules = []rule{
 			"nobody is told apart":    {idempotency.ScopeNone, with("X-Org", "one"), ""},
 			"a credential of its own": {idempotency.ScopeCredentials, with("X-Api-Key", "a"), ""},
 		} {
-			var log bytes.Buffer
-			g := newRig(t, &idempotency.Options{
-				Scope:  []idempotency.ScopePart{test.scope},
-				Logger: slog.New(slog.NewTextHandler(&log, nil)),
-			}, nil)
+			log, logger := newLogger()
+			g := newRig(t, &idempotency.Options{Scope: []idempotency.ScopePart{test.scope}, Logger: logger}, nil)
 			g.send(test.sent)
 			g.send(test.sent)
 			want := 1

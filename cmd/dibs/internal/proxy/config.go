@@ -60,6 +60,10 @@ func Load(file string, flags *pflag.FlagSet) (*Config, error) {
 	c.Bind(fs)
 	fs.StringVar(&c.Store, "store", "", "")
 	fs.StringVar(&c.Namespace, "namespace", "", "")
+	if f := flags.Lookup("for"); f != nil && f.Changed {
+		c.For = f.Value.String()
+		c.preset()
+	}
 	var routes []ast.Node
 	if file != "" {
 		text, err := os.ReadFile(file)
@@ -121,20 +125,37 @@ func (c *Config) read(text []byte) ([]ast.Node, error) {
 			return routes, nil
 		}
 	}
-	if err := yaml.NodeToValue(body, c, yaml.Strict()); err != nil {
-		return nil, plainError(err)
+	if err := readPolicy(body, c, &c.Policy); err != nil {
+		return nil, err
 	}
 	return routes, nil
+}
+
+// readPolicy reads a node into v, which has the policy in it. A preset that the node names
+// gives way to what it says besides.
+func readPolicy(node ast.Node, v any, p *Policy) error {
+	before := p.For
+	if err := yaml.NodeToValue(node, v, yaml.Strict()); err != nil {
+		return plainError(err)
+	}
+	if p.For == before {
+		return nil
+	}
+	p.preset()
+	if err := yaml.NodeToValue(node, v, yaml.Strict()); err != nil {
+		return plainError(err)
+	}
+	return nil
 }
 
 // route takes in one route. What it does not say, it has from the top.
 func (c *Config) route(node ast.Node) (*Route, error) {
 	line := node.GetToken().Position.Line
 	r := &Route{Policy: c.Policy}
-	if err := yaml.NodeToValue(node, r, yaml.Strict()); err != nil {
-		return nil, plainError(err)
+	err := readPolicy(node, r, &r.Policy)
+	if err != nil {
+		return nil, err
 	}
-	var err error
 	if r.pattern, err = parsePattern(r.Path); err != nil {
 		return nil, fmt.Errorf("line %d: path: %w", line, err)
 	}

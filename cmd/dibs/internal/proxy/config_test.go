@@ -83,6 +83,36 @@ routes:
 }
 
 // TestLoadRefuses: what is wrong is named, with its line where there is one.
+// TestPreset: a preset gives way to what is said besides it, here and there.
+func TestPreset(t *testing.T) {
+	const text = `
+upstream: http://127.0.0.1:3000
+scope: authorization
+routes:
+  - path: /hooks/*
+    for: webhook
+    wait: 1s
+  - path: /api/*
+`
+	c, err := load(t, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hooks, api := c.Routes[0], c.Routes[1]
+	if !slices.Equal(hooks.Scope, List{"none"}) || len(hooks.Key) != 1 || hooks.Wait != Duration(time.Second) {
+		t.Errorf("the route of the hooks is %+v", hooks)
+	}
+	if !slices.Equal(api.Scope, List{"authorization"}) || len(api.Key) != 0 || api.Wait != 0 {
+		t.Errorf("the other route is %+v", api)
+	}
+	if c, err = load(t, "", "--upstream", "http://a", "--for", "webhook", "--keep", "2xx,404"); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(c.Scope, List{"none"}) || !slices.Equal(c.Keep, List{"2xx", "404"}) || c.Wait != Duration(5*time.Second) {
+		t.Errorf("by flags: %+v", c)
+	}
+}
+
 func TestLoadRefuses(t *testing.T) {
 	up := "--upstream=http://x"
 	tests := []struct {
@@ -101,6 +131,10 @@ func TestLoadRefuses(t *testing.T) {
 		{flag: up + " --session-cookie=a;b", want: []string{"session-cookie", `"a;b" is not the name of a cookie`}},
 		{flag: up + " --scope=header:", want: []string{"scope", "name is missing"}},
 		{flag: up + " --key=path", want: []string{"key", "header:NAME"}},
+		{flag: up + " --key=header:A,path:x", want: []string{"key", `"path:x"`}},
+		{flag: up + " --for=nothing", want: []string{"for", `"nothing"`, "webhook"}},
+		{flag: up + " --keep=2x", want: []string{"keep", `"2x"`}},
+		{flag: up + " --fingerprint=key,json", want: []string{"fingerprint", "together"}},
 		{flag: up + " --conflict-status=500", want: []string{"conflict-status"}},
 		{flag: up + " --on-oversize=drop", want: []string{"on-oversize", `"drop"`}},
 		{flag: up + " --on-crash=panic", want: []string{"on-crash", `"panic"`}},

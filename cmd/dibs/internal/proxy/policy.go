@@ -3,8 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +22,8 @@ type Policy struct {
 	RequireKey     bool     `yaml:"require-key"`
 	StrictKey      bool     `yaml:"strict-key"`
 	IgnoreXKey     bool     `yaml:"ignore-x-key"`
-	Key            string   `yaml:"key"`
+	For            string   `yaml:"for"`
+	Key            List     `yaml:"key"`
 	Scope          List     `yaml:"scope"`
 	SessionCookie  string   `yaml:"session-cookie"`
 	AnyHost        bool     `yaml:"any-host"`
@@ -79,11 +79,12 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 	fs.BoolVar(&p.RequireKey, "require-key", p.RequireKey, "refuse requests of a guarded method that have no key")
 	fs.BoolVar(&p.StrictKey, "strict-key", p.StrictKey, "refuse keys that are not quoted strings")
 	fs.BoolVar(&p.IgnoreXKey, "ignore-x-key", p.IgnoreXKey, "take no notice of X-Idempotency-Key")
-	fs.StringVar(&p.Key, "key", p.Key, "take the key from `WHERE` instead: header:NAME or json:FIELD")
+	fs.StringVar(&p.For, "for", p.For, "a `PRESET` of what follows: webhook, for the endpoints of somebody else's events")
+	fs.Var(&p.Key, "key", "take the key from elsewhere, a `LIST` of parts: header:NAME, json:FIELD or form:FIELD; alternatives with |")
 	fs.Var(&p.Scope, "scope", "whose a key is, a `LIST` of credentials (Authorization, X-Api-Key and the like), authorization, header:NAME, cookie:NAME; or none. Requests that have none of them share keys")
 	fs.StringVar(&p.SessionCookie, "session-cookie", p.SessionCookie, "the cookie `NAME` that belongs to the scope too, as cookie:NAME does")
 	fs.BoolVar(&p.AnyHost, "any-host", p.AnyHost, "let requests for different hosts share keys")
-	fs.Var(&p.Fingerprint, "fingerprint", "compare requests loosely, a `LIST` of json, multipart, query-order")
+	fs.Var(&p.Fingerprint, "fingerprint", "compare requests loosely, a `LIST` of json, multipart, query-order; or key, for nothing but the key")
 	fs.Var(&p.Fields, "fingerprint-fields", "compare only these fields of a JSON or form body, a `LIST`")
 	fs.Var(&p.Lease, "lease", "how long a key outlives a proxy that crashed, at least 1s")
 	fs.Var(&p.Retention, "retention", "how long answers are kept")
@@ -142,8 +143,10 @@ func (p *Policy) options() (*idempotency.Options, error) {
 			o.Fingerprint.Multipart = true
 		case "query-order":
 			o.Fingerprint.SortQuery = true
+		case "key":
+			o.Fingerprint.KeyAlone = true
 		default:
-			return nil, fmt.Errorf("fingerprint: %q is none of json, multipart, query-order", what)
+			return nil, fmt.Errorf("fingerprint: %q is none of json, multipart, query-order, key", what)
 		}
 	}
 	var err error
@@ -156,9 +159,23 @@ func (p *Policy) options() (*idempotency.Options, error) {
 	return o, p.check()
 }
 
+// statuses are what Keep may list.
+var statuses = regexp.MustCompile("^[2-9](xx|[0-9][0-9])$")
+
 // check refuses what the middleware would not, or would name differently.
 func (p *Policy) check() error {
+	for _, status := range p.Keep {
+		if !statuses.MatchString(status) {
+			return fmt.Errorf("keep: %q is neither a status such as 404 nor a class such as 2xx", status)
+		}
+	}
 	switch {
+	case len(p.Keep) > 0 && p.Store5xx:
+		return errors.New("store-5xx: it has no meaning together with keep")
+	case p.For != "" && p.For != "webhook":
+		return fmt.Errorf("for: %q is no preset; there is webhook", p.For)
+	case slices.Contains(p.Fingerprint, "key") && (len(p.Fingerprint) > 1 || len(p.Fields) > 0):
+		return errors.New("fingerprint: key has no meaning together with others")
 	case p.MaxBody <= 0:
 		return errors.New("max-body: it must be at least 1 byte")
 	case p.MaxStored <= 0:
@@ -229,11 +246,28 @@ func (p *Policy) scope() ([]idempotency.ScopePart, error) {
 }
 
 // key returns the function that derives the key; nil for the header.
-func (p *Policy) key() (func(*http.Request, io.ReadSeeker) (string, error), error) {
-	if p.Key == "" {
+func (p *Policy) key() (idempotency.KeyFunc, error) {
+	if len(p.Key) == 0 {
 		return nil, nil
 	}
-	kind, name, _ := strings.Cut(p.Key, ":")
+	var parts []idempotency.KeyFunc
+	for _, text := range p.Key {
+		var ways []idempotency.KeyFunc
+		for way := range strings.SplitSeq(text, "|") {
+			f, err := keyFrom(way)
+			if err != nil {
+				return nil, err
+			}
+			ways = append(ways, f)
+		}
+		parts = append(parts, idempotency.KeyFirst(ways...))
+	}
+	return idempotency.KeyOf(parts...), nil
+}
+
+// keyFrom returns the function for one place of a key.
+func keyFrom(text string) (idempotency.KeyFunc, error) {
+	kind, name, _ := strings.Cut(text, ":")
 	switch {
 	case name == "":
 	case kind == "header" && !isName(name):
@@ -242,8 +276,22 @@ func (p *Policy) key() (func(*http.Request, io.ReadSeeker) (string, error), erro
 		return idempotency.KeyHeader(name), nil
 	case kind == "json":
 		return idempotency.KeyJSON(name), nil
+	case kind == "form":
+		return idempotency.KeyForm(name), nil
 	}
-	return nil, fmt.Errorf("key: %q is neither header:NAME nor json:FIELD", p.Key)
+	return nil, fmt.Errorf("key: %q is none of header:NAME, json:FIELD, form:FIELD", text)
+}
+
+// preset sets what For says. What is said besides it goes before it.
+func (p *Policy) preset() {
+	if p.For != "webhook" {
+		return
+	}
+	p.Key = List{"header:Webhook-Id|header:Svix-Id|header:X-GitHub-Delivery|header:X-Shopify-Webhook-Id|header:X-Event-Id|json:id|json:event_id|form:id"}
+	p.Scope = List{"none"}
+	p.Fingerprint = List{"key"}
+	p.Keep = List{"2xx"}
+	p.Wait = Duration(5 * time.Second)
 }
 
 // isName reports whether s can name a header or a cookie: a token of RFC 9110.
