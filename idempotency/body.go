@@ -16,6 +16,9 @@ import (
 // errTooLarge: the body is longer than Options.MaxBody.
 var errTooLarge = errors.New("the body is longer than allowed")
 
+// errStream: the request waits for an answer before it goes on.
+var errStream = errors.New("the request is a stream, which cannot be guarded")
+
 // A body is a request's body, read as a whole before anything runs: up to
 // Options.MaxMemory in memory, what is longer in a temporary file as well. It
 // is what the handler reads.
@@ -51,7 +54,7 @@ func (r *timedReader) Read(p []byte) (int, error) {
 
 // read reads all of r's body. buf is where its beginning goes; the grown buffer
 // is returned even when reading fails.
-func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options, buf []byte) ([]byte, error) {
+func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options, buf []byte) (grown []byte, err error) {
 	b.memory = buf[:0]
 	if r.Body == nil || r.Body == http.NoBody {
 		b.digest = sha256.Sum256(nil)
@@ -60,7 +63,18 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options, buf []by
 	if r.ContentLength > o.MaxBody {
 		return b.memory, errTooLarge
 	}
-	in := &timedReader{body: r.Body, within: linger.Deadlines(w, r), silence: o.BodyTimeout}
+	timed := timedReader{body: r.Body, within: linger.Deadlines(w, r), silence: o.BodyTimeout}
+	in := io.Reader(&timed)
+	switch protocolOf(r.Header) {
+	case grpc, grpcWeb, connectStream:
+		unary := &unaryReader{timedReader: timed}
+		in = unary
+		defer func() {
+			if errors.Is(err, os.ErrDeadlineExceeded) && unary.begun() {
+				err = errStream
+			}
+		}()
+	}
 	inMemory := min(o.MaxMemory, o.MaxBody)
 	if n := r.ContentLength; n > 0 && n <= inMemory && int64(cap(b.memory)) <= n {
 		// One more byte, so that the end is seen without growing.

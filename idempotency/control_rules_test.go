@@ -216,7 +216,7 @@ var controlRules = []rule{
 			}
 		}
 		w := httptest.NewRecorder()
-		idempotency.WriteProblem(w, "", idempotency.FailureProblem(idempotency.TimedOut))
+		idempotency.WriteProblem(w, httptest.NewRequest("POST", "/", nil), "", idempotency.FailureProblem(idempotency.TimedOut))
 		isProblem(t, w, "origin-timeout", 504)
 	}},
 }

@@ -123,6 +123,12 @@ func (v *visit) withBody(ctx context.Context) *http.Request {
 	return r
 }
 
+// forHandler returns the request for a run, which no deadline of the client ends.
+func (v *visit) forHandler(r *http.Request) *http.Request {
+	r.Header = withoutDeadlines(r.Header)
+	return r
+}
+
 // visits are those that no handler has seen: replays and refusals.
 var visits = sync.Pool{New: func() any { return &visit{number: numbers.Add(1)} }}
 
@@ -394,7 +400,7 @@ func (v *visit) inProgress(retry time.Duration) Problem {
 // refuse answers with a problem.
 func (v *visit) refuse(o Outcome, p Problem) {
 	v.event.Status = p.Status
-	WriteProblem(v.w, v.m.options.DocsURL, p)
+	WriteProblem(v.w, v.r, v.m.options.DocsURL, p)
 	v.report(o)
 }
 
@@ -433,6 +439,9 @@ func (v *visit) refuseBody(err error) {
 		v.refuse(OutcomeTooLarge, problemTooLarge)
 	case errors.As(err, &spilled):
 		v.refuseUnread(OutcomeUnavailable, problemNoRoom)
+	case errors.Is(err, errStream):
+		v.w.Header().Set("Connection", "close")
+		v.refuse(OutcomeInvalid, problemStream)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		v.w.Header().Set("Connection", "close")
 		v.refuse(OutcomeInvalid, problemBodyTimeout)

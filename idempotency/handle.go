@@ -39,7 +39,7 @@ func (v *visit) handle(lease *dibs.Lease) {
 		v.handleIn(lease, start)
 		return
 	}
-	v.next.ServeHTTP(v.answer, v.withBody(&v.run))
+	v.next.ServeHTTP(v.answer, v.forHandler(v.withBody(&v.run)))
 	whole := v.answer.finish()
 	v.endRun(start)
 	v.conclude(lease, whole)
@@ -144,18 +144,37 @@ func (v *visit) concludeFailure(lease *dibs.Lease, f Failure, how settlement) {
 	}
 }
 
+// status is the status that the answer is treated by: that of HTTP, or what stands for the
+// one of gRPC or Connect.
+func (v *visit) status() int {
+	s := v.scratch
+	first := func(l *fieldList) func(string) string {
+		return func(name string) string {
+			if lines, _ := l.lookup(name); len(lines) > 0 {
+				return lines[0]
+			}
+			return ""
+		}
+	}
+	header := first(&s.header)
+	if status, ok := rpcStatus(v.answer.status, header, first(&s.trailer), header("Content-Type"), s.answer, !v.answer.oversize); ok {
+		return status
+	}
+	return v.answer.status
+}
+
 // keeps reports whether the answer is one to keep.
 func (v *visit) keeps(c control) bool {
-	o, answer := &v.m.options, v.answer
+	o, status := &v.m.options, v.status()
 	switch {
-	case c.noStore || answer.status < 200:
+	case c.noStore || status < 200:
 		return false
-	case o.keepsStatus(answer.status) && !v.comesBackLater():
+	case o.keepsStatus(status) && !v.comesBackLater():
 		return true
 	}
 	// The application knows better than a rule about statuses, except that a failure of
 	// the server is never made to last.
-	return c.maxAge > 0 && (answer.status < 500 || o.keepsStatus(answer.status))
+	return c.maxAge > 0 && (status < 500 || o.keepsStatus(status))
 }
 
 // comesBackLater reports whether the answer says that another one is to be had later.

@@ -142,7 +142,7 @@ func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.pass(w, r, next, false)
 	case r.Method == http.MethodConnect:
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS, TRACE, POST, PUT, PATCH, DELETE")
-		linger.Answer(w, r, func() { WriteProblem(w, m.options.DocsURL, problemMethod) })
+		linger.Answer(w, r, func() { WriteProblem(w, r, m.options.DocsURL, problemMethod) })
 	case !m.guards(r.Method):
 		m.pass(w, r, next, false)
 	default:

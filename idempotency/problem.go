@@ -36,6 +36,8 @@ var (
 		Detail: "This is not a proxy that opens tunnels."}
 	problemBodyTimeout = Problem{Name: "body-timeout", Status: 408, Title: "The request's body did not arrive",
 		Detail: "Nothing came for too long. Nothing was run."}
+	problemStream = Problem{Name: "stream-refused", Status: 400, Title: "A stream cannot be guarded",
+		Detail: "The request did not end after its first message. Leave the key out. Nothing was run."}
 	problemInProgress = Problem{Name: "in-progress", Status: 409, Title: "A request with this Idempotency-Key is still running",
 		Detail: "Retry with the same key: once the request has finished, its answer is repeated."}
 	problemUnknown = Problem{Name: "outcome-unknown", Status: 409, Title: "The outcome of an earlier attempt is unknown",
@@ -85,15 +87,21 @@ func problemOf(f Failure) Problem {
 // handlers that serve requests without a guard, too.
 func FailureProblem(f Failure) Problem { return problemOf(f) }
 
-// WriteProblem answers with a problem document. docsURL is the page whose
-// section p.Name describes the problem; "" means DefaultDocsURL. A 1xx or 2xx
-// has no problem: the status is 500 unless it is 300 to 599.
-func WriteProblem(w http.ResponseWriter, docsURL string, p Problem) {
+// WriteProblem answers a request with a problem document, or in the protocol of gRPC or
+// Connect if that is what it speaks. docsURL is the page whose section p.Name describes
+// the problem; "" means DefaultDocsURL. A 1xx or 2xx has no problem: the status is 500
+// unless it is 300 to 599.
+func WriteProblem(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
 	if p.Status < 300 || p.Status > 599 {
 		p.Status = http.StatusInternalServerError
 	}
+	docsURL = cmp.Or(docsURL, DefaultDocsURL)
+	if protocolOf(r.Header) != plainHTTP {
+		writeRPCProblem(w, r, docsURL, p)
+		return
+	}
 	body, err := json.Marshal(problemDocument{
-		Type:     cmp.Or(docsURL, DefaultDocsURL) + "#" + p.Name,
+		Type:     docsURL + "#" + p.Name,
 		Title:    p.Title,
 		Status:   p.Status,
 		Detail:   p.Detail,
@@ -105,17 +113,27 @@ func WriteProblem(w http.ResponseWriter, docsURL string, p Problem) {
 	}
 	body = append(body, '\n')
 	h := w.Header()
-	for _, name := range []string{"Content-Encoding", "Content-Range", "Etag", "Last-Modified", "Trailer", "Transfer-Encoding"} {
-		delete(h, name)
-	}
+	clearContent(h)
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
-	h.Set("Cache-Control", "no-store")
 	if p.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.FormatInt(int64((p.RetryAfter+time.Second-1)/time.Second), 10))
+		h.Set("Retry-After", retryAfterOf(p))
 	}
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(body) // whoever asked may be gone
+}
+
+// clearContent takes out what described another answer.
+func clearContent(h http.Header) {
+	for _, name := range []string{"Content-Encoding", "Content-Length", "Content-Range", "Etag", "Last-Modified", "Trailer", "Transfer-Encoding"} {
+		delete(h, name)
+	}
+	h.Set("Cache-Control", "no-store")
+}
+
+// retryAfterOf is a problem's Retry-After, in whole seconds.
+func retryAfterOf(p Problem) string {
+	return strconv.FormatInt(int64((p.RetryAfter+time.Second-1)/time.Second), 10)
 }
 
 type problemDocument struct {

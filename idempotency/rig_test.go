@@ -31,7 +31,7 @@ type rule struct {
 }
 
 // docs maps every rule of docs/http.md to its test.
-var docs = slices.Concat(keyRules, scopeRules, refusalRules, stateRules, runRules, transactionRules, answerRules, controlRules)
+var docs = slices.Concat(keyRules, scopeRules, refusalRules, stateRules, runRules, transactionRules, answerRules, controlRules, rpcRules)
 
 func TestDocs(t *testing.T) {
 	for _, r := range docs {

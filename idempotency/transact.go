@@ -51,9 +51,9 @@ func (v *visit) tryIn(lease *dibs.Lease, start time.Time) (again bool) {
 		return false
 	}
 	v.tx = tx
-	v.next.ServeHTTP(v.answer, v.requestIn(tx))
+	v.next.ServeHTTP(v.answer, v.forHandler(v.requestIn(tx)))
 	whole := v.answer.finish()
-	if v.run.failed() != noFailure || !whole || !m.options.Commits(v.answer.status) {
+	if v.run.failed() != noFailure || !whole || !m.options.Commits(v.status()) {
 		conflicted := tx.Conflicted(nil)
 		v.rollback()
 		if conflicted && v.mayTryAgain() {

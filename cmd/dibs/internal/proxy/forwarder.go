@@ -48,7 +48,7 @@ func newForwarder(p *Policy, t *upstream.Transport, errors *log.Logger) *forward
 
 func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if upstream.CheckTarget(r) != nil {
-		linger.Answer(w, r, func() { idempotency.WriteProblem(w, f.docsURL, badTarget) })
+		linger.Answer(w, r, func() { idempotency.WriteProblem(w, r, f.docsURL, badTarget) })
 		return
 	}
 	_, guarded := dibs.FromContext(r.Context())
@@ -222,7 +222,7 @@ func (f *forwarder) fail(w http.ResponseWriter, r *http.Request, err error) {
 		f.errors.Print(err)
 	}
 	if !idempotency.Fail(r.Context(), failure) {
-		idempotency.WriteProblem(w, f.docsURL, idempotency.FailureProblem(failure))
+		idempotency.WriteProblem(w, r, f.docsURL, idempotency.FailureProblem(failure))
 	}
 }
 

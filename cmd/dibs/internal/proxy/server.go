@@ -198,7 +198,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 
 // refuse answers a request that goes nowhere.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p idempotency.Problem) {
-	linger.Answer(w, r, func() { idempotency.WriteProblem(w, s.config.DocsURL, p) })
+	linger.Answer(w, r, func() { idempotency.WriteProblem(w, r, s.config.DocsURL, p) })
 }
 
 // matches reports whether the request is one of the route's.

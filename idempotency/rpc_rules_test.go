@@ -1,0 +1,163 @@
+package idempotency_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+var rpcRules = []rule{
+	{"Their status is the status", failuresOfRPCAreNotKept},
+	{"A deadline ends the client's wait, not the run", deadlinesOfClientsDoNotReachTheHandler},
+	{"Refusals are in the protocol", refusalsInTheProtocolAskedIn},
+	{"Streams of the client are not guarded for long", streamsAreRefused},
+}
+
+// frameOf is a message of gRPC or Connect.
+func frameOf(flags byte, text string) string {
+	return string(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(text)))) + text
+}
+
+// failuresOfRPCAreNotKept: the status of gRPC and of Connect counts, not that of HTTP.
+func failuresOfRPCAreNotKept(t *testing.T) {
+	trailer := func(code string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/grpc+proto")
+			_, _ = io.WriteString(w, frameOf(0, "x"))
+			w.Header().Set(http.TrailerPrefix+"Grpc-Status", code)
+		}
+	}
+	alone := func(media, code string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", media)
+			w.Header().Set("Grpc-Status", code)
+		}
+	}
+	body := func(media, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", media)
+			_, _ = io.WriteString(w, text)
+		}
+	}
+	for name, test := range map[string]struct {
+		handler http.HandlerFunc
+		kept    bool
+	}{
+		"OK":                          {trailer("0"), true},
+		"INVALID_ARGUMENT":            {trailer("3"), true},
+		"ALREADY_EXISTS":              {trailer("6"), true},
+		"RESOURCE_EXHAUSTED":          {trailer("8"), false},
+		"ABORTED":                     {trailer("10"), false},
+		"INTERNAL":                    {trailer("13"), false},
+		"UNAVAILABLE":                 {trailer("14"), false},
+		"UNAUTHENTICATED":             {trailer("16"), false},
+		"a code that makes no sense":  {trailer("99"), false},
+		"no status":                   {body("application/grpc", frameOf(0, "x")), false},
+		"a trailer alone, OK":         {alone("application/grpc", "0"), true},
+		"a trailer alone, failure":    {alone("application/grpc", "14"), false},
+		"gRPC-Web, OK":                {body("application/grpc-web+proto", frameOf(0, "x")+frameOf(0x80, "grpc-status: 0\r\n")), true},
+		"gRPC-Web, failure":           {body("application/grpc-web", frameOf(0, "x")+frameOf(0x80, "a: b\r\ngrpc-status:14\r\n")), false},
+		"gRPC-Web, text":              {body("application/grpc-web-text", "AAAAAAF4gAAAABBncnBjLXN0YXR1czogMTQNCg=="), false},
+		"gRPC-Web, cut off":           {body("application/grpc-web", frameOf(0, "x")), false},
+		"Connect stream, OK":          {body("application/connect+json", frameOf(0, "{}")+frameOf(2, "{}")), true},
+		"Connect stream, failure":     {body("application/connect+json", frameOf(2, `{"error":{"code":"unavailable"}}`)), false},
+		"Connect stream, refusal":     {body("application/connect+json", frameOf(2, `{"error":{"code":"not_found"}}`)), true},
+		"Connect stream, without end": {body("application/connect+json", frameOf(0, "{}")), false},
+	} {
+		g := newRig(t, nil, test.handler)
+		sent := []change{with("Content-Type", "application/grpc"), withBody(frameOf(0, "x"))}
+		g.send(sent...)
+		if replayed := g.send(sent...).Header().Get("Idempotent-Replayed") == "true"; replayed != test.kept {
+			t.Errorf("%s: replayed %v, want %v", name, replayed, test.kept)
+		}
+	}
+}
+
+// deadlinesOfClientsDoNotReachTheHandler: they end the waiting and not the run.
+func deadlinesOfClientsDoNotReachTheHandler(t *testing.T) {
+	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Header["Grpc-Timeout"], r.Header["Connect-Timeout-Ms"], r.Header["X-A"])
+	})
+	deadlines := []change{with("Grpc-Timeout", "1m"), with("Connect-Timeout-Ms", "1"), with("X-A", "b")}
+	if w := g.send(deadlines...); w.Body.String() != "[] [] [b]" {
+		t.Errorf("the handler got %s", w.Body)
+	}
+	// Without a guard they are the handler's to keep.
+	if w := g.send(append(deadlines, with("Idempotency-Key"))...); w.Body.String() != "[1m] [1] [b]" {
+		t.Errorf("without a key the handler got %s", w.Body)
+	}
+}
+
+// refusalsInTheProtocolAskedIn: a client of gRPC or Connect is told in its own terms.
+func refusalsInTheProtocolAskedIn(t *testing.T) {
+	gate := newGate()
+	g := newRig(t, &idempotency.Options{RequireKey: true}, gate.ServeHTTP)
+	unary := with("Connect-Protocol-Version", "1")
+	media := func(m string) change { return with("Content-Type", m) }
+	first := g.sendLater(media("application/grpc"), withBody(frameOf(0, "x")))
+	<-gate.entered
+	again := withBody(frameOf(0, "x"))
+	for name, test := range map[string]struct {
+		sent           []change
+		status         int
+		code, has, not string
+	}{
+		"gRPC, running":      {[]change{media("application/grpc"), again}, 200, "10", "", "{"},
+		"gRPC, mismatch":     {[]change{media("application/grpc+proto"), withBody(frameOf(0, "y"))}, 200, "3", "", "{"},
+		"gRPC, no key":       {[]change{media("application/grpc"), again, with("Idempotency-Key")}, 200, "3", "", "{"},
+		"gRPC-Web, mismatch": {[]change{media("application/grpc-web+proto"), again}, 200, "3", "", "{"},
+		"Connect, mismatch":  {[]change{unary, media("application/json"), withBody("{}")}, 422, "", `"code":"invalid_argument"`, "type"},
+		"Connect stream":     {[]change{media("application/connect+json"), again}, 200, "", `{"error":{"code":"invalid_argument"`, "type"},
+		"HTTP":               {[]change{media("application/json"), withBody("{}")}, 422, "", `"type":`, "code"},
+	} {
+		w := g.send(test.sent...)
+		if w.Code != test.status || w.Header().Get("Grpc-Status") != test.code || !strings.Contains(w.Body.String(), test.has) || strings.Contains(w.Body.String(), test.not) {
+			t.Errorf("%s: %d, grpc-status %q, %q", name, w.Code, w.Header().Get("Grpc-Status"), w.Body)
+		}
+		if sent := request(test.sent...).Header.Get("Content-Type"); test.code != "" && w.Header().Get("Content-Type") != sent {
+			t.Errorf("%s: the Content-Type is %q", name, w.Header().Get("Content-Type"))
+		}
+	}
+	close(gate.open)
+	<-first
+	g.ran(1)
+}
+
+// streamsAreRefused: a request that waits for an answer before it goes on is refused,
+// and not left to hang.
+func streamsAreRefused(t *testing.T) {
+	g := newRig(t, &idempotency.Options{BodyTimeout: time.Minute}, nil)
+	server := httptest.NewUnstartedServer(g.h)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	defer server.Close()
+	client := &http.Client{Transport: &http.Transport{Protocols: server.Config.Protocols}}
+	for _, media := range []string{"application/grpc", "application/connect+proto"} {
+		more, sends := io.Pipe()
+		r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, more)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Idempotency-Key", "k")
+		r.Header.Set("Content-Type", media)
+		go io.WriteString(sends, frameOf(0, "hello"))
+		res, err := client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		if res.Header.Get("Grpc-Status") != "3" && !strings.Contains(string(body), "invalid_argument") {
+			t.Errorf("%s: %d %v %q", media, res.StatusCode, res.Header, body)
+		}
+		sends.Close()
+	}
+	g.ran(0)
+}
