@@ -4,11 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,7 +41,17 @@ type hold struct {
 	skip    bool
 	permits int
 	oncePer time.Duration
+	from    string // when oncePer begins: fromStart or fromEnd
+	failed  bool   // a run that failed counts for oncePer, too
+	quiet   bool
+	leave   bool // processes that the command leaves behind are its own business
 }
+
+// When the time of --once-per begins.
+const (
+	fromStart = "start"
+	fromEnd   = "end"
+)
 
 func (p *program) hold() *cobra.Command {
 	var h hold
@@ -57,7 +65,8 @@ waits, in the order of arrival; --skip and --wait say otherwise.
 The command runs in a process group of its own, with DIBS_KEY, DIBS_NAMESPACE
 and DIBS_FENCE in its environment. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1
 and SIGUSR2 are passed on to the group; a second SIGINT kills it. When the
-command ends, whatever it left running in its group is ended too. When the key
+command ends, whatever it left running in its group is ended too, unless
+--leave-children says otherwise. When the key
 can no longer be renewed, the group is ended before anybody else can have the
 key. When dibs run itself is killed, the group is killed with it, and the key
 is free when its lease has run out.
@@ -88,7 +97,11 @@ Ends with the command's own exit code, with 128+n when signal n killed it, with
 	f.DurationVar(&h.wait, "wait", 0, "how long to wait for the key (default: for ever); 0 is --skip")
 	f.BoolVar(&h.skip, "skip", false, "do not wait: end with 75 when the key is busy")
 	f.IntVar(&h.permits, "permits", 1, "how many may hold the key at once; all have to agree")
-	f.DurationVar(&h.oncePer, "once-per", 0, "do nothing, and end with 0, if the command has succeeded within this time")
+	f.DurationVar(&h.oncePer, "once-per", 0, "do nothing, and end with 0, if a run that began within this time has succeeded")
+	f.StringVar(&h.from, "once-per-from", fromStart, "`WHEN` the time of --once-per begins: start or end of the run")
+	f.BoolVar(&h.failed, "once-per-failed", false, "let a run that failed count for --once-per, too, so that no other host tries again")
+	f.BoolVar(&h.quiet, "quiet", false, "say nothing about a key that is busy or done; the command's output and errors stay")
+	f.BoolVar(&h.leave, "leave-children", false, "leave processes alone that the command started and did not wait for")
 	p.storeFlags(f)
 	return cmd
 }
@@ -133,6 +146,10 @@ func (h *hold) read(fs *pflag.FlagSet, args []string, p *program) error {
 		return usagef("permits: %d is out of range; it must be 1 to %d", h.permits, dibs.MaxPermits)
 	case fs.Changed("once-per") && h.oncePer < time.Millisecond:
 		return usagef("once-per: %v is too short", h.oncePer)
+	case h.from != fromStart && h.from != fromEnd:
+		return usagef("once-per-from: %q is neither start nor end", h.from)
+	case h.oncePer == 0 && (h.failed || fs.Changed("once-per-from")):
+		return usagef("once-per: it is missing, and without it --once-per-from and --once-per-failed mean nothing")
 	case h.oncePer > 0 && h.permits > 1:
 		return usagef("once-per: not together with --permits")
 	case strings.HasPrefix(p.storeOf(), "memory:"):
@@ -187,11 +204,12 @@ func (p *program) runUnder(ctx context.Context, h *hold) error {
 	if lease.Attempt() > 1 {
 		p.say("the last holder of %s did not finish; this is attempt %d", strconv.Quote(h.key), lease.Attempt())
 	}
+	began := time.Now()
 	code, err := p.command(&child, lease, signals, h)
 	if err != nil {
 		return errors.Join(err, quietly(lease.Release()), quietly(client.Close()))
 	}
-	return p.giveBack(client, lease, h, code)
+	return p.giveBack(client, lease, h, began, code)
 }
 
 // quietly drops the error of a clean-up whose cause is reported already.
@@ -215,15 +233,7 @@ func (p *program) takeKey(ctx context.Context, client *dibs.Client, signals *pro
 		}
 	}
 	defer context.AfterFunc(ctx, early)()
-	lease, err := client.Acquire(waiting, h.key, &dibs.AcquireOptions{
-		NoWait:  h.skip,
-		Wait:    h.wait,
-		Permits: h.permits,
-		MaxAge:  h.oncePer,
-		Margin:  h.grace() + h.lease/50,
-		Label:   filepath.Base(h.command[0]),
-		Detach:  true, // a signal ends the command, and the command's end the lease
-	})
+	lease, err := h.acquire(waiting, client)
 	stop()
 	early()
 	if err == nil && waiting.Err() != nil {
@@ -236,12 +246,16 @@ func (p *program) takeKey(ctx context.Context, client *dibs.Client, signals *pro
 	signal, isSignal := errors.AsType[process.Signal](err)
 	switch {
 	case isDone:
-		p.say("%s succeeded %s ago, which is within %v: nothing to do", strconv.Quote(h.key), span(done.Record.Age), h.oncePer)
+		if !h.quiet {
+			p.say("%s: nothing to do", h.doneText(done.Record))
+		}
 		return nil, nil
 	case isPermits:
 		return nil, usagef("permits: the key %s is in use with %d permits, not %d; all its callers must agree", strconv.Quote(h.key), permits.Have, permits.Want)
 	case isSignal:
 		return nil, exit(signal.Code(), "%v while waiting for the key %s; its place is given up", signal, strconv.Quote(h.key))
+	case errors.Is(err, dibs.ErrHeld) && h.quiet:
+		return nil, &exitError{code: codeBusy}
 	case errors.Is(err, dibs.ErrHeld) && h.skip:
 		return nil, exit(codeBusy, "the key %s is busy", strconv.Quote(h.key))
 	case errors.Is(err, dibs.ErrHeld):
@@ -285,31 +299,33 @@ func (p *program) command(c *process.Command, lease *dibs.Lease, signals *proces
 			running.End(deadline.Add(h.grace()))
 			return running.Code(), nil
 		case <-running.Exited():
+			if h.leave {
+				return running.Code(), nil
+			}
 			deadline := time.Now().Add(h.grace())
 			if until := lease.Until(); until.Before(deadline) {
 				deadline = until
 			}
 			if running.End(deadline) {
-				p.say("the command left processes behind; they were ended")
+				p.say("the command left processes behind; they were ended (see --leave-children)")
 			}
 			return running.Code(), nil
 		}
 	}
 }
 
-// success is the record of --once-per.
-type success struct {
-	Command string    `json:"command"`
-	Ended   time.Time `json:"ended"`
-}
-
 // giveBack settles the lease and returns the error that ends the program with
 // the right code.
-func (p *program) giveBack(client *dibs.Client, lease *dibs.Lease, h *hold, code int) error {
+func (p *program) giveBack(client *dibs.Client, lease *dibs.Lease, h *hold, began time.Time, code int) error {
 	lost := errors.Is(lease.Err(), dibs.ErrLost)
 	var err error
-	if h.oncePer > 0 && code == 0 && !lost {
-		err = p.complete(lease, h)
+	took := time.Since(began)
+	keep := h.oncePer
+	if h.from == fromStart {
+		keep -= took
+	}
+	if keep >= time.Millisecond && (code == 0 || h.failed) && !lost {
+		err = p.complete(lease, h, onceRun{Took: took.Milliseconds(), Exit: code}, keep)
 	}
 	kept := err == nil
 	if kept {
@@ -327,24 +343,6 @@ func (p *program) giveBack(client *dibs.Client, lease *dibs.Lease, h *hold, code
 		return &exitError{code: code}
 	}
 	return nil
-}
-
-// complete leaves the record of a success, trying for as long as the lease is held
-// while the store does not answer, or for as long as it would last while the store is busy
-// with the key, which may not keep the lease from being renewed.
-func (p *program) complete(lease *dibs.Lease, h *hold) error {
-	data, err := json.Marshal(success{Command: filepath.Base(h.command[0]), Ended: time.Now().UTC()})
-	if err != nil {
-		return err
-	}
-	for began := time.Now(); ; {
-		err := lease.Complete(lease.Context(), data, h.oncePer)
-		busy := errors.Is(err, dibs.ErrBusy) && time.Since(began) < h.lease
-		if !errors.Is(err, dibs.ErrStore) && !busy || lease.Err() != nil {
-			return err
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
 }
 
 // exitError ends the program with a code, and without a word of its own if it

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os/signal"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -99,6 +101,7 @@ func (p *program) serve(ctx context.Context, c *proxy.Config) error {
 		defer admin.Close()
 		text += ", admin http://" + admin.Addr().String()
 	}
+	signal.Ignore(syscall.SIGHUP) // a terminal that is closed, or a script that means reload
 	// Connections are accepted from here on: the kernel queues them.
 	if _, err := fmt.Fprintln(p.env.Stdout, text); err != nil {
 		return err

@@ -31,13 +31,14 @@ share.`,
   dibs proxy --listen :8080 --upstream http://127.0.0.1:3000
   dibs run --skip --once-per 20h backup -- ./backup.sh
   dibs ls`,
+		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetHelpCommand(&cobra.Command{Hidden: true})
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n") // as the command says it
 	root.AddCommand(p.proxy(), p.hold(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
 		p.migrate(), p.doctor(), p.torture(), p.conform(), p.demo(), p.version())
 	return root
@@ -50,14 +51,19 @@ func (p *program) version() *cobra.Command {
 		Long:  "Prints the version of dibs and of the Go that built it.",
 		Args:  cobra.NoArgs,
 		RunE: p.run(func(*cobra.Command, []string) error {
-			version := "devel"
-			if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-				version = info.Main.Version
-			}
-			_, err := fmt.Fprintf(p.env.Stdout, "dibs %s %s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(p.env.Stdout, "dibs %s\n", version())
 			return err
 		}),
 	}
+}
+
+// version describes this build.
+func version() string {
+	release := "devel"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		release = info.Main.Version
+	}
+	return fmt.Sprintf("%s %s %s/%s", release, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
 // storeFlags adds the flags that say where the keys are.
