@@ -39,9 +39,5 @@ func TestHouse(t *testing.T) {
 		}},
 		{Dir: "mutant", Imports: []string{root}, Tests: []string{root + "/proof/backend", root + "/proof/check", root + "/proof/sim", root + "/proof/torture"}},
 		{Dir: "sim", Imports: []string{root, root + "/jobs", root + "/memstore", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
-		{Dir: "scale", Tests: []string{
-			root, root + "/memstore", root + "/sqlitestore", root + "/redisstore", root + "/pgstore", root + "/mysqlstore",
-			root + "/internal/servertest", "github.com/jackc/pgx/v5/pgxpool", "modernc.org/sqlite",
-		}},
 	})
 }
