@@ -135,22 +135,12 @@ func list(all []dibs.Finding) string {
 // direction, and so are two that are apart; one that is a little off is not.
 func TestCheckClocks(t *testing.T) {
 	t.Parallel()
-	s := open(t, servertest.Redis(t, &servertest.RedisOptions{Persistence: servertest.AOF}).URL(), nil)
-	look := func(since time.Duration, step time.Duration) string {
-		t.Helper()
-		if _, err := s.Check(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		// Before, and as if the clock had shown something else then.
-		for addr, last := range s.clocks.last {
-			last.at, last.shows = last.at.Add(-since), last.shows.Add(-since-step)
-			s.clocks.last[addr] = last
-		}
-		got, err := s.Check(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return list(got)
+	now := time.Now()
+	look := func(since, step time.Duration) string {
+		c, k := &checkup{where: map[dibs.Finding][]string{}}, &clocks{}
+		k.checkSteps(c, &server{addr: "a", clock: sighting{at: now, shows: now}})
+		k.checkSteps(c, &server{addr: "a", clock: sighting{at: now.Add(since), shows: now.Add(since + step)}})
+		return list(c.findings())
 	}
 	tests := []struct {
 		since, step time.Duration
@@ -169,7 +159,6 @@ func TestCheckClocks(t *testing.T) {
 			t.Errorf("after %v, set by %v: found\n%s, want %q", test.since, test.step, got, test.want)
 		}
 	}
-	now := time.Now()
 	a := &server{addr: "a", clock: sighting{at: now, shows: now}}
 	b := &server{addr: "b", clock: sighting{at: now.Add(time.Second), shows: now.Add(time.Second + 100*time.Millisecond)}}
 	d := &server{addr: "d", clock: sighting{at: now, shows: now.Add(-3 * time.Second), vague: time.Millisecond}}
@@ -185,6 +174,26 @@ func TestCheckClocks(t *testing.T) {
 		checkApart(c, test.servers)
 		if got := list(c.findings()); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 			t.Errorf("found %q, want %q", got, test.want)
+		}
+	}
+}
+
+// TestCheckRemembersClocks: a look compares the server's clock with what the look before
+// saw.
+func TestCheckRemembersClocks(t *testing.T) {
+	t.Parallel()
+	s := open(t, ownURL(), nil)
+	for _, want := range []bool{false, true} {
+		got, err := s.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := strings.Contains(list(got), "the server's clock was set"); found != want {
+			t.Errorf("found\n%s", list(got))
+		}
+		for addr, last := range s.clocks.last { // as if the clock had been an hour behind
+			last.shows = last.shows.Add(-time.Hour)
+			s.clocks.last[addr] = last
 		}
 	}
 }

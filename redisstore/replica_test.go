@@ -127,7 +127,7 @@ func TestReplicasLoseHolders(t *testing.T) {
 	master := servertest.Redis(t, nil)
 	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
 	follows(t, master, replica)
-	const ttl = 4 * time.Second
+	const ttl = 8 * time.Second
 	s := open(t, master.URL(), &Options{Replicas: 1, ReplicaWait: 300 * time.Millisecond})
 	c := newClient(t, s, &dibs.Options{Namespace: "test", TTL: ttl})
 	lease, err := c.Acquire(t.Context(), "k", nil)
@@ -137,7 +137,7 @@ func TestReplicasLoseHolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-time.After(ttl) // renewed several times
+	time.Sleep(ttl) // renewed several times
 	if err := lease.Err(); err != nil {
 		t.Fatalf("with its replica there: %v", err)
 	}
