@@ -13,6 +13,7 @@ import (
 // Pruning removes what has ended and nothing else, as many as it is told to, and
 // the file shrinks.
 func TestPrune(t *testing.T) {
+	t.Parallel() // it mostly waits for the disk
 	c := newTestClock("a", time.Hour)
 	path := testFile(t)
 	s := openTest(t, path, &Options{PruneEvery: -1}, c.clock())
