@@ -22,7 +22,7 @@ func TestHouse(t *testing.T) {
 			root + "/pgstore", root + "/mysqlstore", unix,
 			"github.com/redis/rueidis", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
 		}, Tests: []string{
-			root, root + "/proof/history", root + "/proof/victim", root + "/internal/servertest", root + "/redisstore", root + "/sqlitestore",
+			root, root + "/proof/history", root + "/proof/victim", root + "/internal/failpoint", root + "/internal/servertest", root + "/redisstore", root + "/sqlitestore",
 		}},
 		{Dir: "victim", Imports: []string{root + "/proof/fault", root + "/internal/servertest", unix}},
 		{
