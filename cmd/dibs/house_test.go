@@ -24,7 +24,7 @@ func TestHouse(t *testing.T) {
 	maria, server := root+"/mysqlstore", root+"/internal/servertest"
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{
-			root, root + "/idempotency", internal + "/foreign", internal + "/stores", root + "/internal/house", server, root + "/proof/conform",
+			root, root + "/idempotency", internal + "/foreign", internal + "/stores", root + "/internal/failpoint", root + "/internal/house", server, root + "/proof/conform",
 		}},
 		{
 			Dir: "internal/command",
@@ -33,7 +33,7 @@ func TestHouse(t *testing.T) {
 				internal + "/demo", internal + "/process", internal + "/proxy", internal + "/race", internal + "/stores",
 				internal + "/visible", root + "/proof/conform", root + "/proof/torture", root + "/proof/backend",
 			},
-			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/pace"},
+			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint"},
 		},
 		{Dir: "internal/demo"},
 		{Dir: "internal/foreign", Imports: []string{server}},
@@ -44,7 +44,11 @@ func TestHouse(t *testing.T) {
 			Imports: []string{root, root + "/idempotency", internal + "/framing", internal + "/upstream", pflag, yaml},
 			Tests:   []string{memory, sqlite},
 		},
-		{Dir: "internal/race", Imports: []string{root, root + "/sqllock", internal + "/stores"}},
+		{
+			Dir:     "internal/race",
+			Imports: []string{root, root + "/sqllock", internal + "/stores"},
+			Tests:   []string{root + "/internal/failpoint"},
+		},
 		{
 			Dir:     "internal/stores",
 			Imports: []string{root, memory, sqlite, redis, postgres, maria, pgx, pgx + "/stdlib", mysql, driver},
