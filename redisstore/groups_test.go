@@ -5,11 +5,23 @@ package redisstore
 import (
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
 )
+
+// sharedCluster is six nodes that outlive a busy machine. Each test has a prefix of its
+// own, see ownPrefix.
+var sharedCluster = sync.OnceValue(func() *servertest.Cluster {
+	return servertest.RedisCluster(scope, &servertest.ClusterOptions{NodeTimeout: time.Minute})
+})
+
+// sharedSentinels watch a master and a replica, and leave them alone.
+var sharedSentinels = sync.OnceValue(func() *servertest.Sentinels {
+	return servertest.RedisSentinel(scope, &servertest.SentinelOptions{DownAfter: time.Minute})
+})
 
 // TestOpenGroups is TestOpen on sentinels and clusters.
 func TestOpenGroups(t *testing.T) {

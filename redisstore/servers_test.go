@@ -51,17 +51,6 @@ var sharedRedis = sync.OnceValue(func() *servertest.RedisServer { return servert
 // ownURL returns the URL of the shared server with a prefix that no other test has.
 func ownURL() string { return sharedRedis().URL() + "?prefix=" + ownPrefix() }
 
-// sharedCluster is six nodes that outlive a busy machine. Each test has a prefix of its
-// own, see ownPrefix.
-var sharedCluster = sync.OnceValue(func() *servertest.Cluster {
-	return servertest.RedisCluster(scope, &servertest.ClusterOptions{NodeTimeout: time.Minute})
-})
-
-// sharedSentinels watch a master and a replica, and leave them alone.
-var sharedSentinels = sync.OnceValue(func() *servertest.Sentinels {
-	return servertest.RedisSentinel(scope, &servertest.SentinelOptions{DownAfter: time.Minute})
-})
-
 var prefixes atomic.Int64
 
 // ownPrefix returns a prefix that no other test of this run has.

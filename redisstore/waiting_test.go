@@ -31,9 +31,10 @@ func waitersOf(t testing.TB, s *Store, k dibs.Key) int {
 // scripts, as a server does that is restarted or takes over.
 func TestScriptsForgotten(t *testing.T) {
 	t.Parallel()
-	s := open(t, ownURL(), nil)
+	server := servertest.Redis(t, nil)
+	s := open(t, server.URL(), nil)
 	forgotten := func() context.Context {
-		sharedRedis().Must("SCRIPT", "FLUSH") // others send theirs again
+		server.Must("SCRIPT", "FLUSH")
 		return t.Context()
 	}
 	c, once := lock("k"), lock("once", answered)
