@@ -36,13 +36,13 @@ func TestHouse(t *testing.T) {
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint"},
 		},
 		{Dir: "internal/demo"},
-		{Dir: "internal/foreign", Imports: []string{server}},
+		{Dir: "internal/foreign", Imports: []string{root + "/internal/failpoint", server}},
 		{Dir: "internal/framing"},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
 			Imports: []string{root, root + "/idempotency", internal + "/framing", internal + "/upstream", pflag, yaml},
-			Tests:   []string{memory, sqlite},
+			Tests:   []string{memory, sqlite, root + "/internal/failpoint", server},
 		},
 		{
 			Dir:     "internal/race",
@@ -52,9 +52,9 @@ func TestHouse(t *testing.T) {
 		{
 			Dir:     "internal/stores",
 			Imports: []string{root, memory, sqlite, redis, postgres, maria, pgx, pgx + "/stdlib", mysql, driver},
-			Tests:   []string{server},
+			Tests:   []string{root + "/internal/failpoint", server},
 		},
-		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{server}},
+		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},
 		{Dir: "internal/visible"},
 	})
 }
