@@ -14,7 +14,7 @@ func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{
 		{Dir: ".", Tests: []string{house.Root + "/memstore", house.Root + "/internal/house", house.Root + "/internal/journal"}},
 		{Dir: "memstore", Imports: []string{house.Root}, Tests: []string{house.Root + "/storetest"}},
-		{Dir: "storetest", Imports: []string{house.Root, house.Root + "/internal/pace", house.Root + "/storetest/internal/model"}},
+		{Dir: "storetest", Imports: []string{house.Root, house.Root + "/storetest/internal/model"}},
 		{Dir: "storetest/internal/model", Imports: []string{house.Root}},
 		{Dir: "idempotency", Imports: []string{house.Root, house.Root + "/internal/linger"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
 		{Dir: "jobs", Imports: []string{house.Root}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
@@ -24,6 +24,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/linger"},
 		{Dir: "internal/pace"},
 		{Dir: "internal/servertest"},
+		{Dir: "internal/sqltest", Imports: []string{house.Root, house.Root + "/internal/failpoint", house.Root + "/internal/servertest"}},
 		{Dir: "internal/servertest/need", Imports: []string{house.Root + "/internal/servertest"}},
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/dibs-go/dibs/jobs"
 )
@@ -24,7 +23,7 @@ func TestWaitingIsNotCounted(t *testing.T) {
 	}{
 		{"enqueued with its key", func(t *testing.T, f *fixture, name string) { f.enqueue(t, job("k", name, asynq.MaxRetry(0))) }},
 		{"with a short time", func(t *testing.T, f *fixture, name string) {
-			f.enqueue(t, job("k", name, asynq.MaxRetry(0), asynq.Timeout(2*time.Second)))
+			f.enqueue(t, job("k", name, asynq.MaxRetry(0), asynq.Timeout(8*time.Second)))
 		}},
 		{"enqueued by a plain client", func(t *testing.T, f *fixture, name string) {
 			if _, err := f.plain.Enqueue(asynq.NewTask("plain", []byte("k"), asynq.MaxRetry(0))); err != nil {
@@ -60,10 +59,10 @@ func TestWaitingIsNotCounted(t *testing.T) {
 			}
 			if tt.name != "enqueued by a plain client" {
 				// All those in the worker leave it when a quarter of their time is over.
-				eventually(t, 30*time.Second, "some are put off", func() bool { return putOffs(t, f) > 0 })
+				eventually(t, "some are put off", func() bool { return putOffs(t, f) > 0 })
 			}
 			if tt.name == "with a short time" {
-				eventually(t, 30*time.Second, "some were put off again", func() bool { return f.mutex.Stats().PutOff > 2*others })
+				eventually(t, "some were put off again", func() bool { return f.mutex.Stats().PutOff > 2*others })
 			}
 			g.open("first")
 			did.is(t, want...)
@@ -93,7 +92,7 @@ func TestLastAttempt(t *testing.T) {
 			return fmt.Errorf("it makes no sense: %w", asynq.SkipRetry)
 		}, wantErr: "it makes no sense: " + asynq.SkipRetry.Error()},
 		{name: "panicked", run: func(context.Context, *gates) error { panic("it panicked") }, wantErr: refusal},
-		{name: "ran out of time", opts: []asynq.Option{asynq.Timeout(time.Second)}, run: func(ctx context.Context, g *gates) error {
+		{name: "ran out of time", opts: []asynq.Option{asynq.Timeout(5 * time.Second)}, run: func(ctx context.Context, g *gates) error {
 			return g.wait(ctx, "never")
 		}, wantErr: refusal},
 		{name: "cancelled", run: func(ctx context.Context, g *gates) error { return g.wait(ctx, "never") },
@@ -101,11 +100,7 @@ func TestLastAttempt(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			server := ownRedis
-			if tt.during != nil {
-				server = aloneRedis
-			}
-			f := newFixture(t, server(t), &jobs.Options{Hold: time.Hour, Recovery: time.Hour, Seats: -1})
+			f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour, Recovery: time.Hour, Seats: -1})
 			var did record
 			var g gates
 			var handled record
@@ -157,36 +152,6 @@ func TestLastAttempt(t *testing.T) {
 	}
 }
 
-// TestKilledOnLastAttempt: a task whose worker died on its last attempt does not run
-// again, and the next one of its key does.
-func TestKilledOnLastAttempt(t *testing.T) {
-	t.Parallel()
-	r := ownRedis(t)
-	f := newFixture(t, r, nil)
-	p := plan{Work: "note", Redis: r.Addr, DB: r.DB, Store: storeURL(r), Concurrency: 2, TTL: time.Second, Recovery: time.Hour}
-	victim := startChild(t, p)
-	info := f.enqueue(t, errand{Key: "k", Number: 1, Takes: time.Hour}.task(asynq.MaxRetry(0)))
-	c := f.worker.redis.(*redis.Client)
-	eventually(t, 30*time.Second, "it runs", func() bool { return c.Get(t.Context(), "inside k").Val() == "1" })
-	next := f.enqueue(t, errand{Key: "k", Number: 2}.task())
-	victim.kill()
-	// A minute passes, as far as Asynq knows; it looks when a server starts.
-	for _, id := range []string{info.ID, next.ID} { // that waited in the worker perhaps
-		old := redis.Z{Member: id, Score: float64(time.Now().Add(-time.Minute).Unix())}
-		if err := c.ZAddXX(t.Context(), "asynq:{default}:lease", old).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	startChild(t, p)
-	eventually(t, 30*time.Second, "the next one ran", func() bool { return countNotes(t, r) == 1 })
-	if n := notes(t, r)[0]; n.Number != 2 {
-		t.Errorf("%+v", n)
-	}
-	if got := f.becomes(t, info.ID, asynq.TaskStateArchived); got.LastErr != refusal {
-		t.Errorf("it was archived with %q", got.LastErr)
-	}
-}
-
 // TestFailed: a task that failed and is tried again keeps the others of its key
 // waiting, or lets them pass.
 func TestFailed(t *testing.T) {
@@ -196,10 +161,11 @@ func TestFailed(t *testing.T) {
 		failed jobs.Failed
 		panics bool
 		want   []string
+		runs   bool // the failed task is made to run after the other one
 	}{
-		{"keeps its place", jobs.KeepPlace, false, []string{"first", "first", "second"}},
-		{"keeps its place when it panics", jobs.KeepPlace, true, []string{"first", "first", "second"}},
-		{"lets others pass", jobs.LetPass, false, []string{"first", "second", "first"}},
+		{"keeps its place", jobs.KeepPlace, false, []string{"first", "first", "second"}, false},
+		{"keeps its place when it panics", jobs.KeepPlace, true, []string{"first", "first", "second"}, false},
+		{"lets others pass", jobs.LetPass, false, []string{"first", "second", "first"}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -207,8 +173,12 @@ func TestFailed(t *testing.T) {
 			var did record
 			var g gates
 			f.serve(t, asynq.Config{
-				// Asynq counts in seconds.
-				RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 2 * time.Second },
+				RetryDelayFunc: func(int, error, *asynq.Task) time.Duration {
+					if tt.runs {
+						return time.Hour
+					}
+					return time.Second // Asynq counts in seconds
+				},
 			}, func(ctx context.Context, task *asynq.Task) error {
 				did.add("%s", task.Payload())
 				if n, _ := asynq.GetRetryCount(ctx); n > 0 || string(task.Payload()) == "second" {
@@ -222,10 +192,17 @@ func TestFailed(t *testing.T) {
 				}
 				return errors.New("it failed")
 			})
-			f.enqueue(t, job("k", "first"))
+			first := f.enqueue(t, job("k", "first"))
 			did.has(t, "first")
 			f.enqueue(t, job("k", "second"))
 			g.open("fail")
+			if tt.runs {
+				did.has(t, "second")
+				f.becomes(t, first.ID, asynq.TaskStateRetry)
+				if err := f.inspector.RunTask("default", first.ID); err != nil {
+					t.Fatal(err)
+				}
+			}
 			did.is(t, tt.want...)
 		})
 	}

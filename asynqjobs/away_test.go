@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/hibiken/asynq"
 
@@ -34,7 +33,7 @@ func TestStoreAway(t *testing.T) {
 	if _, err := f.plain.Enqueue(asynq.NewTask("plain", []byte("k"), asynq.MaxRetry(1))); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "it is put off", func() bool { return putOffs(t, f) > 0 })
+	eventually(t, "it is put off", func() bool { return putOffs(t, f) > 0 })
 	store.away.Store(false)
 	did.is(t, "ran after 0 retries")
 	info, err := f.inspector.GetQueueInfo("default")

@@ -17,8 +17,8 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/jobs"
-	"github.com/dibs-go/dibs/pgstore"
 	"github.com/dibs-go/dibs/redisstore"
 )
 
@@ -37,14 +37,43 @@ type plan struct {
 	Hold        time.Duration
 	Recovery    time.Duration
 	Shutdown    time.Duration
+	Once        time.Duration
 	Hurried     bool // its jobs take no time
 }
 
 // works are the handlers of processes with workers: set up by what is given, and
 // changing the options.
 var works = map[string]func(*processWork) (asynq.HandlerFunc, error){
-	"note":  noteWork,
-	"storm": stormWork,
+	"note": noteWork,
+}
+
+// stores open the stores of processes with workers, by how their URLs begin.
+var stores = map[string]func(ctx context.Context, url string) (dibs.Store, error){
+	"redis": func(ctx context.Context, url string) (dibs.Store, error) {
+		s, err := redisstore.Open(ctx, url, nil)
+		return &reaching{s}, err
+	},
+}
+
+// reaching is a store that has points to be killed at.
+type reaching struct{ *redisstore.Store }
+
+func (r *reaching) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	failpoint.Reach("before the claim")
+	err := r.Store.Claim(ctx, claims, answers)
+	for _, a := range answers {
+		if a.State == dibs.Granted {
+			failpoint.Reach("after the grant")
+		}
+	}
+	return err
+}
+
+func (r *reaching) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	failpoint.Reach("before the settlement")
+	err := r.Store.Settle(ctx, settlements, errs)
+	failpoint.Reach("after the settlement")
+	return err
 }
 
 // processWork is what a handler is made from.
@@ -61,13 +90,8 @@ func beChild(text string, in io.Reader) error {
 		return err
 	}
 	ctx := context.Background()
-	var store dibs.Store
-	var err error
-	if strings.HasPrefix(p.Store, "postgres") {
-		store, err = pgstore.Open(ctx, p.Store, nil)
-	} else {
-		store, err = redisstore.Open(ctx, p.Store, nil)
-	}
+	scheme, _, _ := strings.Cut(p.Store, ":")
+	store, err := stores[scheme](ctx, p.Store)
 	if err != nil {
 		return err
 	}
@@ -75,7 +99,7 @@ func beChild(text string, in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	o := &jobs.Options{Hold: p.Hold, Recovery: p.Recovery, Logger: slog.New(slog.DiscardHandler)}
+	o := &jobs.Options{Hold: p.Hold, Recovery: p.Recovery, Once: p.Once, Logger: slog.New(slog.DiscardHandler)}
 	handler, err := works[p.Work](&processWork{plan: p, store: store, options: o})
 	if err != nil {
 		return err
@@ -123,50 +147,47 @@ func (quiet) Fatal(a ...any) {
 
 // child is a process with workers.
 type child struct {
-	cmd *exec.Cmd
+	*failpoint.Child
+	pid int
 	in  io.WriteCloser
 }
 
 // startChild returns when its workers work.
 func startChild(t testing.TB, p plan) *child {
 	t.Helper()
-	text, err := json.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := &child{cmd: exec.Command(os.Args[0])}
-	c.cmd.Env = append(os.Environ(), planVar+"="+string(text))
-	c.cmd.Stderr = os.Stderr
-	if c.in, err = c.cmd.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.kill)
+	c, out := launch(t, "", p)
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
 		t.Fatalf("a process with workers says %q, %v", line, err)
 	}
 	return c
 }
 
-func (c *child) pid() int { return c.cmd.Process.Pid }
-
-// kill ends it at once; also one that has ended.
-func (c *child) kill() {
-	_ = c.cmd.Process.Kill()
-	_ = c.cmd.Wait()
+// launch starts a process with workers that stops at a point. What it says is in out.
+func launch(t testing.TB, point string, p plan) (c *child, out io.Reader) {
+	t.Helper()
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), planVar+"="+string(text))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err = cmd.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	c = &child{Child: failpoint.Start(t, point, cmd), in: in}
+	c.pid = cmd.Process.Pid
+	return c, out
 }
 
 // stop shuts it down and returns when it has ended.
 func (c *child) stop(t testing.TB) {
 	t.Helper()
 	_ = c.in.Close()
-	if err := c.cmd.Wait(); err != nil {
+	if err := c.Wait(); err != nil {
 		t.Errorf("a process with workers ended: %v", err)
 	}
 }

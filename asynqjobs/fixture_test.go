@@ -2,7 +2,9 @@ package asynqjobs
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,6 +86,7 @@ func (f *fixture) serve(t testing.TB, c asynq.Config, handler asynq.HandlerFunc)
 	}
 	c.TaskCheckInterval = 5 * time.Millisecond
 	c.DelayedTaskCheckInterval = 20 * time.Millisecond
+	c.ShutdownTimeout = 100 * time.Millisecond // handlers that wait for ever are not waited for
 	c.Logger = quiet{}
 	server := asynq.NewServer(f.redis, Config(c))
 	if err := server.Start(f.worker.Middleware(handler)); err != nil {
@@ -96,7 +99,7 @@ func (f *fixture) serve(t testing.TB, c asynq.Config, handler asynq.HandlerFunc)
 // enqueue enqueues a task, which has to work.
 func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq.TaskInfo {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	info, err := f.client.EnqueueContext(ctx, task, opts...)
 	if err != nil {
@@ -105,16 +108,15 @@ func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq
 	return info
 }
 
-// cancel cancels a task that a worker has, when the only Asynq server of an aloneRedis
+// cancel cancels a task that a worker has, when the only Asynq server of the database
 // listens: what is published before that is lost, and a second time might reach the task
 // when it comes back.
 func (f *fixture) cancel(t *testing.T, id string) {
 	t.Helper()
-	const channel = "asynq:cancel"
 	c := f.worker.redis.(*redis.Client)
-	eventually(t, 30*time.Second, "the server listens", func() bool {
-		listeners, err := c.PubSubNumSub(t.Context(), channel).Result()
-		return err == nil && listeners[channel] > 0
+	eventually(t, "the server listens", func() bool {
+		all, err := c.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
+		return err == nil && strings.Contains(all, fmt.Sprintf(" db=%d sub=1 ", f.redis.DB))
 	})
 	if err := f.inspector.CancelProcessing(id); err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ func TestHouse(t *testing.T) {
 		},
 		Tests: []string{
 			house.Root + "/memstore", house.Root + "/redisstore", house.Root + "/pgstore", "github.com/jackc/pgx/v5/...",
-			house.Root + "/internal/house", house.Root + "/internal/pace", house.Root + "/internal/servertest",
+			house.Root + "/internal/failpoint", house.Root + "/internal/house", house.Root + "/internal/servertest",
 		},
 	}})
 }

@@ -3,6 +3,7 @@ package asynqjobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
 // noted is what a job leaves in Redis when it has run.
@@ -28,6 +31,7 @@ type errand struct {
 	Key    string
 	Number int
 	Takes  time.Duration
+	Fails  bool // once
 }
 
 func (e errand) task(opts ...asynq.Option) *Task {
@@ -52,7 +56,11 @@ func noteWork(p *processWork) (asynq.HandlerFunc, error) {
 		if err != nil {
 			return err
 		}
+		failpoint.Reach("in the handler")
 		n.Alone = inside == 1
+		if retried, _ := asynq.GetRetryCount(ctx); e.Fails && retried == 0 {
+			return errors.Join(errors.New("it fails once"), c.Decr(context.WithoutCancel(ctx), "inside "+e.Key).Err())
+		}
 		if p.plan.Hurried {
 			e.Takes = 0
 		}

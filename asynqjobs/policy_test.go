@@ -70,7 +70,7 @@ func TestPolicies(t *testing.T) {
 			}
 			switch {
 			case tt.during != nil:
-				eventually(t, 30*time.Second, fmt.Sprint(tt.during), func() bool { return len(did.read()) == 1+len(tt.during) })
+				eventually(t, fmt.Sprint(tt.during), func() bool { return len(did.read()) == 1+len(tt.during) })
 				got := did.read()[1:]
 				slices.Sort(got)
 				if !slices.Equal(got, tt.during) {
@@ -78,7 +78,7 @@ func TestPolicies(t *testing.T) {
 				}
 			case tt.options.Policy == jobs.Replace:
 				// All have reached a worker, so that each knows of the newest.
-				eventually(t, 30*time.Second, "all wait", func() bool {
+				eventually(t, "all wait", func() bool {
 					s := f.mutex.Stats()
 					return s.Waiting+s.Away+int(s.Replaced) == 3
 				})
@@ -130,7 +130,7 @@ func TestOnce(t *testing.T) {
 	if err := f.inspector.RunTask("default", info.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "it was done before", func() bool { return f.mutex.Stats().Remembered == 3 })
+	eventually(t, "it was done before", func() bool { return f.mutex.Stats().Remembered == 3 })
 	did.is(t, "webhook", "fails", "fails", "kept")
 }
 
@@ -138,7 +138,7 @@ func TestOnce(t *testing.T) {
 // again, as Asynq's always do, and in their order.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, aloneRedis(t), nil)
+	f := newFixture(t, ownRedis(t), nil)
 	var did record
 	var g gates
 	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
@@ -153,9 +153,9 @@ func TestCancelled(t *testing.T) {
 	runs := f.enqueue(t, job("k", "runs"))
 	did.has(t, "runs begins, retry 0")
 	waits := f.enqueue(t, job("k", "waits"))
-	eventually(t, 30*time.Second, "it waits in the worker", func() bool { return f.mutex.Stats().Waiting == 1 })
+	eventually(t, "it waits in the worker", func() bool { return f.mutex.Stats().Waiting == 1 })
 	f.cancel(t, waits.ID)
-	eventually(t, 30*time.Second, "it is tried again", func() bool {
+	eventually(t, "it is tried again", func() bool {
 		info, err := f.inspector.GetTaskInfo("default", waits.ID)
 		return err == nil && info.Retried == 1
 	})
@@ -179,7 +179,7 @@ func TestDeleted(t *testing.T) {
 	did.has(t, "first")
 	deleted, archived := f.enqueue(t, job("k", "deleted")), f.enqueue(t, job("k", "archived"))
 	f.enqueue(t, job("k", "last"))
-	eventually(t, 30*time.Second, "they are put off", func() bool { return putOffs(t, f) == 3 })
+	eventually(t, "they are put off", func() bool { return putOffs(t, f) == 3 })
 	if err := f.inspector.DeleteTask("default", deleted.ID); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/hibiken/asynq"
 )
@@ -32,13 +31,13 @@ func (r *record) read() []string {
 // has waits until something was done.
 func (r *record) has(t testing.TB, line string) {
 	t.Helper()
-	eventually(t, 30*time.Second, line, func() bool { return slices.Contains(r.read(), line) })
+	eventually(t, line, func() bool { return slices.Contains(r.read(), line) })
 }
 
 // is waits until as much was done as is wanted, and fails the test unless it is that.
 func (r *record) is(t testing.TB, want ...string) {
 	t.Helper()
-	eventually(t, 30*time.Second, fmt.Sprintf("%v", want), func() bool { return len(r.read()) >= len(want) })
+	eventually(t, fmt.Sprintf("%v", want), func() bool { return len(r.read()) >= len(want) })
 	if got := r.read(); !slices.Equal(got, want) {
 		t.Errorf("done was %q, want %q", got, want)
 	}
@@ -101,7 +100,7 @@ func (f *fixture) state(id string) asynq.TaskState {
 // becomes waits until a task has a state.
 func (f *fixture) becomes(t testing.TB, id string, want asynq.TaskState) *asynq.TaskInfo {
 	t.Helper()
-	eventually(t, 30*time.Second, fmt.Sprint("the task is ", want), func() bool { return f.state(id) == want })
+	eventually(t, fmt.Sprint("the task is ", want), func() bool { return f.state(id) == want })
 	info, err := f.inspector.GetTaskInfo("default", id)
 	if err != nil {
 		t.Fatal(err)
@@ -112,5 +111,5 @@ func (f *fixture) becomes(t testing.TB, id string, want asynq.TaskState) *asynq.
 // gone waits until a task is done and forgotten.
 func (f *fixture) gone(t testing.TB, id string) {
 	t.Helper()
-	eventually(t, 30*time.Second, "the task is gone", func() bool { return f.state(id) == 0 })
+	eventually(t, "the task is gone", func() bool { return f.state(id) == 0 })
 }

@@ -13,8 +13,12 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 )
+
+// limit is how long anything may take before the test says that it hangs.
+const limit = failpoint.Limit
 
 // scope owns the servers that the tests share.
 var scope = servertest.NewScope()
@@ -43,10 +47,6 @@ var sharedRedis = sync.OnceValue(func() *servertest.RedisServer {
 	return servertest.Redis(scope, &servertest.RedisOptions{Databases: databases})
 })
 
-var sharedPostgres = sync.OnceValue(func() *servertest.PostgresServer {
-	return servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true, MaxConnections: 200})
-})
-
 var used atomic.Int64
 
 // ownRedis returns a database that nobody else in this run has.
@@ -59,25 +59,22 @@ func ownRedis(t testing.TB) asynq.RedisClientOpt {
 	return asynq.RedisClientOpt{Addr: sharedRedis().Addr(), DB: n}
 }
 
-// aloneRedis returns a server that nobody else has: what is published on one is heard by
-// those of all of its databases.
-func aloneRedis(t testing.TB) asynq.RedisClientOpt {
-	t.Helper()
-	return asynq.RedisClientOpt{Addr: servertest.Redis(t, nil).Addr()}
-}
-
 // storeURL is that of a store in the same database.
 func storeURL(r asynq.RedisClientOpt) string { return fmt.Sprintf("redis://%s/%d", r.Addr, r.DB) }
 
-// eventually waits until what it asks for is so: for what happens in other processes
-// and in Asynq, of which nothing here can be told. What takes longer is asked for less
-// often.
-func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
+// eventually waits until something is so that happens in another process or in Asynq.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	eventuallyWithin(t, limit, what, is)
+}
+
+// eventuallyWithin is eventually for what takes longer, which it asks for less often.
+func eventuallyWithin(t testing.TB, within time.Duration, what string, is func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(within)
-	for pause := 2 * time.Millisecond; !is(); pause = min(pause*5/4, 200*time.Millisecond) {
+	for pause := 2 * time.Millisecond; !is(); pause = min(pause*5/4, 100*time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", within, what)
+			t.Fatalf("it hangs: after %v it is not so that %s", within, what)
 		}
 		<-time.After(pause)
 	}

@@ -1,9 +1,12 @@
+//go:build nightly
+
 package asynqjobs
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -16,9 +19,21 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/pgstore"
 )
+
+var sharedPostgres = sync.OnceValue(func() *servertest.PostgresServer {
+	return servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true, MaxConnections: 200})
+})
+
+func init() {
+	works["storm"] = stormWork
+	stores["postgres"] = func(ctx context.Context, url string) (dibs.Store, error) { return pgstore.Open(ctx, url, nil) }
+}
+
+var seedFlag = flag.Uint64("seed", 0, "the seed of the storm; 0: a new one")
 
 // event is the payload of a job of the storm.
 type event struct{ Conversation, Number int }
@@ -94,6 +109,15 @@ func stormWork(p *processWork) (asynq.HandlerFunc, error) {
 // earliest, and that cannot be set: the kills are early.
 func TestStorm(t *testing.T) {
 	t.Parallel()
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("to repeat it: go test -race -tags nightly -run TestStorm -args -seed %d", seed)
+		}
+	})
 	const conversations, each, processes, kills, backlog = 200, 25, 4, 8, 240
 	r := ownRedis(t)
 	url := sharedPostgres().URL()
@@ -138,12 +162,13 @@ func TestStorm(t *testing.T) {
 	begun.Add(2)
 	for half := range 2 {
 		enqueuing.Go(func() {
+			chance := rand.New(rand.NewPCG(seed, uint64(half)))
 			numbers := make([]int, conversations/2)
 			for n := range conversations / 2 * each {
 				if n == backlog/2 {
 					begun.Done()
 				}
-				i := rand.N(len(numbers))
+				i := chance.IntN(len(numbers))
 				for numbers[i] == each {
 					i = (i + 1) % len(numbers)
 				}
@@ -169,17 +194,18 @@ func TestStorm(t *testing.T) {
 	}
 	// All kills are early: nothing can be done for the dead processes' jobs for a minute.
 	var lastKill time.Time
+	chance := rand.New(rand.NewPCG(seed, 2))
 	for k := range kills {
-		eventually(t, 3*time.Minute, "the work goes on", func() bool { return effects() > conversations*each/50*(k+1) })
-		i := rand.N(processes)
-		children[i].kill()
+		eventuallyWithin(t, 3*time.Minute, "the work goes on", func() bool { return effects() > conversations*each/50*(k+1) })
+		i := chance.IntN(processes)
+		children[i].Kill()
 		lastKill = time.Now()
 		children[i] = startChild(t, p)
 	}
 	enqueuing.Wait()
 	t.Logf("%d effects when the last of %d processes was killed", effects(), kills)
 	calm := effects()
-	eventually(t, 2*time.Minute, "Asynq gives up the dead processes' jobs", func() bool {
+	eventuallyWithin(t, 2*time.Minute, "Asynq gives up the dead processes' jobs", func() bool {
 		if n := effects(); n < conversations*each && time.Since(lastKill) < 61*time.Second {
 			calm = n
 			return false
@@ -190,10 +216,10 @@ func TestStorm(t *testing.T) {
 	// A server looks for those when it starts, and every minute.
 	children[0].stop(t)
 	children[0] = startChild(t, p)
-	eventually(t, 4*time.Minute, "all effects are there", func() bool { return effects() == conversations*each })
+	eventuallyWithin(t, 4*time.Minute, "all effects are there", func() bool { return effects() == conversations*each })
 	inspector := asynq.NewInspector(r)
 	defer inspector.Close()
-	eventually(t, time.Minute, "the queue is empty", func() bool {
+	eventuallyWithin(t, time.Minute, "the queue is empty", func() bool {
 		info, err := inspector.GetQueueInfo("default")
 		return err == nil && info.Size == 0
 	})

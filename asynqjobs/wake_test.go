@@ -54,7 +54,7 @@ func TestWake(t *testing.T) {
 			}
 			stop := f.serve(t, asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }},
 				func(context.Context, *asynq.Task) error { return errors.New("it failed") })
-			eventually(t, 30*time.Second, "it has failed", func() bool {
+			eventually(t, "it has failed", func() bool {
 				info, err := f.inspector.GetTaskInfo("default", id)
 				return err == nil && info.State == asynq.TaskStateRetry && info.LastErr == "it failed"
 			})

@@ -16,7 +16,7 @@ func TestHouse(t *testing.T) {
 		mortal   = root + "/examples/internal/mortal"
 	)
 	house.Check(t, []house.Room{
-		{Dir: ".", Tests: []string{root + "/internal/house", root + "/internal/pace", root + "/internal/servertest"}},
+		{Dir: ".", Tests: []string{root + "/internal/failpoint", root + "/internal/house", root + "/internal/servertest"}},
 		{Dir: "conversation", Imports: []string{database, crowd, root, root + "/jobs"}},
 		{Dir: "counter", Imports: []string{database, crowd, root + "/sqllock"}},
 		{Dir: "invoice-number", Imports: []string{database, crowd, root + "/sqllock"}},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -29,54 +28,45 @@ func loseLease(g *rig) {
 
 var runRules = []rule{
 	{"A run outlives its client", func(t *testing.T) {
-		entered, gone, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-		g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
-			close(entered)
-			<-gone
-			if r.Context().Value(http.ServerContextKey) == nil || r.Context().Value(http.LocalAddrContextKey) == nil {
-				t.Error("the server's values are not in the context")
-			}
-			select {
-			case <-r.Context().Done():
-				done <- context.Cause(r.Context())
-			case <-time.After(50 * time.Millisecond):
-				done <- r.Context().Err()
-			}
-			_, _ = w.Write([]byte("done all the same"))
-		})
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			// Tell when the connection's own context has ended.
-			context.AfterFunc(r.Context(), func() {
-				select {
-				case <-gone:
-				default:
-					close(gone)
+		synctest.Test(t, func(t *testing.T) {
+			entered, gone, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+				close(entered)
+				<-gone
+				if r.Context().Value(http.ServerContextKey) == nil || r.Context().Value(http.LocalAddrContextKey) == nil {
+					t.Error("the server's values are not in the context")
 				}
+				time.Sleep(time.Minute)
+				done <- r.Context().Err()
+				_, _ = w.Write([]byte("done all the same"))
 			})
+			_, base := newBubbleServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				// Tell when the connection's own context has ended.
+				context.AfterFunc(r.Context(), func() { close(gone) })
+				g.h.ServeHTTP(w, r)
+			}))
+			conn, err := base.DialContext(t.Context(), "", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			const text = "POST / HTTP/1.1\r\nHost: a.example\r\nIdempotency-Key: k\r\nContent-Length: 2\r\n\r\nhi"
+			if _, err := conn.Write([]byte(text)); err != nil {
+				t.Fatal(err)
+			}
+			<-entered
+			_ = conn.Close()
+			if err := <-done; err != nil {
+				t.Errorf("the handler's context ended: %v", err)
+			}
+			synctest.Wait() // the answer is stored
+			r := request(withHost("a.example"), withBody("hi"), withTarget("/"), with("Content-Type"))
+			w := httptest.NewRecorder()
 			g.h.ServeHTTP(w, r)
-		}))
-		defer server.Close()
-		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		const text = "POST / HTTP/1.1\r\nHost: a.example\r\nIdempotency-Key: k\r\nContent-Length: 2\r\n\r\nhi"
-		if _, err := conn.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		<-entered
-		_ = conn.Close()
-		if err := <-done; err != nil {
-			t.Errorf("the handler's context ended: %v", err)
-		}
-		eventually(t, "the answer is stored", func() bool { return len(g.seen()) == 1 })
-		r := request(withHost("a.example"), withBody("hi"), withTarget("/"), with("Content-Type"))
-		w := httptest.NewRecorder()
-		g.h.ServeHTTP(w, r)
-		if w.Body.String() != "done all the same" || w.Header().Get("Idempotent-Replayed") != "true" {
-			t.Errorf("the retry got %d %q", w.Code, w.Body)
-		}
-		g.ran(1)
+			if w.Body.String() != "done all the same" || w.Header().Get("Idempotent-Replayed") != "true" {
+				t.Errorf("the retry got %d %q", w.Code, w.Body)
+			}
+			g.ran(1)
+		})
 	}},
 	{"A run has a limit", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

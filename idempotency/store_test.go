@@ -165,35 +165,37 @@ func TestBatchedStoreAfterLimit(t *testing.T) {
 }
 
 func TestBatchedStorm(t *testing.T) {
-	var mu sync.Mutex
-	runs := make(map[string]int)
-	_, m, h := newBatched(t, &idempotency.Options{Wait: time.Minute}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		runs[r.Header.Get("Idempotency-Key")]++
-		mu.Unlock()
-	}))
-	var wg sync.WaitGroup
-	for key := range 200 {
-		for range 5 {
-			wg.Go(func() {
-				if w := sendTo(h, withKey(fmt.Sprint("key-", key))); w.Code != 200 {
-					t.Errorf("status %d", w.Code)
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		runs := make(map[string]int)
+		_, m, h := newBatched(t, &idempotency.Options{Wait: time.Minute}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			runs[r.Header.Get("Idempotency-Key")]++
+			mu.Unlock()
+		}))
+		var wg sync.WaitGroup
+		for key := range 200 {
+			for range 5 {
+				wg.Go(func() {
+					if w := sendTo(h, withKey(fmt.Sprint("key-", key))); w.Code != 200 {
+						t.Errorf("status %d", w.Code)
+					}
+				})
+			}
 		}
-	}
-	wg.Wait()
-	for key, n := range runs {
-		if n != 1 {
-			t.Errorf("%s ran %d times", key, n)
+		wg.Wait()
+		for key, n := range runs {
+			if n != 1 {
+				t.Errorf("%s ran %d times", key, n)
+			}
 		}
-	}
-	if len(runs) != 200 {
-		t.Errorf("%d keys ran; want 200", len(runs))
-	}
-	if err := m.Drain(t.Context()); err != nil {
-		t.Error(err)
-	}
+		if len(runs) != 200 {
+			t.Errorf("%d keys ran; want 200", len(runs))
+		}
+		if err := m.Drain(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestDamagedRecord: whatever the store has, a finished request is not run again.

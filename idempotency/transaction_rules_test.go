@@ -283,33 +283,35 @@ func (g *rig) sendBrokenOrNot() {
 
 // A storm of duplicates over conflicts: every key ends with one row.
 func TestTransactionStorm(t *testing.T) {
-	const keys, each = 20, 8
-	var ends []journal.Ending
-	for range dibs.MaxConflicts - 1 { // all of which may hit one key
-		ends = append(ends, journal.Conflicted, journal.Unheard, journal.Unheard)
-	}
-	g, j := newJournalRig(t, &idempotency.Options{Wait: 10 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
-		journal.Write(r.Context(), r.Header.Get("Idempotency-Key"))
-		w.WriteHeader(http.StatusCreated)
-	}, ends...)
-	var all sync.WaitGroup
-	for k := range keys {
-		for range each {
-			all.Go(func() {
-				w := httptest.NewRecorder()
-				g.h.ServeHTTP(w, request(withKey(strconv.Itoa(k))))
-				if w.Code != http.StatusCreated {
-					t.Errorf("answered %d %s", w.Code, w.Body)
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		const keys, each = 20, 8
+		var ends []journal.Ending
+		for range dibs.MaxConflicts - 1 { // all of which may hit one key
+			ends = append(ends, journal.Conflicted, journal.Unheard, journal.Unheard)
 		}
-	}
-	all.Wait()
-	rows := j.Rows()
-	slices.Sort(rows)
-	if len(rows) != keys || len(slices.Compact(rows)) != keys {
-		t.Errorf("the journal has %q", rows)
-	}
+		g, j := newJournalRig(t, &idempotency.Options{Wait: 10 * time.Second}, func(w http.ResponseWriter, r *http.Request) {
+			journal.Write(r.Context(), r.Header.Get("Idempotency-Key"))
+			w.WriteHeader(http.StatusCreated)
+		}, ends...)
+		var all sync.WaitGroup
+		for k := range keys {
+			for range each {
+				all.Go(func() {
+					w := httptest.NewRecorder()
+					g.h.ServeHTTP(w, request(withKey(strconv.Itoa(k))))
+					if w.Code != http.StatusCreated {
+						t.Errorf("answered %d %s", w.Code, w.Body)
+					}
+				})
+			}
+		}
+		all.Wait()
+		rows := j.Rows()
+		slices.Sort(rows)
+		if len(rows) != keys || len(slices.Compact(rows)) != keys {
+			t.Errorf("the journal has %q", rows)
+		}
+	})
 }
 
 func TestTransactorIsValidated(t *testing.T) {

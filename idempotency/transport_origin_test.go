@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -98,35 +99,36 @@ func TestTransportOverABadLine(t *testing.T) {
 // TestTransportWaitsForTheFirst: a client that sends a request again, because the
 // line broke while it ran, is told to wait, and gets the first run's answer.
 func TestTransportWaitsForTheFirst(t *testing.T) {
-	running := make(chan struct{})
-	finish := make(chan struct{})
-	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
-		close(running)
-		<-finish
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, "charged")
-	})
-	var tries atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch tries.Add(1) {
-		case 1:
-			body, _ := io.ReadAll(r.Body)
-			again := r.Clone(context.WithoutCancel(r.Context()))
-			again.Body = io.NopCloser(strings.NewReader(string(body)))
-			go g.h.ServeHTTP(httptest.NewRecorder(), again)
-			<-running
-			panic(http.ErrAbortHandler)
-		case 2:
-			defer close(finish)
+	synctest.Test(t, func(t *testing.T) {
+		running := make(chan struct{})
+		finish := make(chan struct{})
+		g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			close(running)
+			<-finish
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, "charged")
+		})
+		var tries atomic.Int64
+		server, base := newBubbleServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch tries.Add(1) {
+			case 1:
+				body, _ := io.ReadAll(r.Body)
+				again := r.Clone(context.WithoutCancel(r.Context()))
+				again.Body = io.NopCloser(strings.NewReader(string(body)))
+				go g.h.ServeHTTP(httptest.NewRecorder(), again)
+				<-running
+				panic(http.ErrAbortHandler)
+			case 2:
+				defer close(finish)
+			}
+			g.h.ServeHTTP(w, r)
+		}))
+		status, body, replayed, err := charge(newClient(t, base), server.URL)
+		if err != nil || status != 201 || body != "charged" || !replayed || tries.Load() != 3 {
+			t.Errorf("%d, %q, replayed %v, %v after %d attempts", status, body, replayed, err, tries.Load())
 		}
-		g.h.ServeHTTP(w, r)
-	}))
-	t.Cleanup(server.Close)
-	status, body, replayed, err := charge(newClient(t, nil), server.URL)
-	if err != nil || status != 201 || body != "charged" || !replayed || tries.Load() != 3 {
-		t.Errorf("%d, %q, replayed %v, %v after %d attempts", status, body, replayed, err, tries.Load())
-	}
-	g.ran(1)
+		g.ran(1)
+	})
 }
 
 // TestTransportAndTheMiddlewaresAnswers: each answer of a guarded server is
@@ -164,33 +166,33 @@ func TestTransportAndTheMiddlewaresAnswers(t *testing.T) {
 		"a store that comes back": {fail: true, status: 201, tries: 2, runs: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newRig(t, &test.options, test.handler)
-			const key = `"the key"`
-			if test.first != nil {
-				test.first(t, g, func(r *http.Request) {
-					r.Header.Set("Idempotency-Key", key)
-					r.Host = "api.example"
-				})
-			}
-			if test.fail {
-				g.store.fail(func(context.Context, string) error { return errDown })
-			}
-			var tries atomic.Int64
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				tries.Add(1)
-				g.h.ServeHTTP(w, r)
-				g.store.heal()
-			}))
-			t.Cleanup(server.Close)
-			client := newClient(t, nil)
-			client.Transport = newTransport(t, http.DefaultTransport, &idempotency.TransportOptions{
-				Key: func(*http.Request) string { return "the key" }, MaxBackoff: 10 * time.Second,
+			synctest.Test(t, func(t *testing.T) {
+				g := newRig(t, &test.options, test.handler)
+				const key = `"the key"`
+				if test.first != nil {
+					test.first(t, g, func(r *http.Request) {
+						r.Header.Set("Idempotency-Key", key)
+						r.Host = "api.example"
+					})
+				}
+				if test.fail {
+					g.store.fail(func(context.Context, string) error { return errDown })
+				}
+				var tries atomic.Int64
+				server, base := newBubbleServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					tries.Add(1)
+					g.h.ServeHTTP(w, r)
+					g.store.heal()
+				}))
+				client := &http.Client{Transport: newTransport(t, base, &idempotency.TransportOptions{
+					Key: func(*http.Request) string { return "the key" }, MaxBackoff: 10 * time.Second,
+				})}
+				status, body, _, err := charge(client, server.URL+"/")
+				if err != nil || status != test.status || tries.Load() != test.tries {
+					t.Errorf("%d, %q, %v after %d attempts; want %d after %d", status, body, err, tries.Load(), test.status, test.tries)
+				}
+				g.ran(test.runs)
 			})
-			status, body, _, err := charge(client, server.URL+"/")
-			if err != nil || status != test.status || tries.Load() != test.tries {
-				t.Errorf("%d, %q, %v after %d attempts; want %d after %d", status, body, err, tries.Load(), test.status, test.tries)
-			}
-			g.ran(test.runs)
 		})
 	}
 }
@@ -205,53 +207,47 @@ func TestTransportAndHangingOrigins(t *testing.T) {
 		"a refusal in large pieces": "HTTP/1.1 503 Busy\r\nRetry-After: 0\r\nContent-Length: 1000000000\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = l.Close() })
-			var held sync.WaitGroup
-			t.Cleanup(held.Wait)
-			over := make(chan struct{})
-			t.Cleanup(func() { close(over) })
-			go func() {
-				for n := 0; ; n++ {
-					conn, err := l.Accept()
-					if err != nil {
-						return
-					}
-					held.Go(func() {
+			synctest.Test(t, func(t *testing.T) {
+				over := make(chan struct{})
+				t.Cleanup(func() { close(over) })
+				var accepted atomic.Int64
+				base := &http.Transport{ResponseHeaderTimeout: time.Second, DialContext: func(context.Context, string, string) (net.Conn, error) {
+					n := accepted.Add(1)
+					client, conn := net.Pipe()
+					go func() {
 						defer conn.Close()
 						r, err := http.ReadRequest(bufio.NewReader(conn))
 						if err != nil {
 							return
 						}
 						_, _ = io.Copy(io.Discard, r.Body)
-						if n >= 2 {
+						if n > 2 {
 							_, _ = io.WriteString(conn, "HTTP/1.1 201 Created\r\nContent-Length: 4\r\nConnection: close\r\n\r\ndone")
 							return
 						}
 						_, _ = io.WriteString(conn, head)
 						<-over
-					})
+					}()
+					return client, nil
+				}}
+				start := time.Now()
+				status, body, _, err := charge(newClient(t, base), "http://origin.example")
+				if err != nil || status != 201 || body != "done" || accepted.Load() != 3 || time.Since(start) > 5*time.Second {
+					t.Errorf("%d, %q, %v after %v and %d attempts", status, body, err, time.Since(start), accepted.Load())
 				}
-			}()
-			client := newClient(t, &http.Transport{ResponseHeaderTimeout: 100 * time.Millisecond})
-			start := time.Now()
-			status, body, _, err := charge(client, "http://"+l.Addr().String())
-			if err != nil || status != 201 || body != "done" || time.Since(start) > 5*time.Second {
-				t.Errorf("%d, %q, %v after %v", status, body, err, time.Since(start))
-			}
+			})
 		})
 	}
 }
 
 // TestTransportAndAnUnreachableOrigin: the caller gets the network's error.
 func TestTransportAndAnUnreachableOrigin(t *testing.T) {
-	_, _, _, err := charge(newClient(t, nil), "http://127.0.0.1:1") // a port that nobody is given
-	if _, ok := errors.AsType[*net.OpError](err); !ok {
-		t.Errorf("%v; want a *net.OpError", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		_, _, _, err := charge(newClient(t, nil), "http://127.0.0.1:1") // a port that nobody is given
+		if _, ok := errors.AsType[*net.OpError](err); !ok {
+			t.Errorf("%v; want a *net.OpError", err)
+		}
+	})
 }
 
 // TestStepInAHandler: a run that crashed after its first step is taken over by

@@ -25,7 +25,7 @@ func TestOrderIsKept(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("policy %d, %d seats", o.Policy, o.Seats), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const keys, each = 20, 25
+				const keys, each = 10, 25
 				f := newFixture(t)
 				q, l := newQueue(), newLedger(t)
 				enqueuer := f.mutex(&o)
@@ -67,10 +67,11 @@ func TestOrderIsKept(t *testing.T) {
 
 func TestHotKeyIsNotIdleAndHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		const many = 200
 		f := newFixture(t)
 		q, l := newQueue(), newLedger(t)
 		m := f.mutex(nil)
-		for i := range 500 {
+		for i := range many {
 			q.enqueue(t, m, "hot", fmt.Sprint("hot/", i))
 			key := fmt.Sprint("cold", i)
 			q.enqueue(t, m, key, key)
@@ -90,7 +91,7 @@ func TestHotKeyIsNotIdleAndHoldsNobodyUp(t *testing.T) {
 				l.run(key, id, 10*time.Millisecond)
 				if key == "hot" {
 					last = time.Now()
-				} else if cold.Add(1) == 500 {
+				} else if cold.Add(1) == many {
 					coldAt = time.Now()
 				}
 				return nil
@@ -98,8 +99,8 @@ func TestHotKeyIsNotIdleAndHoldsNobodyUp(t *testing.T) {
 		}
 		q.drain()
 		f.wg.Wait()
-		if took := coldAt.Sub(start); took > 500*time.Millisecond {
-			t.Errorf("500 jobs of 10 ms on other keys took 40 workers %v", took)
+		if took := coldAt.Sub(start); took > many*time.Millisecond {
+			t.Errorf("%d jobs of 10 ms on other keys took 40 workers %v", many, took)
 		}
 		if worst > 100*time.Millisecond {
 			t.Errorf("the hot key lay idle for %v while jobs waited", worst)

@@ -74,49 +74,51 @@ func TestHalfOfTheWorkersAreForOthers(t *testing.T) {
 // TestPoolsOfOneLine: where the jobs of a key come from queues with more and with fewer
 // workers, none is made runnable again and again for which its own pool has no seat.
 func TestPoolsOfOneLine(t *testing.T) {
-	for _, workers := range [][2]int{{0, 0}, {40, 40}, {1, 40}, {40, 1}, {2, 40}, {4, 40}, {40, 6}, {1, 0}, {0, 1}} {
-		for _, path := range []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 300 * time.Millisecond} {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				l := newLedger(t)
-				m := f.mutex(nil)
-				var line []string
-				work := func(_ context.Context, id string) error {
-					run := 20 * time.Millisecond
-					if id == "k/0" || id == "k/1" || id == "k/5" {
-						run = 30 * time.Second
-					}
-					l.run("k", id, run)
-					return nil
-				}
-				queues := []*queue{newQueue(), newQueue()}
-				for i, q := range queues {
-					q.pool, q.path = jobs.Pool{Workers: workers[i]}, path
-					f.workers(q, m, max(workers[i], 20), work)
-				}
-				queues[0].enqueue(t, m, "before", "before/0") // from then on it is known how long they take
-				time.Sleep(time.Second)
-				for i := range 60 {
-					line = append(line, fmt.Sprint("k/", i))
-					queues[i%2].enqueue(t, m, "k", line[i])
-					if i == 0 {
-						time.Sleep(time.Second) // it runs
-					}
-				}
-				most := 0
-				for _, q := range queues {
-					q.drain()
-					for _, e := range q.done {
-						most = max(most, e.putOffs)
-					}
-				}
-				f.wg.Wait()
-				l.inOrder("k", append([]string{"before/0"}, line...)...)
-				if most > 60 { // a wake-up that fails costs a few
-					t.Errorf("%d and %d workers, %v on the way: a job was put off %d times", workers[0], workers[1], path, most)
-				}
-				f.empty()
-			})
-		}
+	for _, workers := range [][2]int{{0, 0}, {1, 40}, {40, 6}, {4, 40}} {
+		poolsOfOneLine(t, workers, 20*time.Millisecond)
 	}
+}
+
+func poolsOfOneLine(t *testing.T, workers [2]int, path time.Duration) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		l := newLedger(t)
+		m := f.mutex(nil)
+		var line []string
+		work := func(_ context.Context, id string) error {
+			run := 20 * time.Millisecond
+			if id == "k/0" || id == "k/1" || id == "k/5" {
+				run = 30 * time.Second
+			}
+			l.run("k", id, run)
+			return nil
+		}
+		queues := []*queue{newQueue(), newQueue()}
+		for i, q := range queues {
+			q.pool, q.path = jobs.Pool{Workers: workers[i]}, path
+			f.workers(q, m, max(workers[i], 20), work)
+		}
+		queues[0].enqueue(t, m, "before", "before/0") // from then on it is known how long they take
+		time.Sleep(time.Second)
+		for i := range 60 {
+			line = append(line, fmt.Sprint("k/", i))
+			queues[i%2].enqueue(t, m, "k", line[i])
+			if i == 0 {
+				time.Sleep(time.Second) // it runs
+			}
+		}
+		most := 0
+		for _, q := range queues {
+			q.drain()
+			for _, e := range q.done {
+				most = max(most, e.putOffs)
+			}
+		}
+		f.wg.Wait()
+		l.inOrder("k", append([]string{"before/0"}, line...)...)
+		if most > 60 { // a wake-up that fails costs a few
+			t.Errorf("%d and %d workers, %v on the way: a job was put off %d times", workers[0], workers[1], path, most)
+		}
+		f.empty()
+	})
 }

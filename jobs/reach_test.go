@@ -35,25 +35,26 @@ func TestReach(t *testing.T) {
 	c := client(t)
 	keys := []dibs.Key{{Name: "a"}, {Name: "b"}, {Name: "c"}}
 	near := map[int]int{}
-	for range 20_000 {
-		m, err := New(c, &Options{Seats: 1 + rand.IntN(4), Permits: 1 + rand.IntN(2), Logger: slog.New(slog.DiscardHandler)})
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 5_000 {
+		m, err := New(c, &Options{Seats: 1 + random.IntN(4), Permits: 1 + random.IntN(2), Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.runs.add(time.Duration(rand.N(200)) * time.Millisecond)
-		m.paths.add(time.Duration(rand.N(400)) * time.Millisecond)
+		m.runs.add(time.Duration(random.IntN(200)) * time.Millisecond)
+		m.paths.add(time.Duration(random.IntN(400)) * time.Millisecond)
 		full := func() *lines {
 			l := &lines{}
 			l.init(m)
 			return l
 		}
 		l := full()
-		pool := []Pool{{}, {Workers: 1 + rand.IntN(9)}}[rand.IntN(2)]
+		pool := []Pool{{}, {Workers: 1 + random.IntN(9)}}[random.IntN(2)]
 		r := l.room(pool)
 		for range r.seats {
-			left := rand.IntN(40)
+			left := random.IntN(40)
 			l.moves[keys[0]] = progress{gone: 5}
-			r.seated = append(r.seated, &seat{key: keys[rand.IntN(len(keys))], position: position{at: left + 5}, next: rand.IntN(3) == 0, left: func() {}})
+			r.seated = append(r.seated, &seat{key: keys[random.IntN(len(keys))], position: position{at: left + 5}, next: random.IntN(3) == 0, left: func() {}})
 		}
 		reach := l.reach(keys[0], r)
 		near[min(reach, 3)]++

@@ -1,3 +1,5 @@
+//go:build nightly
+
 package jobs_test
 
 import (
@@ -46,6 +48,16 @@ func (s farStore) Renew(ctx context.Context, renewals []dibs.Renewal, errs []err
 
 func (s farStore) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
 	return s.call(false, func() error { return s.Store.Settle(ctx, settlements, errs) })
+}
+
+// TestPoolsOfEachLine is TestPoolsOfOneLine with more pools, and with queues that take less
+// and more time.
+func TestPoolsOfEachLine(t *testing.T) {
+	for _, workers := range [][2]int{{0, 0}, {40, 40}, {1, 40}, {40, 1}, {2, 40}, {4, 40}, {40, 6}, {1, 0}, {0, 1}} {
+		for _, path := range []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 300 * time.Millisecond} {
+			poolsOfOneLine(t, workers, path)
+		}
+	}
 }
 
 // TestStorm runs jobs of some keys in processes that are closed and begun anew, with a

@@ -2,6 +2,7 @@ package memstore_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/memstore"
@@ -11,7 +12,7 @@ import (
 func TestConformance(t *testing.T) {
 	storetest.Run(t, &storetest.Harness{
 		Virtual: true,
-		New: func(t testing.TB) *storetest.Backend {
+		New: func(t testing.TB, _ time.Duration) *storetest.Backend {
 			return &storetest.Backend{
 				Open: func() dibs.Store { return open(t, nil) },
 				// An empty store is what a restart leaves.

@@ -13,24 +13,11 @@ import (
 	"github.com/dibs-go/dibs/memstore"
 )
 
-// TestRandomSchedules compares the store with the model over random schedules.
-// A failure names its seed, which is an input of FuzzSchedule.
-func TestRandomSchedules(t *testing.T) {
-	seeds := 60
-	if testing.Short() {
-		seeds = 20
-	}
-	for range seeds {
-		seed := rand.Uint64()
-		synctest.Test(t, func(t *testing.T) { schedule(t, seed) })
-		if t.Failed() {
-			t.Fatalf("the seed was %d", seed)
-		}
-	}
-}
-
+// FuzzSchedule compares the store with the model over random schedules, one for each seed.
 func FuzzSchedule(f *testing.F) {
-	f.Add(uint64(1))
+	for seed := range uint64(25) {
+		f.Add(seed)
+	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		synctest.Test(t, func(t *testing.T) { schedule(t, seed) })
 	})
@@ -149,7 +136,7 @@ func (w *walker) step(k dibs.Key) {
 		}
 		errs := make([]error, 1)
 		w.ok(w.s.Settle(ctx, []dibs.Settlement{x}, errs))
-		w.same(fmt.Sprint("settle ", x.Outcome), errs[0], m.settle(x, now))
+		w.same(x, errs[0], m.settle(x, now))
 	case n < 95:
 		id := []string{"", token.ID()}[w.IntN(2)]
 		got, err := w.s.Evict(ctx, k, id)
@@ -211,7 +198,7 @@ func (w *walker) claim(k dibs.Key, m *model, token dibs.Token, now time.Time) {
 		got.Left = want.Left // with many in the way it may be less
 	}
 	got.Fence = 0
-	w.same(fmt.Sprintf("claim %+v", c), got, want)
+	w.same(c, got, want)
 }
 
 // fence checks that a fence is either the token's or beyond all before.
@@ -250,12 +237,12 @@ func (w *walker) ok(err error) {
 	}
 }
 
-func (w *walker) same(what string, got, want any) {
+func (w *walker) same(what, got, want any) {
 	w.t.Helper()
 	gotErr, _ := got.(error)
 	wantErr, isErr := want.(error)
 	if isErr && errors.Is(gotErr, wantErr) || reflect.DeepEqual(got, want) {
 		return
 	}
-	w.t.Errorf("%s: the store said %+v, the model %+v", what, got, want)
+	w.t.Errorf("%T %+v: the store said %+v, the model %+v", what, what, got, want)
 }

@@ -49,7 +49,7 @@ func (s *Store) claimBusy(ctx context.Context, part []int, keys []string, claims
 	if slices.ContainsFunc(part, func(i int) bool { return claims[i].Mode != dibs.Look }) {
 		how = creating
 	}
-	b := newBatch(s.names, nil, how)
+	b := s.newBatch(nil, how)
 	for _, i := range part {
 		answers[i] = dibs.Answer{}
 		b.want(keys[i], claims[i].Token)

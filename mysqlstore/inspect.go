@@ -60,7 +60,7 @@ func bounds(q *dibs.Query) (first, last string) {
 // page lists some keys, each as it was at one moment. It returns where to go on, ""
 // at the end.
 func (s *Store) page(ctx context.Context, first, last string, q *dibs.Query) (page []dibs.Entry, next string, err error) {
-	b := newBatch(s.names, nil, looking)
+	b := s.newBatch(nil, looking)
 	var keys []string
 	n := 0
 	find := &script{}
@@ -240,7 +240,7 @@ func (s *Store) force(ctx context.Context, key dibs.Key, do func(*state) error) 
 	}
 	return try(ctx, func() error {
 		k := keyOf(key)
-		b := newBatch(s.names, nil, locking)
+		b := s.newBatch(nil, locking)
 		b.want(k, dibs.Token{})
 		return s.work(ctx, s.front, b, map[string]bool{k: true}, func() error { return do(b.states[k]) })
 	})

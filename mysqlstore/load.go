@@ -48,10 +48,17 @@ type batch struct {
 	// tokens are those of each key whose places have to be known.
 	tokens map[string][]dibs.Token
 	how    load
+	turn   int64 // see state
+}
+
+func (s *Store) newBatch(on runner, how load) *batch {
+	b := newBatch(s.names, on, how)
+	b.turn = micros(s.options.turn)
+	return b
 }
 
 func newBatch(names namer, on runner, how load) *batch {
-	return &batch{names: names, on: on, how: how, states: map[string]*state{}, tokens: map[string][]dibs.Token{}}
+	return &batch{names: names, on: on, how: how, turn: micros(dibs.Turn), states: map[string]*state{}, tokens: map[string][]dibs.Token{}}
 }
 
 // want adds a key, and a token of it.
@@ -109,7 +116,7 @@ func (b *batch) load(ctx context.Context, first string, deep map[string]bool) er
 			st.permits = 1
 			b.states[k] = st
 		}
-		st.now = now
+		st.now, st.turn = now, b.turn
 		st.queue.complete = st.queue.complete || !st.was.queued
 		if st.fence == 0 {
 			st.fence = mark

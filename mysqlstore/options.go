@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"github.com/dibs-go/dibs"
 )
 
 // Options are the settings of a Store. Nil and the zero value mean the defaults.
@@ -29,6 +31,10 @@ type Options struct {
 	// 10 s when 0, at least 1 ms, never when negative. Of the processes that share
 	// a store one does it at a time.
 	PruneEvery time.Duration
+
+	// turn is how long a waiter whose turn has come has to confirm it; dibs.Turn
+	// when 0. Only tests set it.
+	turn time.Duration
 }
 
 // withDefaults returns the options with every zero field filled in, and an
@@ -42,6 +48,7 @@ func (o *Options) withDefaults() (Options, error) {
 	d.MaxWaiters = cmp.Or(d.MaxWaiters, 100_000)
 	d.MaxRecord = cmp.Or(d.MaxRecord, 64<<20)
 	d.PruneEvery = cmp.Or(d.PruneEvery, 10*time.Second)
+	d.turn = cmp.Or(d.turn, dibs.Turn)
 	switch {
 	case !validName(d.Prefix, 32):
 		return d, fmt.Errorf("mysqlstore: Options.Prefix is %q; it must be a lower-case letter or '_', then up to 31 of these and digits", d.Prefix)

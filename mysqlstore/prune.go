@@ -124,7 +124,7 @@ func (s *Store) sweepKeys(ctx context.Context, keys []string, begin func(), do f
 func (s *Store) sweepOnce(ctx context.Context, keys []string, begin func(), do func(*state) error) error {
 	begin()
 	return use(ctx, s.front, func(c session) error {
-		b := newBatch(s.names, c, locking)
+		b := s.newBatch(c, locking)
 		lock := &script{}
 		lock.raw(begins).done()
 		lock.raw(s.names.sql("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k IN (")).keys(keys).raw(") ORDER BY k FOR UPDATE SKIP LOCKED")

@@ -34,7 +34,7 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 				return s.renewPlain(ctx, part, renewals, errs)
 			},
 			busy: func(ctx context.Context, part []int, deep map[string]bool) error {
-				b := newBatch(s.names, nil, locking)
+				b := s.newBatch(nil, locking)
 				for _, i := range part {
 					b.want(keyOf(renewals[i].Key), renewals[i].Token)
 				}
@@ -82,7 +82,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 			return s.settlePlain(ctx, part, settlements, errs)
 		},
 		busy: func(ctx context.Context, part []int, deep map[string]bool) error {
-			b := newBatch(s.names, nil, locking)
+			b := s.newBatch(nil, locking)
 			for _, i := range part {
 				b.want(keyOf(settlements[i].Key), settlements[i].Token)
 			}

@@ -184,7 +184,7 @@ func (s *Store) catchUp(ctx context.Context, key dibs.Key, token dibs.Token) {
 	defer cancel()
 	k := keyOf(key)
 	_ = try(ctx, func() error {
-		b := newBatch(s.names, nil, locking)
+		b := s.newBatch(nil, locking)
 		b.want(k, token)
 		return s.work(ctx, s.back, b, map[string]bool{k: true}, func() error {
 			st := b.states[k]

@@ -48,9 +48,10 @@ type row struct {
 // only looks: it is loaded, changed in memory, and what is different then is
 // written.
 type state struct {
-	k   string
-	now int64 // one moment for all that is done
-	was row
+	k    string
+	now  int64 // one moment for all that is done
+	turn int64 // how long a waiter has to confirm its turn
+	was  row
 
 	fence     int64
 	permits   int64
@@ -67,7 +68,7 @@ type state struct {
 }
 
 func newState(k string) *state {
-	return &state{k: k, saved: map[dibs.Token]bool{}, others: map[dibs.Token]lease{}}
+	return &state{k: k, turn: micros(dibs.Turn), saved: map[dibs.Token]bool{}, others: map[dibs.Token]lease{}}
 }
 
 // turn is what a waiter has to be told.
@@ -231,7 +232,7 @@ func (st *state) handOver() error {
 		// holder does something else.
 		told := p.tells && st.lost == nil && !st.clashes(p.fingerprint, p.token)
 		l := st.grant(lease{
-			token: p.token, ends: st.now + micros(dibs.Turn), offered: !told, once: p.once,
+			token: p.token, ends: st.now + st.turn, offered: !told, once: p.once,
 			fingerprint: p.fingerprint, owner: p.owner,
 		})
 		if told {

@@ -5,8 +5,11 @@ import (
 	"embed"
 	"fmt"
 	"hash/fnv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/dibs-go/dibs"
 )
 
 //go:embed sql
@@ -19,6 +22,9 @@ const version = 1
 var files = [version][]string{
 	{"001_schema", "key", "queue", "place", "look", "claim", "settle", "pending", "transaction", "turns", "inspect", "prune"},
 }
+
+// turnSQL is dibs.Turn, as the functions write it.
+const turnSQL = "interval '1 second'"
 
 // Migration takes a store's tables and functions from one version to the next.
 type Migration struct {
@@ -42,6 +48,9 @@ func Migrations(o *Options) ([]Migration, error) {
 		m := Migration{Version: i + 1}
 		for _, name := range parts {
 			m.SQL += names.source(name)
+		}
+		if options.turn != dibs.Turn {
+			m.SQL = strings.ReplaceAll(m.SQL, turnSQL, fmt.Sprintf("interval '%d microseconds'", options.turn.Microseconds()))
 		}
 		if i > 0 {
 			m.SQL += fmt.Sprintf(names.sql("UPDATE @meta SET version = %d;\n"), i+1)

@@ -22,7 +22,7 @@ func TestHouse(t *testing.T) {
 			root + "/pgstore", root + "/mysqlstore", unix,
 			"github.com/redis/rueidis", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
 		}, Tests: []string{
-			root, root + "/proof/history", root + "/proof/victim", root + "/internal/servertest", root + "/redisstore", root + "/sqlitestore",
+			root, root + "/proof/history", root + "/proof/victim", root + "/internal/failpoint", root + "/internal/servertest", root + "/redisstore", root + "/sqlitestore",
 		}},
 		{Dir: "victim", Imports: []string{root + "/proof/fault", root + "/internal/servertest", unix}},
 		{
@@ -39,9 +39,5 @@ func TestHouse(t *testing.T) {
 		}},
 		{Dir: "mutant", Imports: []string{root}, Tests: []string{root + "/proof/backend", root + "/proof/check", root + "/proof/sim", root + "/proof/torture"}},
 		{Dir: "sim", Imports: []string{root, root + "/jobs", root + "/memstore", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
-		{Dir: "scale", Tests: []string{
-			root, root + "/memstore", root + "/sqlitestore", root + "/redisstore", root + "/pgstore", root + "/mysqlstore",
-			root + "/internal/servertest", "github.com/jackc/pgx/v5/pgxpool", "modernc.org/sqlite",
-		}},
 	})
 }

@@ -14,18 +14,8 @@ import (
 // TestCheck: what is wrong with a server's set-up is found, and nothing else.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	const dangerous, advice, unchecked = dibs.SeverityDangerous, dibs.SeverityAdvice, dibs.SeverityUnchecked
 	sound := servertest.RedisOptions{Persistence: servertest.AOF}
-	type found struct {
-		name     string
-		severity dibs.Severity
-		what     string
-	}
-	tests := []struct {
-		name string
-		url  func(*testing.T) string
-		want []found
-	}{
+	tests := []checkTest{
 		{"sound", func(t *testing.T) string { return servertest.Redis(t, &sound).URL() }, nil},
 		{"in use", func(t *testing.T) string {
 			url := servertest.Redis(t, &sound).URL()
@@ -62,32 +52,9 @@ func TestCheck(t *testing.T) {
 			s.Must("SETRANGE", "ballast", 60<<20, "x")
 			return s.URL()
 		}, []found{{"memory", advice, "% of maxmemory"}}},
-		{"replica", func(t *testing.T) string {
-			master := servertest.Redis(t, &sound)
-			o := sound
-			o.ReplicaOf = master
-			servertest.Redis(t, &o).AwaitReplica()
-			return master.URL()
-		}, []found{{"replication", advice, "nobody waits for them"}}},
-		{"replica that is waited for", func(t *testing.T) string {
-			master := servertest.Redis(t, &sound)
-			o := sound
-			o.ReplicaOf = master
-			servertest.Redis(t, &o).AwaitReplica()
-			return master.URL() + "?replicas=1"
-		}, nil},
 		{"replicas that are none", func(t *testing.T) string {
 			return servertest.Redis(t, &sound).URL() + "?replicas=2"
 		}, []found{{"replication", dangerous, "2 replicas have to acknowledge each grant, and there are 0"}}},
-		{"replicas required", func(t *testing.T) string {
-			o := sound
-			o.Directives = []string{"min-replicas-to-write 1"}
-			s := servertest.Redis(t, &o)
-			o = sound
-			o.ReplicaOf = s
-			servertest.Redis(t, &o).AwaitReplica()
-			return s.URL()
-		}, []found{{"replication", advice, "nobody waits"}}},
 		{"clock set back", func(t *testing.T) string {
 			s := servertest.Redis(t, &sound)
 			s.Must("SET", "dibs:fence", time.Now().Add(time.Hour+30*time.Second).UnixMicro())
@@ -117,31 +84,30 @@ func TestCheck(t *testing.T) {
 			o := servertest.RedisOptions{Policy: "volatile-lru", MaxMemory: 64 << 20, Directives: []string{`rename-command CONFIG ""`}}
 			return servertest.Redis(t, &o).URL()
 		}, []found{{"eviction", dangerous, "volatile-lru"}, {"persistence", advice, "at best only the latest"}}},
-		{"sentinels", func(t *testing.T) string { return sharedSentinels().URL() }, []found{
-			{"persistence", dangerous, "keeps nothing"}, {"replication", advice, "nobody waits"},
-		}},
-		{"cluster", func(t *testing.T) string {
-			o := sound
-			o.Directives = []string{"cluster-allow-reads-when-down yes"}
-			c := servertest.RedisCluster(t, &servertest.ClusterOptions{Replicas: -1, Redis: &o})
-			c.Nodes()[1].Must("CONFIG", "SET", "maxmemory-policy", "allkeys-random", "maxmemory", "100mb")
-			c.MasterOf("dibs:{abc}:fence").Must("SET", "dibs:{abc}:fence", time.Now().Add(time.Hour).UnixMicro())
-			work(t, open(t, c.URL(), nil))
-			return c.URL()
-		}, []found{
-			{"clock", dangerous, "ahead"}, {"eviction", dangerous, "allkeys-random"}, {"partition", advice, "cluster-allow-reads-when-down is yes"},
-		}},
-		{"replicas of a cluster", func(t *testing.T) string { return sharedCluster().URL() }, []found{
-			{"persistence", dangerous, "keeps nothing"}, {"replication", advice, "nobody waits"},
-		}},
 	}
+	checks(t, tests)
+}
+
+// checkTest is a set-up, and what Check is to find in it.
+type checkTest struct {
+	name string
+	url  func(*testing.T) string
+	want []found
+}
+
+type found struct {
+	name     string
+	severity dibs.Severity
+	what     string
+}
+
+const dangerous, advice, unchecked = dibs.SeverityDangerous, dibs.SeverityAdvice, dibs.SeverityUnchecked
+
+func checks(t *testing.T, tests []checkTest) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			url := test.url(t)
-			if !strings.Contains(url, "?") && strings.Contains(test.name, "of a cluster") {
-				url += "?prefix=" + ownPrefix()
-			}
-			s := open(t, url, nil)
+			t.Parallel()
+			s := open(t, test.url(t), nil)
 			for range 2 { // the second look has the first to compare with
 				got, err := s.Check(t.Context())
 				if err != nil {
@@ -165,37 +131,16 @@ func list(all []dibs.Finding) string {
 	return b.String()
 }
 
-// TestCheckWhere: of several servers, it is said which ones are meant.
-func TestCheckWhere(t *testing.T) {
-	t.Parallel()
-	c := servertest.RedisCluster(t, &servertest.ClusterOptions{Replicas: -1, Redis: &servertest.RedisOptions{Persistence: servertest.AOF}})
-	odd := c.Nodes()[2]
-	odd.Must("CONFIG", "SET", "maxmemory-policy", "allkeys-random", "maxmemory", "100mb")
-	got, err := open(t, c.URL(), nil).Check(t.Context())
-	if err != nil || len(got) != 1 || !strings.HasSuffix(got[0].What, "(at "+odd.Addr()+")") {
-		t.Errorf("found\n%s, %v", list(got), err)
-	}
-}
-
 // TestCheckClocks: a clock that was set between two looks is noticed, in either
 // direction, and so are two that are apart; one that is a little off is not.
 func TestCheckClocks(t *testing.T) {
-	s := open(t, servertest.Redis(t, &servertest.RedisOptions{Persistence: servertest.AOF}).URL(), nil)
-	look := func(since time.Duration, step time.Duration) string {
-		t.Helper()
-		if _, err := s.Check(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		// Before, and as if the clock had shown something else then.
-		for addr, last := range s.clocks.last {
-			last.at, last.shows = last.at.Add(-since), last.shows.Add(-since-step)
-			s.clocks.last[addr] = last
-		}
-		got, err := s.Check(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return list(got)
+	t.Parallel()
+	now := time.Now()
+	look := func(since, step time.Duration) string {
+		c, k := &checkup{where: map[dibs.Finding][]string{}}, &clocks{}
+		k.checkSteps(c, &server{addr: "a", clock: sighting{at: now, shows: now}})
+		k.checkSteps(c, &server{addr: "a", clock: sighting{at: now.Add(since), shows: now.Add(since + step)}})
+		return list(c.findings())
 	}
 	tests := []struct {
 		since, step time.Duration
@@ -214,7 +159,6 @@ func TestCheckClocks(t *testing.T) {
 			t.Errorf("after %v, set by %v: found\n%s, want %q", test.since, test.step, got, test.want)
 		}
 	}
-	now := time.Now()
 	a := &server{addr: "a", clock: sighting{at: now, shows: now}}
 	b := &server{addr: "b", clock: sighting{at: now.Add(time.Second), shows: now.Add(time.Second + 100*time.Millisecond)}}
 	d := &server{addr: "d", clock: sighting{at: now, shows: now.Add(-3 * time.Second), vague: time.Millisecond}}
@@ -230,6 +174,26 @@ func TestCheckClocks(t *testing.T) {
 		checkApart(c, test.servers)
 		if got := list(c.findings()); (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 			t.Errorf("found %q, want %q", got, test.want)
+		}
+	}
+}
+
+// TestCheckRemembersClocks: a look compares the server's clock with what the look before
+// saw.
+func TestCheckRemembersClocks(t *testing.T) {
+	t.Parallel()
+	s := open(t, ownURL(), nil)
+	for _, want := range []bool{false, true} {
+		got, err := s.Check(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := strings.Contains(list(got), "the server's clock was set"); found != want {
+			t.Errorf("found\n%s", list(got))
+		}
+		for addr, last := range s.clocks.last { // as if the clock had been an hour behind
+			last.shows = last.shows.Add(-time.Hour)
+			s.clocks.last[addr] = last
 		}
 	}
 }
@@ -255,6 +219,7 @@ func TestCheckVersion(t *testing.T) {
 
 // TestCheckUnreachable: a server that does not answer is an error, not a finding.
 func TestCheckUnreachable(t *testing.T) {
+	t.Parallel()
 	server := servertest.Redis(t, nil)
 	s := open(t, server.URL(), nil)
 	server.Kill()

@@ -5,14 +5,13 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // TestEarlierPlace: a place that was reserved before there was a Hold has none. One
 // without a Hold is as it was, to the byte.
 func TestEarlierPlace(t *testing.T) {
-	server := servertest.Redis(t, nil)
-	s := open(t, server.URL(), nil)
+	t.Parallel()
+	server, s := sharedRedis(), open(t, ownURL(), nil)
 	place := lock("k", reserved, func(c *dibs.Claim) { c.Place = time.Hour })
 	mustWait(t, s, place)
 	fields := server.Must("EVAL", `return #cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1]))`,
@@ -34,31 +33,31 @@ func TestEarlierPlace(t *testing.T) {
 // TestEarlierQueue: earlier versions do not say whether a record can answer those
 // who wait. One that is answered must not run, whichever version let it wait.
 func TestEarlierQueue(t *testing.T) {
-	server := servertest.Redis(t, nil)
-	s := open(t, server.URL(), nil)
-	state, places := newName(s, key("k"), 's'), newName(s, key("k"), 'w')
-	for name, as := range map[string]func(waiter dibs.Claim){
-		"begun by an earlier version": func(waiter dibs.Claim) {
+	t.Parallel()
+	server := sharedRedis()
+	for name, as := range map[string]func(s *Store, waiter dibs.Claim){
+		"begun by an earlier version": func(s *Store, waiter dibs.Claim) {
 			mustWait(t, s, waiter)
 			server.Must("EVAL", `local st = cmsgpack.unpack(redis.call('GET', KEYS[1]))
 				st[8] = nil
-				redis.call('SET', KEYS[1], cmsgpack.pack(st), 'KEEPTTL')`, 1, state)
+				redis.call('SET', KEYS[1], cmsgpack.pack(st), 'KEEPTTL')`, 1, newName(s, key("k"), 's'))
 		},
-		"used by both": func(waiter dibs.Claim) {
+		"used by both": func(s *Store, waiter dibs.Claim) {
 			asked := waiter.MaxAge
 			waiter.MaxAge = 0
 			mustWait(t, s, waiter)
 			server.Must("EVAL", `local p = cmsgpack.unpack(redis.call('HGET', KEYS[1], ARGV[1]))
 				p[3] = tonumber(ARGV[2])
 				redis.call('HSET', KEYS[1], ARGV[1], cmsgpack.pack(p))`,
-				1, places, string(waiter.Token[:]), asked.Microseconds())
+				1, newName(s, key("k"), 'w'), string(waiter.Token[:]), asked.Microseconds())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server.Must("FLUSHALL")
+			t.Parallel()
+			s := open(t, ownURL(), nil)
 			holder, waiter := lock("k"), lock("k", queued, func(c *dibs.Claim) { c.MaxAge = time.Hour })
 			mustGrant(t, s, holder)
-			as(waiter)
+			as(s, waiter)
 			mustSettle(t, s, holder, dibs.Keep)
 			for e, err := range s.List(t.Context(), dibs.Query{Name: "k"}) {
 				if err != nil || len(e.Attempts) != 0 || e.Waiters != 0 {

@@ -7,20 +7,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// TestHang: a server that says nothing any more is noticed in bounded time, by
-// calls that would wait for ever, and closing does not wait for it. When it is
-// back all goes on.
+// TestHang: a call to a server that says nothing any more ends by itself, and closing
+// does not wait for the server. When the server is back all goes on.
 func TestHang(t *testing.T) {
 	t.Parallel()
-	server := servertest.Redis(t, nil)
 	for _, what := range []string{"asked", "waited for"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			wire := servertest.NewWire(t, server.Addr())
+			wire := servertest.NewWire(t, sharedRedis().Addr())
 			s := open(t, "redis://"+wire.Addr()+"?prefix="+ownPrefix(), nil)
 			first := lock("key")
 			mustGrant(t, s, first)
@@ -28,67 +25,58 @@ func TestHang(t *testing.T) {
 				mustWait(t, s, lock("key", queued)) // there is a subscription now
 			}
 			wire.Hang()
-			start := time.Now()
-			answers := make([]dibs.Answer, 1)
-			err := s.Claim(t.Context(), []dibs.Claim{lock("other")}, answers)
-			if took := time.Since(start); !errors.Is(err, ErrUnreachable) || took > 2*callLimit {
-				t.Errorf("%v after %v", err, took)
+			if _, err := claim(t, s, lock("other")); !errors.Is(err, ErrUnreachable) {
+				t.Errorf("the claim ended with %v; want ErrUnreachable", err)
 			}
 			wire.Mend()
-			eventually(t, 10*time.Second, "it is there again", func() bool {
-				errs := make([]error, 1)
-				return s.Renew(t.Context(), []dibs.Renewal{{Key: first.Key, Token: first.Token, TTL: time.Minute}}, errs) == nil && errs[0] == nil
+			eventually(t, "it is there again", func() bool {
+				answer, err := renew(t, s, first)
+				return answer == nil && err == nil
 			})
 			wire.Hang()
-			start = time.Now()
-			if err := s.Close(); err != nil {
+			closed := make(chan error, 1)
+			go func() { closed <- s.Close() }()
+			if err := await(t, "the end of Close", closed); err != nil {
 				t.Error(err)
-			}
-			if took := time.Since(start); took > 3*time.Second {
-				t.Errorf("closing took %v", took)
 			}
 			wire.Mend()
 		})
 	}
 }
 
-// TestDialLimit: who connects to a server that says nothing gives up, and sooner where
-// another one may have taken its place by then: twice in a row, as long as it is not yet
-// known which, is still less than a waiter puts up with.
+// TestDialLimit: a dialer gives up a server that says nothing, and does so sooner where
+// another server may have taken its place.
 func TestDialLimit(t *testing.T) {
 	t.Parallel()
-	wire := servertest.NewWire(t, servertest.Redis(t, nil).Addr())
-	wire.Hang()
-	ended := make(chan string, 2)
-	for _, stall := range []time.Duration{callLimit, stallLimit} {
+	for stall, want := range map[time.Duration]time.Duration{callLimit: dialLimit, stallLimit: stallLimit} {
 		d := newDialer("tcp", stall, time.Minute)
-		defer d.leave()
-		go func() {
-			_, err := d.dial(t.Context(), wire.Addr(), &net.Dialer{}, nil)
-			ended <- err.Error()
-		}()
-	}
-	for _, want := range []string{"said nothing for 2s", "said nothing for 3s"} {
-		if said := <-ended; !strings.Contains(said, want) {
-			t.Errorf("%q ended; it should be the one that %s", said, want)
+		d.leave()
+		if d.limit != want {
+			t.Errorf("where an answer may take %v a connection may take %v; want %v", stall, d.limit, want)
 		}
+	}
+	wire := servertest.NewWire(t, sharedRedis().Addr())
+	wire.Hang()
+	d := newDialer("tcp", 50*time.Millisecond, time.Minute)
+	defer d.leave()
+	if _, err := d.dial(t.Context(), wire.Addr(), &net.Dialer{}, nil); err == nil || !strings.Contains(err.Error(), "said nothing for 50ms") {
+		t.Errorf("it ended with %v", err)
 	}
 }
 
-// TestCloseEndsEveryConnection: also one that the client has lost sight of is ended
-// when the store is closed.
+// TestCloseEndsEveryConnection: closing the store also ends a connection that the client
+// has lost sight of.
 func TestCloseEndsEveryConnection(t *testing.T) {
 	t.Parallel()
-	server := servertest.Redis(t, nil)
-	s := open(t, server.URL(), nil)
-	conn, err := s.own.dial(t.Context(), server.Addr(), &net.Dialer{}, nil)
+	s := open(t, ownURL(), nil)
+	conn, err := s.own.dial(t.Context(), sharedRedis().Addr(), &net.Dialer{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {

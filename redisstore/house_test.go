@@ -12,7 +12,7 @@ func TestHouse(t *testing.T) {
 		Dir:     ".",
 		Imports: []string{house.Root, "github.com/redis/rueidis"},
 		Tests: []string{
-			house.Root + "/storetest", house.Root + "/internal/house", house.Root + "/internal/pace",
+			house.Root + "/storetest", house.Root + "/internal/failpoint", house.Root + "/internal/house",
 			house.Root + "/internal/servertest",
 		},
 	}})

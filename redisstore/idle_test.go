@@ -4,12 +4,12 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // TestIdle: who is kept from the key by a place that nobody has redeemed is told so.
 func TestIdle(t *testing.T) {
-	s := open(t, servertest.Redis(t, nil).URL(), nil)
+	t.Parallel()
+	s := open(t, ownURL(), nil)
 	two := func(c *dibs.Claim) { c.Permits = 2 }
 	from := func(place dibs.Claim) func(*dibs.Claim) {
 		return func(c *dibs.Claim) { c.Redeems = place.Token }

@@ -11,8 +11,9 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// TestMemoryComesBack: after a hundred thousand keys the server is as it was.
+// TestMemoryComesBack: after thirty thousand keys the server is as it was.
 func TestMemoryComesBack(t *testing.T) {
+	t.Parallel()
 	server := servertest.Redis(t, &servertest.RedisOptions{Directives: []string{"hz 100"}})
 	s := open(t, server.URL(), nil)
 	use := func(n, first int) {
@@ -61,32 +62,33 @@ func TestMemoryComesBack(t *testing.T) {
 	empty := func() bool { return server.Must("DBSIZE") == int64(1) } // the fence
 
 	use(2000, 0) // scripts, connections and their buffers
-	eventually(t, 20*time.Second, "the first keys are gone", empty)
+	eventually(t, "the first keys are gone", empty)
 	before := memory()
-	use(100_000, 2000)
-	eventually(t, 20*time.Second, "all keys are gone", empty)
-	// A hundred thousand keys of one byte would be 5 MB.
+	use(30_000, 2000)
+	eventually(t, "all keys are gone", empty)
+	// Thirty thousand keys of one byte would be 1.5 MB.
 	const most = 256 << 10
-	eventually(t, 20*time.Second, "the memory is back where it was", func() bool { return memory()-before < most })
+	eventually(t, "the memory is back where it was", func() bool { return memory()-before < most })
 	t.Logf("memory: %d bytes before, %d after", before, memory())
 	leftover(t, server, "dibs")
 }
 
-// TestDeadPlacesAreSwept: who is parked and does not come back is forgotten,
-// also while the key's queue goes on for ever.
+// TestDeadPlacesAreSwept: a parked waiter that does not come back is forgotten, also
+// while the key's queue goes on for ever.
 func TestDeadPlacesAreSwept(t *testing.T) {
-	server := servertest.Redis(t, nil)
-	s := open(t, server.URL(), nil)
+	t.Parallel()
+	url := ownURL()
+	server, s := sharedRedis(), open(t, url, nil)
 	holder := lock("busy")
 	mustGrant(t, s, holder)
 	for range 20 {
 		// A process of 20 that wait for a moment, and are gone.
-		gone := open(t, server.URL(), nil)
+		gone := open(t, url, nil)
 		for range 20 {
 			mustListen(t, gone, lock("busy", queued, func(c *dibs.Claim) { c.Place = 50 * time.Millisecond }))
 		}
 		gone.Close()
-		eventually(t, 10*time.Second, "the server has noticed", func() bool {
+		eventually(t, "the server has noticed", func() bool {
 			return !subscribed(gone, server, holder.Key)
 		})
 		next := lock("busy", queued)
@@ -94,7 +96,7 @@ func TestDeadPlacesAreSwept(t *testing.T) {
 		mustSettle(t, s, holder, dibs.Release)
 		mustGrant(t, s, next)
 		holder = next
-		<-time.After(60 * time.Millisecond) // their places run out
+		time.Sleep(60 * time.Millisecond) // their places have run out
 	}
 	if n := server.Must("HLEN", newName(s, holder.Key, 'w')).(int64); n > 100 {
 		t.Errorf("%d places are kept of those who are gone", n)

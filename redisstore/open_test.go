@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
@@ -16,6 +15,7 @@ import (
 
 // TestOpen: every way in leads to a store that works, waiting included.
 func TestOpen(t *testing.T) {
+	t.Parallel()
 	user := func(u, name, password string) string {
 		parsed, err := url.Parse(u)
 		if err != nil {
@@ -65,48 +65,36 @@ func TestOpen(t *testing.T) {
 			s := servertest.Redis(t, &servertest.RedisOptions{Directives: []string{"unixsocket " + path}})
 			return "redis+unix://" + path + "?db=1", func() string { return s.Info("db1") }
 		}},
-		{"sentinels", func(t *testing.T) (string, func() string) {
-			s := servertest.RedisSentinel(t, &servertest.SentinelOptions{Redis: &servertest.RedisOptions{Password: "secret"}})
-			return s.URL(), keysOf(s.Master())
-		}},
-		{"sentinels over TLS", func(t *testing.T) (string, func() string) {
-			s := servertest.RedisSentinel(t, &servertest.SentinelOptions{Redis: &servertest.RedisOptions{TLS: true}})
-			return s.URL() + "?ca=" + url.QueryEscape(s.Master().CAFile()), keysOf(s.Master())
-		}},
-		{"cluster", func(t *testing.T) (string, func() string) {
-			c := servertest.RedisCluster(t, &servertest.ClusterOptions{Replicas: -1, Redis: &servertest.RedisOptions{Password: "secret"}})
-			return c.URL(), func() string { return keysOf(c.Nodes()[0])() + keysOf(c.Nodes()[1])() + keysOf(c.Nodes()[2])() }
-		}},
-		{"cluster over TLS by one node", func(t *testing.T) (string, func() string) {
-			c := servertest.RedisCluster(t, &servertest.ClusterOptions{Replicas: -1, Redis: &servertest.RedisOptions{TLS: true}})
-			n := c.Nodes()
-			return strings.Replace(strings.TrimSuffix(n[0].URL(), "/0"), "rediss", "rediss+cluster", 1) + "?ca=" + url.QueryEscape(n[0].CAFile()),
-				func() string { return keysOf(n[0])() + keysOf(n[1])() + keysOf(n[2])() }
-		}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			url, keys := test.url(t)
-			if got := keys(); got != "" {
-				t.Fatalf("there are keys already: %s", got)
-			}
-			s, err := Open(t.Context(), url, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
-			work(t, s)
-			if keys() == "" {
-				t.Error("there are no keys where they should be")
-			}
-			if err := s.Close(); err != nil {
-				t.Error(err)
-			}
-			if err := s.Claim(t.Context(), nil, nil); err == nil {
-				t.Error("a closed store answers")
-			}
+			opens(t, url, keys)
 		})
+	}
+}
+
+// opens opens a store on servers without keys, and uses it.
+func opens(t *testing.T, url string, keys func() string) {
+	t.Helper()
+	if got := keys(); got != "" {
+		t.Fatalf("there are keys already: %s", got)
+	}
+	s, err := Open(t.Context(), url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	work(t, s)
+	if keys() == "" {
+		t.Error("there are no keys where they should be")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := s.Claim(t.Context(), nil, nil); err == nil {
+		t.Error("a closed store answers")
 	}
 }
 
@@ -141,10 +129,10 @@ func work(t *testing.T, s *Store) {
 	}
 }
 
-// awaitQueue returns when somebody waits for the key.
+// awaitQueue returns when a caller waits for the key.
 func awaitQueue(t *testing.T, s *Store, key string) {
 	t.Helper()
-	eventually(t, 10*time.Second, "somebody waits", func() bool {
+	eventually(t, "a caller waits", func() bool {
 		for e, err := range s.List(t.Context(), dibs.Query{Namespace: new(string), Name: key}) {
 			if err != nil {
 				t.Fatal(err)

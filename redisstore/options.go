@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"time"
+
+	"github.com/dibs-go/dibs"
 )
 
 // Options are the settings of a Store. The zero value, and nil, mean defaults.
@@ -31,6 +33,10 @@ type Options struct {
 	Replicas int
 	// ReplicaWait is how long they have for it. Default: 1 s.
 	ReplicaWait time.Duration
+
+	// turn is how long a waiter whose turn has come has to confirm it; dibs.Turn
+	// when 0. Only tests set it.
+	turn time.Duration
 }
 
 func (o *Options) withDefaults() (Options, error) {
@@ -42,6 +48,7 @@ func (o *Options) withDefaults() (Options, error) {
 	r.MaxWaiters = cmp.Or(r.MaxWaiters, 100_000)
 	r.MaxRecord = cmp.Or(r.MaxRecord, 64<<20)
 	r.ReplicaWait = cmp.Or(r.ReplicaWait, time.Second)
+	r.turn = cmp.Or(r.turn, dibs.Turn)
 	switch {
 	case !validPrefix(r.Prefix):
 		return r, fmt.Errorf("redisstore: Options.Prefix is %q; it must be 1 to 64 letters, digits, '.', '_', '-' and ':'", r.Prefix)

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/dibs-go/dibs"
 )
@@ -126,18 +125,13 @@ func start(t *testing.T, child, url string) *process {
 }
 
 // says returns the next line that the child says.
-func (p *process) says(within time.Duration) string {
+func (p *process) says() string {
 	p.t.Helper()
-	select {
-	case line, ok := <-p.lines:
-		if !ok {
-			p.t.Fatalf("the child ended: %s", &p.errors)
-		}
-		return line
-	case <-time.After(within):
-		p.t.Fatalf("the child said nothing for %v", within)
+	line := await(p.t, "what the child says", p.lines)
+	if line == "" {
+		p.t.Fatalf("the child ended: %s", &p.errors)
 	}
-	return ""
+	return line
 }
 
 // signal sends the child a signal.

@@ -1,12 +1,10 @@
 package redisstore
 
 import (
-	"context"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/dibs-go/dibs/internal/servertest"
 )
@@ -38,6 +36,7 @@ func TestReadmeNamesAll(t *testing.T) {
 // TestReadmeRights: a user that is made as the README says can do everything, and
 // has nothing to spare.
 func TestReadmeRights(t *testing.T) {
+	t.Parallel()
 	block := regexp.MustCompile(`(?s)ACL SETUSER dibs (.*?)` + "```").FindStringSubmatch(readme(t))
 	if block == nil {
 		t.Fatal("it does not say how to make a user")
@@ -50,9 +49,7 @@ func TestReadmeRights(t *testing.T) {
 	}
 	server := servertest.Redis(t, nil)
 	server.Must(args...)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if err := exerciseAll(ctx, open(t, "redis://dibs:secret@"+server.Addr(), nil), 10*time.Second); err != nil {
+	if err := exerciseAll(t.Context(), open(t, "redis://dibs:secret@"+server.Addr(), nil), limit); err != nil {
 		t.Error(err)
 	}
 	for _, right := range leastRights {

@@ -1,3 +1,5 @@
+//go:build nightly
+
 package redisstore
 
 import (
@@ -67,10 +69,10 @@ func TestReplicas(t *testing.T) {
 			if err != nil || !errors.Is(a.Err, ErrNotReplicated) || a.State != 0 {
 				t.Errorf("a claim was answered %+v, %v; want ErrNotReplicated", a, err)
 			}
-			if d := time.Since(start); d < patience || d > 3*patience {
+			if d := time.Since(start); d < patience {
 				t.Errorf("the refusal came after %v; ReplicaWait is %v", d, patience)
 			}
-			eventually(t, 5*time.Second, "the grant is undone", func() bool {
+			eventually(t, "the grant is undone", func() bool {
 				answer, err := settle(t, s, refused, dibs.Undo)
 				return err == nil && errors.Is(answer, dibs.ErrLost)
 			})
@@ -79,20 +81,16 @@ func TestReplicas(t *testing.T) {
 			// What grants nothing waits for nobody.
 			replica.Continue()
 			held := lock("k", answered)
-			eventually(t, 10*time.Second, "it is granted again", func() bool {
+			eventually(t, "it is granted again", func() bool {
 				a, err := claim(t, s, held)
 				return err == nil && a.State == dibs.Granted
 			})
 			replica.Pause()
-			start = time.Now()
 			if a, err := claim(t, s, lock("k")); err != nil || a.State != dibs.Held {
 				t.Errorf("a claim of a held key was answered %+v, %v", a, err)
 			}
 			if a, err := claim(t, s, lock("k", func(c *dibs.Claim) { c.Mode = dibs.Look })); err != nil || a.State != dibs.Held {
 				t.Errorf("a look at a held key was answered %+v, %v", a, err)
-			}
-			if d := time.Since(start); d >= patience {
-				t.Errorf("two answers that grant nothing took %v", d)
 			}
 
 			// A renewal is none, and no loss.
@@ -108,7 +106,7 @@ func TestReplicas(t *testing.T) {
 				}
 			}
 			replica.Continue()
-			eventually(t, 10*time.Second, "the record is kept", func() bool {
+			eventually(t, "the record is kept", func() bool {
 				answer, err := settle(t, s, held, dibs.Keep)
 				return answer == nil && err == nil
 			})
@@ -122,26 +120,6 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestNoReplica: with none at all nothing is granted, and the error says how many
-// there have to be.
-func TestNoReplica(t *testing.T) {
-	server := servertest.Redis(t, nil)
-	s := open(t, server.URL(), &Options{Replicas: 2, ReplicaWait: 50 * time.Millisecond})
-	claims := []dibs.Claim{lock("a"), lock("b"), lock("c")}
-	answers := make([]dibs.Answer, len(claims))
-	if err := s.Claim(t.Context(), claims, answers); err != nil {
-		t.Fatal(err)
-	}
-	for i, a := range answers {
-		if !errors.Is(a.Err, ErrNotReplicated) || a.State != 0 {
-			t.Errorf("claim %d was answered %+v", i, a)
-		}
-	}
-	if left := leftover(t, server, "dibs"); len(left) > 0 {
-		t.Errorf("%q was left", left)
-	}
-}
-
 // TestReplicasLoseHolders: a holder whose renewals reach no replica loses its
 // lease before a replica that takes over could give it to another.
 func TestReplicasLoseHolders(t *testing.T) {
@@ -149,7 +127,7 @@ func TestReplicasLoseHolders(t *testing.T) {
 	master := servertest.Redis(t, nil)
 	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
 	follows(t, master, replica)
-	const ttl = 4 * time.Second
+	const ttl = 8 * time.Second
 	s := open(t, master.URL(), &Options{Replicas: 1, ReplicaWait: 300 * time.Millisecond})
 	c := newClient(t, s, &dibs.Options{Namespace: "test", TTL: ttl})
 	lease, err := c.Acquire(t.Context(), "k", nil)
@@ -159,14 +137,14 @@ func TestReplicasLoseHolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	<-time.After(ttl) // renewed several times
+	time.Sleep(ttl) // renewed several times
 	if err := lease.Err(); err != nil {
 		t.Fatalf("with its replica there: %v", err)
 	}
 	deafen(t, master, []*servertest.RedisServer{replica})
 	replica.Promote()
 	second := open(t, replica.URL(), nil)
-	eventually(t, 10*time.Second, "the replica grants the key to another", func() bool {
+	eventually(t, "the replica grants the key to another", func() bool {
 		a, err := claim(t, second, lock("k"))
 		return err == nil && a.State == dibs.Granted
 	})
@@ -174,6 +152,45 @@ func TestReplicasLoseHolders(t *testing.T) {
 		t.Errorf("the first holder's context ended with %v as the second was granted; want ErrLost", cause)
 	}
 	_ = lease.Release() // it is lost
+}
+
+// TestGrantsWaitForReplicas: a grant that too few replicas have is lost with the
+// master. Where Replicas says that it does not count until they have it, its
+// waiter is woken, and what it is answered waits for them.
+func TestGrantsWaitForReplicas(t *testing.T) {
+	master := servertest.Redis(t, nil)
+	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
+	replica.AwaitReplica()
+	prefix := ownPrefix()
+	for name, test := range map[string]struct {
+		options *Options
+		told    bool
+	}{
+		"none has to":      {&Options{Prefix: prefix}, true},
+		"replicas have to": {&Options{Prefix: prefix, Replicas: 1, ReplicaWait: time.Minute}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, master.URL(), test.options)
+			w := newWords(t, s)
+			told := 0
+			for range 20 {
+				holder, waiter := lock("k"), lock("k", queued)
+				mustGrant(t, s, holder)
+				if a, err := claim(t, s, waiter); err != nil || a.State != dibs.Held {
+					t.Fatalf("the waiter was answered %+v, %v", a, err)
+				}
+				mustSettle(t, s, holder, dibs.Release)
+				if w.next(waiter.Token).State == dibs.Granted {
+					told++
+				}
+				mustGrant(t, s, waiter)
+				mustSettle(t, s, waiter, dibs.Release)
+			}
+			if told > 0 != test.told {
+				t.Errorf("%d grants were told", told)
+			}
+		})
+	}
 }
 
 // follows waits until a replica is in step, and is sent what is written from then
@@ -186,7 +203,7 @@ func follows(t *testing.T, master, replica *servertest.RedisServer) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	eventually(t, 10*time.Second, "the replica follows", func() bool {
+	eventually(t, "the replica follows", func() bool {
 		if _, err := conn.Do("PUBLISH", "something", "to replicate"); err != nil {
 			t.Fatal(err)
 		}

@@ -7,8 +7,12 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/dibs-go/dibs"
 )
 
 //go:embed lua
@@ -37,8 +41,12 @@ const keyMark = "--@key.lua"
 
 func newScript(verb string) *script {
 	text := source("state") + strings.Replace(source(verb), keyMark, source("key"), 1)
+	return scriptOf(text, verb != "inspect")
+}
+
+func scriptOf(text string, writes bool) *script {
 	sum := sha1.Sum([]byte(text))
-	return &script{text: text, sha: hex.EncodeToString(sum[:]), writes: verb != "inspect"}
+	return &script{text: text, sha: hex.EncodeToString(sum[:]), writes: writes}
 }
 
 func source(name string) string {
@@ -47,6 +55,29 @@ func source(name string) string {
 		panic(err) // it is compiled in
 	}
 	return string(b)
+}
+
+// turnLua is dibs.Turn, as the scripts write it.
+const turnLua = "local TURN = 1000000"
+
+// otherTurns has the scripts with turns that are not dibs.Turn.
+var otherTurns sync.Map // of *script, by *script and time.Duration
+
+// withTurn returns the script that gives a waiter so long to confirm its turn.
+func (s *script) withTurn(turn time.Duration) *script {
+	if turn == dibs.Turn || turn == 0 {
+		return s
+	}
+	type key struct {
+		script *script
+		turn   time.Duration
+	}
+	if other, ok := otherTurns.Load(key{s, turn}); ok {
+		return other.(*script)
+	}
+	text := strings.Replace(s.text, turnLua, "local TURN = "+strconv.FormatInt(turn.Microseconds(), 10), 1)
+	other, _ := otherTurns.LoadOrStore(key{s, turn}, scriptOf(text, s.writes))
+	return other.(*script)
 }
 
 // call is one run of a script.

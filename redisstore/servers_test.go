@@ -13,9 +13,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 )
+
+// limit is how long anything may take before the test says that it hangs.
+const limit = failpoint.Limit
 
 // scope owns the servers that several tests share.
 var scope = servertest.NewScope()
@@ -38,20 +44,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// sharedCluster is six nodes that outlive a busy machine. Whoever uses it has a
-// prefix of its own, see ownPrefix.
-var sharedCluster = sync.OnceValue(func() *servertest.Cluster {
-	return servertest.RedisCluster(scope, &servertest.ClusterOptions{NodeTimeout: time.Minute})
-})
+// sharedRedis is the server of every test that does not restart, limit, configure or
+// count on its server. Each test has a prefix of its own, see ownURL.
+var sharedRedis = sync.OnceValue(func() *servertest.RedisServer { return servertest.Redis(scope, nil) })
 
-// sharedSentinels watch a master and a replica, and leave them alone.
-var sharedSentinels = sync.OnceValue(func() *servertest.Sentinels {
-	return servertest.RedisSentinel(scope, &servertest.SentinelOptions{DownAfter: time.Minute})
-})
+// ownURL returns the URL of the shared server with a prefix that no other test has.
+func ownURL() string { return sharedRedis().URL() + "?prefix=" + ownPrefix() }
 
 var prefixes atomic.Int64
 
-// ownPrefix returns a prefix that nobody else in this run has.
+// ownPrefix returns a prefix that no other test of this run has.
 func ownPrefix() string { return fmt.Sprintf("own%d", prefixes.Add(1)) }
 
 // open opens a store as a process of its own would. It ends with the test.
@@ -84,12 +86,38 @@ func newClient(t testing.TB, s dibs.Store, o *dibs.Options) *dibs.Client {
 	return c
 }
 
+// overClient returns a store over an application's own client, that hears of grants.
+func overClient(t *testing.T, o rueidis.ClientOption) *Store {
+	t.Helper()
+	client, err := rueidis.NewClient(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	s, err := New(client, &Options{Prefix: ownPrefix()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	t.Cleanup(s.NotifyGrants(func(dibs.Token, dibs.Answer) {}))
+	return s
+}
+
+// subscribed reports whether a server counts a store among those who listen for a key.
+func subscribed(s *Store, server *servertest.RedisServer, k dibs.Key) bool {
+	ask := "NUMSUB"
+	if s.names.cluster {
+		ask = "SHARDNUMSUB"
+	}
+	return server.Must("PUBSUB", ask, s.names.channel(s.names.group(k), s.ears.process)).([]any)[1] == int64(1)
+}
+
 // key returns a key of the namespace that most tests use.
 func key(name string) dibs.Key { return dibs.Key{Namespace: "test", Name: name} }
 
-// lock returns a claim for a lock, for a minute.
+// lock returns a claim for a lock that outlives the test, however slow that is.
 func lock(name string, edits ...func(*dibs.Claim)) dibs.Claim {
-	c := dibs.Claim{Key: key(name), Token: dibs.NewToken(), Permits: 1, TTL: time.Minute, Place: time.Minute}
+	c := dibs.Claim{Key: key(name), Token: dibs.NewToken(), Permits: 1, TTL: time.Hour, Place: time.Hour}
 	for _, e := range edits {
 		e(&c)
 	}
@@ -102,20 +130,20 @@ func queued(c *dibs.Claim) { c.Mode = dibs.Queue }
 // answered accepts every record.
 func answered(c *dibs.Claim) { c.MaxAge = dibs.AnyAge }
 
-// claim makes one claim, in ten seconds at most.
+// claim makes one claim.
 func claim(t testing.TB, s *Store, c dibs.Claim) (dibs.Answer, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	answers := make([]dibs.Answer, 1)
 	err := s.Claim(ctx, []dibs.Claim{c}, answers)
 	return answers[0], err
 }
 
-// settle settles one claim, in ten seconds at most.
+// settle settles one claim.
 func settle(t testing.TB, s *Store, c dibs.Claim, outcome dibs.Outcome) (answer, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	x := dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome}
 	if outcome == dibs.Keep {
@@ -126,10 +154,10 @@ func settle(t testing.TB, s *Store, c dibs.Claim, outcome dibs.Outcome) (answer,
 	return errs[0], err
 }
 
-// renew renews one claim, in ten seconds at most.
+// renew renews one claim.
 func renew(t testing.TB, s *Store, c dibs.Claim) (answer, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	errs := make([]error, 1)
 	err = s.Renew(ctx, []dibs.Renewal{{Key: c.Key, Token: c.Token, TTL: c.TTL}}, errs)
@@ -161,7 +189,7 @@ func mustWait(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 func mustListen(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 	t.Helper()
 	mustWait(t, s, c)
-	eventually(t, 10*time.Second, "the process is listened for", func() bool { return s.ears.channel(s.names.group(c.Key)) != "" })
+	eventually(t, "the process is listened for", func() bool { return s.ears.channel(s.names.group(c.Key)) != "" })
 	return mustWait(t, s, c)
 }
 
@@ -171,7 +199,7 @@ func mustListen(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 func mustBeConnected(t testing.TB, server *servertest.RedisServer, s *Store, c dibs.Claim) {
 	t.Helper()
 	mustListen(t, s, c)
-	eventually(t, 10*time.Second, "the subscription is checked", func() bool { return commandsOf(server)["pubsub|numsub"] > 0 })
+	eventually(t, "the subscription is checked", func() bool { return commandsOf(server)["pubsub|numsub"] > 0 })
 	for range 100 { // of four connections at most
 		mustWait(t, s, c)
 	}
@@ -185,18 +213,29 @@ func mustSettle(t testing.TB, s *Store, c dibs.Claim, outcome dibs.Outcome) {
 	}
 }
 
-// eventually waits until what it asks for is so: for what happens in other
-// processes, of which nothing here can be told.
-func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
+// eventually waits until something is so that happens in another process.
+func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(within)
+	deadline := time.Now().Add(limit)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for !is() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", within, what)
+			t.Fatalf("it hangs: after %v it is not so that %s", limit, what)
 		}
 		<-tick.C
+	}
+}
+
+// await returns what comes next on the channel.
+func await[T any](t testing.TB, what string, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(limit):
+		t.Fatalf("it hangs: after %v there is no sign of %s", limit, what)
+		panic("not reached")
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 // TestOutOfMemoryWithPlaces: a lease ends, and others go on, without memory also
 // where a place has to be told, or stands again, or progress is passed on.
 func TestOutOfMemoryWithPlaces(t *testing.T) {
+	t.Parallel()
 	reserved := func(c *dibs.Claim) { c.Mode = dibs.Reserve }
 	two := func(c *dibs.Claim) { c.Permits = 2 }
 	for _, x := range []struct {
@@ -53,7 +54,7 @@ func TestOutOfMemoryWithPlaces(t *testing.T) {
 			t.Fatal(err)
 		}
 		server.Must("CONFIG", "SET", "maxmemory", 1<<20)
-		eventually(t, 5*time.Second, "the other lease has run out", func() bool {
+		eventually(t, "the other lease has run out", func() bool {
 			a, err := claim(t, s, lock("k", two, func(c *dibs.Claim) { c.Mode = dibs.Look; c.Redeems = place.Token }))
 			return err == nil && a.State == dibs.Free
 		})

@@ -130,7 +130,7 @@ func (s *Store) batches(n int, v verb) []*batch {
 		}
 		if b == nil || len(b.indexes) == most {
 			b = &batch{group: group, answer: v.answer, lasts: v.lasts}
-			b.call.script = v.script
+			b.call.script = v.script.withTurn(s.options.turn)
 			b.call.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
 			b.call.args = append(make([]string, 0, 2*min(n, most)+len(v.head)), v.head...)
 			b.indexes = make([]int, 0, min(n, most))

@@ -1,56 +1,18 @@
 package redisstore
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/servertest"
 )
-
-// TestGrantsWaitForReplicas: a grant that too few replicas have is lost with the
-// master. Where Replicas says that it does not count until they have it, its
-// waiter is woken, and what it is answered waits for them.
-func TestGrantsWaitForReplicas(t *testing.T) {
-	master := servertest.Redis(t, nil)
-	replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
-	replica.AwaitReplica()
-	prefix := ownPrefix()
-	for name, test := range map[string]struct {
-		options *Options
-		told    bool
-	}{
-		"none has to":      {&Options{Prefix: prefix}, true},
-		"replicas have to": {&Options{Prefix: prefix, Replicas: 1, ReplicaWait: time.Minute}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := open(t, master.URL(), test.options)
-			w := newWords(t, s)
-			told := 0
-			for range 20 {
-				holder, waiter := lock("k"), lock("k", queued)
-				mustGrant(t, s, holder)
-				if a, err := claim(t, s, waiter); err != nil || a.State != dibs.Held {
-					t.Fatalf("the waiter was answered %+v, %v", a, err)
-				}
-				mustSettle(t, s, holder, dibs.Release)
-				if w.next(waiter.Token).State == dibs.Granted {
-					told++
-				}
-				mustGrant(t, s, waiter)
-				mustSettle(t, s, waiter, dibs.Release)
-			}
-			if told > 0 != test.told {
-				t.Errorf("%d grants were told", told)
-			}
-		})
-	}
-}
 
 // TestTellsNobodyThatClashes: one who does something else than another holder is
 // not told a grant, and is answered so when it asks.
 func TestTellsNobodyThatClashes(t *testing.T) {
-	s := open(t, servertest.Redis(t, nil).URL(), nil)
+	t.Parallel()
+	s := open(t, ownURL(), nil)
 	w := newWords(t, s)
 	two := func(c *dibs.Claim) { c.Permits = 2 }
 	does := func(what byte) func(*dibs.Claim) {
@@ -80,9 +42,29 @@ func TestTellsNobodyThatClashes(t *testing.T) {
 		if told || t.Failed() {
 			return
 		}
-		if time.Since(start) > time.Minute {
+		if time.Since(start) > limit {
 			t.Fatal("nobody is ever told a grant")
 		}
+	}
+}
+
+// TestNoReplica: with none at all nothing is granted, and the error says how many
+// there have to be.
+func TestNoReplica(t *testing.T) {
+	t.Parallel()
+	s := open(t, ownURL(), &Options{Replicas: 2, ReplicaWait: 50 * time.Millisecond})
+	claims := []dibs.Claim{lock("a"), lock("b"), lock("c")}
+	answers := make([]dibs.Answer, len(claims))
+	if err := s.Claim(t.Context(), claims, answers); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range answers {
+		if !errors.Is(a.Err, ErrNotReplicated) || a.State != 0 {
+			t.Errorf("claim %d was answered %+v", i, a)
+		}
+	}
+	if left := leftover(t, sharedRedis(), s.Prefix()); len(left) > 0 {
+		t.Errorf("%q was left", left)
 	}
 }
 
@@ -107,7 +89,7 @@ func newWords(t *testing.T, s *Store) *words {
 // next returns the next word to a token.
 func (w *words) next(token dibs.Token) dibs.Answer {
 	w.t.Helper()
-	late := time.NewTimer(10 * time.Second)
+	late := time.NewTimer(limit)
 	defer late.Stop()
 	for {
 		if a, ok := w.early[token]; ok {

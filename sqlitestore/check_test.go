@@ -104,6 +104,7 @@ func checkNames(t *testing.T, s *Store) []string {
 // TestCheck: of a store that is well nothing is said, and nothing is changed; a
 // clock that was set back and a mode that somebody changed are found in the file.
 func TestCheck(t *testing.T) {
+	t.Parallel() // it waits until the store looks where its file is
 	path := filepath.Join(t.TempDir(), "dibs.db")
 	clock := newTestClock("boot", time.Hour)
 	s := openTest(t, path, nil, clock.clock())

@@ -15,21 +15,25 @@ func reservation(name string, hold time.Duration) dibs.Claim {
 }
 
 // Who waits behind a place that nobody redeems is woken when its Hold is over: in the
-// process that was first kept by it, and in one that has asked since.
+// process that was first kept by it, and in one that has asked since. (Store time stands
+// still until then, so that the place outlasts whatever the machine does.)
 func TestWakeWhenAHoldIsOver(t *testing.T) {
 	path := testFile(t)
-	s, other := openTest(t, path, nil, hostClock), openTest(t, path, nil, hostClock)
-	elsewhere := openTest(t, path, nil, hostClock)
+	c := newTestClock("a", time.Hour)
+	s, other := openTest(t, path, nil, c.clock()), openTest(t, path, nil, c.clock())
+	elsewhere := openTest(t, path, nil, c.clock())
+	const hold = 20 * time.Millisecond
 	for _, by := range []*Store{s, other} {
 		tokens := woken(t, by)
 		waiter := lock("k")
 		waiter.Mode = dibs.Queue
-		wantState(t, "a place", claimOne(t, elsewhere, reservation("k", time.Second)), dibs.Held)
+		wantState(t, "a place", claimOne(t, elsewhere, reservation("k", hold)), dibs.Held)
 		if by != s {
 			wantState(t, "a stranger", claimOne(t, s, lock("k")), dibs.Held)
 		}
 		wantState(t, "the waiter", claimOne(t, by, waiter), dibs.Held)
 		receive(t, "the end of the place", tokens, waiter.Token)
+		c.pass(hold)
 		mustGrant(t, by, waiter)
 		mustSettle(t, by, release(waiter))
 	}

@@ -13,7 +13,7 @@ func TestHouse(t *testing.T) {
 		{
 			Dir:     ".",
 			Imports: []string{house.Root, lite, "golang.org/x/sys/unix", "modernc.org/sqlite"},
-			Tests:   []string{house.Root + "/idempotency", house.Root + "/storetest", house.Root + "/internal/house"},
+			Tests:   []string{house.Root + "/idempotency", house.Root + "/storetest", house.Root + "/internal/failpoint", house.Root + "/internal/house"},
 		},
 		{Dir: "internal/lite", Imports: []string{"modernc.org/sqlite/lib", "modernc.org/libc/..."}},
 	})

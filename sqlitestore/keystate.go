@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/dibs-go/dibs"
@@ -61,7 +62,7 @@ type keyState struct {
 	gone    lease
 	hasGone bool
 
-	ran []lease // ran out, or were settled elsewhere, since somebody last looked
+	ran []lease // ran out, or were settled elsewhere, since somebody last looked; see tidy
 
 	front    waiter // the first place, alive
 	hasFront bool
@@ -101,18 +102,22 @@ func (tx *transaction) load() (*keyState, error) {
 
 // tidy writes down what has happened by itself: leases ran out, or were settled in
 // transactions of the application, and what was abandoned long ago is forgotten. It
-// does so in the order in which it happened.
+// does so in the order in which it happened: a settlement offers the key to those
+// whose turn it was then, although others have ended since.
 func (tx *transaction) tidy(ks *keyState) error {
-	settled := ks.notes() > 0
-	slices.SortFunc(ks.ran, func(a, b lease) int { return int(min(1, max(-1, a.until-b.until))) })
-	for _, l := range ks.ran {
+	slices.SortFunc(ks.ran, func(a, b lease) int { return cmp.Compare(a.until, b.until) })
+	for len(ks.ran) > 0 {
+		l := ks.ran[0]
+		ks.ran = slices.Delete(ks.ran, 0, 1)
 		var err error
 		switch l.state {
 		case offered:
 			// Its turn is over. Nobody did anything, so nothing was abandoned.
 			err = tx.deleteLease(&l)
 		case noted:
-			err = tx.applyNote(ks, l)
+			if err = tx.applyNote(ks, l); err == nil {
+				err = tx.advance(ks)
+			}
 		default:
 			err = tx.abandon(ks, l, l.until)
 		}
@@ -120,14 +125,8 @@ func (tx *transaction) tidy(ks *keyState) error {
 			return err
 		}
 	}
-	ks.ran = ks.ran[:0]
 	if ks.hasGone && ks.gone.state == abandoned && ks.gone.until+memory <= tx.now && len(ks.live) == 0 {
-		if err := tx.forget(ks); err != nil {
-			return err
-		}
-	}
-	if settled {
-		return tx.advance(ks) // as a settlement does
+		return tx.forget(ks)
 	}
 	return nil
 }
@@ -250,8 +249,13 @@ func (tx *transaction) advance(ks *keyState) error {
 			return err
 		}
 		w := &ks.front
-		free := !ks.unknown() && (len(ks.live) == 0 || int64(len(ks.live)) < w.permits)
+		// While tidy is not done, the leases that are left ended later: they still count.
+		holders := int64(len(ks.live) + len(ks.ran))
+		free := !ks.unknown() && (holders == 0 || holders < w.permits)
 		gone := ks.last()
+		if gone != nil && slices.ContainsFunc(ks.ran, func(l lease) bool { return l.state != offered && l.fence > gone.fence }) {
+			gone = nil // one of them has taken it up
+		}
 		switch {
 		case w.until <= tx.now:
 			if err := tx.deleteWaiter(w.seq); err != nil {
@@ -312,7 +316,7 @@ func (tx *transaction) offer(ks *keyState, w *waiter) error {
 		return err
 	}
 	l := lease{
-		token: w.token, state: offered, until: tx.now + micros(dibs.Turn), permits: w.permits,
+		token: w.token, state: offered, until: tx.now + micros(tx.s.opt.turn), permits: w.permits,
 		once: w.once, fingerprint: w.fingerprint, owner: string(w.owner), seq: w.seq,
 	}
 	if _, err := tx.grant(ks, l); err != nil {

@@ -85,12 +85,7 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		s.turns.turnstile, err = newTurnstile(path)
 	}
 	if err == nil {
-		if !s.turns.enter(late) {
-			err = s.lockedFor(nil)
-		} else {
-			err = untilFree(late, s.setUp)
-			s.turns.leave()
-		}
+		err = s.setUpInTurn(late)
 	}
 	if err == nil {
 		s.file, err = os.Stat(path)
@@ -105,6 +100,15 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return s, nil
+}
+
+// setUpInTurn waits for its turn, and then sets the file up, until it is late.
+func (s *Store) setUpInTurn(late func() bool) error {
+	if !s.turns.enter(late) {
+		return s.lockedFor(nil)
+	}
+	defer s.turns.leave()
+	return untilFree(late, s.setUp)
 }
 
 // lateness returns what reports whether the file has been opened for too long by now,

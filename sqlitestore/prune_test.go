@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strconv"
@@ -13,23 +14,30 @@ import (
 // Pruning removes what has ended and nothing else, as many as it is told to, and
 // the file shrinks.
 func TestPrune(t *testing.T) {
+	t.Parallel() // it mostly waits for the disk
 	c := newTestClock("a", time.Hour)
 	path := testFile(t)
 	s := openTest(t, path, &Options{PruneEvery: -1}, c.clock())
 	const n = 300
+	var claims []dibs.Claim
+	var settlements []dibs.Settlement
 	for i := range n {
-		ended, kept, lapsed := lock("ended"+strconv.Itoa(i)), lock("kept"+strconv.Itoa(i)), lock("lapsed"+strconv.Itoa(i))
-		for _, x := range []struct {
-			c         dibs.Claim
-			retention time.Duration
-		}{{ended, time.Minute}, {kept, time.Hour}} {
-			mustGrant(t, s, x.c)
-			mustSettle(t, s, dibs.Settlement{
-				Key: x.c.Key, Token: x.c.Token, Outcome: dibs.Keep, Data: make([]byte, 20_000), Retention: x.retention,
-			})
+		for name, retention := range map[string]time.Duration{"ended": time.Minute, "kept": time.Hour} {
+			c := lock(name + strconv.Itoa(i))
+			x := keep(c)
+			x.Data, x.Retention = make([]byte, 20_000), retention
+			claims, settlements = append(claims, c), append(settlements, x)
 		}
+		lapsed := lock("lapsed" + strconv.Itoa(i))
 		lapsed.Mode, lapsed.Place = dibs.Reserve, time.Minute
-		wantState(t, "a place", claimOne(t, s, lapsed), dibs.Held)
+		claims = append(claims, lapsed)
+	}
+	if err := s.Claim(t.Context(), claims, make([]dibs.Answer, len(claims))); err != nil {
+		t.Fatal(err)
+	}
+	errs := make([]error, len(settlements))
+	if err := s.Settle(t.Context(), settlements, errs); err != nil || errors.Join(errs...) != nil {
+		t.Fatal(err, errors.Join(errs...))
 	}
 	checkpoint(t, s)
 	before := size(t, path)
@@ -37,12 +45,10 @@ func TestPrune(t *testing.T) {
 		t.Errorf("with nothing ended: %d removed, %v", n, err)
 	}
 	c.pass(time.Minute + time.Second) // records of one microsecond end one by one
-	removed, err := s.Prune(t.Context(), 100)
-	if removed != 100 || err != nil {
+	if removed, err := s.Prune(t.Context(), 100); removed != 100 || err != nil {
 		t.Errorf("up to 100: %d removed, %v", removed, err)
 	}
-	removed, err = s.Prune(t.Context(), 0)
-	if removed != 2*n-100 || err != nil {
+	if removed, err := s.Prune(t.Context(), 0); removed != 2*n-100 || err != nil {
 		t.Errorf("all: %d removed, %v", removed, err)
 	}
 	checkpoint(t, s)

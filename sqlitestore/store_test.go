@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"cmp"
 	"errors"
 	"path/filepath"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -37,10 +39,16 @@ func (c *testClock) clock() clock {
 
 func (c *testClock) pass(d time.Duration) { c.uptime.Add(int64(d / time.Microsecond)) }
 
-// openTest opens a store that is closed with the test. Its file is sound then.
+// openTest opens a store that is closed with the test. Its file is sound then. Where
+// the options do not say how long it waits for the file, no machine is too slow for it.
 func openTest(t testing.TB, path string, o *Options, c clock) *Store {
 	t.Helper()
-	s, err := open(path, o, c)
+	var opt Options
+	if o != nil {
+		opt = *o
+	}
+	opt.LockWait = cmp.Or(opt.LockWait, failpoint.Limit)
+	s, err := open(path, &opt, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,12 +98,33 @@ func wantState(t *testing.T, what string, a dibs.Answer, want dibs.State) {
 // happened.
 func eventually(t testing.TB, what string, happened func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(failpoint.Limit)
 	for !happened() {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within a minute", what)
+			t.Fatalf("%s: not within %v", what, failpoint.Limit)
 		}
 		time.Sleep(time.Millisecond)
+	}
+}
+
+// isBlocked reports whether the store has found the file locked by others.
+func (s *Store) isBlocked() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.blocked
+}
+
+// within returns what f returns, and ends the test if f hangs.
+func within[T any](t testing.TB, what string, f func() T) T {
+	t.Helper()
+	returned := make(chan T, 1)
+	go func() { returned <- f() }()
+	select {
+	case v := <-returned:
+		return v
+	case <-time.After(failpoint.Limit):
+		t.Fatalf("%s: not within %v", what, failpoint.Limit)
+		panic("unreachable")
 	}
 }
 

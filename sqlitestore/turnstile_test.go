@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
 // TestTurnstileIsClosedWhileItAsks closes a turnstile that stands in the kernel's
@@ -31,19 +33,16 @@ func TestTurnstileIsClosedWhileItAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	// What asked in vain is over, and has left the lock to others.
-	deadline := time.Now().Add(10 * time.Second)
-	for asking := true; asking; {
+	eventually(t, "it asks no more", func() bool {
 		asker.mu.Lock()
-		asking = asker.asking
-		asker.mu.Unlock()
-		if time.Now().After(deadline) {
-			t.Fatal("it still asks")
-		}
-	}
+		defer asker.mu.Unlock()
+		return !asker.asking
+	})
 	next, err := newTurnstile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
+	deadline := time.Now().Add(failpoint.Limit)
 	if !next.enter(func() bool { return time.Now().After(deadline) }) {
 		t.Error("nobody gets in any more")
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
 // woken collects the tokens that a store wakes.
@@ -21,7 +22,7 @@ func receive(t *testing.T, what string, tokens <-chan dibs.Token, want dibs.Toke
 		if got != want {
 			t.Fatalf("%s: %v was woken, not %v", what, got, want)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(failpoint.Limit):
 		t.Fatalf("%s: nobody was woken", what)
 	}
 }
@@ -64,17 +65,20 @@ func TestWakes(t *testing.T) {
 	}
 }
 
-// A lease that runs out wakes the first waiter, though nobody settles anything.
+// A lease that runs out wakes the first waiter, though nobody settles anything. (Store
+// time stands still until then, so that the lease outlasts whatever the machine does.)
 func TestWakeWhenTheLeaseRunsOut(t *testing.T) {
-	s := openTest(t, testFile(t), nil, hostClock)
+	c := newTestClock("a", time.Hour)
+	s := openTest(t, testFile(t), nil, c.clock())
 	tokens := woken(t, s)
 	holder, first, second := lock("k"), lock("k"), lock("k")
-	holder.TTL = time.Second
+	holder.TTL = 20 * time.Millisecond
 	first.Mode, second.Mode = dibs.Queue, dibs.Queue
 	mustGrant(t, s, holder)
 	wantState(t, "the first waiter", claimOne(t, s, first), dibs.Held)
 	wantState(t, "the second waiter", claimOne(t, s, second), dibs.Held)
 	receive(t, "the end of the lease", tokens, first.Token)
+	c.pass(holder.TTL)
 	if a := mustGrant(t, s, first); a.Attempt != 2 {
 		t.Errorf("the attempt is %d", a.Attempt)
 	}
@@ -91,7 +95,15 @@ func TestWakeOfWhoRedeems(t *testing.T) {
 	wantState(t, "the place", claimOne(t, s, place), dibs.Held)
 	place.Mode, place.Place = dibs.Try, 0
 	wantState(t, "who redeems it", claimOne(t, s, place), dibs.Held)
-	time.Sleep(700 * time.Millisecond) // the tokens that wait are swept meanwhile
+	w := &s.waiting
+	w.mu.Lock()
+	w.sweepAt = time.Time{}
+	w.mu.Unlock()
+	eventually(t, "the tokens that wait are swept", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return !w.sweepAt.IsZero()
+	})
 	mustSettle(t, s, release(holder))
 	receive(t, "the end of the lease", tokens, place.Token)
 	mustGrant(t, s, place)

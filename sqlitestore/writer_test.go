@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -21,27 +22,25 @@ func (s *Store) queued() int {
 // A caller does not leave while its slices are read, not even when that happens
 // for the second time because the first transaction failed.
 func TestLeavingWhileAppliedAgain(t *testing.T) {
-	s, c := &Store{}, newCall()
-	c.claims, c.phase = make([]dibs.Claim, 1), applying
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	left := make(chan error, 1)
-	go func() { left <- s.leave(ctx, c) }()
-	eventually(t, "the caller waits", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.applied != nil
+	synctest.Test(t, func(t *testing.T) {
+		s, c := &Store{}, &call{claims: make([]dibs.Claim, 1), phase: applying}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		left := make(chan error, 1)
+		go func() { left <- s.leave(ctx, c) }()
+		for range 2 {
+			synctest.Wait()
+			if len(left) > 0 {
+				t.Fatalf("it left meanwhile: %v", <-left)
+			}
+			s.setPhase([]*call{c}, applying)
+		}
+		synctest.Wait()
+		s.setPhase([]*call{c}, committing)
+		if err := <-left; !errors.Is(err, context.Canceled) {
+			t.Errorf("it left with %v", err)
+		}
 	})
-	s.setPhase([]*call{c}, applying)
-	select {
-	case err := <-left:
-		t.Fatalf("it left meanwhile: %v", err)
-	case <-time.After(20 * time.Millisecond):
-	}
-	s.setPhase([]*call{c}, committing)
-	if err := <-left; !errors.Is(err, context.Canceled) {
-		t.Errorf("it left with %v", err)
-	}
 }
 
 // Calls of all verbs that are there at the same time share one transaction, and

@@ -13,19 +13,16 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/sqllock"
 )
 
-// aPostgres stands for the server that you have.
-func aPostgres() (url string, stop func()) {
-	scope := servertest.NewScope()
-	return servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true}).URL(), scope.Close
-}
+// postgresURL and mariaDBName say where the servers are that you have.
+func postgresURL() string { return sqllock.SharedPostgres() }
+
+func mariaDBName() string { return sqllock.SharedMariaDB() }
 
 func ExampleAdvisory() {
-	url, stop := aPostgres()
-	defer stop()
+	url := postgresURL()
 	ctx := context.Background()
 
 	db, err := sql.Open("pgx", url)
@@ -63,8 +60,7 @@ func ExampleAdvisory() {
 
 // Many locks on one connection, as a worker needs that has a job per customer.
 func ExampleSession() {
-	url, stop := aPostgres()
-	defer stop()
+	url := postgresURL()
 	ctx := context.Background()
 
 	session, err := sqllock.OpenSession(ctx, url, nil)
@@ -104,8 +100,7 @@ func ExampleSession() {
 
 // The lock ends with the transaction. Behind a pooler this is the one to take.
 func ExampleLockTx() {
-	url, stop := aPostgres()
-	defer stop()
+	url := postgresURL()
 	ctx := context.Background()
 
 	db, err := sql.Open("pgx", url)
@@ -147,12 +142,9 @@ func ExampleRubyKey() {
 }
 
 func ExampleNamed() {
-	scope := servertest.NewScope()
-	defer scope.Close() // this stands for the server that you have
-	server := servertest.MariaDB(scope, &servertest.MariaDBOptions{NoSync: true})
 	ctx := context.Background()
 
-	db, err := sql.Open("mysql", server.DSN())
+	db, err := sql.Open("mysql", mariaDBName())
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -11,18 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// mysqlDB is mariadbDB with MySQL.
-func mysqlDB(t testing.TB, parameters string) *sql.DB {
-	t.Helper()
-	database := own()
-	mysql8().Query("CREATE DATABASE " + database)
-	return openDB(t, "mysql", "root@tcp("+mysql8().Addr()+")/"+database+"?"+parameters)
-}
-
-// database is one of the databases that everything here is tried with.
+// database is a kind of database with which the tests are run.
 type database struct {
 	d    Dialect
 	open func(t testing.TB) *sql.DB
@@ -31,25 +24,20 @@ type database struct {
 	kill    func(id int64) error
 }
 
-func databases() map[string]database {
-	return map[string]database{
-		"postgres": {
-			d: PostgreSQL, open: postgresDB, session: "SELECT pg_backend_pid()",
-			kill: func(id int64) error {
-				_, err := postgres().Do(fmt.Sprintf("SELECT pg_terminate_backend(%d)", id))
-				return err
-			},
+// databases are all of them. Nightly adds MySQL.
+var databases = map[string]database{
+	"postgres": {
+		d: PostgreSQL, open: postgresDB, session: "SELECT pg_backend_pid()",
+		kill: func(id int64) error {
+			_, err := postgres().Do(fmt.Sprintf("SELECT pg_terminate_backend(%d)", id))
+			return err
 		},
-		"mysql": {
-			d: MySQL, open: func(t testing.TB) *sql.DB { return mysqlDB(t, "") }, session: "SELECT CONNECTION_ID()",
-			kill: func(id int64) error { return killMySQL(mysql8(), id) },
-		},
-		"mariadb": {
-			d: MariaDB, open: func(t testing.TB) *sql.DB { return mariadbDB(t, "") }, session: "SELECT CONNECTION_ID()",
-			kill: func(id int64) error { return killMySQL(mariadb(), id) },
-		},
-		"sqlite": {d: SQLite, open: func(t testing.TB) *sql.DB { return sqliteDB(t, "") }},
-	}
+	},
+	"mariadb": {
+		d: MariaDB, open: func(t testing.TB) *sql.DB { return mariadbDB(t, mariadb(), "") }, session: "SELECT CONNECTION_ID()",
+		kill: func(id int64) error { return killMySQL(mariadb(), id) },
+	},
+	"sqlite": {d: SQLite, open: func(t testing.TB) *sql.DB { return sqliteDB(t, "") }},
 }
 
 // killMySQL ends a session, if there still is one.
@@ -64,7 +52,7 @@ func killMySQL(s *servertest.MariaDBServer, id int64) error {
 // onEach runs a test with each database.
 func onEach(t *testing.T, test func(t *testing.T, b bench)) {
 	t.Parallel()
-	for name, base := range databases() {
+	for name, base := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, bench{database: base, DB: base.open(t)})
@@ -186,7 +174,7 @@ func (b *barrier) wait(t testing.TB) {
 	}
 	select {
 	case <-b.open:
-	case <-time.After(30 * time.Second):
+	case <-time.After(failpoint.Limit):
 		t.Error("not all came to the barrier")
 	}
 }

@@ -11,9 +11,9 @@ import (
 
 // fakeServer is a database whose answers come when the test wants them to.
 type fakeServer struct {
-	query  func(sql string) ([]driver.Value, error) // one row
+	query  func(sql string, args []driver.NamedValue) ([]driver.Value, error) // one row
 	exec   func(sql string) error
-	closed func() // a session ends
+	closed func() // if not nil: a session ends
 }
 
 // open opens a pool on it.
@@ -36,21 +36,28 @@ type fakeConn struct{ *fakeServer }
 var errFake = errors.New("the fake server has no such thing")
 
 func (c *fakeConn) Prepare(string) (driver.Stmt, error) { return nil, errFake }
-func (c *fakeConn) Begin() (driver.Tx, error)           { return nil, errFake }
+func (c *fakeConn) Begin() (driver.Tx, error)           { return fakeTx{}, nil }
 
 func (c *fakeConn) Close() error {
-	c.closed()
+	if c.closed != nil {
+		c.closed()
+	}
 	return nil
 }
 
-func (c *fakeConn) QueryContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Rows, error) {
-	row, err := c.query(query)
+func (c *fakeConn) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	row, err := c.query(query, args)
 	return &fakeRow{row}, err
 }
 
 func (c *fakeConn) ExecContext(_ context.Context, query string, _ []driver.NamedValue) (driver.Result, error) {
 	return driver.RowsAffected(1), c.exec(query) // which knows no LastInsertId
 }
+
+type fakeTx struct{}
+
+func (fakeTx) Commit() error   { return nil }
+func (fakeTx) Rollback() error { return nil }
 
 type fakeRow struct{ row []driver.Value }
 

@@ -13,7 +13,7 @@ func TestHouse(t *testing.T) {
 		Dir:     ".",
 		Imports: []string{house.Root, "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql"},
 		Tests: []string{
-			house.Root + "/internal/house", house.Root + "/internal/servertest", "modernc.org/sqlite/...",
+			house.Root + "/internal/failpoint", house.Root + "/internal/house", house.Root + "/internal/servertest", "modernc.org/sqlite/...",
 		},
 	}})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
 // Who waits for all of several locks keeps nobody from those that it does not have: in
@@ -31,8 +32,8 @@ func TestLockAllKeepsNobodyOut(t *testing.T) {
 		}
 		got <- err
 	}()
-	eventually(t, 10*time.Second, "it waits", func() bool { return advisoryLocks(t, low) == 2 })
-	err = a.Do(t.Context(), high, &LockOptions{Wait: 5 * time.Second}, func(context.Context) error { return nil })
+	eventually(t, "it waits", func() bool { return advisoryLocks(t, low) == 2 })
+	err = a.Do(t.Context(), high, &LockOptions{Wait: failpoint.Limit}, func(context.Context) error { return nil })
 	if err != nil {
 		t.Errorf("the second of two that are taken in order: %v", err)
 	}
@@ -52,7 +53,7 @@ func TestLostBeforeSessionEnds(t *testing.T) {
 		var l *Lock
 		var told atomic.Bool
 		server := &fakeServer{
-			query: func(sql string) ([]driver.Value, error) {
+			query: func(sql string, _ []driver.NamedValue) ([]driver.Value, error) {
 				if strings.Contains(sql, "IS_USED_LOCK") {
 					return nil, errors.New("no answer")
 				}
@@ -87,7 +88,7 @@ func TestNamedGrantedWhileAbandoned(t *testing.T) {
 		killing, kill := make(chan struct{}), make(chan struct{})
 		var closed atomic.Int64
 		server := &fakeServer{
-			query: func(sql string) ([]driver.Value, error) {
+			query: func(sql string, _ []driver.NamedValue) ([]driver.Value, error) {
 				switch {
 				case strings.Contains(sql, "CONNECTION_ID"):
 					return []driver.Value{int64(0), int64(7)}, nil

@@ -59,7 +59,7 @@ func outlivesConnection(ctx context.Context, db *sql.DB) (pooled, known bool, er
 	// The driver does not tell it. But a session ends with its connection, unless that
 	// is a pooler's.
 	_ = conn.Raw(func(any) error { return driver.ErrBadConn })
-	soon := time.Now().Add(time.Second)
+	soon := time.Now().Add(answerLimit)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -7,10 +7,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/jackc/pgx/v5/stdlib"
-
-	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 func init() { sql.Register("opaque", opaqueDriver{}) }
@@ -32,78 +31,56 @@ type opaqueConn struct{ *stdlib.Conn }
 // opaqueDB opens a pool with such a driver.
 func opaqueDB(t *testing.T) *sql.DB { return openDB(t, "opaque", postgres().URL()) }
 
-// Locks that belong to a session are refused behind a pooler that hands sessions on.
-func TestPoolerRefused(t *testing.T) {
+// A server without a pooler is none, also where the driver does not tell the number of
+// its session.
+func TestNoPooler(t *testing.T) {
 	t.Parallel()
-	session := servertest.PgBouncer(t, postgres(), &servertest.PgBouncerOptions{Mode: "session"})
-	const plain = "default_query_exec_mode"
-	tests := []struct {
-		name, driver, url string
-		options           *AdvisoryOptions
-		want              error
-	}{
-		{"pgx, transaction mode", "pgx", withParameter(pooler().URL(), plain, "exec"), nil, ErrPooler},
-		{"another driver, transaction mode", "opaque", withParameter(pooler().URL(), plain, "exec"), nil, ErrPooler},
-		{"session mode", "pgx", session.URL(), nil, ErrPooler},
-		{"session mode, as is said", "pgx", session.URL(), &AdvisoryOptions{SessionPooler: true}, nil},
-		{"pgx", "pgx", postgres().URL(), nil, nil},
-		{"another driver", "opaque", postgres().URL(), nil, nil},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) *sql.DB{
+		"pgx": func(t *testing.T) *sql.DB { return openDB(t, "pgx", postgres().URL()) }, "another driver": opaqueDB,
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := openDB(t, test.driver, test.url)
-			a, err := NewAdvisory(t.Context(), db, test.options)
-			if !errors.Is(err, test.want) {
-				t.Fatalf("got %v; want %v", err, test.want)
-			}
+			a, err := NewAdvisory(t.Context(), open(t), nil)
 			if err != nil {
-				return
+				t.Fatal(err)
 			}
-			key := ownKey()
-			err = a.Do(t.Context(), key, nil, func(context.Context) error {
-				if n := advisoryLocks(t, key); n != 1 {
-					t.Errorf("%d have it", n)
-				}
-				return nil
-			})
-			if n := advisoryLocks(t, key); err != nil || n != 0 {
-				t.Errorf("%v, and %d have it still", err, n)
-			}
+			heldOnce(t, a)
 		})
+	}
+}
+
+// heldOnce fails the test unless one session has a lock while it is held, and none
+// afterwards.
+func heldOnce(t *testing.T, a *Advisory) {
+	t.Helper()
+	key := ownKey()
+	err := a.Do(t.Context(), key, nil, func(context.Context) error {
+		if n := advisoryLocks(t, key); n != 1 {
+			t.Errorf("%d have it", n)
+		}
+		return nil
+	})
+	if n := advisoryLocks(t, key); err != nil || n != 0 {
+		t.Errorf("%v, and %d have it still", err, n)
 	}
 }
 
 // A pooler that ends a session just when it is looked at is noticed all the same.
 func TestPoolerEndsSession(t *testing.T) {
 	t.Parallel()
-	pid := int64(0)
-	server := &fakeServer{
-		query: func(sql string) ([]driver.Value, error) {
-			if strings.Contains(sql, "pg_backend_pid") {
-				pid++
-				return []driver.Value{pid}, nil
-			}
-			return []driver.Value{pid > 2}, nil // the third one lives
-		},
-		closed: func() {},
-	}
-	if _, err := NewAdvisory(t.Context(), server.open(t), nil); !errors.Is(err, ErrPooler) {
-		t.Errorf("got %v", err)
-	}
-}
-
-// A pool that comes to a pooler later takes nothing there.
-func TestPoolerNoticedLater(t *testing.T) {
-	t.Parallel()
-	a, key := newAdvisory(t, nil), ownKey()
-	a.pins.db = openDB(t, "pgx", withParameter(pooler().URL(), "default_query_exec_mode", "exec"))
-	for _, lock := range []func(context.Context, AdvisoryKey, *LockOptions) (*Lock, error){a.Lock, a.TryLock} {
-		if _, err := lock(t.Context(), key, nil); !errors.Is(err, ErrPooler) {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		pid := int64(0)
+		server := &fakeServer{
+			query: func(sql string, _ []driver.NamedValue) ([]driver.Value, error) {
+				if strings.Contains(sql, "pg_backend_pid") {
+					pid++
+					return []driver.Value{pid}, nil
+				}
+				return []driver.Value{pid > 2}, nil // the third one lives
+			},
 		}
-	}
-	if n := advisoryLocks(t, key); n != 0 {
-		t.Errorf("%d have it", n)
-	}
+		if _, err := NewAdvisory(t.Context(), server.open(t), nil); !errors.Is(err, ErrPooler) {
+			t.Errorf("got %v", err)
+		}
+	})
 }

@@ -22,6 +22,9 @@ func TestReadme(t *testing.T) {
 			t.Errorf("it does not have %q", want)
 		}
 	}
+	if !strings.Contains(sessionSQL, "SET statement_timeout = 0") {
+		t.Error("a Session does not turn its statement_timeout off")
+	}
 	// The settings that it names are those that a Session makes.
 	for _, setting := range []string{"tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 4", "tcp_user_timeout = 30000"} {
 		if !strings.Contains(sessionSQL, "SET "+setting) || !strings.Contains(text, setting) {

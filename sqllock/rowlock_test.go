@@ -51,7 +51,7 @@ func TestWithoutLockRows(t *testing.T) {
 
 func TestLockRows(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
-		const rows, rounds = 20, 40
+		const rows, rounds = 20, 15
 		b.accounts(t, rows)
 		var ids []int64
 		for id := range rows {
@@ -159,7 +159,7 @@ func TestLockRowsHeld(t *testing.T) {
 		} else {
 			since := time.Now()
 			ids, err := in(&RowLock{Wait: 250 * time.Millisecond})
-			if waited := time.Since(since); !errors.Is(err, dibs.ErrHeld) || waited < 225*time.Millisecond || waited > 10*time.Second {
+			if waited := time.Since(since); !errors.Is(err, dibs.ErrHeld) || waited < 225*time.Millisecond {
 				t.Errorf("after %v: %v, %v", waited, ids, err)
 			}
 		}
@@ -217,7 +217,7 @@ func TestLockRowsLocks(t *testing.T) {
 
 func TestLockRowsPgx(t *testing.T) {
 	t.Parallel()
-	b := bench{database: databases()["postgres"], DB: postgresDB(t)}
+	b := bench{database: databases["postgres"], DB: postgresDB(t)}
 	b.accounts(t, 2)
 	tx := pgxTx(t, b)
 	ids, err := LockRowsPgx(t.Context(), tx, &RowLock{Wait: time.Second}, "account", "id", 2, 1)

@@ -3,36 +3,50 @@ package sqllock
 import (
 	"context"
 	"database/sql"
-	"fmt"
-	"math/rand/v2"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
-	"time"
+
+	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
-// childVar names the file that this test binary takes numbers in, without end, when it
-// is started as another process with it.
-const childVar = "SQLLOCK_TEST_CHILD"
+// These variables make this test binary a child, and name the file that it works on.
+const (
+	childVar  = "SQLLOCK_TEST_CHILD"
+	childPath = "SQLLOCK_TEST_FILE"
+)
 
-func init() {
-	if path := os.Getenv(childVar); path != "" {
-		fmt.Fprintln(os.Stderr, takeNumbers(path))
-		os.Exit(1)
-	}
+// children are what it can be. None of them ends by itself but with an error.
+var children = map[string]func(path string) error{"invoices": writeAndStop}
+
+// startChild starts a child that stops at the point, which may be "".
+func startChild(t testing.TB, point, child, path string) *failpoint.Child {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childVar+"="+child, childPath+"="+path)
+	return failpoint.Start(t, point, cmd)
 }
 
-// sqliteFile is a file with its driver's parameters.
-func sqliteFile(path string) string {
-	return "file:" + path + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)"
+// openFile opens a file that processes share.
+func openFile(path string) (bench, error) {
+	db, err := sql.Open("sqlite", "file:"+path+"?"+patient)
+	return bench{database: databases["sqlite"], DB: db}, err
 }
 
-// takeNumbers writes invoices, one for each number, and never ends by itself.
-func takeNumbers(path string) error {
-	db, err := sql.Open("sqlite", sqliteFile(path))
+// Where a child stops in its second transaction.
+const (
+	beforeNumber = "before the number"
+	afterNumber  = "after the number"
+	between      = "between the invoices"
+	beforeCommit = "before COMMIT"
+	afterCommit  = "after COMMIT"
+)
+
+// writeAndStop writes two invoices in each of two transactions.
+func writeAndStop(path string) error {
+	b, err := openFile(path)
 	if err != nil {
 		return err
 	}
@@ -40,74 +54,57 @@ func takeNumbers(path string) error {
 	if err != nil {
 		return err
 	}
-	for {
-		n := 1 + rand.IntN(3)
-		back := rand.IntN(2) == 0
-		err := Transact(context.Background(), SQLite, db, nil, func(ctx context.Context, tx *sql.Tx) error {
-			first, err := s.NextN(ctx, tx, "invoice", n)
-			if err != nil {
-				return err
+	for round := range 2 {
+		reach := func(point string) {
+			if round == 1 {
+				failpoint.Reach(point)
 			}
-			for i := range n {
-				if _, err := tx.ExecContext(ctx, "INSERT INTO invoice (number) VALUES (?)", first+int64(i)); err != nil {
-					return err
-				}
-			}
-			if back {
-				return sql.ErrTxDone // any error rolls back
-			}
-			return nil
+		}
+		err := Transact(context.Background(), SQLite, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
+			reach(beforeNumber)
+			return b.writeInvoices(ctx, tx, s, 2, func(written int) {
+				reach([]string{afterNumber, between, beforeCommit}[written])
+			})
 		})
-		if err != nil && !back {
+		if err != nil {
 			return err
 		}
+		reach(afterCommit)
 	}
+	return errors.New("it was not killed")
 }
 
-// Processes that take numbers in one file are killed at any moment.
-func TestSequenceKilledProcesses(t *testing.T) {
+// A process that is killed leaves no gap and no number twice, and keeps nobody waiting.
+func TestSequenceKilledProcess(t *testing.T) {
 	t.Parallel()
-	const processes, kills = 4, 30
-	path := filepath.Join(t.TempDir(), "test.db")
-	b := bench{database: databases()["sqlite"], DB: openDB(t, "sqlite", sqliteFile(path))}
-	s := newSequence(t, b, nil)
-	b.invoices(t)
-	var wg sync.WaitGroup
-	for p := range processes {
-		wg.Go(func() {
-			r := rand.New(rand.NewPCG(uint64(p), 5))
-			for range kills / processes {
-				var errors strings.Builder
-				cmd := exec.Command(os.Args[0])
-				cmd.Env = append(os.Environ(), childVar+"="+path)
-				cmd.Stderr = &errors
-				if err := cmd.Start(); err != nil {
-					t.Error(err)
-					return
-				}
-				// When it has come so far that there is something to lose.
-				before := invoiceCount(b)
-				deadline := time.Now().Add(30 * time.Second)
-				for invoiceCount(b) < before+20 && time.Now().Before(deadline) {
-					_ = sleep(t.Context(), 2*time.Millisecond)
-				}
-				_ = sleep(t.Context(), time.Duration(r.Int64N(int64(5*time.Millisecond)))) // any moment will do
-				if err := cmd.Process.Kill(); err != nil {
-					t.Error(err)
-				}
-				_ = cmd.Wait()
-				if errors.Len() > 0 {
-					t.Errorf("a process ended by itself: %s", &errors)
-				}
+	for point, committed := range map[string]int64{beforeNumber: 2, afterNumber: 2, between: 2, beforeCommit: 2, afterCommit: 4} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "test.db")
+			b, err := openFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			s := newSequence(t, b, nil)
+			b.invoices(t)
+			child := startChild(t, point, "invoices", path)
+			child.Await()
+			// This transaction waits for the child's.
+			got := make(chan error, 1)
+			go func() {
+				got <- Transact(t.Context(), SQLite, b.DB, nil, func(ctx context.Context, tx *sql.Tx) error {
+					return b.writeInvoices(ctx, tx, s, 1, func(int) {})
+				})
+			}()
+			child.Kill()
+			if err := <-got; err != nil {
+				t.Error(err)
+			}
+			b.checkInvoices(t, s, committed+1)
+			if n := b.number(t, "SELECT COUNT(*) FROM invoice"); n != committed+1 {
+				t.Errorf("there are %d invoices; %d were committed", n, committed+1)
 			}
 		})
 	}
-	wg.Wait()
-	b.checkInvoices(t, s, 20)
-}
-
-func invoiceCount(b bench) int64 {
-	var n int64
-	_ = b.QueryRow("SELECT COUNT(*) FROM invoice").Scan(&n)
-	return n
 }

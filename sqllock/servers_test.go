@@ -20,6 +20,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 	_ "modernc.org/sqlite"
 
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
@@ -27,8 +28,12 @@ import (
 var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
+	if child := children[os.Getenv(childVar)]; child != nil {
+		fmt.Fprintln(os.Stderr, child(os.Getenv(childPath)))
+		os.Exit(1)
+	}
 	flag.Parse()
-	// Tests that are parallel mostly wait, for servers and for time.
+	// Parallel tests mostly wait, for servers and for time.
 	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
 	}
@@ -45,13 +50,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// leftovers returns the stacks of this package's goroutines, other than the one that
-// asks, that do not end.
+// leftovers returns the stacks of this package's goroutines that do not end. The
+// goroutine that asks is not one of them.
 func leftovers() string {
 	var left []string
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for range 500 {
+	for begun := time.Now(); time.Since(begun) < failpoint.Limit; <-tick.C {
 		left = left[:0]
 		stacks := make([]byte, 8<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
@@ -63,31 +68,30 @@ func leftovers() string {
 		if len(left) == 0 {
 			return ""
 		}
-		<-tick.C
 	}
 	return strings.Join(left, "\n\n")
 }
 
-// postgres is a server that outlives a busy machine. Whoever uses it has names, a
-// schema or a database of its own, see own and postgresDB.
+// postgres is the server of all tests, apart from those that restart or break theirs.
+// Each test has names, a schema or a database of its own: see own and postgresDB.
 var postgres = sync.OnceValue(func() *servertest.PostgresServer {
-	return servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true, MaxConnections: 500})
+	return servertest.Postgres(scope, &servertest.PostgresOptions{
+		NoSync: true, MaxConnections: 500,
+		// Tests with a circle need not wait for the usual second.
+		Settings: []string{"deadlock_timeout = 100ms"},
+	})
 })
 
-// pooler is a PgBouncer in transaction mode before it.
-var pooler = sync.OnceValue(func() *servertest.PgBouncerServer {
-	return servertest.PgBouncer(scope, postgres(), &servertest.PgBouncerOptions{PoolSize: 20})
-})
-
-// mariadb is a server of MariaDB; as with postgres, for all.
+// mariadb is the MariaDB of all tests.
 var mariadb = sync.OnceValue(func() *servertest.MariaDBServer {
 	return servertest.MariaDB(scope, &servertest.MariaDBOptions{NoSync: true, MaxConnections: 500})
 })
 
-// mysql8 is a server of MySQL; as with postgres, for all.
-var mysql8 = sync.OnceValue(func() *servertest.MariaDBServer {
-	return servertest.MariaDB(scope, &servertest.MariaDBOptions{MySQL: true, NoSync: true, MaxConnections: 500})
-})
+// SharedPostgres and SharedMariaDB are for the examples, which are in a package of their own.
+func SharedPostgres() string { return postgres().URL() }
+
+// SharedMariaDB returns the name under which the driver finds mariadb.
+func SharedMariaDB() string { return mariadb().DSN() }
 
 var owned atomic.Int64
 
@@ -120,22 +124,29 @@ func postgresDB(t testing.TB) *sql.DB {
 	return db
 }
 
-// mariadbDB opens a pool on a database of the test's own, on the shared server.
-// The driver's parameters may be "".
-func mariadbDB(t testing.TB, parameters string) *sql.DB {
+// mariadbDB opens a pool on a database of the test's own, on that server. The driver's
+// parameters may be "".
+func mariadbDB(t testing.TB, server *servertest.MariaDBServer, parameters string) *sql.DB {
 	t.Helper()
+	return openDB(t, "mysql", ownDSN(server)+"?"+parameters)
+}
+
+// ownDSN makes a database of the test's own, and returns the way to it.
+func ownDSN(server *servertest.MariaDBServer) string {
 	database := own()
-	mariadb().Query("CREATE DATABASE " + database)
-	return openDB(t, "mysql", "root@tcp("+mariadb().Addr()+")/"+database+"?"+parameters)
+	server.Query("CREATE DATABASE " + database)
+	return "root@tcp(" + server.Addr() + ")/" + database
 }
 
 // sqliteDB opens a pool on a file of the test's own. The driver's parameters may be
-// "": then it is in WAL mode and waits 5 s for others.
+// "": then it is in WAL mode and waits for other connections.
 func sqliteDB(t testing.TB, parameters string) *sql.DB {
 	t.Helper()
-	parameters = cmp.Or(parameters, "_pragma=journal_mode(WAL)&_pragma=busy_timeout(5000)")
-	return openDB(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "test.db")+"?"+parameters)
+	return openDB(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "test.db")+"?"+cmp.Or(parameters, patient))
 }
+
+// patient are parameters with which SQLite waits until a test would be said to hang.
+const patient = "_pragma=journal_mode(WAL)&_pragma=busy_timeout(60000)"
 
 // withParameter adds a parameter to a URL.
 func withParameter(rawURL, name, value string) string {
@@ -150,15 +161,13 @@ func withParameter(rawURL, name, value string) string {
 }
 
 // eventually waits until something is so.
-func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
+func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(within)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", within, what)
+	for begun := time.Now(); !is(); <-tick.C {
+		if time.Since(begun) > failpoint.Limit {
+			t.Fatalf("not within %v: %s", failpoint.Limit, what)
 		}
-		<-tick.C
 	}
 }

@@ -29,8 +29,8 @@ func TestSessionServerKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.Kill()
-	wantCause(t, one, 5*time.Second, dibs.ErrLost)
-	wantCause(t, two, 5*time.Second, dibs.ErrLost)
+	wantCause(t, one, dibs.ErrLost)
+	wantCause(t, two, dibs.ErrLost)
 	if _, err := s.TryLock(t.Context(), IntKey(1), nil); !errors.Is(err, ErrServer) {
 		t.Errorf("while it is down: %v", err)
 	}
@@ -46,25 +46,6 @@ func TestSessionServerKilled(t *testing.T) {
 		t.Error(err)
 	}
 	if err := a.TryDo(t.Context(), IntKey(2), nil, nothing); err != nil {
-		t.Error(err)
-	}
-}
-
-// A server that is stopped for longer than it may be silent ends all locks, while it has
-// them still: nobody else gets one before.
-func TestSessionServerPaused(t *testing.T) {
-	t.Parallel()
-	server := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
-	s := openSessionAt(t, server.URL(), &SessionOptions{Heartbeat: 50 * time.Millisecond})
-	l, err := s.Lock(t.Context(), IntKey(1), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server.Pause()
-	wantCause(t, l, 50*time.Millisecond+answerLimit+5*time.Second, dibs.ErrLost)
-	server.Continue()
-	// The server ends the old session when it hears that the connection is gone.
-	if err := s.Do(t.Context(), IntKey(1), &LockOptions{Wait: 10 * time.Second}, func(context.Context) error { return nil }); err != nil {
 		t.Error(err)
 	}
 }

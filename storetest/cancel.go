@@ -9,9 +9,6 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// soon is how soon a method returns after its context ended.
-const soon = 5 * time.Second
-
 var cancelProperties = []Property{
 	{
 		Name: "CancelledCallReturns",
@@ -24,7 +21,7 @@ var cancelProperties = []Property{
 			returns := func(what string, call func()) {
 				t.Helper()
 				start := time.Now()
-				if call(); time.Since(start) > soon {
+				if call(); time.Since(start) > limit {
 					t.Errorf("%s with a cancelled context took %v", what, time.Since(start))
 				}
 			}

@@ -3,10 +3,10 @@
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Run(t, &storetest.Harness{
-//			New: func(t testing.TB) *storetest.Backend {
+//			New: func(t testing.TB, turn time.Duration) *storetest.Backend {
 //				file := filepath.Join(t.TempDir(), "dibs.db")
 //				return &storetest.Backend{
-//					Open: func() dibs.Store { return open(t, file) },
+//					Open: func() dibs.Store { return open(t, file, turn) },
 //					Wipe: func() { remove(t, file) },
 //				}
 //			},
@@ -18,36 +18,56 @@
 //
 // # The harness
 //
-// New makes one fresh, empty backend for each trial of a property. Open opens
-// one more store on it, as another process would; the others are what can be
-// done to a backend from outside. New and Open end what they start with
-// t.Cleanup and fail the test through t themselves. Each trial has a backend
-// of its own, so New may be called from several goroutines at once.
+// New makes a fresh, empty backend for each property. Open opens one more store on
+// it, as another process would; the other functions are what can be done to a backend
+// from outside. New and Open end what they start with t.Cleanup and fail the test
+// through t themselves. New may be called from several goroutines at once.
 //
-// What a backend cannot do it declares in Lacks, with the reason. Nothing is
-// left out silently: a feature that is neither there nor declared fails the
-// test, as does one that is both; what a missing feature leaves unchecked is
-// logged by name.
+// What a backend cannot do it declares in Lacks, with the reason. Nothing is left out
+// in silence: a feature that is neither there nor declared fails the test, as does one
+// that is both. The log names the properties that were not checked, and says why.
 //
 // # Time
 //
-// A store that lives in this process sets Virtual, and every trial runs in a
-// testing/synctest bubble: days pass in no time, and nothing is late. All other
-// stores run in real time with short leases, many trials at once, because they
-// mostly wait. A lease that is to run out lasts Short; the backend may notice
-// that up to Late after the fact, never before it.
+// A store that lives in this process sets Virtual. Each property then runs in a
+// testing/synctest bubble: days pass in no time, and nothing is late.
 //
-// Trials in real time fail falsely when the machine is so slow that a lease
-// runs out in the meantime. The kit watches for that: a trial with short leases
-// that failed while the machine or the store stood still is logged and made
-// again, five times in all. One without that excuse fails at once, and so does
-// every trial in which nothing is short, such as those that look for races, unless
-// it was too slow to take a turn that it needs.
+// All other stores run in real time, and many properties side by side, because a
+// property mostly waits. A machine may stand still at any moment, for any time. The
+// kit passes a correct store there too, because it follows four rules:
+//
+//   - A lease, a place or a turn that must be alive lasts for half an hour or more.
+//     The property shortens it in its last call before it waits for the end: it renews
+//     the lease, or asks for the place again. Then it checks only what is over.
+//   - A property begins to measure before the call, so that a slow call cannot make
+//     an end look early.
+//   - What happens by itself, such as a wake-up, may take a minute. That limit says
+//     that the store hangs, and nothing else.
+//   - If something must be prolonged before a short time is over, the property checks
+//     that it was. If the machine was too slow for that, the property begins again on
+//     another key, with twice the time. The store's answers never lead to that.
+//
+// dibs.Turn is one second, which is too short for the first rule. So New is told how
+// long the stores of a backend let a waiter confirm its turn. A store needs a way to
+// set that for its own tests; it may be unexported. With Virtual, turn is dibs.Turn.
+//
+// Short is how long something lasts that runs out. The backend may notice the end up
+// to Late after it, never before it.
+//
+// # Two gates
+//
+// Properties that need crowds, load or luck to find a mistake are Heavy. With Virtual
+// they always run. In real time they run only under the build tag nightly:
+//
+//	go test -tags nightly ./...
+//
+// They run one at a time there, before the others. Random schedules log their seed;
+// Harness.Seed repeats them.
 //
 // # Trust
 //
 // A kit that passes everything is worth nothing. Package internal/model is the
-// simplest correct store there can be, with bugs that can be switched on one by
-// one, and the tests of this package show that the correct one passes and that
-// each bug is caught by the property that is meant to catch it.
+// simplest correct store there can be, with bugs that can be switched on one by one.
+// The tests of this package show that the correct one passes, and that each bug is
+// caught by the property that is meant to catch it.
 package storetest

@@ -23,7 +23,7 @@ var fenceProperties = []Property{
 				}
 				last = a.Fence
 			}
-			for range 20 {
+			for range 5 {
 				for i, p := range []*process{p, q} {
 					a := dibs.NewToken()
 					rises("after a release", p.try(k, a))
@@ -102,7 +102,7 @@ var fenceProperties = []Property{
 		Needs: []Feature{Wipe},
 		Check: func(t *Trial) {
 			p := t.process()
-			last := t.used(p, 50)
+			last := t.used(p, 20)
 			for range 2 {
 				p = t.wipe()
 				for k, fence := range last {
@@ -122,7 +122,7 @@ var fenceProperties = []Property{
 		Needs: []Feature{Restart},
 		Check: func(t *Trial) {
 			p := t.process()
-			last := t.used(p, 50)
+			last := t.used(p, 20)
 			p = t.restart()
 			for k, fence := range last {
 				a := p.try(k, dibs.NewToken())

@@ -48,10 +48,13 @@ var fingerprintProperties = []Property{
 			p := t.process()
 			for name, end := range map[string]func(dibs.Key, dibs.Token){
 				"settled so": func(k dibs.Key, a dibs.Token) { t.ok("abandon", p.abandon(k, a)) },
-				"run out":    func(dibs.Key, dibs.Token) { t.outlast(t.short()) },
+				"run out": func(k dibs.Key, a dibs.Token) {
+					t.ok("the last renewal", p.renew(k, a, t.short()))
+					t.outlast(t.short())
+				},
 			} {
 				k, a := key(name), dibs.NewToken()
-				t.granted("the first", p.try(k, a, answerable, asked("this"), ttl(t.short())), 1)
+				t.granted("the first", p.try(k, a, answerable, asked("this")), 1)
 				end(k, a)
 				t.state("another request", p.try(k, dibs.NewToken(), answerable, asked("that")), dibs.Mismatch)
 				t.granted("the same request", p.try(k, dibs.NewToken(), answerable, asked("this")), 2)

@@ -113,18 +113,24 @@ var grantProperties = []Property{
 			}
 
 			k, b = hold("renew")
-			t.ok("its renewal", q.renew(k, b, long))
-			t.outlast(dibs.Turn)
-			t.state("a stranger, a turn later", p.try(k, dibs.NewToken()), dibs.Held)
-			t.ok("its renewal, a turn later", q.renew(k, b, long))
+			before := time.Now()
+			t.ok("its renewal", q.renew(k, b, 2*long))
+			t.kept("a stranger", p.try(k, dibs.NewToken()), before, 2*long)
+			t.ok("its second renewal", q.renew(k, b, long))
 			t.ok("its release", q.release(k, b))
 			t.granted("the next", p.try(k, dibs.NewToken()), 1)
+
+			k, b = hold("renew for a short time")
+			t.ok("its renewal", q.renew(k, b, t.short()))
+			t.outlast(t.short())
+			t.granted("the next", p.try(k, dibs.NewToken()), 2)
 		},
 	},
 	{
-		Name:  "ToldGrantLapses",
-		Why:   "Whether somebody has begun on a grant that was told, nobody knows until it is heard of. So it lasts one turn, no longer and no shorter, and counts as abandoned then.",
-		Needs: []Feature{GrantNotifier},
+		Name:     "ToldGrantLapses",
+		Why:      "Whether somebody has begun on a grant that was told, nobody knows until it is heard of. So it lasts one turn, no longer and no shorter, and counts as abandoned then.",
+		Needs:    []Feature{GrantNotifier},
+		TurnEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			heard := q.listenGrants()
@@ -138,7 +144,7 @@ var grantProperties = []Property{
 			after := time.Now()
 			told := heard.told("the silent one", silent, last, 1)
 			var taken uint64
-			t.ends("the told grant", before, after, dibs.Turn, func() bool {
+			t.ends("the told grant", before, after, t.turn, func() bool {
 				d := p.queue(k, next)
 				if d.State == dibs.Held {
 					return false
@@ -160,9 +166,10 @@ var grantProperties = []Property{
 		},
 	},
 	{
-		Name:  "AtMostOnceIsNotTold",
-		Why:   "If a grant that nobody heard of lapses, it is abandoned. A claim that must not run twice would leave an unknown outcome, though nothing ran. It is woken and asks.",
-		Needs: []Feature{GrantNotifier},
+		Name:     "AtMostOnceIsNotTold",
+		Why:      "If a grant that nobody heard of lapses, it is abandoned. A claim that must not run twice would leave an unknown outcome, though nothing ran. It is woken and asks.",
+		Needs:    []Feature{GrantNotifier},
+		TurnEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			heard := q.listenGrants()
@@ -172,7 +179,7 @@ var grantProperties = []Property{
 			t.waits("one that will not come", q.queue(k, b, atMostOnce, answerable), 0)
 			t.ok("release", p.release(k, a))
 			heard.woken("the one that does not come", b)
-			t.outlast(dibs.Turn)
+			t.outlast(t.turn)
 			t.granted("another, a turn later", p.try(k, c, answerable), 1)
 			t.waits("one that will come", q.queue(k, d, atMostOnce, answerable), 0)
 			t.ok("release", p.release(k, c))
@@ -333,9 +340,10 @@ var grantProperties = []Property{
 		},
 	},
 	{
-		Name:  "WakeUpsAreNoGrants",
-		Why:   "A process that listens for wake-ups alone begins nothing by itself: its waiters are offered the key, and a turn that they do not take leaves nothing behind.",
-		Needs: []Feature{GrantNotifier},
+		Name:     "WakeUpsAreNoGrants",
+		Why:      "A process that listens for wake-ups alone begins nothing by itself: its waiters are offered the key, and a turn that they do not take leaves nothing behind.",
+		Needs:    []Feature{GrantNotifier},
+		TurnEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			woken := q.listen()
@@ -344,14 +352,15 @@ var grantProperties = []Property{
 			t.waits("the waiter", q.queue(k, b), 0)
 			t.ok("release", p.release(k, a))
 			woken.wait("the waiter", b)
-			t.outlast(dibs.Turn)
+			t.outlast(t.turn)
 			t.granted("a stranger, a turn later", p.try(k, dibs.NewToken()), 1)
 		},
 	},
 	{
-		Name:  "ReservedPlaceIsNotTold",
-		Why:   "A reserved place waits for somebody who redeems it. A grant that is told to it would run out while nobody works.",
-		Needs: []Feature{GrantNotifier},
+		Name:     "ReservedPlaceIsNotTold",
+		Why:      "A reserved place waits for somebody who redeems it. A grant that is told to it would run out while nobody works.",
+		Needs:    []Feature{GrantNotifier},
+		TurnEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			heard := q.listenGrants()
@@ -363,7 +372,7 @@ var grantProperties = []Property{
 			t.waits("a worker that does not wait", q.try(k, worker, from(job), place(0)), 0)
 			t.ok("release", p.release(k, a))
 			heard.woken("the job's worker", job)
-			t.outlast(dibs.Turn)
+			t.outlast(t.turn)
 			fence := t.granted("the worker", q.try(k, worker, from(job)), 1)
 			if heard.has(b) {
 				t.Fatal("the waiter behind the job was told something")
@@ -373,9 +382,10 @@ var grantProperties = []Property{
 		},
 	},
 	{
-		Name:  "GrantsStop",
-		Why:   "A client that was closed begins nothing: it must not be told, and the waiters of those that go on are.",
-		Needs: []Feature{GrantNotifier},
+		Name:     "GrantsStop",
+		Why:      "A client that was closed begins nothing: it must not be told, and the waiters of those that go on are.",
+		Needs:    []Feature{GrantNotifier},
+		TurnEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			stopped, going := q.listenGrants(), q.listenGrants()
@@ -386,7 +396,7 @@ var grantProperties = []Property{
 			stopped.stop()
 			t.ok("release", p.release(k, a))
 			last = going.told("the waiter, by the other listener", b, last, 1)
-			t.granted("the waiter", q.queue(k, b), 1)
+			t.state("the waiter", q.queue(k, b), dibs.Granted) // anew, if its turn is over
 			if stopped.has(b) {
 				t.Error("a listener was told after it was stopped")
 			}
@@ -395,7 +405,7 @@ var grantProperties = []Property{
 			going.stop()
 			t.waits("another, once nobody can take a grant", q.queue(k, c), 0)
 			t.ok("release", q.release(k, b))
-			t.outlast(dibs.Turn)
+			t.outlast(t.turn)
 			if d := t.granted("a stranger, a turn later", p.try(k, dibs.NewToken()), 1); d <= last {
 				t.Fatalf("the stranger's fence is %d, after %d", d, last)
 			}
@@ -437,21 +447,21 @@ var grantProperties = []Property{
 								return true
 							}
 							got, ok := heard.within(w, dibs.Turn/2)
-							if !ok || got.State != dibs.Granted || got.Fence <= d.Fence || time.Since(asked) > dibs.Turn*3/4 {
+							if !ok || got.State != dibs.Granted || got.Fence <= d.Fence || time.Since(asked) > t.turn*3/4 {
 								return false
 							}
 							told.Add(1)
 							d = got
 							return true
 						})
-						if n := inside.Add(1); n != 1 && !t.slow() {
+						if n := inside.Add(1); n != 1 {
 							t.Errorf("%d holders at once", n)
 						}
-						if last := highest.Swap(d.Fence); last >= d.Fence && !t.slow() {
+						if last := highest.Swap(d.Fence); last >= d.Fence {
 							t.Errorf("the fence %d came after %d", d.Fence, last)
 						}
 						inside.Add(-1)
-						if err := p.release(k, w); err != nil && !t.slow() {
+						if err := p.release(k, w); err != nil {
 							t.Errorf("release: %v", err)
 						}
 					}

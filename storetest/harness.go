@@ -14,9 +14,10 @@ import (
 
 // Harness says how to test one kind of store.
 type Harness struct {
-	// New makes a fresh, empty backend. It may be called concurrently, and
-	// several times for one test.
-	New func(t testing.TB) *Backend
+	// New makes a fresh, empty backend, whose stores give a waiter that long to
+	// confirm its turn: always dibs.Turn with Virtual. It may be called concurrently,
+	// and several times for one test.
+	New func(t testing.TB, turn time.Duration) *Backend
 
 	// Lacks declares what the backend cannot do, and why.
 	Lacks map[Feature]string
@@ -33,15 +34,12 @@ type Harness struct {
 	// place or a record for alive; 100 ms when 0, 1 ms with Virtual.
 	Late time.Duration
 
-	// Wake is how long a wake-up may take; 2 s when 0.
-	Wake time.Duration
-
 	// Seed makes the random schedules those of an earlier run, which logged it;
 	// 0 makes new ones.
 	Seed uint64
 
-	// Parallel is how many trials may wait at the same time; 12 when 0. It is
-	// not used with Virtual.
+	// Parallel is how many properties are checked side by side; 12 when 0. Each
+	// opens up to three stores. It is not used with Virtual.
 	Parallel int
 
 	// crowd is how many wait in TenThousandWaiters; 0 means what it says. The
@@ -127,11 +125,10 @@ func (h *Harness) withDefaults() (*Harness, error) {
 	d.Lacks = maps.Clone(h.Lacks)
 	d.Short = cmp.Or(h.Short, 200*time.Millisecond)
 	d.Late = cmp.Or(h.Late, late)
-	d.Wake = cmp.Or(h.Wake, 2*time.Second)
 	d.Parallel = cmp.Or(h.Parallel, 12)
 	d.crowd = cmp.Or(h.crowd, 10_000)
-	if d.Short < 20*time.Millisecond || d.Late < 0 || d.Wake < 0 || d.Parallel < 0 {
-		return nil, errors.New("storetest: Harness.Short is below 20 ms, or Late, Wake or Parallel is negative")
+	if d.Short < 20*time.Millisecond || d.Late < 0 || d.Parallel < 0 {
+		return nil, errors.New("storetest: Harness.Short is below 20 ms, or Late or Parallel is negative")
 	}
 	return &d, nil
 }

@@ -34,7 +34,7 @@ var holdProperties = []Property{
 			t.lost("giving the place up after that", p.release(trying, job))
 			t.nowhere("the job, too late", q.try(trying, dibs.NewToken(), from(job)))
 
-			t.outlast(0)
+			t.outlast(t.short())
 			t.state("a stranger, when the waiter's turn has come unasked", p.try(queueing, dibs.NewToken()), dibs.Held)
 			t.granted("the waiter", q.queue(queueing, b), 1)
 
@@ -160,7 +160,6 @@ var holdProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			job := dibs.NewToken()
-			before := time.Now()
 			for name, test := range map[string]struct {
 				place, hold, left time.Duration
 			}{
@@ -175,15 +174,24 @@ var holdProperties = []Property{
 				t.waits("reserving", p.reserve(k, job, place(test.place), hold(test.hold)), 0)
 				t.kept("a stranger, with a Hold "+name, q.try(k, dibs.NewToken()), asked, test.left)
 			}
-			k := key("ending")
-			t.waits("reserving for a short time", p.reserve(k, job, place(t.short()), hold(2*t.short())), 0)
-			t.kept("a stranger", q.try(k, dibs.NewToken()), before, t.short())
+			t.inTime("ending", func(k dibs.Key, d time.Duration) bool {
+				before := time.Now()
+				t.waits("reserving for a short time", p.reserve(k, job, place(d), hold(2*d)), 0)
+				stranger := q.try(k, dibs.NewToken())
+				if time.Since(before) >= d {
+					return false
+				}
+				t.kept("a stranger", stranger, before, d)
+				t.outlast(d)
+				t.granted("a stranger, when the place has run out", q.try(k, dibs.NewToken()), 1)
+				return true
+			})
+			before := time.Now()
 			shortest := key("shortest")
 			t.waits("reserving", p.reserve(shortest, job, hold(1)), 0)
 			t.kept("a stranger, with the shortest Hold", q.try(shortest, dibs.NewToken()), before, time.Millisecond)
 			t.outlast(t.short())
 			t.granted("a stranger, when the shortest Hold is over", q.try(shortest, dibs.NewToken()), 1)
-			t.granted("a stranger, when the place has run out", q.try(k, dibs.NewToken()), 1)
 			t.granted("a stranger, when the one that was for ever has", q.try(key("short, of one as well"), dibs.NewToken()), 1)
 		},
 	},
@@ -197,28 +205,37 @@ var holdProperties = []Property{
 			k := key("reserved again")
 			t.waits("reserving", p.reserve(k, job, hold(t.short())), 0)
 			t.kept("a stranger", q.try(k, dibs.NewToken()), before, t.short())
+			// If the place is over by now this makes one like it.
 			t.waits("reserving again", q.reserve(k, job, hold(t.short())), 0)
-
-			// The second job's place keeps one from the free permit, and then a Try
-			// finds it behind the first job's.
-			behind := func(k dibs.Key, stands time.Duration) {
-				a := dibs.NewToken()
-				t.waits("reserving the first", p.reserve(k, other, permits(2)), 0)
-				t.granted("its worker", q.try(k, a, from(other), permits(2)), 1)
-				t.waits("reserving the second", p.reserve(k, job, permits(2), hold(t.short())), 0)
-				before := time.Now()
-				t.kept("a stranger", q.try(k, dibs.NewToken(), permits(2)), before, t.short())
-				t.ok("the first abandons", q.abandon(k, a))
-				t.waits("the second, trying", p.try(k, job, permits(2), place(stands)), 1)
-			}
-			behind(key("tried"), long)
-			behind(key("tried in passing"), 0)
-
 			t.outlast(t.short())
 			before = time.Now()
 			t.kept("a stranger, after the Hold", q.try(k, dibs.NewToken()), before, t.short())
-			t.ok("giving up what was prolonged", p.release(key("tried"), job))
-			t.lost("giving up what was not", p.release(key("tried in passing"), job))
+
+			// The second job's place keeps one from the free permit, and then a Try
+			// finds it behind the first job's.
+			for name, stands := range map[string]time.Duration{"tried": long, "tried in passing": 0} {
+				t.inTime(name, func(k dibs.Key, d time.Duration) bool {
+					a := dibs.NewToken()
+					t.waits("reserving the first", p.reserve(k, other, permits(2)), 0)
+					t.granted("its worker", q.try(k, a, from(other), permits(2)), 1)
+					t.waits("reserving the second", p.reserve(k, job, permits(2), hold(d)), 0)
+					before := time.Now()
+					t.kept("a stranger", q.try(k, dibs.NewToken(), permits(2)), before, d)
+					t.ok("the first abandons", q.abandon(k, a))
+					tries := p.try(k, job, permits(2), place(stands))
+					if time.Since(before) >= d {
+						return false
+					}
+					t.waits("the second, trying", tries, 1)
+					t.outlast(d)
+					if stands > 0 {
+						t.ok("giving up what was prolonged", p.release(k, job))
+					} else {
+						t.lost("giving up what was not", p.release(k, job))
+					}
+					return true
+				})
+			}
 		},
 	},
 	{
@@ -262,29 +279,29 @@ var holdProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			job := dibs.NewToken()
-			lasts := map[string]time.Duration{"abandoned": long, "undone": long, "run out": t.short()}
-			for name, d := range lasts {
-				k, a := key(name), dibs.NewToken()
-				t.waits("reserving", p.reserve(k, job, hold(t.short())), 0)
-				before := time.Now()
-				t.kept("a stranger", p.try(k, dibs.NewToken()), before, t.short())
-				t.granted("the worker", q.try(k, a, from(job), ttl(d)), 1)
-				t.state("a stranger, while it works", p.try(k, dibs.NewToken()), dibs.Held)
-				switch name {
-				case "abandoned":
-					t.ok("abandon", q.abandon(k, a))
-				case "undone":
-					t.ok("undo", q.undo(k, a))
-				}
-			}
-			t.outlast(2 * t.short()) // also of the lease that runs out, and of its place's Hold
-			for name := range lasts {
-				before := time.Now()
-				t.kept("a stranger, after the lease was "+name, p.try(key(name), dibs.NewToken()), before, t.short())
-			}
-			t.outlast(t.short())
-			for name := range lasts {
-				t.state("a stranger, after the place of the lease that was "+name, p.try(key(name), dibs.NewToken()), dibs.Granted)
+			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
+				"abandoned": q.abandon, "undone": q.undo,
+				"run out": func(k dibs.Key, a dibs.Token) error { return q.renew(k, a, t.short()) },
+			} {
+				t.inTime(name, func(k dibs.Key, d time.Duration) bool {
+					a := dibs.NewToken()
+					t.waits("reserving", p.reserve(k, job, hold(d)), 0)
+					before := time.Now()
+					t.kept("a stranger", p.try(k, dibs.NewToken()), before, d)
+					worker := q.try(k, a, from(job))
+					if time.Since(before) >= d {
+						return false
+					}
+					t.granted("the worker", worker, 1)
+					t.state("a stranger, while it works", p.try(k, dibs.NewToken()), dibs.Held)
+					t.ok(name, end(k, a))
+					t.outlast(t.short() + d) // also of the lease that runs out, and of its place's Hold
+					before = time.Now()
+					t.kept("a stranger, after the lease was "+name, p.try(k, dibs.NewToken()), before, d)
+					t.outlast(d)
+					t.state("a stranger, after the place of the lease that was "+name, p.try(k, dibs.NewToken()), dibs.Granted)
+					return true
+				})
 			}
 		},
 	},
@@ -303,7 +320,7 @@ var holdProperties = []Property{
 				switch name {
 				case "without":
 					edits = edits[:1]
-				case "run out":
+				case "run out": // and nobody looks until it has
 					edits = append(edits, ttl(t.short()))
 				}
 				t.granted("the worker", q.try(k, a, edits...), 1)
@@ -357,12 +374,12 @@ var holdProperties = []Property{
 			t.kept("the last", d, before, t.short())
 			after := time.Now()
 			ahead := 2
-			t.ends("two places", before, after, 2*t.short(), func() bool {
+			t.endsInSteps("two places", before, after, 2*t.short(), func() bool {
 				d = q.try(k, dibs.NewToken(), from(last))
 				if d.State != dibs.Held {
 					return true
 				}
-				if !d.Queued || d.Left <= 0 || d.Left > t.short()+time.Millisecond { // stores round up
+				if !d.Queued || d.Left <= 0 || d.Left > t.short()+tick { // stores round up
 					t.Fatalf("the last: Queued %v, with %v left", d.Queued, d.Left)
 				}
 				ahead = min(ahead, d.Ahead)
@@ -380,53 +397,60 @@ var holdProperties = []Property{
 		Check: func(t *Trial) {
 			const n = 12
 			p, q := t.process(), t.process()
-			jobs, holds := tokens(n), []time.Duration{t.short(), 0, long / 2, long / 3}
-			var reserves, claims []dibs.Claim
-			for i, job := range jobs {
-				// 7 and 12 have no common factor: the keys are in no order.
-				k := key("k" + itoa(i*7%n))
-				c := lock(k, job, hold(holds[i%4]))
+			t.inTime("k", func(k dibs.Key, d time.Duration) bool {
+				jobs, holds := tokens(n), []time.Duration{d, 0, long / 2, long / 3}
+				var reserves, claims []dibs.Claim
+				for i, job := range jobs {
+					// 7 and 12 have no common factor: the keys are in no order.
+					k := key(k.Name + " " + itoa(i*7%n))
+					c := lock(k, job, hold(holds[i%4]))
+					c.Mode = dibs.Reserve
+					reserves = append(reserves, c)
+					queue := lock(k, dibs.NewToken())
+					queue.Mode = dibs.Queue
+					claims = append(claims, lock(k, dibs.NewToken()), lock(key(k.Name+" free"), dibs.NewToken()), queue)
+				}
+				redeemed, a := key(k.Name+" redeemed"), dibs.NewToken()
+				c := lock(redeemed, jobs[0], hold(long/2))
 				c.Mode = dibs.Reserve
 				reserves = append(reserves, c)
-				queue := lock(k, dibs.NewToken())
-				queue.Mode = dibs.Queue
-				claims = append(claims, lock(k, dibs.NewToken()), lock(key("free "+itoa(i)), dibs.NewToken()), queue)
-			}
-			redeemed, a := key("redeemed"), dibs.NewToken()
-			c := lock(redeemed, jobs[0], hold(long/2))
-			c.Mode = dibs.Reserve
-			reserves = append(reserves, c)
-			claims = append(claims, lock(redeemed, dibs.NewToken()), lock(redeemed, a, from(jobs[0]), hold(t.short())))
+				claims = append(claims, lock(redeemed, dibs.NewToken()), lock(redeemed, a, from(jobs[0]), hold(d)))
 
-			before := time.Now()
-			for _, d := range p.claims(reserves...) {
-				t.waits("reserving", d, 0)
-			}
-			answers := q.claims(claims...)
-			for i := range jobs {
-				left := holds[i%4]
-				if left == 0 {
-					left = long
+				reserved := time.Now()
+				for _, d := range p.claims(reserves...) {
+					t.waits("reserving", d, 0)
 				}
-				t.kept("one that tries", answers[3*i], before, left)
-				t.granted("one with a key of its own", answers[3*i+1], 1)
-				t.kept("one that queues", answers[3*i+2], before, left)
-			}
-			t.state("one that tries as the place is redeemed", answers[3*n], dibs.Held)
-			t.granted("the one that redeems", answers[3*n+1], 1)
-			t.ok("abandon", q.abandon(redeemed, a))
+				before := time.Now()
+				answers := q.claims(claims...)
+				if time.Since(before) >= d {
+					return false
+				}
+				for i := range jobs {
+					left, since := holds[i%4], before
+					if left == 0 {
+						left, since = long, reserved // as long as the place
+					}
+					t.kept("one that tries", answers[3*i], since, left)
+					t.granted("one with a key of its own", answers[3*i+1], 1)
+					t.kept("one that queues", answers[3*i+2], since, left)
+				}
+				t.state("one that tries as the place is redeemed", answers[3*n], dibs.Held)
+				t.granted("the one that redeems", answers[3*n+1], 1)
+				t.ok("abandon", q.abandon(redeemed, a))
 
-			t.outlast(t.short())
-			for i := range jobs {
-				d := q.claim(claims[3*i+2])
-				if holds[i%4] == t.short() {
-					t.granted("the one that queues", d, 1)
-				} else {
-					t.state("the one that queues", d, dibs.Held)
+				t.outlast(d)
+				for i := range jobs {
+					answer := q.claim(claims[3*i+2])
+					if holds[i%4] == d {
+						t.granted("the one that queues", answer, 1)
+					} else {
+						t.state("the one that queues", answer, dibs.Held)
+					}
 				}
-			}
-			before = time.Now()
-			t.kept("one that tries when the place stands again", p.try(redeemed, dibs.NewToken()), before, t.short())
+				before = time.Now()
+				t.kept("one that tries when the place stands again", p.try(redeemed, dibs.NewToken()), before, d)
+				return true
+			})
 		},
 	},
 }
@@ -440,7 +464,7 @@ func (t *Trial) kept(what string, a dibs.Answer, since time.Time, d time.Duratio
 	t.Helper()
 	t.state(what, a, dibs.Held)
 	// Stores may keep times in milliseconds, and round up what they have no room for.
-	least := d - time.Since(since) - 2*time.Millisecond
+	least := d - time.Since(since) - tick
 	if a.Left <= 0 || a.Left > d+time.Microsecond || a.Left < least {
 		t.Fatalf("%s: Left is %v, want between %v and %v", what, a.Left, least, d)
 	}

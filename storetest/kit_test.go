@@ -11,7 +11,7 @@ import (
 )
 
 func TestHarnessIsValidated(t *testing.T) {
-	some := func(testing.TB) *Backend { return nil }
+	some := func(testing.TB, time.Duration) *Backend { return nil }
 	for want, h := range map[string]*Harness{
 		"New is nil": {},
 		"Lacks has":  {New: some, Lacks: map[Feature]string{"speed": "it is slow"}},
@@ -38,7 +38,7 @@ func TestHarnessIsValidated(t *testing.T) {
 type bare struct{ dibs.Store }
 
 func TestFeaturesAreDeclared(t *testing.T) {
-	s := model.New(model.None).Open(0)
+	s := model.New(model.None, dibs.Turn).Open()
 	nothing := func() {}
 	everything := &Backend{OpenSkewed: func(time.Duration) dibs.Store { return s }, Restart: nothing, Wipe: nothing}
 	all := map[Feature]string{}
@@ -72,7 +72,7 @@ func TestFeaturesAreDeclared(t *testing.T) {
 
 // A property that needs what a backend lacks is named, and not run.
 func TestMissingFeatureIsNamed(t *testing.T) {
-	h, err := (&Harness{New: func(testing.TB) *Backend { return nil },
+	h, err := (&Harness{New: func(testing.TB, time.Duration) *Backend { return nil },
 		Lacks: map[Feature]string{Wipe: "it cannot forget"}}).withDefaults()
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestEnds(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRecorder(t)
-			trial := &Trial{TB: r, h: h, rec: r}
+			trial := &Trial{TB: r, h: h}
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
@@ -154,61 +154,5 @@ func TestEnds(t *testing.T) {
 				t.Errorf("what lasts %v and was to last %v: failed is %v: %q", lasts, d, r.Failed(), r.lines())
 			}
 		})
-	}
-}
-
-// A trial that fails while the machine is slow is made again, four times at most, and
-// alone from the third on. One that passes is not, nor one that fails without an
-// excuse, nor one in which nothing was short, unless it missed a turn.
-func TestRetries(t *testing.T) {
-	const short = 200 * time.Millisecond
-	for name, test := range map[string]struct {
-		failures     int // of the first trials
-		stall, calls time.Duration
-		short, heavy bool
-		late         bool
-		trials       int
-		fails        bool
-	}{
-		"passing":                       {0, time.Hour, 0, true, false, false, 1, false},
-		"failing":                       {9, 0, 0, true, false, false, 1, true},
-		"failing once, stalled":         {1, short / 2, 0, true, false, false, 2, false},
-		"failing twice, stalled":        {2, short / 2, 0, true, false, false, 3, false},
-		"failing always, stalled":       {9, short / 2, 0, true, false, false, 5, true},
-		"failing, hardly stalled":       {9, short / 5, 0, true, false, false, 1, true},
-		"failing, with slow calls":      {1, 0, short, true, false, false, 2, false},
-		"failing, with nothing short":   {9, short, short, false, false, false, 1, true},
-		"failing, past a turn":          {1, dibs.Turn, 0, false, false, false, 2, false},
-		"failing, slow for a turn":      {1, 0, dibs.Turn / 3, false, false, false, 2, false},
-		"failing, heavy":                {9, time.Hour, time.Hour, true, true, false, 1, true},
-		"failing, heavy, past a turn":   {1, 0, 0, false, true, true, 2, false},
-		"failing, past a turn it needs": {9, 0, 0, false, false, true, 5, true},
-	} {
-		trials := 0
-		last, excused := retry(&Harness{Short: short}, Property{Heavy: test.heavy}, func(alone bool) *recorder {
-			if alone != (trials >= 2) {
-				t.Errorf("%s: trial %d is made alone: %v", name, trials+1, alone)
-			}
-			trials++
-			r := newRecorder(t)
-			r.stood(test.stall)
-			for range 10 {
-				r.called(test.calls / 10)
-			}
-			if test.short {
-				r.hurried()
-			}
-			if test.late {
-				r.missed()
-			}
-			if trials <= test.failures {
-				r.Fail()
-			}
-			return r
-		})
-		if trials != test.trials || last.Failed() != test.fails || len(excused) != trials-1 {
-			t.Errorf("%s: %d trials, %d of them excused, the last failed: %v; want %d trials and %v",
-				name, trials, len(excused), last.Failed(), test.trials, test.fails)
-		}
 	}
 }

@@ -105,13 +105,13 @@ func (p *process) listen() *listener {
 // wait waits until the token was woken, and fails the trial when it is not.
 func (l *listener) wait(what string, token dibs.Token) {
 	l.t.Helper()
-	late := time.NewTimer(l.t.h.Wake)
+	late := time.NewTimer(limit)
 	defer late.Stop()
 	for !l.has(token) {
 		select {
 		case <-l.changed:
 		case <-late.C:
-			l.t.Fatalf("%s: not woken within %v", what, l.t.h.Wake)
+			l.t.Fatalf("%s: not woken within %v", what, limit)
 		}
 	}
 }

@@ -46,8 +46,9 @@ var permitsProperties = []Property{
 		Check: func(t *Trial) {
 			p := t.process()
 			k, dead, alive := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("one that dies", p.try(k, dead, permits(2), ttl(t.short())), 1)
+			t.granted("one that dies", p.try(k, dead, permits(2)), 1)
 			t.granted("one that lives", p.try(k, alive, permits(2)), 1)
+			t.ok("the last renewal", p.renew(k, dead, t.short()))
 			t.outlast(t.short())
 			t.lost("renew by the dead one", p.renew(k, dead, long))
 			t.state("a third", p.try(k, dibs.NewToken(), permits(2)), dibs.Granted)

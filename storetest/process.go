@@ -20,7 +20,7 @@ type process struct {
 func (p *process) claims(claims ...dibs.Claim) []dibs.Answer {
 	p.t.Helper()
 	answers := make([]dibs.Answer, len(claims))
-	p.timed("Claim", func(ctx context.Context) error { return p.store.Claim(ctx, claims, answers) })
+	p.call("Claim", func(ctx context.Context) error { return p.store.Claim(ctx, claims, answers) })
 	return answers
 }
 
@@ -28,7 +28,7 @@ func (p *process) claims(claims ...dibs.Claim) []dibs.Answer {
 func (p *process) renewals(renewals ...dibs.Renewal) []error {
 	p.t.Helper()
 	errs := make([]error, len(renewals))
-	p.timed("Renew", func(ctx context.Context) error { return p.store.Renew(ctx, renewals, errs) })
+	p.call("Renew", func(ctx context.Context) error { return p.store.Renew(ctx, renewals, errs) })
 	return errs
 }
 
@@ -36,17 +36,14 @@ func (p *process) renewals(renewals ...dibs.Renewal) []error {
 func (p *process) settlements(settlements ...dibs.Settlement) []error {
 	p.t.Helper()
 	errs := make([]error, len(settlements))
-	p.timed("Settle", func(ctx context.Context) error { return p.store.Settle(ctx, settlements, errs) })
+	p.call("Settle", func(ctx context.Context) error { return p.store.Settle(ctx, settlements, errs) })
 	return errs
 }
 
-// timed makes a call and notes how long it took.
-func (p *process) timed(name string, call func(context.Context) error) {
+// call makes a call, and fails the trial if it fails as a whole.
+func (p *process) call(name string, call func(context.Context) error) {
 	p.t.Helper()
-	start := time.Now()
-	err := call(p.t.Context())
-	p.t.rec.called(time.Since(start))
-	if err != nil {
+	if err := call(p.t.Context()); err != nil {
 		p.t.Fatalf("%s: the call failed: %v", name, err)
 	}
 }

@@ -10,12 +10,15 @@ type Property struct {
 	Why string
 	// Needs are the features without which it cannot be checked.
 	Needs []Feature
-	// Heavy properties use the processor rather than wait; in real time they
-	// run one at a time, before the others. No lease in them is short, so that
-	// a failure is not the machine's fault, and is not tried again, as it may be a race
-	// that is rarely lost: unless the trial says that it missed a turn.
+	// Heavy properties use the processor rather than wait, or need luck to find a
+	// mistake. In real time they are checked only under the build tag nightly, one at
+	// a time, before the others.
 	Heavy bool
-	// Check tries the property once, on a fresh backend.
+	// TurnEnds is whether turns run out in it. In real time all turns of its backend
+	// are short then, so that none can be relied on to be alive. The turns of all
+	// other properties outlast them.
+	TurnEnds bool
+	// Check checks the property once, on a fresh backend.
 	Check func(t *Trial)
 }
 

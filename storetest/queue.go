@@ -27,7 +27,7 @@ var queueProperties = []Property{
 			holder := a
 			for i, w := range waiters {
 				t.ok("release", procs[i%3].release(k, holder))
-				for j, later := range waiters[i+1 : min(i+3, len(waiters))] { // all would take a slow store longer than a Turn
+				for j, later := range waiters[i+1:] {
 					t.waits("waiter "+itoa(i+1+j), procs[j%3].queue(k, later), j)
 				}
 				t.granted("waiter "+itoa(i), procs[i%3].queue(k, w), 1)
@@ -89,9 +89,11 @@ var queueProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, first, second := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, dibs.NewToken(), ttl(t.short())), 1)
+			a := dibs.NewToken()
+			t.granted("the holder", p.try(k, a), 1)
 			t.waits("the first waiter", q.queue(k, first), 0)
 			t.waits("the second waiter", p.queue(k, second), 1)
+			t.ok("the last renewal", p.renew(k, a, t.short()))
 			t.outlast(t.short())
 			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
 			t.waits("the second waiter", p.queue(k, second), 0)
@@ -105,18 +107,28 @@ var queueProperties = []Property{
 		Why:  "A waiter that died keeps nobody waiting once its place has run out. One that asks again in time keeps its place.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, a, dead, alive, last := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("one that will die", p.queue(k, dead, place(t.short())), 0)
-			t.waits("one that will ask again", p.queue(k, alive, place(t.short())), 1)
-			t.waits("one behind", p.queue(k, last), 2)
-			t.waits("the one that asks again", p.queue(k, alive), 1)
-			t.outlast(t.short())
-			t.lost("the dead one's place", p.release(k, dead))
-			t.waits("the one that asked again", p.queue(k, alive), 0)
-			t.ok("release", p.release(k, a))
-			t.state("the one behind", p.try(k, last), dibs.Held)
-			t.granted("the one that asked again", p.queue(k, alive), 1)
+			t.inTime("prolonged", func(k dibs.Key, d time.Duration) bool {
+				a, dead, alive, last := dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				t.granted("the holder", p.try(k, a), 1)
+				t.waits("one that will die", p.queue(k, dead), 0)
+				before := time.Now()
+				t.waits("one that will ask again", p.queue(k, alive, place(d)), 1)
+				behind := p.queue(k, last)
+				again := p.queue(k, alive)
+				if time.Since(before) >= d {
+					return false
+				}
+				t.waits("one behind", behind, 2)
+				t.waits("the one that asks again", again, 1)
+				t.waits("the one that will die, asking for a short place", p.queue(k, dead, place(t.short())), 0)
+				t.outlast(d)
+				t.lost("the dead one's place", p.release(k, dead))
+				t.waits("the one that asked again", p.queue(k, alive), 0)
+				t.ok("release", p.release(k, a))
+				t.state("the one behind", p.try(k, last), dibs.Held)
+				t.granted("the one that asked again", p.queue(k, alive), 1)
+				return true
+			})
 		},
 	},
 	{
@@ -126,8 +138,9 @@ var queueProperties = []Property{
 			p := t.process()
 			k, a, away, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
-			t.waits("one that goes away", p.queue(k, away, place(t.short())), 0)
+			t.waits("one that goes away", p.queue(k, away), 0)
 			t.waits("the next", p.queue(k, next), 1)
+			t.waits("the one that goes away, asking for a short place", p.queue(k, away, place(t.short())), 0)
 			t.outlast(t.short())
 			t.waits("the one that was away", p.queue(k, away), 1)
 			t.ok("release", p.release(k, a))
@@ -208,7 +221,7 @@ var queueProperties = []Property{
 				t.state(what, asker, dibs.Held)
 				// What is left now is at least what is left of a lease that
 				// began when it was sent for, but for the store's rounding.
-				least := ends - time.Since(after) - 2*time.Millisecond
+				least := ends - time.Since(after) - tick
 				if asker.Left <= 0 || asker.Left > ends || asker.Left < least {
 					t.Fatalf("%s: Left is %v, want between %v and %v", what, asker.Left, least, ends)
 				}
@@ -225,7 +238,7 @@ var queueProperties = []Property{
 			left("the waiter, after a renewal", renewed, long/4, p.queue(k, b))
 			offered := time.Now()
 			t.ok("release", p.release(k, a))
-			left("a try while it is offered", offered, dibs.Turn, p.try(k, dibs.NewToken()))
+			left("a try while it is offered", offered, t.turn, p.try(k, dibs.NewToken()))
 		},
 	},
 	{
@@ -283,21 +296,12 @@ var queueProperties = []Property{
 				joined += len(some)
 			}
 			for i, w := range ws[:served] {
-				offered := time.Now()
 				t.ok("release", q.release(k, holder))
 				t.state("one far behind", q.try(k, ws[n-1], place(0)), dibs.Held)
 				if i+1 < served {
-					next := p.queue(k, ws[i+1])
-					if next.State == dibs.Granted {
-						t.inTurn(offered)
-					}
-					t.waits("waiter "+itoa(i+1), next, 0)
+					t.waits("waiter "+itoa(i+1), p.queue(k, ws[i+1]), 0)
 				}
-				a := p.queue(k, w)
-				if a.State != dibs.Granted {
-					t.inTurn(offered)
-				}
-				t.granted("waiter "+itoa(i), a, 1)
+				t.granted("waiter "+itoa(i), p.queue(k, w), 1)
 				holder = w
 			}
 			t.giveUp(p, k, ws[served:], batch)

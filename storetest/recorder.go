@@ -7,25 +7,17 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
-
-	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/pace"
 )
 
 // recorder is the testing.TB of one trial. It keeps what the trial reports
-// instead of failing the test, so that a trial can be made again, and so that
-// the tests of this package can watch a broken store fail.
+// instead of failing the test, so that the tests of this package can watch a broken
+// store fail.
 type recorder struct {
 	testing.TB // for what is not reporting: Cleanup, Context, TempDir
 
 	mu     sync.Mutex
 	failed bool
 	log    []string
-	short  bool          // something in the trial is meant to run out soon
-	late   bool          // the trial missed a turn that it needs
-	stall  time.Duration // the longest time for which nothing happened
-	calls  time.Duration // spent in the store's methods, in all
 }
 
 func newRecorder(t testing.TB) *recorder { return &recorder{TB: t} }
@@ -123,70 +115,4 @@ func caller() string {
 			return ""
 		}
 	}
-}
-
-// watch measures, until it is stopped, how long the machine stands still. Virtual time
-// never does.
-func (r *recorder) watch(virtual bool) (stop func()) {
-	if virtual {
-		return func() {}
-	}
-	return pace.Watch(r.stood)
-}
-
-// stood notes that nothing happened for d.
-func (r *recorder) stood(d time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stall = max(r.stall, d)
-}
-
-// called notes that a call took d. A slow call is as good an excuse as a
-// machine that stands still, and so are many that are not quite as slow.
-func (r *recorder) called(d time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stall = max(r.stall, d)
-	r.calls += d
-}
-
-// hurried notes that something in the trial is meant to run out soon.
-func (r *recorder) hurried() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.short = true
-}
-
-// missed notes that the trial missed a turn, so that what follows proves nothing.
-func (r *recorder) missed() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.late = true
-}
-
-// excused reports whether the machine was so slow that leases may have run out
-// that were not meant to. In a heavy trial none is short.
-func (r *recorder) excused(short time.Duration, heavy bool) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if heavy {
-		return r.late
-	}
-	return r.late || r.stall > dibs.Turn/2 || r.calls > dibs.Turn/4 || r.short && (r.stall > short/4 || r.calls > short/2)
-}
-
-// slow reports whether the machine has stood still, so that a figure that is
-// too high proves nothing.
-func (r *recorder) slow(late time.Duration) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stall > late
-}
-
-// pace says how slow the machine was.
-func (r *recorder) pace() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return fmt.Sprintf("it stood still for up to %v, and the calls took %v",
-		r.stall.Round(time.Millisecond), r.calls.Round(time.Millisecond))
 }

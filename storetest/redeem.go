@@ -135,20 +135,27 @@ var redeemProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, end := range map[string]func(dibs.Key, dibs.Token) error{"abandon": q.abandon, "undo": q.undo} {
-				k, job, b, a := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-				t.waits("reserving for a short time", p.reserve(k, job, place(t.short())), 0)
-				t.granted("the worker", q.try(k, a, from(job)), 1)
-				t.outlast(t.short())
-				t.waits("another worker, after the place's time", p.try(k, dibs.NewToken(), from(job)), 0)
-				t.waits("a waiter", p.queue(k, b), 0)
-				before := time.Now()
-				t.ok(name, end(k, a))
-				t.ends("the place", before, time.Now(), t.short(), func() bool {
-					d := p.queue(k, b)
-					return d.State != dibs.Held
+				t.inTime(name, func(k dibs.Key, d time.Duration) bool {
+					job, b, a := dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+					before := time.Now()
+					t.waits("reserving for a short time", p.reserve(k, job, place(d)), 0)
+					worker := q.try(k, a, from(job))
+					if time.Since(before) >= d {
+						return false
+					}
+					t.granted("the worker", worker, 1)
+					t.outlast(d)
+					t.waits("another worker, after the place's time", p.try(k, dibs.NewToken(), from(job)), 0)
+					t.waits("a waiter", p.queue(k, b), 0)
+					before = time.Now()
+					t.ok(name, end(k, a))
+					t.ends("the place", before, time.Now(), d, func() bool {
+						return p.queue(k, b).State != dibs.Held
+					})
+					t.state("the waiter", p.queue(k, b), dibs.Granted)
+					t.lost("giving the place up after that", p.release(k, job))
+					return true
 				})
-				t.state("the waiter", p.queue(k, b), dibs.Granted)
-				t.lost("giving the place up after that", p.release(k, job))
 			}
 		},
 	},
@@ -174,13 +181,14 @@ var redeemProperties = []Property{
 		Why:  "A worker may die, and its job be gone. Those behind wait for the lease to run out, and then for the place, and no longer.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, job, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			k, job, a, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.granted("the worker", q.try(k, a, from(job)), 1)
+			t.waits("a waiter", p.queue(k, b), 0)
 			t.waits("reserving for a short time", p.reserve(k, job, place(t.short())), 0)
 			before := time.Now()
-			t.granted("the worker", q.try(k, dibs.NewToken(), from(job), ttl(t.short())), 1)
-			after := time.Now()
-			t.waits("a waiter", p.queue(k, b), 0)
-			t.ends("the lease and the place", before, after, 2*t.short(), func() bool {
+			t.ok("the last renewal", q.renew(k, a, t.short()))
+			t.endsInSteps("the lease and the place", before, time.Now(), 2*t.short(), func() bool {
 				d := p.queue(k, b)
 				if d.State == dibs.Held {
 					return false
@@ -189,9 +197,11 @@ var redeemProperties = []Property{
 				return true
 			})
 
-			k = key("nobody looks")
+			k, a = key("nobody looks"), dibs.NewToken()
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.granted("the worker", q.try(k, a, from(job)), 1)
 			t.waits("reserving for a short time", p.reserve(k, job, place(t.short())), 0)
-			t.granted("the worker", q.try(k, dibs.NewToken(), from(job), ttl(t.short())), 1)
+			t.ok("the last renewal", q.renew(k, a, t.short()))
 			t.outlast(2 * t.short())
 			t.state("a look after all has run out", p.look(k), dibs.Free)
 			t.granted("the next", p.try(k, dibs.NewToken()), 2)
@@ -259,8 +269,9 @@ var redeemProperties = []Property{
 			k, gone := key("k"), dibs.NewToken()
 			b, a := dibs.NewToken(), dibs.NewToken()
 			t.granted("a claim from a place that never was", q.try(k, a, from(dibs.NewToken())), 1)
-			t.waits("reserving for a short time", p.reserve(k, gone, place(t.short())), 0)
+			t.waits("reserving", p.reserve(k, gone), 0)
 			t.waits("a waiter", p.queue(k, b), 1)
+			t.waits("reserving for a short time", p.reserve(k, gone, place(t.short())), 0)
 			t.outlast(t.short())
 			late := dibs.NewToken()
 			if d := q.try(k, late, from(gone)); d.State != dibs.Held || d.Queued {

@@ -191,7 +191,7 @@ var redeemerProperties = []Property{
 				t.waits("a waiter behind it", q.queue(k, b), 1)
 				last := t.waitsAt("the worker", q.try(k, worker, from(job), hold(long/4)), 0)
 				t.ok("release", p.release(k, a))
-				_, told := heard.turn("the worker", k, worker, job, last, 1, hold(long/4))
+				heard.turn("the worker", k, worker, job, last, 1, hold(long/4))
 				attempt := 2
 				switch name {
 				case "undone":
@@ -203,10 +203,8 @@ var redeemerProperties = []Property{
 				case "abandoned":
 					t.ok("abandon", q.abandon(k, worker))
 				case "run out":
-					if !told {
-						t.ok("the last renewal", q.renew(k, worker, t.short()))
-					}
-					t.outlast(dibs.Turn)
+					t.ok("the last renewal", q.renew(k, worker, t.short()))
+					t.outlast(t.short())
 				}
 				t.lost("renew by the worker, "+name, q.renew(k, worker, long))
 				before := time.Now()
@@ -218,6 +216,54 @@ var redeemerProperties = []Property{
 				t.ok("its release", q.release(k, next))
 				heard.told("the waiter", b, fence, 1)
 			}
+		},
+	},
+	{
+		Name:     "ToldRedeemersGrantLapses",
+		Why:      "A worker that is told its grant and never heard of again has died. A turn later its grant has lapsed and counts as abandoned, and its job's place stands again.",
+		Needs:    []Feature{GrantNotifier},
+		TurnEnds: true,
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listenGrants()
+			k, a, job, worker, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.waits("a waiter behind it", q.queue(k, b), 1)
+			last := t.waitsAt("the worker", q.try(k, worker, from(job), hold(long/4)), 0)
+			t.ok("release", p.release(k, a))
+			if _, told := heard.turn("the worker", k, worker, job, last, 1, hold(long/4)); told {
+				t.outlast(t.turn)
+			} else {
+				t.ok("the last renewal", q.renew(k, worker, t.short()))
+				t.outlast(t.short())
+			}
+			t.lost("renew by the worker", q.renew(k, worker, long))
+			before := time.Now()
+			d := q.queue(k, b)
+			t.waits("the waiter, behind the place", d, 1)
+			t.kept("the waiter", d, before, long/4)
+			t.granted("the next worker", p.try(k, dibs.NewToken(), from(job)), 2)
+		},
+	},
+	{
+		Name:     "AtMostOnceRedeemerIsNotTold",
+		Why:      "A claim that must not run twice begins nothing on a word that may not be heard, at a place as anywhere. Its place is woken, and stands until it asks.",
+		Needs:    []Feature{GrantNotifier},
+		TurnEnds: true,
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listenGrants()
+			k, a, job, worker := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.waits("one that must not run twice", q.try(k, worker, from(job), atMostOnce), 0)
+			t.ok("release", p.release(k, a))
+			heard.woken("its place", job)
+			t.outlast(t.turn)
+			t.granted("the one that must not run twice", q.try(k, worker, from(job), atMostOnce), 1)
 		},
 	},
 	{
@@ -267,22 +313,12 @@ var redeemerProperties = []Property{
 	},
 	{
 		Name:  "RedeemerThatMustAskIsWoken",
-		Why:   "A grant in absence is what the claim would get if it were made again. Where that is another answer, or nobody must begin on a word that may not be heard, the place is woken.",
+		Why:   "A grant in absence is what the claim would get if it were made again. Where that is another answer the place is woken, and the claim is made again.",
 		Needs: []Feature{GrantNotifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			heard := q.listenGrants()
-			k, a, job, worker, b := key("at most once"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			heard.ready(k)
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("reserving", p.reserve(k, job), 0)
-			t.waits("one that must not run twice", q.try(k, worker, from(job), atMostOnce), 0)
-			t.ok("release", p.release(k, a))
-			heard.woken("its place", job)
-			t.outlast(dibs.Turn)
-			t.granted("the one that must not run twice", q.try(k, worker, from(job), atMostOnce), 1)
-
-			k, a, job, worker = key("answered"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			k, a, job, worker, b := key("answered"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			heard.ready(k)
 			last := t.granted("the holder", p.try(k, a), 1)
 			t.waits("reserving", p.reserve(k, job), 0)
@@ -368,21 +404,21 @@ var redeemerProperties = []Property{
 								return true
 							}
 							_, got, ok := heard.first(dibs.Turn/2, worker, job)
-							if !ok || got.State != dibs.Granted || got.Fence <= d.Fence || time.Since(asked) > dibs.Turn*3/4 {
+							if !ok || got.State != dibs.Granted || got.Fence <= d.Fence || time.Since(asked) > t.turn*3/4 {
 								return false
 							}
 							told.Add(1)
 							d = got
 							return true
 						})
-						if n := inside.Add(1); n != 1 && !t.slow() {
+						if n := inside.Add(1); n != 1 {
 							t.Errorf("%d holders at once", n)
 						}
-						if last := highest.Swap(d.Fence); last >= d.Fence && !t.slow() {
+						if last := highest.Swap(d.Fence); last >= d.Fence {
 							t.Errorf("the fence %d came after %d", d.Fence, last)
 						}
 						inside.Add(-1)
-						if err := p.release(k, worker); err != nil && !t.slow() {
+						if err := p.release(k, worker); err != nil {
 							t.Errorf("release: %v", err)
 						}
 					}
@@ -399,10 +435,10 @@ var redeemerProperties = []Property{
 // that is such an attempt, above that fence, and returns its fence, and how it was.
 func (l *grantListener) turn(what string, k dibs.Key, worker, job dibs.Token, above uint64, attempt int, edits ...edit) (fence uint64, told bool) {
 	l.t.Helper()
-	who, a, ok := l.first(l.t.h.Wake, worker, job)
+	who, a, ok := l.first(limit, worker, job)
 	switch {
 	case !ok:
-		l.t.Fatalf("%s: neither told nor woken within %v", what, l.t.h.Wake)
+		l.t.Fatalf("%s: neither told nor woken within %v", what, limit)
 	case a.State == dibs.Granted && who == job:
 		l.t.Fatalf("%s: the grant was told by the place's token", what)
 	case a.State == dibs.Granted:

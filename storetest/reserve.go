@@ -8,8 +8,9 @@ import (
 
 var reserveProperties = []Property{
 	{
-		Name: "ReservedPlaceBlocks",
-		Why:  "A job's place is taken when it is enqueued. Until the job runs nobody who came later may pass it, though nobody holds the key.",
+		Name:     "ReservedPlaceBlocks",
+		Why:      "A job's place is taken when it is enqueued. Until the job runs nobody who came later may pass it, though nobody holds the key.",
+		TurnEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, reserved, b := key("k"), dibs.NewToken(), dibs.NewToken()
@@ -18,7 +19,7 @@ var reserveProperties = []Property{
 			t.state("a stranger that tries", q.try(k, dibs.NewToken()), dibs.Held)
 			t.state("a stranger that looks", q.look(k), dibs.Held)
 			t.waits("a stranger that queues", q.queue(k, b), 1)
-			t.outlast(dibs.Turn)
+			t.outlast(t.turn)
 			t.waits("the stranger, after longer than a turn", q.queue(k, b), 1)
 			t.granted("the job, in another process", q.try(k, reserved), 1)
 			t.waits("the stranger", q.queue(k, b), 0)
@@ -27,8 +28,9 @@ var reserveProperties = []Property{
 		},
 	},
 	{
-		Name: "ReservedPlaceIsNotGranted",
-		Why:  "When its turn comes a reserved place is not granted: nobody is there to confirm, and the turn would be over before the job starts. It stands until it is redeemed.",
+		Name:     "ReservedPlaceIsNotGranted",
+		Why:      "When its turn comes a reserved place is not granted: nobody is there to confirm, and the turn would be over before the job starts. It stands until it is redeemed.",
+		TurnEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, reserved, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
@@ -37,7 +39,7 @@ var reserveProperties = []Property{
 			t.waits("a waiter", q.queue(k, b), 1)
 			t.ok("release", p.release(k, a))
 			t.waits("reserving again, when its turn has come", p.reserve(k, reserved), 0)
-			t.outlast(dibs.Turn)
+			t.outlast(t.turn)
 			t.state("a stranger, after longer than a turn", q.try(k, dibs.NewToken()), dibs.Held)
 			t.waits("the waiter", q.queue(k, b), 1)
 			t.granted("the job", q.queue(k, reserved), 1)
@@ -64,8 +66,9 @@ var reserveProperties = []Property{
 		},
 	},
 	{
-		Name: "RedeemedPlaceWaits",
-		Why:  "A job that starts before its turn waits in its place like anybody else, and is then granted in its absence.",
+		Name:     "RedeemedPlaceWaits",
+		Why:      "A job that starts before its turn waits in its place like anybody else, and is then granted in its absence.",
+		TurnEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, reserved, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
@@ -76,7 +79,7 @@ var reserveProperties = []Property{
 			before := time.Now()
 			t.ok("release", p.release(k, a))
 			// Now it is a turn like any other, so it also lapses.
-			t.ends("the job's turn", before, time.Now(), dibs.Turn, func() bool {
+			t.ends("the job's turn", before, time.Now(), t.turn, func() bool {
 				return p.queue(k, b).State == dibs.Granted
 			})
 		},
@@ -86,23 +89,31 @@ var reserveProperties = []Property{
 		Why:  "A job that never starts blocks the key no longer than its place lasts; reserving again prolongs that.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, reserved, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.waits("reserving", p.reserve(k, reserved, place(t.short())), 0)
-			t.waits("reserving for longer", p.reserve(k, reserved), 0)
-			t.waits("a waiter", p.queue(k, b), 1)
-			t.outlast(t.short())
-			t.waits("the waiter, after the first place's end", p.queue(k, b), 1)
-			before := time.Now()
-			t.waits("reserving for a short time", p.reserve(k, reserved, place(t.short())), 0)
-			t.ends("the place", before, time.Now(), t.short(), func() bool {
-				d := p.queue(k, b)
-				if d.State == dibs.Held {
+			t.inTime("prolonged", func(k dibs.Key, d time.Duration) bool {
+				reserved, b := dibs.NewToken(), dibs.NewToken()
+				before := time.Now()
+				t.waits("reserving", p.reserve(k, reserved, place(d)), 0)
+				again := p.reserve(k, reserved)
+				if time.Since(before) >= d {
 					return false
 				}
-				t.granted("the waiter", d, 1)
+				t.waits("reserving for longer", again, 0)
+				t.waits("a waiter", p.queue(k, b), 1)
+				t.outlast(d)
+				t.waits("the waiter, after the first place's end", p.queue(k, b), 1)
+				before = time.Now()
+				t.waits("reserving for a short time", p.reserve(k, reserved, place(t.short())), 0)
+				t.ends("the place", before, time.Now(), t.short(), func() bool {
+					d := p.queue(k, b)
+					if d.State == dibs.Held {
+						return false
+					}
+					t.granted("the waiter", d, 1)
+					return true
+				})
+				t.lost("settling the place", p.release(k, reserved))
 				return true
 			})
-			t.lost("settling the place", p.release(k, reserved))
 		},
 	},
 	{

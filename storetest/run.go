@@ -4,6 +4,9 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
 )
 
 // Run checks every property, each as a subtest of its own.
@@ -14,42 +17,48 @@ func Run(t *testing.T, harness *Harness) {
 		t.Fatal(err)
 	}
 	probe(t, h)
-	var unchecked []string
+	var unchecked, left []string
 	var heavy, light []Property
 	for _, p := range Properties() {
-		if f, why := h.missing(p); f != "" {
+		f, why := h.missing(p)
+		switch {
+		case f != "":
 			t.Logf("not checked: %s: lacks %s: %s", p.Name, f, why)
 			unchecked = append(unchecked, p.Name)
-		} else if p.Heavy || h.Virtual {
+		case p.Heavy && !h.Virtual && !nightly:
+			left = append(left, p.Name)
+		case p.Heavy || h.Virtual:
 			heavy = append(heavy, p)
-		} else {
+		default:
 			light = append(light, p)
 		}
 	}
 	for _, p := range heavy {
-		t.Run(p.Name, func(t *testing.T) { check(t, h, p, new(sync.RWMutex)) })
+		t.Run(p.Name, func(t *testing.T) { check(t, h, p) })
 	}
 	// Subtests that are marked parallel are limited to one for each processor,
 	// but these hardly need one: they wait for leases to run out.
 	var running sync.WaitGroup
-	var together sync.RWMutex
 	free := make(chan struct{}, h.Parallel)
 	for _, p := range light {
 		free <- struct{}{}
 		running.Go(func() {
 			defer func() { <-free }()
-			t.Run(p.Name, func(t *testing.T) { check(t, h, p, &together) })
+			t.Run(p.Name, func(t *testing.T) { check(t, h, p) })
 		})
 	}
 	running.Wait()
 	t.Logf("%d properties checked, %d not checked: %q", len(heavy)+len(light), len(unchecked), unchecked)
+	if len(left) > 0 {
+		t.Logf("%d are left to -tags nightly: %q", len(left), left)
+	}
 }
 
 // probe opens one store to compare what it can do with what was declared.
 func probe(t *testing.T, h *Harness) {
 	t.Run("Declared", func(t *testing.T) {
 		look := func(t *testing.T) {
-			b := h.New(t)
+			b := h.New(t, dibs.Turn)
 			h.declare(t, b, b.Open())
 		}
 		if h.Virtual {
@@ -71,57 +80,28 @@ func (h *Harness) missing(p Property) (Feature, string) {
 	return "", ""
 }
 
-// check tries a property and reports the outcome as the test's. Others are tried
-// together with it, but for a trial that is made alone.
-func check(t *testing.T, h *Harness, p Property, together *sync.RWMutex) {
+// check checks a property and reports the outcome as the test's.
+func check(t *testing.T, h *Harness, p Property) {
 	t.Helper()
-	last, excused := retry(h, p, func(alone bool) *recorder {
-		if alone {
-			together.Lock()
-			defer together.Unlock()
-		} else {
-			together.RLock()
-			defer together.RUnlock()
-		}
-		return try(t, h, p)
-	})
-	for i, r := range excused {
-		t.Logf("trial %d failed while the machine was slow (%s), so it was made again; it said:", i+1, r.pace())
-		r.replay(t)
-	}
-	if last.Failed() {
+	r := try(t, h, p)
+	if r.Failed() {
 		t.Errorf("%s\n\twhy it matters: %s", p.Name, p.Why)
 	}
-	last.replay(t)
+	r.replay(t)
 }
 
-// retry makes trials until one passes, fails without an excuse, or is the
-// fifth. It returns that one, and those before it. From the third on they are made
-// alone: what made the machine slow may be the others.
-func retry(h *Harness, p Property, try func(alone bool) *recorder) (last *recorder, excused []*recorder) {
-	const most, together = 5, 2
-	for {
-		r := try(len(excused) >= together)
-		if !r.Failed() || h.Virtual || !r.excused(h.Short, p.Heavy) || len(excused) == most-1 {
-			return r, excused
-		}
-		excused = append(excused, r)
-	}
-}
-
-// try makes one trial of a property and returns what it reported.
+// try checks a property and returns what it reported.
 func try(t *testing.T, h *Harness, p Property) *recorder {
 	t.Helper()
 	var r *recorder
 	trial := func(t *testing.T) {
 		r = newRecorder(t)
-		watched := r.watch(h.Virtual)
-		defer watched()
+		turn := h.turn(p)
 		// FailNow ends the goroutine that calls it, so the check has its own.
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			p.Check(&Trial{TB: r, h: h, rec: r, backend: h.New(r)})
+			p.Check(&Trial{TB: r, h: h, turn: turn, backend: h.New(r, turn)})
 		}()
 		<-done
 	}
@@ -131,4 +111,15 @@ func try(t *testing.T, h *Harness, p Property) *recorder {
 		trial(t)
 	}
 	return r
+}
+
+// turn returns how long turns last while a property is checked.
+func (h *Harness) turn(p Property) time.Duration {
+	switch {
+	case h.Virtual:
+		return dibs.Turn
+	case p.TurnEnds:
+		return h.Short
+	}
+	return long / 2
 }

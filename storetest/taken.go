@@ -38,8 +38,9 @@ var takenProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, job, b, a := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.waits("reserving", p.reserve(k, job, place(t.short())), 0)
+			t.waits("reserving", p.reserve(k, job), 0)
 			t.granted("the worker", q.try(k, a, from(job)), 1)
+			t.waits("the place's token, reserving for a short time", p.reserve(k, job, place(t.short())), 0)
 			t.waits("the place's token, trying", p.try(k, job), 0)
 			t.waits("the place's token, queueing", p.queue(k, job), 0)
 			look := lock(k, job)
@@ -194,8 +195,9 @@ var takenProperties = []Property{
 
 			k = key("abandoned")
 			t.waits("reserving", p.reserve(k, job), 0)
-			t.granted("the worker", q.try(k, a, from(job), ttl(t.short())), 1)
+			t.granted("the worker", q.try(k, a, from(job)), 1)
 			t.entry("while it works", p, k, dibs.ConditionHeld, 0)
+			t.ok("the last renewal", q.renew(k, a, t.short()))
 			t.outlast(t.short())
 			t.entry("when it is dead", p, k, dibs.ConditionWaiting, 1)
 		},

@@ -42,7 +42,8 @@ func (l *grantListener) ready(k dibs.Key) {
 		l.t.waits("a waiter", l.p.queue(k, b), 0)
 		l.t.ok("its release", l.p.release(k, a))
 		told, ok := l.within(b, dibs.Turn/2)
-		l.t.granted("the waiter", l.p.queue(k, b), 1)
+		// If its turn is over by now it is granted anew, as another attempt.
+		l.t.state("the waiter", l.p.queue(k, b), dibs.Granted)
 		l.t.ok("its release", l.p.release(k, b))
 		return ok && told.State == dibs.Granted
 	})
@@ -81,9 +82,9 @@ func (l *grantListener) first(d time.Duration, tokens ...dibs.Token) (dibs.Token
 // What it returns it forgets.
 func (l *grantListener) wait(what string, token dibs.Token) dibs.Answer {
 	l.t.Helper()
-	a, ok := l.within(token, l.t.h.Wake)
+	a, ok := l.within(token, limit)
 	if !ok {
-		l.t.Fatalf("%s: not woken within %v", what, l.t.h.Wake)
+		l.t.Fatalf("%s: not woken within %v", what, limit)
 	}
 	l.forget(token)
 	return a

@@ -15,13 +15,21 @@ type Trial struct {
 	testing.TB
 
 	h       *Harness
-	rec     *recorder
+	turn    time.Duration // how long a waiter has to confirm its turn
 	backend *Backend
 	shared  dibs.Store // the only store, where there cannot be two
 }
 
-// long is a lease, a place or a retention that no trial outlasts.
+// long is a lease, a place or a retention that no trial outlasts. Properties use
+// fractions and multiples of it, to tell one end from another.
 const long = time.Hour
+
+// tick is what a store's times may be off because it rounds them to milliseconds, twice.
+const tick = 2 * time.Millisecond
+
+// limit is how long anything may take that happens by itself. Who waits longer says
+// that the store hangs.
+const limit = time.Minute
 
 // process opens a store: in a process of its own where the backend can have
 // several, else the one there is.
@@ -54,27 +62,32 @@ func (t *Trial) wipe() *process {
 	return t.process()
 }
 
-// short is a lease, a place or a retention that a trial outlasts.
-func (t *Trial) short() time.Duration {
-	t.rec.hurried()
-	return t.h.Short
-}
+// short is a lease, a place or a retention that a trial outlasts. It may be over at
+// once on a slow machine, so nothing that lasts short may have to be alive.
+func (t *Trial) short() time.Duration { return t.h.Short }
 
 // outlast lets d pass, and what the backend may be late.
 func (t *Trial) outlast(d time.Duration) { time.Sleep(d + t.h.Late) }
 
-// poll asks until the answer is yes, and fails the trial when that takes far
-// longer than anything here may take, so that a slow machine is not taken for a
-// broken store.
+// poll asks until the answer is yes, and fails the trial after the limit.
 func (t *Trial) poll(what string, yes func() bool) {
 	t.Helper()
-	most := time.Minute
-	if t.h.Virtual {
-		most = 10 * time.Second // no machine is slow
-	}
 	for start := time.Now(); !yes(); time.Sleep(t.h.Short / 20) {
-		if time.Since(start) > most {
-			t.Fatalf("%s: not after %v of asking", what, most)
+		if time.Since(start) > limit {
+			t.Fatalf("%s: not after %v of asking", what, limit)
+		}
+	}
+}
+
+// inTime is for what has to be prolonged before it runs out. It makes a key on which
+// something lasts d, and calls attempt with both, which reports false when the machine
+// was too slow to prolong it within d: then nothing is known, and it calls attempt again,
+// with another key and twice the time. What the store answers must not matter to that.
+func (t *Trial) inTime(name string, attempt func(k dibs.Key, d time.Duration) bool) {
+	t.Helper()
+	for i, d := 0, t.short(); !attempt(key(name+" "+itoa(i)), d); i, d = i+1, 2*d {
+		if d > limit {
+			t.Fatalf("%s: the store takes longer than %v to answer", name, limit)
 		}
 	}
 }
@@ -170,17 +183,3 @@ func (t *Trial) alone(what string, err error) {
 		t.Fatalf("%s: %v, want an error that says what is wrong with it", what, err)
 	}
 }
-
-// inTurn fails the trial when it did not come back in its turn, which began then, and
-// excuses it: the machine is slow.
-func (t *Trial) inTurn(offered time.Time) {
-	t.Helper()
-	if took := time.Since(offered); took > dibs.Turn/2 {
-		t.rec.missed()
-		t.Fatalf("it took %v to come back to a place whose turn it is; a turn lasts %v", took, dibs.Turn)
-	}
-}
-
-// slow reports whether the machine has stood still during the trial, so that a
-// figure that is too high proves nothing.
-func (t *Trial) slow() bool { return t.rec.slow(t.h.Late) }

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // TestDrain: on SIGTERM the proxy takes no new requests, the answer that is
@@ -70,7 +69,7 @@ func TestDrain(t *testing.T) {
 	if r := <-answer; r.status != 201 || r.body != `run 1 of "k"` {
 		t.Errorf("the answer under way was %d %q", r.status, r.body)
 	}
-	if code := p.code(t, time.Minute); code != 0 {
+	if code := p.code(t); code != 0 {
 		t.Errorf("the proxy ended with %d", code)
 	}
 	if log := p.stderr.String(); strings.Contains(log, "cut off") {
@@ -110,7 +109,7 @@ func TestDrainClientGone(t *testing.T) {
 		return err != nil
 	})
 	close(g.open)
-	if code := p.code(t, time.Minute); code != 0 {
+	if code := p.code(t); code != 0 {
 		t.Errorf("the proxy ended with %d", code)
 	}
 	next := startProxy(t, origin.URL, store)
@@ -133,6 +132,7 @@ func TestDrainLimit(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			g := newGate()
 			origin := newCounter(t, g.first())
 			defer close(g.open)
@@ -151,7 +151,7 @@ func TestDrainLimit(t *testing.T) {
 					}
 				})
 			}
-			if code := p.code(t, 10*time.Second); code != test.code {
+			if code := p.code(t); code != test.code {
 				t.Errorf("the proxy ended with %d; want %d", code, test.code)
 			}
 		})

@@ -24,7 +24,7 @@ func TestHouse(t *testing.T) {
 	maria, server := root+"/mysqlstore", root+"/internal/servertest"
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{
-			root, root + "/idempotency", internal + "/foreign", internal + "/stores", root + "/internal/house", server, root + "/proof/conform",
+			root, root + "/idempotency", internal + "/foreign", internal + "/stores", root + "/internal/failpoint", root + "/internal/house", server, root + "/proof/conform",
 		}},
 		{
 			Dir: "internal/command",
@@ -33,23 +33,27 @@ func TestHouse(t *testing.T) {
 				internal + "/demo", internal + "/process", internal + "/proxy", internal + "/race", internal + "/stores",
 				internal + "/visible", root + "/proof/conform", root + "/proof/torture", root + "/proof/backend",
 			},
-			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/pace"},
+			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint"},
 		},
 		{Dir: "internal/demo"},
-		{Dir: "internal/foreign", Imports: []string{server}},
+		{Dir: "internal/foreign", Imports: []string{root + "/internal/failpoint", server}},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{
 			Dir:     "internal/proxy",
 			Imports: []string{root, root + "/idempotency", root + "/internal/linger", internal + "/upstream", pflag, yaml},
-			Tests:   []string{memory, sqlite},
+			Tests:   []string{memory, sqlite, root + "/internal/failpoint", server},
 		},
-		{Dir: "internal/race", Imports: []string{root, root + "/sqllock", internal + "/stores"}},
+		{
+			Dir:     "internal/race",
+			Imports: []string{root, root + "/sqllock", internal + "/stores"},
+			Tests:   []string{root + "/internal/failpoint"},
+		},
 		{
 			Dir:     "internal/stores",
 			Imports: []string{root, memory, sqlite, redis, postgres, maria, pgx, pgx + "/stdlib", mysql, driver},
-			Tests:   []string{server},
+			Tests:   []string{root + "/internal/failpoint", server},
 		},
-		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{server}},
+		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},
 		{Dir: "internal/visible"},
 	})
 }

@@ -19,7 +19,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/servertest"
 )
+
+// scope owns the servers that several tests share.
+var scope = servertest.NewScope()
 
 // asProgram in the environment makes the test binary the program. It is passed
 // on to what that starts.
@@ -111,15 +117,14 @@ func (p *process) begin(t *testing.T) {
 }
 
 // code waits for the end and returns the exit code, -1 for a signal's death.
-func (p *process) code(t *testing.T, limit time.Duration) int {
+func (p *process) code(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-p.done:
-		return p.ProcessState.ExitCode()
-	case <-time.After(limit):
-		t.Fatalf("%v is still running after %v", p.Args[1:], limit)
-		return 0
+	case <-time.After(failpoint.Limit):
+		t.Fatalf("%v is still running after %v", p.Args[1:], failpoint.Limit)
 	}
+	return p.ProcessState.ExitCode()
 }
 
 // signal sends a signal to the process.
@@ -134,7 +139,7 @@ func (p *process) signal(t *testing.T, s os.Signal) {
 func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	p := start(t, args...)
-	code = p.code(t, 30*time.Second)
+	code = p.code(t)
 	return code, p.stdout.String(), p.stderr.String()
 }
 
@@ -175,12 +180,12 @@ func eventually(t *testing.T, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(failpoint.Limit)
 	for !cond() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("waited 30 s in vain")
+			t.Fatalf("waited %v in vain", failpoint.Limit)
 		}
 	}
 }
@@ -248,6 +253,8 @@ func (r reply) replayed() bool { return r.header.Get("Idempotent-Replayed") == "
 
 // post sends a request with a key.
 func post(ctx context.Context, client *http.Client, url, key, body string) (reply, error) {
+	ctx, cancel := context.WithTimeout(ctx, failpoint.Limit)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		return reply{}, err
@@ -282,4 +289,13 @@ func readLine(t *testing.T, r io.Reader) string {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(line)
+}
+
+// retryAfter returns the seconds after which to retry; 0 when it is not said.
+func retryAfter(r reply) int {
+	n, err := strconv.Atoi(r.header.Get("Retry-After"))
+	if err != nil {
+		return 0
+	}
+	return n
 }

@@ -1,3 +1,5 @@
+//go:build nightly
+
 package main
 
 import (
@@ -9,9 +11,6 @@ import (
 
 	"github.com/dibs-go/dibs/internal/servertest"
 )
-
-// scope owns the servers that several tests share.
-var scope = servertest.NewScope()
 
 // postgres is a server on which each test has a schema of its own.
 var postgres = sync.OnceValue(func() *servertest.PostgresServer {

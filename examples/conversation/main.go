@@ -30,6 +30,9 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
+// lease is how long a job of the mutex keeps its key when its worker stands still.
+const lease = 3 * time.Second
+
 func main() {
 	if err := run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "conversation:", err)
@@ -46,7 +49,7 @@ func run(ctx context.Context) (err error) {
 	if _, err := db.ExecContext(ctx, "CREATE TABLE conversation (name text NOT NULL)"); err != nil {
 		return err
 	}
-	client, err := dibs.New(db.Store, &dibs.Options{TTL: time.Second})
+	client, err := dibs.New(db.Store, &dibs.Options{TTL: lease})
 	if err != nil {
 		return err
 	}
@@ -72,7 +75,7 @@ func run(ctx context.Context) (err error) {
 		{name: "SET NX for 1 s, a long job", events: 2, bring: together(&lock{expiry: time.Second})},
 		{name: "SET NX for 1 min, one more event", events: 3, bring: overtaken},
 		{name: "SET NX for 1 min, eight more", events: 10, bring: overtaken},
-		{name: "jobs.Mutex, 1 s, all of that", events: 50, bring: inTurn(mutex), cure: true},
+		{name: "jobs.Mutex, 3 s, all of that", events: 50, bring: inTurn(mutex), cure: true},
 	} {
 		c := &conversation{db: db, name: way.name, events: way.events, begun: make(chan int, way.events)}
 		dropped := way.bring(ctx, c)
@@ -196,7 +199,7 @@ func inTurn(mutex *jobs.Mutex) func(context.Context, *conversation) []error {
 	return func(ctx context.Context, c *conversation) []error {
 		c.work = func(_ context.Context, number int) error {
 			if number == 1 {
-				time.Sleep(1300 * time.Millisecond)
+				time.Sleep(lease + time.Second)
 			}
 			return nil
 		}

@@ -49,14 +49,3 @@ func TestSweep(t *testing.T) {
 		t.Errorf("removing: %v", err)
 	}
 }
-
-func TestFolderRoot(t *testing.T) {
-	t.Setenv("TMPDIR", "/somewhere/short")
-	if got := folderRoot(nil); got != "/somewhere/short" {
-		t.Errorf("the root is %s", got)
-	}
-	t.Setenv("TMPDIR", "/somewhere/that/is/too/long/for/the/socket/of/a/database")
-	if got := folderRoot(nil); got != "/tmp" {
-		t.Errorf("the root is %s", got)
-	}
-}

@@ -2,12 +2,12 @@
 
 package servertest
 
-// Install installs the programs of Redis, PostgreSQL, PgBouncer and MariaDB
-// where they are missing, as a test that asks for such a server does. What is
-// missing and cannot be installed is an error that says what to do. Valkey and
-// MySQL are left to the tests that ask for them.
+// Install installs the programs of Redis, PostgreSQL and MariaDB where they are
+// missing, as a test that asks for such a server does. What is missing and cannot
+// be installed is an error that says what to do. Valkey, MySQL and PgBouncer are
+// left to the nightly tests that ask for them.
 func Install() error {
-	for _, p := range []*program{&redisProgram, &postgresProgram, &pgbouncerProgram, &mariadbProgram, &mariadbInstallProgram, &mariadbClientProgram} {
+	for _, p := range []*program{&redisProgram, &postgresProgram, &mariadbProgram, &mariadbInstallProgram, &mariadbClientProgram} {
 		if _, err := p.find(); err != nil {
 			return err
 		}

@@ -18,11 +18,8 @@ func TestMariaDBRestart(t *testing.T) {
 		end     func(*MariaDBServer)
 	}{
 		{"stopped", nil, (*MariaDBServer).Stop},
-		{"killed", nil, (*MariaDBServer).Kill},
-		{"without sync, killed", &MariaDBOptions{NoSync: true, Password: "a'b\\c"}, (*MariaDBServer).Kill},
 		{"binary log, killed", &MariaDBOptions{BinaryLog: true}, (*MariaDBServer).Kill},
-		{"paused and stopped", nil, func(s *MariaDBServer) { s.Pause(); s.Stop() }},
-		{"paused and killed", nil, func(s *MariaDBServer) { s.Pause(); s.Kill() }},
+		{"without sync, paused and killed", &MariaDBOptions{NoSync: true, Password: "a'b\\c"}, func(s *MariaDBServer) { s.Pause(); s.Kill() }},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -115,31 +112,6 @@ func TestMariaDBOptions(t *testing.T) {
 	}
 }
 
-func TestMariaDBQuery(t *testing.T) {
-	t.Parallel()
-	s := MariaDB(t, &MariaDBOptions{NoSync: true})
-	tests := []struct {
-		sql  string
-		want [][]string
-	}{
-		{"SELECT 1 FROM DUAL WHERE 1 = 0", nil},
-		{"SELECT ''", [][]string{{""}}},
-		{"SELECT '' UNION ALL SELECT ''", [][]string{{""}, {""}}},
-		{`SELECT NULL, '', 'a\nb|c\t', 'é', '\\n'`, [][]string{{"NULL", "", "a\nb|c\t", "é", `\n`}}},
-		{"CREATE TABLE t (n INT)", nil},
-		{"INSERT INTO t VALUES (1), (2)", nil},
-		{"SELECT n FROM t; SELECT 'last', 2", [][]string{{"1"}, {"2"}, {"last", "2"}}},
-	}
-	for _, test := range tests {
-		if got := s.Query(test.sql); !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%s: %q; want %q", test.sql, got, test.want)
-		}
-	}
-	if _, err := s.Do("SELECT * FROM missing"); !strings.Contains(errorText(err), "ERROR 1146") {
-		t.Errorf("a table that is missing: %v", err)
-	}
-}
-
 func TestMariaDBPause(t *testing.T) {
 	t.Parallel()
 	s := MariaDB(t, &MariaDBOptions{NoSync: true})
@@ -176,25 +148,6 @@ func TestMariaDBLeavesNothing(t *testing.T) {
 	}
 	if _, err := os.Stat(s.folder.path); !os.IsNotExist(err) {
 		t.Errorf("its folder: %v", err)
-	}
-}
-
-func TestMySQL(t *testing.T) {
-	t.Parallel()
-	s := MariaDB(t, &MariaDBOptions{MySQL: true, Password: "a'b\\c"})
-	if got := s.Query("SELECT @@version_comment")[0][0]; strings.Contains(got, "MariaDB") {
-		t.Errorf("it is %s", got)
-	}
-	if got, want := s.Query("SELECT @@innodb_flush_log_at_trx_commit, @@log_bin"), [][]string{{"1", "0"}}; !reflect.DeepEqual(got, want) {
-		t.Errorf("it syncs %v; want %v", got, want)
-	}
-	s.Query("CREATE TABLE kept AS SELECT NULL AS a, '' AS b")
-	s.Kill()
-	s.Restart()
-	s.Pause()
-	s.Continue()
-	if got, want := s.Query("SELECT * FROM kept"), [][]string{{"NULL", ""}}; !reflect.DeepEqual(got, want) {
-		t.Errorf("after a restart there is %v; want %v", got, want)
 	}
 }
 

@@ -17,9 +17,7 @@ func TestPostgresRestart(t *testing.T) {
 		end     func(*PostgresServer)
 	}{
 		{"stopped", nil, (*PostgresServer).Stop},
-		{"killed", nil, (*PostgresServer).Kill},
 		{"without sync, killed", &PostgresOptions{NoSync: true, Password: "a'b\\c"}, (*PostgresServer).Kill},
-		{"paused and stopped", nil, func(s *PostgresServer) { s.Pause(); s.Stop() }},
 		{"paused and killed", nil, func(s *PostgresServer) { s.Pause(); s.Kill() }},
 	}
 	for _, test := range tests {
@@ -142,35 +140,6 @@ func TestPostgresOptions(t *testing.T) {
 				t.Errorf("with a wrong password: %v", err)
 			}
 		})
-	}
-}
-
-func TestPostgresQuery(t *testing.T) {
-	t.Parallel()
-	s := Postgres(t, &PostgresOptions{NoSync: true})
-	tests := []struct {
-		sql  string
-		want [][]string
-	}{
-		{"SELECT 1 WHERE false", nil},
-		{"SELECT ''", [][]string{{""}}},
-		{"SELECT '' UNION ALL SELECT ''", [][]string{{""}, {""}}},
-		{"SELECT NULL, '', E'a\\nb|c\\t', 'é'", [][]string{{"NULL", "", "a\nb|c\t", "é"}}},
-		{"CREATE TABLE t (n int)", nil},
-		{"INSERT INTO t VALUES (1), (2) RETURNING n", [][]string{{"1"}, {"2"}}},
-		{"SELECT 'first'; SELECT 'last', 2", [][]string{{"last", "2"}}},
-		{"SELECT 'no more'; DELETE FROM t", nil},
-	}
-	for _, test := range tests {
-		if got := s.Query(test.sql); !reflect.DeepEqual(got, test.want) {
-			t.Errorf("%s: %q; want %q", test.sql, got, test.want)
-		}
-	}
-	if _, err := s.Do("INSERT INTO t VALUES (3); SELECT 1/0"); !strings.Contains(errorText(err), "division by zero") {
-		t.Errorf("a division by zero: %v", err)
-	}
-	if got := s.Query("SELECT * FROM t"); got != nil {
-		t.Errorf("a statement before one that failed left %v", got)
 	}
 }
 

@@ -134,20 +134,3 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 		}
 	}
 }
-
-func TestStopped(t *testing.T) {
-	t.Parallel()
-	s := Redis(t, nil)
-	if stopped(s.proc.pid) {
-		t.Error("stopped from the start")
-	}
-	s.Pause()
-	if stat, err := os.ReadFile("/proc/" + strconv.Itoa(s.proc.pid) + "/stat"); err != nil || !strings.Contains(string(stat), ") T ") {
-		t.Errorf("paused, it is %s, %v", stat, err)
-	}
-	s.Continue()
-	s.Must("PING")
-	if stopped(s.proc.pid) {
-		t.Error("stopped after it went on")
-	}
-}

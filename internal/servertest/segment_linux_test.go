@@ -12,7 +12,6 @@ func TestPostgresLeavesNothing(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*PostgresServer){
 		"running": func(*PostgresServer) {},
-		"stopped": (*PostgresServer).Stop,
 		"killed":  (*PostgresServer).Kill,
 		"paused":  func(s *PostgresServer) { s.Pause() },
 	} {

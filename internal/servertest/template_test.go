@@ -92,27 +92,3 @@ func TestTemplate(t *testing.T) {
 		t.Errorf("after it: %v; made %d times, want three", err, made.Load())
 	}
 }
-
-// Who has no home keeps templates in the temporary folder.
-func TestTemplatePlace(t *testing.T) {
-	sample := template{kind: "sample", program: "/bin/sample"}
-	cache, tmp := t.TempDir(), t.TempDir()
-	t.Setenv("TMPDIR", tmp)
-	t.Setenv("XDG_CACHE_HOME", cache)
-	if got, err := sample.place(); err != nil || !strings.HasPrefix(got, cache+"/dibs/servertest/sample-") {
-		t.Errorf("kept at %s, %v", got, err)
-	}
-	other := sample
-	other.program = "/opt/sample"
-	first, _ := sample.place()
-	if second, err := other.place(); err != nil || second == first {
-		t.Errorf("two programs at %s, %v", second, err)
-	}
-	for _, home := range []string{"", "/dev/null/home"} {
-		t.Setenv("XDG_CACHE_HOME", "")
-		t.Setenv("HOME", home)
-		if got, err := sample.place(); err != nil || !strings.HasPrefix(got, tmp+"/dibs-cache-") {
-			t.Errorf("without a home, kept at %s, %v", got, err)
-		}
-	}
-}

@@ -5,6 +5,7 @@ package servertest
 import (
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -59,6 +60,10 @@ func (w *Wire) Addr() string { return w.port.addr() }
 // Cut breaks the wire: connections are reset, new ones refused, and what was
 // under way is lost.
 func (w *Wire) Cut() {
+	// A process that is being started has copies of what is open here until it runs its
+	// program. One of the listener would keep connections and the address.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	w.change(func() {
 		if w.listener != nil {
 			w.listener.Close()

@@ -89,11 +89,13 @@ func (c *caller) wantEcho(line string) {
 
 func (c *caller) wantLine(line string) {
 	c.t.Helper()
-	if got, err := c.hear(10 * time.Second); err != nil || got != line {
+	if got, err := c.hear(patience); err != nil || got != line {
 		c.t.Fatalf("heard %q, %v; want %q", got, err, line)
 	}
 }
 
+// wantSilence looks for a moment only: a wire that lets something through is seldom
+// slower, and one that does not is never taken for one.
 func (c *caller) wantSilence() {
 	c.t.Helper()
 	if got, err := c.hear(50 * time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -103,144 +105,129 @@ func (c *caller) wantSilence() {
 
 func (c *caller) wantReset() {
 	c.t.Helper()
-	if got, err := c.hear(10 * time.Second); !errors.Is(err, syscall.ECONNRESET) {
+	if got, err := c.hear(patience); !errors.Is(err, syscall.ECONNRESET) {
 		c.t.Fatalf("heard %q, %v; want a reset", got, err)
 	}
 }
 
-func TestWire(t *testing.T) {
-	tests := []struct {
-		name string
-		do   func(t *testing.T, w *Wire, lines *atomic.Int64)
-	}{
-		{"passes on", func(t *testing.T, w *Wire, _ *atomic.Int64) {
-			c := call(t, w)
-			c.wantEcho("one")
-			c.wantEcho(strings.Repeat("long", 1<<18))
-			if got := w.Accepted(); got != 1 {
-				t.Errorf("%d connections accepted; want 1", got)
-			}
-		}},
-		{"an end is an end on the other side", func(t *testing.T, w *Wire, _ *atomic.Int64) {
-			c := call(t, w)
-			c.say("last words")
-			if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
-				t.Fatal(err)
-			}
-			c.wantLine("last words")
-			if got, err := c.hear(10 * time.Second); err != io.EOF {
-				t.Errorf("heard %q, %v after the end", got, err)
-			}
-		}},
-		{"cut", func(t *testing.T, w *Wire, _ *atomic.Int64) {
-			c := call(t, w)
-			c.wantEcho("before")
-			w.Cut()
-			c.wantReset()
-			if _, err := net.Dial("tcp", w.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
-				t.Errorf("dialling a cut wire: %v", err)
-			}
-			w.Mend()
-			call(t, w).wantEcho("after")
-		}},
-		{"hang", func(t *testing.T, w *Wire, lines *atomic.Int64) {
-			c := call(t, w)
-			c.wantEcho("before")
-			w.Hang()
-			late := call(t, w)
-			c.say("held")
-			late.say("held too")
-			c.wantSilence()
-			late.wantSilence()
-			if got := lines.Load(); got != 1 {
-				t.Errorf("the server heard %d lines; want 1", got)
-			}
-			w.Mend()
-			c.wantLine("held")
-			late.wantLine("held too")
-		}},
-		{"a cut while it hangs", func(t *testing.T, w *Wire, lines *atomic.Int64) {
-			c := call(t, w)
-			c.wantEcho("before")
+func TestWirePassesOn(t *testing.T) {
+	addr, _ := echo(t)
+	w := NewWire(t, addr)
+	c := call(t, w)
+	c.wantEcho("one")
+	c.wantEcho(strings.Repeat("long", 1<<18))
+	c.say("last words")
+	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	c.wantLine("last words")
+	if got, err := c.hear(patience); err != io.EOF {
+		t.Errorf("heard %q, %v after the end", got, err)
+	}
+	if got := w.Accepted(); got != 1 {
+		t.Errorf("%d connections accepted; want 1", got)
+	}
+}
+
+func TestWireIsCut(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		addr, lines := echo(t)
+		w := NewWire(t, addr)
+		c := call(t, w)
+		c.wantEcho("before")
+		if hangs {
 			w.Hang()
 			c.say("held")
 			c.wantSilence()
-			w.Cut()
-			c.wantReset()
-			w.Mend()
-			call(t, w).wantEcho("after")
-			if got := lines.Load(); got != 2 {
-				t.Errorf("the server heard %d lines; want 2", got)
-			}
-		}},
-		{"delay", func(t *testing.T, w *Wire, _ *atomic.Int64) {
-			const way = 60 * time.Millisecond
-			c := call(t, w)
-			c.wantEcho("before")
-			w.Delay(way)
-			begin := time.Now()
-			c.say("slow")
-			c.say("too")
-			c.wantLine("slow")
-			c.wantLine("too")
-			took := time.Since(begin)
-			if took < 2*way {
-				t.Errorf("there and back took %v; want %v at least", took, 2*way)
-			}
-			w.Mend()
-			again := took
-			for n := 0; n < 20 && again >= took; n++ { // the machine may be slow as well
-				begin = time.Now()
-				c.wantEcho("fast")
-				again = time.Since(begin)
-			}
-			if again >= took {
-				t.Errorf("%v after mending; was %v", again, took)
-			}
-		}},
-		{"drop replies", func(t *testing.T, w *Wire, lines *atomic.Int64) {
-			c := call(t, w)
-			w.DropReplies()
-			c.say("unanswered")
-			if err := await(func() error {
-				if got := lines.Load(); got != 1 {
-					return fmt.Errorf("the server heard %d lines; want 1", got)
-				}
-				return nil
-			}); err != nil {
-				t.Error(err)
-			}
-			c.wantSilence()
-			w.Mend()
-			call(t, w).wantEcho("answered")
-		}},
-		{"lose a reply", func(t *testing.T, w *Wire, lines *atomic.Int64) {
-			c, other := call(t, w), call(t, w)
-			lost := w.LoseReplyTo("needle")
-			c.wantEcho("hay")
-			other.wantEcho("hay")
-			// In two writes, and with others before and after it.
-			if _, err := io.WriteString(c, "more\nnee"); err != nil {
-				t.Fatal(err)
-			}
-			c.wantLine("more")
-			c.say("dle")
-			c.wantReset()
-			<-lost
-			if got := lines.Load(); got != 4 {
-				t.Errorf("the server heard %d lines; want 4", got)
-			}
-			other.wantEcho("needle")
-			call(t, w).wantEcho("needle")
-		}},
+		}
+		w.Cut()
+		c.wantReset()
+		if _, err := net.Dial("tcp", w.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("dialling a cut wire: %v", err)
+		}
+		w.Mend()
+		call(t, w).wantEcho("after")
+		if got := lines.Load(); got != 2 {
+			t.Errorf("the server heard %d lines; want 2", got)
+		}
 	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			addr, lines := echo(t)
-			test.do(t, NewWire(t, addr), lines)
-		})
+}
+
+func TestWireHangs(t *testing.T) {
+	addr, lines := echo(t)
+	w := NewWire(t, addr)
+	c := call(t, w)
+	c.wantEcho("before")
+	w.Hang()
+	late := call(t, w)
+	c.say("held")
+	late.say("held too")
+	c.wantSilence()
+	late.wantSilence()
+	if got := lines.Load(); got != 1 {
+		t.Errorf("the server heard %d lines; want 1", got)
 	}
+	w.Mend()
+	c.wantLine("held")
+	late.wantLine("held too")
+}
+
+func TestWireDelays(t *testing.T) {
+	const way = 20 * time.Millisecond
+	addr, _ := echo(t)
+	w := NewWire(t, addr)
+	c := call(t, w)
+	c.wantEcho("before")
+	w.Delay(way)
+	begin := time.Now()
+	c.wantEcho("slow")
+	if took := time.Since(begin); took < 2*way {
+		t.Errorf("there and back took %v; want %v at least", took, 2*way)
+	}
+	w.Delay(time.Hour)
+	w.Mend()
+	c.wantEcho("at once")
+}
+
+func TestWireDropsReplies(t *testing.T) {
+	addr, lines := echo(t)
+	w := NewWire(t, addr)
+	c := call(t, w)
+	w.DropReplies()
+	c.say("unanswered")
+	if err := await(func() error {
+		if got := lines.Load(); got != 1 {
+			return fmt.Errorf("the server heard %d lines; want 1", got)
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	c.wantSilence()
+	w.Mend()
+	call(t, w).wantEcho("answered")
+}
+
+func TestWireLosesAReply(t *testing.T) {
+	addr, lines := echo(t)
+	w := NewWire(t, addr)
+	c, other := call(t, w), call(t, w)
+	lost := w.LoseReplyTo("needle")
+	c.wantEcho("hay")
+	other.wantEcho("hay")
+	// In two writes, and with others before and after it.
+	if _, err := io.WriteString(c, "more\nnee"); err != nil {
+		t.Fatal(err)
+	}
+	c.wantLine("more")
+	c.say("dle")
+	c.wantReset()
+	<-lost
+	if got := lines.Load(); got != 4 {
+		t.Errorf("the server heard %d lines; want 4", got)
+	}
+	other.wantEcho("needle")
+	call(t, w).wantEcho("needle")
 }
 
 func TestWireToNowhere(t *testing.T) {

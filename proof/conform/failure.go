@@ -144,7 +144,7 @@ var failureCases = []Case{
 			if a := t.send(); a.err == nil && !isFailure(a.status) {
 				t.wrongf("nobody answered, and the client got %v", a)
 			}
-			t.orRefused(t.again())
+			t.orRefused(t.outcome())
 		},
 	},
 	{
@@ -247,7 +247,7 @@ func (t *trial) cut(chunked bool) {
 	if a := t.send(); a.err == nil && !isFailure(a.status) {
 		t.wrongf("the answer broke off, and the client got it as a whole one: %v", a)
 	}
-	again := t.again()
+	again := t.outcome()
 	if bytes.HasPrefix(again.body, part) {
 		t.wrongf("what had broken off was replayed: %v", again)
 	}

@@ -1,3 +1,5 @@
+//go:build nightly
+
 package conform_test
 
 import (
@@ -109,15 +111,6 @@ func keyed(change func(string) string) func(http.Handler) http.Handler {
 	}
 }
 
-// answering changes the header of every answer when it leaves.
-func answering(change func(h http.Header, status int)) func(http.Handler) http.Handler {
-	return func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			next.ServeHTTP(&changing{ResponseWriter: w, change: change}, r)
-		})
-	}
-}
-
 // replaying changes the header of replays.
 func replaying(change func(http.Header)) func(http.Handler) http.Handler {
 	return answering(func(h http.Header, _ int) {
@@ -126,20 +119,6 @@ func replaying(change func(http.Header)) func(http.Handler) http.Handler {
 		}
 	})
 }
-
-type changing struct {
-	http.ResponseWriter
-	change func(h http.Header, status int)
-}
-
-func (w *changing) WriteHeader(status int) {
-	if status >= 200 {
-		w.change(w.Header(), status)
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-func (w *changing) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // disguised has the guard take safe methods for others.
 func disguised(next http.Handler) http.Handler {

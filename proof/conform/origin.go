@@ -237,8 +237,9 @@ func (p *play) note(s Seen) int {
 	return s.Run
 }
 
-// holdLimit ends every wait for a kit that has gone away.
-const holdLimit = 30 * time.Second
+// holdLimit ends every wait for a kit that has gone away. It is longer than a case waits
+// for anything.
+const holdLimit = 2 * time.Minute
 
 // wait waits until the request is let go on. It does not look at the request's context:
 // work that began is done, whoever asked for it.

@@ -93,7 +93,7 @@ var rawCases = []Case{
 			t.plays(Answer{Raw: []byte("HTTP/1.1 201 Created\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\nConform-Run: {run}\r\nConnection: close\r\n\r\n4;a=1\r\nrun \r\n0A;b\r\nin chunks\n\r\n0\r\n\r\n")})
 			first := t.send()
 			if first.err == nil && first.status == http.StatusBadGateway {
-				t.orRefused(t.again())
+				t.orRefused(t.outcome())
 				return
 			}
 			t.isStatus("the first answer", first, http.StatusCreated)

@@ -16,6 +16,9 @@ import (
 // seenWait bounds how long one question for what was seen waits at the origin.
 const seenWait = 2 * time.Second
 
+// lastWait bounds the last question for what was seen, which the origin answers at once.
+const lastWait = 30 * time.Second
+
 // Handler returns the control channel of an origin in a program of its own, for a kit in
 // another process; see Remote. Whoever reaches it can make the origin answer what they
 // like: serve it on an address of its own, on the loopback interface.
@@ -89,7 +92,7 @@ func (r *remote) Seen(ctx context.Context, id string, n int) ([]Seen, error) {
 		// what was seen is asked for once more, without waiting.
 		err := r.ask(ctx, http.MethodGet, id+"?n="+strconv.Itoa(n), nil, &seen)
 		if ctx.Err() != nil {
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), seenWait)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWait)
 			defer cancel()
 			err = r.ask(last, http.MethodGet, id+"?n=0", nil, &seen)
 			return seen, err

@@ -185,8 +185,17 @@ func (t *trial) exchange(r *request) *reply {
 
 // again is send for whoever comes late: an implementation may take a moment to note that
 // the first one is done, and refuses meanwhile.
-func (t *trial) again(changes ...change) *reply {
-	until := time.Now().Add(t.patience())
+func (t *trial) again(changes ...change) *reply { return t.againFor(t.patience(), changes...) }
+
+// outcome is again after an attempt without an outcome: the refusal may be for good.
+func (t *trial) outcome() *reply { return t.againFor(min(t.patience(), settling)) }
+
+// settling is how long an implementation may take to note that an attempt is over, when it
+// is no fault that it refuses for longer.
+const settling = 2 * time.Second
+
+func (t *trial) againFor(d time.Duration, changes ...change) *reply {
+	until := time.Now().Add(d)
 	for {
 		a := t.send(changes...)
 		if a.err != nil || !slices.Contains(t.kit.terms.conflict, a.status) || a.run() != 0 || time.Now().After(until) {
@@ -196,7 +205,7 @@ func (t *trial) again(changes ...change) *reply {
 	}
 }
 
-// settlingPause is between two requests of again.
+// settlingPause is between two requests of againFor.
 const settlingPause = 20 * time.Millisecond
 
 // pause lets d go by.

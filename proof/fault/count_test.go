@@ -1,10 +1,10 @@
+//go:build nightly
+
 package fault_test
 
 import (
 	"context"
 	"database/sql"
-	"errors"
-	"io"
 	"math/rand/v2"
 	"net"
 	"os/exec"
@@ -18,9 +18,6 @@ import (
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/victim"
 )
-
-// idlers are workers of whom none does anything: processes that do not use the store.
-type idlers struct{ pid int }
 
 func newIdlers(t *testing.T) *idlers {
 	t.Helper()
@@ -40,32 +37,6 @@ func newIdlers(t *testing.T) *idlers {
 	})
 	return &idlers{cmd.Process.Pid}
 }
-
-func (i *idlers) Len() int                    { return 1 }
-func (i *idlers) PID(int) int                 { return i.pid }
-func (i *idlers) Kill(int) (bool, error)      { return false, nil }
-func (i *idlers) Restart(int, []string) error { return nil }
-func (i *idlers) Lost(int) int                { return 0 }
-func (i *idlers) Failed(string) int           { return 0 }
-func (i *idlers) Stop(ctx context.Context, _ int, d time.Duration) (bool, error) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-	return true, nil
-}
-
-// sham is a server, a replica and a clock to which nothing can be done.
-type sham struct{ addr string }
-
-func (*sham) Kill()                             {}
-func (*sham) Restart()                          {}
-func (*sham) Pause()                            {}
-func (*sham) Continue()                         {}
-func (*sham) Lag() error                        { return nil }
-func (*sham) Rebuild() error                    { return nil }
-func (*sham) Step(time.Duration) error          { return nil }
-func (s *sham) Promote() (string, int64, error) { return s.addr, 0, nil }
 
 // quiet connects through each wire, and says nothing.
 func quiet(t *testing.T, wires []*fault.Wire) {
@@ -94,15 +65,6 @@ func bitesAlways(t *testing.T, f *fault.Fault, target *fault.Target, r *rand.Ran
 		}
 	}
 	return bites
-}
-
-func waitFor(t *testing.T, what string, there func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !there(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("there is not %s", what)
-		}
-	}
 }
 
 // What has not happened is not counted: a server that was not killed although somebody said
@@ -154,65 +116,6 @@ func TestCountsNothing(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A server notices late that a crowd has left. Who looks at it waits for that.
-func TestLooksWhenThereIsRoom(t *testing.T) {
-	t.Parallel()
-	t.Run("mariadb", func(t *testing.T) {
-		t.Parallel()
-		server := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true, MaxConnections: 10})
-		db, err := sql.Open("mysql", server.DSN())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { db.Close() })
-		db.SetMaxIdleConns(0)
-		looksPastCrowd(t, server.URL(), server.Addr(), func() (io.Closer, error) { return db.Conn(t.Context()) })
-	})
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		server := servertest.Redis(t, &servertest.RedisOptions{Directives: []string{"maxclients 10"}})
-		looksPastCrowd(t, server.URL(), server.Addr(), func() (io.Closer, error) {
-			conn, err := server.Dial()
-			if err != nil {
-				return nil, err
-			}
-			if _, err := conn.Do("PING"); err != nil {
-				return nil, errors.Join(err, conn.Close())
-			}
-			return conn, nil
-		})
-	})
-}
-
-// looksPastCrowd has a fault look at a server that a crowd leaves meanwhile.
-func looksPastCrowd(t *testing.T, url, addr string, dial func() (io.Closer, error)) {
-	t.Helper()
-	var crowd []io.Closer
-	var full error
-	for full == nil && len(crowd) <= 20 {
-		var conn io.Closer
-		if conn, full = dial(); full == nil {
-			crowd = append(crowd, conn)
-		}
-	}
-	if full == nil {
-		t.Fatalf("the server has taken %d connections", len(crowd))
-	}
-	target := &fault.Target{URL: url, Workers: newIdlers(t), TTL: 100 * time.Millisecond, Server: &sham{addr}}
-	apply, _, err := fault.Select(target, "server-stop")
-	if err != nil {
-		t.Fatal(err)
-	}
-	time.AfterFunc(300*time.Millisecond, func() {
-		for _, conn := range crowd {
-			conn.Close()
-		}
-	})
-	if bites := bitesAlways(t, apply[0], target, rand.New(rand.NewPCG(1, 2))); bites != 0 {
-		t.Errorf("server-stop has bitten %d times", bites)
 	}
 }
 

@@ -162,12 +162,15 @@ func (l *link) pass(way Way, p piece) bool {
 		}
 		held = true
 		changed := w.changed
+		w.holding++
 		w.mu.Unlock()
 		select {
 		case <-changed:
 		case <-l.over:
-			return false
 		}
+		w.mu.Lock()
+		w.holding--
+		w.mu.Unlock()
 	}
 	defer w.mu.Unlock()
 	switch {

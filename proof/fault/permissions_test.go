@@ -1,4 +1,4 @@
-//go:build linux
+//go:build nightly && linux
 
 package fault_test
 

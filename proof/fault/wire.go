@@ -22,6 +22,7 @@ type Wire struct {
 	changed chan struct{} // closed and replaced when the trouble changes
 	links   map[*link]struct{}
 	counts  Counts
+	holding int // messages that are held now
 	closed  bool
 }
 

@@ -2,6 +2,7 @@ package fault_test
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -11,8 +12,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/proof/fault"
 )
+
+func waitFor(t *testing.T, what string, there func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(failpoint.Limit); !there(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("there is not %s, after %v", what, failpoint.Limit)
+		}
+	}
+}
 
 // echo is a server that answers each line with its name and the line.
 type echo struct {
@@ -97,7 +108,7 @@ func (c *caller) hear(within time.Duration) string {
 
 func (c *caller) want(line string, want string) {
 	c.t.Helper()
-	within := 10 * time.Second
+	within := failpoint.Limit
 	if want == "nothing" {
 		within = 200 * time.Millisecond
 	}
@@ -171,8 +182,9 @@ func TestWireHolds(t *testing.T) {
 			w := newWire(t, e)
 			c := call(t, w)
 			w.Set(fault.Trouble{Hold: test.hold}, nil)
-			c.want("one", "nothing")
-			waitFor(t, "what the server is to hear", func() bool { return e.heard.Load() >= test.heard })
+			c.say("one")
+			waitFor(t, "what is held", func() bool { return w.Holding() == 1 })
+			c.want("", "nothing")
 			if heard := e.heard.Load(); heard != test.heard {
 				t.Errorf("the server has heard %d requests; want %d", heard, test.heard)
 			}
@@ -297,6 +309,35 @@ func TestThrough(t *testing.T) {
 		}
 	}
 }
+
+// idlers are workers of whom none does anything: processes that do not use the store.
+type idlers struct{ pid int }
+
+func (i *idlers) Len() int                    { return 1 }
+func (i *idlers) PID(int) int                 { return i.pid }
+func (i *idlers) Kill(int) (bool, error)      { return false, nil }
+func (i *idlers) Restart(int, []string) error { return nil }
+func (i *idlers) Lost(int) int                { return 0 }
+func (i *idlers) Failed(string) int           { return 0 }
+func (i *idlers) Stop(ctx context.Context, _ int, d time.Duration) (bool, error) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+	return true, nil
+}
+
+// sham is a server, a replica and a clock to which nothing can be done.
+type sham struct{ addr string }
+
+func (*sham) Kill()                             {}
+func (*sham) Restart()                          {}
+func (*sham) Pause()                            {}
+func (*sham) Continue()                         {}
+func (*sham) Lag() error                        { return nil }
+func (*sham) Rebuild() error                    { return nil }
+func (*sham) Step(time.Duration) error          { return nil }
+func (s *sham) Promote() (string, int64, error) { return s.addr, 0, nil }
 
 func TestSelect(t *testing.T) {
 	workers := &idlers{1}

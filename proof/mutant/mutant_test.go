@@ -10,8 +10,32 @@ import (
 	"github.com/dibs-go/dibs/proof/sim"
 )
 
-// Each mutant is caught by the simulation, in a history in which the unbroken one is
-// not.
+// catches are the seed, for each mutant, of a history that catches it, however its
+// goroutines are scheduled. TestHistories of proof/sim looks at the same history of the
+// unbroken store.
+var catches = map[string]uint64{
+	"no-undo":          3,
+	"no-trust":         9,
+	"renewal-revives":  29,
+	"settle-any-token": 1,
+	"stale-record":     62,
+	"barging":          4,
+	"stranded":         6,
+	"half-record":      1,
+	"old-record":       6,
+	"unwritten-record": 18,
+	"other-bytes":      1,
+	"answer-lost":      1,
+	"fence-repeats":    1,
+	"fence-falls":      1,
+	"permit-too-many":  1,
+	"lease-short":      10,
+	"claim-anew":       1,
+	"place-lost":       101,
+	"mismatch-ignored": 4,
+}
+
+// TestSimulationCatches: the simulation catches each mutant.
 func TestSimulationCatches(t *testing.T) {
 	for _, m := range mutant.All() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -23,26 +47,23 @@ func TestSimulationCatches(t *testing.T) {
 			if m.Client {
 				o = &sim.Options{Client: m.Wrap}
 			}
-			began := time.Now()
-			for seed := range uint64(maxHistories) {
-				v := simulate(t, seed, o)
-				if len(v.Violations) == 0 {
-					continue
-				}
-				x := v.Violations[0]
-				t.Logf("caught in history %d after %v: %s: %s", seed, time.Since(began).Round(time.Millisecond), x.Name, x.Text)
-				if v := simulate(t, seed, nil); !v.OK() {
-					t.Errorf("seed %d: the unbroken one is caught too: %v", seed, v.Violations)
-				}
+			known, ok := catches[m.Name]
+			if !ok {
+				t.Error("there is no seed for it")
+			}
+			if v := simulate(t, known, o); len(v.Violations) > 0 {
+				t.Logf("seed %d: %s: %s", known, v.Violations[0].Name, v.Violations[0].Text)
 				return
 			}
-			t.Errorf("not caught in %d histories", maxHistories)
+			for seed := range uint64(1000) {
+				if len(simulate(t, seed+1, o).Violations) > 0 {
+					t.Fatalf("seed %d does not catch it, but seed %d does: if seeds mean something else now, note that one", known, seed+1)
+				}
+			}
+			t.Error("none of the seeds 1 to 1000 catches it")
 		})
 	}
 }
-
-// maxHistories is in how many histories each mutant has to be caught: some seconds.
-const maxHistories = 1000
 
 // simulate runs a simulation and checks its history.
 func simulate(t *testing.T, seed uint64, o *sim.Options) *check.Verdict {
@@ -53,21 +74,4 @@ func simulate(t *testing.T, seed uint64, o *sim.Options) *check.Verdict {
 		Slack: time.Millisecond, Reaction: time.Millisecond, Settling: time.Millisecond,
 		Forgets: []string{sim.Forgets}, Left: r.Left,
 	})
-}
-
-// Mutants are found by their names, which differ.
-func TestNamed(t *testing.T) {
-	seen := map[string]bool{}
-	for _, m := range mutant.All() {
-		if seen[m.Name] {
-			t.Errorf("two mutants are called %s", m.Name)
-		}
-		seen[m.Name] = true
-		if got, ok := mutant.Named(m.Name); !ok || got.About != m.About {
-			t.Errorf("Named(%q) is %q, %v", m.Name, got.Name, ok)
-		}
-	}
-	if m, ok := mutant.Named("none"); ok {
-		t.Errorf("there is a mutant %q called none", m.Name)
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/signal"
 	"strings"
@@ -38,21 +39,36 @@ func main() {
 	}
 }
 
-// clockShare is the part of the time that a clock's steps have, which meet no other fault.
-const clockShare = 5
+// The parts of the time that a run with fewer faults has.
+const (
+	// plainShare is that of the faults under which a store forgets nothing: what it answers
+	// is checked more strictly.
+	plainShare = 2
+	// aloneShare is that of a fault that meets no other, as the server's clock.
+	aloneShare = 5
+	// shortest is what such a run has at least.
+	shortest = 10 * time.Second
+)
+
+// plain are those faults.
+const plain = "worker,network"
 
 // errFailed says that a store did not pass. What is wrong was printed.
 var errFailed = errors.New("not every store has passed")
 
 func run(ctx context.Context, scope *servertest.Scope, args []string) error {
 	flags := flag.NewFlagSet("nightly", flag.ContinueOnError)
-	duration := flags.Duration("duration", 5*time.Minute, "how `long` faults strike each store")
+	duration := flags.Duration("duration", time.Minute, "how `long` faults strike each store")
 	only := flags.String("only", "", "torture only this `store`")
+	faults := flags.String("faults", "", "let only these `faults` strike, for all of the duration")
 	page := flags.String("page", "", "write the table between the marks in this `file`")
 	seed := flags.Uint64("seed", 0, "the `number` from which everything derives; random when 0")
 	together := flags.Int("together", 2, "torture so `many` stores at a time")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	for *seed == 0 {
+		*seed = rand.Uint64() >> 16 // short enough to be typed
 	}
 	var victims []victim.Victim
 	for _, v := range victim.All() {
@@ -71,7 +87,7 @@ func run(ctx context.Context, scope *servertest.Scope, args []string) error {
 		seats <- struct{}{}
 		all.Go(func() {
 			defer func() { <-seats }()
-			rows[i], errs[i] = tortureOne(ctx, scope, v, *duration, *seed)
+			rows[i], errs[i] = tortureOne(ctx, scope, v, *faults, *duration, *seed)
 		})
 	}
 	all.Wait()
@@ -88,8 +104,8 @@ func run(ctx context.Context, scope *servertest.Scope, args []string) error {
 			return err
 		}
 	}
-	if failed(rows) {
-		return errFailed
+	if commands := failed(rows); len(commands) > 0 {
+		return fmt.Errorf("%w; again, in proof, with:\n%s", errFailed, strings.Join(commands, "\n"))
 	}
 	return nil
 }
@@ -107,57 +123,64 @@ func publish(page, text string) error {
 	return os.WriteFile(page, []byte(after), 0o644)
 }
 
-// tortureOne tortures one kind of store: with all faults that can meet, and then with
-// each that has to be alone.
-func tortureOne(ctx context.Context, scope *servertest.Scope, v victim.Victim, duration time.Duration, seed uint64) ([]row, error) {
+// tortureOne tortures one kind of store: with all faults that can meet, on one server with
+// those alone under which it forgets nothing, and with each that has to be alone. With
+// faults that are asked for it does that.
+func tortureOne(ctx context.Context, scope *servertest.Scope, v victim.Victim, faults string, duration time.Duration, seed uint64) ([]row, error) {
+	type share struct {
+		faults   string
+		duration time.Duration
+	}
+	shares := []share{{faults, duration}}
 	target := v.New(scope)
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("store", v.Name)
-	names := []string{""}
-	all, _, err := fault.Select(target, "all")
-	if err != nil {
-		return nil, err
-	}
-	for _, f := range all {
-		if f.Alone {
-			names = append(names, f.Name)
+	if faults == "" {
+		if target.Server != nil {
+			shares = append(shares, share{plain, max(duration/plainShare, shortest)})
 		}
-	}
-	var rows []row
-	for _, faults := range names {
-		o := &torture.Options{
-			URL: target.URL, Shown: v.Name + ":", Open: backend.Open, Target: target,
-			Duration: duration, Faults: faults, Seed: seed, Log: log,
-		}
-		if faults != "" {
-			o.Duration = max(duration/clockShare, 10*time.Second)
-			target = v.New(scope)
-			o.URL, o.Target = target.URL, target
-		}
-		r, err := torture.Run(ctx, o)
+		all, _, err := fault.Select(target, "all")
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", v.Name, err)
+			return nil, err
+		}
+		for _, f := range all {
+			if f.Alone {
+				shares = append(shares, share{f.Name, max(duration/aloneShare, shortest)})
+			}
+		}
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("store", v.Name)
+	var rows []row
+	for i, s := range shares {
+		if i > 0 {
+			target = v.New(scope)
+		}
+		r, err := torture.Run(ctx, &torture.Options{
+			URL: target.URL, Shown: v.Name + ":", Open: backend.Open, Target: target,
+			Duration: s.duration, Faults: s.faults, Seed: seed, Log: log,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w; again, in proof, with:\n%s", v.Name, err, command(v.Name, s.faults, s.duration, seed))
 		}
 		var text bytes.Buffer
-		fmt.Fprintf(&text, "== %s %s\n", v.Name, faults)
+		fmt.Fprintf(&text, "== %s %s\n", v.Name, s.faults)
 		if err := r.WriteText(&text); err != nil {
 			return nil, err
 		}
 		fmt.Print(text.String())
-		rows = append(rows, row{v.Name, r})
+		rows = append(rows, row{v.Name, s.faults, s.duration, r})
 	}
 	return rows, nil
 }
 
-// failed reports whether a store has not passed.
-func failed(rows [][]row) bool {
+// failed returns the commands that repeat the runs that have not passed.
+func failed(rows [][]row) (commands []string) {
 	for _, of := range rows {
 		for _, r := range of {
 			if !r.report.OK() {
-				return true
+				commands = append(commands, command(r.store, r.faults, r.duration, r.report.Seed))
 			}
 		}
 	}
-	return false
+	return commands
 }
 
 // The marks between which the table is in the page.

@@ -5,14 +5,26 @@ package main
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/dibs-go/dibs/proof/torture"
 )
 
 // row is one run, of one kind of store.
 type row struct {
-	store  string
-	report *torture.Report
+	store    string
+	faults   string // that were asked for
+	duration time.Duration
+	report   *torture.Report
+}
+
+// command is what repeats a run.
+func command(store, faults string, duration time.Duration, seed uint64) string {
+	c := fmt.Sprintf("go run ./nightly -only %s -duration %v -seed %d", store, duration, seed)
+	if faults != "" {
+		c += " -faults " + faults
+	}
+	return c
 }
 
 // table returns what came of all runs, in Markdown.

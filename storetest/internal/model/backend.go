@@ -10,7 +10,8 @@ import (
 
 // Backend is the data that several stores share.
 type Backend struct {
-	bug Bug
+	bug  Bug
+	turn time.Duration
 
 	mu   sync.Mutex
 	last uint64 // highest fence given out
@@ -19,15 +20,15 @@ type Backend struct {
 	keys map[dibs.Key]*state
 }
 
-// New returns an empty backend that makes one mistake, or none.
-func New(bug Bug) *Backend {
-	return &Backend{bug: bug, keys: map[dibs.Key]*state{}}
+// New returns an empty backend that makes one mistake, or none, and gives a waiter that
+// long to confirm its turn.
+func New(bug Bug, turn time.Duration) *Backend {
+	return &Backend{bug: bug, turn: turn, keys: map[dibs.Key]*state{}}
 }
 
-// Open returns a store on the data, in a process whose clock is off by skew.
-// A correct store never looks at that clock.
-func (b *Backend) Open(skew time.Duration) *Store {
-	return &Store{b: b, skew: skew, listeners: map[int]listener{}}
+// Open returns a store on the data. It never looks at the clock of its process.
+func (b *Backend) Open() *Store {
+	return &Store{b: b, listeners: map[int]listener{}}
 }
 
 // Wipe loses all data.
@@ -44,14 +45,7 @@ func (b *Backend) Restart() {}
 // nextFence returns a fence above all others, also above those given out
 // before the data was lost, as long as fewer than a million a second were.
 func (b *Backend) nextFence(now time.Time) uint64 {
-	switch b.bug {
-	case FenceCounter:
-		b.last++
-	case FenceReused:
-		b.last = uint64(now.UnixMicro())
-	default:
-		b.last = max(b.last+1, uint64(now.UnixMicro()))
-	}
+	b.last = max(b.last+1, uint64(now.UnixMicro()))
 	return b.last
 }
 
@@ -60,14 +54,10 @@ func (b *Backend) nextFence(now time.Time) uint64 {
 func (b *Backend) highest(now time.Time) uint64 {
 	past := uint64(now.UnixMicro()) - 1
 	switch b.bug {
-	case HeldWithoutFence:
-		return 0
 	case HeldFenceOfClaims:
 		return max(b.said, past-uint64(time.Hour.Microseconds()))
 	case HeldFenceFromCount:
 		return b.last
-	case HeldFenceAhead:
-		return max(b.last, past) + uint64(time.Hour.Microseconds())
 	}
 	return max(b.last, past)
 }
@@ -95,8 +85,6 @@ func (b *Backend) spell(k dibs.Key) dibs.Key {
 		k.Name = strings.TrimRight(k.Name, " ")
 	case KeyEndsAtNUL:
 		k.Name, _, _ = strings.Cut(k.Name, "\x00")
-	case NamespacesMerged:
-		k = dibs.Key{Name: k.Namespace + "/" + k.Name}
 	}
 	return k
 }

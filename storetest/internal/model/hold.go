@@ -10,53 +10,29 @@ import (
 // press makes the reserved place whose turn has come run out after its Hold, now
 // that a claim with so many places ahead of it is kept from the key.
 func (s *state) press(ahead int, now time.Time) {
-	free := len(s.holders) < s.permits
-	switch s.b.bug {
-	case HoldIgnored:
-		return
-	case HoldWhileHeld:
-		free = true
-	case HoldNeedsNoHolder:
-		free = len(s.holders) == 0
-	}
-	if !free {
+	free := len(s.holders) < s.permits || s.b.bug == HoldWhileHeld
+	if !free || ahead == 0 || len(s.queue) == 0 {
 		return
 	}
-	for i, p := range s.queue[:min(ahead, len(s.queue))] {
-		hold := p.claim.Hold
-		if s.b.bug == HoldRounded {
-			hold = hold.Truncate(time.Millisecond)
+	p := s.queue[0] // the others have their turns after it
+	hold := p.claim.Hold
+	if s.b.bug == HoldRounded {
+		hold = hold.Truncate(time.Millisecond)
+	}
+	if p.reserved() && hold > 0 && !p.pressed {
+		q := *p
+		q.pressed = true
+		ends := now.Add(hold)
+		if ends.Before(p.ends) || s.b.bug == HoldOutlastsPlace {
+			q.ends = s.until(ends)
 		}
-		if p.reserved() && hold > 0 && (!p.pressed || s.b.bug == HoldRestarts) {
-			q := *p
-			q.pressed = true
-			ends := now.Add(hold)
-			if ends.Before(p.ends) || s.b.bug == HoldRestarts || s.b.bug == HoldOutlastsPlace {
-				q.ends = s.until(ends)
-			}
-			s.queue[i] = &q
-		}
-		if s.b.bug != HoldOfAll {
-			return // the others have their turns after it
-		}
+		s.queue[0] = &q
 	}
 }
 
 // refused is press for a claim that is answered Held.
 func (s *state) refused(c dibs.Claim, ahead int, now time.Time) {
-	presses := c.Mode != dibs.Reserve
-	switch s.b.bug {
-	case HoldStartsAtReserve:
-		presses = true
-	case HoldStartsAtTryAlone:
-		presses = c.Mode == dibs.Try
-	case HoldStartsAtQueueAlone:
-		presses = c.Mode == dibs.Queue
-	case HoldFromTheTurn:
-		ahead = max(ahead, 1)
-		presses = true
-	}
-	if presses {
+	if c.Mode != dibs.Reserve || s.b.bug == HoldStartsAtReserve {
 		s.press(ahead, now)
 	}
 }
@@ -65,12 +41,6 @@ func (s *state) refused(c dibs.Claim, ahead int, now time.Time) {
 func (s *state) prolonged(was *place, is place, c dibs.Claim) *place {
 	is.pressed = false
 	switch s.b.bug {
-	case HoldOutlastsProlonging:
-		if was.pressed {
-			is.pressed, is.ends = true, was.ends
-		}
-	case HoldOnceProlonged:
-		is.pressed = was.pressed
 	case HoldNotSetAnew:
 		is.claim.Hold = was.claim.Hold
 	case HoldSetByTry:
@@ -84,11 +54,8 @@ func (s *state) prolonged(was *place, is place, c dibs.Claim) *place {
 // redeemedBy returns the place as it is when the claim is made from it.
 func (p *place) redeemedBy(c dibs.Claim, bug Bug) *place {
 	taken := *p
-	switch bug {
-	case RedeemersHoldIgnored:
-	case RedeemersHoldAlways:
-		taken.claim.Hold = c.Hold
-	default:
+	taken.claim.Hold = c.Hold
+	if bug != RedeemersHoldAlways {
 		taken.claim.Hold = cmp.Or(c.Hold, p.claim.Hold)
 	}
 	return &taken

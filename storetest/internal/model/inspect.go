@@ -29,7 +29,7 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 func (s *Store) entries(q dibs.Query) []dibs.Entry {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	now := s.now()
+	now := time.Now()
 	var list []dibs.Entry
 	for k, st := range s.b.keys {
 		if q.Namespace != nil && *q.Namespace != k.Namespace || q.Name != "" && q.Name != k.Name {
@@ -97,7 +97,7 @@ func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (int, error)
 	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	now := s.now()
+	now := time.Now()
 	st := s.b.state(key, now)
 	ended := len(st.holders)
 	st.holders = slices.DeleteFunc(st.holders, func(l lease) bool {
@@ -113,9 +113,6 @@ func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (int, error)
 	}
 	if ended > 0 {
 		st.clean()
-		if s.b.bug == EvictAbandons {
-			st.abandoned++
-		}
 		if s.b.bug != EvictStrands {
 			st.handOver(now)
 		}
@@ -130,7 +127,7 @@ func (s *Store) Forget(ctx context.Context, key dibs.Key) (bool, error) {
 	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	now := s.now()
+	now := time.Now()
 	st := s.b.state(key, now)
 	if s.b.bug == ForgetEvicts {
 		delete(s.b.keys, key)
@@ -151,7 +148,7 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	now := s.now()
+	now := time.Now()
 	st := s.b.state(key, now)
 	if !st.unknown || id != "" && id != st.gone.token.ID() && s.b.bug != ResolveAny {
 		return false, nil
@@ -172,7 +169,7 @@ func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	now := s.now()
+	now := time.Now()
 	removed := 0
 	for k, st := range s.b.keys {
 		if limit > 0 && removed >= limit {

@@ -43,9 +43,6 @@ func (s *Store) wake(t dibs.Token) { s.tell(t, dibs.Answer{}) }
 
 // tell tells the process what its waiter was granted, or that it should ask.
 func (s *Store) tell(t dibs.Token, a dibs.Answer) {
-	if s.b.bug == NoWakeUp {
-		return
-	}
 	for _, l := range s.listeners {
 		l.wake(t, a)
 	}
@@ -58,7 +55,7 @@ func (s *Store) hearsGrants() bool {
 			return true
 		}
 	}
-	return s.b.bug == ToldToAnybody
+	return false
 }
 
 // tells reports whether the next in the queue is told its grant as it is made. Who
@@ -80,28 +77,15 @@ func (s *state) tells(next *place) bool {
 
 // tell makes the grant one that lasts a Turn from now on, and passes it on.
 func (s *state) tell(l *lease, next *place, now time.Time) {
-	l.silent = true
-	l.ends = s.until(now.Add(dibs.Turn))
+	l.ends = s.until(now.Add(s.b.turn))
 	a := granted(l)
 	switch s.b.bug {
-	case ToldFenceOther:
-		a.Fence++
 	case ToldForEver:
 		l.ends = s.until(now.Add(next.claim.TTL))
 	case ToldBriefly:
-		l.ends = s.until(now.Add(dibs.Turn / 2))
-	case ToldWithoutFingerprint:
-		l.asked = dibs.Fingerprint{}
+		l.ends = s.until(now.Add(s.b.turn / 2))
 	case HeirTold:
 		a.Attempt, a.Progress = 1, nil
-	case ToldToAll:
-		for _, p := range s.queue {
-			p.store.tell(p.claim.Token, a)
-		}
-	case ToldOnly:
-		s.remove(next.claim.Token)
-	case ToldWithoutLease:
-		l.offered = true
 	}
 	next.store.tell(next.claim.Token, a)
 }

@@ -76,21 +76,14 @@ func (s *state) grantWaiter(p *place, now time.Time) bool {
 		s.untake(w.claim.Token)
 	}
 	l := s.grant(w.claim, now)
-	if s.b.bug != ToldRedeemerLosesPlace {
-		l.from = p.redeemedBy(w.claim, s.b.bug)
-		if s.b.bug == ToldRedeemersHoldIgnored {
-			l.from = p.redeemedBy(dibs.Claim{}, s.b.bug)
-		}
-		if s.b.bug != ToldRedeemerWaitsOn {
-			l.from.waiter = nil
-		}
-		l.from.sought = true // the others who wait there have not heard of it
+	l.from = p.redeemedBy(w.claim, s.b.bug)
+	if s.b.bug == ToldRedeemersHoldIgnored {
+		l.from = p.redeemedBy(dibs.Claim{}, s.b.bug)
 	}
-	if s.b.bug == RedeemerToldByPlace {
-		told := *w
-		told.claim.Token = p.claim.Token
-		w = &told
+	if s.b.bug != ToldRedeemerWaitsOn {
+		l.from.waiter = nil
 	}
+	l.from.sought = true // the others who wait there have not heard of it
 	s.tell(l, w, now)
 	return true
 }

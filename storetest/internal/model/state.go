@@ -37,7 +37,6 @@ type lease struct {
 	progress   []byte // saved by this holder
 	inherited  []byte // saved by the one that abandoned the key before
 	offered    bool   // to a waiter that has yet to confirm
-	silent     bool   // told to a waiter of whom nothing was heard since
 	from       *place // the reserved place that it has taken
 	told       *lease // what was abandoned before, which it took up
 }
@@ -107,7 +106,7 @@ func (s *state) advance(now time.Time) {
 		s.b.bug == UnknownForgotten && s.unknown && now.Sub(s.gone.ends) > 7*24*time.Hour:
 		s.clean()
 	}
-	if s.record != nil && !s.record.ends.After(now) && s.b.bug != RecordStays {
+	if s.record != nil && !s.record.ends.After(now) {
 		s.record = nil
 	}
 }
@@ -123,17 +122,10 @@ func (s *state) firstEnd() (int, time.Time) {
 		}
 	}
 	for i, p := range s.queue {
-		if s.b.bug != PlaceStays {
-			sooner(len(s.holders)+i, p.ends)
-		}
+		sooner(len(s.holders)+i, p.ends)
 	}
 	for i, l := range s.holders {
-		switch {
-		case s.b.bug == NeverExpires && !l.offered:
-		case s.b.bug == OfferNeverLapses && l.offered:
-		default:
-			sooner(i, l.ends)
-		}
+		sooner(i, l.ends)
 	}
 	return first, at
 }
@@ -150,23 +142,17 @@ func (s *state) until(ends time.Time) time.Time {
 func (s *state) runOut(i int, at time.Time) {
 	l := s.holders[i]
 	s.holders = slices.Delete(s.holders, i, i+1)
-	if s.b.bug != PlaceLost {
-		s.standAgain(l.from, at)
+	s.standAgain(l.from, at)
+	if l.offered {
+		return // Its turn is over. Nobody did anything, so nothing was abandoned.
 	}
-	switch {
-	case l.offered && s.b.bug != OfferAbandons:
-		// Its turn is over. Nobody did anything, so nothing was abandoned.
-	case l.silent && s.b.bug == ToldLapseForgotten:
-	case s.b.bug == AbandonedUnreported:
-	default:
-		s.abandoned++
-		l.ends = at
-		if l.progress == nil && s.b.bug != ProgressStops {
-			l.progress = l.inherited // it saved nothing, and passes on what it was given
-		}
-		s.gone = &l
-		s.unknown = l.atMostOnce && s.b.bug != TakeOver
+	s.abandoned++
+	l.ends = at
+	if l.progress == nil && s.b.bug != ProgressStops {
+		l.progress = l.inherited // it saved nothing, and passes on what it was given
 	}
+	s.gone = &l
+	s.unknown = l.atMostOnce
 }
 
 // undo ends a lease as if it had not been granted.
@@ -174,11 +160,7 @@ func (s *state) undo(i int, now time.Time) {
 	l := s.holders[i]
 	s.holders = slices.Delete(s.holders, i, i+1)
 	s.standAgain(l.from, now)
-	switch {
-	case s.b.bug == UndoCleans:
-		s.clean()
-	case s.b.bug == UndoForgetsProgress:
-	case s.gone == nil && s.abandoned > 0:
+	if s.gone == nil && s.abandoned > 0 && s.b.bug != UndoForgetsProgress {
 		// Nobody came to a good end meanwhile, nor to a bad one.
 		s.gone = l.told
 	}
@@ -192,11 +174,11 @@ func (s *state) standAgain(p *place, now time.Time) {
 	again := *p
 	again.pressed = p.pressed && s.b.bug == HoldOnceTaken
 	again.ends = s.until(now.Add(p.claim.Place))
-	if s.b.bug == PlaceKeepsItsEnd || s.b.bug == HoldOutlastsTheLease && p.pressed {
+	if s.b.bug == HoldOutlastsTheLease && p.pressed {
 		again.ends = s.until(p.ends)
 	}
 	i := slices.IndexFunc(s.queue, func(q *place) bool { return q.seq > p.seq })
-	if i < 0 || s.b.bug == PlaceReturnsLast {
+	if i < 0 {
 		i = len(s.queue)
 	}
 	s.queue = slices.Insert(s.queue, i, &again)
@@ -234,13 +216,7 @@ func (l *lease) giveUpPlace() {
 
 // clean forgets what was abandoned, because a holder came to a good end.
 func (s *state) clean() {
-	if s.b.bug != AttemptsNotReset {
-		s.abandoned = 0
-	}
-	if s.b.bug != ProgressLeaks {
-		s.gone = nil
-	}
-	s.unknown = false
+	s.abandoned, s.gone, s.unknown = 0, nil, false
 }
 
 // handOver grants the key to the places at the head of the queue.
@@ -251,43 +227,24 @@ func (s *state) handOver(now time.Time) {
 }
 
 // serve grants the key to the places at the head of the queue, as far as there
-// are permits. A reserved place stops it, unless a claim waits there. What is worked out to have happened
-// before this moment is offered and not told: it would be told late.
+// are permits. A reserved place stops it, unless a claim waits there. What is worked
+// out to have happened before this moment is offered and not told: it would be told
+// late.
 func (s *state) serve(now time.Time, live bool) {
 	before := len(s.holders)
 	for !s.unknown && len(s.queue) > 0 && len(s.holders) < s.permits {
 		next := s.queue[0]
-		if next.reserved() && s.b.bug != ReservedGranted && s.b.bug != ReservedIgnored {
+		if next.reserved() {
 			if live && s.grantWaiter(next, now) {
 				continue
 			}
-			switch s.b.bug {
-			case HoldFromTheTurn:
-				s.press(1, now)
-			case ReservedNotWoken:
-			case ReservedTold:
-				next.store.tell(next.claim.Token, dibs.Answer{State: dibs.Granted, Fence: s.b.nextFence(now), Attempt: 1})
-			default:
-				next.wake() // once would do
-			}
+			next.wake() // once would do
 			return
 		}
-		if next.reserved() && s.b.bug == ReservedIgnored {
-			i := slices.IndexFunc(s.queue, func(p *place) bool { return !p.reserved() })
-			if i < 0 {
-				return
-			}
-			next = s.queue[i]
-			s.drop(i)
-		} else {
-			s.drop(0)
-		}
+		s.drop(0)
 		if s.gone != nil && s.gone.asked.Differs(next.claim.Fingerprint) {
 			next.store.wake(next.claim.Token) // to be told of the mismatch
 			continue
-		}
-		if s.b.bug == WaiterForgotten {
-			return
 		}
 		tells := live && s.tells(next)
 		l := s.grant(next.claim, now)
@@ -299,7 +256,7 @@ func (s *state) serve(now time.Time, live bool) {
 			continue
 		}
 		l.offered = true
-		l.ends = s.until(now.Add(dibs.Turn))
+		l.ends = s.until(now.Add(s.b.turn))
 		next.store.wake(l.token)
 	}
 }
@@ -309,9 +266,9 @@ func (s *state) grant(c dibs.Claim, now time.Time) *lease {
 	l := lease{
 		token: c.Token, asked: c.Fingerprint, owner: c.Owner, atMostOnce: c.AtMostOnce,
 		fence: s.b.nextFence(now), attempt: s.abandoned + 1,
-		since: now, ends: s.until(now.Add(s.b.lasting(c.TTL))),
+		since: now, ends: s.until(now.Add(c.TTL)),
 	}
-	if s.gone != nil && s.b.bug != ProgressDropped {
+	if s.gone != nil {
 		l.inherited = s.gone.progress
 	}
 	s.permits = c.Permits
@@ -321,14 +278,6 @@ func (s *state) grant(c dibs.Claim, now time.Time) *lease {
 
 // takeUp gives to a holder that knows of its grant what was abandoned before.
 func (s *state) takeUp(l *lease) { l.told, s.gone = s.gone, nil }
-
-// lasting returns how long a lease of that TTL lasts: that long.
-func (b *Backend) lasting(ttl time.Duration) time.Duration {
-	if b.bug == ExpiresEarly {
-		return ttl / 10 * 9
-	}
-	return ttl
-}
 
 // holder returns the token's lease, also one on offer.
 func (s *state) holder(t dibs.Token) *lease {
@@ -358,7 +307,7 @@ func (s *state) drop(i int) {
 // one it is made from.
 func (s *state) answered(c dibs.Claim) {
 	s.leave(c.Token)
-	if i := s.place(c.Redeems); i >= 0 && s.queue[i].reserved() && s.b.bug != AnsweredPlaceStands {
+	if i := s.place(c.Redeems); i >= 0 && s.queue[i].reserved() {
 		s.drop(i)
 	}
 }

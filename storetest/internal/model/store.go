@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 // Store is one process's way to a Backend.
 type Store struct {
 	b     *Backend
-	skew  time.Duration
 	broke atomic.Bool
 
 	listeners map[int]listener // by the number that it was given
@@ -33,14 +30,6 @@ var (
 // has gone.
 func (s *Store) Break() { s.broke.Store(true) }
 
-// now is the backend's clock.
-func (s *Store) now() time.Time {
-	if s.b.bug == ClientClock {
-		return time.Now().Add(s.skew)
-	}
-	return time.Now()
-}
-
 // Claim implements dibs.Store.
 func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
 	if err := ctx.Err(); err != nil {
@@ -54,9 +43,6 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	seen := map[dibs.Key]int{}
 	for i, c := range claims {
 		if err := c.Validate(); err != nil {
-			if s.b.bug == BatchFails {
-				return err
-			}
 			answers[i] = dibs.Answer{Err: err}
 			continue
 		}
@@ -70,33 +56,17 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 		case dibs.Granted:
 			s.b.said = max(s.b.said, a.Fence)
 		case dibs.Held:
-			a.Fence = s.b.highest(s.now())
+			a.Fence = s.b.highest(time.Now())
 		}
 		answers[i] = a
-	}
-	if s.b.bug == BatchSorted {
-		shuffle(claims, answers)
 	}
 	return nil
 }
 
-// shuffle puts the answers in the order of the keys: the bug BatchSorted.
-func shuffle(claims []dibs.Claim, answers []dibs.Answer) {
-	order := make([]int, len(claims))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortFunc(order, func(i, j int) int { return strings.Compare(claims[i].Key.Name, claims[j].Key.Name) })
-	was := slices.Clone(answers)
-	for i, j := range order {
-		answers[i] = was[j]
-	}
-}
-
 func (s *Store) claim(c dibs.Claim) dibs.Answer {
-	now := s.now()
+	now := time.Now()
 	st := s.b.state(c.Key, now)
-	if c.Mode == dibs.Look && s.b.bug != LookJoins {
+	if c.Mode == dibs.Look {
 		c.Mode = dibs.Try
 		last := s.b.last
 		try := st.clone()
@@ -111,9 +81,6 @@ func (s *Store) claim(c dibs.Claim) dibs.Answer {
 		}
 		return a
 	}
-	if c.Mode == dibs.Look {
-		c.Mode = dibs.Queue
-	}
 	return s.ask(st, c, now)
 }
 
@@ -121,27 +88,18 @@ func (s *Store) claim(c dibs.Claim) dibs.Answer {
 func (s *Store) ask(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 	st.asksFrom(c)
 	if len(st.holders) == 0 && len(st.queue) == 0 {
-		if s.b.bug != AgreementStays {
-			st.permits = 0 // the agreement ends with those who made it
-		}
-	}
-	if g := st.gone; g != nil && g.token == c.Token && s.b.bug == DeadLeaseReclaimed && len(st.holders) == 0 {
-		st.holders = append(st.holders, *g)
-		st.gone, st.unknown, st.abandoned = nil, false, st.abandoned-1
+		st.permits = 0 // the agreement ends with those who made it
 	}
 	if l := st.holder(c.Token); l != nil && l.offered && s.b.bug == OwnTurnMismatch && l.asked.Differs(c.Fingerprint) {
 		return dibs.Answer{State: dibs.Mismatch}
 	}
-	if l := st.holder(c.Token); l != nil && s.b.bug != ClaimNotIdempotent || l != nil && l.offered {
+	if l := st.holder(c.Token); l != nil {
 		return s.again(st, l, c, now)
 	}
 	if st.permits != 0 && st.permits != c.Permits && s.b.bug != PermitsUnagreed {
 		return dibs.Answer{State: dibs.PermitsDiffer, Permits: st.permits}
 	}
-	if st.differs(c) && s.b.bug != MismatchIgnored {
-		if s.b.bug == MismatchHarms {
-			st.holders = nil
-		}
+	if st.differs(c) {
 		st.answered(c)
 		if s.b.bug == MismatchJoins && c.Mode == dibs.Queue {
 			st.queue = append(st.queue, s.newPlace(st, c, now))
@@ -165,10 +123,9 @@ func (s *Store) ask(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 // again answers a token that holds the key already, perhaps without knowing.
 func (s *Store) again(st *state, l *lease, c dibs.Claim, now time.Time) dibs.Answer {
 	if l.offered || s.b.bug != ClaimKeepsTTL {
-		l.ends = st.until(now.Add(s.b.lasting(c.TTL)))
+		l.ends = st.until(now.Add(c.TTL))
 	}
 	l.asked, l.owner, l.atMostOnce = c.Fingerprint, c.Owner, c.AtMostOnce
-	l.silent = false
 	if l.offered {
 		l.offered = false
 		st.takeUp(l)
@@ -184,7 +141,7 @@ func granted(l *lease) dibs.Answer {
 // keeps it its place.
 func (s *Store) wait(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 	for _, t := range []dibs.Token{c.Redeems, c.Token} {
-		if l := st.taker(t); l != nil && s.b.bug != TakenPlaceJoins {
+		if l := st.taker(t); l != nil {
 			return s.waitForTaken(st, l, c, now)
 		}
 		if i := st.place(t); t == c.Redeems && i >= 0 && st.queue[i].reserved() {
@@ -210,22 +167,12 @@ func (s *Store) wait(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		kept.ends = st.until(now.Add(c.Place))
 		st.queue[i] = st.prolonged(st.queue[i], kept, c)
 	case i < 0:
-		p := s.newPlace(st, c, now)
-		if s.b.bug == LastFirst {
-			st.queue = slices.Insert(st.queue, 0, p)
-		} else {
-			st.queue = append(st.queue, p)
-		}
-		i = ahead
-	case s.b.bug == AskingMovesBack && c.Mode == dibs.Queue:
-		st.leave(c.Token)
 		st.queue = append(st.queue, s.newPlace(st, c, now))
+		i = ahead
 	default:
 		kept := *st.queue[i]
 		kept.claim, kept.store = c, s
-		if s.b.bug != PlaceNotProlonged {
-			kept.ends = st.until(now.Add(c.Place))
-		}
+		kept.ends = st.until(now.Add(c.Place))
 		st.queue[i] = st.prolonged(st.queue[i], kept, c)
 	}
 	return st.held(c, ahead, i >= 0, now)
@@ -234,33 +181,12 @@ func (s *Store) wait(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 // newPlace returns a place behind all others.
 func (s *Store) newPlace(st *state, c dibs.Claim, now time.Time) *place {
 	s.b.seq++
-	p := &place{claim: c, seq: s.b.seq, store: s, ends: st.until(now.Add(c.Place))}
-	if s.b.bug == HoldFromTheReservation && c.Hold > 0 && c.Hold < c.Place {
-		p.ends = st.until(now.Add(c.Hold))
-	}
-	return p
+	return &place{claim: c, seq: s.b.seq, store: s, ends: st.until(now.Add(c.Place))}
 }
 
 // turn reports whether it is the turn of who has that many places before it.
 func (s *Store) turn(st *state, ahead int, c dibs.Claim) bool {
-	free := len(st.holders) < c.Permits
-	if s.b.bug == PermitsOffByOne && c.Permits > 1 {
-		free = len(st.holders) <= c.Permits
-	}
-	if s.b.bug == TakenPlaceBlocks && slices.ContainsFunc(st.holders, func(l lease) bool { return l.from != nil }) {
-		return false
-	}
-	switch s.b.bug {
-	case Barging:
-		// The key is whoever's asks while the one it is offered to is away.
-		if len(st.holders) == 1 && st.holders[0].offered {
-			st.holders, free = nil, true
-		}
-		return free
-	case ReservedIgnored:
-		return free && !slices.ContainsFunc(st.queue[:ahead], func(p *place) bool { return !p.reserved() })
-	}
-	return free && ahead == 0
+	return len(st.holders) < c.Permits && ahead == 0
 }
 
 // takes grants the key to a token that asks, from a reserved place if it has
@@ -289,18 +215,12 @@ func (s *Store) redeem(st *state, i int, c dibs.Claim, now time.Time) dibs.Answe
 		p = p.redeemedBy(c, s.b.bug)
 	}
 	st.queue[i] = p.with(s).awaitedBy(s, c, now)
-	if s.b.bug == HoldStartsAtStrangersAlone {
-		return dibs.Answer{State: dibs.Held, Left: st.left(i, now), Ahead: i, Queued: true, Idle: st.idle(i)}
-	}
 	return st.held(c, i, true, now)
 }
 
 // waitForTaken answers a claim from a place, or of a place's own token, that
 // another's lease has taken.
 func (s *Store) waitForTaken(st *state, l *lease, c dibs.Claim, now time.Time) dibs.Answer {
-	if s.b.bug == RedeemTwice && !c.Redeems.IsZero() {
-		return granted(l)
-	}
 	p := *l.from.with(s)
 	if c.Token == p.claim.Token && c.Place > 0 && c.Redeems.IsZero() {
 		p.claim.Place = c.Place
@@ -332,14 +252,10 @@ func (s *Store) waitForTaken(st *state, l *lease, c dibs.Claim, now time.Time) d
 
 // held answers a claim that is kept from the key.
 func (st *state) held(c dibs.Claim, ahead int, queued bool, now time.Time) dibs.Answer {
-	left := st.left(ahead, now)
 	if !st.tried {
 		st.refused(c, ahead, now)
 	}
-	if st.b.bug != HoldToldLate {
-		left = st.left(ahead, now)
-	}
-	return dibs.Answer{State: dibs.Held, Left: left, Ahead: ahead, Queued: queued, Idle: st.idle(ahead)}
+	return dibs.Answer{State: dibs.Held, Left: st.left(ahead, now), Ahead: ahead, Queued: queued, Idle: st.idle(ahead)}
 }
 
 // idle reports whether it is a reserved place that nobody comes for which keeps the
@@ -347,14 +263,10 @@ func (st *state) held(c dibs.Claim, ahead int, queued bool, now time.Time) dibs.
 func (st *state) idle(ahead int) bool {
 	free := len(st.holders) < st.permits
 	switch st.b.bug {
-	case IdleNotTold:
-		return false
 	case IdleWhileHeld:
 		free = true
 	case IdleNeedsNoHolder:
 		free = len(st.holders) == 0
-	case IdleOnce:
-		free = free && st.abandoned == 0
 	}
 	return free && ahead > 0 && len(st.queue) > 0 && st.queue[0].reserved()
 }
@@ -369,11 +281,7 @@ func (st *state) left(n int, now time.Time) time.Duration {
 		}
 	}
 	for _, p := range st.queue[:min(n, len(st.queue))] {
-		d := p.ends.Sub(now)
-		if p.pressed && st.b.bug == HoldNotTold {
-			d = p.claim.Place
-		}
-		if left == 0 || d < left {
+		if d := p.ends.Sub(now); left == 0 || d < left {
 			left = d
 		}
 	}
@@ -411,37 +319,21 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	for i, r := range renewals {
-		if errs[i] = r.Validate(); errs[i] != nil {
-			if s.b.bug == BatchFails {
-				return errs[i]
-			}
-			continue
+		if errs[i] = r.Validate(); errs[i] == nil {
+			errs[i] = s.renew(r)
 		}
-		errs[i] = s.renew(r)
 	}
 	return nil
 }
 
 func (s *Store) renew(r dibs.Renewal) error {
-	now := s.now()
-	if s.b.bug == RenewExpired {
-		// The lease is found by its token, wherever time has got to.
-		if st := s.b.keys[s.b.spell(r.Key)]; st != nil {
-			if l := st.holder(r.Token); l != nil {
-				l.ends = now.Add(r.TTL)
-				return nil
-			}
-		}
-	}
+	now := time.Now()
 	st := s.b.state(r.Key, now)
 	l := st.holder(r.Token)
 	if l == nil || l.offered {
 		return dibs.ErrLost
 	}
-	if ends := now.Add(s.b.lasting(r.TTL)); s.b.bug != RenewOnlyExtends || ends.After(l.ends) {
-		l.ends = st.until(ends)
-	}
-	l.silent = false
+	l.ends = st.until(now.Add(r.TTL))
 	if r.Progress != nil {
 		l.progress = s.b.copy(r.Progress)
 	}

@@ -47,7 +47,7 @@ func TestConform(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	target, control := newTarget(t, new(idempotency.Options))
-	args := []string{"conform", "--target", target, "--control", control, "--profile", "dibs", "--skip", "request-framed-twice"}
+	args := []string{"conform", "--target", target, "--control", control, "--profile", "dibs", "--skip", "request-framed-twice", "--timeout", "4m"}
 	code, stdout, stderr := b.run(t, append(args, "--json", "--html", "report.html", "--restart", "touch restarted")...)
 	if code != 0 || stderr != "" {
 		t.Fatalf("%d %s%s", code, stdout, stderr)

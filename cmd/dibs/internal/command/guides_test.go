@@ -44,69 +44,73 @@ func blocks(t *testing.T, name string) []block {
 	return all
 }
 
-// TestGuides: the commands and programs in the guides do what the guides say.
-// What differs from run to run is written … there.
+// quick are the guides whose commands and programs take a second or two. The nightly
+// tests have the others.
+var quick = []string{"cron-on-two-hosts.md", "retrying-clients.md"}
+
+// TestGuides: the commands and programs in the quick guides do what the guides say.
 func TestGuides(t *testing.T) {
-	pages, err := os.ReadDir(guides)
-	must(t, err)
-	for _, page := range pages {
-		t.Run(page.Name(), func(t *testing.T) {
-			t.Parallel()
-			b := newBench(t)
-			var charges atomic.Int64
-			origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				fmt.Fprintf(w, `{"charge":%d}`, charges.Add(1))
-			}))
-			t.Cleanup(origin.Close)
-			here := strings.NewReplacer("127.0.0.1:8080", servertest.Addr(t), "http://127.0.0.1:3000", origin.URL)
-			all, env := blocks(t, page.Name()), os.Environ()
-			if slices.ContainsFunc(all, func(b block) bool { return strings.Contains(b.code, "DATABASE_URL") }) {
-				database := fmt.Sprintf("guide%d", schemas.Add(1))
-				sharedPostgres().Query("CREATE DATABASE " + database)
-				env = append(env, "DATABASE_URL="+strings.Replace(sharedPostgres().URL(), "/postgres?", "/"+database+"?", 1))
+	for _, page := range quick {
+		t.Run(page, func(t *testing.T) { checkGuide(t, page) })
+	}
+}
+
+// checkGuide runs a guide. What differs from run to run is written … there.
+func checkGuide(t *testing.T, page string) {
+	t.Parallel()
+	b := newBench(t)
+	var charges atomic.Int64
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprintf(w, `{"charge":%d}`, charges.Add(1))
+	}))
+	t.Cleanup(origin.Close)
+	here := strings.NewReplacer("127.0.0.1:8080", servertest.Addr(t), "http://127.0.0.1:3000", origin.URL)
+	all, env := blocks(t, page), os.Environ()
+	if slices.ContainsFunc(all, func(b block) bool { return strings.Contains(b.code, "DATABASE_URL") }) {
+		database := fmt.Sprintf("guide%d", schemas.Add(1))
+		sharedPostgres().Query("CREATE DATABASE " + database)
+		env = append(env, "DATABASE_URL="+strings.Replace(sharedPostgres().URL(), "/postgres?", "/"+database+"?", 1))
+	}
+	ran := 0
+	for i, block := range all {
+		program, args := "sh", []string{"-c", here.Replace(block.code)}
+		switch block.language {
+		case "sh":
+		case "go":
+			source := b.path(fmt.Sprintf("block%d.go", i))
+			must(t, os.WriteFile(source, []byte(block.code), 0o644))
+			program, args = b.path(fmt.Sprintf("block%d", i)), nil
+			// In this module, which knows all the others.
+			if out, err := exec.Command("go", "build", "-o", program, source).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
 			}
-			ran := 0
-			for i, block := range all {
-				program, args := "sh", []string{"-c", here.Replace(block.code)}
-				switch block.language {
-				case "sh":
-				case "go":
-					source := b.path(fmt.Sprintf("block%d.go", i))
-					must(t, os.WriteFile(source, []byte(block.code), 0o644))
-					program, args = b.path(fmt.Sprintf("block%d", i)), nil
-					// In this module, which knows all the others.
-					if out, err := exec.Command("go", "build", "-o", program, source).CombinedOutput(); err != nil {
-						t.Fatalf("%v\n%s", err, out)
-					}
-				default:
-					continue
-				}
-				// One that waits for what never comes is ended.
-				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-				cmd := exec.CommandContext(ctx, program, args...)
-				cmd.Dir = b.dir
-				cmd.Env = append(env[:len(env):len(env)], "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
-				output := b.path(fmt.Sprintf("output%d", i))
-				// A file, so that what a block leaves in the background holds nothing up.
-				f, err := os.Create(output)
-				must(t, err)
-				cmd.Stdout, cmd.Stderr = f, f
-				err = cmd.Run()
-				cancel()
-				must(t, f.Close())
-				got := b.read(filepath.Base(output))
-				if err != nil {
-					t.Errorf("%s\nended with %v:\n%s", block.code, err, got)
-				}
-				if block.shown && !shows(block.output, got) || !block.shown && got != "" {
-					t.Errorf("%s\nprints\n%s\nthe guide shows\n%s", block.code, got, block.output)
-				}
-				ran++
-			}
-			if ran < 2 {
-				t.Errorf("only %d blocks were run", ran)
-			}
-		})
+		default:
+			continue
+		}
+		// One that waits for what never comes is ended.
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		cmd := exec.CommandContext(ctx, program, args...)
+		cmd.Dir = b.dir
+		cmd.Env = append(env[:len(env):len(env)], "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"))
+		output := b.path(fmt.Sprintf("output%d", i))
+		// A file, so that what a block leaves in the background holds nothing up.
+		f, err := os.Create(output)
+		must(t, err)
+		cmd.Stdout, cmd.Stderr = f, f
+		err = cmd.Run()
+		cancel()
+		must(t, f.Close())
+		got := b.read(filepath.Base(output))
+		if err != nil {
+			t.Errorf("%s\nended with %v:\n%s", block.code, err, got)
+		}
+		if block.shown && !shows(block.output, got) || !block.shown && got != "" {
+			t.Errorf("%s\nprints\n%s\nthe guide shows\n%s", block.code, got, block.output)
+		}
+		ran++
+	}
+	if ran < 2 {
+		t.Errorf("only %d blocks were run", ran)
 	}
 }
 

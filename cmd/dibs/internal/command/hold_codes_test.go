@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 
 // TestRunCodes: how the command ends is how "dibs run" ends.
 func TestRunCodes(t *testing.T) {
+	t.Parallel()
 	b := newBench(t)
 	b.write(t, "plain", "#!/bin/sh\n")
 	tests := map[string]struct {
@@ -63,6 +63,7 @@ func TestRunPassesStreams(t *testing.T) {
 // TestRunUsage: arguments that do not fit together are refused, with the reason,
 // and nothing is run or made.
 func TestRunUsage(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		args []string
 		says string
@@ -241,7 +242,7 @@ func TestRunBusy(t *testing.T) { everyStore(t, checkRunBusy) }
 func checkRunBusy(t *testing.T, b *bench) {
 	t.Parallel()
 	key := "two\nlines"
-	holder := b.start(t, "run", key, "--", "sh", "-c", "echo > in; exec sleep 60")
+	holder := b.start(t, "run", "--lease=1h", key, "--", "sh", "-c", "echo > in; exec sleep 600")
 	eventually(t, "the holder", func() bool { return b.read("in") != "" })
 	for name, test := range map[string]struct {
 		flags []string
@@ -275,20 +276,15 @@ func TestRunSignalWhileWaiting(t *testing.T) { everyStore(t, checkRunSignalWhile
 
 func checkRunSignalWhileWaiting(t *testing.T, b *bench) {
 	t.Parallel()
-	b.start(t, "run", "k", "--", "sleep", "60")
+	b.start(t, "run", "--lease=1h", "k", "--", "sleep", "600")
 	s := b.inspector(t)
 	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition != "" })
 	for signal, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
 		waiter := b.start(t, "run", "k", "--", "touch", "ran")
 		eventually(t, "the place", func() bool { return entry(t, s, "k").Waiters == 1 })
 		waiter.signal(t, signal)
-		start := time.Now()
 		if code := waiter.code(t); code != want || !strings.Contains(waiter.stderr.String(), "while waiting for the key") {
 			t.Errorf("%v: %d, %q", signal, code, waiter.stderr.String())
-		}
-		took := time.Since(start)
-		if took > 5*time.Second {
-			t.Errorf("%v took %v", signal, took)
 		}
 		if n := entry(t, s, "k").Waiters; n != 0 {
 			t.Errorf("%v: %d places are left", signal, n)
@@ -304,34 +300,8 @@ func TestRunLockedStore(t *testing.T) {
 	b.start(t, "run", "l", "--", "sleep", "600") // keeps the file open
 	eventually(t, "the store", func() bool { _, err := os.Stat(b.path("dibs.db-shm")); return err == nil })
 	lockWriters(t, b.path("dibs.db"))
-	start := time.Now()
 	code, _, stderr := b.run(t, "run", "k", "--", "touch", "ran")
-	if took := time.Since(start); code != 69 || took > 10*time.Second || !strings.Contains(stderr, "locked") || b.read("ran") != "" {
-		t.Errorf("%d, %q after %v", code, stderr, took)
-	}
-}
-
-// TestRunLockedRow: somebody's transaction that does not let go of a key's row keeps
-// the store from being used for that key, and the command from being run.
-func TestRunLockedRow(t *testing.T) {
-	t.Parallel()
-	b := newPostgresBench(t)
-	b.says(t, 0, "", "", "run", "k", "--", "true") // the row is kept for a while
-	var locking sync.WaitGroup
-	defer locking.Wait()
-	locking.Go(func() {
-		rows, err := sharedPostgres().Do("SELECT FROM " + b.schema(t) + ".dibs_key FOR UPDATE; SELECT pg_sleep(600)")
-		if err == nil {
-			t.Errorf("the lock ended by itself: %v", rows)
-		}
-	})
-	sleeper := "SELECT %s FROM pg_stat_activity WHERE query LIKE '%%" + b.schema(t) + ".dibs_key FOR UPDATE%%' AND wait_event = 'PgSleep'"
-	defer func() { sharedPostgres().Query(fmt.Sprintf(sleeper, "pg_terminate_backend(pid)")) }()
-	eventually(t, "the lock", func() bool { return sharedPostgres().Query(fmt.Sprintf(sleeper, "count(*)"))[0][0] == "1" })
-	// Who waits goes on waiting, for as long as it would for the key.
-	b.says(t, 69, "", "a key's row is locked", "run", "--skip", "k", "--", "touch", "ran")
-	b.says(t, 69, "", "a key's row is locked", "run", "--wait", "3s", "k", "--", "touch", "ran")
-	if b.exists("ran") {
-		t.Error("it ran")
+	if code != 69 || !strings.Contains(stderr, "locked") || b.exists("ran") {
+		t.Errorf("%d, %q", code, stderr)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
 // TestRunEarlySignal: a signal that came while the program started is not
@@ -22,7 +24,7 @@ func TestRunEarlySignal(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for end := time.Now().Add(10 * time.Second); os.RemoveAll(dir) != nil; runtime.Gosched() {
+		for end := time.Now().Add(failpoint.Limit); os.RemoveAll(dir) != nil; runtime.Gosched() {
 			if time.Now().After(end) {
 				t.Fatal("its folder cannot be removed")
 			}

@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/mysqlstore"
 	"github.com/dibs-go/dibs/pgstore"
@@ -50,8 +50,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// buildAndRun builds the program as users do, because hundreds of processes
-// with the race detector would not fit into this machine.
+// buildAndRun builds the program once, as users do: crowds of processes with the race
+// detector would not fit into a small machine.
 func buildAndRun(m *testing.M) (int, error) {
 	dir, err := os.MkdirTemp("", "dibs-test-*")
 	if err != nil {
@@ -70,7 +70,7 @@ func buildAndRun(m *testing.M) (int, error) {
 	defer scope.Close()
 	flag.Parse()
 	// Tests that are parallel mostly wait, for servers and for time.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(4, runtime.GOMAXPROCS(0)))); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil
@@ -117,12 +117,23 @@ func newBench(t *testing.T) *bench {
 	return &bench{dir: dir, store: "sqlite:" + filepath.Join(dir, "dibs.db")}
 }
 
-// everyStore runs the test on each store that several processes can share.
+// kind is a kind of store that several processes can share.
+type kind struct {
+	name  string
+	fresh func(*testing.T) *bench
+}
+
+// servers are the kinds that have a server.
+var servers = []kind{{"redis", newRedisBench}, {"postgres", newPostgresBench}, {"mariadb", newMariaDBBench}}
+
+// shared are the kinds that everyStore tests. The nightly tests add the servers.
+var shared = []kind{{"sqlite", newBench}}
+
+// everyStore runs the test on each of the shared kinds of store.
 func everyStore(t *testing.T, test func(*testing.T, *bench)) {
-	t.Run("sqlite", func(t *testing.T) { test(t, newBench(t)) })
-	t.Run("redis", func(t *testing.T) { test(t, newRedisBench(t)) })
-	t.Run("postgres", func(t *testing.T) { test(t, newPostgresBench(t)) })
-	t.Run("mariadb", func(t *testing.T) { test(t, newMariaDBBench(t)) })
+	for _, k := range shared {
+		t.Run(k.name, func(t *testing.T) { test(t, k.fresh(t)) })
+	}
 }
 
 // newRedisBench is newBench with a server that wants a password.
@@ -145,20 +156,6 @@ func newMariaDBBench(t *testing.T) *bench {
 	return &bench{dir: t.TempDir(), store: fmt.Sprintf("%s?prefix=bench%d", sharedMariaDB().URL(), schemas.Add(1))}
 }
 
-// asStranger returns the URL with a user who may do with the schema's tables what
-// a store has to, and make none.
-func asStranger(t *testing.T, store string) string {
-	t.Helper()
-	u, err := url.Parse(store)
-	must(t, err)
-	name := "stranger_" + u.Query().Get("schema")
-	server, schema := sharedPostgres(), u.Query().Get("schema")
-	server.Query("CREATE ROLE " + name + " LOGIN PASSWORD '" + secret + "'; CREATE SCHEMA IF NOT EXISTS " + schema + "; GRANT USAGE ON SCHEMA " + schema + " TO " + name +
-		"; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA " + schema + " TO " + name)
-	u.User = url.UserPassword(name, secret)
-	return u.String()
-}
-
 // secret must not be seen in anything that is printed.
 const secret = "pass-word"
 
@@ -169,14 +166,6 @@ func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 func (b *bench) exists(name string) bool {
 	_, err := os.Stat(b.path(name))
 	return err == nil
-}
-
-// schema returns the schema that the store's URL names.
-func (b *bench) schema(t *testing.T) string {
-	t.Helper()
-	u, err := url.Parse(b.store)
-	must(t, err)
-	return u.Query().Get("schema")
 }
 
 // read returns what a file holds; "" when it is not there.
@@ -227,7 +216,7 @@ func (b *bench) command(args ...string) *program {
 	p.Env = append(append(os.Environ(), "DIBS_STORE="+b.store), b.env...)
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
 	// A command that outlives the program must not hold up the test.
-	p.WaitDelay = 10 * time.Second
+	p.WaitDelay = failpoint.Limit
 	return p
 }
 
@@ -262,8 +251,8 @@ func (p *program) code(t *testing.T) int {
 	t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(patience):
-		t.Fatalf("%q still runs after %v", p.Args[1:], patience)
+	case <-time.After(failpoint.Limit):
+		t.Fatalf("%q still runs after %v", p.Args[1:], failpoint.Limit)
 	}
 	return p.ProcessState.ExitCode()
 }
@@ -287,20 +276,17 @@ func (p *program) signal(t *testing.T, s syscall.Signal) {
 	}
 }
 
-// patience is how long a test waits for what must happen.
-const patience = 60 * time.Second
-
 // eventually polls for what happens in another process.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(patience)
+	deadline := time.After(failpoint.Limit)
 	for !cond() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("waited %v for %s", patience, what)
+			t.Fatalf("waited %v for %s", failpoint.Limit, what)
 		}
 	}
 }

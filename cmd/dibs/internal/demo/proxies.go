@@ -41,7 +41,7 @@ func (b *lockedBuffer) String() string {
 }
 
 // startLimit is how long a proxy may take to start.
-const startLimit = 10 * time.Second
+const startLimit = time.Minute
 
 // withStore names the store to a process, in its environment: there may be a
 // password in it, and everybody may read its arguments.

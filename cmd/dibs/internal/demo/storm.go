@@ -20,7 +20,7 @@ const (
 	copies   = 3
 	spacing  = 6 * time.Millisecond
 	patience = 250 * time.Millisecond
-	giveUp   = 12 * time.Second
+	giveUp   = time.Minute // whatever else the machine does
 )
 
 // storm is one run of it against two addresses.

@@ -12,7 +12,7 @@ import (
 // prints: the body of the answer.
 func Curl(t *testing.T, url, key, body string) string {
 	t.Helper()
-	return output(t, "curl", "--silent", "--show-error", "--fail-with-body", "--max-time", "20",
+	return output(t, "curl", "--silent", "--show-error", "--fail-with-body", "--max-time", "60",
 		"--retry", "8", "--retry-all-errors", "--retry-delay", "1",
 		"--header", "Idempotency-Key: "+key, "--data", body, url)
 }
@@ -23,7 +23,7 @@ import sys, urllib3
 from urllib3.util.retry import Retry
 url, key, body = sys.argv[1:]
 retry = Retry(total=8, backoff_factor=0.1, allowed_methods=None, status_forcelist=[409, 502, 503])
-http = urllib3.PoolManager(retries=retry, timeout=5.0)
+http = urllib3.PoolManager(retries=retry, timeout=60.0)
 answer = http.request("POST", url, body=body.encode(), headers={"Idempotency-Key": key})
 sys.stdout.write(answer.data.decode())
 `

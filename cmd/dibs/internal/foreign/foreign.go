@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
@@ -106,7 +107,7 @@ func Webdis(t *testing.T) string {
 	url := fmt.Sprintf("http://%v", web)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(failpoint.Limit)
 	for {
 		if body, err := get(url + "/PING"); err == nil && strings.Contains(body, "PONG") {
 			return url

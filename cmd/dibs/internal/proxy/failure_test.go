@@ -10,6 +10,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 // moody is an origin whose n-th request is treated by the n-th mood; those after
@@ -86,7 +90,7 @@ func TestOriginFails(t *testing.T) {
 	}{
 		{"hangs up", leave, "1m", 502},
 		{"resets", reset, "1m", 502},
-		{"does not answer in time", silent, "1s", 504},
+		{"does not answer in time", silent, "3s", 504},
 		{"hangs up in the middle of the answer", half, "1m", 502},
 		{"hangs up before the last chunk", noLastChunk, "1m", 502},
 		{"hangs up after 103", earlyHints, "1m", 502},
@@ -96,7 +100,12 @@ func TestOriginFails(t *testing.T) {
 			t.Run(test.name+", "+policy, func(t *testing.T) {
 				t.Parallel()
 				o := newMoody(t, test.mood)
-				p := start(t, o.url, "", "--on-crash", policy, "--handler-timeout", test.limit)
+				store, err := memstore.New(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p := startOn(t, store, o.url, "", "--on-crash", policy, "--handler-timeout", test.limit)
+				patient := startOn(t, lent{store}, o.url, "", "--on-crash", policy)
 				for _, body := range []string{"", "amount=7"} {
 					request := fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k%d\r\nContent-Length: %d\r\n\r\n%s", len(body), len(body), body)
 					o.runs.Store(0)
@@ -109,7 +118,7 @@ func TestOriginFails(t *testing.T) {
 						t.Errorf("the origin saw the request %d times", n)
 					}
 					for range 2 {
-						res, text = send(t, p.url, request)
+						res, text = send(t, patient.url, request)
 						switch policy {
 						case "takeover":
 							if res.StatusCode != 200 || text != "run 2" {
@@ -126,6 +135,11 @@ func TestOriginFails(t *testing.T) {
 		}
 	}
 }
+
+// lent is a store that somebody else closes.
+type lent struct{ dibs.Store }
+
+func (lent) Close() error { return nil }
 
 // finalAnswer reads an answer behind those that only inform.
 func finalAnswer(t *testing.T, r *bufio.Reader) (*http.Response, string) {
@@ -159,9 +173,7 @@ func problemType(t *testing.T, body string) string {
 // TestUnreached: an origin that cannot be reached did nothing: 502, and the key
 // is free under every policy.
 func TestUnreached(t *testing.T) {
-	l := listen(t)
-	addr := l.Addr().String()
-	l.Close()
+	addr := servertest.Addr(t)
 	p := start(t, "http://"+addr, "", "--on-crash", "at-most-once")
 	request := "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 1\r\n\r\na"
 	for range 2 {
@@ -185,8 +197,11 @@ func TestUnreached(t *testing.T) {
 // nobody a 502.
 func TestOriginRestarts(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "ok") })
-	l := listen(t)
-	addr := l.Addr().String()
+	addr := servertest.Addr(t)
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := &http.Server{Handler: handler}
 	go s.Serve(l)
 	p := start(t, "http://"+addr, "")

@@ -46,11 +46,23 @@ type running struct {
 // start starts a proxy over a store in memory, before an origin.
 func start(t *testing.T, origin string, text string, flags ...string) *running {
 	t.Helper()
-	c, err := load(t, text, append([]string{"--upstream", origin}, flags...)...)
+	store, err := memstore.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := memstore.New(nil)
+	return startOn(t, store, origin, text, flags...)
+}
+
+// closing is a store that the proxy's end closes.
+type closing interface {
+	dibs.Store
+	Close() error
+}
+
+// startOn is start over this store.
+func startOn(t *testing.T, store closing, origin string, text string, flags ...string) *running {
+	t.Helper()
+	c, err := load(t, text, append([]string{"--upstream", origin}, flags...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
 // TestUpgrade: a connection that becomes something else passes, with a key or
@@ -375,7 +377,7 @@ func TestEventsLost(t *testing.T) {
 	c.Close()
 	close(left)
 	res, body := send(t, p.url, request)
-	for deadline := time.Now().Add(30 * time.Second); res.StatusCode == 409 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(failpoint.Limit); res.StatusCode == 409 && time.Now().Before(deadline); {
 		res, body = send(t, p.url, request)
 	}
 	if res.Header.Get("Idempotent-Replayed") != "true" || !strings.HasSuffix(body, "data: 19\n\n") {

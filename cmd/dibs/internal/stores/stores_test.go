@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // TestURL: what does not name a store is refused, and nothing of it that could
@@ -70,26 +68,22 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
+// opened is a URL, how the store shows it, and whether there is a password in it.
+type opened struct {
+	url, shown string
+	secret     bool
+}
+
 // TestOpen: a store that is there is opened, and can be looked into.
 func TestOpen(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "dibs.db")
-	server := servertest.Redis(t, &servertest.RedisOptions{Password: "secret"})
-	postgres := servertest.Postgres(t, &servertest.PostgresOptions{Password: "secret", NoSync: true})
-	maria := servertest.MariaDB(t, &servertest.MariaDBOptions{Password: "secret", NoSync: true})
-	for _, test := range []struct {
-		url, shown string
-		secret     bool
-	}{
-		{url: "memory:", shown: "memory:"}, {url: url, shown: url}, {url: url, shown: url},
-		{server.URL() + "?prefix=p", "redis://" + server.Addr() + "/0?prefix=p", true},
-		{postgres.URL() + "&schema=own", "postgres://postgres@" + postgres.Addr() + "/postgres?sslmode=disable&schema=own", true},
-		{
-			"postgresql://postgres@" + postgres.Addr() + "/postgres?password=secret&sslmode=disable",
-			"postgresql://postgres@" + postgres.Addr() + "/postgres?sslmode=disable", true,
-		},
-		{maria.URL() + "?prefix=p", "mysql://root@" + maria.Addr() + "/app?prefix=p", true},
-		{strings.Replace(maria.URL(), "mysql:", "mariadb:", 1), "mariadb://root@" + maria.Addr() + "/app", true},
-	} {
+	checkOpen(t, opened{url: "memory:", shown: "memory:"}, opened{url: url, shown: url}, opened{url: url, shown: url})
+	checkOpenExisting(t, url)
+}
+
+func checkOpen(t *testing.T, all ...opened) {
+	t.Helper()
+	for _, test := range all {
 		s, err := Open(t.Context(), test.url)
 		if err != nil {
 			t.Fatalf("%s: %v", test.shown, err)
@@ -108,48 +102,15 @@ func TestOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for _, url := range []string{url, server.URL(), postgres.URL(), maria.URL()} {
+}
+
+func checkOpenExisting(t *testing.T, urls ...string) {
+	t.Helper()
+	for _, url := range urls {
 		s, err := OpenExisting(t.Context(), url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.Close()
-	}
-}
-
-// TestCell: what a server's store can keep for everybody is there until it is
-// removed, and files have none.
-func TestCell(t *testing.T) {
-	s, err := Open(t.Context(), servertest.Redis(t, nil).URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	a, b := s.Cell("x"), s.Cell("x")
-	if _, err := a.Read(t.Context()); err == nil {
-		t.Error("there is a text already")
-	}
-	if err := a.Write(t.Context(), "one"); err != nil {
-		t.Error(err)
-	}
-	if text, err := b.Read(t.Context()); text != "one" || err != nil {
-		t.Errorf("%q, %v", text, err)
-	}
-	if err := b.Remove(t.Context()); err != nil {
-		t.Error(err)
-	}
-	if _, err := a.Read(t.Context()); err == nil {
-		t.Error("it is there still")
-	}
-	if table, err := s.Table("x"); table != nil || err != nil {
-		t.Errorf("Redis has a table: %v, %v", table, err)
-	}
-	m, err := Open(t.Context(), "memory:")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	if m.Cell("x") != nil {
-		t.Error("memory has a cell")
 	}
 }

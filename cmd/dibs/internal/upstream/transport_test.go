@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
@@ -86,12 +87,12 @@ func waitFor(t *testing.T, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(failpoint.Limit)
 	for !cond() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatal("waited 10 s in vain")
+			t.Fatalf("waited %v in vain", failpoint.Limit)
 		}
 	}
 }

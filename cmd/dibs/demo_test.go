@@ -1,0 +1,26 @@
+package main
+
+import (
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// TestDemoInterrupted: a demo that is interrupted ends with the signal's code
+// and leaves no process and no file behind.
+func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
+	temp := t.TempDir()
+	p := startWith(t, []string{"TMPDIR=" + temp}, "demo")
+	eventually(t, func() bool {
+		ledgers, err := filepath.Glob(filepath.Join(temp, "dibs-demo-*", "bare.ledger"))
+		return err == nil && len(ledgers) == 1
+	})
+	p.signal(t, syscall.SIGTERM)
+	if code := p.code(t); code != 128+int(syscall.SIGTERM) {
+		t.Errorf("it ended with %d: %s", code, p.stderr.String())
+	}
+	if left, err := filepath.Glob(filepath.Join(temp, "dibs-demo-*")); err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}

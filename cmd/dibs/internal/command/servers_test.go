@@ -1,0 +1,326 @@
+//go:build nightly
+
+package command_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/mysqlstore"
+	"github.com/dibs-go/dibs/pgstore"
+	"github.com/dibs-go/dibs/redisstore"
+)
+
+func init() { shared = append(shared, servers...) }
+
+// asStranger returns the URL with a user who may do with the schema's tables what
+// a store has to, and make none.
+func asStranger(t *testing.T, store string) string {
+	t.Helper()
+	u, err := url.Parse(store)
+	must(t, err)
+	name := "stranger_" + u.Query().Get("schema")
+	server, schema := sharedPostgres(), u.Query().Get("schema")
+	server.Query("CREATE ROLE " + name + " LOGIN PASSWORD '" + secret + "'; CREATE SCHEMA IF NOT EXISTS " + schema + "; GRANT USAGE ON SCHEMA " + schema + " TO " + name +
+		"; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA " + schema + " TO " + name)
+	u.User = url.UserPassword(name, secret)
+	return u.String()
+}
+
+// schema returns the schema that the store's URL names.
+func (b *bench) schema(t *testing.T) string {
+	t.Helper()
+	u, err := url.Parse(b.store)
+	must(t, err)
+	return u.Query().Get("schema")
+}
+
+// TestRunLockedRow: somebody's transaction that does not let go of a key's row keeps
+// the store from being used for that key, and the command from being run.
+func TestRunLockedRow(t *testing.T) {
+	t.Parallel()
+	b := newPostgresBench(t)
+	b.says(t, 0, "", "", "run", "k", "--", "true") // the row is kept for a while
+	var locking sync.WaitGroup
+	defer locking.Wait()
+	locking.Go(func() {
+		rows, err := sharedPostgres().Do("SELECT FROM " + b.schema(t) + ".dibs_key FOR UPDATE; SELECT pg_sleep(600)")
+		if err == nil {
+			t.Errorf("the lock ended by itself: %v", rows)
+		}
+	})
+	sleeper := "SELECT %s FROM pg_stat_activity WHERE query LIKE '%%" + b.schema(t) + ".dibs_key FOR UPDATE%%' AND wait_event = 'PgSleep'"
+	defer func() { sharedPostgres().Query(fmt.Sprintf(sleeper, "pg_terminate_backend(pid)")) }()
+	eventually(t, "the lock", func() bool { return sharedPostgres().Query(fmt.Sprintf(sleeper, "count(*)"))[0][0] == "1" })
+	// Who waits goes on waiting, for as long as it would for the key.
+	b.says(t, 69, "", "a key's row is locked", "run", "--skip", "k", "--", "touch", "ran")
+	b.says(t, 69, "", "a key's row is locked", "run", "--wait", "3s", "k", "--", "touch", "ran")
+	if b.exists("ran") {
+		t.Error("it ran")
+	}
+}
+
+// TestRunBusyAtTheEnd: a transaction that keeps the key's row locked when the command
+// ends is outlasted: the key is given back, and a success that is to be remembered is.
+func TestRunBusyAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for key, flags := range map[string][]string{"plain": nil, "once": {"--once-per=1h"}} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			b := newPostgresBench(t)
+			_, schema, _ := strings.Cut(b.store, "&schema=")
+			p := b.start(t, append(append([]string{"run"}, flags...), key, "--", "sh", "-c", "while ! test -e "+key+".go; do sleep 0.01; done; echo ran >> "+key+".ran")...)
+			eventually(t, "the holder", func() bool { return entry(t, b.inspector(t), key).Condition == dibs.ConditionHeld })
+			// Longer than a call of the store may take.
+			locked := fmt.Sprintf("BEGIN; SELECT 1 FROM %s.dibs_key FOR UPDATE; SELECT pg_sleep(6); COMMIT", schema)
+			unlocked := make(chan error, 1)
+			go func() {
+				_, err := sharedPostgres().Do(locked)
+				unlocked <- err
+			}()
+			eventually(t, "the lock", func() bool {
+				rows, err := sharedPostgres().Do("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%" + schema + ".dibs_key%'")
+				return err == nil && len(rows) > 0
+			})
+			b.write(t, key+".go", "")
+			if code := p.code(t); code != 0 || p.stderr.String() != "" {
+				t.Errorf("%d, %q", code, p.stderr.String())
+			}
+			if err := <-unlocked; err != nil {
+				t.Error(err)
+			}
+			if code, _, stderr := b.run(t, append(append([]string{"run", "--skip"}, flags...), key, "--", "sh", "-c", "echo ran >> "+key+".ran")...); code != 0 {
+				t.Errorf("the next one: %d, %q", code, stderr)
+			}
+			if n, want := len(b.lines(key+".ran")), 2-len(flags); n != want {
+				t.Errorf("it ran %d times; want %d", n, want)
+			}
+		})
+	}
+}
+
+// TestMigrateServers: tables are made once, however many make them; what needs none has
+// nothing to migrate.
+func TestMigrateServers(t *testing.T) {
+	t.Run("postgres", func(t *testing.T) {
+		b := newPostgresBench(t)
+		all := make([]*program, 10)
+		for i := range all {
+			all[i] = b.start(t, "migrate")
+		}
+		for _, p := range all {
+			if code := p.code(t); code != 0 || strings.Count(p.stdout.String(), "\n") != 1 {
+				t.Errorf("%d, %s%s", code, p.stdout.String(), p.stderr.String())
+			}
+		}
+		b.says(t, 0, " is up to date, version 1\n", "", "migrate")
+		b.says(t, 0, "", "", "ls")
+		sharedPostgres().Query("UPDATE " + b.schema(t) + ".dibs_meta SET version = 99")
+		b.says(t, 69, "", "use a newer program", "migrate")
+		b.says(t, 69, "", "use a newer program", "run", "k", "--", "touch", "ran")
+	})
+	t.Run("mariadb", func(t *testing.T) {
+		b := newMariaDBBench(t)
+		all := make([]*program, 10)
+		for i := range all {
+			all[i] = b.start(t, "migrate")
+		}
+		for _, p := range all {
+			if code := p.code(t); code != 0 || strings.Count(p.stdout.String(), "\n") != 1 {
+				t.Errorf("%d, %s%s", code, p.stdout.String(), p.stderr.String())
+			}
+		}
+		b.says(t, 0, " is up to date, version 2\n", "", "migrate")
+		b.says(t, 0, "", "", "ls")
+	})
+	t.Run("redis", func(t *testing.T) {
+		b := newRedisBench(t)
+		b.says(t, 0, ": nothing to migrate\n", "", "migrate")
+		b.says(t, 0, "-- redis://", "", "migrate", "--print")
+	})
+}
+
+// TestMigratePrint: what is printed, without a server, makes the tables when it is
+// run on one.
+func TestMigratePrint(t *testing.T) {
+	b := newPostgresBench(t)
+	code, sql, stderr := b.run(t, "migrate", "--print", "--store", "postgres://127.0.0.1:1/none?schema="+b.schema(t))
+	if code != 0 || stderr != "" {
+		t.Fatalf("%d, %s", code, stderr)
+	}
+	sharedPostgres().Query(sql)
+	b.says(t, 0, " is up to date, version 1\n", "", "migrate")
+	b.says(t, 0, "", "", "run", "k", "--", "true")
+
+	m := newMariaDBBench(t)
+	_, query, _ := strings.Cut(m.store, "?")
+	code, sql, stderr = m.run(t, "migrate", "--print", "--store", "mariadb://127.0.0.1:1/none?"+query)
+	if code != 0 || stderr != "" {
+		t.Fatalf("%d, %s", code, stderr)
+	}
+	sharedMariaDB().Query("USE app;\n" + sql)
+	m.says(t, 0, " is up to date, version 2\n", "", "migrate")
+	m.says(t, 0, "", "", "run", "k", "--", "true")
+}
+
+// TestMissingTables: a command that uses the store makes missing tables if it may;
+// one that looks makes none; who may not is told what to run, and nothing runs.
+func TestMissingTables(t *testing.T) {
+	const cure = "run dibs migrate --store 'postgres://"
+	tables := func(b *bench) string {
+		return sharedPostgres().Query("SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE nspname = '" + b.schema(t) + "'")[0][0]
+	}
+	b := newPostgresBench(t)
+	for _, args := range []string{"ls", "show k", "release k --yes", "forget k --yes", "prune", "doctor"} {
+		b.says(t, 69, "", cure, strings.Fields(args)...)
+	}
+	own := b.store
+	b.store = own + "&migrate=false"
+	b.says(t, 69, "", "migrate=false; with a user who may create tables, "+cure, "run", "k", "--", "touch", "ran")
+	b.store = asStranger(t, own)
+	for _, args := range []string{"run k -- touch ran", "race", "demo --exit"} {
+		b.says(t, 69, "", "permission denied", strings.Fields(args)...)
+	}
+	b.says(t, 69, "", "the user needs the rights", "migrate")
+	if n := tables(b); n != "0" || b.exists("ran") {
+		t.Errorf("there are %s tables; it ran: %v", n, b.exists("ran"))
+	}
+	m := newMariaDBBench(t)
+	for _, args := range []string{"ls", "doctor", "prune"} {
+		m.says(t, 69, "", "run dibs migrate --store 'mysql://root@", strings.Fields(args)...)
+	}
+	b.store = own
+	b.says(t, 0, "", "", "run", "k", "--", "touch", "ran")
+	if n := tables(b); n == "0" || !b.exists("ran") {
+		t.Errorf("there are %s tables; it ran: %v", n, b.exists("ran"))
+	}
+}
+
+// TestDoctorServers: it says what it finds, with the cure and the exit code, and what it
+// looked at.
+func TestDoctorServers(t *testing.T) {
+	t.Run("dangerous", func(t *testing.T) {
+		b := newPostgresBench(t) // on a server that does not sync
+		b.inspector(t)
+		b.says(t, 1, "dangerous  durability: fsync is off", "", "doctor")
+		b.says(t, 1, "Cure: Set fsync = on.\n", "", "doctor")
+		b.says(t, 1, "looked at  postgres://postgres@"+sharedPostgres().Addr()+"/", "", "doctor")
+	})
+	t.Run("well", func(t *testing.T) {
+		b := newBench(t)
+		b.store = servertest.Postgres(t, &servertest.PostgresOptions{Password: secret}).URL()
+		b.says(t, 0, "has its tables now", "", "migrate")
+		b.says(t, 0, "nothing found\nlooked at  postgres://", "", "doctor")
+		b.says(t, 0, "PostgreSQL ", "", "doctor")
+	})
+	t.Run("redis", func(t *testing.T) {
+		b := newRedisBench(t)
+		b.says(t, 1, "dangerous  persistence: ", "", "doctor")
+		b.says(t, 1, ", Redis ", "", "doctor")
+	})
+}
+
+// TestDoctorJSON: one object a line, the findings and then what was looked at.
+func TestDoctorJSON(t *testing.T) {
+	b := newPostgresBench(t) // on a server that does not sync
+	b.inspector(t)
+	code, stdout, stderr := b.run(t, "doctor", "--json")
+	if code != 1 || stderr != "" {
+		t.Fatalf("%d, %s", code, stderr)
+	}
+	type object struct {
+		Name, Severity, What, Cure, Store, Version string
+		RoundTripUS                                int64 `json:"round_trip_us"`
+		Findings                                   *int
+	}
+	var all []object
+	for text := range strings.Lines(stdout) {
+		d := json.NewDecoder(strings.NewReader(text))
+		d.DisallowUnknownFields()
+		var o object
+		if err := d.Decode(&o); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		all = append(all, o)
+	}
+	last := len(all) - 1
+	if o := all[last]; o.Findings == nil || *o.Findings != last || o.RoundTripUS <= 0 || !strings.HasPrefix(o.Version, "PostgreSQL ") || o.Store == "" {
+		t.Errorf("looked at: %+v", o)
+	}
+	if !slices.ContainsFunc(all[:last], func(o object) bool {
+		return o.Name == "durability" && o.Severity == "dangerous" && o.Cure == "Set fsync = on." && o.What != ""
+	}) {
+		t.Errorf("the findings are %+v", all[:last])
+	}
+}
+
+// TestRaceShown: on every store updates are lost without a lock, by goroutines and by
+// processes, and nothing is left behind. The tests are not parallel, because the tables
+// of a race have no prefix.
+func TestRaceShown(t *testing.T) {
+	everyStore(t, func(t *testing.T, b *bench) {
+		for _, args := range [][]string{nil, {"--processes"}, {"--processes", "--namespace=n"}} {
+			if !b.race(t, args...) {
+				t.Errorf("%v: no update was lost without a lock", args)
+			}
+		}
+		b.nothingOfARace(t)
+		b.nothingOnServers(t)
+	})
+}
+
+// TestRaceTerminated: a race that a signal ends leaves nothing behind either.
+func TestRaceTerminated(t *testing.T) {
+	everyStore(t, func(t *testing.T, b *bench) {
+		p := b.start(t, "race", "--processes")
+		eventually(t, "the race", func() bool { return strings.Contains(p.stdout.String(), "lost") })
+		_ = p.Process.Signal(syscall.SIGTERM)
+		if code := p.code(t); code != 128+int(syscall.SIGTERM) && code != 0 { // if it was over
+			t.Errorf("it ended with %d", code)
+		}
+		b.nothingOfARace(t)
+		b.nothingOnServers(t)
+	})
+}
+
+// nothingOnServers: neither tables nor other things of a race are left.
+func (b *bench) nothingOnServers(t *testing.T) {
+	t.Helper()
+	switch s := b.inspector(t).(type) {
+	case *redisstore.Store:
+		left, err := s.Client().Do(t.Context(), s.Client().B().Keys().Pattern("*").Build()).AsStrSlice()
+		if err != nil || len(left) > 1 {
+			t.Errorf("left behind, beside the fence: %q, %v", left, err)
+		}
+	case *mysqlstore.Store:
+		if left := sharedMariaDB().Query("SHOW TABLES IN app LIKE 'dibs_race%'"); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	case *pgstore.Store:
+		if left := sharedPostgres().Query("SELECT relname FROM pg_class WHERE relname LIKE 'dibs_race%'"); len(left) > 0 {
+			t.Errorf("left behind: %v", left)
+		}
+	}
+}
+
+// TestRaceWithoutATable: a user who may not make a table races for a file.
+func TestRaceWithoutATable(t *testing.T) {
+	b := newPostgresBench(t)
+	b.inspector(t)
+	b.store = asStranger(t, b.store)
+	code, stdout, stderr := b.run(t, "race")
+	if code != 0 || stderr != "" || !strings.Contains(stdout, "The number is in a file, because the table for it could not be made: ") ||
+		strings.Contains(stdout, "row lock") || !strings.Contains(stdout, "105: every update counts") {
+		t.Errorf("%d, %q\n%s", code, stderr, stdout)
+	}
+	b.nothingOfARace(t)
+	b.nothingOnServers(t)
+}

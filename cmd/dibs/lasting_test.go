@@ -1,0 +1,90 @@
+//go:build nightly
+
+package main
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/proof/conform"
+)
+
+// onStore is a kind of store, and the URL of a new one.
+type onStore struct {
+	name string
+	url  func(t *testing.T) string
+}
+
+// lasting are the stores that outlive a process, and that processes can share.
+var lasting = []onStore{
+	{"sqlite", sqliteStore},
+	{"redis", func(t *testing.T) string { return servertest.Redis(t, nil).URL() }},
+	{"postgres", func(*testing.T) string { return ownSchema(postgres().URL()) }},
+	{"mariadb", func(*testing.T) string { return ownPrefix(mariadb().URL()) }},
+}
+
+// over runs the check over stores of its own.
+func over(t *testing.T, stores []onStore, check func(t *testing.T, url string)) {
+	for _, store := range stores {
+		t.Run(store.name, func(t *testing.T) {
+			t.Parallel()
+			check(t, store.url(t))
+		})
+	}
+}
+
+// TestConformProxyLasting: the proxy passes every case of the kit over every lasting store.
+func TestConformProxyLasting(t *testing.T) { over(t, lasting, checkProxy) }
+
+// TestConformMiddlewareLasting: so does the middleware.
+func TestConformMiddlewareLasting(t *testing.T) { over(t, lasting, checkMiddleware) }
+
+// TestConformProxies: two proxies that share a store are as good as one, whichever of them
+// a connection comes to.
+func TestConformProxies(t *testing.T) {
+	t.Parallel()
+	over(t, lasting, func(t *testing.T, url string) {
+		origin := newOrigin(t)
+		upstream := "http://" + origin.Addr()
+		target := balance(t, startProxy(t, upstream, url), startProxy(t, upstream, url))
+		o := conform.Options{Target: target, Origin: origin, Profile: conform.Dibs}
+		conforms(t, &o, "key-strict", "missing-refused", "missing-problem", "failed-kept", "restart")
+	})
+}
+
+// balance gives each connection to the next of the proxies, and returns its URL.
+func balance(t *testing.T, proxies ...*process) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for i := 0; ; i++ {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", strings.TrimPrefix(proxies[i%len(proxies)].url, "http://"))
+			if err != nil {
+				in.Close()
+				continue
+			}
+			pass := func(to, from net.Conn) {
+				io.Copy(to, from)
+				to.(*net.TCPConn).CloseWrite()
+			}
+			go func() {
+				defer in.Close()
+				defer out.Close()
+				go pass(out, in)
+				pass(in, out)
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String()
+}

@@ -1,0 +1,81 @@
+//go:build nightly
+
+package examples
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// mutants are the programs with their cures taken out, and what each then says.
+var mutants = []struct{ name, file, old, new, says string }{
+	{
+		name: "conversation", file: "main.go", says: "not one conversation, and every event once, alone and in its turn",
+		old: "jobs.Handle(mutex, describe, c.handle)", new: "func(ctx context.Context, j *job) error { _ = describe(j); return c.handle(ctx, j) }",
+	},
+	{
+		name: "counter", file: "main.go", says: "row lock: the counter is at 1, not 20",
+		old: "_ *sql.Tx, c *counter) error {\n\t\t\tc.value++", new: "_ *sql.Tx, c *counter) error {\n\t\t\tc.value = 1",
+	},
+	{
+		name: "invoice-number", file: "main.go", says: "the numbers are not 1, 2, 3",
+		old: `numbers.Next(ctx, tx, "invoice 2026")`, new: `7, nil`,
+	},
+	{
+		name: "lesson-session", file: "main.go", says: "not one room, one row and a true 204 for all",
+		old: "client: client, skip: 409", new: "skip: 409",
+	},
+	{
+		name: "payments", file: "server.go", says: "not one entry and its answer",
+		old: "once.Wrap(http.HandlerFunc(p.together))", new: "(func(any) http.HandlerFunc { return p.apart })(once)",
+	},
+	{
+		name: "redelivery", file: "consumer.go", says: "not every message once, in the order of its conversation",
+		old: `if way == "mutex" {`, new: `if way == "" {`,
+	},
+}
+
+// TestWithoutTheCure: with its cure taken out, each program ends with 1 and says what
+// did not hold.
+func TestWithoutTheCure(t *testing.T) {
+	temp, replaced := t.TempDir(), map[string]string{}
+	write := func(file string, b []byte) string {
+		t.Helper()
+		file = filepath.Join(temp, file)
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	for _, m := range mutants {
+		file, err := filepath.Abs(filepath.Join(m.name, m.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := read(t, file)
+		if strings.Count(source, m.old) != 1 {
+			t.Fatalf("%s does not have %q once", file, m.old)
+		}
+		replaced[file] = write(m.name+".go", []byte(strings.Replace(source, m.old, m.new, 1)))
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := build("mutants", "-overlay", write("overlay.json", overlay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range mutants {
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			out, code := run(t, filepath.Join(from, m.name), "DATABASE_URL=", "TMPDIR="+t.TempDir())
+			if code != 1 || !strings.Contains(out, m.says) {
+				t.Errorf("it ends with %d and prints\n%s\nnot %q", code, out, m.says)
+			}
+		})
+	}
+}

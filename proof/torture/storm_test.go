@@ -1,0 +1,185 @@
+//go:build nightly
+
+package torture_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/proof/backend"
+	"github.com/dibs-go/dibs/proof/torture"
+)
+
+// broken begins the name of a folder that says what is wrong with the store in it.
+const broken = "broken-"
+
+func TestMain(m *testing.M) {
+	torture.Child(open)
+	flag.Parse()
+	// Runs mostly wait, for faults and for time.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// open opens a store, which is broken if its folder says so.
+func open(ctx context.Context, url string) (*torture.Store, error) {
+	s, err := backend.Open(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	_, wrong, _ := strings.Cut(filepath.Base(filepath.Dir(url)), broken)
+	switch wrong {
+	case "exclusion":
+		s.Store = &careless{s.Store}
+	case "goroutine":
+		s.Close = func() error {
+			go func() { select {} }()
+			return nil
+		}
+	case "close":
+		s.Close = func() error { return nil }
+	case "release":
+		s.Store = &clinging{s.Store}
+	}
+	return s, nil
+}
+
+// careless grants what others hold, now and then.
+type careless struct{ dibs.Store }
+
+func (c *careless) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	err := c.Store.Claim(ctx, claims, answers)
+	for i := range answers {
+		if claims[i].Mode == dibs.Try && answers[i].State == dibs.Held {
+			answers[i] = dibs.Answer{State: dibs.Granted, Fence: answers[i].Fence + 1, Attempt: 1}
+		}
+	}
+	return err
+}
+
+// clinging says that keys are given back, and holds on to them.
+type clinging struct{ dibs.Store }
+
+func (c *clinging) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	for i, s := range settlements {
+		if s.Outcome == dibs.Keep {
+			if err := c.Store.Settle(ctx, settlements[i:i+1], errs[i:i+1]); err != nil {
+				return err
+			}
+			continue
+		}
+		// For long after the last worker has gone.
+		if err := c.Renew(ctx, []dibs.Renewal{{Key: s.Key, Token: s.Token, TTL: clung}}, errs[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clung is how long a store that does not let go holds on.
+const clung = time.Minute
+
+// TestBroken: what is wrong is found, and shown.
+func TestBroken(t *testing.T) {
+	for _, test := range []struct {
+		broken string
+		want   func(*torture.Report) []string
+		text   string
+	}{
+		{"exclusion", func(r *torture.Report) []string { return r.Violations }, "lease, key mutex/"},
+		{"goroutine", func(r *torture.Report) []string { return r.Left }, "main_test.go"},
+		{"close", func(r *torture.Report) []string { return r.Left }, "dibs.db-wal"},
+		{"release", func(r *torture.Report) []string { return append(r.Stuck[:1:1], r.Left...) }, "is held"},
+	} {
+		t.Run(test.broken, func(t *testing.T) {
+			t.Parallel()
+			dir, folder := t.TempDir(), filepath.Join(t.TempDir(), broken+test.broken)
+			if err := os.Mkdir(folder, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			r, err := torture.Run(t.Context(), &torture.Options{
+				URL: "sqlite:" + filepath.Join(folder, "dibs.db"), Open: open, Duration: 2 * time.Second, Faults: "none", Dir: dir, Seed: 1,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all := strings.Join(test.want(r), "\n"); r.OK() || !r.Broke() || !strings.Contains(all, test.text) {
+				t.Errorf("%q is not in %q; failures %q, troubles %q", test.text, all, r.Failures(), r.Broken)
+			}
+			shown(t, r)
+			if files, err := filepath.Glob(filepath.Join(dir, "worker-*.jsonl")); err != nil || len(files) != r.Lives {
+				t.Errorf("there are the histories %q of %d lives, %v", files, r.Lives, err)
+			}
+		})
+	}
+}
+
+// shown: a report of a failure says so in each of its forms.
+func shown(t *testing.T, r *torture.Report) {
+	t.Helper()
+	var text, page, object bytes.Buffer
+	if err := errors.Join(r.WriteText(&text), r.WriteHTML(&page), r.WriteJSON(&object)); err != nil {
+		t.Fatal(err)
+	}
+	if s := text.String(); !strings.Contains(s, "FAILED: ") || !strings.Contains(s, "--seed 1 ") || strings.Contains(s, "0 violations") {
+		t.Errorf("the text does not say it: %s", s)
+	} else if len(r.Violations) > 0 && !strings.Contains(s, " claim ") {
+		t.Errorf("the text does not show what happened: %s", s)
+	}
+	if s := page.String(); !strings.Contains(s, "Failed:") || strings.Contains(s, "<iframe") != (len(r.Violations) > 0) {
+		t.Errorf("the page does not show it: %.2000s", s)
+	}
+	var fields struct {
+		Seed       uint64
+		Violations []string
+	}
+	if err := json.Unmarshal(object.Bytes(), &fields); err != nil || fields.Seed != 1 || len(fields.Violations) != len(r.Violations) {
+		t.Errorf("the object is %+v, %v", fields, err)
+	}
+}
+
+// TestAskedFor: a run in which a fault that was asked for by its name does not apply
+// does not count as passed, and one without any fault says so.
+func TestAskedFor(t *testing.T) {
+	for _, test := range []struct {
+		faults string
+		want   string
+	}{
+		{"none", ""},
+		{"flushall", "the fault flushall, which was asked for, does not apply"},
+		{"data", ""},
+	} {
+		dir := t.TempDir()
+		t.Setenv("TMPDIR", dir)
+		r, err := torture.Run(t.Context(), &torture.Options{
+			URL: "sqlite:" + filepath.Join(t.TempDir(), "dibs.db?shared=true"), Shown: "sqlite:dibs.db", Open: open, Duration: time.Second, Faults: test.faults, Workers: 2,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(r.Failures(), "; "); got != test.want || r.OK() != (test.want == "") || r.Broke() {
+			t.Errorf("%s: failures %q, want %q", test.faults, got, test.want)
+		}
+		if left, err := os.ReadDir(dir); err != nil || (len(left) > 0) != (test.want != "") {
+			t.Errorf("%s: the histories are kept for those who failed, and only for them: %v, %v", test.faults, left, err)
+		}
+		if r.Effects == 0 {
+			t.Errorf("%s: nothing was done in a transaction", test.faults)
+		}
+	}
+}

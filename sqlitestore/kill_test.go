@@ -1,0 +1,424 @@
+package sqlitestore
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	modernc "modernc.org/sqlite"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
+)
+
+// Children are killed at named points here: around each step of a transaction of the
+// store's own, and of one of the application's. What SQLite does between the first byte
+// of a commit in its log and the last one has no names; storm_test.go is for that.
+
+const (
+	// killedTTL is the lease of a child that is killed, and renewedTTL what it is
+	// prolonged to. Store time is moved to their ends.
+	killedTTL  = time.Hour
+	renewedTTL = 2 * time.Hour
+)
+
+// standingClock is the host's clock, but that it stands still until it is moved. Where
+// others have written since, store time is that of what they wrote.
+func standingClock(t *testing.T) *testClock {
+	t.Helper()
+	boot, err := hostClock.boot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newTestClock(boot, duration(hostClock.monotonic()))
+}
+
+// moveOn moves store time on, from what it is for the store.
+func moveOn(t *testing.T, s *Store, c *testClock, d time.Duration) {
+	t.Helper()
+	if err := s.work(t.Context(), func(tx *transaction) error {
+		c.uptime.Store(tx.now - tx.offset + micros(d))
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// killAt kills a child at the point and returns what it printed. A claim that is made
+// while the child stands there waits until it is dead if it is in the way, and for
+// nothing otherwise.
+func killAt(t *testing.T, s *Store, child, point string, inTheWay bool) (printed string) {
+	t.Helper()
+	p := prepareChild(t, child, s.full)
+	p.cmd.Stderr = os.Stderr
+	var out bytes.Buffer
+	p.cmd.Stdout = &out
+	stopped := failpoint.Start(t, point, p.cmd)
+	stopped.Await()
+	granted := make(chan dibs.Answer, 1)
+	go func() { granted <- claimOne(t, s, lock("another")) }()
+	if inTheWay {
+		eventually(t, "the claim of another key waits", s.isBlocked)
+		if len(granted) > 0 {
+			t.Error("the claim of another key did not wait")
+		}
+		stopped.Kill()
+	}
+	a := within(t, "the claim of another key", func() dibs.Answer { return <-granted })
+	wantState(t, "the claim of another key", a, dibs.Granted)
+	stopped.Kill()
+	return strings.TrimSpace(out.String())
+}
+
+// wantUntilItsEnd: the killed child has the key until its lease ends and not a
+// microsecond longer. Then it has abandoned it.
+func wantUntilItsEnd(t *testing.T, s *Store, c *testClock, left time.Duration) {
+	t.Helper()
+	wantState(t, "the key", claimOne(t, s, asked("k")), dibs.Held)
+	var has time.Duration
+	for e, err := range s.List(t.Context(), dibs.Query{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Key == lock("k").Key && len(e.Attempts) == 1 {
+			has = e.Attempts[0].Left
+		}
+	}
+	if has > left || has < left-killedTTL/2 { // some of it has passed
+		t.Errorf("the lease has %v left, not %v", has, left)
+	}
+	moveOn(t, s, c, has-time.Microsecond)
+	wantState(t, "the key in the last microsecond of its lease", claimOne(t, s, asked("k")), dibs.Held)
+	c.pass(time.Microsecond)
+}
+
+// childCalls claims a key, renews its lease and keeps a record under it. It can be
+// stopped in each of these transactions.
+func childCalls(path string, _ io.Reader) error {
+	var step atomic.Pointer[string]
+	reach := func(what string) { failpoint.Reach(*step.Load() + ", " + what) }
+	begin := func(name string) { step.Store(&name) }
+	clock := hostClock
+	clock.monotonic = func() int64 {
+		reach("after BEGIN")
+		return hostClock.monotonic()
+	}
+	clock.wall = func() int64 {
+		reach("while it is written") // which is when a fence is given
+		return hostClock.wall()
+	}
+	begin("open")
+	s, err := open(path, &Options{LockWait: failpoint.Limit, PruneEvery: -1}, clock)
+	if err != nil {
+		return err
+	}
+	// transact makes a call, and shares its transaction.
+	transact := func(c *call) error {
+		c.since = time.Now()
+		last := newCall()
+		last.since, last.work = c.since, func(*transaction) error {
+			reach("before COMMIT")
+			return nil
+		}
+		s.mu.Lock()
+		s.queue = append(s.queue, c, last)
+		s.mu.Unlock()
+		s.calls <- struct{}{}
+		<-c.done
+		<-last.done
+		err := c.err
+		for _, a := range c.answers {
+			if a.State != dibs.Granted {
+				err = errors.Join(err, fmt.Errorf("%+v", a))
+			}
+		}
+		return errors.Join(append(c.errs, err)...)
+	}
+	k := lock("k")
+	k.TTL = killedTTL
+
+	begin("claim")
+	c := newCall()
+	c.claims, c.answers = []dibs.Claim{k}, make([]dibs.Answer, 1)
+	if err := transact(c); err != nil {
+		return err
+	}
+	reach("after COMMIT")
+
+	begin("renew")
+	c = newCall()
+	c.renewals, c.errs = []dibs.Renewal{{Key: k.Key, Token: k.Token, TTL: renewedTTL}}, make([]error, 1)
+	if err := transact(c); err != nil {
+		return err
+	}
+	reach("after COMMIT")
+
+	begin("queue")
+	if err := queueHere(s); err != nil {
+		return err
+	}
+	reach("after COMMIT")
+
+	begin("settle")
+	s.Notify(func(dibs.Token) { reach("while a waiter is woken") })
+	c = newCall()
+	c.settlements, c.errs = []dibs.Settlement{keep(k)}, make([]error, 1)
+	if err := transact(c); err != nil {
+		return err
+	}
+	reach("after COMMIT")
+	select {}
+}
+
+// queueHere has somebody wait for the key in this process. Whoever dies in a queue is in
+// the way until its place has run out.
+func queueHere(s *Store) error {
+	waiter := lock("k")
+	waiter.Mode, waiter.MaxAge = dibs.Queue, dibs.AnyAge
+	answers := make([]dibs.Answer, 1)
+	if err := s.Claim(context.Background(), []dibs.Claim{waiter}, answers); err != nil {
+		return err
+	}
+	if answers[0].State != dibs.Held {
+		return fmt.Errorf("the waiter was answered %+v", answers[0])
+	}
+	return nil
+}
+
+// TestKilledInACall kills a process around each step of its calls. What was committed
+// stands, what was not has not happened, and nobody is kept from the file by the dead.
+func TestKilledInACall(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		point    string
+		inTheWay bool
+		left     time.Duration // of the lease that it had; 0: it had none
+		done     bool          // there is a record
+	}{
+		{point: "open, after BEGIN", inTheWay: true},
+		{point: "claim, after BEGIN", inTheWay: true},
+		{point: "claim, while it is written", inTheWay: true},
+		{point: "claim, before COMMIT", inTheWay: true},
+		{point: "claim, after COMMIT", left: killedTTL},
+		{point: "renew, after BEGIN", inTheWay: true, left: killedTTL},
+		{point: "renew, before COMMIT", inTheWay: true, left: killedTTL},
+		{point: "renew, after COMMIT", left: renewedTTL},
+		{point: "queue, after COMMIT", left: renewedTTL},
+		{point: "settle, after BEGIN", inTheWay: true, left: renewedTTL},
+		{point: "settle, before COMMIT", inTheWay: true, left: renewedTTL},
+		{point: "settle, while a waiter is woken", inTheWay: true, done: true},
+		{point: "settle, after COMMIT", done: true},
+	} {
+		t.Run(test.point, func(t *testing.T) {
+			t.Parallel()
+			c := standingClock(t)
+			s := openTest(t, testFile(t), &Options{PruneEvery: -1}, c.clock())
+			killAt(t, s, "calls", test.point, test.inTheWay)
+			if test.done {
+				a := claimOne(t, s, asked("k"))
+				wantState(t, "the key", a, dibs.Done)
+				if string(a.Record.Data) != "answer" {
+					t.Errorf("the record is %q", a.Record.Data)
+				}
+				return
+			}
+			attempt := 1
+			if test.left > 0 {
+				wantUntilItsEnd(t, s, c, test.left)
+				attempt = 2
+			}
+			if a := mustGrant(t, s, asked("k")); a.Attempt != attempt {
+				t.Errorf("the attempt is %d, not %d", a.Attempt, attempt)
+			}
+		})
+	}
+}
+
+// TestKilledWhileItMakesTheFile: a file that a process was about to make is made by the
+// next one.
+func TestKilledWhileItMakesTheFile(t *testing.T) {
+	t.Parallel()
+	path := testFile(t)
+	p := prepareChild(t, "calls", path)
+	p.cmd.Stderr = os.Stderr
+	child := failpoint.Start(t, "open, after BEGIN", p.cmd)
+	child.Await()
+	if _, err := Open(path, &Options{LockWait: 50 * time.Millisecond}); !errors.Is(err, ErrLocked) {
+		t.Errorf("while another process makes the file: %v", err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		s, err := Open(path, &Options{LockWait: failpoint.Limit})
+		if err == nil {
+			err = s.Close()
+		}
+		opened <- err
+	}()
+	child.Kill()
+	if err := within(t, "opening the file", func() error { return <-opened }); err != nil {
+		t.Error(err)
+	}
+	mustGrant(t, openTest(t, path, nil, hostClock), lock("k"))
+}
+
+// stoppable makes connections that can be stopped around each step of a transaction.
+type stoppable struct {
+	driver.Connector
+	after func() // is called after a commit
+}
+
+func (s stoppable) Connect(ctx context.Context) (driver.Conn, error) {
+	conn, err := s.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return stoppableConn{conn.(moderncConn), s}, nil
+}
+
+type stoppableConn struct {
+	moderncConn
+	s stoppable
+}
+
+func (c stoppableConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx, error) {
+	failpoint.Reach("before BEGIN")
+	tx, err := c.moderncConn.BeginTx(ctx, o)
+	failpoint.Reach("after BEGIN")
+	return stoppableTx{tx, c.s}, err
+}
+
+// RegisterCommitHook: SQLite calls the hook when it is about to write a commit.
+func (c stoppableConn) RegisterCommitHook(hook modernc.CommitHookFn) {
+	if hook == nil {
+		c.moderncConn.RegisterCommitHook(nil)
+		return
+	}
+	c.moderncConn.RegisterCommitHook(func() int32 {
+		failpoint.Reach("inside COMMIT")
+		return hook()
+	})
+}
+
+type stoppableTx struct {
+	driver.Tx
+	s stoppable
+}
+
+func (t stoppableTx) Commit() error {
+	failpoint.Reach("before COMMIT")
+	err := t.Tx.Commit()
+	failpoint.Reach("after COMMIT")
+	t.s.after()
+	return err
+}
+
+// childBook books once under a key, prints the answer, and can be stopped in between.
+func childBook(path string, _ io.Reader) error {
+	var follows atomic.Bool
+	clock := hostClock
+	clock.monotonic = func() int64 {
+		if follows.Load() {
+			failpoint.Reach("after the BEGIN of what follows")
+		}
+		return hostClock.monotonic()
+	}
+	s, err := open(path, &Options{Shared: true, LockWait: failpoint.Limit, PruneEvery: -1}, clock)
+	if err != nil {
+		return err
+	}
+	s.Notify(func(dibs.Token) { failpoint.Reach("while a waiter is woken") })
+	source, err := modernc.NewConnector("file:" + filepath.ToSlash(s.full) + "?_txlock=immediate&_pragma=synchronous(full)")
+	if err != nil {
+		return err
+	}
+	db := sql.OpenDB(connector{stoppable{source, func() { follows.Store(true) }}})
+	c, err := dibs.New(s, ledgerClient)
+	if err != nil {
+		return err
+	}
+	entry, err := dibs.OnceIn(context.Background(), c, s.Transactions(db), "k", &dibs.OnceOptions{TTL: killedTTL}, func(ctx context.Context) (string, error) {
+		failpoint.Reach("after the claim")
+		if err := queueHere(s); err != nil {
+			return "", err
+		}
+		tx, err := Begin(ctx)
+		if err != nil {
+			return "", err
+		}
+		entry, err := bookEntry(ctx, tx, "k")
+		failpoint.Reach("after the entry")
+		return entry, err
+	})
+	if err != nil {
+		return err
+	}
+	failpoint.Reach("before the answer")
+	fmt.Fprintln(os.Stdout, entry)
+	failpoint.Reach("after the answer")
+	select {}
+}
+
+// TestKilledInATransaction kills a process around each step of a transaction of the
+// application's that settles a key. The key ends with one row and one answer, the same
+// each time.
+func TestKilledInATransaction(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		point     string
+		inTheWay  bool
+		committed bool
+	}{
+		{point: "after the claim"},
+		{point: "before BEGIN", inTheWay: true},
+		{point: "after BEGIN", inTheWay: true},
+		{point: "after the entry", inTheWay: true},
+		{point: "before COMMIT", inTheWay: true},
+		{point: "inside COMMIT", inTheWay: true},
+		{point: "after COMMIT", inTheWay: true, committed: true},
+		{point: "after the BEGIN of what follows", inTheWay: true, committed: true},
+		{point: "while a waiter is woken", inTheWay: true, committed: true},
+		{point: "before the answer", committed: true},
+		{point: "after the answer", committed: true},
+	} {
+		t.Run(test.point, func(t *testing.T) {
+			t.Parallel()
+			clock := standingClock(t)
+			s, db, c := openLedger(t, testFile(t), clock.clock())
+			printed := killAt(t, s, "book", test.point, test.inTheWay)
+			rows := func() (n int, entry string) {
+				t.Helper()
+				err := db.QueryRowContext(t.Context(), "SELECT count(*), coalesce(max(entry), '') FROM ledger").Scan(&n, &entry)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return n, entry
+			}
+			n, entry := rows()
+			if test.committed != (n == 1) || n > 1 || printed != "" && printed != entry {
+				t.Errorf("the child printed %q, and the ledger has %d rows, %q", printed, n, entry)
+			}
+			if test.point == "after the answer" && printed == "" {
+				t.Error("the child has printed no answer")
+			}
+			if !test.committed {
+				wantUntilItsEnd(t, s, clock, killedTTL)
+			}
+			for range 3 {
+				answer, err := bookOnce(c, s.Transactions(db), "k", time.Minute)
+				if n, entry := rows(); err != nil || n != 1 || entry != answer || printed != "" && answer != printed {
+					t.Errorf("the answer is %q, %v; the child printed %q, and the ledger has %d rows, %q", answer, err, printed, n, entry)
+				}
+			}
+		})
+	}
+}

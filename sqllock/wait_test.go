@@ -1,0 +1,203 @@
+package sqllock
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Here a wait ends exactly when it is to: the time is simulated, and the server a fake
+// that waits for as long as it is told.
+
+// waitsExactly fails the test unless a lock that is always held is waited for so long.
+func waitsExactly(t *testing.T, wait time.Duration, lock func() error) {
+	t.Helper()
+	start := time.Now()
+	err := lock()
+	took := time.Since(start)
+	held, ok := errors.AsType[*HeldError](err)
+	// A server may count in milliseconds, and rounds up.
+	if !ok || held.Waited != took || took < wait || took > wait+time.Millisecond {
+		t.Errorf("Wait %v: %v after %v", wait, err, took)
+	}
+}
+
+// someWaits are longer and shorter than what a server counts in, and than waitSlice.
+var someWaits = []time.Duration{time.Microsecond, 20 * time.Millisecond, 1700 * time.Millisecond, 150 * time.Second}
+
+func TestAdvisoryWaitsExactly(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := &fakeServer{query: func(query string, args []driver.NamedValue) ([]driver.Value, error) {
+			if !strings.Contains(query, "lock_timeout") {
+				return []driver.Value{false}, nil // nothing is to be undone
+			}
+			ms, err := strconv.Atoi(args[len(args)-1].Value.(string))
+			if err != nil {
+				return nil, err
+			}
+			time.Sleep(time.Duration(ms) * time.Millisecond)
+			return nil, stateError("55P03")
+		}}
+		db := server.open(t)
+		a := &Advisory{db: db, pins: pins[AdvisoryKey]{db: db, speaker: &advisorySpeaker{}, heartbeat: time.Second}}
+		for _, wait := range someWaits {
+			waitsExactly(t, wait, func() error {
+				_, err := a.Lock(t.Context(), IntKey(7), &LockOptions{Wait: wait})
+				return err
+			})
+		}
+	})
+}
+
+// MySQL counts in whole seconds, and rounds: the rest is waited for by asking again.
+func TestNamedWaitsExactly(t *testing.T) {
+	t.Parallel()
+	for _, maria := range []bool{true, false} {
+		t.Run(fmt.Sprint("MariaDB ", maria), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				asked := 0
+				server := &fakeServer{query: func(query string, _ []driver.NamedValue) ([]driver.Value, error) {
+					asked++
+					_, rest, _ := strings.Cut(query, "', ")
+					text, rest, _ := strings.Cut(rest, ")")
+					seconds, err := strconv.ParseFloat(text, 64)
+					if !maria {
+						seconds = math.Round(seconds)
+					}
+					time.Sleep(time.Duration(seconds * float64(time.Second)))
+					if rest != "" { // CONNECTION_ID()
+						return []driver.Value{int64(0), int64(7)}, err
+					}
+					return []driver.Value{int64(0)}, err
+				}}
+				db := server.open(t)
+				p := pins[string]{db: db, speaker: &namedSpeaker{db: db, maria: maria}, heartbeat: time.Second}
+				for _, wait := range someWaits {
+					asked = 0
+					waitsExactly(t, wait, func() error {
+						_, err := p.lock(t.Context(), []string{"a"}, taking{wait: wait, since: time.Now()})
+						return err
+					})
+					if asked > 60 {
+						t.Errorf("Wait %v: the server was asked %d times", wait, asked)
+					}
+				}
+			})
+		})
+	}
+}
+
+// What databases are told of a RowLock's Wait.
+func TestLockRowsWait(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[Dialect][]string{
+		// The wait for each lock, and, a little longer, for all; then what it was.
+		PostgreSQL: {"SELECT current_setting('lock_timeout')… 1250 1300", "SELECT \"id\"…FOR UPDATE 1", "SELECT set_config… 0 5000"},
+		MariaDB:    {"SET STATEMENT max_statement_time = 1.250000, innodb_lock_wait_timeout = 3 FOR…FOR UPDATE 1"},
+		SQLite:     {"PRAGMA busy_timeout", "PRAGMA busy_timeout = 1250", "UPDATE…", "PRAGMA busy_timeout = 5000", "SELECT `id`… 1"},
+	} {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			var said []string
+			server := &fakeServer{
+				query: func(query string, args []driver.NamedValue) ([]driver.Value, error) {
+					for _, a := range args {
+						query += fmt.Sprint(" ", a.Value)
+					}
+					said = append(said, query)
+					switch {
+					case strings.Contains(query, "current_setting"):
+						return []driver.Value{"0", "5000", "", ""}, nil
+					case strings.HasPrefix(query, "SELECT set_config"):
+						return []driver.Value{"", ""}, nil
+					case strings.HasPrefix(query, "PRAGMA"):
+						return []driver.Value{int64(5000)}, nil
+					}
+					return []driver.Value{int64(1)}, nil
+				},
+				exec: func(query string) error {
+					said = append(said, query)
+					return nil
+				},
+			}
+			tx := struct{ Tx }{server.open(t)}
+			ids, err := LockRows(t.Context(), d, tx, &RowLock{Wait: 1250 * time.Millisecond}, "account", "id", 1)
+			if err != nil || !slices.Equal(ids, []int{1}) {
+				t.Errorf("%v, %v", ids, err)
+			}
+			if !slices.EqualFunc(said, want, matches) {
+				t.Errorf("the server was told %q; want %q", said, want)
+			}
+		})
+	}
+}
+
+// matches reports whether the text is the pattern, in which … stands for any text.
+func matches(text, pattern string) bool {
+	begin, end, any := strings.Cut(pattern, "…")
+	return text == pattern || any && strings.HasPrefix(text, begin) && strings.HasSuffix(text, end)
+}
+
+// MySQL, and SQLite's lock of a transaction, are waited for exactly as long, too.
+func TestUpdateWaitsExactly(t *testing.T) {
+	t.Parallel()
+	const wait = 1250 * time.Millisecond
+	for d, refused := range map[Dialect]error{MySQL: mysqlError(3572), SQLite: codeError(5)} {
+		t.Run(d.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				asked, timeout := 0, time.Duration(0)
+				server := &fakeServer{
+					query: func(query string, _ []driver.NamedValue) ([]driver.Value, error) {
+						if query == "PRAGMA busy_timeout" {
+							return []driver.Value{int64(5000)}, nil
+						}
+						asked++
+						return nil, refused
+					},
+					exec: func(query string) error {
+						if text, ok := strings.CutPrefix(query, "PRAGMA busy_timeout = "); ok {
+							ms, err := strconv.Atoi(text)
+							timeout = time.Duration(ms) * time.Millisecond
+							return err
+						}
+						if query == "BEGIN IMMEDIATE" {
+							asked++
+							time.Sleep(timeout)
+							return refused
+						}
+						return nil
+					},
+				}
+				o := bench{database: database{d: d}}.accountOptions()
+				o.Lock = RowLock{Wait: wait}
+				start := time.Now()
+				_, err := newRow(t, d, o).Update(t.Context(), server.open(t), func(context.Context, *sql.Tx, *account) error {
+					t.Error("it has the row")
+					return nil
+				}, 1)
+				took := time.Since(start)
+				held, ok := errors.AsType[*RowHeldError](err)
+				if !ok || !errors.Is(err, dibs.ErrHeld) || held.Waited != wait || took != wait {
+					t.Errorf("after %v: %v", took, err)
+				}
+				if most := int(wait/pollPause) + 1; asked > most {
+					t.Errorf("it was asked %d times; want at most %d", asked, most)
+				}
+			})
+		})
+	}
+}
