@@ -13,6 +13,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // The servers that are measured, with their own settings: they wait for their disk.
@@ -59,7 +60,7 @@ func BenchmarkAcquireRelease(b *testing.B) {
 		for _, keys := range []string{"new", "own"} {
 			for _, goroutines := range []int{1, 64, 512} {
 				b.Run(fmt.Sprintf("%s/%d", keys, goroutines), func(b *testing.B) {
-					client := newClient(b, open(b, url, &Options{Prefix: ownPrefix()}), nil)
+					client := sqltest.Client(b, open(b, url, &Options{Prefix: ownPrefix()}), nil)
 					cycles(b, goroutines, func(g, i int64) error {
 						key := fmt.Sprintf("goroutine %d", g)
 						if keys == "new" {
@@ -82,7 +83,7 @@ func BenchmarkOnce(b *testing.B) {
 	onEach(b, func(b *testing.B, url string) {
 		for _, goroutines := range []int{1, 64} {
 			b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
-				client := newClient(b, open(b, url, &Options{Prefix: ownPrefix()}), nil)
+				client := sqltest.Client(b, open(b, url, &Options{Prefix: ownPrefix()}), nil)
 				answer := strings.Repeat("answer", 100)
 				cycles(b, goroutines, func(g, i int64) error {
 					_, err := dibs.Once(context.Background(), client, fmt.Sprintf("once %d %d", g, i), nil, func(context.Context) (string, error) {
@@ -166,7 +167,7 @@ func BenchmarkReplay(b *testing.B) {
 	onEach(b, func(b *testing.B, url string) {
 		for _, goroutines := range []int{1, 64} {
 			b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
-				client := newClient(b, open(b, url, &Options{Prefix: ownPrefix()}), nil)
+				client := sqltest.Client(b, open(b, url, &Options{Prefix: ownPrefix()}), nil)
 				run := func() (string, error) {
 					return dibs.Once(context.Background(), client, "answered", nil, func(context.Context) (string, error) {
 						return strings.Repeat("answer", 100), nil
@@ -198,8 +199,8 @@ func handOver(b *testing.B, url string, held time.Duration) {
 	prefix := ownPrefix()
 	store := open(b, url, &Options{Prefix: prefix})
 	clients := []*dibs.Client{
-		newClient(b, store, nil),
-		newClient(b, open(b, url, &Options{Prefix: prefix}), nil),
+		sqltest.Client(b, store, nil),
+		sqltest.Client(b, open(b, url, &Options{Prefix: prefix}), nil),
 	}
 	ctx := context.Background()
 	lease, err := clients[0].Acquire(ctx, "k", nil)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // benchServer is a server with its own settings, which waits for its disk.
@@ -55,7 +56,7 @@ func BenchmarkAcquireRelease(b *testing.B) {
 	for _, keys := range []string{"new", "own"} {
 		for _, goroutines := range []int{1, 64, 512} {
 			b.Run(fmt.Sprintf("%s/%d", keys, goroutines), func(b *testing.B) {
-				client := newClient(b, benchStore(b), nil)
+				client := sqltest.Client(b, benchStore(b), nil)
 				cycles(b, goroutines, func(g, i int64) error {
 					key := fmt.Sprintf("goroutine %d", g)
 					if keys == "new" {
@@ -77,7 +78,7 @@ func BenchmarkAcquireRelease(b *testing.B) {
 func BenchmarkPlaces(b *testing.B) {
 	for _, goroutines := range []int{1, 64} {
 		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
-			client := newClient(b, benchStore(b), nil)
+			client := sqltest.Client(b, benchStore(b), nil)
 			cycles(b, goroutines, func(g, i int64) error {
 				ctx := context.Background()
 				place, err := client.Reserve(ctx, fmt.Sprintf("goroutine %d, cycle %d", g, i), time.Hour, &dibs.AcquireOptions{Hold: time.Minute})
@@ -162,7 +163,7 @@ func BenchmarkTwoStatements(b *testing.B) {
 func BenchmarkReplay(b *testing.B) {
 	for _, goroutines := range []int{1, 64} {
 		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
-			client := newClient(b, benchStore(b), nil)
+			client := sqltest.Client(b, benchStore(b), nil)
 			run := func() (string, error) {
 				return dibs.Once(context.Background(), client, "answered", nil, func(context.Context) (string, error) {
 					return strings.Repeat("answer", 100), nil
@@ -182,11 +183,11 @@ func BenchmarkReplay(b *testing.B) {
 // From a release in one process to the moment at which another one's waiter holds
 // the key.
 func BenchmarkHandOver(b *testing.B) {
-	schema := ownSchema()
+	schema := sqltest.Name()
 	store := open(b, benchServer().URL(), &Options{Schema: schema})
 	clients := []*dibs.Client{
-		newClient(b, store, nil),
-		newClient(b, open(b, benchServer().URL(), &Options{Schema: schema}), nil),
+		sqltest.Client(b, store, nil),
+		sqltest.Client(b, open(b, benchServer().URL(), &Options{Schema: schema}), nil),
 	}
 	ctx := context.Background()
 	lease, err := clients[0].Acquire(ctx, "k", nil)
@@ -295,7 +296,7 @@ func BenchmarkReserveIn(b *testing.B) {
 		for _, goroutines := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%s/%d", keys, goroutines), func(b *testing.B) {
 				s := benchStore(b)
-				client := newClient(b, s, nil)
+				client := sqltest.Client(b, s, nil)
 				config, err := pgxpool.ParseConfig(benchServer().URL())
 				if err != nil {
 					b.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // TestStandingLocksNoKey: who claims from a place behind others, and who stops waiting
@@ -147,9 +148,11 @@ func newLine(ctx context.Context, t *testing.T, hold time.Duration) *line {
 	for _, p := range q.places {
 		q.claim(dibs.Claim{Token: p, Mode: dibs.Reserve, Place: time.Hour, Hold: hold})
 	}
-	untilListening(t, q.s, newClient(t, q.s, nil), q.key.Name) // nobody waits at a place who could not be told there
+	// Nobody waits at a place who could not be told there.
+	t.Cleanup(q.s.NotifyGrants(func(dibs.Token, dibs.Answer) {}))
+	untilListening(t, q.s)
 	sql := q.s.names.sql("SELECT count(*) FROM @waiter")
-	eventually(t, 10*time.Second, "only the places are in the queue", func() bool { return shared().Query(sql)[0][0] == "2" })
+	sqltest.Eventually(t, "only the places are in the queue", func() bool { return shared().Query(sql)[0][0] == "2" })
 	return q
 }
 
@@ -188,7 +191,7 @@ func (q *line) redeemers() (n int) {
 func (q *line) untilLocked() {
 	q.t.Helper()
 	sql := "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1"
-	eventually(q.t, 10*time.Second, "a claim waits for a lock", func() (waits bool) {
+	sqltest.Eventually(q.t, "a claim waits for a lock", func() (waits bool) {
 		if err := q.s.back.QueryRow(q.ctx, sql, "%"+q.s.names.prefix+"_claim%").Scan(&waits); err != nil {
 			q.t.Fatal(err)
 		}
