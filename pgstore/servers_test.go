@@ -3,13 +3,8 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"flag"
-	"fmt"
-	"os"
 	"path"
-	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -29,22 +24,8 @@ import (
 var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
-	if args := sqltest.Args(); args != nil {
-		if err := beChild(args); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	catchUpLimit = failpoint.Limit
-	flag.Parse()
-	// Tests that are parallel mostly wait, for servers and for time.
-	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
-		panic(err)
-	}
-	code := m.Run()
-	scope.Close()
-	os.Exit(code)
+	sqltest.Main(m, scope, beChild)
 }
 
 // shared is the server of all tests that leave its settings alone. They have a schema of

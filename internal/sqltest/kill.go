@@ -2,26 +2,42 @@ package sqltest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // childArgs is the variable with the arguments of a child.
 const childArgs = "SQLTEST_CHILD"
 
-// Args returns the arguments of a child; nil in the test itself.
-func Args() []string {
+// Main runs the tests, and ends the servers that they share. In a child it calls child
+// with its arguments.
+func Main(m *testing.M, scope *servertest.Scope, child func(args []string) error) {
 	if text := os.Getenv(childArgs); text != "" {
-		return strings.Split(text, "\n")
+		if err := child(strings.Split(text, "\n")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
-	return nil
+	flag.Parse()
+	// Tests that are parallel mostly wait, for servers and for time.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	scope.Close()
+	os.Exit(code)
 }
 
 // KillAt has the test binary run as a child with these arguments, and kills it at the
