@@ -82,6 +82,7 @@ func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Co
 			if before != nil {
 				before()
 			}
+			clear(errs)
 			start := count()
 			err := step()
 			end := count()

@@ -4,6 +4,7 @@
 package sqltest
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -136,16 +137,15 @@ var names atomic.Int64
 func Name() string { return fmt.Sprintf("own%d", names.Add(1)) }
 
 // Client returns a client of the store, which ends with the test. How long a call takes
-// is no matter, unless the options say so.
+// is no matter, nor how soon a lease is renewed, unless the options say so.
 func Client(t testing.TB, s dibs.Store, o *dibs.Options) *dibs.Client {
 	t.Helper()
 	var own dibs.Options
 	if o != nil {
 		own = *o
 	}
-	if own.Timeout == 0 {
-		own.Timeout = failpoint.Limit
-	}
+	own.Timeout = cmp.Or(own.Timeout, failpoint.Limit)
+	own.TTL = cmp.Or(own.TTL, 10*time.Minute)
 	c, err := dibs.New(s, &own)
 	if err != nil {
 		t.Fatal(err)
