@@ -26,55 +26,52 @@ func TestCheck(t *testing.T) {
 	do := func(text string) func(testing.TB, sqltest.Store) {
 		return func(_ testing.TB, s sqltest.Store) { server.Query(s.(*Store).names.sql(text)) }
 	}
-	found := func(name string, severity dibs.Severity, what string) []sqltest.Finding {
-		return []sqltest.Finding{{Name: name, Severity: severity, What: what}}
-	}
 	sqltest.Check(t, server, map[string]sqltest.Setup{
 		"sound": {},
 		"read-only": {
 			Undo:  []string{"SET GLOBAL read_only = 0"},
 			Store: do("SET GLOBAL read_only = 1"),
-			Finds: found("read-only", dangerous, "read_only"),
+			Finds: sqltest.Found("read-only", dangerous, "read_only"),
 		},
 		"no flush": {
 			Do:    []string{"SET GLOBAL innodb_flush_log_at_trx_commit = 0"},
 			Undo:  []string{"SET GLOBAL innodb_flush_log_at_trx_commit = 1"},
-			Finds: found("durability", dangerous, "is 0"),
+			Finds: sqltest.Found("durability", dangerous, "is 0"),
 		},
 		"no sync": {
 			Do:    []string{"SET GLOBAL innodb_flush_log_at_trx_commit = 2"},
 			Undo:  []string{"SET GLOBAL innodb_flush_log_at_trx_commit = 1"},
-			Finds: found("durability", advice, "is 2"),
+			Finds: sqltest.Found("durability", advice, "is 2"),
 		},
 		"binary log": {
 			Do:    []string{"SET GLOBAL sync_binlog = 0"},
 			Undo:  []string{"SET GLOBAL sync_binlog = 1"},
-			Finds: found("binary-log", advice, "sync_binlog is 0"),
+			Finds: sqltest.Found("binary-log", advice, "sync_binlog is 0"),
 		},
 		"packet": {
 			Do:    []string{"SET GLOBAL max_allowed_packet = 1048576"},
 			Undo:  []string{"SET GLOBAL max_allowed_packet = 16777216"},
-			Finds: found("packet", advice, "1048576"),
+			Finds: sqltest.Found("packet", advice, "1048576"),
 		},
 		"clock set back": {
 			Store: do("UPDATE @meta SET fence=" + clock + "+3630000000"),
-			Finds: found("clock", dangerous, "1h0m"),
+			Finds: sqltest.Found("clock", dangerous, "1h0m"),
 		},
 		"missing index": {
 			Store: do("ALTER TABLE @waiter DROP KEY waiter_token"),
-			Finds: found("tables", dangerous, "waiter_token"),
+			Finds: sqltest.Found("tables", dangerous, "waiter_token"),
 		},
 		"other engine": {
 			Store: do("ALTER TABLE @progress ENGINE=MyISAM"),
-			Finds: found("tables", dangerous, "progress (MyISAM)"),
+			Finds: sqltest.Found("tables", dangerous, "progress (MyISAM)"),
 		},
 		"other version": {
 			Store: do("UPDATE @meta SET version=0"),
-			Finds: found("tables", dangerous, "version 0"),
+			Finds: sqltest.Found("tables", dangerous, "version 0"),
 		},
 		"no tables": {
 			Store: func(_ testing.TB, s sqltest.Store) { drop(server, s.(*Store).names.prefix) },
-			Finds: found("tables", dangerous, "version 0"),
+			Finds: sqltest.Found("tables", dangerous, "version 0"),
 		},
 		"connections": {
 			Store: func(t testing.TB, _ sqltest.Store) {
@@ -87,7 +84,7 @@ func TestCheck(t *testing.T) {
 					t.Cleanup(func() { _ = conn.Close() })
 				}
 			},
-			Finds: found("connections", advice, "of 40 connections are in use"),
+			Finds: sqltest.Found("connections", advice, "of 40 connections are in use"),
 		},
 	}, func(t *testing.T) sqltest.Store {
 		return open(t, server.URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})

@@ -29,36 +29,36 @@ func TestCheck(t *testing.T) {
 				server.Query("ALTER ROLE postgres SET default_transaction_isolation = 'serializable'")
 				s.(*Store).front.Reset()
 			},
-			Finds: []sqltest.Finding{{Name: "isolation", Severity: dangerous, What: "serializable"}},
+			Finds: sqltest.Found("isolation", dangerous, "serializable"),
 		},
 		"timeout": {
 			Do:    []string{"ALTER ROLE postgres SET statement_timeout = '1500ms'"},
 			Undo:  []string{"ALTER ROLE postgres RESET statement_timeout"},
-			Finds: []sqltest.Finding{{Name: "timeout", Severity: advice, What: "1.5s"}},
+			Finds: sqltest.Found("timeout", advice, "1.5s"),
 		},
 		"page writes": {
 			Do:    []string{"ALTER SYSTEM SET full_page_writes = off", reload},
 			Undo:  []string{"ALTER SYSTEM RESET full_page_writes", reload},
-			Finds: []sqltest.Finding{{Name: "durability", Severity: advice, What: "full_page_writes"}},
+			Finds: sqltest.Found("durability", advice, "full_page_writes"),
 		},
 		"autovacuum": {
 			Do:    []string{"ALTER SYSTEM SET autovacuum = off", reload},
 			Undo:  []string{"ALTER SYSTEM RESET autovacuum", reload},
-			Finds: []sqltest.Finding{{Name: "vacuum", Severity: dangerous, What: "autovacuum is off"}},
+			Finds: sqltest.Found("vacuum", dangerous, "autovacuum is off"),
 		},
 		"clock set back": {
 			Store: do("UPDATE @meta SET fence = fence + extract(epoch FROM clock_timestamp() + interval '1 hour 30 seconds') * 1000000"),
-			Finds: []sqltest.Finding{{Name: "clock", Severity: dangerous, What: "1h0m"}},
+			Finds: sqltest.Found("clock", dangerous, "1h0m"),
 		},
 		"missing index": {
 			Store: func(_ testing.TB, s sqltest.Store) {
 				server.Query(`DROP INDEX "` + s.(*Store).names.schema + `".dibs_key_record`)
 			},
-			Finds: []sqltest.Finding{{Name: "tables", Severity: dangerous, What: "dibs_key_record"}},
+			Finds: sqltest.Found("tables", dangerous, "dibs_key_record"),
 		},
 		"other version": {
 			Store: do("UPDATE @meta SET version = 0"),
-			Finds: []sqltest.Finding{{Name: "tables", Severity: dangerous, What: "version 0"}},
+			Finds: sqltest.Found("tables", dangerous, "version 0"),
 		},
 		"connections": {
 			Store: func(t testing.TB, _ sqltest.Store) {
@@ -70,7 +70,7 @@ func TestCheck(t *testing.T) {
 					t.Cleanup(func() { _ = conn.Close(context.Background()) })
 				}
 			},
-			Finds: []sqltest.Finding{{Name: "connections", Severity: advice, What: "of 37 connections are in use"}},
+			Finds: sqltest.Found("connections", advice, "of 37 connections are in use"),
 		},
 	}, func(t *testing.T) sqltest.Store { return open(t, server.URL(), &Options{Schema: sqltest.Name()}) })
 	t.Run("least rights", func(t *testing.T) {

@@ -323,6 +323,11 @@ type Finding struct {
 	What     string // is in it
 }
 
+// Found is one of those.
+func Found(name string, severity dibs.Severity, what string) []Finding {
+	return []Finding{{name, severity, what}}
+}
+
 // Check looks at stores on a server that each setup changes: it finds what is wrong, and
 // nothing else.
 func Check(t *testing.T, server Server, setups map[string]Setup, open func(t *testing.T) Store) {
