@@ -21,7 +21,6 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/failpoint"},
 		{Dir: "internal/house"},
 		{Dir: "internal/journal", Imports: []string{house.Root}},
-		{Dir: "internal/pace"},
 		{Dir: "internal/servertest"},
 		{Dir: "internal/sqltest", Imports: []string{house.Root, house.Root + "/internal/failpoint", house.Root + "/internal/servertest"}},
 		{Dir: "internal/servertest/need", Imports: []string{house.Root + "/internal/servertest"}},
