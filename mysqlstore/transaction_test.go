@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
@@ -27,7 +28,8 @@ type bank struct {
 // the parameters of the DSN.
 func newBank(t testing.TB, server *servertest.MariaDBServer, params string) *bank {
 	t.Helper()
-	o := &Options{Prefix: ownPrefix()}
+	// No turn passes because the machine is slow.
+	o := &Options{Prefix: ownPrefix(), turn: failpoint.Limit}
 	b := &bank{server: server, s: open(t, server.URL(), o), ledger: ledgerOf(o.Prefix)}
 	b.client = sqltest.Client(t, b.s, nil)
 	b.root = openDSN(t, server.DSN()+"?multiStatements=true")

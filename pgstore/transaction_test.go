@@ -11,6 +11,7 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
@@ -31,7 +32,7 @@ func newBank(t testing.TB, url string, o *Options) *bank {
 		o = &Options{}
 	}
 	mine := ownNames()
-	o.Schema, o.Prefix = mine.Schema, mine.Prefix
+	o.Schema, o.Prefix, o.turn = mine.Schema, mine.Prefix, failpoint.Limit // no turn passes because the machine is slow
 	b := &bank{s: open(t, url, o), ledger: o.Schema + ".ledger"}
 	b.client = sqltest.Client(t, b.s, nil)
 	config, err := pgxpool.ParseConfig(url)
