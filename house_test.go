@@ -22,7 +22,6 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/house"},
 		{Dir: "internal/journal", Imports: []string{house.Root}},
 		{Dir: "internal/linger"},
-		{Dir: "internal/pace"},
 		{Dir: "internal/servertest"},
 		{Dir: "internal/sqltest", Imports: []string{house.Root, house.Root + "/internal/failpoint", house.Root + "/internal/servertest"}},
 		{Dir: "internal/servertest/need", Imports: []string{house.Root + "/internal/servertest"}},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // leastRights is what the README says a user needs.
@@ -22,71 +23,58 @@ func TestCheck(t *testing.T) {
 	t.Parallel()
 	server := servertest.MariaDB(t, &servertest.MariaDBOptions{BinaryLog: true, MaxConnections: 40})
 	const dangerous, advice = dibs.SeverityDangerous, dibs.SeverityAdvice
-	type found struct {
-		name     string
-		severity dibs.Severity
-		what     string
+	do := func(text string) func(testing.TB, sqltest.Store) {
+		return func(_ testing.TB, s sqltest.Store) { server.Query(s.(*Store).names.sql(text)) }
 	}
-	tests := []struct {
-		name string
-		// setUp changes the server; undo puts that right.
-		setUp, undo string
-		store       func(t *testing.T, s *Store) // what happens after it was opened
-		want        []found
-	}{
-		{name: "sound"},
-		{
-			name:  "read-only",
-			undo:  "SET GLOBAL read_only = 0",
-			store: func(*testing.T, *Store) { server.Query("SET GLOBAL read_only = 1") },
-			want:  []found{{"read-only", dangerous, "read_only"}},
+	sqltest.Check(t, server, map[string]sqltest.Setup{
+		"sound": {},
+		"read-only": {
+			Undo:  []string{"SET GLOBAL read_only = 0"},
+			Store: do("SET GLOBAL read_only = 1"),
+			Finds: sqltest.Found("read-only", dangerous, "read_only"),
 		},
-		{
-			name: "no flush", setUp: "SET GLOBAL innodb_flush_log_at_trx_commit = 0", undo: "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
-			want: []found{{"durability", dangerous, "is 0"}},
+		"no flush": {
+			Do:    []string{"SET GLOBAL innodb_flush_log_at_trx_commit = 0"},
+			Undo:  []string{"SET GLOBAL innodb_flush_log_at_trx_commit = 1"},
+			Finds: sqltest.Found("durability", dangerous, "is 0"),
 		},
-		{
-			name: "no sync", setUp: "SET GLOBAL innodb_flush_log_at_trx_commit = 2", undo: "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
-			want: []found{{"durability", advice, "is 2"}},
+		"no sync": {
+			Do:    []string{"SET GLOBAL innodb_flush_log_at_trx_commit = 2"},
+			Undo:  []string{"SET GLOBAL innodb_flush_log_at_trx_commit = 1"},
+			Finds: sqltest.Found("durability", advice, "is 2"),
 		},
-		{
-			name: "binary log", setUp: "SET GLOBAL sync_binlog = 0", undo: "SET GLOBAL sync_binlog = 1",
-			want: []found{{"binary-log", advice, "sync_binlog is 0"}},
+		"binary log": {
+			Do:    []string{"SET GLOBAL sync_binlog = 0"},
+			Undo:  []string{"SET GLOBAL sync_binlog = 1"},
+			Finds: sqltest.Found("binary-log", advice, "sync_binlog is 0"),
 		},
-		{
-			name: "packet", setUp: "SET GLOBAL max_allowed_packet = 1048576", undo: "SET GLOBAL max_allowed_packet = 16777216",
-			want: []found{{"packet", advice, "1048576"}},
+		"packet": {
+			Do:    []string{"SET GLOBAL max_allowed_packet = 1048576"},
+			Undo:  []string{"SET GLOBAL max_allowed_packet = 16777216"},
+			Finds: sqltest.Found("packet", advice, "1048576"),
 		},
-		{
-			name: "clock set back",
-			store: func(_ *testing.T, s *Store) {
-				server.Query(s.names.sql("UPDATE @meta SET fence=" + clock + "+3630000000"))
-			},
-			want: []found{{"clock", dangerous, "1h0m"}},
+		"clock set back": {
+			Store: do("UPDATE @meta SET fence=" + clock + "+3630000000"),
+			Finds: sqltest.Found("clock", dangerous, "1h0m"),
 		},
-		{
-			name:  "missing index",
-			store: func(_ *testing.T, s *Store) { server.Query(s.names.sql("ALTER TABLE @waiter DROP KEY waiter_token")) },
-			want:  []found{{"tables", dangerous, "waiter_token"}},
+		"missing index": {
+			Store: do("ALTER TABLE @waiter DROP KEY waiter_token"),
+			Finds: sqltest.Found("tables", dangerous, "waiter_token"),
 		},
-		{
-			name:  "other engine",
-			store: func(_ *testing.T, s *Store) { server.Query(s.names.sql("ALTER TABLE @progress ENGINE=MyISAM")) },
-			want:  []found{{"tables", dangerous, "progress (MyISAM)"}},
+		"other engine": {
+			Store: do("ALTER TABLE @progress ENGINE=MyISAM"),
+			Finds: sqltest.Found("tables", dangerous, "progress (MyISAM)"),
 		},
-		{
-			name:  "other version",
-			store: func(_ *testing.T, s *Store) { server.Query(s.names.sql("UPDATE @meta SET version=0")) },
-			want:  []found{{"tables", dangerous, "version 0"}},
+		"other version": {
+			Store: do("UPDATE @meta SET version=0"),
+			Finds: sqltest.Found("tables", dangerous, "version 0"),
 		},
-		{
-			name:  "no tables",
-			store: func(_ *testing.T, s *Store) { drop(server, s.names.prefix) },
-			want:  []found{{"tables", dangerous, "version 0"}},
+		"no tables": {
+			Store: func(_ testing.TB, s sqltest.Store) { drop(server, s.(*Store).names.prefix) },
+			Finds: sqltest.Found("tables", dangerous, "version 0"),
 		},
-		{
-			name: "connections",
-			store: func(t *testing.T, _ *Store) {
+		"connections": {
+			Store: func(t testing.TB, _ sqltest.Store) {
 				db := openDB(t, server.URL())
 				for range 36 {
 					conn, err := db.Conn(t.Context())
@@ -96,35 +84,11 @@ func TestCheck(t *testing.T) {
 					t.Cleanup(func() { _ = conn.Close() })
 				}
 			},
-			want: []found{{"connections", advice, "of 40 connections are in use"}},
+			Finds: sqltest.Found("connections", advice, "of 40 connections are in use"),
 		},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if test.setUp != "" {
-				server.Query(test.setUp)
-			}
-			if test.undo != "" {
-				defer server.Query(test.undo)
-			}
-			s := open(t, server.URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
-			if test.store != nil {
-				test.store(t, s)
-			}
-			got, err := s.Check(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(got) != len(test.want) {
-				t.Fatalf("found %+v, want %+v", got, test.want)
-			}
-			for i, w := range test.want {
-				if f := got[i]; f.Name != w.name || f.Severity != w.severity || !strings.Contains(f.What, w.what) || f.Cure == "" {
-					t.Errorf("found %+v, want %+v", f, w)
-				}
-			}
-		})
-	}
+	}, func(t *testing.T) sqltest.Store {
+		return open(t, server.URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+	})
 }
 
 // TestClockStep: a clock that was set between two looks is noticed.
@@ -153,8 +117,10 @@ func TestClockStep(t *testing.T) {
 // servers; and what may not be looked at is said.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
-	for name, server := range map[string]*servertest.MariaDBServer{"MariaDB": mariadb(), "MySQL": mysqld()} {
+	for name, get := range servers {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := get()
 			owner := open(t, server.URL(), &Options{Prefix: ownPrefix()})
 			user := owner.names.prefix
 			server.Query("CREATE USER " + user + "@'127.0.0.1' IDENTIFIED BY 'secret'")
@@ -165,7 +131,7 @@ func TestLeastRights(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			work(t, s)
+			sqltest.Work(t, s)
 			if _, err := s.Prune(t.Context(), 0); err != nil {
 				t.Error(err)
 			}

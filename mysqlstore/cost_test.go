@@ -3,7 +3,6 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
-	"math"
 	"net"
 	"strconv"
 	"sync/atomic"
@@ -13,18 +12,8 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
-
-// counted is a connection that counts what is sent.
-type counted struct {
-	net.Conn
-	n *atomic.Int64
-}
-
-func (c *counted) Write(b []byte) (int, error) {
-	c.n.Add(1)
-	return c.Conn.Write(b)
-}
 
 // counting returns a configuration whose connections count what they send.
 func counting(t *testing.T, dsn string) (*mysql.Config, *atomic.Int64) {
@@ -36,9 +25,60 @@ func counting(t *testing.T, dsn string) (*mysql.Config, *atomic.Int64) {
 	n := &atomic.Int64{}
 	config.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		return &counted{Conn: conn, n: n}, err
+		return &sqltest.Counted{Conn: conn, N: n}, err
 	}
 	return config, n
+}
+
+// statementsOf counts what the only connection of a pool has asked the server for, but
+// for this question.
+func statementsOf(t *testing.T, db *sql.DB) (n int) {
+	t.Helper()
+	var name string
+	if err := db.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE 'Questions'").Scan(&name, &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestCost: what the verbs take. Statements of one call go in one message. A hand-over
+// is the settlement: the waiter finds its grant when it looks, which it does by a
+// connection of its own.
+func TestCost(t *testing.T) {
+	t.Parallel()
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := &Options{Prefix: ownPrefix(), PruneEvery: -1}
+			open(t, server().URL(), o)
+			config, trips := counting(t, server().DSN())
+			s, err := New(t.Context(), config, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			// A look is made by a connection that does not count.
+			ear := s.ear
+			s.ear = openDB(t, server().URL())
+			defer func() { s.ear.Close(); s.ear = ear }()
+			asked := 0
+			sqltest.Costs(t, suite(server()), s, func() (c sqltest.Cost) {
+				for _, db := range []*sql.DB{s.front, s.back} {
+					db.SetMaxOpenConns(1)
+					c.Statements += statementsOf(t, db) - asked
+				}
+				asked++
+				c.RoundTrips = int(trips.Load()) - 2*asked
+				return c
+			}, map[string]sqltest.Cost{
+				"claim": {Statements: 5, RoundTrips: 1}, "claim of 64": {Statements: 5, RoundTrips: 1},
+				"renewal": {Statements: 6, RoundTrips: 1}, "renewal of 64": {Statements: 6, RoundTrips: 1},
+				"settlement": {Statements: 7, RoundTrips: 1}, "settlement of 64": {Statements: 7, RoundTrips: 1},
+				"wait":   {Statements: 14, RoundTrips: 3}, // claim, and again with the queue: read, and written
+				"replay": {Statements: 5, RoundTrips: 1}, "hand-over": {Statements: 19, RoundTrips: 3},
+			})
+		})
+	}
 }
 
 // TestTransactionCost counts round trips: exactly once costs one for the claim, by the
@@ -47,26 +87,22 @@ func counting(t *testing.T, dsn string) (*mysql.Config, *atomic.Int64) {
 // A replay is the claim alone.
 func TestTransactionCost(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		server func() *servertest.MariaDBServer
-		params string
-		more   int64
-	}{
-		"MariaDB":        {mariadb, "", 2},
-		"MySQL, several": {mysqld, "?multiStatements=true", 2},
-		"MySQL":          {mysqld, "", 4},
-	} {
+	for name, more := range map[string]int{"MariaDB": 2, "MySQL, several": 2, "MySQL": 4} {
+		server := serverOf(name)
+		if server == nil {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBank(t, test.server(), "")
+			b := newBank(t, server(), "")
 			own, ours := counting(t, b.server.DSN())
 			s, err := New(t.Context(), own, &Options{Prefix: b.s.options.Prefix, PruneEvery: -1})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			b.client = newClient(t, s, nil)
-			config, theirs := counting(t, b.server.DSN()+test.params)
+			b.client = sqltest.Client(t, s, nil)
+			config, theirs := counting(t, b.server.DSN()+kinds[name].params)
 			connector, err := mysql.NewConnector(config)
 			if err != nil {
 				t.Fatal(err)
@@ -74,21 +110,12 @@ func TestTransactionCost(t *testing.T) {
 			db := sql.OpenDB(connector)
 			defer db.Close()
 			db.SetMaxOpenConns(1)
-
-			const runs = 10
 			// measure returns how many round trips a run takes, by the application's
-			// connections and the store's. More of these are of the first ones, and of
-			// renewals on a busy machine.
-			measure := func(run func(i int) error) (their, our int64) {
+			// connections and the store's.
+			measure := func(run func(i int) error) (their, our int) {
 				t.Helper()
-				their, our = math.MaxInt64, math.MaxInt64
-				for i := range 5 + runs {
-					a, b := theirs.Load(), ours.Load()
-					if err := run(i); err != nil {
-						t.Fatal(err)
-					}
-					their, our = min(their, theirs.Load()-a), min(our, ours.Load()-b)
-				}
+				their = sqltest.Measure(t, func() sqltest.Cost { return sqltest.Cost{RoundTrips: int(theirs.Load())} }, run).RoundTrips
+				our = sqltest.Measure(t, func() sqltest.Cost { return sqltest.Cost{RoundTrips: int(ours.Load())} }, func(i int) error { return run(100 + i) }).RoundTrips
 				return their, our
 			}
 			bare, _ := measure(func(int) error {
@@ -107,8 +134,8 @@ func TestTransactionCost(t *testing.T) {
 				return err
 			})
 			t.Logf("the bare transaction has %d round trips; exactly once %d, and %d for the claim", bare, their, our)
-			if their != bare+test.more || our != 1 {
-				t.Errorf("%d round trips and %d for the claim; want %d more than the bare transaction's %d, and 1", their, our, test.more, bare)
+			if their != bare+more || our != 1 {
+				t.Errorf("%d round trips and %d for the claim; want %d more than the bare transaction's %d, and 1", their, our, more, bare)
 			}
 			if their, our = measure(func(int) error { _, err := b.book(t.Context(), tr, "0"); return err }); their != 0 || our != 1 {
 				t.Errorf("a replay has %d round trips, and %d for the claim; want 0 and 1", their, our)

@@ -10,22 +10,17 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/mysqlstore"
 )
 
 // startMariaDB stands for the server that you have.
-func startMariaDB() (server *servertest.MariaDBServer, stop func()) {
-	scope := servertest.NewScope()
-	return servertest.MariaDB(scope, nil), scope.Close
-}
+func startMariaDB() (url, dsn string) { return mysqlstore.NewDatabase() }
 
 func Example() {
-	server, stop := startMariaDB()
-	defer stop()
+	url, _ := startMariaDB()
 	ctx := context.Background()
 
-	store, err := mysqlstore.Open(ctx, server.URL(), &mysqlstore.Options{Migrate: true})
+	store, err := mysqlstore.Open(ctx, url, &mysqlstore.Options{Migrate: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -50,11 +45,10 @@ func Example() {
 // A program that has a configuration of the driver's gives it to New. The store makes
 // connections of its own like those.
 func ExampleNew() {
-	server, stop := startMariaDB()
-	defer stop()
+	_, dsn := startMariaDB()
 	ctx := context.Background()
 
-	config, err := mysql.ParseDSN(server.DSN())
+	config, err := mysql.ParseDSN(dsn)
 	if err != nil {
 		log.Fatal(err)
 	}

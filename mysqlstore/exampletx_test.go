@@ -21,11 +21,10 @@ import (
 // is done exactly once, whatever crashes when. A statement that fails takes the whole
 // run back, and the next one runs.
 func ExampleOnceTx() {
-	server, stop := startMariaDB()
-	defer stop()
+	url, dsn := startMariaDB()
 	ctx := context.Background()
 
-	db, err := sql.Open("mysql", server.DSN())
+	db, err := sql.Open("mysql", dsn)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -34,7 +33,7 @@ func ExampleOnceTx() {
 		log.Fatal(err)
 	}
 
-	store, err := mysqlstore.Open(ctx, server.URL(), &mysqlstore.Options{Migrate: true})
+	store, err := mysqlstore.Open(ctx, url, &mysqlstore.Options{Migrate: true})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -67,11 +66,10 @@ func ExampleOnceTx() {
 
 // A handler behind the middleware writes in the transaction of its request.
 func ExampleStore_Transactions() {
-	server, stop := startMariaDB()
-	defer stop()
+	url, dsn := startMariaDB()
 	ctx := context.Background()
 
-	db, err := sql.Open("mysql", server.DSN())
+	db, err := sql.Open("mysql", dsn)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -79,7 +77,7 @@ func ExampleStore_Transactions() {
 	if _, err := db.ExecContext(ctx, "CREATE TABLE charges (id INT AUTO_INCREMENT PRIMARY KEY, amount INT NOT NULL)"); err != nil {
 		log.Fatal(err)
 	}
-	store, err := mysqlstore.Open(ctx, server.URL(), &mysqlstore.Options{Migrate: true})
+	store, err := mysqlstore.Open(ctx, url, &mysqlstore.Options{Migrate: true})
 	if err != nil {
 		log.Fatal(err)
 	}

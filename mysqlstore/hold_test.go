@@ -5,12 +5,13 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
-// reservation is a claim for a place that stands for a minute.
+// reservation is a claim for a place that stands for an hour.
 func reservation(key string, hold time.Duration) dibs.Claim {
 	return dibs.Claim{
-		Key: dibs.Key{Name: key}, Token: dibs.NewToken(), Mode: dibs.Reserve, Place: time.Minute, Hold: hold, Permits: 1,
+		Key: dibs.Key{Name: key}, Token: dibs.NewToken(), Mode: dibs.Reserve, Place: time.Hour, Hold: hold, Permits: 1,
 	}
 }
 
@@ -55,7 +56,7 @@ func TestWakeWhenAHoldIsOver(t *testing.T) {
 		if token != waiter.Token {
 			t.Fatalf("%v was woken, want the waiter", token)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(failpoint.Limit):
 		t.Fatal("the waiter was not woken")
 	}
 	if err := s.Claim(t.Context(), []dibs.Claim{waiter}, answers); err != nil || answers[0].State != dibs.Granted {

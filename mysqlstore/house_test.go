@@ -12,7 +12,8 @@ func TestHouse(t *testing.T) {
 		Dir:     ".",
 		Imports: []string{house.Root, "github.com/go-sql-driver/mysql"},
 		Tests: []string{
-			house.Root + "/idempotency", house.Root + "/storetest", house.Root + "/internal/house", house.Root + "/internal/servertest",
+			house.Root + "/idempotency", house.Root + "/storetest", house.Root + "/internal/failpoint", house.Root + "/internal/house",
+			house.Root + "/internal/servertest", house.Root + "/internal/sqltest",
 		},
 	}})
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // TestClaimMeetsItsSettlement: a settlement looks at keys one of which has no row, and
@@ -16,7 +16,7 @@ import (
 // It is not said then that the lease was lost, if it was this settlement that ended it.
 func TestClaimMeetsItsSettlement(t *testing.T) {
 	t.Parallel()
-	for kind, server := range map[string]func() *servertest.MariaDBServer{"mariadb": mariadb, "mysql": mysqld} {
+	for kind, server := range servers {
 		for _, outcome := range []dibs.Outcome{dibs.Undo, dibs.Keep} {
 			t.Run(fmt.Sprint(kind, " ", outcome), func(t *testing.T) {
 				t.Parallel()
@@ -58,7 +58,7 @@ func TestClaimMeetsItsSettlement(t *testing.T) {
 					errs, err = settle(t.Context())
 					done <- err
 				}()
-				eventually(t, 10*time.Second, "the settlement waits for the row", func() bool {
+				sqltest.Eventually(t, "the settlement waits for the row", func() bool {
 					var n int
 					err := db.QueryRowContext(t.Context(), "SELECT count(*) FROM information_schema.processlist WHERE id<>connection_id() AND info LIKE '%"+prefix+"\\_key%FOR UPDATE%'").Scan(&n)
 					return err == nil && n > 0

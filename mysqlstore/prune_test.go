@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // sweepNow has a store go through all keys as it does once a minute.
@@ -37,12 +37,12 @@ func TestFencesOutliveTheirKeys(t *testing.T) {
 	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
 	keys := func() string { return mariadb().Query(s.names.sql("SELECT COUNT(*) FROM @key"))[0][0] }
 	k := dibs.Key{Name: "k"}
-	last := cycle(t, s, k)
+	last := sqltest.Cycle(t, s, k)
 	for range 3 {
 		// As if it had been given when the clock was an hour ahead.
 		mariadb().Query(s.names.sql("UPDATE @key SET fence=fence+3600000000"))
 		last += 3600 * 1e6
-		if fence := cycle(t, s, k); fence <= last {
+		if fence := sqltest.Cycle(t, s, k); fence <= last {
 			t.Fatalf("the fence %d is not above %d", fence, last)
 		} else {
 			last = fence
@@ -55,7 +55,7 @@ func TestFencesOutliveTheirKeys(t *testing.T) {
 		if n := keys(); n != "0" {
 			t.Fatalf("%s keys are left", n)
 		}
-		if fence := cycle(t, s, k); fence <= last {
+		if fence := sqltest.Cycle(t, s, k); fence <= last {
 			t.Fatalf("after it was forgotten, the fence %d is not above %d", fence, last)
 		} else {
 			last = fence
@@ -63,41 +63,10 @@ func TestFencesOutliveTheirKeys(t *testing.T) {
 	}
 }
 
-// TestPrunesByItself: what has ended goes away in the background, record by record
-// in the order in which they ended, and keys that nobody uses any more.
-func TestPrunesByItself(t *testing.T) {
-	t.Parallel()
-	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: 10 * time.Millisecond})
-	const n = 1000
-	claims, answers := make([]dibs.Claim, n), make([]dibs.Answer, n)
-	settlements, errs := make([]dibs.Settlement, n), make([]error, n)
-	for i := range claims {
-		k, token := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken()
-		claims[i] = dibs.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1}
-		settlements[i] = dibs.Settlement{Key: k, Token: token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Millisecond}
-		if i%2 == 0 {
-			settlements[i].Outcome = dibs.Release
-		}
-	}
-	if err := s.Claim(t.Context(), claims, answers); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Settle(t.Context(), settlements, errs); err != nil || errors.Join(errs...) != nil {
-		t.Fatal(err, errors.Join(errs...))
-	}
-	rows := func(table string) string { return mariadb().Query(s.names.sql("SELECT COUNT(*) FROM " + table))[0][0] }
-	eventually(t, 20*time.Second, "the records are gone", func() bool { return rows("@record") == "0" && rows("@key WHERE rec_ends>0") == "0" })
-	eventually(t, 20*time.Second, "the keys are gone", func() bool {
-		mariadb().Query(s.names.sql("UPDATE @meta SET swept=0"))
-		return rows("@key") == "0"
-	})
-}
-
 // TestPacket: what the server does not take fails alone, and says what to do.
 func TestPacket(t *testing.T) {
 	t.Parallel()
-	server := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true, Settings: []string{"max_allowed_packet = 1M"}})
-	s := open(t, server.URL(), nil)
+	s := open(t, odd().URL(), &Options{Prefix: ownPrefix()})
 	for _, test := range []struct {
 		data string
 		fits bool
@@ -147,7 +116,7 @@ func TestPacket(t *testing.T) {
 func TestSlowSweep(t *testing.T) {
 	t.Parallel()
 	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
-	cycle(t, s, dibs.Key{Name: "k"})
+	sqltest.Cycle(t, s, dibs.Key{Name: "k"})
 	mariadb().Query(s.names.sql("UPDATE @key SET fence=fence+3600000000")) // the clock was an hour ahead
 	mariadb().Query(s.names.sql("UPDATE @meta SET swept=0"))
 	slow, err := s.mayISweep(t.Context())
@@ -214,29 +183,5 @@ func TestPruneDeadlocks(t *testing.T) {
 	}
 	if tries := mariadb().Query("SELECT n FROM " + s.names.table("key_falls"))[0][0]; tries != "14" {
 		t.Errorf("%s rows were tried, want 14: two, and all %d again", tries, n)
-	}
-}
-
-// TestOneSweeps: while a process goes through all keys, however long that takes, no other
-// one begins to.
-func TestOneSweeps(t *testing.T) {
-	t.Parallel()
-	prefix := ownPrefix()
-	s := open(t, mariadb().URL(), &Options{Prefix: prefix, PruneEvery: -1})
-	other := open(t, mariadb().URL(), &Options{Prefix: prefix, PruneEvery: -1})
-	if p, err := s.mayISweep(t.Context()); err != nil || p == nil {
-		t.Fatalf("%v, %v; want that it is our turn", p, err)
-	}
-	later := s.names.sql("UPDATE @meta SET swept=swept-120000000")
-	mariadb().Query(later)
-	if err := s.stillSweeping(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if p, err := other.mayISweep(t.Context()); err != nil || p != nil {
-		t.Errorf("%v, %v; want that it is not the other one's turn yet", p, err)
-	}
-	mariadb().Query(later)
-	if p, err := other.mayISweep(t.Context()); err != nil || p == nil {
-		t.Errorf("%v, %v; want that it is the other one's turn", p, err)
 	}
 }

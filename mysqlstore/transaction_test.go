@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // bank is an application: a ledger, on the server on which the keys are too.
@@ -26,14 +28,18 @@ type bank struct {
 // the parameters of the DSN.
 func newBank(t testing.TB, server *servertest.MariaDBServer, params string) *bank {
 	t.Helper()
-	o := &Options{Prefix: ownPrefix()}
-	b := &bank{server: server, s: open(t, server.URL(), o), ledger: "app." + o.Prefix + "_ledger"}
-	b.client = newClient(t, b.s, nil)
+	// No turn passes because the machine is slow.
+	o := &Options{Prefix: ownPrefix(), turn: failpoint.Limit}
+	b := &bank{server: server, s: open(t, server.URL(), o), ledger: ledgerOf(o.Prefix)}
+	b.client = sqltest.Client(t, b.s, nil)
 	b.root = openDSN(t, server.DSN()+"?multiStatements=true")
 	b.query(t, "CREATE TABLE "+b.ledger+" (what VARCHAR(200) NOT NULL, n INT NOT NULL DEFAULT 0) ENGINE = InnoDB")
 	b.db = openDSN(t, server.DSN()+params)
 	return b
 }
+
+// ledgerOf returns the name of the ledger beside a store.
+func ledgerOf(prefix string) string { return "app." + prefix + "_ledger" }
 
 // query has the superuser do something, and returns the rows that there are.
 func (b *bank) query(t testing.TB, text string) (all [][]string) {
@@ -92,140 +98,51 @@ func (b *bank) entries(t testing.TB, what string) (n int) {
 }
 
 // kinds are the transactions that there are.
-var kinds = map[string]struct {
-	server func() *servertest.MariaDBServer
+var kinds = map[string]kind{
+	"MariaDB":                 {"", block, sql.LevelDefault},
+	"MariaDB, read committed": {"?clientFoundRows=true&autocommit=0", block, sql.LevelReadCommitted},
+	"MariaDB, serializable":   {"", block, sql.LevelSerializable},
+	"MariaDB, as Oracle":      {"?sql_mode='ORACLE'", block, sql.LevelDefault},
+	"MariaDB, several":        {"?multiStatements=true", several, sql.LevelDefault},
+	"MariaDB, apart":          {"", apart, sql.LevelDefault},
+}
+
+type kind struct {
 	params string
 	manner manner
 	level  sql.IsolationLevel
-}{
-	"MariaDB":                  {mariadb, "", block, sql.LevelDefault},
-	"MariaDB, read committed":  {mariadb, "?clientFoundRows=true&autocommit=0", block, sql.LevelReadCommitted},
-	"MariaDB, serializable":    {mariadb, "", block, sql.LevelSerializable},
-	"MariaDB, as Oracle":       {mariadb, "?sql_mode='ORACLE'", block, sql.LevelDefault},
-	"MariaDB, several":         {mariadb, "?multiStatements=true", several, sql.LevelDefault},
-	"MariaDB, apart":           {mariadb, "", apart, sql.LevelDefault},
-	"MySQL":                    {mysqld, "", apart, sql.LevelDefault},
-	"MySQL, read committed":    {mysqld, "?clientFoundRows=true&autocommit=0", apart, sql.LevelReadCommitted},
-	"MySQL, several, repeated": {mysqld, "?multiStatements=true&clientFoundRows=true", several, sql.LevelRepeatableRead},
-	"MySQL, several":           {mysqld, "?multiStatements=true", several, sql.LevelReadCommitted},
+}
+
+// bankOf returns a bank, with transactions of that kind.
+func bankOf(t *testing.T, name string) (*bank, dibs.Transactor) {
+	t.Helper()
+	kind := kinds[name]
+	b := newBank(t, serverOf(name)(), kind.params)
+	tr := b.s.Transactions(b.db, &sql.TxOptions{Isolation: kind.level})
+	tx, err := tr.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	tx.Rollback()
+	// The best that they can, and what others can they can too.
+	have := &tr.(*transactor).pool.manner
+	if strings.HasPrefix(name, "MariaDB") != (*have == block) || *have < kind.manner {
+		t.Fatalf("the manner is %d, want %d", *have, kind.manner)
+	}
+	*have = kind.manner
+	return b, tr
 }
 
 // inEachKind runs a test with each kind of transaction there is.
 func inEachKind(t *testing.T, test func(t *testing.T, b *bank, tr dibs.Transactor)) {
 	t.Parallel()
-	for name, kind := range kinds {
+	for name := range kinds {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBank(t, kind.server(), kind.params)
-			tr := b.s.Transactions(b.db, &sql.TxOptions{Isolation: kind.level})
-			tx, err := tr.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			tx.Rollback()
-			// The best that they can, and what others can they can too.
-			if have := &tr.(*transactor).pool.manner; strings.HasPrefix(name, "MariaDB") != (*have == block) || *have < kind.manner {
-				t.Fatalf("the manner is %d, want %d", *have, kind.manner)
-			} else {
-				*have = kind.manner
-			}
+			b, tr := bankOf(t, name)
 			test(t, b, tr)
 		})
 	}
-}
-
-// TestTransaction: what is done and its answer are there together, once, whoever
-// asks.
-func TestTransaction(t *testing.T) {
-	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
-		answers := make(chan string, 16)
-		other := newClient(t, b.s, nil)
-		for i := range cap(answers) {
-			client := b.client
-			if i%2 == 0 {
-				client = other
-			}
-			go func() {
-				got, err := OnceTx(t.Context(), client, tr, "k", nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
-					_, err := tx.ExecContext(ctx, b.entry("k"))
-					return fmt.Sprint("answer ", i), err
-				})
-				if err != nil {
-					t.Error(err)
-				}
-				answers <- got
-			}()
-		}
-		first := <-answers
-		for range cap(answers) - 1 {
-			if got := <-answers; got != first {
-				t.Errorf("answered %q and %q", first, got)
-			}
-		}
-		if n := b.entries(t, "k"); n != 1 {
-			t.Errorf("%d entries, want 1", n)
-		}
-	})
-}
-
-// TestTransactionFails: a run that fails leaves no answer, and nothing that was in its
-// transaction; and the next one runs.
-func TestTransactionFails(t *testing.T) {
-	boom := errors.New("boom")
-	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
-		other := b.ledger + "_other"
-		b.query(t, "CREATE TABLE "+other+" (id INT PRIMARY KEY) ENGINE = InnoDB")
-		// What a run does after it has made its entry: statements, of which errors are
-		// returned or not.
-		for name, run := range map[string]struct {
-			sql      []string
-			swallows bool
-			err      error // of the function
-			is       error
-			says     string
-			entries  int // that are there all the same
-		}{
-			"error":             {err: boom, is: boom},
-			"constraint":        {sql: []string{"INSERT INTO " + b.ledger + " VALUES (NULL, NULL)"}, says: "1048"},
-			"COMMIT":            {sql: []string{"COMMIT"}, is: ErrEnded, entries: 1},
-			"ROLLBACK":          {sql: []string{"ROLLBACK"}, is: ErrEnded},
-			"begun anew":        {sql: []string{"ROLLBACK", "START TRANSACTION"}, is: ErrEnded},
-			"chained":           {sql: []string{"ROLLBACK AND CHAIN"}, is: ErrEnded},
-			"begun in between":  {sql: []string{"START TRANSACTION"}, is: ErrEnded, entries: 1},
-			"definition":        {sql: []string{"CREATE TABLE " + other + "_new (id INT)", "DROP TABLE " + other + "_new"}, is: ErrEnded, entries: 1},
-			"autocommit":        {sql: []string{"SET autocommit=0", "SET autocommit=1"}, is: ErrEnded, entries: 1},
-			"connection ended":  {sql: []string{"KILL CONNECTION_ID()"}, swallows: true, is: dibs.ErrRolledBack},
-			"LOCK TABLES":       {sql: []string{"LOCK TABLES " + other + " WRITE", "UNLOCK TABLES"}, is: ErrEnded, entries: 1},
-			"a point not there": {sql: []string{"ROLLBACK TO SAVEPOINT nowhere"}, says: "1305"},
-		} {
-			ran := 0
-			_, err := OnceTx(t.Context(), b.client, tr, name, nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
-				ran++
-				if _, err := tx.ExecContext(ctx, b.entry(name)); err != nil {
-					return "", err
-				}
-				for _, statement := range run.sql {
-					if _, err := tx.ExecContext(ctx, statement); err != nil && !run.swallows {
-						return "", err
-					}
-				}
-				return "wrong", run.err
-			})
-			if err == nil || ran != 1 || run.is != nil && !errors.Is(err, run.is) || !strings.Contains(err.Error(), run.says) {
-				t.Errorf("%s: after %d runs: %v; want %v and %q", name, ran, err, run.is, run.says)
-			}
-			n := b.entries(t, name)
-			if n != run.entries && !strings.Contains(name, "autocommit") {
-				t.Errorf("%s: %d entries are there, want %d", name, n, run.entries)
-			}
-			if got, err := b.book(t.Context(), tr, name); err != nil || got != "booked "+name {
-				t.Errorf("%s: then %q, %v", name, got, err)
-			}
-			if again := b.entries(t, name); again != n+1 {
-				t.Errorf("%s: then %d entries are there, after %d", name, again, n)
-			}
-		}
-	})
 }
 
 // TestOwnCommit: a run that ends its transaction by database/sql has no answer kept, and
@@ -289,7 +206,7 @@ func TestRowsLeftOpen(t *testing.T) {
 func TestConnectionSettings(t *testing.T) {
 	t.Parallel()
 	answer := strings.Repeat("'\"`\\\x00\x1a\n%?;ä€", 300)
-	for server, get := range map[string]func() *servertest.MariaDBServer{"MariaDB": mariadb, "MySQL": mysqld} {
+	for server, get := range servers {
 		t.Run(server, func(t *testing.T) {
 			t.Parallel()
 			b := newBank(t, get(), "")

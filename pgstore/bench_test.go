@@ -3,10 +3,7 @@ package pgstore
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +12,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // benchServer is a server with its own settings, which waits for its disk.
@@ -27,49 +25,35 @@ func benchStore(b *testing.B) *Store {
 	return open(b, benchServer().URL(), ownNames())
 }
 
-// cycles has so many goroutines make b.N cycles together, and reports how many that
-// is in a second.
-func cycles(b *testing.B, goroutines int, cycle func(g, i int64) error) {
-	b.Helper()
-	b.ReportAllocs()
-	b.ResetTimer()
-	var n atomic.Int64
-	var all sync.WaitGroup
-	for g := range goroutines {
-		all.Go(func() {
-			for i := n.Add(1); i <= int64(b.N); i = n.Add(1) {
-				if err := cycle(int64(g), i); err != nil {
-					b.Error(err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
+func openBench(b *testing.B) sqltest.Store { return benchStore(b) }
+
+func BenchmarkAcquireRelease(b *testing.B) { sqltest.AcquireRelease(b, openBench) }
+
+func BenchmarkReplay(b *testing.B) { sqltest.Once(b, openBench, true) }
+
+func BenchmarkOneByOne(b *testing.B) {
+	sqltest.OneByOne(b, func(b *testing.B, connections int) sqltest.Store {
+		s := benchStore(b)
+		config, err := pgxpool.ParseConfig(benchServer().URL())
+		if err != nil {
+			b.Fatal(err)
+		}
+		config.MaxConns = int32(connections)
+		pool, err := pgxpool.NewWithConfig(context.Background(), config)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(pool.Close)
+		front, back := s.front, s.back
+		s.front, s.back = pool, pool
+		b.Cleanup(func() { s.front, s.back = front, back })
+		return s
+	})
 }
 
-// One claim and settlement of a key that nobody has used before, or of a key of
-// one's own, by so many at once.
-func BenchmarkAcquireRelease(b *testing.B) {
-	for _, keys := range []string{"new", "own"} {
-		for _, goroutines := range []int{1, 64, 512} {
-			b.Run(fmt.Sprintf("%s/%d", keys, goroutines), func(b *testing.B) {
-				client := newClient(b, benchStore(b), nil)
-				cycles(b, goroutines, func(g, i int64) error {
-					key := fmt.Sprintf("goroutine %d", g)
-					if keys == "new" {
-						key = fmt.Sprintf("goroutine %d, cycle %d", g, i)
-					}
-					lease, err := client.Acquire(context.Background(), key, nil)
-					if err != nil {
-						return err
-					}
-					return lease.Release()
-				})
-			})
-		}
-	}
+func BenchmarkHandOver(b *testing.B) {
+	s := benchStore(b)
+	sqltest.HandOver(b, time.Millisecond, [2]sqltest.Store{s, open(b, benchServer().URL(), namesOf(s))})
 }
 
 // What a job needs of a key that no other job wants: its place, the key from it, and
@@ -77,8 +61,8 @@ func BenchmarkAcquireRelease(b *testing.B) {
 func BenchmarkPlaces(b *testing.B) {
 	for _, goroutines := range []int{1, 64} {
 		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
-			client := newClient(b, benchStore(b), nil)
-			cycles(b, goroutines, func(g, i int64) error {
+			client := sqltest.Client(b, benchStore(b), nil)
+			sqltest.Cycles(b, goroutines, func(g, i int64) error {
 				ctx := context.Background()
 				place, err := client.Reserve(ctx, fmt.Sprintf("goroutine %d, cycle %d", g, i), time.Hour, &dibs.AcquireOptions{Hold: time.Minute})
 				if err != nil {
@@ -89,39 +73,6 @@ func BenchmarkPlaces(b *testing.B) {
 					return err
 				}
 				return lease.Release()
-			})
-		})
-	}
-}
-
-// The same as BenchmarkAcquireRelease, by the same functions, each call on its own:
-// what batching is worth.
-func BenchmarkOneByOne(b *testing.B) {
-	for _, goroutines := range []int{1, 64} {
-		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
-			s := benchStore(b)
-			config, err := pgxpool.ParseConfig(benchServer().URL())
-			if err != nil {
-				b.Fatal(err)
-			}
-			config.MaxConns = int32(goroutines)
-			pool, err := pgxpool.NewWithConfig(context.Background(), config)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.Cleanup(pool.Close)
-			front, back := s.front, s.back
-			s.front, s.back = pool, pool
-			b.Cleanup(func() { s.front, s.back = front, back })
-			ctx := context.Background()
-			cycles(b, goroutines, func(g, i int64) error {
-				k, t := dibs.Key{Name: fmt.Sprintf("goroutine %d, cycle %d", g, i)}, dibs.NewToken()
-				answers, errs := make([]dibs.Answer, 1), make([]error, 1)
-				err := s.Claim(ctx, []dibs.Claim{{Key: k, Token: t, TTL: time.Minute, Permits: 1}}, answers)
-				if err == nil {
-					err = s.Settle(ctx, []dibs.Settlement{{Key: k, Token: t}}, errs)
-				}
-				return err
 			})
 		})
 	}
@@ -145,7 +96,7 @@ func BenchmarkTwoStatements(b *testing.B) {
 			if _, err := pool.Exec(ctx, "CREATE TABLE IF NOT EXISTS floor (k text PRIMARY KEY, token bytea, ends timestamptz)"); err != nil {
 				b.Fatal(err)
 			}
-			cycles(b, goroutines, func(g, i int64) error {
+			sqltest.Cycles(b, goroutines, func(g, i int64) error {
 				k, t := fmt.Sprintf("goroutine %d, cycle %d", g, i), dibs.NewToken()
 				_, err := pool.Exec(ctx, `INSERT INTO floor VALUES ($1, $2, now() + '1 minute') ON CONFLICT (k)
 					DO UPDATE SET token = excluded.token, ends = excluded.ends WHERE floor.ends < now()`, k, t[:])
@@ -156,72 +107,6 @@ func BenchmarkTwoStatements(b *testing.B) {
 			})
 		})
 	}
-}
-
-// A record that answers.
-func BenchmarkReplay(b *testing.B) {
-	for _, goroutines := range []int{1, 64} {
-		b.Run(fmt.Sprint(goroutines), func(b *testing.B) {
-			client := newClient(b, benchStore(b), nil)
-			run := func() (string, error) {
-				return dibs.Once(context.Background(), client, "answered", nil, func(context.Context) (string, error) {
-					return strings.Repeat("answer", 100), nil
-				})
-			}
-			if _, err := run(); err != nil {
-				b.Fatal(err)
-			}
-			cycles(b, goroutines, func(int64, int64) error {
-				_, err := run()
-				return err
-			})
-		})
-	}
-}
-
-// From a release in one process to the moment at which another one's waiter holds
-// the key.
-func BenchmarkHandOver(b *testing.B) {
-	schema := ownSchema()
-	store := open(b, benchServer().URL(), &Options{Schema: schema})
-	clients := []*dibs.Client{
-		newClient(b, store, nil),
-		newClient(b, open(b, benchServer().URL(), &Options{Schema: schema}), nil),
-	}
-	ctx := context.Background()
-	lease, err := clients[0].Acquire(ctx, "k", nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	took := make([]time.Duration, 0, b.N)
-	look := []dibs.Claim{{Key: dibs.Key{Name: "k"}, Mode: dibs.Look, Permits: 1}}
-	for i := range b.N {
-		got := make(chan *dibs.Lease)
-		go func() {
-			l, err := clients[(i+1)%2].Acquire(ctx, "k", nil)
-			if err != nil {
-				b.Error(err)
-			}
-			got <- l
-		}()
-		for answer := make([]dibs.Answer, 1); answer[0].Ahead == 0; { // until it waits
-			if err := store.Claim(ctx, look, answer); err != nil {
-				b.Fatal(err)
-			}
-		}
-		time.Sleep(time.Millisecond) // until it knows
-		start := time.Now()
-		go func() { _ = lease.Release() }()
-		next := <-got
-		took = append(took, time.Since(start))
-		lease = next
-	}
-	if err := lease.Release(); err != nil {
-		b.Fatal(err)
-	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
-	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
 }
 
 // The raw floor of a hand-over: a row that is written, with a NOTIFY, and another
@@ -258,9 +143,7 @@ func BenchmarkNotify(b *testing.B) {
 		took = append(took, time.Since(start))
 		<-sent
 	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
-	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+	sqltest.Quantiles(b, took)
 }
 
 // An insert in a transaction, and the same exactly once.
@@ -268,7 +151,7 @@ func BenchmarkOnceTx(b *testing.B) {
 	for _, goroutines := range []int{1, 32} {
 		bank := newBank(b, benchServer().URL()+"&pool_max_conns="+fmt.Sprint(goroutines), nil)
 		b.Run(fmt.Sprintf("bare/%d", goroutines), func(b *testing.B) {
-			cycles(b, goroutines, func(g, i int64) error {
+			sqltest.Cycles(b, goroutines, func(g, i int64) error {
 				return pgx.BeginFunc(context.Background(), bank.pool, func(tx pgx.Tx) error {
 					_, err := tx.Exec(context.Background(), bank.entry("k"))
 					return err
@@ -277,7 +160,7 @@ func BenchmarkOnceTx(b *testing.B) {
 		})
 		tr := bank.s.Transactions(bank.pool, nil)
 		b.Run(fmt.Sprintf("once/%d", goroutines), func(b *testing.B) {
-			cycles(b, goroutines, func(g, i int64) error {
+			sqltest.Cycles(b, goroutines, func(g, i int64) error {
 				_, err := OnceTx(context.Background(), bank.client, tr, fmt.Sprintf("%d of %d", i, b.N), nil, func(ctx context.Context, tx pgx.Tx) (int64, error) {
 					_, err := tx.Exec(ctx, bank.entry("k"))
 					return i, err
@@ -295,7 +178,7 @@ func BenchmarkReserveIn(b *testing.B) {
 		for _, goroutines := range []int{1, 64} {
 			b.Run(fmt.Sprintf("%s/%d", keys, goroutines), func(b *testing.B) {
 				s := benchStore(b)
-				client := newClient(b, s, nil)
+				client := sqltest.Client(b, s, nil)
 				config, err := pgxpool.ParseConfig(benchServer().URL())
 				if err != nil {
 					b.Fatal(err)
@@ -328,7 +211,7 @@ func BenchmarkReserveIn(b *testing.B) {
 					})
 				}
 				warm.Wait()
-				cycles(b, goroutines, func(_, i int64) error {
+				sqltest.Cycles(b, goroutines, func(_, i int64) error {
 					if keys == "one" {
 						return enqueue("one")
 					}

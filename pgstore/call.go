@@ -68,7 +68,7 @@ func (s *Store) run(ctx context.Context, pool *pgxpool.Pool, c *call) error {
 
 // runApart makes the call of some elements. Where somebody else keeps the rows of
 // some keys locked, nothing was done for any, and they are made without these, each
-// of which fails alone.
+// of which fails alone. The call is prepared again for each part that is made at once.
 func (s *Store) runApart(ctx context.Context, pool *pgxpool.Pool, part []int, key func(int) dibs.Key, fail func(int, error), prepare func([]int) *call) error {
 	for {
 		err := s.run(ctx, pool, prepare(part))
@@ -87,9 +87,23 @@ func (s *Store) runApart(ctx context.Context, pool *pgxpool.Pool, part []int, ke
 				left = append(left, i)
 			}
 		}
-		if part = left; len(part) == 0 {
+		switch {
+		case len(left) == 0:
+			return nil
+		case len(left) < len(part):
+		case len(part) == 1:
+			fail(part[0], err)
+			return nil
+		default:
+			// The row is one that somebody is about to make, which nobody sees: each by itself.
+			for n := range part {
+				if err := s.runApart(ctx, pool, part[n:n+1:n+1], key, fail, prepare); err != nil {
+					return err
+				}
+			}
 			return nil
 		}
+		part = left
 	}
 }
 

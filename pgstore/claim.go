@@ -64,7 +64,9 @@ func (s *Store) ask(part []int, claims []dibs.Claim, answers []dibs.Answer, para
 	return &call{
 		statement: s.claims,
 		params:    params,
-		reset:     func() { *again = (*again)[:0] },
+		reset: func() {
+			*again = slices.DeleteFunc(*again, func(i int) bool { return slices.Contains(part, i) })
+		},
 		row: func(r *reading) error {
 			i := r.int()
 			if i < 1 || int(i) > len(part) {

@@ -3,9 +3,9 @@ package pgstore
 import (
 	"context"
 	"database/sql"
-	"math"
 	"net"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,7 +16,69 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
+
+// counter is a server that counts statements, in each database. Not the shared one: it
+// would count the many of all other tests, and forget some of them.
+var counter = sync.OnceValue(func() *servertest.PostgresServer {
+	return servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true, Settings: []string{
+		"shared_preload_libraries = 'pg_stat_statements'",
+	}})
+})
+
+// counting returns a pool of a database, whose connections count the messages that they
+// send, and what counts these and the statements of the whole database.
+func counting(t *testing.T, url string, connections int32) (pool *pgxpool.Pool, count func() sqltest.Cost) {
+	t.Helper()
+	db := openDB(t, url)
+	if _, err := db.ExecContext(t.Context(), "CREATE EXTENSION pg_stat_statements"); err != nil {
+		t.Fatal(err)
+	}
+	var trips atomic.Int64
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return &sqltest.Counted{Conn: conn, N: &trips}, err
+	}
+	config.MaxConns = connections
+	if pool, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	return pool, func() (c sqltest.Cost) {
+		t.Helper()
+		// Not what a driver asks to see whether a connection lives, nor what a trigger does at
+		// COMMIT, which is counted as if it had been asked for.
+		if err := db.QueryRowContext(t.Context(), `SELECT coalesce(sum(calls), 0) FROM pg_stat_statements
+			WHERE dbid = (SELECT oid FROM pg_database WHERE datname = current_database())
+			AND query NOT LIKE '%pg_stat_statements%' AND query NOT LIKE '-- ping%' AND query !~ 'commit_places|_pending'`).Scan(&c.Statements); err != nil {
+			t.Fatal(err)
+		}
+		c.RoundTrips = int(trips.Load())
+		return c
+	}
+}
+
+// TestCost: what the verbs take. A hand-over is the settlement, as the waiter is told of it.
+func TestCost(t *testing.T) {
+	t.Parallel()
+	url := ownDatabase(counter())
+	pool, count := counting(t, url, 4)
+	s, err := New(t.Context(), pool, &Options{Migrate: true, PruneEvery: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	one := sqltest.Cost{Statements: 1, RoundTrips: 1}
+	sqltest.Costs(t, suite(), s, count, map[string]sqltest.Cost{
+		"claim": one, "claim of 64": one, "renewal": one, "renewal of 64": one, "settlement": one, "settlement of 64": one,
+		"wait": one, "hand-over": one, "replay": one,
+	})
+}
 
 // TestTransactionCost: a place that is reserved in a transaction costs a statement, and
 // a round trip. Exactly once costs two statements, the claim and the
@@ -24,63 +86,20 @@ import (
 // settlement goes with COMMIT. With database/sql the mark is a third.
 func TestTransactionCost(t *testing.T) {
 	t.Parallel()
-	server := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true, Settings: []string{
-		"shared_preload_libraries = 'pg_stat_statements'",
-	}})
-	server.Query("CREATE EXTENSION pg_stat_statements")
-	b := newBank(t, server.URL(), &Options{PruneEvery: -1})
-	var trips atomic.Int64
-	config, err := pgxpool.ParseConfig(server.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.MaxConns = 1
-	config.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
-		return &counted{Conn: conn, n: &trips}, err
-	}
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
+	url := ownDatabase(counter())
+	b := newBank(t, url, &Options{PruneEvery: -1})
+	pool, count := counting(t, url, 1)
 	db := stdlib.OpenDBFromPool(pool)
 	defer db.Close()
-
-	const runs = 10
 	entry := b.entry("k")
-	// measure returns how many statements a run takes, and how many round trips; more of
-	// these are those of a driver that asks whether a connection still lives. (What a
-	// trigger does at COMMIT is counted as if it had been asked for.)
-	measure := func(run func(i int) error) (statements float64, roundTrips int64) {
-		t.Helper()
-		for i := range 5 { // until what is prepared once is prepared
-			if err := run(-1 - i); err != nil {
-				t.Fatal(err)
-			}
-		}
-		server.Query("SELECT pg_stat_statements_reset()")
-		roundTrips = math.MaxInt64
-		for i := range runs {
-			before := trips.Load()
-			if err := run(i); err != nil {
-				t.Fatal(err)
-			}
-			roundTrips = min(roundTrips, trips.Load()-before)
-		}
-		n, err := strconv.Atoi(server.Query("SELECT sum(calls) FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_statements%' AND query NOT LIKE '-- ping%' AND query !~ 'commit_places|_pending'")[0][0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return float64(n) / runs, roundTrips
-	}
-	bare, bareTrips := measure(func(int) error {
+	measure := func(run func(i int) error) sqltest.Cost { return sqltest.Measure(t, count, run) }
+	bare := measure(func(int) error {
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			_, err := tx.Exec(t.Context(), entry)
 			return err
 		})
 	})
-	statements, roundTrips := measure(func(i int) error {
+	place := measure(func(i int) error {
 		return pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(t.Context(), entry); err != nil {
 				return err
@@ -89,44 +108,32 @@ func TestTransactionCost(t *testing.T) {
 			return err
 		})
 	})
-	if statements != bare+1 || roundTrips != bareTrips+1 {
-		t.Errorf("with a place: %v statements and %v round trips; the bare transaction has %v and %v", statements, roundTrips, bare, bareTrips)
+	if place.Statements != bare.Statements+1 || place.RoundTrips != bare.RoundTrips+1 {
+		t.Errorf("with a place: %+v; the bare transaction has %+v", place, bare)
 	}
 	for name, test := range map[string]struct {
-		tr         dibs.Transactor
-		statements float64 // more than the bare transaction's
-		roundTrips int64   // of the application's connection, more than the bare transaction's
+		tr   dibs.Transactor
+		more sqltest.Cost // than the bare transaction's; the round trips are of the application's connection
 	}{
-		"pgx":            {b.s.Transactions(pool, nil), 2, 0},
-		"pgx, repeating": {b.s.Transactions(pool, &pgx.TxOptions{IsoLevel: pgx.RepeatableRead}), 2, 0},
-		"sql":            {b.s.SQLTransactions(db, &sql.TxOptions{}), 3, 2},
+		"pgx":            {b.s.Transactions(pool, nil), sqltest.Cost{Statements: 2}},
+		"pgx, repeating": {b.s.Transactions(pool, &pgx.TxOptions{IsoLevel: pgx.RepeatableRead}), sqltest.Cost{Statements: 2}},
+		"sql":            {b.s.SQLTransactions(db, &sql.TxOptions{}), sqltest.Cost{Statements: 3, RoundTrips: 2}},
 	} {
-		statements, roundTrips := measure(func(i int) error {
+		once := measure(func(i int) error {
 			_, err := b.book(t.Context(), test.tr, name+strconv.Itoa(i))
 			return err
 		})
-		t.Logf("%s: %v statements, %v round trips; bare %v, %v", name, statements, roundTrips, bare, bareTrips)
-		if statements != bare+test.statements || roundTrips != bareTrips+test.roundTrips {
-			t.Errorf("%s: %v statements and %v round trips; the bare transaction has %v and %v", name, statements, roundTrips, bare, bareTrips)
+		t.Logf("%s takes %+v, the bare transaction %+v", name, once, bare)
+		if once.Statements != bare.Statements+test.more.Statements || once.RoundTrips != bare.RoundTrips+test.more.RoundTrips {
+			t.Errorf("%s takes %+v, want %+v more than the bare transaction's %+v", name, once, test.more, bare)
 		}
 		// A replay is the claim.
-		statements, roundTrips = measure(func(int) error {
+		replay := measure(func(int) error {
 			_, err := b.book(t.Context(), test.tr, name+"0")
 			return err
 		})
-		if statements != 1 || roundTrips != 0 {
-			t.Errorf("%s: a replay has %v statements and %v round trips of the application", name, statements, roundTrips)
+		if (replay != sqltest.Cost{Statements: 1}) {
+			t.Errorf("%s: a replay takes %+v", name, replay)
 		}
 	}
-}
-
-// counted is a connection that counts what is sent.
-type counted struct {
-	net.Conn
-	n *atomic.Int64
-}
-
-func (c *counted) Write(b []byte) (int, error) {
-	c.n.Add(1)
-	return c.Conn.Write(b)
 }

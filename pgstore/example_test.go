@@ -14,19 +14,14 @@ import (
 	_ "github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/pgstore"
 )
 
 // startPostgres stands for the server that you have.
-func startPostgres() (url string, stop func()) {
-	scope := servertest.NewScope()
-	return servertest.Postgres(scope, nil).URL(), scope.Close
-}
+func startPostgres() (url string) { return pgstore.NewDatabase() }
 
 func Example() {
-	url, stop := startPostgres()
-	defer stop()
+	url := startPostgres()
 	ctx := context.Background()
 
 	store, err := pgstore.Open(ctx, url, &pgstore.Options{Migrate: true})
@@ -54,8 +49,7 @@ func Example() {
 // A program that has a pool gives it to New. The store makes connections of its
 // own like those.
 func ExampleNew() {
-	url, stop := startPostgres()
-	defer stop()
+	url := startPostgres()
 	ctx := context.Background()
 
 	pool, err := pgxpool.New(ctx, url)
@@ -98,8 +92,7 @@ func ExampleNew() {
 // What is done in the transaction and the answer are committed together, so that it
 // is done exactly once, whatever crashes when.
 func ExampleOnceTx() {
-	url, stop := startPostgres()
-	defer stop()
+	url := startPostgres()
 	ctx := context.Background()
 
 	pool, err := pgxpool.New(ctx, url)
@@ -145,8 +138,7 @@ func ExampleOnceTx() {
 // The same with database/sql: a statement that fails takes the whole run back, and
 // the next one runs.
 func ExampleOnceSQL() {
-	url, stop := startPostgres()
-	defer stop()
+	url := startPostgres()
 	ctx := context.Background()
 
 	db, err := sql.Open("pgx", url)
@@ -192,8 +184,7 @@ func ExampleOnceSQL() {
 // A job is inserted and its place in the queue reserved together. Jobs of one key are
 // run in the order in which they were committed.
 func ExampleStore_Reserver() {
-	url, stop := startPostgres()
-	defer stop()
+	url := startPostgres()
 	ctx := context.Background()
 
 	pool, err := pgxpool.New(ctx, url)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -176,54 +175,6 @@ func TestForgottenStatement(t *testing.T) {
 			t.Errorf("%v, after %d runs, want %d; %d entries", err, ran, want, b.entries(t, key))
 		}
 	}
-}
-
-// TestDeadlock: of two runs that are in each other's way one is made again.
-func TestDeadlock(t *testing.T) {
-	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
-		for _, row := range []string{"left", "right"} {
-			if _, err := b.pool.Exec(t.Context(), b.entry(row)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		touch := func(row string) string { return "UPDATE " + b.ledger + " SET what = what WHERE what = '" + row + "'" }
-		met := make(chan struct{})
-		done := make(chan error, 2)
-		ran := make(chan string, 20)
-		for _, rows := range [][]string{{"left", "right"}, {"right", "left"}} {
-			go func() {
-				first := true
-				_, err := once(t.Context(), b.client, tr, "from "+rows[0], nil, func(ctx context.Context, w *writer) (string, error) {
-					ran <- rows[0]
-					if err := w.exec(ctx, touch(rows[0])); err != nil {
-						return "", err
-					}
-					if first {
-						first = false
-						select {
-						case met <- struct{}{}:
-						case <-met:
-						}
-					}
-					return "", w.exec(ctx, touch(rows[1]))
-				})
-				done <- err
-			}()
-		}
-		for range 2 {
-			select {
-			case err := <-done:
-				if err != nil {
-					t.Error(err)
-				}
-			case <-time.After(30 * time.Second):
-				t.Fatal("they wait for each other")
-			}
-		}
-		if len(ran) < 3 {
-			t.Errorf("%d runs, want one more than two", len(ran))
-		}
-	})
 }
 
 // TestTransactionAlike: a run that ends its transaction and begins one that looks like

@@ -12,8 +12,8 @@ func TestHouse(t *testing.T) {
 		Dir:     ".",
 		Imports: []string{house.Root, "github.com/jackc/pgx/v5/..."},
 		Tests: []string{
-			house.Root + "/storetest", house.Root + "/internal/house", house.Root + "/internal/pace",
-			house.Root + "/internal/servertest",
+			house.Root + "/storetest", house.Root + "/internal/failpoint", house.Root + "/internal/house",
+			house.Root + "/internal/servertest", house.Root + "/internal/sqltest",
 		},
 	}})
 }

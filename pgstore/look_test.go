@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // TestLookOnlyReads: who looks at a key that is held, or whose next one was told so, waits
@@ -12,7 +13,7 @@ import (
 func TestLookOnlyReads(t *testing.T) {
 	t.Parallel()
 	s := open(t, shared().URL(), ownNames())
-	c := newClient(t, s, nil)
+	c := sqltest.Client(t, s, nil)
 	lease, err := c.Acquire(t.Context(), "k", nil)
 	if err != nil {
 		t.Fatal(err)

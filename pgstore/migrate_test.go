@@ -9,13 +9,14 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // TestMigrateAtOnce: ten processes that start at once make one set of tables, also
 // after they have seen that there is none, at whatever isolation level they are.
 func TestMigrateAtOnce(t *testing.T) {
 	t.Parallel()
-	server, schema := shared(), ownSchema()
+	server, schema := shared(), sqltest.Name()
 	var all, looked sync.WaitGroup
 	looked.Add(10)
 	for n := range 10 {
@@ -44,7 +45,7 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 	all.Wait()
 	s := open(t, server.URL(), &Options{Schema: schema, Prefix: "other"})
-	work(t, s)
+	sqltest.Work(t, s)
 	if got := server.Query(`SELECT count(*) FROM "` + schema + `".other_meta`)[0][0]; got != "1" {
 		t.Errorf("%s rows in the table of which there is one", got)
 	}
@@ -56,7 +57,7 @@ func TestMigrateAtOnce(t *testing.T) {
 // TestMigrations: what is printed makes a store, when it is run by hand.
 func TestMigrations(t *testing.T) {
 	t.Parallel()
-	server, schema := shared(), ownSchema()
+	server, schema := shared(), sqltest.Name()
 	all, err := Migrations(&Options{Schema: schema})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +76,7 @@ func TestMigrations(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	work(t, s)
+	sqltest.Work(t, s)
 }
 
 // atVersion checks what Version says of the tables.
@@ -95,13 +96,13 @@ func atVersion(t *testing.T, url, schema string, want int) {
 // TestSchemas: stores in one database that differ in schema or prefix never meet.
 func TestSchemas(t *testing.T) {
 	t.Parallel()
-	one, two := ownSchema(), ownSchema()
+	one, two := sqltest.Name(), sqltest.Name()
 	stores := []*Store{
 		open(t, shared().URL(), &Options{Schema: one}), open(t, shared().URL(), &Options{Schema: two}),
 		open(t, shared().URL()+"&prefix=p", &Options{Schema: one}),
 	}
 	for i, s := range stores {
-		lease, err := newClient(t, s, nil).Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
+		lease, err := sqltest.Client(t, s, nil).Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true})
 		if err != nil {
 			t.Fatalf("store %d: %v", i, err)
 		}
@@ -121,8 +122,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("prefix %q: %v", name, err)
 		}
 	}
-	s := open(t, shared().URL(), &Options{Schema: ownSchema(), Prefix: strings.Repeat("p", 32)})
-	c := newClient(t, s, &dibs.Options{Namespace: `');DROP/**/TABLE/**/x;--`})
+	s := open(t, shared().URL(), &Options{Schema: sqltest.Name(), Prefix: strings.Repeat("p", 32)})
+	c := sqltest.Client(t, s, &dibs.Options{Namespace: `');DROP/**/TABLE/**/x;--`})
 	for _, key := range []string{`'; DROP TABLE x; --`, `"; --`, "$1", `\`, "\x00", "%s", "'"} {
 		lease, err := c.Acquire(t.Context(), key, &dibs.AcquireOptions{NoWait: true, Label: key})
 		if err != nil {

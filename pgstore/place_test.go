@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // TestStandingLocksNoKey: who claims from a place behind others, and who stops waiting
@@ -38,7 +40,7 @@ func TestStandingLocksNoKey(t *testing.T) {
 		}
 	}
 	unlock := lockKeys(t, s)
-	waits(dibs.Answer{Ahead: 1}, 50*time.Second, time.Minute)
+	waits(dibs.Answer{Ahead: 1}, 50*time.Minute, time.Hour)
 	unlock()
 	if err := settle(dibs.Settlement{Token: q.holder}); err != nil {
 		t.Fatal(err)
@@ -88,7 +90,7 @@ func TestHoldBeginsWhenItIsBegun(t *testing.T) {
 	if err := q.s.back.QueryRow(ctx, q.s.names.sql("SELECT ends FROM @waiter WHERE token = $1"), q.places[0][:]).Scan(&ends); err != nil {
 		t.Fatal(err)
 	}
-	if d := ends.Sub(before); d < hold || d > hold+30*time.Second {
+	if d := ends.Sub(before); d < hold || d > hold+failpoint.Limit {
 		t.Errorf("the first place ends %v after the claims had still waited, want its Hold of %v", d, hold)
 	}
 }
@@ -147,16 +149,18 @@ func newLine(ctx context.Context, t *testing.T, hold time.Duration) *line {
 	for _, p := range q.places {
 		q.claim(dibs.Claim{Token: p, Mode: dibs.Reserve, Place: time.Hour, Hold: hold})
 	}
-	untilListening(t, q.s, newClient(t, q.s, nil), q.key.Name) // nobody waits at a place who could not be told there
+	// Nobody waits at a place who could not be told there.
+	t.Cleanup(q.s.NotifyGrants(func(dibs.Token, dibs.Answer) {}))
+	untilListening(t, q.s)
 	sql := q.s.names.sql("SELECT count(*) FROM @waiter")
-	eventually(t, 10*time.Second, "only the places are in the queue", func() bool { return shared().Query(sql)[0][0] == "2" })
+	sqltest.Eventually(t, "only the places are in the queue", func() bool { return shared().Query(sql)[0][0] == "2" })
 	return q
 }
 
 // claim claims the key.
 func (q *line) claim(c dibs.Claim) dibs.Answer {
 	q.t.Helper()
-	c.Key, c.TTL, c.Permits = q.key, time.Minute, 1
+	c.Key, c.TTL, c.Permits = q.key, time.Hour, 1
 	answers := make([]dibs.Answer, 1)
 	if err := q.s.Claim(q.ctx, []dibs.Claim{c}, answers); err != nil || answers[0].Err != nil {
 		q.t.Fatal(err, answers[0].Err)
@@ -188,7 +192,7 @@ func (q *line) redeemers() (n int) {
 func (q *line) untilLocked() {
 	q.t.Helper()
 	sql := "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE $1"
-	eventually(q.t, 10*time.Second, "a claim waits for a lock", func() (waits bool) {
+	sqltest.Eventually(q.t, "a claim waits for a lock", func() (waits bool) {
 		if err := q.s.back.QueryRow(q.ctx, sql, "%"+q.s.names.prefix+"_claim%").Scan(&waits); err != nil {
 			q.t.Fatal(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // TestRehearsal: once somebody has waited at a reserved place, the connections that are used
@@ -18,7 +19,7 @@ import (
 func TestRehearsal(t *testing.T) {
 	t.Parallel()
 	s := open(t, shared().URL(), ownNames())
-	c := newClient(t, s, nil)
+	c := sqltest.Client(t, s, nil)
 	lease, err := c.Acquire(t.Context(), "k", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -46,16 +47,12 @@ func TestRehearsal(t *testing.T) {
 		}
 		return n >= rehearsed
 	}
-	began := time.Now()
-	for cold := true; cold; {
-		if time.Since(began) > 30*time.Second {
-			t.Fatal("there are not enough connections that are rehearsed")
-		}
+	sqltest.Eventually(t, "enough connections are rehearsed", func() bool {
 		if _, err := c.Redeem(t.Context(), place, &dibs.AcquireOptions{Wait: time.Millisecond}); !errors.Is(err, dibs.ErrHeld) {
 			t.Fatal(err)
 		}
-		cold = !warm(s.front, s.settlements) || !warm(s.back, s.claims) // which are not made there otherwise
-	}
+		return warm(s.front, s.settlements) && warm(s.back, s.claims) // which are not made there otherwise
+	})
 	var keys, places int
 	if err := s.front.QueryRow(t.Context(), s.names.sql("SELECT (SELECT count(*) FROM @key), (SELECT count(*) FROM @waiter)")).Scan(&keys, &places); err != nil || keys != 1 || places != 1 {
 		t.Errorf("%d keys and %d places, %v; want one of each", keys, places, err)
@@ -69,12 +66,12 @@ func TestRehearsal(t *testing.T) {
 func TestRehearsalIsWhole(t *testing.T) {
 	t.Parallel()
 	s := open(t, shared().URL(), ownNames())
-	client := newClient(t, s, nil)
+	client := sqltest.Client(t, s, nil)
 	lease, err := client.Acquire(t.Context(), "k", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	untilListening(t, s, client, "k") // nobody is told of a grant before
+	untilListening(t, s) // nobody is told of a grant before
 	conn, err := s.front.Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)

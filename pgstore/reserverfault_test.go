@@ -1,13 +1,9 @@
 package pgstore
 
 import (
-	"bufio"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,7 +15,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // TestReserveInVain: where a place cannot be had the transaction is committed without
@@ -188,26 +186,26 @@ func TestReserveInTablesMadeAnew(t *testing.T) {
 // TestReserveInLocked: where somebody keeps a key's row locked for long, COMMIT fails
 // with the cure, and nothing was done.
 func TestReserveInLocked(t *testing.T) {
-	inEachWay(t, func(t *testing.T, b *bank, way string) {
-		cycle(t, b.s, dibs.Key{Name: "k"}) // so that there is a row
-		locker := b.enqueue(t, way, "locker")
-		if err := locker.exec(b.s.names.sql(`SELECT FROM @key WHERE k = '\x006b' FOR UPDATE`)); err != nil {
-			t.Fatal(err)
-		}
-		e := b.enqueue(t, way, "k")
-		b.reserve(t, e, "k", nil)
-		err := e.commit()
-		said, ok := errors.AsType[*pgconn.PgError](err)
-		if !ok || said.Code != "55P03" || !strings.Contains(said.Message, "dibs") || !strings.Contains(said.Hint, "pg_stat_activity") {
-			t.Errorf("%+v, want the cure", err)
-		}
-		if err := locker.rollback(); err != nil {
-			t.Fatal(err)
-		}
-		if n := b.entries(t, "k"); n != 0 || b.places(t, "k") != 0 {
-			t.Errorf("%d entries, %d places", n, b.places(t, "k"))
-		}
-	})
+	t.Parallel()
+	b := newBank(t, shared().URL(), nil)
+	sqltest.Cycle(t, b.s, dibs.Key{Name: "k"}) // so that there is a row
+	locker := b.enqueue(t, "pgx", "locker")
+	if err := locker.exec(b.s.names.sql(`SELECT FROM @key WHERE k = '\x006b' FOR UPDATE`)); err != nil {
+		t.Fatal(err)
+	}
+	e := b.enqueue(t, "pgx", "k")
+	b.reserve(t, e, "k", nil)
+	err := e.commit()
+	said, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || said.Code != "55P03" || !strings.Contains(said.Message, "dibs") || !strings.Contains(said.Hint, "pg_stat_activity") {
+		t.Errorf("%+v, want the cure", err)
+	}
+	if err := locker.rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.entries(t, "k"); n != 0 || b.places(t, "k") != 0 {
+		t.Errorf("%d entries, %d places", n, b.places(t, "k"))
+	}
 }
 
 // TestReserveInARunWaits: a run that has reserved places waits, when its transaction
@@ -215,7 +213,7 @@ func TestReserveInLocked(t *testing.T) {
 func TestReserveInARunWaits(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL(), nil)
-	cycle(t, b.s, dibs.Key{Name: "k"}) // so that there is a row
+	sqltest.Cycle(t, b.s, dibs.Key{Name: "k"}) // so that there is a row
 	locker := b.enqueue(t, "pgx", "locker")
 	if err := locker.exec(b.s.names.sql(`SELECT FROM @key WHERE k = '\x006b' FOR UPDATE`)); err != nil {
 		t.Fatal(err)
@@ -322,168 +320,108 @@ func TestReserveInRights(t *testing.T) {
 	}
 }
 
-// TestReserveInCut: whatever becomes of the connection at COMMIT, the entry and the
-// place are both there, or neither is.
+// TestReserveInCut: where the connection is lost at COMMIT, the entry and the place are
+// both there, or neither is.
 func TestReserveInCut(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"pgx", "sql"} {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
-			direct := newBank(t, shared().URL(), nil)
-			name := direct.s.names.schema
-			// end has a transaction ended over a wire to which something happens, and returns
-			// whether it was committed.
-			end := func(key string, trouble func(*servertest.Wire), after func()) (done bool) {
-				wire := servertest.NewWire(t, shared().Addr())
-				url := shared().URLAt(wire.Addr()) + "&application_name=" + name
-				b := *direct
-				var err error
-				if b.pool, err = pgxpool.New(t.Context(), url); err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(b.pool.Close)
-				if b.db, err = sql.Open("pgx", url); err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = b.db.Close() })
-				e := b.enqueue(t, way, key)
-				p := b.reserve(t, e, key, nil)
-				trouble(wire)
-				said := e.commit()
-				after()
-				eventually(t, 20*time.Second, "the transaction is over", func() bool {
-					return shared().Query("SELECT count(*) FROM pg_stat_activity WHERE xact_start IS NOT NULL AND application_name = '" + name + "'")[0][0] == "0"
-				})
-				entries, stands := direct.entries(t, key), direct.ahead(t, p) == 0
-				if entries > 1 || (entries == 1) != stands || said == nil && !stands {
-					t.Errorf("%s: %d entries, and whether the place stands: %t; COMMIT: %v", key, entries, stands, said)
-				}
-				return stands
-			}
+			b := newBank(t, shared().URL(), nil)
 			var lost <-chan struct{}
-			if !end("reply lost", func(w *servertest.Wire) { lost = w.LoseReplyTo("commit") }, func() { <-lost }) {
+			if !b.commitOver(t, way, "reply lost", func(w *servertest.Wire) { lost = w.LoseReplyTo("commit") }, func() { <-lost }) {
 				t.Error("where the answer is lost, nothing was committed")
 			}
-			if end("cut before", (*servertest.Wire).Cut, func() {}) {
+			if b.commitOver(t, way, "cut before", (*servertest.Wire).Cut, func() {}) {
 				t.Error("what was cut off before was committed")
 			}
-			ends := map[bool]int{}
-			for i := range 30 {
-				cut := make(chan struct{})
-				ends[end(fmt.Sprint("cut at ", i), func(w *servertest.Wire) {
-					timer := time.NewTimer(rand.N(time.Duration(1+24*(i%2)) * 200 * time.Microsecond))
-					go func() {
-						defer close(cut)
-						<-timer.C
-						w.Cut()
-					}()
-				}, func() { <-cut })]++
-			}
-			t.Logf("cut at COMMIT, and whether it was done: %v", ends)
 		})
 	}
 }
 
-// beEnqueuer is a child that, for each key that it reads, makes an entry with a place's
-// text and reserves that place, in one transaction. After "stop" it does not commit.
-func beEnqueuer(ctx context.Context, s *Store, client *dibs.Client, ledger string) error {
-	config, err := pgxpool.ParseConfig(os.Getenv(childURL))
+// commitOver has a transaction committed over a wire to which something happens, and
+// returns whether it was.
+func (b *bank) commitOver(t *testing.T, way, key string, trouble func(*servertest.Wire), after func()) (done bool) {
+	t.Helper()
+	wire := servertest.NewWire(t, shared().Addr())
+	name := sqltest.Name()
+	url := shared().URLAt(wire.Addr()) + "&application_name=" + name
+	far := *b
+	var err error
+	if far.pool, err = pgxpool.New(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(far.pool.Close)
+	far.db = openDB(t, url)
+	e := far.enqueue(t, way, key)
+	p := b.reserve(t, e, key, nil)
+	trouble(wire)
+	said := e.commit()
+	after()
+	sqltest.Eventually(t, "the transaction is over", func() bool {
+		return shared().Query("SELECT count(*) FROM pg_stat_activity WHERE xact_start IS NOT NULL AND application_name = '" + name + "'")[0][0] == "0"
+	})
+	entries, stands := b.entries(t, key), b.ahead(t, p) == 0
+	if entries > 1 || (entries == 1) != stands || said == nil && !stands {
+		t.Errorf("%s: %d entries, and whether the place stands: %t; COMMIT: %v", key, entries, stands, said)
+	}
+	return stands
+}
+
+// enqueueOnce is a child that makes an entry with a place's text and reserves that place,
+// in one transaction.
+func enqueueOnce(ctx context.Context, b *bank, way string) error {
+	client, err := dibs.New(b.s, nil)
 	if err != nil {
 		return err
 	}
-	config.ConnConfig.RuntimeParams["application_name"] = os.Getenv(childSchema)
-	pool, err := pgxpool.NewWithConfig(ctx, config)
+	e, err := b.beginEnqueuing(ctx, way)
 	if err != nil {
 		return err
 	}
-	fmt.Println("ready")
-	for keys := bufio.NewScanner(os.Stdin); keys.Scan(); {
-		key, stops := strings.CutPrefix(keys.Text(), "stop ")
-		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
-			p, err := client.ReserveIn(ctx, s.Reserver(tx), key, time.Hour, nil)
-			if err != nil {
-				return err
-			}
-			text, err := p.MarshalText()
-			if err != nil {
-				return err
-			}
-			_, err = tx.Exec(ctx, "INSERT INTO "+ledger+" VALUES ($1, $2)", key, string(text))
-			if stops {
-				fmt.Println("reserved", key)
-				keys.Scan()
-			}
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		fmt.Println("committed", key)
+	p, err := client.ReserveIn(ctx, e, "k", time.Hour, nil)
+	if err != nil {
+		return err
 	}
+	failpoint.Reach("reserved")
+	text, err := p.MarshalText()
+	if err == nil {
+		err = e.exec(b.entry(string(text)))
+	}
+	if err != nil {
+		return err
+	}
+	failpoint.Reach("before COMMIT")
+	if err := e.commit(); err != nil {
+		return err
+	}
+	failpoint.Reach("after COMMIT")
 	return nil
 }
 
-// TestKilledEnqueuing: processes are killed at any moment while they enqueue, and after
-// that each entry has its place and there are no others.
+// TestKilledEnqueuing: processes are killed on the way while they enqueue. There is an
+// entry with its place then if they had committed, and neither if they had not.
 func TestKilledEnqueuing(t *testing.T) {
 	t.Parallel()
-	const each = 25
-	url, schema := shared().URL(), ownSchema()
-	b := &bank{s: open(t, url, &Options{Schema: schema})}
-	shared().Query("CREATE TABLE " + schema + ".ledger (key text NOT NULL, answer text NOT NULL)")
-	victim := startChild(t, url, schema, "enqueuer")
-	_, _ = fmt.Fprintln(victim.in, "stop k0")
-	if got := victim.read(); got != "reserved k0" {
-		t.Fatal(got)
-	}
-	victim.kill()
-	ends := map[string]int{}
-	for n := range each {
-		victim := startChild(t, url, schema, "enqueuer")
-		usual := time.Hour
-		for i := range 3 {
-			start := time.Now()
-			_, _ = fmt.Fprintf(victim.in, "k%d.%d\n", n+1, i)
-			if got := victim.read(); !strings.HasPrefix(got, "committed") {
-				t.Fatal(got)
-			}
-			usual = min(usual, time.Since(start))
+	for _, way := range []string{"pgx", "sql"} {
+		for point, want := range map[string]int{"reserved": 0, "before COMMIT": 0, "after COMMIT": 1} {
+			t.Run(way+" "+point, func(t *testing.T) {
+				t.Parallel()
+				b := newBank(t, shared().URL(), nil)
+				url, connections := suite().Apart(t, shared())
+				sqltest.KillAt(t, point, "enqueue "+way, url, b.s.names.schema)
+				sqltest.Eventually(t, "its transaction is over", func() bool { return len(shared().Query(connections)) == 0 })
+				entries := shared().Query("SELECT what FROM " + b.ledger)
+				if len(entries) != want || b.places(t, "k") != want {
+					t.Errorf("%d entries and %d places, want %d", len(entries), b.places(t, "k"), want)
+				}
+				for _, entry := range entries {
+					var p dibs.Place
+					if err := p.UnmarshalText([]byte(entry[0])); err != nil || b.ahead(t, p) != 0 {
+						t.Errorf("the place of the entry does not stand: %v", err)
+					}
+				}
+			})
 		}
-		_, _ = fmt.Fprintf(victim.in, "k%d\n", n+1)
-		wait := time.NewTimer(rand.N(2 * usual))
-		<-wait.C
-		if victim.kill() != "" {
-			ends["after the answer"]++
-		}
-	}
-	eventually(t, 20*time.Second, "their transactions are over", func() bool {
-		return shared().Query("SELECT count(*) FROM pg_stat_activity WHERE application_name = '" + schema + "'")[0][0] == "0"
-	})
-	entries := map[string]string{}
-	for _, row := range shared().Query("SELECT key, answer FROM " + schema + ".ledger") {
-		entries[row[0]] = row[1]
-	}
-	if _, ok := entries["k0"]; ok || len(entries) < 3*each {
-		t.Errorf("%d keys have entries; of the one that stopped: %t", len(entries), ok)
-	}
-	for key, text := range entries {
-		var p dibs.Place
-		if err := p.UnmarshalText([]byte(text)); err != nil || p.Key.Name != key || b.ahead(t, p) != 0 || b.places(t, key) != 1 {
-			t.Errorf("%s: the place of its entry does not stand, or is not the only one: %v", key, err)
-		}
-	}
-	for e, err := range b.s.List(t.Context(), dibs.Query{}) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if entries[e.Key.Name] == "" && e.Waiters > 0 {
-			t.Errorf("%s: a place without an entry", e.Key.Name)
-		}
-	}
-	ends["before COMMIT"] = 4*each - len(entries)
-	ends["after COMMIT"] = each - ends["after the answer"] - ends["before COMMIT"]
-	t.Logf("they were killed %v", ends)
-	if ends["before COMMIT"] == 0 {
-		t.Error("nobody was killed in time")
 	}
 }

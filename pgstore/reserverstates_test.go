@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
 // TestReserveInLikeClaim: in whatever state a key is, a place that a transaction
@@ -42,7 +43,7 @@ func TestReserveInLikeClaim(t *testing.T) {
 		}
 	}
 	runsOut := func(t *testing.T, k dibs.Key) {
-		eventually(t, 10*time.Second, "it has run out", func() bool {
+		sqltest.Eventually(t, "it has run out", func() bool {
 			var over bool
 			err := b.pool.QueryRow(t.Context(), b.s.names.sql(`SELECT NOT EXISTS (SELECT FROM @key WHERE k = $1 AND ends > clock_timestamp())
 				AND NOT EXISTS (SELECT FROM @holder WHERE k = $1 AND ends > clock_timestamp())`), appendKey(nil, k)).Scan(&over)

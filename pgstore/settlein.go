@@ -40,8 +40,8 @@ const (
 	stateForgotten = "26000" // the statement is not prepared any more
 )
 
-// lockWait bounds what is done after a settlement for those who wait.
-const lockWait = 2 * time.Second
+// catchUpLimit bounds what is done after a settlement for those who wait.
+var catchUpLimit = 2 * time.Second
 
 var settleInTypes = []uint32{
 	pgtype.ByteaOID, pgtype.ByteaOID, pgtype.Int2OID, pgtype.Int8OID, pgtype.ByteaOID, pgtype.BoolOID,
@@ -134,7 +134,7 @@ const markSQL = "set local dibs.run = 'on'"
 // catchUp sees to those who wait for a key that was settled in a transaction which
 // did not see them. If it fails they find out by asking.
 func (s *Store) catchUp(ctx context.Context, k dibs.Key) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lockWait)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catchUpLimit)
 	defer cancel()
 	_, _ = s.back.Exec(ctx, s.names.sql(catchUpSQL), pgx.QueryExecModeExec, appendKey(nil, k))
 }

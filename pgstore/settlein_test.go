@@ -48,92 +48,6 @@ func TestRenewedInTransaction(t *testing.T) {
 	}
 }
 
-// TestLateWaiters: who comes to wait while the transaction is open is answered, or
-// granted, when it is committed, also where the transaction does not see them. A
-// record is never passed over for a grant.
-func TestLateWaiters(t *testing.T) {
-	t.Parallel()
-	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
-		t.Run(string(level), func(t *testing.T) {
-			t.Parallel()
-			// Who is not told asks after half a second; the machine is as slow now and
-			// then.
-			const soon, tries = dibs.Turn * 2 / 5, 10
-			took := lateWaiters(t, level)
-			for i := 1; i < tries && took > soon; i++ {
-				took = lateWaiters(t, level)
-			}
-			t.Logf("they waited for %v", took)
-			if took > soon {
-				t.Errorf("they waited for longer than %v, %d times", soon, tries)
-			}
-		})
-	}
-}
-
-// lateWaiters has some come to wait before and while a transaction at that level is
-// open, and returns how long after its end they had what they want.
-func lateWaiters(t *testing.T, level pgx.TxIsoLevel) time.Duration {
-	t.Helper()
-	b := newBank(t, shared().URL(), nil)
-	tr := b.s.Transactions(b.pool, &pgx.TxOptions{IsoLevel: level})
-	others := newClient(t, open(t, shared().URL(), namesOf(b.s)), nil)
-	asks, locked := make(chan error, 2), make(chan error, 1)
-	ask := func() {
-		got, err := dibs.Once(t.Context(), others, "k", nil, func(context.Context) (string, error) { return "ran twice", nil })
-		if err == nil && got != "answer" {
-			err = errors.New(got)
-		}
-		asks <- err
-	}
-	waits := func(n int) func() bool {
-		return func() bool {
-			for e, err := range b.s.List(t.Context(), dibs.Query{Name: "k"}) {
-				return err == nil && e.Waiters >= n
-			}
-			return false
-		}
-	}
-	lease, err := b.client.Acquire(t.Context(), "k", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// It does not begin before somebody waits: the first who does changes the
-	// key's row.
-	go ask()
-	ran := 0
-	eventually(t, 10*time.Second, "one waits", waits(1))
-	tx, err := tr.Begin(lease.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx := dibs.WithTransaction(lease.Context(), tx)
-	if own, ok := Tx(ctx); !ok {
-		t.Fatal("no transaction")
-	} else if _, err := own.Exec(ctx, b.entry("k")); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		locked <- others.Do(t.Context(), "k", func(context.Context) error { ran++; return nil })
-	}()
-	eventually(t, 10*time.Second, "a second one waits", waits(2))
-	go ask()
-	eventually(t, 10*time.Second, "a third one waits", waits(3))
-	if err := lease.CompleteIn(t.Context(), tx, []byte(`{"value":"answer"}`), time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	start := time.Now()
-	for range 2 {
-		if err := <-asks; err != nil {
-			t.Error(err)
-		}
-	}
-	if err := <-locked; err != nil || ran != 1 {
-		t.Errorf("%v, %d", err, ran)
-	}
-	return time.Since(start)
-}
-
 // TestRecordBeforeGrant: where nobody sees to those who wait after a transaction with
 // a snapshot, they are answered by the record when they ask, and not granted.
 func TestRecordBeforeGrant(t *testing.T) {
@@ -186,49 +100,6 @@ func (b *bank) settleIn(t *testing.T, tx pgx.Tx, x dibs.Settlement) {
 	}
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestHeldOpen: a process that stops between the settlement and COMMIT keeps those
-// waiting who want that key, for two seconds at a time, and nobody else.
-func TestHeldOpen(t *testing.T) {
-	t.Parallel()
-	b := newBank(t, shared().URL(), nil)
-	claims := func(names ...string) []dibs.Answer {
-		t.Helper()
-		all, answers := make([]dibs.Claim, len(names)), make([]dibs.Answer, len(names))
-		for i, name := range names {
-			all[i] = dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Minute, Place: time.Minute, Permits: 1, MaxAge: dibs.AnyAge}
-			if name == "k" {
-				all[i].Token[0], all[i].Token[1] = 0, 0
-			}
-		}
-		if err := b.s.Claim(t.Context(), all, answers); err != nil {
-			t.Fatal(err)
-		}
-		return answers
-	}
-	token := dibs.NewToken()
-	c := dibs.Claim{Key: dibs.Key{Name: "k"}, Token: token, TTL: time.Minute, Permits: 1}
-	answers := make([]dibs.Answer, 1)
-	if err := b.s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {
-		t.Fatal(err, answers[0])
-	}
-	tx := b.beginMarked(t, pgx.ReadCommitted)
-	b.settleIn(t, tx, dibs.Settlement{Key: c.Key, Token: token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Hour})
-	start := time.Now()
-	got := claims("a", "k", "z")
-	if got[0].State != dibs.Granted || got[2].State != dibs.Granted || !errors.Is(got[1].Err, ErrLocked) {
-		t.Errorf("%+v; want grants of the other keys, and ErrLocked", got)
-	}
-	if took := time.Since(start); took > 8*time.Second {
-		t.Errorf("it took %v", took)
-	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := claims("k"); got[0].State != dibs.Done {
-		t.Errorf("%+v, want the record", got[0])
 	}
 }
 
@@ -334,40 +205,6 @@ func TestDurableTransaction(t *testing.T) {
 	}
 }
 
-// TestAbandonedTransaction: when its context ends, a transaction keeps nothing locked,
-// although nobody ends it.
-func TestAbandonedTransaction(t *testing.T) {
-	inEachKind(t, func(t *testing.T, b *bank, tr dibs.Transactor) {
-		if _, err := b.pool.Exec(t.Context(), b.entry("row")); err != nil {
-			t.Fatal(err)
-		}
-		touch := "UPDATE " + b.ledger + " SET what = 'row'"
-		ctx, cancel := context.WithCancel(t.Context())
-		tx, err := tr.Begin(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if own, ok := Tx(dibs.WithTransaction(ctx, tx)); ok {
-			_, err = own.Exec(ctx, touch)
-		} else if own, ok := SQLTx(dibs.WithTransaction(ctx, tx)); ok {
-			_, err = own.ExecContext(ctx, touch)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		cancel()
-		waiting, done := context.WithTimeout(t.Context(), 20*time.Second)
-		defer done()
-		if _, err := b.pool.Exec(waiting, touch); err != nil {
-			t.Errorf("the row is locked: %v", err)
-		}
-		if err := tx.Commit(t.Context(), dibs.Settlement{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken()}); !errors.Is(err, dibs.ErrRolledBack) {
-			t.Errorf("%v, want ErrRolledBack", err)
-		}
-		tx.Rollback()
-	})
-}
-
 // TestUnheardCommit: where the answer to COMMIT is lost, it is found out.
 func TestUnheardCommit(t *testing.T) {
 	t.Parallel()
@@ -393,8 +230,8 @@ func TestUnheardCommit(t *testing.T) {
 	} {
 		tr := open(shared().URLAt(wire.Addr()))
 		var lost <-chan struct{}
-		got, err := once(t.Context(), b.client, tr, name, nil, func(ctx context.Context, w *writer) (string, error) {
-			err := w.exec(ctx, b.entry(name))
+		got, err := dibs.OnceIn(t.Context(), b.client, tr, name, nil, func(ctx context.Context) (string, error) {
+			err := exec(ctx, b.entry(name))
 			lost = wire.LoseReplyTo("commit")
 			return "answer", err
 		})

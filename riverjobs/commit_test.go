@@ -3,7 +3,6 @@ package riverjobs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -14,21 +13,19 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
-
 // TestOnce: a second delivery of a job that is done does nothing.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	var l journal
 	g := newGate()
 	close(g)
-	h := newHost(t, hostOptions{work: gated(&l, g), mutex: Options{Jobs: jobs.Options{Once: time.Hour}}})
+	h := newHost(t, hostOptions{work: gated(&l, g), mutex: Options{Jobs: jobs.Options{Once: time.Hour}}, river: river.Config{FetchPollInterval: 50 * time.Millisecond}})
 	row := h.insert("it", 1, nil)
 	h.await(row.ID, rivertype.JobStateCompleted)
 	if _, err := h.river.JobRetry(t.Context(), row.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "it was delivered again", func() bool { return h.mutex.Stats().Remembered == 1 })
+	eventually(t, "it was delivered again", func() bool { return h.mutex.Stats().Remembered == 1 })
 	h.await(row.ID, rivertype.JobStateCompleted)
 	h.await(h.insert("it", 2, nil).ID, rivertype.JobStateCompleted)
 	l.check(t, 1, 2)
@@ -40,97 +37,86 @@ func effect(ctx context.Context, tx pgx.Tx, j *river.Job[job]) error {
 	return err
 }
 
-// effects returns how often it was.
-func (h *host) effects() (n int) {
+// effects returns the numbers of the jobs that were, in order.
+func (h *host) effects(of string) []int {
 	h.t.Helper()
-	if err := h.pool.QueryRow(h.t.Context(), "SELECT count(*) FROM effect").Scan(&n); err != nil {
+	rows, _ := h.pool.Query(h.t.Context(), "SELECT number FROM effect WHERE key = $1 ORDER BY seq", of)
+	numbers, err := pgx.CollectRows(rows, pgx.RowTo[int])
+	if err != nil {
 		h.t.Fatal(err)
 	}
-	return n
+	return numbers
 }
 
 // TestCommit: what a job did is there if and only if River has it as completed.
 func TestCommit(t *testing.T) {
 	t.Parallel()
+	// What happens to a job before it commits, and what Commit returns then.
+	meanwhile := map[string]string{
+		"completed": "UPDATE river_job SET state = 'completed', finalized_at = now() WHERE id = $1",
+		"cancelled": "UPDATE river_job SET state = 'cancelled', finalized_at = now() WHERE id = $1",
+		"rescued":   "UPDATE river_job SET state = 'retryable', scheduled_at = now() + interval '1 hour' WHERE id = $1",
+		"deleted":   "DELETE FROM river_job WHERE id = $1",
+	}
 	for _, c := range []struct {
-		name              string
-		commits, untagged bool
-		redis             bool
+		name                         string
+		commits, elsewhere, untagged bool
 	}{
 		{"with the key", true, false, false},
 		{"before the key", false, false, false},
-		{"with the key in Redis", false, false, true},
-		{"without a key", false, true, false},
+		{"with the key elsewhere", false, true, false},
+		{"without a key", false, false, true},
 	} {
-		o := hostOptions{commits: c.commits, untagged: c.untagged}
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if c.redis {
-				o.redis = sharedRedis().URL()
+			o := hostOptions{commits: c.commits, untagged: c.untagged}
+			if c.elsewhere {
+				o.keys = newStore(t)
 			}
-			t.Run("once", func(t *testing.T) {
-				t.Parallel()
-				o := o
-				checked := make(chan struct{}, 1)
-				o.work = func(ctx context.Context, h *host, j *river.Job[job]) error {
-					fails := j.Attempt == 1
-					err := Commit(ctx, j, func(ctx context.Context, tx pgx.Tx) error {
-						if err := effect(ctx, tx, j); err != nil || !fails {
+			got := map[string]chan error{"once": make(chan error, 2)}
+			for of := range meanwhile {
+				got[of] = make(chan error, 1)
+			}
+			o.work = func(ctx context.Context, h *host, j *river.Job[job]) error {
+				err := Commit(ctx, j, func(ctx context.Context, tx pgx.Tx) error {
+					if statement := meanwhile[j.Args.Of]; statement != "" {
+						if _, err := h.pool.Exec(ctx, statement, j.ID); err != nil {
 							return err
 						}
-						return errors.New("bad luck")
-					})
-					if err != nil {
+					}
+					if err := effect(ctx, tx, j); err != nil || j.Args.Of != "once" || j.Attempt > 1 {
 						return err
 					}
+					return errors.New("bad luck")
+				})
+				if err == nil && j.Args.Of == "once" {
 					if row, err := h.river.JobGet(context.WithoutCancel(ctx), j.ID); err != nil || row.State != rivertype.JobStateCompleted {
 						t.Errorf("after Commit the job is %+v, %v", row, err)
 					}
-					checked <- struct{}{}
-					return nil
 				}
-				h := newHost(t, o)
-				row := h.insert("it", 1, nil)
-				<-checked
-				if row := h.await(row.ID, rivertype.JobStateCompleted); row.Attempt != 2 || h.effects() != 1 {
-					t.Errorf("completed at the attempt %d, with %d effects", row.Attempt, h.effects())
-				}
-				eventually(t, time.Minute, "its place is given up", func() bool { return h.waiting("it") == 0 })
-			})
-			for state, set := range map[string]string{
-				"completed": "state = 'completed', finalized_at = now()",
-				"cancelled": "state = 'cancelled', finalized_at = now()",
-				"rescued":   "state = 'retryable', scheduled_at = now() + interval '1 hour'",
-				"deleted":   "",
-			} {
-				t.Run(state+" meanwhile", func(t *testing.T) {
-					t.Parallel()
-					o := o
-					got := make(chan error, 1)
-					o.work = func(ctx context.Context, h *host, j *river.Job[job]) error {
-						err := Commit(ctx, j, func(ctx context.Context, tx pgx.Tx) error {
-							statement := "UPDATE river_job SET " + set + " WHERE id = $1"
-							if set == "" {
-								statement = "DELETE FROM river_job WHERE id = $1"
-							}
-							if _, err := h.pool.Exec(ctx, statement, j.ID); err != nil {
-								return err
-							}
-							return effect(ctx, tx, j)
-						})
-						got <- err
-						return err
-					}
-					h := newHost(t, o)
-					h.insert("it", 1, nil)
-					if err := <-got; errors.Is(err, ErrOver) == (state == "completed") || err == nil != (state == "completed") {
-						t.Errorf("Commit returned %v", err)
-					}
-					if n := h.effects(); n != 0 {
-						t.Errorf("%d effects of a job that another delivery has done, or nobody wants", n)
-					}
-				})
+				got[j.Args.Of] <- err
+				return err
 			}
+			h := newHost(t, o)
+			for of := range meanwhile {
+				h.insert(of, 1, nil)
+			}
+			once := h.insert("once", 1, nil)
+			for of := range meanwhile {
+				if err := <-got[of]; errors.Is(err, ErrOver) == (of == "completed") || err == nil != (of == "completed") {
+					t.Errorf("%s meanwhile: Commit returned %v", of, err)
+				}
+				if effects := h.effects(of); len(effects) > 0 {
+					t.Errorf("%s meanwhile: the job, which another delivery has done or nobody wants, has the effects %v", of, effects)
+				}
+			}
+			if first, second := <-got["once"], <-got["once"]; first == nil || second != nil {
+				t.Errorf("Commit returned %v, and then %v", first, second)
+			}
+			if row := h.await(once.ID, rivertype.JobStateCompleted); row.Attempt != 2 || len(h.effects("once")) != 1 {
+				t.Errorf("completed at the attempt %d, with the effects %v", row.Attempt, h.effects("once"))
+			}
+			eventually(t, "its place is given up", func() bool { return h.waiting("once") == 0 })
 		})
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/pgstore"
 	"github.com/dibs-go/dibs/riverjobs"
 )
@@ -40,8 +39,7 @@ func (*Worker) Work(ctx context.Context, job *river.Job[Message]) error {
 }
 
 func Example() {
-	url, stop := startPostgres() // stands for the server that you have
-	defer stop()
+	url := databaseURL()
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
@@ -117,11 +115,8 @@ func Example() {
 	// bye
 }
 
-// startPostgres stands for the server that you have.
-func startPostgres() (url string, stop func()) {
-	scope := servertest.NewScope()
-	return servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true}).URL(), scope.Close
-}
+// databaseURL names the database that you have.
+func databaseURL() string { return riverjobs.EmptyDatabase() }
 
 // prepare makes River's tables, and the application's.
 func prepare(ctx context.Context, pool *pgxpool.Pool) {

@@ -16,7 +16,7 @@ func TestHouse(t *testing.T) {
 			"github.com/jackc/pgx/v5", "github.com/riverqueue/river/...",
 		},
 		Tests: []string{
-			house.Root + "/internal/house", house.Root + "/internal/pace", house.Root + "/internal/servertest",
+			house.Root + "/internal/failpoint", house.Root + "/internal/house", house.Root + "/internal/servertest",
 			house.Root + "/memstore", house.Root + "/pgstore", house.Root + "/redisstore",
 			"github.com/jackc/pgx/v5/pgxpool",
 		},

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/riverqueue/river"
 )
@@ -44,7 +43,7 @@ func (l *journal) order() []int {
 // await waits until as many have begun, and checks that none of them overlapped.
 func (l *journal) await(t testing.TB, want ...int) {
 	t.Helper()
-	eventually(t, time.Minute, "jobs have run", func() bool { return len(l.order()) >= len(want) })
+	eventually(t, "jobs have run", func() bool { return len(l.order()) >= len(want) })
 	l.check(t, want...)
 }
 

@@ -31,14 +31,20 @@ type wrong struct {
 
 func (wrong) Kind() string { return "wrong" }
 
-// newClient returns a client of a store in memory.
-func newClient(t *testing.T) *dibs.Client {
+// newStore returns a store in memory.
+func newStore(t *testing.T) dibs.Store {
 	t.Helper()
 	store, err := memstore.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := dibs.New(store, nil)
+	return store
+}
+
+// newClient returns a client of a store in memory.
+func newClient(t *testing.T) *dibs.Client {
+	t.Helper()
+	c, err := dibs.New(newStore(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package riverjobs
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,6 +25,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/pgstore"
 	"github.com/dibs-go/dibs/redisstore"
@@ -44,7 +43,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	// Tests that are parallel mostly wait, for servers and for time.
+	// Parallel tests mostly wait, for servers and for time.
 	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
 		panic(err)
 	}
@@ -83,9 +82,6 @@ var shared = sync.OnceValue(func() *servertest.PostgresServer {
 	return s
 })
 
-// sharedRedis is a Redis for all tests that want one.
-var sharedRedis = sync.OnceValue(func() *servertest.RedisServer { return servertest.Redis(scope, nil) })
-
 func database(s *servertest.PostgresServer, name string) string {
 	u, err := url.Parse(s.URL())
 	if err != nil {
@@ -97,19 +93,23 @@ func database(s *servertest.PostgresServer, name string) string {
 
 var databases atomic.Int64
 
-// newDatabase returns the URL of a database that nobody else in this run has.
-var newDatabase = func() func(testing.TB) string {
-	var one sync.Mutex // the template serves one at a time
-	return func(t testing.TB) string {
-		t.Helper()
-		s := shared()
-		one.Lock()
-		defer one.Unlock()
-		name := fmt.Sprint("own", databases.Add(1))
-		s.Query("CREATE DATABASE " + name + " TEMPLATE " + template)
-		return database(s, name)
-	}
-}()
+// one keeps newDatabase from itself: the template serves one at a time.
+var one sync.Mutex
+
+// newDatabase returns the URL of a database of the test's own.
+func newDatabase() string { return makeDatabase(" TEMPLATE " + template) }
+
+// EmptyDatabase is one without tables, for the example, which is in a package of its own.
+func EmptyDatabase() string { return makeDatabase("") }
+
+func makeDatabase(how string) string {
+	s := shared()
+	one.Lock()
+	defer one.Unlock()
+	name := fmt.Sprint("own", databases.Add(1))
+	s.Query("CREATE DATABASE " + name + how)
+	return database(s, name)
+}
 
 // silent is a logger that says nothing.
 var silent = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -135,6 +135,7 @@ type host struct {
 	mutex  *Mutex
 	river  *river.Client[pgx.Tx]
 	config *river.Config
+	seed   uint64 // of what happens by chance
 
 	closed atomic.Bool
 }
@@ -142,8 +143,9 @@ type host struct {
 // hostOptions say how a host is to be; the zero value has a pgstore in River's
 // database, the defaults, and one queue of ten workers.
 type hostOptions struct {
-	url       string // of its database; one of its own by default
-	redis     string // the URL of a Redis that has the keys
+	url       string     // of its database; one of its own by default
+	keys      dibs.Store // that has the keys; closed with the host
+	redis     string     // the URL of a Redis that has the keys
 	mutex     Options
 	commits   bool // Commit ends the key too
 	ttl       time.Duration
@@ -151,9 +153,12 @@ type hostOptions struct {
 	queue     int // workers
 	queueName string
 	work      func(ctx context.Context, h *host, j *river.Job[job]) error
-	idle      bool // it works no jobs
-	untold    bool // the mutex is not told how many workers there are
-	untagged  bool // no kind is known
+	outer     rivertype.Middleware // around the mutex, if not nil
+	inner     rivertype.Middleware // behind it, if not nil
+	idle      bool                 // it works no jobs
+	untold    bool                 // the mutex is not told how many workers there are
+	untagged  bool                 // no kind is known
+	seed      uint64
 }
 
 // newHost makes a host, which ends with the test.
@@ -172,9 +177,9 @@ func newHost(t testing.TB, o hostOptions) *host {
 }
 
 func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
-	h := &host{t: t, url: o.url}
+	h := &host{t: t, url: o.url, seed: o.seed}
 	if h.url == "" {
-		h.url = newDatabase(t)
+		h.url = newDatabase()
 	}
 	config, err := pgxpool.ParseConfig(h.url)
 	if err != nil {
@@ -184,14 +189,17 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	if h.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
 		return nil, err
 	}
-	if o.redis != "" {
+	switch {
+	case o.keys != nil:
+		h.store = o.keys
+	case o.redis != "":
 		h.store, err = redisstore.Open(ctx, o.redis, &redisstore.Options{Prefix: config.ConnConfig.Database})
-	} else {
+	default:
 		var s *pgstore.Store
-		if s, err = openStore(ctx, h.url); err == nil {
-			h.store, o.mutex.Reserver = s, cmpFunc(o.mutex.Reserver, s.Reserver)
+		if s, err = pgstore.Open(ctx, h.url, nil); err == nil {
+			h.store, o.mutex.Reserver = s, s.Reserver
 			if o.commits {
-				o.mutex.Transactor, o.mutex.Tx = s.Transactions(h.pool, nil), pgstore.Tx
+				o.mutex.Transactor, o.mutex.Tx = stopping{s.Transactions(h.pool, nil)}, stoppingTx
 			}
 		}
 	}
@@ -226,7 +234,11 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	}))
 	h.config = &o.river
 	h.config.Workers = workers
-	h.config.Middleware = append(h.config.Middleware, h.mutex)
+	for _, m := range []rivertype.Middleware{o.outer, h.mutex, o.inner} {
+		if m != nil {
+			h.config.Middleware = append(h.config.Middleware, m)
+		}
+	}
 	h.config.Logger = silent
 	h.config.TestOnly = true
 	h.config.FetchCooldown = cmp.Or(h.config.FetchCooldown, 5*time.Millisecond)
@@ -244,24 +256,6 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	return h, err
 }
 
-// openStore opens the store, also on a machine that is so busy that it takes several
-// attempts.
-func openStore(ctx context.Context, url string) (s *pgstore.Store, err error) {
-	for range 5 {
-		if s, err = pgstore.Open(ctx, url, nil); err == nil {
-			return s, nil
-		}
-	}
-	return nil, err
-}
-
-func cmpFunc(f, otherwise func(pgx.Tx) dibs.Reserver) func(pgx.Tx) dibs.Reserver {
-	if f != nil {
-		return f
-	}
-	return otherwise
-}
-
 // retryIn is a retry policy.
 type retryIn time.Duration
 
@@ -272,7 +266,7 @@ func (h *host) close() error {
 	if h.closed.Swap(true) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), failpoint.Limit)
 	defer cancel()
 	h.mutex.Close()
 	var stopped error
@@ -308,7 +302,7 @@ func (h *host) row(id int64) *rivertype.JobRow {
 func (h *host) await(id int64, state rivertype.JobState) *rivertype.JobRow {
 	h.t.Helper()
 	var row *rivertype.JobRow
-	eventually(h.t, time.Minute, fmt.Sprintf("job %d is %s", id, state), func() bool {
+	eventually(h.t, fmt.Sprintf("job %d is %s", id, state), func() bool {
 		row = h.row(id)
 		return row.State == state
 	})
@@ -326,79 +320,14 @@ func (h *host) waiting(of string) int {
 	return answers[0].Ahead
 }
 
-// progress waits until count returns n. When that has not risen for a while, it says
-// how River and the store have the jobs and fails the test.
-func (h *host) progress(n int, count func() int) {
-	h.t.Helper()
-	const patience = 40 * time.Second
-	most, since := -1, time.Now()
-	eventually(h.t, 10*time.Minute, "everything is done", func() bool {
-		switch now := count(); {
-		case now > most:
-			most, since = now, time.Now()
-		case time.Since(since) > patience:
-			h.report()
-			h.t.Fatalf("%d of %d are done, and no more in %v", most, n, patience)
-		}
-		return most >= n
-	})
-}
-
-// report says how River and the store have the jobs.
-func (h *host) report() {
-	for _, sql := range []string{
-		`SELECT format('%s: %s, tried %s ago, scheduled in %s, first %s', state, count(*),
-			max(now() - attempted_at), max(scheduled_at - now()), (array_agg(args || metadata ORDER BY id))[1])
-			FROM river_job GROUP BY state`,
-		// The first places, and how River has their jobs.
-		`SELECT format('place %s, kind %s, ends in %s, hold %s, pressed %s: job %s %s, tried %s times, %s ago', w.seq, w.kind,
-			w.ends - now(), w.hold, w.pressed, j.args, j.state, j.attempt, now() - j.attempted_at)
-			FROM (SELECT * FROM dibs_waiter ORDER BY k, seq LIMIT 10) w
-			LEFT JOIN river_job j ON j.metadata->'dibs'->>'ticket' LIKE 'dibs1.' || rtrim(translate(encode(w.token, 'base64'), '+/', '-_'), '=') || '.%'`,
-		`SELECT format('key %s: busy %s, held until %s from now, %s abandoned', encode(k, 'escape'), busy, ends - now(), abandoned)
-			FROM dibs_key WHERE queued LIMIT 5`,
-	} {
-		rows, err := h.pool.Query(context.Background(), sql)
-		if err != nil {
-			h.t.Log(err)
-			continue
-		}
-		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		h.t.Log(strings.Join(lines, "\n"), err)
-	}
-}
-
 // eventually waits until something is so that happens elsewhere.
-func eventually(t testing.TB, within time.Duration, what string, is func() bool) {
+func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(within)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", within, what)
+	for begun := time.Now(); !is(); <-tick.C {
+		if time.Since(begun) > failpoint.Limit {
+			t.Fatalf("not within %v: %s", failpoint.Limit, what)
 		}
-		<-tick.C
 	}
-}
-
-// spend takes that long, as work does.
-func spend(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// asJSON writes what goes to a child.
-func asJSON(v any) string {
-	b, err := json.Marshal(v)
-	if err != nil {
-		panic(err)
-	}
-	return string(b)
 }

@@ -1,22 +1,37 @@
+//go:build nightly
+
 package riverjobs
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 
+	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/jobs"
 )
 
+// stormSeed begins everything that happens by chance, but what the machine decides.
+var stormSeed = flag.Uint64("storm-seed", 0, "the seed of TestStorm and TestStormRedis; 0: any")
+
+// sharedRedis is a Redis for all tests that want one.
+var sharedRedis = sync.OnceValue(func() *servertest.RedisServer { return servertest.Redis(scope, nil) })
+
 // TestStorm: 5,000 events of 200 conversations, worked by four processes that fail,
-// panic and are killed, have their effects once each, in the order in which they were
-// inserted, and one after the other.
+// panic and are killed at any moment, have their effects once each, in the order in which
+// they were inserted, and one after the other.
 func TestStorm(t *testing.T) {
 	t.Parallel()
 	storm(t, "", 200, 25, 8)
@@ -29,11 +44,18 @@ func TestStormRedis(t *testing.T) {
 }
 
 func storm(t *testing.T, redis string, conversations, events, kills int) {
+	seed := cmp.Or(*stormSeed, rand.Uint64())
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("again: go test -race -tags nightly -run '^%s$' . -storm-seed %d", t.Name(), seed)
+		}
+	})
+	r := rand.New(rand.NewPCG(seed, 0))
 	const (
 		processes = 4
 		recovery  = 40 * time.Second
 	)
-	url := newDatabase(t)
+	url := newDatabase()
 	// River's leader takes the jobs of dead workers back when they have run for longer
 	// than any job may: here after 5 s. It looks for them every 30 s, and when it has
 	// become the leader: so a new one is made again and again.
@@ -43,23 +65,20 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 
 	config := childConfig{
 		URL: url, Redis: redis, Work: "storm", Workers: 12, Seats: 6, TTL: 2 * time.Second,
-		Recovery: recovery, Patience: time.Second, Timeout: 3 * time.Second,
+		Recovery: recovery, Patience: time.Second, Timeout: 3 * time.Second, Seed: seed, Outside: redis != "",
 	}
-	workers := make([]*child, processes)
+	workers := make([]*process, processes)
 	for i := range workers {
-		workers[i] = startChild(t, config)
+		workers[i] = startChild(t, "", config)
 	}
-	t.Cleanup(func() {
-		for _, w := range workers {
-			w.kill()
-		}
-	})
 
 	began := time.Now()
 	var enqueuers sync.WaitGroup
 	for half := range 2 {
 		h := newHost(t, hostOptions{url: url, redis: redis, idle: true, mutex: o, river: river.Config{MaxAttempts: 100}})
-		enqueuers.Go(func() { enqueue(h, half*(conversations/2), conversations/2, events) })
+		enqueuers.Go(func() {
+			enqueue(h, rand.New(rand.NewPCG(seed, uint64(half+1))), half*(conversations/2), conversations/2, events)
+		})
 	}
 
 	h := newHost(t, hostOptions{url: url, idle: true})
@@ -71,13 +90,11 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 	}
 	for killed := range kills {
 		// Spread over the work, however fast the machine does it.
-		eventually(t, 3*time.Minute, fmt.Sprint("progress before kill ", killed), func() bool {
-			return done() >= (killed+1)*conversations*events/(kills+2)
-		})
-		i := rand.N(processes)
+		h.progress((killed+1)*conversations*events/(kills+2), done)
+		i := r.IntN(processes)
 		t.Logf("%v: %d done, kill", time.Since(began).Round(time.Millisecond), done())
-		workers[i].kill()
-		workers[i] = startChild(t, config)
+		workers[i].Kill()
+		workers[i] = startChild(t, "", config)
 	}
 	h.progress(conversations*events, done)
 	enqueuers.Wait()
@@ -90,13 +107,52 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 	checkStorm(t, h, conversations, events)
 }
 
+func init() { works["storm"] = workStorm }
+
+// workStorm is a job that may take long, fail or panic, and whose process may be
+// killed at any moment.
+func workStorm(ctx context.Context, h *host, j *river.Job[job]) error {
+	r := rand.New(rand.NewPCG(h.seed, uint64(j.ID)<<16|uint64(j.Attempt)<<8|uint64(snoozes(j.JobRow))))
+	attempt := fmt.Sprint(rand.Uint64())
+	mark := func(ctx context.Context, by interface {
+		QueryRow(context.Context, string, ...any) pgx.Row
+	}, what string) error {
+		return by.QueryRow(ctx, "INSERT INTO mark (key, number, what, attempt) VALUES ($1, $2, $3, $4) RETURNING 0",
+			j.Args.Of, j.Args.Number, what, attempt).Scan(new(int))
+	}
+	if err := mark(ctx, h.pool, "begin"); err != nil {
+		return err
+	}
+	takes := time.Duration(r.Int64N(int64(10 * time.Millisecond)))
+	if r.IntN(20) == 0 {
+		takes = 50 * time.Millisecond
+	}
+	if err := spend(ctx, takes); err != nil {
+		return err
+	}
+	switch n := r.IntN(100); {
+	case n < 5:
+		return errors.Join(errors.New("bad luck"), mark(ctx, h.pool, "end"))
+	case n < 7:
+		_ = mark(ctx, h.pool, "end")
+		panic("very bad luck")
+	}
+	return Commit(ctx, j, func(ctx context.Context, tx pgx.Tx) error {
+		if err := mark(ctx, tx, "end"); err != nil {
+			return err
+		}
+		_, err := tx.Exec(ctx, "INSERT INTO effect (key, number) VALUES ($1, $2)", j.Args.Of, j.Args.Number)
+		return err
+	})
+}
+
 // enqueue inserts the events of some conversations, in all the ways that there are.
-func enqueue(h *host, first, conversations, events int) {
+func enqueue(h *host, r *rand.Rand, first, conversations, events int) {
 	next := make([]int, conversations)
 	for left := conversations * events; left > 0; {
 		var batch []river.InsertManyParams
-		for range min(left, 1+rand.N(8)) {
-			c := rand.N(conversations)
+		for range min(left, 1+r.IntN(8)) {
+			c := r.IntN(conversations)
 			for next[c] == events {
 				c = (c + 1) % conversations
 			}
@@ -104,16 +160,15 @@ func enqueue(h *host, first, conversations, events int) {
 			left--
 			batch = append(batch, river.InsertManyParams{Args: job{Of: fmt.Sprint(first + c), Number: next[c]}})
 		}
-		if err := insertSomehow(h, batch); err != nil {
+		if err := insertSomehow(h, r.IntN(4), batch); err != nil {
 			h.t.Error(err)
 			return
 		}
 	}
 }
 
-func insertSomehow(h *host, batch []river.InsertManyParams) error {
+func insertSomehow(h *host, way int, batch []river.InsertManyParams) error {
 	ctx := h.t.Context()
-	way := rand.N(4)
 	if way == 0 {
 		for _, p := range batch {
 			if _, err := h.river.Insert(ctx, p.Args, nil); err != nil {
@@ -220,4 +275,58 @@ func checkStorm(t *testing.T, h *host, conversations, events int) {
 		t.Errorf("%d jobs are not completed, %v", notCompleted, err)
 	}
 	t.Logf("%d attempts", attempts)
+}
+
+// progress waits until count returns n. If that does not rise, it says how River and the
+// store have the jobs, and the test ends.
+func (h *host) progress(n int, count func() int) {
+	h.t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	most, since := -1, time.Now()
+	for ; most < n; <-tick.C {
+		switch now := count(); {
+		case now > most:
+			most, since = now, time.Now()
+		case time.Since(since) > failpoint.Limit:
+			h.report()
+			h.t.Fatalf("%d of %d are done, and no more in %v", most, n, failpoint.Limit)
+		}
+	}
+}
+
+// report says how River and the store have the jobs.
+func (h *host) report() {
+	for _, sql := range []string{
+		`SELECT format('%s: %s, tried %s ago, scheduled in %s, first %s', state, count(*),
+			max(now() - attempted_at), max(scheduled_at - now()), (array_agg(args || metadata ORDER BY id))[1])
+			FROM river_job GROUP BY state`,
+		// The first places, and how River has their jobs.
+		`SELECT format('place %s, kind %s, ends in %s, hold %s, pressed %s: job %s %s, tried %s times, %s ago', w.seq, w.kind,
+			w.ends - now(), w.hold, w.pressed, j.args, j.state, j.attempt, now() - j.attempted_at)
+			FROM (SELECT * FROM dibs_waiter ORDER BY k, seq LIMIT 10) w
+			LEFT JOIN river_job j ON j.metadata->'dibs'->>'ticket' LIKE 'dibs1.' || rtrim(translate(encode(w.token, 'base64'), '+/', '-_'), '=') || '.%'`,
+		`SELECT format('key %s: busy %s, held until %s from now, %s abandoned', encode(k, 'escape'), busy, ends - now(), abandoned)
+			FROM dibs_key WHERE queued LIMIT 5`,
+	} {
+		rows, err := h.pool.Query(context.Background(), sql)
+		if err != nil {
+			h.t.Log(err)
+			continue
+		}
+		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		h.t.Log(strings.Join(lines, "\n"), err)
+	}
+}
+
+// spend takes that long, as work does.
+func spend(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

@@ -84,18 +84,14 @@ func TestWakeNotifies(t *testing.T) {
 	t.Parallel()
 	var l journal
 	g := newGate()
-	o := hostOptions{url: newDatabase(t), work: gated(&l, g), river: river.Config{FetchPollInterval: time.Hour}}
-	o.mutex.Jobs.Seats = -1
+	o := hostOptions{work: gated(&l, g), river: river.Config{FetchPollInterval: time.Hour}}
+	o.mutex.Jobs = jobs.Options{Seats: -1, Recovery: time.Hour} // so that it does not come back by itself
 	h := newHost(t, o)
 	h.insert("it", 1, nil)
 	l.await(t, 1)
 	second := h.insert("it", 2, nil)
 	h.await(second.ID, rivertype.JobStateScheduled)
-	began := time.Now()
 	close(g)
 	h.await(second.ID, rivertype.JobStateCompleted)
 	l.check(t, 1, 2)
-	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("it was completed after %v", took)
-	}
 }

@@ -151,9 +151,8 @@ var batchProperties = []Property{
 		},
 	},
 	{
-		Name:  "LargeBatch",
-		Why:   "A busy client sends as much in one call as has gathered. Answer i belongs to element i, however the store sorts and splits them.",
-		Heavy: true,
+		Name: "LargeBatch",
+		Why:  "A busy client sends as much in one call as has gathered. Answer i belongs to element i, however the store sorts and splits them.",
 		Check: func(t *Trial) {
 			const n = 1000
 			p := t.process()

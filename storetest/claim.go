@@ -65,9 +65,8 @@ var claimProperties = []Property{
 		},
 	},
 	{
-		Name:  "AmbiguousClaim",
-		Why:   "A client that does not know whether its claim arrived sends it again, perhaps while the first is still on its way. All the copies are one grant, ended by one settlement.",
-		Heavy: true,
+		Name: "AmbiguousClaim",
+		Why:  "A client that does not know whether its claim arrived sends it again, perhaps while the first is still on its way. All the copies are one grant, ended by one settlement.",
 		Check: func(t *Trial) {
 			procs := []*process{t.process(), t.process()}
 			k, a := key("k"), dibs.NewToken()

@@ -137,15 +137,15 @@ var expiryProperties = []Property{
 }
 
 // ends polls what began between before and after, and was to last d, and fails
-// the trial when it is over too early or too late. A slow machine is neither: what a
-// claim finds is over when it was sent after the end.
+// the trial when it is over too early or too late. A slow machine causes neither: early
+// is counted from before the first call, and late until a claim is sent.
 func (t *Trial) ends(what string, before, after time.Time, d time.Duration, over func() bool) {
 	t.Helper()
 	t.endsWithin(what, before, after, d, t.h.Late, over)
 }
 
-// endsInSteps is ends for what has several parts, each of which may begin when somebody
-// notices that the one before is over. In real time that may be late.
+// endsInSteps is ends for what has several parts, each of which may begin when a claim
+// finds that the part before is over. In real time that claim may be late.
 func (t *Trial) endsInSteps(what string, before, after time.Time, d time.Duration, over func() bool) {
 	t.Helper()
 	late := limit

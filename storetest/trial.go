@@ -27,7 +27,7 @@ const long = time.Hour
 // tick is what a store's times may be off because it rounds them to milliseconds, twice.
 const tick = 2 * time.Millisecond
 
-// limit is how long anything may take that happens by itself. Who waits longer says
+// limit is how long a property waits for what happens by itself. After that it reports
 // that the store hangs.
 const limit = time.Minute
 
@@ -79,10 +79,11 @@ func (t *Trial) poll(what string, yes func() bool) {
 	}
 }
 
-// inTime is for what has to be prolonged before it runs out. It makes a key on which
-// something lasts d, and calls attempt with both, which reports false when the machine
-// was too slow to prolong it within d: then nothing is known, and it calls attempt again,
-// with another key and twice the time. What the store answers must not matter to that.
+// inTime is for what has to be prolonged before it runs out. It calls attempt with a new
+// key and with d, which is how long something on that key lasts. attempt returns false
+// when d was over before the call that prolongs it was answered, because then nothing
+// is known. inTime calls it again, with another key and twice the time. The answer of
+// the store must not decide that.
 func (t *Trial) inTime(name string, attempt func(k dibs.Key, d time.Duration) bool) {
 	t.Helper()
 	for i, d := 0, t.short(); !attempt(key(name+" "+itoa(i)), d); i, d = i+1, 2*d {

@@ -102,7 +102,7 @@ func TestBroken(t *testing.T) {
 		text   string
 	}{
 		{"exclusion", func(r *torture.Report) []string { return r.Violations }, "lease, key mutex/"},
-		{"goroutine", func(r *torture.Report) []string { return r.Left }, "main_test.go"},
+		{"goroutine", func(r *torture.Report) []string { return r.Left }, "storm_test.go"},
 		{"close", func(r *torture.Report) []string { return r.Left }, "dibs.db-wal"},
 		{"release", func(r *torture.Report) []string { return append(r.Stuck[:1:1], r.Left...) }, "is held"},
 	} {

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command need installs the servers that the tests use, where they are missing
-// and that is permitted: what the first test of each would do otherwise.
+// Command need installs what the tests use beside Go, where it is missing and that is
+// permitted: servers, a C compiler for the race detector, ps and curl.
 package main
 
 import (

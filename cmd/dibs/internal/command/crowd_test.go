@@ -86,7 +86,7 @@ echo $$ > "in.$1"; sleep 0.02; echo "$2" >> done; rm "in.$1"`
 	if s := os.Getenv("DIBS_TEST_SEED"); s != "" {
 		seed = number(t, s)
 	}
-	t.Logf("again with DIBS_TEST_SEED=%d go test -tags nightly -run '%s' ./internal/command", seed, t.Name())
+	t.Logf("again, in cmd/dibs, with DIBS_TEST_SEED=%d go test -tags nightly -run '%s' ./internal/command", seed, t.Name())
 	random := rand.New(rand.NewPCG(seed, 0))
 	victims := random.Perm(all)[:all/3]
 	for _, i := range victims {

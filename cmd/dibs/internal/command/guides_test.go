@@ -50,6 +50,7 @@ var quick = []string{"cron-on-two-hosts.md", "retrying-clients.md"}
 
 // TestGuides: the commands and programs in the quick guides do what the guides say.
 func TestGuides(t *testing.T) {
+	t.Parallel()
 	for _, page := range quick {
 		t.Run(page, func(t *testing.T) { checkGuide(t, page) })
 	}

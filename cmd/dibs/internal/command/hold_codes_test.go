@@ -237,7 +237,10 @@ func tree(t *testing.T, dir string) string {
 
 // TestRunBusy: whoever does not wait, or not for ever, is told that the key is
 // busy, on one line, and nothing is run.
-func TestRunBusy(t *testing.T) { everyStore(t, checkRunBusy) }
+func TestRunBusy(t *testing.T) {
+	t.Parallel()
+	everyStore(t, checkRunBusy)
+}
 
 func checkRunBusy(t *testing.T, b *bench) {
 	t.Parallel()
@@ -272,7 +275,10 @@ func checkRunBusy(t *testing.T, b *bench) {
 }
 
 // TestRunSignalWhileWaiting: a signal gives the place in the queue up.
-func TestRunSignalWhileWaiting(t *testing.T) { everyStore(t, checkRunSignalWhileWaiting) }
+func TestRunSignalWhileWaiting(t *testing.T) {
+	t.Parallel()
+	everyStore(t, checkRunSignalWhileWaiting)
+}
 
 func checkRunSignalWhileWaiting(t *testing.T, b *bench) {
 	t.Parallel()

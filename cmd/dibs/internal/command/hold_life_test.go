@@ -18,6 +18,7 @@ import (
 // TestRunSignals: each signal reaches the command, which may do with it what it
 // likes, and the key is free then: the lease is not waited for.
 func TestRunSignals(t *testing.T) {
+	t.Parallel()
 	for name, signal := range map[string]syscall.Signal{
 		"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP,
 		"QUIT": syscall.SIGQUIT, "USR1": syscall.SIGUSR1, "USR2": syscall.SIGUSR2,
@@ -60,6 +61,7 @@ func TestRunSecondInterrupt(t *testing.T) {
 // TestRunStragglers: what a command leaves running in its group is ended before
 // the key is given back, also when it does not mind TERM.
 func TestRunStragglers(t *testing.T) {
+	t.Parallel()
 	for name, script := range map[string]string{
 		"obedient": "sleep 600 & echo $! > pid",
 		"stubborn": "sh -c 'trap : TERM; echo > deaf; while :; do sleep 600; done' & echo $! > pid; while ! test -e deaf; do sleep 0.01; done",
@@ -80,7 +82,10 @@ func TestRunStragglers(t *testing.T) {
 
 // TestRunKeepsTheKey: while the command runs, the lease is renewed and stays the same
 // holder's.
-func TestRunKeepsTheKey(t *testing.T) { everyStore(t, checkRunKeepsTheKey) }
+func TestRunKeepsTheKey(t *testing.T) {
+	t.Parallel()
+	everyStore(t, checkRunKeepsTheKey)
+}
 
 func checkRunKeepsTheKey(t *testing.T, b *bench) {
 	t.Parallel()
@@ -110,7 +115,10 @@ const killLease = 10 * time.Second
 
 // TestRunKilled: kill -9 of the program while its command runs ends the command, and the
 // next one enters when the lease has run out, not before.
-func TestRunKilled(t *testing.T) { everyStore(t, checkRunKilled) }
+func TestRunKilled(t *testing.T) {
+	t.Parallel()
+	everyStore(t, checkRunKilled)
+}
 
 func checkRunKilled(t *testing.T, b *bench) {
 	t.Parallel()
@@ -136,7 +144,10 @@ func checkRunKilled(t *testing.T, b *bench) {
 
 // TestRunKilledWaiting: kill -9 of a program that waits lets the next one in the queue
 // have its turn.
-func TestRunKilledWaiting(t *testing.T) { everyStore(t, checkRunKilledWaiting) }
+func TestRunKilledWaiting(t *testing.T) {
+	t.Parallel()
+	everyStore(t, checkRunKilledWaiting)
+}
 
 func checkRunKilledWaiting(t *testing.T, b *bench) {
 	t.Parallel()
@@ -323,7 +334,10 @@ func lockWriters(t *testing.T, path string) (unlock func()) {
 
 // TestRunReleasedByOperator: dibs release ends the command at the next renewal, and lets
 // the waiter move up before.
-func TestRunReleasedByOperator(t *testing.T) { everyStore(t, checkRunReleasedByOperator) }
+func TestRunReleasedByOperator(t *testing.T) {
+	t.Parallel()
+	everyStore(t, checkRunReleasedByOperator)
+}
 
 func checkRunReleasedByOperator(t *testing.T, b *bench) {
 	t.Parallel()

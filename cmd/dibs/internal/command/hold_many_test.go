@@ -68,7 +68,10 @@ func checkRunMany(t *testing.T, b *bench, many int) {
 
 // TestRunPermits: so many may be inside at once, and not one more; whoever
 // disagrees on the number is refused.
-func TestRunPermits(t *testing.T) { everyStore(t, checkRunPermits) }
+func TestRunPermits(t *testing.T) {
+	t.Parallel()
+	everyStore(t, checkRunPermits)
+}
 
 func checkRunPermits(t *testing.T, b *bench) {
 	t.Parallel()

@@ -9,7 +9,10 @@ import (
 
 // TestRunOncePer: only a success counts, as long as it is not older than the
 // caller says.
-func TestRunOncePer(t *testing.T) { everyStore(t, checkRunOncePer) }
+func TestRunOncePer(t *testing.T) {
+	t.Parallel()
+	everyStore(t, checkRunOncePer)
+}
 
 func checkRunOncePer(t *testing.T, b *bench) {
 	t.Parallel()
@@ -55,6 +58,7 @@ func checkRunOncePer(t *testing.T, b *bench) {
 // TestRunOncePerMeanwhile: whoever comes while it runs waits for the outcome, and
 // runs if that was a failure; with --skip it does not wait.
 func TestRunOncePerMeanwhile(t *testing.T) {
+	t.Parallel()
 	for _, k := range shared {
 		t.Run(k.name, func(t *testing.T) { checkRunOncePerMeanwhile(t, k.fresh) })
 	}
@@ -146,7 +150,10 @@ var oddKeys = []string{
 
 // TestRunOddKeys: each of them is its own key, and none is taken for another or for
 // anything else: what ran under one is not done for any other.
-func TestRunOddKeys(t *testing.T) { everyStore(t, checkRunOddKeys) }
+func TestRunOddKeys(t *testing.T) {
+	t.Parallel()
+	everyStore(t, checkRunOddKeys)
+}
 
 func checkRunOddKeys(t *testing.T, b *bench) {
 	t.Parallel()

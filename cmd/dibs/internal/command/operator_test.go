@@ -147,7 +147,10 @@ func checkListJSON(t *testing.T, b *bench) {
 	}
 }
 
-func TestListTable(t *testing.T) { everyStore(t, checkListTable) }
+func TestListTable(t *testing.T) {
+	t.Parallel()
+	everyStore(t, checkListTable)
+}
 
 func checkListTable(t *testing.T, b *bench) {
 	t.Parallel()
@@ -192,7 +195,10 @@ n|elsewhere|held|web1 42 job|T|T|0|-
 }
 
 // TestRelease: of a key, of one of its holders, of many, of none.
-func TestRelease(t *testing.T) { everyStore(t, checkRelease) }
+func TestRelease(t *testing.T) {
+	t.Parallel()
+	everyStore(t, checkRelease)
+}
 
 func checkRelease(t *testing.T, b *bench) {
 	t.Parallel()

@@ -54,6 +54,7 @@ func (b *bench) race(t *testing.T, args ...string) (lost bool) {
 
 // TestRace: no update is lost with a lock, and nothing is left behind.
 func TestRace(t *testing.T) {
+	t.Parallel()
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)

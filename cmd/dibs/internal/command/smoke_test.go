@@ -8,6 +8,7 @@ import (
 // TestServers: a key's life on each kind of server. The nightly tests do on servers all
 // that the others do on SQLite.
 func TestServers(t *testing.T) {
+	t.Parallel()
 	for _, k := range servers {
 		t.Run(k.name, func(t *testing.T) {
 			t.Parallel()

@@ -9,6 +9,7 @@ import (
 
 // TestTortureEnds: how a torture ends that is not as it should be.
 func TestTortureEnds(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		name string
 		args []string

@@ -1,4 +1,4 @@
-package mysqlstore
+package sqltest
 
 import (
 	"context"
@@ -12,27 +12,29 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// crowd is clients of several stores that do what clients do, again and again.
-type crowd struct {
-	t     *testing.T
-	s     *Store
+// Crowd is clients of several stores that do what clients do, again and again.
+type Crowd struct {
+	t     testing.TB
+	s     Store
 	done  atomic.Int64 // how much
 	stop  context.CancelFunc
 	group sync.WaitGroup
 }
 
-// newCrowd begins with a store for each of the stores' ways to the server.
-func newCrowd(t *testing.T, stores ...*Store) *crowd {
+// NewCrowd begins with the stores, which share their tables. Nothing goes wrong on the
+// way to the last one.
+func NewCrowd(t testing.TB, stores ...Store) *Crowd {
 	t.Helper()
-	c := &crowd{t: t, s: stores[len(stores)-1]}
+	c := &Crowd{t: t, s: stores[len(stores)-1]}
 	ctx, stop := context.WithCancel(t.Context())
 	c.stop = stop
-	var inside [4]atomic.Pointer[context.Context]
+	var inside [4]atomic.Pointer[dibs.Lease]
 	var answers sync.Map
 	var number atomic.Int64
 	var clients []*dibs.Client
 	for _, s := range stores {
-		clients = append(clients, newClient(t, s, &dibs.Options{TTL: 2 * time.Second}))
+		// Where a store cannot be reached, those who wait find out soon, and leases end.
+		clients = append(clients, Client(t, s, &dibs.Options{TTL: 2 * time.Second, Timeout: 5 * time.Second}))
 	}
 	for g := range 16 {
 		client := clients[g%len(clients)]
@@ -40,10 +42,13 @@ func newCrowd(t *testing.T, stores ...*Store) *crowd {
 			for ctx.Err() == nil {
 				n := rand.IntN(len(inside))
 				err := client.Do(ctx, fmt.Sprint("lock ", n), func(ctx context.Context) error {
-					if other := inside[n].Swap(&ctx); other != nil && ctx.Err() == nil && (*other).Err() == nil {
+					now := time.Now()
+					lease, _ := dibs.FromContext(ctx)
+					// Until is never later than what the server grants.
+					if other := inside[n].Swap(lease); other != nil && now.Before(other.Until()) && now.Before(lease.Until()) {
 						t.Error("two hold a key")
 					}
-					inside[n].CompareAndSwap(&ctx, nil)
+					inside[n].CompareAndSwap(lease, nil)
 					return nil
 				})
 				key := fmt.Sprint("once ", rand.IntN(200))
@@ -63,19 +68,19 @@ func newCrowd(t *testing.T, stores ...*Store) *crowd {
 	return c
 }
 
-// goOn waits until that much more is done.
-func (c *crowd) goOn(more int64) {
+// GoOn waits until that much more is done.
+func (c *Crowd) GoOn(more int64) {
 	c.t.Helper()
 	want := c.done.Load() + more
-	eventually(c.t, 40*time.Second, "work goes on", func() bool { return c.done.Load() >= want })
+	Eventually(c.t, "work goes on", func() bool { return c.done.Load() >= want })
 }
 
-// end ends it, and sees to it that nobody is left.
-func (c *crowd) end() {
+// End ends it. Nothing but records is left then.
+func (c *Crowd) End() {
 	c.t.Helper()
 	c.stop()
 	c.group.Wait()
-	eventually(c.t, 20*time.Second, "nothing but records is left", func() bool {
+	Eventually(c.t, "nothing but records is left", func() bool {
 		for e, err := range c.s.List(c.t.Context(), dibs.Query{}) {
 			if err != nil || e.Condition != dibs.ConditionDone && e.Condition != dibs.ConditionAbandoned {
 				return false

@@ -1,0 +1,144 @@
+package sqltest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Cycles has so many goroutines make b.N cycles together, and reports how many that
+// is in a second.
+func Cycles(b *testing.B, goroutines int, cycle func(g, i int64) error) {
+	b.Helper()
+	b.ReportAllocs()
+	b.ResetTimer()
+	var n atomic.Int64
+	var all sync.WaitGroup
+	for g := range goroutines {
+		all.Go(func() {
+			for i := n.Add(1); i <= int64(b.N); i = n.Add(1) {
+				if err := cycle(int64(g), i); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "cycles/s")
+}
+
+// Each measures with each number of goroutines.
+func Each(b *testing.B, measure func(b *testing.B, goroutines int), numbers ...int) {
+	for _, goroutines := range numbers {
+		b.Run(fmt.Sprint(goroutines), func(b *testing.B) { measure(b, goroutines) })
+	}
+}
+
+// AcquireRelease measures one claim and settlement of a key that nobody has used before,
+// or of a key of one's own, by so many at once.
+func AcquireRelease(b *testing.B, open func(b *testing.B) Store) {
+	for _, keys := range []string{"new", "own"} {
+		b.Run(keys, func(b *testing.B) {
+			Each(b, func(b *testing.B, goroutines int) {
+				client := Client(b, open(b), nil)
+				Cycles(b, goroutines, func(g, i int64) error {
+					key := fmt.Sprintf("goroutine %d", g)
+					if keys == "new" {
+						key = fmt.Sprintf("goroutine %d, cycle %d", g, i)
+					}
+					lease, err := client.Acquire(context.Background(), key, nil)
+					if err != nil {
+						return err
+					}
+					return lease.Release()
+				})
+			}, 1, 64, 512)
+		})
+	}
+}
+
+// OneByOne measures the same with each call on its own: what batching is worth.
+func OneByOne(b *testing.B, open func(b *testing.B, connections int) Store) {
+	Each(b, func(b *testing.B, goroutines int) {
+		s, ctx := open(b, goroutines), context.Background()
+		Cycles(b, goroutines, func(g, i int64) error {
+			k, t := dibs.Key{Name: fmt.Sprintf("goroutine %d, cycle %d", g, i)}, dibs.NewToken()
+			answers, errs := make([]dibs.Answer, 1), make([]error, 1)
+			err := s.Claim(ctx, []dibs.Claim{{Key: k, Token: t, TTL: time.Minute, Permits: 1}}, answers)
+			if err == nil {
+				err = s.Settle(ctx, []dibs.Settlement{{Key: k, Token: t}}, errs)
+			}
+			return err
+		})
+	}, 1, 64)
+}
+
+// Once measures answers that are kept, each under a key of its own, or with replay one
+// that is there already.
+func Once(b *testing.B, open func(b *testing.B) Store, replay bool) {
+	Each(b, func(b *testing.B, goroutines int) {
+		client := Client(b, open(b), nil)
+		answer := strings.Repeat("answer", 100)
+		run := func(g, i int64) error {
+			if replay {
+				g, i = 0, 0
+			}
+			_, err := dibs.Once(context.Background(), client, fmt.Sprintf("once %d %d", g, i), nil, func(context.Context) (string, error) {
+				return answer, nil
+			})
+			return err
+		}
+		if err := run(0, 0); err != nil {
+			b.Fatal(err)
+		}
+		Cycles(b, goroutines, run)
+	}, 1, 64)
+}
+
+// HandOver measures from a release in one process to the moment at which another one's
+// waiter holds the key, which it has waited for for so long. The stores share tables.
+func HandOver(b *testing.B, held time.Duration, stores [2]Store) {
+	clients := []*dibs.Client{Client(b, stores[0], nil), Client(b, stores[1], nil)}
+	ctx := context.Background()
+	lease, err := clients[0].Acquire(ctx, "k", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	took := make([]time.Duration, 0, b.N)
+	for i := range b.N {
+		got := make(chan *dibs.Lease)
+		go func() {
+			l, err := clients[(i+1)%2].Acquire(ctx, "k", nil)
+			if err != nil {
+				b.Error(err)
+			}
+			got <- l
+		}()
+		AwaitQueue(b, stores[0], "k")
+		time.Sleep(held) // until it knows; the time that is measured begins afterwards
+		start := time.Now()
+		go func() { _ = lease.Release() }()
+		next := <-got
+		took = append(took, time.Since(start))
+		lease = next
+	}
+	if err := lease.Release(); err != nil {
+		b.Fatal(err)
+	}
+	Quantiles(b, took)
+}
+
+// Quantiles reports how long something took.
+func Quantiles(b *testing.B, took []time.Duration) {
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}

@@ -1,0 +1,167 @@
+package sqltest
+
+import (
+	"math"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Counted is a connection that counts the messages that are sent on it. Each is the
+// first half of a round trip.
+type Counted struct {
+	net.Conn
+	N *atomic.Int64
+}
+
+// Write counts.
+func (c *Counted) Write(b []byte) (int, error) {
+	c.N.Add(1)
+	return c.Conn.Write(b)
+}
+
+// Cost is what a call takes: statements, counted by the server, and round trips.
+type Cost struct{ Statements, RoundTrips int }
+
+// Measure returns what one of ten runs takes; the least, as drivers now and then ask
+// whether a connection still lives. It runs before until what is prepared once is.
+func Measure(t testing.TB, count func() Cost, run func(i int) error) Cost {
+	t.Helper()
+	least := Cost{math.MaxInt, math.MaxInt}
+	for i := range 5 + 10 {
+		before := count()
+		if err := run(i); err != nil {
+			t.Fatal(err)
+		}
+		after := count()
+		if i >= 5 {
+			least.Statements = min(least.Statements, after.Statements-before.Statements)
+			least.RoundTrips = min(least.RoundTrips, after.RoundTrips-before.RoundTrips)
+		}
+	}
+	return least
+}
+
+// Costs looks at what calls cost on a store that does not prune by itself.
+func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Cost) {
+	t.Helper()
+	told := make(chan dibs.Token, 1)
+	t.Cleanup(s.NotifyGrants(func(token dibs.Token, a dibs.Answer) {
+		if a.State == dibs.Granted {
+			told <- token
+		}
+	}))
+	if k.Listen != nil {
+		k.Listen(t, s)
+	}
+	const many = 64
+	// batch has new tokens claim that many keys, one or all of them.
+	claims, answers := make([]dibs.Claim, many), make([]dibs.Answer, many)
+	errs, renewals, settlements := make([]error, many), make([]dibs.Renewal, many), make([]dibs.Settlement, many)
+	claim := func(n int, mode dibs.Mode) error {
+		for i := range n {
+			claims[i] = dibs.Claim{
+				Key: dibs.Key{Name: string(rune('a' + i))}, Token: dibs.NewToken(), Mode: mode, TTL: time.Minute, Place: time.Minute, Permits: 1, MaxAge: dibs.AnyAge,
+			}
+			renewals[i] = dibs.Renewal{Key: claims[i].Key, Token: claims[i].Token, TTL: time.Minute}
+			settlements[i] = dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token}
+		}
+		return s.Claim(t.Context(), claims[:n], answers[:n])
+	}
+	renew := func(n int) error { return s.Renew(t.Context(), renewals[:n], errs[:n]) }
+	settle := func(n int) error { return s.Settle(t.Context(), settlements[:n], errs[:n]) }
+	got := map[string]Cost{}
+	// measure measures one step of a run.
+	measure := func(name string, before func(), step func() error, after func()) {
+		t.Helper()
+		var cost Cost
+		got[name] = Measure(t, func() Cost { return cost }, func(int) error {
+			if before != nil {
+				before()
+			}
+			clear(errs)
+			start := count()
+			err := step()
+			end := count()
+			cost.Statements += end.Statements - start.Statements
+			cost.RoundTrips += end.RoundTrips - start.RoundTrips
+			for i := range answers {
+				if answers[i].Err != nil || errs[i] != nil {
+					t.Errorf("%s: %v, %v", name, answers[i].Err, errs[i])
+				}
+			}
+			if after != nil {
+				after()
+			}
+			return err
+		})
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for n, suffix := range map[int]string{1: "", many: " of 64"} {
+		claimed, settled := func() { must(claim(n, dibs.Try)) }, func() { must(settle(n)) }
+		measure("claim"+suffix, nil, func() error { return claim(n, dibs.Try) }, settled)
+		measure("renewal"+suffix, claimed, func() error { return renew(n) }, settled)
+		measure("settlement"+suffix, claimed, func() error { return settle(n) }, nil)
+	}
+	queue := func(holder dibs.Token) error {
+		must(claim(1, dibs.Queue))
+		if answers[0].State != dibs.Held {
+			t.Fatalf("%+v, want that it waits behind %v", answers[0], holder)
+		}
+		return nil
+	}
+	var holder dibs.Settlement
+	held := func() {
+		must(claim(1, dibs.Try))
+		holder = settlements[0]
+	}
+	release := func() {
+		if err := Settle(t, s, holder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	measure("wait", held, func() error { return queue(holder.Token) }, func() {
+		must(s.Settle(t.Context(), []dibs.Settlement{{Key: holder.Key, Token: settlements[0].Token, Outcome: dibs.Undo}}, make([]error, 1)))
+		release()
+	})
+	// A hand-over is the settlement: who waits is told of its grant.
+	measure("hand-over", func() { held(); must(queue(holder.Token)) }, func() error {
+		release()
+		select {
+		case token := <-told:
+			if token != settlements[0].Token {
+				t.Errorf("%v was told, want %v", token, settlements[0].Token)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("the waiter was not told of its grant")
+		}
+		return nil
+	}, func() {
+		must(renew(1)) // which confirms it
+		must(settle(1))
+	})
+	must(claim(1, dibs.Try))
+	settlements[0].Outcome, settlements[0].Retention, settlements[0].Data = dibs.Keep, time.Hour, []byte("answer")
+	must(settle(1))
+	measure("replay", nil, func() error {
+		err := claim(1, dibs.Try)
+		if answers[0].State != dibs.Done {
+			t.Errorf("%+v, want the record", answers[0])
+		}
+		return err
+	}, nil)
+	for name, cost := range got {
+		t.Logf("a %s takes %d statements and %d round trips", name, cost.Statements, cost.RoundTrips)
+		if cost != want[name] {
+			t.Errorf("a %s takes %+v, want %+v", name, cost, want[name])
+		}
+	}
+}

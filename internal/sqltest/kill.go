@@ -1,0 +1,114 @@
+package sqltest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/servertest"
+)
+
+// childArgs is the variable with the arguments of a child.
+const childArgs = "SQLTEST_CHILD"
+
+// Main runs the tests, and ends the servers that they share. In a child it calls child
+// with its arguments.
+func Main(m *testing.M, scope *servertest.Scope, child func(args []string) error) {
+	if text := os.Getenv(childArgs); text != "" {
+		if err := child(strings.Split(text, "\n")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	flag.Parse()
+	// Tests that are parallel mostly wait, for servers and for time.
+	if err := flag.Set("test.parallel", strconv.Itoa(max(6, runtime.GOMAXPROCS(0)))); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	scope.Close()
+	os.Exit(code)
+}
+
+// KillAt has the test binary run as a child with these arguments, and kills it at the
+// point.
+func KillAt(t testing.TB, point string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childArgs+"="+strings.Join(args, "\n"))
+	child := failpoint.Start(t, point, cmd)
+	child.Await()
+	child.Kill()
+}
+
+// childAnswer is what a child's run answers.
+const childAnswer = "by a child"
+
+// RunOnce is a child that runs once under the key "k", and stops at a point.
+func RunOnce(ctx context.Context, s dibs.Store, tr dibs.Transactor, ledger string, exec func(ctx context.Context, sql string) error) error {
+	client, err := dibs.New(s, &dibs.Options{TTL: time.Hour, Timeout: failpoint.Limit})
+	if err != nil {
+		return err
+	}
+	_, err = dibs.OnceIn(ctx, client, stopping{tr}, "k", nil, func(ctx context.Context) (string, error) {
+		own := dibs.WithTransaction(ctx, dibs.TransactionFrom(ctx).(stoppingTransaction).Transaction)
+		err := exec(own, fmt.Sprintf("INSERT INTO %s (what) VALUES ('k')", ledger))
+		return childAnswer, err
+	})
+	failpoint.Reach("answered")
+	return err
+}
+
+// stopping is a Transactor whose transactions reach points.
+type stopping struct{ dibs.Transactor }
+
+func (s stopping) Begin(ctx context.Context) (dibs.Transaction, error) {
+	failpoint.Reach("claimed")
+	tx, err := s.Transactor.Begin(ctx)
+	return stoppingTransaction{tx}, err
+}
+
+type stoppingTransaction struct{ dibs.Transaction }
+
+func (s stoppingTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
+	failpoint.Reach("before COMMIT")
+	err := s.Transaction.Commit(ctx, x)
+	failpoint.Reach("after COMMIT")
+	return err
+}
+
+// Killed kills processes that run once at each point, and asks after them: there is one
+// entry and one answer, which is the killed process's if it had committed. The arguments
+// are those of a child that calls RunOnce for the bank.
+func Killed(t *testing.T, open func(t *testing.T) *Bank, args func(b *Bank) []string) {
+	for point, committed := range map[string]bool{"claimed": false, "before COMMIT": false, "after COMMIT": true, "answered": true} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			b := open(t)
+			KillAt(t, point, args(b)...)
+			statements(t, b.DB, b.Names(b.Store, b.RunOut))
+			want := "by the next one"
+			if committed {
+				want = childAnswer
+			}
+			for range 2 {
+				got, err := dibs.OnceIn(t.Context(), b.Client, b.Transactor, "k", nil, func(ctx context.Context) (string, error) {
+					return "by the next one", b.Exec(ctx, b.entry("k"))
+				})
+				if n := b.Entries(t, "k"); err != nil || got != want || n != 1 {
+					t.Errorf("the answer is %q, %v, with %d entries; want %q and one", got, err, n, want)
+				}
+			}
+		})
+	}
+}

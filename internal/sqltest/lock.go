@@ -1,0 +1,139 @@
+package sqltest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Where the row of a key is locked, the calls about it fail after a while, and no others:
+// whether the row is there already or about to be.
+func (k *Kind) lockedRow(t *testing.T) {
+	s := k.Open(t, k.Server.URL(), Name(), none)
+	token := Hold(t, s, "locked")
+	conn := k.conn(t)
+	statements(t, conn, "BEGIN", k.lock(s, "locked"), k.Names(s, fmt.Sprintf(k.NewKey, k.key("new"))))
+	settlements := []dibs.Settlement{{Key: dibs.Key{Name: "locked"}, Token: token}, {Key: dibs.Key{Name: "other"}, Token: dibs.NewToken()}}
+	errs := make([]error, 2)
+	if err := s.Settle(t.Context(), settlements, errs); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(errs[0], k.Locked) || !errors.Is(errs[1], dibs.ErrLost) {
+		t.Errorf("%v; want %v, and ErrLost for the other key", errs, k.Locked)
+	}
+	claims, answers := make([]dibs.Claim, 4), make([]dibs.Answer, 4)
+	for i, name := range []string{"locked", "free", "new", "free too"} {
+		claims[i] = dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Minute, Place: time.Minute, Permits: 1}
+	}
+	if err := s.Claim(t.Context(), claims, answers); err != nil {
+		t.Fatal(err)
+	}
+	for i, a := range answers {
+		if locked := i%2 == 0; errors.Is(a.Err, k.Locked) != locked || (a.State == dibs.Granted) == locked {
+			t.Errorf("claim %d: %+v; want %v for every other one, and grants", i, a, k.Locked)
+		}
+	}
+	statements(t, conn, "ROLLBACK")
+	if err := Settle(t, s, settlements[0]); err != nil {
+		t.Errorf("after that: %v", err)
+	}
+}
+
+// Calls about the same keys, in whatever order they come and from however many, all
+// succeed, and where the server counts deadlocks, without one.
+func (k *Kind) deadlocks(t *testing.T, callers int) {
+	const keys = 24
+	url, name := k.Server.URL(), Name()
+	if k.Database != nil {
+		url = k.Database()
+	}
+	stores := []Store{k.Open(t, url, name, 0), k.Open(t, url, name, 10*time.Millisecond)}
+	var all sync.WaitGroup
+	for g := range callers {
+		s := stores[g%len(stores)]
+		all.Go(func() {
+			for range 6 {
+				claims, settlements, renewals := make([]dibs.Claim, keys), make([]dibs.Settlement, keys), make([]dibs.Renewal, keys)
+				for i, n := range rand.Perm(keys) {
+					key, token := dibs.Key{Name: fmt.Sprint(n)}, dibs.NewToken()
+					claims[i] = dibs.Claim{
+						Key: key, Token: token, Mode: dibs.Mode(rand.IntN(3)), TTL: time.Second, Place: time.Second,
+						Permits: 1, MaxAge: time.Duration(rand.IntN(2)) * time.Hour,
+					}
+					settlements[i] = dibs.Settlement{Key: key, Token: token, Outcome: dibs.Outcome(rand.IntN(4)), Retention: time.Millisecond}
+					renewals[i] = dibs.Renewal{Key: key, Token: token, TTL: time.Second}
+				}
+				answers, errs := make([]dibs.Answer, keys), make([]error, keys)
+				err := s.Claim(t.Context(), claims, answers)
+				for _, a := range answers {
+					if a.Err != nil && !errors.Is(a.Err, k.Locked) {
+						err = errors.Join(err, a.Err)
+					}
+				}
+				err = errors.Join(err, s.Renew(t.Context(), renewals, errs), s.Settle(t.Context(), settlements, errs))
+				if _, wrong := s.Prune(t.Context(), 10); !errors.Is(wrong, k.Locked) {
+					err = errors.Join(err, wrong)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if k.Database == nil {
+		return
+	}
+	for _, s := range stores {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	// Each connection counts when it ends, if not before.
+	db, n := k.DB(t, url), 0
+	Eventually(t, "the server has counted", func() bool {
+		err := db.QueryRowContext(t.Context(), k.Others).Scan(&n)
+		return err == nil && n == 0
+	})
+	if err := db.QueryRowContext(t.Context(), k.Deadlocks).Scan(&n); err != nil || n > 0 {
+		t.Errorf("%d deadlocks, %v", n, err)
+	}
+}
+
+// A claim whose wait for a row ends as the row becomes free is granted, or nothing was
+// done for it. The server ends the wait and, at nearly the same moment, the lock.
+func (k *Kind) lockWaitRaces(t *testing.T) {
+	s := k.Open(t, k.Server.URL(), Name(), none)
+	var all sync.WaitGroup
+	for i := range 16 {
+		key, token, conn := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken(), k.conn(t)
+		Cycle(t, s, key) // so that there is a row
+		statements(t, conn, "BEGIN", k.lock(s, key.Name))
+		all.Go(func() {
+			ended := make(chan error, 1)
+			go func() {
+				lasts := k.LockWait.Seconds() - 0.1 + float64(i)/60
+				_, err := conn.ExecContext(t.Context(), fmt.Sprintf(k.Sleep, lasts))
+				if err == nil {
+					_, err = conn.ExecContext(t.Context(), "ROLLBACK")
+				}
+				ended <- err
+			}()
+			a := Ask(t, s, dibs.Claim{Key: key, Token: token})
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			stranger := Ask(t, s, dibs.Claim{Key: key, Token: dibs.NewToken(), Mode: dibs.Look})
+			granted := a.State == dibs.Granted && stranger.State == dibs.Held
+			if !granted && !(errors.Is(a.Err, k.Locked) && stranger.State == dibs.Free) {
+				t.Errorf("%+v, and then %+v", a, stranger)
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,64 @@
+package sqltest
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// While a process goes through all keys, however long that takes, no other one begins to.
+func (k *Kind) oneSweeps(t *testing.T) {
+	name := Name()
+	s, other := k.Open(t, k.Server.URL(), name, none), k.Open(t, k.Server.URL(), name, none)
+	may := func(s Store, want bool) {
+		t.Helper()
+		if got, err := k.MayISweep(t.Context(), s); err != nil || got != want {
+			t.Errorf("whether it is its turn: %v, %v; want %v", got, err, want)
+		}
+	}
+	may(s, true)
+	later := k.Names(s, k.Later)
+	k.Server.Query(later)
+	if err := k.StillSweeping(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	may(other, false)
+	k.Server.Query(later)
+	may(other, true)
+}
+
+// What has ended goes away in the background, record by record in the order in which
+// they ended, and keys that nobody uses any more.
+func (k *Kind) prunesByItself(t *testing.T) {
+	s := k.Open(t, k.Server.URL(), Name(), 10*time.Millisecond)
+	const n = 1000
+	claims, answers := make([]dibs.Claim, n), make([]dibs.Answer, n)
+	settlements, errs := make([]dibs.Settlement, n), make([]error, n)
+	for i := range claims {
+		key, token := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken()
+		claims[i] = dibs.Claim{Key: key, Token: token, TTL: time.Hour, Permits: 1}
+		settlements[i] = dibs.Settlement{Key: key, Token: token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Millisecond}
+		if i%2 == 0 {
+			settlements[i].Outcome = dibs.Release
+		}
+	}
+	if err := s.Claim(t.Context(), claims, answers); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Settle(t.Context(), settlements, errs); err != nil || errors.Join(errs...) != nil {
+		t.Fatal(err, errors.Join(errs...))
+	}
+	gone := func(what string) bool {
+		return k.Server.Query(k.Names(s, "SELECT COUNT(*) FROM "+what))[0][0] == "0"
+	}
+	for _, records := range k.Records {
+		Eventually(t, "the records are gone", func() bool { return gone(records) })
+	}
+	Eventually(t, "the keys are gone", func() bool {
+		k.Server.Query(k.Names(s, k.SweepSoon))
+		return gone("@key")
+	})
+}

@@ -1,0 +1,366 @@
+// Package sqltest tests what the stores on SQL servers have in common: what they
+// do when the server or the network fails, how they lock, prune and migrate, and that
+// transactions settle their keys. Each store describes itself and its server in a Kind.
+package sqltest
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
+)
+
+// Store is what the stores on SQL servers implement.
+type Store interface {
+	dibs.Store
+	dibs.Inspector
+	dibs.Pruner
+	dibs.GrantNotifier
+	dibs.Checker
+	Close() error
+}
+
+// Server is a database server of package servertest.
+type Server interface {
+	Addr() string
+	URL() string
+	URLAt(addr string) string
+	Query(sql string) [][]string
+	Do(sql string) ([][]string, error)
+	Kill()
+	Restart()
+}
+
+// Kind describes a store, and a kind of server that it works on.
+type Kind struct {
+	// Server is shared by all tests that leave it alone.
+	Server Server
+	// Own starts a durable server for one test, with at most so many connections.
+	Own func(t testing.TB, connections int) Server
+	// Open opens a store as a process of its own would. Stores with one name share their
+	// tables, which are made if need be. It looks for what has ended every so often, and
+	// never when that is negative. The store ends with the test.
+	Open func(t testing.TB, url, name string, pruneEvery time.Duration) Store
+	// Listen waits until the store is told of what happens; nil if it always finds out.
+	Listen func(t testing.TB, s Store)
+	// DB opens a pool of the application's, which ends with the test.
+	DB func(t testing.TB, url string) *sql.DB
+	// Apart returns a URL of the server whose connections can be told from others, and a
+	// query for their numbers.
+	Apart func(t testing.TB, server Server) (url, connections string)
+	// Database makes a database that nobody else uses, where the server counts deadlocks
+	// in each, and returns its URL; else it is nil. Others counts the connections to it but
+	// for the one that asks, and Deadlocks is the query for their number.
+	Database          func() (url string)
+	Others, Deadlocks string
+	// Skewed opens stores that share tables and a clock that is wrong: set sets how far
+	// it is behind.
+	Skewed func(t testing.TB, name string) (open func() Store, set func(back time.Duration))
+
+	// Names writes the names of the store's tables into SQL in place of "@key" and so on.
+	Names func(s Store, sql string) string
+	// Bytes is the format of a literal of bytes in hexadecimal.
+	Bytes string
+	// End is the format of the statement that ends a connection, by its number.
+	End string
+	// NewKey is the format of the statement that begins to make the row of a key.
+	NewKey string
+	// RunOut is the statement that ends all leases as if their time were over.
+	RunOut string
+	// Random is the expression for a random number.
+	Random string
+	// Sleep is the format of a query that takes some seconds, as a decimal number.
+	Sleep string
+	// LockWait is how long a claim waits for a key's row.
+	LockWait time.Duration
+	// SweepSoon is the statement after which it is time to go through all keys, and no
+	// key has been idle too briefly to be forgotten. Later makes the last time that
+	// somebody began with it two minutes older.
+	SweepSoon, Later string
+	// MayISweep and StillSweeping are the store's own.
+	MayISweep     func(ctx context.Context, s Store) (bool, error)
+	StillSweeping func(ctx context.Context, s Store) error
+	// Records are the tables, with their conditions, in which records are.
+	Records []string
+	// Locked and Crowded are the store's errors, and Explain makes them of a driver's.
+	Locked, Crowded error
+	Explain         func(error) error
+}
+
+// Run runs the tests that need no luck.
+func (k *Kind) Run(t *testing.T) {
+	for name, test := range map[string]func(*testing.T){
+		"LostConnections": k.lostConnections,
+		"ServerRestarts":  k.serverRestarts,
+		"CutOff":          func(t *testing.T) { k.cutOff(t, 0) },
+		"CloseAfterCut":   k.closeAfterCut,
+		"Exhausted":       k.exhausted,
+		"ClockSetBack":    k.clockSetBack,
+		"LockedRow":       k.lockedRow,
+		"Deadlocks":       func(t *testing.T) { k.deadlocks(t, 12) },
+		"OneSweeps":       k.oneSweeps,
+		"PrunesByItself":  k.prunesByItself,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
+	}
+}
+
+// Storm runs those that hope to find something by chance, or that need time.
+func (k *Kind) Storm(t *testing.T) {
+	for name, test := range map[string]func(*testing.T){
+		"CutOff":        func(t *testing.T) { k.cutOff(t, 10*time.Second) },
+		"Ended":         k.endedUnderLoad,
+		"LockWaitRaces": k.lockWaitRaces,
+		"Deadlocks":     func(t *testing.T) { k.deadlocks(t, 64) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t)
+		})
+	}
+}
+
+var names atomic.Int64
+
+// Name returns a name that nothing else in this run has.
+func Name() string { return fmt.Sprintf("own%d", names.Add(1)) }
+
+// Client returns a client of the store, which ends with the test. How long a call takes
+// is no matter, nor how soon a lease is renewed, unless the options say so.
+func Client(t testing.TB, s dibs.Store, o *dibs.Options) *dibs.Client {
+	t.Helper()
+	var own dibs.Options
+	if o != nil {
+		own = *o
+	}
+	own.Timeout = cmp.Or(own.Timeout, failpoint.Limit)
+	own.TTL = cmp.Or(own.TTL, 10*time.Minute)
+	c, err := dibs.New(s, &own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// Eventually waits until something is so.
+func Eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(failpoint.Limit)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !is() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", failpoint.Limit, what)
+		}
+		<-tick.C
+	}
+}
+
+// Ask makes one claim, for a minute if it does not say for how long, and of a key with
+// one permit if it does not say of how many.
+func Ask(t testing.TB, s dibs.Store, c dibs.Claim) dibs.Answer {
+	t.Helper()
+	if c.Mode != dibs.Look && c.Mode != dibs.Reserve && c.TTL == 0 {
+		c.TTL = time.Minute
+	}
+	if c.Mode != dibs.Try && c.Mode != dibs.Look && c.Place == 0 {
+		c.Place = time.Minute
+	}
+	c.Permits = max(c.Permits, 1)
+	answers := make([]dibs.Answer, 1)
+	if err := s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil {
+		t.Error(err)
+	}
+	return answers[0]
+}
+
+// Hold has a new token hold a key.
+func Hold(t testing.TB, s dibs.Store, key string) dibs.Token {
+	t.Helper()
+	token := dibs.NewToken()
+	if a := Ask(t, s, dibs.Claim{Key: dibs.Key{Name: key}, Token: token}); a.State != dibs.Granted {
+		t.Fatalf("%s: %+v, want that it is granted", key, a)
+	}
+	return token
+}
+
+// Settle ends one lease.
+func Settle(t testing.TB, s dibs.Store, x dibs.Settlement) error {
+	t.Helper()
+	errs := make([]error, 1)
+	if err := s.Settle(t.Context(), []dibs.Settlement{x}, errs); err != nil {
+		t.Error(err)
+	}
+	return errs[0]
+}
+
+// Cycle claims a key and settles it, and returns the fence.
+func Cycle(t testing.TB, s dibs.Store, k dibs.Key) uint64 {
+	t.Helper()
+	token := dibs.NewToken()
+	a := Ask(t, s, dibs.Claim{Key: k, Token: token})
+	if a.State != dibs.Granted {
+		t.Errorf("%+v, want that it is granted", a)
+		return 0
+	}
+	if err := Settle(t, s, dibs.Settlement{Key: k, Token: token}); err != nil {
+		t.Error(err)
+	}
+	return a.Fence
+}
+
+// AwaitQueue waits until a token waits for a key.
+func AwaitQueue(t testing.TB, s dibs.Store, key string) {
+	t.Helper()
+	Eventually(t, "a waiter for "+key, func() bool {
+		return Ask(t, s, dibs.Claim{Key: dibs.Key{Name: key}, Mode: dibs.Look}).Ahead > 0
+	})
+}
+
+// Work has two clients of the store do what clients do.
+func Work(t testing.TB, s Store) {
+	t.Helper()
+	first, second := Client(t, s, nil), Client(t, s, nil)
+	for i := range 4 {
+		key := fmt.Sprint("key ", i)
+		lease, err := first.Acquire(t.Context(), key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- second.Do(t.Context(), key, func(context.Context) error { return nil }) }()
+		AwaitQueue(t, s, key)
+		if err := errors.Join(lease.Release(), <-done); err != nil {
+			t.Error(err)
+		}
+		got, err := dibs.Once(t.Context(), first, "once "+key, nil, func(context.Context) (int, error) { return i, nil })
+		if err != nil || got != i {
+			t.Errorf("%d, %v", got, err)
+		}
+	}
+}
+
+// key is the literal of a key without a namespace.
+func (k *Kind) key(name string) string { return fmt.Sprintf(k.Bytes, "\x00"+name) }
+
+// lock returns the statement that locks the row of a key.
+func (k *Kind) lock(s Store, name string) string {
+	return k.Names(s, "SELECT * FROM @key WHERE k="+k.key(name)+" FOR UPDATE")
+}
+
+// conn returns a connection of the application's.
+func (k *Kind) conn(t testing.TB) *sql.Conn {
+	t.Helper()
+	conn, err := k.DB(t, k.Server.URL()).Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// statements carries some out.
+func statements(t testing.TB, conn interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}, all ...string) {
+	t.Helper()
+	for _, statement := range all {
+		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+}
+
+// A Wrong is a way to open a store that fails.
+type Wrong struct {
+	URL  string
+	Is   error
+	Says string
+}
+
+// OpenErrors opens stores in ways that are wrong: the error says what is, with the cure
+// and without the password "secret".
+func OpenErrors(t *testing.T, ways map[string]Wrong, open func(url string) (Store, error)) {
+	t.Helper()
+	for name, way := range ways {
+		s, err := open(way.URL)
+		if err == nil {
+			_ = s.Close()
+		}
+		if !errors.Is(err, way.Is) || !strings.Contains(err.Error(), way.Says) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v; want %v, and %q", name, err, way.Is, way.Says)
+		}
+	}
+}
+
+// A Setup is how a server or a store may be set up, and what Check finds then.
+type Setup struct {
+	Do, Undo []string                    // on the server, before the store is opened and in the end
+	Store    func(t testing.TB, s Store) // what happens after it was opened
+	Finds    []Finding
+}
+
+// A Finding is the beginning of a dibs.Finding.
+type Finding struct {
+	Name     string
+	Severity dibs.Severity
+	What     string // is in it
+}
+
+// Found is one of those.
+func Found(name string, severity dibs.Severity, what string) []Finding {
+	return []Finding{{name, severity, what}}
+}
+
+// Check looks at stores on a server that each setup changes: it finds what is wrong, and
+// nothing else.
+func Check(t *testing.T, server Server, setups map[string]Setup, open func(t *testing.T) Store) {
+	for name, setup := range setups {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				for _, statement := range setup.Undo {
+					server.Query(statement)
+				}
+			}()
+			for _, statement := range setup.Do {
+				server.Query(statement)
+			}
+			s := open(t)
+			if setup.Store != nil {
+				setup.Store(t, s)
+			}
+			var got []dibs.Finding
+			Eventually(t, fmt.Sprintf("%+v is found", setup.Finds), func() bool { // a server takes its time
+				var err error
+				if got, err = s.Check(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if len(got) != len(setup.Finds) {
+					return false
+				}
+				for i, want := range setup.Finds {
+					if f := got[i]; f.Name != want.Name || f.Severity != want.Severity || !strings.Contains(f.What, want.What) || f.Cure == "" {
+						return false
+					}
+				}
+				return true
+			})
+		})
+	}
+}

@@ -1,0 +1,434 @@
+package sqltest
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
+)
+
+// Bank is an application: a ledger on the server on which the keys are too.
+type Bank struct {
+	*Kind
+	URL, Name  string // of the store
+	Store      Store
+	Client     *dibs.Client
+	Transactor dibs.Transactor
+	DB         *sql.DB // that nothing is tried on
+	Ledger     string  // its table, with a column "what"
+	// Exec carries SQL out in the transaction that the context has.
+	Exec func(ctx context.Context, sql string) error
+	// Settle settles a key in a transaction, which is left open.
+	Settle func(ctx context.Context, x dibs.Settlement) error
+	// Connection is the query for the number of the transaction's connection.
+	Connection func(ctx context.Context) (string, error)
+	// Commit commits it.
+	Commit func(ctx context.Context) error
+}
+
+// Failing is how a run may fail after it has made its entry.
+type Failing struct {
+	SQL      []string // statements whose errors it returns,
+	Swallows bool     // or not
+	Err      error    // what it returns in the end
+	Is       error
+	Says     string
+	Entries  int // that are there all the same; -1: that is not looked at
+}
+
+// Transactions tests a kind of transactions, with a new bank for each test.
+func Transactions(t *testing.T, open func(t *testing.T) *Bank, failing func(b *Bank) map[string]Failing) {
+	for name, test := range map[string]func(*Bank, *testing.T){
+		"Once":          (*Bank).once,
+		"Deadlock":      (*Bank).deadlock,
+		"LateWaiters":   (*Bank).lateWaiters,
+		"HeldOpen":      (*Bank).heldOpen,
+		"KilledSettled": (*Bank).killedSettled,
+		"Overtaken":     (*Bank).overtaken,
+		"Abandoned":     (*Bank).abandoned,
+		"Ends":          (*Bank).ends,
+		"Fails":         func(b *Bank, t *testing.T) { b.fails(t, failing(b)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(open(t), t)
+		})
+	}
+}
+
+// entry is the statement that makes an entry.
+func (b *Bank) entry(what string) string {
+	return fmt.Sprintf("INSERT INTO %s (what) VALUES ('%s')", b.Ledger, what)
+}
+
+// touch is a statement that changes a row.
+func (b *Bank) touch(row string) string {
+	return fmt.Sprintf("UPDATE %s SET what=CONCAT(what, '') WHERE what='%s'", b.Ledger, row)
+}
+
+// Entries counts those of that name.
+func (b *Bank) Entries(t testing.TB, what string) (n int) {
+	t.Helper()
+	if err := b.DB.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM "+b.Ledger+" WHERE what='"+what+"'").Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// book makes an entry in a run of its own, and checks that it ran.
+func (b *Bank) book(t testing.TB, key string) {
+	t.Helper()
+	before := b.Entries(t, key)
+	got, err := dibs.OnceIn(t.Context(), b.Client, b.Transactor, key, nil, func(ctx context.Context) (string, error) {
+		return "booked " + key, b.Exec(ctx, b.entry(key))
+	})
+	if n := b.Entries(t, key); err != nil || got != "booked "+key || n != before+1 {
+		t.Errorf("%s: then %q, %v, and %d entries after %d", key, got, err, n, before)
+	}
+}
+
+// begin begins a transaction and makes an entry in it.
+func (b *Bank) begin(t testing.TB) (context.Context, dibs.Transaction) {
+	t.Helper()
+	tx, err := b.Transactor.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tx.Rollback)
+	ctx := dibs.WithTransaction(t.Context(), tx)
+	if err := b.Exec(ctx, b.entry("k")); err != nil {
+		t.Fatal(err)
+	}
+	return ctx, tx
+}
+
+// keeps is a settlement that leaves a record.
+func keeps(token dibs.Token) dibs.Settlement {
+	return dibs.Settlement{Key: dibs.Key{Name: "k"}, Token: token, Outcome: dibs.Keep, Data: []byte(`{"value":"answer"}`), Retention: time.Hour}
+}
+
+// What is done and its answer are there together, once, whoever asks.
+func (b *Bank) once(t *testing.T) {
+	answers := make(chan string, 16)
+	clients := []*dibs.Client{b.Client, Client(t, b.Store, nil)}
+	for i := range cap(answers) {
+		go func() {
+			got, err := dibs.OnceIn(t.Context(), clients[i%2], b.Transactor, "k", nil, func(ctx context.Context) (string, error) {
+				return fmt.Sprint("answer ", i), b.Exec(ctx, b.entry("k"))
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- got
+		}()
+	}
+	first := <-answers
+	for range cap(answers) - 1 {
+		if got := <-answers; got != first {
+			t.Errorf("answered %q and %q", first, got)
+		}
+	}
+	if n := b.Entries(t, "k"); n != 1 {
+		t.Errorf("%d entries, want 1", n)
+	}
+}
+
+// A run that fails leaves no answer, and nothing that was in its transaction; and the
+// next one runs.
+func (b *Bank) fails(t *testing.T, ways map[string]Failing) {
+	for name, way := range ways {
+		ran := 0
+		_, err := dibs.OnceIn(t.Context(), b.Client, b.Transactor, name, nil, func(ctx context.Context) (string, error) {
+			ran++
+			if err := b.Exec(ctx, b.entry(name)); err != nil {
+				return "", err
+			}
+			for _, statement := range way.SQL {
+				if err := b.Exec(ctx, statement); err != nil && !way.Swallows {
+					return "", err
+				}
+			}
+			return "wrong", way.Err
+		})
+		if err == nil || ran != 1 || way.Is != nil && !errors.Is(err, way.Is) || !strings.Contains(err.Error(), way.Says) {
+			t.Errorf("%s: after %d runs: %v; want %v and %q", name, ran, err, way.Is, way.Says)
+		}
+		if n := b.Entries(t, name); n != way.Entries && way.Entries >= 0 {
+			t.Errorf("%s: %d entries are there, want %d", name, n, way.Entries)
+		}
+		b.book(t, name)
+	}
+}
+
+// A run that panics, or whose time is over, has done nothing, and the key is free. If it
+// returns all the same when its time is over, both may be.
+func (b *Bank) ends(t *testing.T) {
+	for name, test := range map[string]struct {
+		run func(ctx context.Context, over func()) error
+		is  error // nil: it panics
+	}{
+		"panics": {func(context.Context, func()) error { panic("boom") }, nil},
+		"runs out of time": {func(ctx context.Context, over func()) error {
+			go over()
+			return b.Exec(ctx, fmt.Sprintf(b.Sleep, 60.0))
+		}, context.Canceled},
+		"lets time run out": {func(ctx context.Context, over func()) error {
+			over()
+			<-ctx.Done()
+			return nil
+		}, dibs.ErrRolledBack},
+	} {
+		var panicked any
+		run := func() (got string, err error) {
+			defer func() { panicked = recover() }()
+			ctx, over := context.WithCancel(t.Context())
+			defer over()
+			return dibs.OnceIn(ctx, b.Client, b.Transactor, name, nil, func(ctx context.Context) (string, error) {
+				if err := b.Exec(ctx, b.entry(name)); err != nil {
+					return "", err
+				}
+				return "done", test.run(ctx, over)
+			})
+		}
+		got, err := run()
+		if got == "done" && err == nil && test.is == dibs.ErrRolledBack {
+			if n := b.Entries(t, name); n != 1 {
+				t.Errorf("%s: answered, with %d entries", name, n)
+			}
+			continue
+		}
+		if !errors.Is(err, test.is) || (test.is == nil) != (panicked != nil) {
+			t.Errorf("%s: %v and %v, want %v", name, err, panicked, test.is)
+		}
+		// The server may still be at a statement that nobody waits for any more.
+		b.book(t, name)
+		if n := b.Entries(t, name); n != 1 {
+			t.Errorf("%s: %d entries, want 1", name, n)
+		}
+	}
+}
+
+// Of two runs that are in each other's way one is made again.
+func (b *Bank) deadlock(t *testing.T) {
+	statements(t, b.DB, "CREATE INDEX "+Name()+" ON "+b.Ledger+" (what)", b.entry("left"), b.entry("right"))
+	met := make(chan struct{})
+	done, ran := make(chan error, 2), make(chan string, 20)
+	for _, rows := range [][]string{{"left", "right"}, {"right", "left"}} {
+		go func() {
+			first := true
+			_, err := dibs.OnceIn(t.Context(), b.Client, b.Transactor, "from "+rows[0], nil, func(ctx context.Context) (string, error) {
+				ran <- rows[0]
+				if err := b.Exec(ctx, b.touch(rows[0])); err != nil {
+					return "", err
+				}
+				if first {
+					first = false
+					select {
+					case met <- struct{}{}:
+					case <-met:
+					}
+				}
+				return "", b.Exec(ctx, b.touch(rows[1]))
+			})
+			done <- err
+		}()
+	}
+	for range 2 {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(failpoint.Limit):
+			t.Fatal("they wait for each other")
+		}
+	}
+	if len(ran) < 3 {
+		t.Errorf("%d runs, want one more than two", len(ran))
+	}
+}
+
+// Tokens that come to wait while the transaction is open are told that they should ask
+// when it is committed, also where the transaction does not see them. They are answered
+// by the record, and the key is granted to those only whom it does not answer.
+func (b *Bank) lateWaiters(t *testing.T) {
+	others := b.Open(t, b.URL, b.Name, none)
+	if b.Listen != nil {
+		b.Listen(t, others)
+	}
+	told := make(chan dibs.Token, 100)
+	t.Cleanup(others.Notify(func(token dibs.Token) { told <- token }))
+	queue := func(token dibs.Token, age time.Duration) dibs.Answer {
+		t.Helper()
+		return Ask(t, others, dibs.Claim{
+			Key: dibs.Key{Name: "k"}, Token: token, Mode: dibs.Queue, TTL: time.Hour, Place: time.Hour, MaxAge: age,
+		})
+	}
+	lease, err := b.Client.Acquire(t.Context(), "k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, lock, last := dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+	queue(first, dibs.AnyAge) // which changes the key's row
+	_, tx := b.begin(t)
+	queue(lock, 0)
+	queue(last, dibs.AnyAge)
+	if err := lease.CompleteIn(t.Context(), tx, []byte(`{"value":"answer"}`), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	for waiting := map[dibs.Token]dibs.State{first: dibs.Done, last: dibs.Done, lock: dibs.Granted}; len(waiting) > 0; {
+		select {
+		case token := <-told:
+			want, waits := waiting[token]
+			if !waits {
+				continue
+			}
+			age := time.Duration(dibs.AnyAge)
+			if token == lock {
+				age = 0
+			}
+			switch a := queue(token, age); a.State {
+			case want:
+				delete(waiting, token)
+			case dibs.Held:
+			default:
+				t.Fatalf("it was answered %+v, want state %v", a, want)
+			}
+		case <-time.After(failpoint.Limit):
+			t.Fatalf("%d still wait", len(waiting))
+		}
+	}
+	if n := b.Entries(t, "k"); n != 1 {
+		t.Errorf("%d entries", n)
+	}
+}
+
+// A process that stops between the settlement and COMMIT keeps those waiting who want
+// that key, and nobody else.
+func (b *Bank) heldOpen(t *testing.T) {
+	token := Hold(t, b.Store, "k")
+	ctx, _ := b.begin(t)
+	if err := b.Settle(ctx, keeps(token)); err != nil {
+		t.Fatal(err)
+	}
+	claims, answers := make([]dibs.Claim, 3), make([]dibs.Answer, 3)
+	for i, name := range []string{"a", "k", "z"} {
+		claims[i] = dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Hour, Place: time.Hour, Permits: 1, MaxAge: dibs.AnyAge}
+	}
+	if err := b.Store.Claim(t.Context(), claims, answers); err != nil {
+		t.Fatal(err)
+	}
+	if answers[0].State != dibs.Granted || answers[2].State != dibs.Granted || !errors.Is(answers[1].Err, b.Locked) {
+		t.Errorf("%+v; want grants of the other keys, and %v", answers, b.Locked)
+	}
+	// Records of other keys are written meanwhile, also next to that one.
+	settlements, errs := make([]dibs.Settlement, 2), make([]error, 2)
+	for i, c := range []dibs.Claim{claims[0], claims[2]} {
+		settlements[i] = keeps(c.Token)
+		settlements[i].Key = c.Key
+	}
+	if err := errors.Join(b.Store.Settle(t.Context(), settlements, errs), errs[0], errs[1]); err != nil {
+		t.Error(err)
+	}
+	if err := b.Commit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if a := b.ask(t, dibs.NewToken()); a.State != dibs.Done {
+		t.Errorf("%+v, want the record", a)
+	}
+}
+
+// ask claims the key "k", or takes its record.
+func (b *Bank) ask(t testing.TB, token dibs.Token) dibs.Answer {
+	t.Helper()
+	return Ask(t, b.Store, dibs.Claim{Key: dibs.Key{Name: "k"}, Token: token, MaxAge: dibs.AnyAge})
+}
+
+// A connection that ends between its settlement and COMMIT has done neither.
+func (b *Bank) killedSettled(t *testing.T) {
+	token := Hold(t, b.Store, "k")
+	ctx, _ := b.begin(t)
+	number, err := b.Connection(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Settle(ctx, keeps(token)); err != nil {
+		t.Fatal(err)
+	}
+	b.Server.Query(fmt.Sprintf(b.End, number))
+	if err := b.Commit(ctx); err == nil {
+		t.Error("it was committed")
+	}
+	if n := b.Entries(t, "k"); n != 0 {
+		t.Errorf("%d entries", n)
+	}
+	if a := b.ask(t, dibs.NewToken()); a.State != dibs.Held {
+		t.Errorf("%+v, want that it is held", a)
+	}
+	if a := b.ask(t, token); a.State != dibs.Granted {
+		t.Errorf("%+v, want that it still holds", a)
+	}
+}
+
+// A holder whose time is over, and one after whom there was another one, commits nothing,
+// although it does not know.
+func (b *Bank) overtaken(t *testing.T) {
+	for _, another := range []bool{false, true} {
+		lease, err := b.Client.Acquire(t.Context(), "k", &dibs.AcquireOptions{TTL: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, tx := b.begin(t)
+		statements(t, b.DB, b.Names(b.Store, b.RunOut))
+		var next *dibs.Lease
+		if another {
+			if next, err = b.Client.Acquire(t.Context(), "k", nil); err != nil || next.Attempt() != lease.Attempt()+1 {
+				t.Fatalf("%v, %v; want the next attempt", next, err)
+			}
+		}
+		// Where the transaction has a snapshot, the server may say that it is too old.
+		err = lease.CompleteIn(t.Context(), tx, []byte("wrong"), time.Hour)
+		if !errors.Is(err, dibs.ErrLost) && !errors.Is(err, dibs.ErrRolledBack) {
+			t.Errorf("%v, want ErrLost", err)
+		}
+		if n := b.Entries(t, "k"); n != 0 {
+			t.Errorf("%d entries of a holder that was overtaken", n)
+		}
+		_ = lease.Release()
+		if another {
+			if err := next.Release(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// When its context ends, a transaction keeps nothing locked, although nobody ends it.
+func (b *Bank) abandoned(t *testing.T) {
+	statements(t, b.DB, b.entry("row"))
+	ctx, cancel := context.WithCancel(t.Context())
+	tx, err := b.Transactor.Begin(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	touch := b.touch("row")
+	if err := b.Exec(dibs.WithTransaction(ctx, tx), touch); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	waiting, done := context.WithTimeout(t.Context(), failpoint.Limit)
+	defer done()
+	if _, err := b.DB.ExecContext(waiting, touch); err != nil {
+		t.Errorf("the row is locked: %v", err)
+	}
+	if err := tx.Commit(t.Context(), keeps(dibs.NewToken())); !errors.Is(err, dibs.ErrRolledBack) {
+		t.Errorf("%v, want ErrRolledBack", err)
+	}
+	tx.Rollback()
+}

@@ -1,0 +1,15 @@
+package mysqlstore
+
+import (
+	"strings"
+
+	"github.com/dibs-go/dibs/internal/sqltest"
+)
+
+// NewDatabase returns the URL and the DSN of a database that nobody else uses.
+func NewDatabase() (url, dsn string) {
+	name := sqltest.Name()
+	mariadb().Query("CREATE DATABASE " + name)
+	at := func(where string) string { return strings.Replace(where, "/app", "/"+name, 1) }
+	return at(mariadb().URL()), at(mariadb().DSN())
+}

@@ -1,0 +1,77 @@
+package mysqlstore
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/sqltest"
+)
+
+// TestRenewalWithoutAnswer: a renewal whose answer is lost with its connection is made
+// again.
+func TestRenewalWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	server := mariadb()
+	wire := servertest.NewWire(t, server.Addr())
+	c := sqltest.Client(t, open(t, server.URLAt(wire.Addr()), &Options{Prefix: ownPrefix(), PruneEvery: -1}), nil)
+	lease, err := c.Acquire(t.Context(), "k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		lost := wire.LoseReplyTo("")
+		if err := lease.Save(t.Context(), fmt.Append(nil, i)); err != nil {
+			t.Errorf("round %d: %v", i, err)
+		}
+		<-lost
+	}
+	if err := lease.Abandon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	again, err := c.Acquire(t.Context(), "k", nil)
+	if err != nil || string(again.Progress()) != "2" {
+		t.Fatalf("%q, %v", again.Progress(), err)
+	}
+	if err := again.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStandstill: a process that stands still in the middle of a transaction does not
+// keep the key's row locked for long.
+func TestStandstill(t *testing.T) {
+	t.Parallel()
+	for name, get := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := get()
+			s := open(t, server.URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+			k := dibs.Key{Name: "k"}
+			sqltest.Cycle(t, s, k)
+			err := use(t.Context(), s.front, func(c session) error {
+				b := newBatch(s.names, c, locking)
+				b.want(keyOf(k), dibs.NewToken())
+				if err := b.load(t.Context(), begins+";", nil); err != nil {
+					t.Error(err)
+				}
+				// The others wait, and fail alone, until the server has had enough of it.
+				sqltest.Eventually(t, "the row is free", func() bool {
+					answers := make([]dibs.Answer, 1)
+					claim := dibs.Claim{Key: k, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1}
+					if err := s.Claim(t.Context(), []dibs.Claim{claim}, answers); err != nil {
+						t.Error(err)
+					}
+					return answers[0].State == dibs.Granted
+				})
+				last := &script{}
+				return last.raw("COMMIT").done().run(t.Context(), c.conn)
+			})
+			if err == nil {
+				t.Error("the transaction was not ended")
+			}
+		})
+	}
+}
