@@ -132,6 +132,7 @@ func TestLoadRefuses(t *testing.T) {
 		{flag: up + " --scope=header:", want: []string{"scope", "name is missing"}},
 		{flag: up + " --key=path", want: []string{"key", "header:NAME"}},
 		{flag: up + " --key=header:A,path:x", want: []string{"key", `"path:x"`}},
+		{flag: up + " --cors=shop.example", want: []string{"cors", `"shop.example"`}},
 		{flag: up + " --for=nothing", want: []string{"for", `"nothing"`, "webhook"}},
 		{flag: up + " --keep=2x", want: []string{"keep", `"2x"`}},
 		{flag: up + " --fingerprint=key,json", want: []string{"fingerprint", "together"}},

@@ -193,6 +193,7 @@ func forwardedFields(r *http.Request) [3]field {
 // sift drops what an origin may not say, that the answer is a replay; and in HTTP/2 the
 // length of an answer with a trailer: a client of HTTP/1 gets that only after chunks.
 func sift(res *http.Response) error {
+	originAnswered(res.Request.Context())
 	delete(res.Header, replayedHeader)
 	if len(res.Trailer) > 0 {
 		delete(res.Header, "Content-Length")

@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,6 +48,7 @@ type Policy struct {
 	HandlerTimeout Duration `yaml:"handler-timeout"`
 	ConnectTimeout Duration `yaml:"connect-timeout"`
 	Forwarded      bool     `yaml:"forwarded"`
+	CORS           List     `yaml:"cors"`
 	DocsURL        string   `yaml:"docs-url"`
 }
 
@@ -104,6 +106,8 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 	fs.Var(&p.HandlerTimeout, "handler-timeout", "how long the origin may take for a guarded request")
 	fs.Var(&p.ConnectTimeout, "connect-timeout", "how long connecting to the origin may take")
 	fs.BoolVar(&p.Forwarded, "forwarded", p.Forwarded, "tell the origin the client's address in X-Forwarded-For, -Host and -Proto")
+	fs.Var(&p.CORS, "cors", "let pages in browsers use keys, a `LIST` of the pages that may read refusals, such as https://shop.example; or origin, for those that the origin allows (default off)")
+	fs.Lookup("cors").NoOptDefVal = corsLearned
 	fs.StringVar(&p.DocsURL, "docs-url", p.DocsURL, "the `URL` of the page that problem types link to")
 }
 
@@ -167,6 +171,11 @@ func (p *Policy) check() error {
 	for _, status := range p.Keep {
 		if !statuses.MatchString(status) {
 			return fmt.Errorf("keep: %q is neither a status such as 404 nor a class such as 2xx", status)
+		}
+	}
+	for _, page := range p.CORS {
+		if u, err := url.Parse(page); page != corsLearned && (err != nil || u.Scheme == "" || u.Host == "" || u.Path != "") {
+			return fmt.Errorf("cors: %q is neither origin nor a page's origin, such as https://shop.example", page)
 		}
 	}
 	switch {

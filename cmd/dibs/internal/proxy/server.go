@@ -60,6 +60,9 @@ func New(c *Config, client *dibs.Client, logs io.Writer) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
+		if len(r.CORS) > 0 {
+			h = newCORS(r.CORS, h)
+		}
 		if r.Path == "" && r.Host == "" {
 			// What falls through to the top is treated by its methods, not
 			// turned away.

@@ -1,0 +1,198 @@
+package proxy
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Fields of the CORS protocol (Fetch standard, section 3.2).
+const (
+	originField         = "Origin"
+	requestMethodField  = "Access-Control-Request-Method"
+	requestHeadersField = "Access-Control-Request-Headers"
+	allowOriginField    = "Access-Control-Allow-Origin"
+	allowHeadersField   = "Access-Control-Allow-Headers"
+	credentialsField    = "Access-Control-Allow-Credentials"
+	exposeField         = "Access-Control-Expose-Headers"
+)
+
+// corsLearned as an element of Policy.CORS: pages are those that the origin allows.
+const corsLearned = "origin"
+
+// cors lets pages in browsers use keys. What a page may do is the origin's to say: the
+// proxy only adds its own fields to that, and lets a page that is allowed read the
+// proxy's own refusals.
+type cors struct {
+	next  http.Handler
+	pages []string // that may read refusals, besides those that were learned
+
+	mu      sync.Mutex
+	learned map[string]allowance
+}
+
+// allowance is what the origin has said to a page.
+type allowance struct{ origin, credentials string }
+
+// maxLearned bounds how many pages are remembered.
+const maxLearned = 1000
+
+func newCORS(list List, next http.Handler) *cors {
+	c := &cors{next: next}
+	for _, page := range list {
+		if page == corsLearned {
+			c.learned = make(map[string]allowance)
+		} else {
+			c.pages = append(c.pages, page)
+		}
+	}
+	return c
+}
+
+// answeredKey is where the context of a request tells that the origin has answered.
+type answeredKey struct{}
+
+// originAnswered notes that the answer to the request is the origin's.
+func originAnswered(ctx context.Context) {
+	if answered, ok := ctx.Value(answeredKey{}).(*atomic.Bool); ok {
+		answered.Store(true)
+	}
+}
+
+func (c *cors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	pages := r.Header[originField]
+	if len(pages) != 1 {
+		c.next.ServeHTTP(w, r)
+		return
+	}
+	answered := new(atomic.Bool)
+	r = r.WithContext(context.WithValue(r.Context(), answeredKey{}, answered))
+	cw := &corsWriter{ResponseWriter: w, cors: c, page: pages[0], answered: answered}
+	if r.Method == http.MethodOptions && len(r.Header[requestMethodField]) > 0 {
+		// The origin need not know of keys: some refuse all when one field is strange.
+		var rest []string
+		for _, name := range listOf(r.Header[requestHeadersField]) {
+			if isKeyField(name) {
+				cw.asked = append(cw.asked, name)
+			} else {
+				rest = append(rest, name)
+			}
+		}
+		if len(cw.asked) > 0 {
+			r.Header = r.Header.Clone()
+			delete(r.Header, requestHeadersField)
+			if len(rest) > 0 {
+				r.Header.Set(requestHeadersField, strings.Join(rest, ","))
+			}
+		}
+	}
+	c.next.ServeHTTP(cw, r)
+}
+
+// isKeyField reports whether a name is that of a key's field.
+func isKeyField(name string) bool {
+	return strings.EqualFold(name, "Idempotency-Key") || strings.EqualFold(name, "X-Idempotency-Key")
+}
+
+// listOf returns the elements of a list field.
+func listOf(lines []string) (elements []string) {
+	for _, line := range lines {
+		for element := range strings.SplitSeq(line, ",") {
+			if element = strings.TrimSpace(element); element != "" {
+				elements = append(elements, element)
+			}
+		}
+	}
+	return elements
+}
+
+// allowed returns what a page is allowed that the origin says nothing to now.
+func (c *cors) allowed(page string) (allowance, bool) {
+	if slices.Contains(c.pages, page) {
+		return allowance{origin: page, credentials: "true"}, true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a, ok := c.learned[page]
+	return a, ok
+}
+
+// learn remembers what the origin has said to a page.
+func (c *cors) learn(page string, h http.Header) {
+	if c.learned == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.learned) >= maxLearned {
+		clear(c.learned)
+	}
+	c.learned[page] = allowance{origin: h.Get(allowOriginField), credentials: h.Get(credentialsField)}
+}
+
+// corsWriter completes the CORS fields of an answer.
+type corsWriter struct {
+	http.ResponseWriter
+	cors     *cors
+	page     string
+	asked    []string // the key's fields that a preflight asked for
+	answered *atomic.Bool
+	begun    bool
+}
+
+// WriteHeader completes the header of the final answer.
+func (w *corsWriter) WriteHeader(status int) {
+	if status >= 200 && !w.begun {
+		w.begun = true
+		w.complete()
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes a part of the body.
+func (w *corsWriter) Write(p []byte) (int, error) {
+	if !w.begun {
+		w.WriteHeader(http.StatusOK)
+	}
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *corsWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *corsWriter) complete() {
+	h := w.Header()
+	said := h.Get(allowOriginField)
+	allows := said == "*" || said == w.page
+	switch {
+	case w.answered.Load() && allows:
+		w.cors.learn(w.page, h)
+	case w.answered.Load():
+		return // the origin does not allow this page
+	case !allows:
+		// A refusal of the proxy, or an answer that was given to another page before.
+		a, ok := w.cors.allowed(w.page)
+		if !ok || said == "" && h.Get(replayedHeader) != "" {
+			return
+		}
+		h.Set(allowOriginField, a.origin)
+		if a.credentials != "" {
+			h.Set(credentialsField, a.credentials)
+		}
+		h.Add("Vary", originField)
+	}
+	if len(w.asked) > 0 {
+		h.Set(allowHeadersField, strings.Join(append(listOf(h[allowHeadersField]), w.asked...), ", "))
+		return
+	}
+	exposed := listOf(h[exposeField])
+	for _, name := range []string{replayedHeader, "Retry-After"} {
+		if !slices.ContainsFunc(exposed, func(e string) bool { return strings.EqualFold(e, name) }) {
+			exposed = append(exposed, name)
+		}
+	}
+	h.Set(exposeField, strings.Join(exposed, ", "))
+}
