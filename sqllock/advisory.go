@@ -70,6 +70,9 @@ func heartbeatOf(options string, d, usual time.Duration) (time.Duration, error) 
 // come in their order, and among all sessions in the order in which the server was
 // asked, which is once a minute. nil options mean the defaults.
 //
+// Take it before the transaction begins that it guards, or that does not see what the
+// holder before it committed, if it is at repeatable read or serializable.
+//
 // It returns dibs.ErrHeld when LockOptions.Wait is over, ErrPooler, ErrServer, and the
 // context's cause when that ends. Then nothing is left behind: a session in which
 // something might be is ended. A key inside itself would wait for ever; so would two

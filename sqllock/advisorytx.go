@@ -2,6 +2,7 @@ package sqllock
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +11,10 @@ import (
 // LockTx waits for the lock and takes it for the transaction, of any driver for
 // PostgreSQL: it is given up when that commits or rolls back, and by nothing else. It
 // works behind every pooler. nil options mean the defaults.
+//
+// The transaction has to be at read committed, which is PostgreSQL's default. At
+// repeatable read or serializable it would not see what the holder before it committed,
+// so LockTx takes nothing there and returns ErrIsolation, and the transaction goes on.
 //
 // It returns dibs.ErrHeld when LockOptions.Wait is over, and ErrDeadlock. The
 // transaction goes on then if there is a Wait, and the settings that it has are as
@@ -51,21 +56,41 @@ func lockIn(ctx context.Context, s statements, key AdvisoryKey, o *LockOptions, 
 	}
 	args, params := key.args()
 	if t.try || t.wait > 0 {
-		var got bool
-		query := "SELECT " + function("pg_try_advisory_xact_lock", t.shared) + "(" + args + ")"
+		var got sql.NullBool
+		query := "SELECT " + ifReadCommitted(function("pg_try_advisory_xact_lock", t.shared)+"("+args+")")
 		switch err := s.row(ctx, query, params, &got); {
 		case err != nil:
 			return explainTx(ctx, key, &t, err)
-		case got:
+		case !got.Valid:
+			return isolationError(key)
+		case got.Bool:
 			return nil
 		case t.try:
 			return t.held(advisoryName(key))
 		}
 		return waitIn(ctx, s, key, &t)
 	}
-	var void string
-	query := "SELECT " + function("pg_advisory_xact_lock", t.shared) + "(" + args + ")::text"
-	return explainTx(ctx, key, &t, s.row(ctx, query, params, &void))
+	var void sql.NullString
+	query := "SELECT " + ifReadCommitted(function("pg_advisory_xact_lock", t.shared)+"("+args+")::text")
+	err = explainTx(ctx, key, &t, s.row(ctx, query, params, &void))
+	if err == nil && !void.Valid {
+		err = isolationError(key)
+	}
+	return err
+}
+
+// readCommitted is SQL that is true in a transaction of PostgreSQL whose next statement
+// sees what was committed before it.
+const readCommitted = "current_setting('transaction_isolation') IN ('read committed', 'read uncommitted')"
+
+// ifReadCommitted returns SQL that is the expression at read committed. Otherwise it
+// is NULL, and the expression is not evaluated.
+func ifReadCommitted(expression string) string {
+	return "CASE WHEN " + readCommitted + " THEN " + expression + " END"
+}
+
+func isolationError(key AdvisoryKey) error {
+	return fmt.Errorf("%w, or take the lock %s with Advisory before the transaction begins", ErrIsolation, advisoryName(key))
 }
 
 // waitIn waits for a limited time. To give up is an error, from which a savepoint saves

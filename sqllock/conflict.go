@@ -20,6 +20,10 @@ var (
 	ErrConflict = errors.New("sqllock: others changed it meanwhile")
 	// ErrUnknown: no answer came to the commit. It may have happened, or not.
 	ErrUnknown = errors.New("sqllock: no answer came to the commit, which may have happened or not; look before trying again")
+	// ErrIsolation: the transaction keeps one snapshot from its first statement to its
+	// end, so it would not see what the holder before it committed. Nothing was locked
+	// or changed, and the transaction goes on.
+	ErrIsolation = errors.New("sqllock: the transaction is at the isolation level repeatable read or serializable, where it does not see what others commit while it waits for them: begin it at read committed (sql.LevelReadCommitted)")
 )
 
 // Conflicted reports whether err says that the database gave up a transaction, or a

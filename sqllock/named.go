@@ -68,7 +68,9 @@ func NewNamed(ctx context.Context, db *sql.DB, o *NamedOptions) (*Named, error) 
 
 // Lock waits for the lock of a name, of any bytes, and takes it. In this process, those
 // who wait for a name come in their order. nil options mean the defaults; Shared is an
-// error.
+// error. Take it before the transaction begins that it guards: what that has read once
+// at MySQL's default level, repeatable read, shows what was so then, and not what the
+// holder before it committed.
 //
 // It returns dibs.ErrHeld when LockOptions.Wait is over, ErrServer, and the context's
 // cause when that ends. Then nothing is left behind: a session in which something

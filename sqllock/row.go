@@ -50,7 +50,8 @@ type RowOptions[T any] struct {
 
 	// Lock says how Update locks the row. UpdateOptimistic locks nothing.
 	Lock RowLock
-	// Isolation of Update's transaction; 0: the database's own default.
+	// Isolation of Update's transaction; 0: the database's own default. At repeatable
+	// read on PostgreSQL, fn sees all but the row as it was before the wait for it.
 	Isolation sql.IsolationLevel
 	// Attempts is how often Update and UpdateOptimistic try at most while they
 	// conflict with others; 0: 10. 1: fn runs once.

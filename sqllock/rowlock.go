@@ -75,7 +75,11 @@ func (e *RowHeldError) Unwrap() error { return e.Err }
 // It returns the ids that it locked, in order. When rows are missing, that is
 // sql.ErrNoRows (a *MissingRowsError names them), unless the lock has SkipLocked; the
 // others are locked then. When somebody else has one locked for longer than the lock's
-// Wait: dibs.ErrHeld. MySQL has no Wait but NoWait here. After an error the transaction
+// Wait: dibs.ErrHeld. MySQL has no Wait but NoWait here. ErrIsolation in a transaction of
+// PostgreSQL at repeatable read, whose later reads would not show what the last holder
+// of the rows committed elsewhere. MySQL and MariaDB are at that level by default: there,
+// LockRows has to come before the transaction's first SELECT, which fixes what the later
+// ones see, unless they lock too (FOR SHARE). After an error the transaction
 // should be rolled back; PostgreSQL leaves no choice.
 //
 // At most 10,000 ids. Names of tables (after their schema and a point, if it must be)
@@ -144,12 +148,24 @@ func lockRows[ID comparable](ctx context.Context, d Dialect, s statements, l *Ro
 			return nil, err
 		}
 	}
-	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s IN (%s) ORDER BY %s", id, from, id, text.String(), id)
+	columns := id
+	if d == PostgreSQL {
+		columns += ", current_setting('transaction_isolation')"
+	}
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s IN (%s) ORDER BY %s", columns, from, id, text.String(), id)
 	locked := make([]ID, 0, len(args))
 	err = l.read(ctx, d, s, query, args, func(scan func(...any) error) error {
 		var id ID
-		if err := scan(&id); err != nil {
+		var isolation string
+		into := []any{&id, &isolation}
+		if d != PostgreSQL {
+			into = into[:1]
+		}
+		if err := scan(into...); err != nil {
 			return err
+		}
+		if isolation == "repeatable read" {
+			return ErrIsolation
 		}
 		locked = append(locked, id)
 		return nil
@@ -292,7 +308,7 @@ func held(since time.Time, wait time.Duration, err error) error {
 
 // lockFault says what failed.
 func lockFault(err error) error {
-	if err == nil || errors.Is(err, dibs.ErrHeld) {
+	if err == nil || errors.Is(err, dibs.ErrHeld) || errors.Is(err, ErrIsolation) {
 		return err
 	}
 	return fmt.Errorf("sqllock: locking rows: %w", err)

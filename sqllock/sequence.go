@@ -76,14 +76,15 @@ func NewSequence(d Dialect, o *SequenceOptions) (*Sequence, error) {
 			" ON DUPLICATE KEY UPDATE taken = LAST_INSERT_ID(taken + ?)"
 		s.raise = "INSERT INTO " + t.sql + " (scope, taken) VALUES (?, ?)" +
 			" ON DUPLICATE KEY UPDATE taken = GREATEST(taken, ?)"
+	case d == PostgreSQL:
+		insert := "INSERT INTO " + t.sql + " AS s (scope, taken) SELECT $1::text, $2::bigint WHERE " + readCommitted +
+			" ON CONFLICT (scope) DO UPDATE SET taken = "
+		s.next = insert + "s.taken + $3 RETURNING taken"
+		s.raise = insert + "greatest(s.taken, excluded.taken)"
 	default:
-		insert := fmt.Sprintf("INSERT INTO %s AS s (scope, taken) VALUES (%s, %s) ON CONFLICT (scope) DO UPDATE SET taken = ",
-			t.sql, d.placeholder(1), d.placeholder(2))
-		s.next = insert + "s.taken + " + d.placeholder(3) + " RETURNING taken"
+		insert := "INSERT INTO " + t.sql + " AS s (scope, taken) VALUES (?, ?) ON CONFLICT (scope) DO UPDATE SET taken = "
+		s.next = insert + "s.taken + ? RETURNING taken"
 		s.raise = insert + "max(s.taken, excluded.taken)"
-		if d == PostgreSQL {
-			s.raise = insert + "greatest(s.taken, excluded.taken)"
-		}
 	}
 	return s, nil
 }
@@ -101,7 +102,13 @@ func (s *Sequence) Migrate(ctx context.Context, db *sql.DB) error { return s.tab
 // to be rolled back: if it commits otherwise, there is a gap. A scope is 1 to MaxScope
 // bytes of UTF-8 without the zero byte; two are the same when all bytes are.
 //
-// It is one statement. After an error the transaction is to be rolled back; when the
+// On PostgreSQL the transaction has to be at read committed, the default. At repeatable
+// read or serializable it would conflict with whoever takes a number at the same time
+// instead of waiting, so Next returns ErrIsolation, and the transaction goes on. On
+// MariaDB with innodb_snapshot_isolation (the default since 11.6) it conflicts when the
+// transaction read something before: begin it at read committed there too.
+//
+// It is one statement. After another error the transaction is to be rolled back; when the
 // error is one of Dialect.Conflicted, it may be tried again. Transact does both.
 // MySQL and MariaDB may answer a deadlock when several transactions take the first
 // number of a scope and one of them is rolled back; Raise(…, 0) beforehand, in a
@@ -150,7 +157,10 @@ func (s *Sequence) take(ctx context.Context, st statements, scope string, n int)
 	} else {
 		err = st.row(ctx, s.next, []any{scope, last, int64(n)}, &last)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, sql.ErrNoRows): // of PostgreSQL, which says so in pgx too
+		return 0, fmt.Errorf("%w; no number was taken", ErrIsolation)
+	case err != nil:
 		return 0, s.table.fault("taking a number", err)
 	}
 	return last - int64(n) + 1, nil
@@ -171,8 +181,12 @@ func (s *Sequence) Raise(ctx context.Context, tx Tx, scope string, last int64) e
 	if s.table.d.mysql() {
 		args = []any{[]byte(scope), last, last}
 	}
-	if _, _, err = st.exec(ctx, s.raise, args...); err != nil {
+	changed, _, err := st.exec(ctx, s.raise, args...)
+	switch {
+	case err != nil:
 		return s.table.fault("raising a scope", err)
+	case changed == 0 && s.table.d == PostgreSQL:
+		return fmt.Errorf("%w; the scope was not raised", ErrIsolation)
 	}
 	return nil
 }
@@ -187,7 +201,8 @@ func (s *Sequence) Raise(ctx context.Context, tx Tx, scope string, last int64) e
 //		SELECT last, $2 FROM number RETURNING number`
 //
 // A statement that fails takes nothing, in a transaction or without one. One that
-// takes numbers and inserts nothing leaves a gap.
+// takes numbers and inserts nothing leaves a gap. At another level than read committed
+// the statement fails, with an error of PostgreSQL (22P02) whose text names the cure.
 func (s *Sequence) CTE(scope, n string) (string, error) {
 	if s.table.d != PostgreSQL {
 		return "", fmt.Errorf("sqllock: %v cannot insert in a WITH; use Next", s.table.d)
@@ -203,6 +218,9 @@ func (s *Sequence) CTE(scope, n string) (string, error) {
 		begin = fmt.Sprintf("%d + %s", s.start-1, count)
 		first = "taken - " + count + " + 1"
 	}
+	// A text that is no number is how an expression fails in PostgreSQL.
+	begin = "CASE WHEN " + readCommitted + " THEN " + begin +
+		" ELSE (current_setting('transaction_isolation') || ': begin the transaction at read committed, where a Sequence waits')::bigint END"
 	return fmt.Sprintf("number AS (INSERT INTO %s AS s (scope, taken) VALUES (%s::text, %s)"+
 		" ON CONFLICT (scope) DO UPDATE SET taken = s.taken + %s RETURNING %s AS first, taken AS last)",
 		s.table.sql, scope, begin, count, first), nil

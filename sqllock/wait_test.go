@@ -119,12 +119,14 @@ func TestLockRowsWait(t *testing.T) {
 					}
 					said = append(said, query)
 					switch {
-					case strings.Contains(query, "current_setting"):
+					case strings.HasPrefix(query, "SELECT current_setting"):
 						return []driver.Value{"0", "5000", "", ""}, nil
 					case strings.HasPrefix(query, "SELECT set_config"):
 						return []driver.Value{"", ""}, nil
 					case strings.HasPrefix(query, "PRAGMA"):
 						return []driver.Value{int64(5000)}, nil
+					case strings.Contains(query, "transaction_isolation"):
+						return []driver.Value{int64(1), "read committed"}, nil
 					}
 					return []driver.Value{int64(1)}, nil
 				},

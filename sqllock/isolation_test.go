@@ -1,0 +1,173 @@
+package sqllock
+
+import (
+	"database/sql"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/dibs-go/dibs"
+)
+
+// At repeatable read and serializable the holder of a lock would not see what the one
+// before it committed: two bookings of one seat, and no error. So it is refused, with
+// the cure, also after an earlier statement, and the transaction goes on.
+func TestLockTxIsRefusedInsideASnapshot(t *testing.T) {
+	t.Parallel()
+	db := postgresDB(t)
+	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
+		for _, before := range []string{"", "SELECT 1"} {
+			for name, lock := range map[string]func(Tx, AdvisoryKey) error{
+				"LockTx":          func(tx Tx, k AdvisoryKey) error { return LockTx(t.Context(), tx, k, nil) },
+				"LockTx and Wait": func(tx Tx, k AdvisoryKey) error { return LockTx(t.Context(), tx, k, &LockOptions{Wait: time.Minute}) },
+				"LockTx, shared":  func(tx Tx, k AdvisoryKey) error { return LockTx(t.Context(), tx, k, &LockOptions{Shared: true}) },
+				"TryLockTx":       func(tx Tx, k AdvisoryKey) error { return TryLockTx(t.Context(), tx, k, nil) },
+			} {
+				tx, err := db.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if before != "" {
+					if _, err := tx.ExecContext(t.Context(), before); err != nil {
+						t.Fatal(err)
+					}
+				}
+				key := ownKey()
+				if err := lock(tx, key); !errors.Is(err, ErrIsolation) || !strings.Contains(err.Error(), "read committed") {
+					t.Errorf("%s at %v after %q: %v", name, level, before, err)
+				}
+				if n := advisoryLocks(t, key); n != 0 {
+					t.Errorf("%s at %v: %d have it", name, level, n)
+				}
+				if err := tx.Commit(); err != nil {
+					t.Errorf("%s at %v: the transaction does not go on: %v", name, level, err)
+				}
+			}
+		}
+	}
+	// What the session's default says counts as much as what BEGIN says.
+	tx := beginTx(t, openDB(t, "pgx", withParameter(postgres().URL(), "default_transaction_isolation", "serializable")))
+	if err := LockTx(t.Context(), tx, ownKey(), nil); !errors.Is(err, ErrIsolation) {
+		t.Errorf("at a default of serializable: %v", err)
+	}
+}
+
+func TestLockTxPgxIsRefusedInsideASnapshot(t *testing.T) {
+	t.Parallel()
+	conn, err := pgx.Connect(t.Context(), postgres().URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			err := errors.Join(LockTxPgx(t.Context(), tx, ownKey(), nil), TryLockTxPgx(t.Context(), tx, ownKey(), nil))
+			if n := strings.Count(err.Error(), ErrIsolation.Error()); n != 2 {
+				t.Errorf("at %s: %v", level, err)
+			}
+			if _, err := tx.Exec(t.Context(), "SELECT 1"); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A Sequence there would conflict with every other that takes a number meanwhile.
+func TestSequenceIsRefusedInsideASnapshot(t *testing.T) {
+	t.Parallel()
+	b := bench{databases["postgres"], postgresDB(t)}
+	s := newSequence(t, b, nil)
+	cte, err := s.CTE("$1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
+		for _, scope := range []string{"a new one", "one that was begun"} {
+			if scope != "a new one" {
+				next(t, b, s, scope, 1)
+			}
+			tx, err := b.BeginTx(t.Context(), &sql.TxOptions{Isolation: level})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, err := s.Next(t.Context(), tx, scope); !errors.Is(err, ErrIsolation) || !strings.Contains(err.Error(), "read committed") {
+				t.Errorf("at %v: number %d, %v", level, n, err)
+			}
+			if err := s.Raise(t.Context(), tx, scope, 7); !errors.Is(err, ErrIsolation) {
+				t.Errorf("at %v: raised, %v", level, err)
+			}
+			var n int64
+			err = tx.QueryRowContext(t.Context(), "WITH "+cte+" SELECT last FROM number", scope).Scan(&n)
+			if err == nil || !strings.Contains(err.Error(), "read committed") {
+				t.Errorf("at %v: number %d in a statement, %v", level, n, err)
+			}
+			if err := tx.Rollback(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	conn, err := pgx.Connect(t.Context(), postgres().URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	var schema string
+	if err := b.QueryRowContext(t.Context(), "SELECT current_schema()").Scan(&schema); err != nil {
+		t.Fatal(err)
+	}
+	err = pgx.BeginTxFunc(t.Context(), conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "SET LOCAL search_path = "+schema); err != nil {
+			return err
+		}
+		if n, err := s.NextPgx(t.Context(), tx, "a new one"); !errors.Is(err, ErrIsolation) {
+			t.Errorf("number %d, %v", n, err)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if n := next(t, b, s, "a new one", 1); n != 1 {
+		t.Errorf("what was refused took numbers: the first is %d", n)
+	}
+}
+
+// Rows that are locked stand for others, too: what was committed to those while the
+// caller waited for the rows is to be seen.
+func TestLockRowsInsideASnapshot(t *testing.T) {
+	t.Parallel()
+	b := bench{databases["postgres"], postgresDB(t)}
+	b.accounts(t, 2)
+	tx, err := b.BeginTx(t.Context(), &sql.TxOptions{Isolation: sql.LevelRepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ids, err := LockRows(t.Context(), PostgreSQL, tx, nil, "account", "id", int64(1), 2); !errors.Is(err, ErrIsolation) || errors.Is(err, dibs.ErrHeld) {
+		t.Errorf("locked %v, %v", ids, err)
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Error(err)
+	}
+	for _, o := range []*sql.TxOptions{nil, {Isolation: sql.LevelSerializable}} { // which sees by itself what the snapshot has not
+		tx, err := b.BeginTx(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ids, err := LockRows(t.Context(), PostgreSQL, tx, nil, "account", "id", int64(2), 1); err != nil || len(ids) != 2 {
+			t.Errorf("locked %v, %v", ids, err)
+		}
+		if err := tx.Rollback(); err != nil {
+			t.Error(err)
+		}
+	}
+}
