@@ -93,6 +93,9 @@ func (o *TransportOptions) withDefaults() (TransportOptions, error) {
 // other answer. The server has to honour the key; behind one that does not, an
 // attempt that got no answer may have had an effect all the same.
 //
+// An answer that breaks off while it is read is fetched again, and read on where it broke
+// off: the server replays it. The reader sees an error if that is another answer.
+//
 // Safe methods get no key and are retried likewise. A request that has a key
 // keeps it: send the same key again after a restart of the client, and the
 // retry goes on where it ended.
@@ -125,6 +128,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	for attempt := 1; ; attempt++ {
 		response, err := t.options.Base.RoundTrip(request)
 		wait, retry := t.retry(response, err, backoff)
+		if !retry && err == nil && again != nil && !slices.Contains(safeMethods, cmp.Or(r.Method, http.MethodGet)) && response.Body != http.NoBody && response.StatusCode != http.StatusSwitchingProtocols {
+			response.Body = newResumedBody(response, t.options.Attempts-attempt, func() (*http.Response, error) { return t.fetchAgain(again) })
+		}
 		if !retry || again == nil || attempt == t.options.Attempts || r.Context().Err() != nil {
 			return response, err
 		}
@@ -143,6 +149,21 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		backoff = min(2*backoff, t.options.MaxBackoff)
 	}
+}
+
+// errBudget: no more retries are allowed at the moment.
+var errBudget = errors.New("idempotency: the budget of retries is spent")
+
+// fetchAgain sends the request once more, for an answer that broke off.
+func (t *Transport) fetchAgain(again func() (*http.Request, error)) (*http.Response, error) {
+	if !t.budget.retry() {
+		return nil, errBudget
+	}
+	request, err := again()
+	if err != nil {
+		return nil, err
+	}
+	return t.options.Base.RoundTrip(request)
 }
 
 // prepare returns the request to send, with its key, and how to make it again;
