@@ -21,8 +21,10 @@ type AcquireOptions struct {
 	// client's.
 	Wait time.Duration
 
-	// Permits is how many holders the key may have at once; all callers must
-	// agree on it. Default: 1, a mutex.
+	// Permits is how many holders the key may have at once. A caller with another
+	// number than those who hold the key or wait for it waits until they have gone, with
+	// no place in the queue; with NoWait, and where a place is reserved, the answer is
+	// ErrPermits. Default: 1, a mutex.
 	Permits int
 
 	// Fingerprint of what is asked under the key; see Claim.
@@ -62,7 +64,7 @@ type AcquireOptions struct {
 //
 // It returns ErrHeld (with NoWait, when Wait was over, or at once when ctx comes
 // from a lease on the same key, which would be waited for in vain), ErrDone (a record
-// answers), ErrMismatch, ErrPermits, ErrUnknown, ErrFull, ErrBusy, ErrClosed, ErrStore,
+// answers), ErrMismatch, ErrPermits (an ErrHeld), ErrUnknown, ErrFull, ErrBusy, ErrClosed, ErrStore,
 // or the cause with which ctx ended. In all these cases the key is not held,
 // the place in the queue is given up, and a claim whose outcome could not be
 // learned is undone in the background.
@@ -74,7 +76,7 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	wait := c.waitOf(o)
 	if wait == noWait {
 		claim.Mode = Try
-	} else if claim.Permits == 1 && holds(ctx, claim.Key) {
+	} else if l, ok := holds(ctx, claim.Key); ok && (claim.Permits == 1 || claim.Permits != l.claim.Permits) {
 		return nil, fmt.Errorf("%w by the caller itself: its context comes from a lease on it, and waiting would never end", ErrHeld)
 	}
 	b := bid{Claim: claim}
@@ -166,7 +168,7 @@ func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (lease 
 	case err != nil:
 	case a.State == Granted:
 		lease, err = c.grant(ctx, b, a, sent)
-	case a.State == Held && a.Queued && wait != noWait:
+	case (a.State == Held && a.Queued || a.State == PermitsDiffer) && wait != noWait:
 		waited = true
 		lease, err = c.await(ctx, b, a, sent, wait)
 	default:

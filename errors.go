@@ -18,7 +18,7 @@ var (
 	// ErrMismatch: the key is in use, or was used, for something else.
 	ErrMismatch = errors.New("dibs: the key was used with another fingerprint")
 	// ErrPermits: the key is held or waited for with another number of
-	// permits. The error is a *PermitsError.
+	// permits. It is an ErrHeld too. The error is a *PermitsError.
 	ErrPermits = errors.New("dibs: the key has another number of permits")
 	// ErrUnknown: an earlier attempt, made with AtMostOnce, ended without an
 	// outcome, and somebody has to resolve it. The error is an *UnknownError.
@@ -93,15 +93,21 @@ type PermitsError struct {
 	Key  Key
 	Want int // what the caller asked for
 	Have int // what those who hold the key or wait for it agreed on
+	// Waited is how long the caller waited before it gave up; 0 when it did not.
+	Waited time.Duration
 }
 
 func (e *PermitsError) Error() string {
-	return fmt.Sprintf("dibs: the key %s is in use with %d permits, not %d; all its callers must agree",
-		e.Key.Digest(), e.Have, e.Want)
+	waited := ""
+	if e.Waited > 0 {
+		waited = ", after waiting " + round(e.Waited)
+	}
+	return fmt.Sprintf("dibs: the key %s is in use with %d permits, not %d%s; another number can be had when those have gone who agreed on this one",
+		e.Key.Digest(), e.Have, e.Want, waited)
 }
 
-// Is makes errors.Is(err, ErrPermits) true.
-func (e *PermitsError) Is(target error) bool { return target == ErrPermits }
+// Is makes errors.Is(err, ErrPermits) and errors.Is(err, ErrHeld) true.
+func (e *PermitsError) Is(target error) bool { return target == ErrPermits || target == ErrHeld }
 
 // UnknownError is the ErrUnknown that a caller gets.
 type UnknownError struct {

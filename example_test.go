@@ -85,7 +85,7 @@ func ExampleAcquireOptions_permits() {
 	lease, err := client.Acquire(context.Background(), "encoder", three)
 	fmt.Println("after a release:", err)
 
-	_, err = client.Acquire(context.Background(), "encoder", &dibs.AcquireOptions{Permits: 5})
+	_, err = client.Acquire(context.Background(), "encoder", &dibs.AcquireOptions{Permits: 5, NoWait: true})
 	wrong, _ := errors.AsType[*dibs.PermitsError](err)
 	fmt.Println("who disagrees is told:", wrong.Have)
 

@@ -370,13 +370,13 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// holds reports whether the code that was given ctx runs under a lease on the
-// key.
-func holds(ctx context.Context, k Key) bool {
+// holds returns the innermost lease on the key under which the code that was given
+// ctx runs, if there is one.
+func holds(ctx context.Context, k Key) (*Lease, bool) {
 	for {
 		l, ok := FromContext(ctx)
 		if !ok || l.claim.Key == k {
-			return ok
+			return l, ok
 		}
 		ctx = l.context.parent
 	}

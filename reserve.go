@@ -167,7 +167,7 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 		b.margin, b.detach, b.stands, b.Hold = o.Margin, o.Detach, o.Stands, o.Hold
 	}
 	lease, err := c.acquire(ctx, b, wait)
-	if wait == noWait || !errors.Is(err, ErrHeld) {
+	if wait == noWait || !errors.Is(err, ErrHeld) || errors.Is(err, ErrPermits) {
 		return lease, err
 	}
 	var held *HeldError

@@ -54,7 +54,10 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		default:
 		}
 		err := context.Cause(waiting)
-		if err == errWaitOver {
+		switch {
+		case err == errWaitOver && a.State == PermitsDiffer:
+			err = &PermitsError{Key: b.Key, Want: b.Permits, Have: a.Permits, Waited: time.Since(start)}
+		case err == errWaitOver:
 			err = &HeldError{Key: b.Key, Left: a.Left, Ahead: a.Ahead, Idle: a.Idle, Placed: a.Queued && !b.Redeems.IsZero(), Waited: time.Since(start)}
 		}
 		return c.giveUp(b, err)
@@ -103,6 +106,8 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 			return nil, c.giveUp(b, next.Err)
 		case next.State == Granted:
 			return c.grant(ctx, b, next, sent)
+		case next.State == PermitsDiffer:
+			// No place is to be had until those have gone who agreed on their number.
 		case next.State != Held:
 			return nil, c.giveUp(b, refusal(b.Claim, next))
 		case !next.Queued:

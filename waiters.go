@@ -1,6 +1,7 @@
 package dibs
 
 import (
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -136,6 +137,9 @@ func (w *waiters) wake(t Token, a Answer) {
 // should stand, and how long to wait after that where nothing wakes it.
 func (w *waiters) pace(a Answer, poll time.Duration) (interval, place, nextPoll time.Duration) {
 	interval, place = askNear, placeNear
+	if a.State == PermitsDiffer { // nobody wakes whoever has no place
+		return poll/2 + rand.N(poll), place, min(2*poll, askNear)
+	}
 	if w.notified && a.Ahead >= farAhead {
 		interval, place = askFar, placeFar
 	}

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/dibs-go/dibs"
@@ -43,6 +44,11 @@ func (m *Mutex) enqueue(ctx context.Context, key string, reserve func(context.Co
 		}
 	}
 	t.place, err = reserve(ctx, &dibs.AcquireOptions{Hold: m.options.Hold, Permits: m.options.Permits})
+	if errors.Is(err, dibs.ErrPermits) {
+		// No place is to be had until those have gone who agreed on another number. The
+		// job takes it when it reaches a worker.
+		t.place, err = dibs.Place{Key: m.client.Key(key), Token: dibs.NewToken()}, nil
+	}
 	if err != nil {
 		return "", err
 	}

@@ -71,6 +71,7 @@ func (m *Mutex) closed() bool { return m.life.Err() != nil }
 // The key is given up when fn returns, panics or calls runtime.Goexit.
 func (m *Mutex) Run(ctx context.Context, j Job, fn func(context.Context) error) error {
 	if j.Key == "" {
+		m.Cancel(ctx, j.Ticket) // it had a key when it was enqueued
 		return fn(ctx)
 	}
 	a, err := m.attempt(ctx, j)
@@ -125,6 +126,7 @@ func (m *Mutex) attempt(ctx context.Context, j Job) (*attempt, error) {
 	key := m.client.Key(j.Key)
 	a.place.Key = key
 	if !m.options.Policy.queues() {
+		m.Cancel(ctx, j.Ticket) // of another policy, under which it was enqueued
 		return a, nil
 	}
 	if j.Ticket != "" {

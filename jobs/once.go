@@ -53,32 +53,58 @@ func (a *attempt) once(ctx context.Context, fn func(context.Context) error) erro
 	return err
 }
 
-// skip runs fn unless the key is held.
+// skip runs fn unless somebody holds the key. The place of another job makes it come back
+// later.
 func (a *attempt) skip(ctx context.Context, fn func(context.Context) error) error {
 	o := a.acquire()
 	o.NoWait, o.Hold = true, 0
-	lease, err := a.mutex.client.Acquire(ctx, a.job.Key, o)
-	switch {
-	case err == nil:
-		return a.run(lease, fn)
-	case errors.Is(err, dibs.ErrHeld):
-		a.mutex.tell(ctx, a, EventSkipped, nil)
-		return nil
+	for {
+		lease, err := a.mutex.client.Acquire(ctx, a.job.Key, o)
+		switch {
+		case err == nil:
+			return a.run(lease, fn)
+		case !errors.Is(err, dibs.ErrHeld):
+			return a.refused(ctx, err)
+		case !unheld(err):
+			a.mutex.tell(ctx, a, EventSkipped, nil)
+			return nil
+		}
+		if err := a.later(ctx); err != nil {
+			return a.back(ctx, err)
+		}
 	}
-	return a.refused(ctx, err)
 }
 
-// periodic runs fn unless the key is held, or was done a period ago or less.
+// back ends an attempt that later has ended.
+func (a *attempt) back(ctx context.Context, err error) error {
+	if _, ok := errors.AsType[*ComeBackError](err); !ok {
+		return a.refused(ctx, err)
+	}
+	a.mutex.tell(ctx, a, EventPutOff, nil)
+	return err
+}
+
+// periodic runs fn unless somebody holds the key, or it was done a period ago or less.
+// The place of another job makes it come back later.
 func (a *attempt) periodic(ctx context.Context, fn func(context.Context) error) error {
 	m := a.mutex
 	o := &dibs.OnceOptions{Retention: m.options.Period, NoWait: true, TTL: m.options.TTL, Label: a.acquire().Label}
 	ran := false
-	_, err := dibs.Once(ctx, m.client, a.job.Key, o, func(ctx context.Context) (struct{}, error) {
-		ran = true
-		a.lease, _ = dibs.FromContext(ctx)
-		defer a.begin(ctx)()
-		return struct{}{}, fn(a.inside(ctx))
-	})
+	once := func() error {
+		_, err := dibs.Once(ctx, m.client, a.job.Key, o, func(ctx context.Context) (struct{}, error) {
+			ran = true
+			a.lease, _ = dibs.FromContext(ctx)
+			defer a.begin(ctx)()
+			return struct{}{}, fn(a.inside(ctx))
+		})
+		return err
+	}
+	err := once()
+	for ; !ran && errors.Is(err, dibs.ErrHeld) && unheld(err); err = once() {
+		if err := a.later(ctx); err != nil {
+			return a.back(ctx, err)
+		}
+	}
 	var unkept *dibs.KeepError
 	switch {
 	case ran && errors.As(err, &unkept):

@@ -33,7 +33,7 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 			return a.replaced(ctx)
 		}
 	}
-	lease, err := a.turn(ctx)
+	lease, err := a.agreed(ctx)
 	if back, ok := errors.AsType[*ComeBackError](err); ok {
 		m.tell(ctx, a, EventPutOff, nil)
 		return back
@@ -59,6 +59,46 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 	return a.run(lease, fn)
 }
 
+// agreed is turn for a job whose number of permits may be another than that of those who
+// hold the key or have places. The job gives its own place back, because with it the old
+// number would stand, and comes back without having failed until the others have gone.
+func (a *attempt) agreed(ctx context.Context) (*dibs.Lease, error) {
+	for {
+		lease, err := a.turn(ctx)
+		if !errors.Is(err, dibs.ErrPermits) {
+			return lease, err
+		}
+		a.giveUp(ctx, a.place)
+		a.placed, a.stood = false, time.Time{}
+		a.mustWait(dibs.Standing{})
+		a.waitedUntilNow()
+		if a.late() {
+			return nil, errors.Join(errLimit, err)
+		}
+		if err := a.later(ctx); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// unheld reports whether an ErrHeld does not say that somebody holds the key: reserved
+// places keep the caller from it, or those in line agreed on another number of permits.
+func unheld(err error) bool { return heldBy(err).Idle || errors.Is(err, dibs.ErrPermits) }
+
+// later has a job come back that cannot have the key yet and has no place in the queue:
+// the error is a *ComeBackError. A job that Stays is there again when later returns nil.
+func (a *attempt) later(ctx context.Context) error {
+	after := awayBlind/2 + rand.N(awayBlind)
+	if left, limited := a.left(); limited && left > 0 {
+		after = min(after, max(left, awayMin))
+	}
+	if !a.job.Stays {
+		return &ComeBackError{After: after}
+	}
+	a.mutex.pause(ctx, after)
+	return context.Cause(ctx)
+}
+
 // turn takes the key when its turn has come, or returns a *ComeBackError; errLimit
 // wraps the dibs.ErrHeld of a job whose Limit is over.
 func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
@@ -71,7 +111,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	}
 	lease, at, err := a.first(ctx)
 	for {
-		if err == nil || !errors.Is(err, dibs.ErrHeld) {
+		if err == nil || !errors.Is(err, dibs.ErrHeld) || errors.Is(err, dibs.ErrPermits) {
 			a.waitedUntilNow()
 			return lease, err
 		}

@@ -96,7 +96,7 @@ Ends with the command's own exit code, with 128+n when signal n killed it, with
 	f.DurationVar(&h.lease, "ttl", dibs.DefaultTTL, "the same as --lease")
 	f.DurationVar(&h.wait, "wait", 0, "how long to wait for the key (default: for ever); 0 is --skip")
 	f.BoolVar(&h.skip, "skip", false, "do not wait: end with 75 when the key is busy")
-	f.IntVar(&h.permits, "permits", 1, "how many may hold the key at once; all have to agree")
+	f.IntVar(&h.permits, "permits", 1, "how many may hold the key at once; another number than its holders' waits until they have gone")
 	f.DurationVar(&h.oncePer, "once-per", 0, "do nothing, and end with 0, if a run that began within this time has succeeded")
 	f.StringVar(&h.from, "once-per-from", fromStart, "`WHEN` the time of --once-per begins: start or end of the run")
 	f.BoolVar(&h.failed, "once-per-failed", false, "let a run that failed count for --once-per, too, so that no other host tries again")
@@ -250,12 +250,14 @@ func (p *program) takeKey(ctx context.Context, client *dibs.Client, signals *pro
 			p.say("%s: nothing to do", h.doneText(done.Record))
 		}
 		return nil, nil
-	case isPermits:
-		return nil, usagef("permits: the key %s is in use with %d permits, not %d; all its callers must agree", strconv.Quote(h.key), permits.Have, permits.Want)
 	case isSignal:
 		return nil, exit(signal.Code(), "%v while waiting for the key %s; its place is given up", signal, strconv.Quote(h.key))
 	case errors.Is(err, dibs.ErrHeld) && h.quiet:
 		return nil, &exitError{code: codeBusy}
+	case isPermits && h.skip:
+		return nil, exit(codeBusy, "the key %s is in use with %d permits, not %d", strconv.Quote(h.key), permits.Have, permits.Want)
+	case isPermits:
+		return nil, exit(codeBusy, "the key %s is still in use with %d permits, not %d, after %v", strconv.Quote(h.key), permits.Have, permits.Want, h.wait)
 	case errors.Is(err, dibs.ErrHeld) && h.skip:
 		return nil, exit(codeBusy, "the key %s is busy", strconv.Quote(h.key))
 	case errors.Is(err, dibs.ErrHeld):

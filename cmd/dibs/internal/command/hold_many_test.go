@@ -66,8 +66,8 @@ func checkRunMany(t *testing.T, b *bench, many int) {
 	b.checkSum(t, many)
 }
 
-// TestRunPermits: so many may be inside at once, and not one more; whoever
-// disagrees on the number is refused.
+// TestRunPermits: so many may be inside at once, and not one more; a caller with
+// another number waits like any other.
 func TestRunPermits(t *testing.T) {
 	t.Parallel()
 	everyStore(t, checkRunPermits)
@@ -85,10 +85,17 @@ func checkRunPermits(t *testing.T, b *bench) {
 		e := entry(t, s, "k")
 		return len(e.Attempts) == permits && e.Waiters == permits && len(b.lines("in")) == permits
 	})
-	for flag, says := range map[string]string{"--permits=2": "is in use with 3 permits, not 2", "--permits=1": "is in use with 3 permits, not 1"} {
-		if code, _, stderr := b.run(t, "run", flag, "k", "--", "touch", "ran"); code != 64 || !strings.Contains(stderr, says) {
-			t.Errorf("%s: %d, %q", flag, code, stderr)
+	for _, c := range []struct{ flag, says string }{
+		{"--skip", "is in use with 3 permits, not 2"}, {"--wait=100ms", "is still in use with 3 permits, not 2, after 100ms"},
+	} {
+		if code, _, stderr := b.run(t, "run", "--permits=2", c.flag, "k", "--", "touch", "ran"); code != 75 || !strings.Contains(stderr, c.says) {
+			t.Errorf("%s: %d, %q", c.flag, code, stderr)
 		}
+	}
+	// Others wait until those have gone, and then their number holds.
+	waits := []*program{
+		b.start(t, "run", "--permits=1", "k", "--", "sh", "-c", "echo ran >> others"),
+		b.start(t, "run", "--permits=2", "--wait=1m", "k", "--", "sh", "-c", "echo ran >> others"),
 	}
 	if code, stdout, _ := b.run(t, "ls"); code != 0 || strings.Count(stdout, "\nk ") != permits {
 		t.Errorf("ls: %d\n%s", code, stdout)
@@ -97,12 +104,12 @@ func checkRunPermits(t *testing.T, b *bench) {
 		t.Errorf("%d are inside", n)
 	}
 	b.write(t, "go", "")
-	for _, p := range all {
+	for _, p := range append(all, waits...) {
 		if code := p.code(t); code != 0 {
 			t.Errorf("%d, %s", code, p.stderr.String())
 		}
 	}
-	if n := len(b.lines("in")); n != 2*permits {
-		t.Errorf("%d ran", n)
+	if n, others := len(b.lines("in")), len(b.lines("others")); n != 2*permits || others != 2 {
+		t.Errorf("%d ran, and %d with another number", n, others)
 	}
 }

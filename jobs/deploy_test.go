@@ -1,0 +1,134 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/dibs-go/dibs/jobs"
+)
+
+// A new version with another number of permits takes over a backlog: nothing fails, and
+// nothing uses an attempt, also while the old version still runs one.
+func TestPermitsThatDifferUseNoAttempt(t *testing.T) {
+	for _, c := range []struct{ old, new int }{{1, 2}, {3, 1}, {2, 5}} {
+		t.Run(fmt.Sprint(c.old, " to ", c.new), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				q := newQueue()
+				before := f.mutex(&jobs.Options{Permits: c.old})
+				after := f.mutex(&jobs.Options{Permits: c.new})
+				// The old version is at its last job.
+				ticket, err := before.Enqueue(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				old, runs := make(chan error, 1), make(chan struct{})
+				go func() {
+					old <- before.Run(t.Context(), jobs.Job{Kind: "test", ID: "old", Key: "k", Ticket: ticket}, func(context.Context) error {
+						close(runs)
+						time.Sleep(time.Minute)
+						return nil
+					})
+				}()
+				<-runs
+				var all []*entry
+				for i := range 4 {
+					all = append(all, q.enqueue(t, before, "k", fmt.Sprint("k/", i)))
+				}
+				// What the new version enqueues meanwhile is not refused either.
+				all = append(all, q.enqueue(t, after, "k", "k/4"))
+				for _, e := range all {
+					e.attempts = 1
+				}
+				f.workers(q, after, 6, func(context.Context, string) error {
+					time.Sleep(time.Second)
+					return nil
+				})
+				q.drain()
+				f.wg.Wait()
+				if err := <-old; err != nil {
+					t.Error(err)
+				}
+				for _, e := range all {
+					if e.dropped || e.failures > 0 {
+						t.Errorf("job %s failed %d times: %v", e.job.ID, e.failures, e.err)
+					}
+				}
+				if s := after.Stats(); s.Succeeded != 5 || s.Refused != 0 {
+					t.Errorf("%+v", s)
+				}
+			})
+		})
+	}
+}
+
+// Nobody holds the key: a backlog that was enqueued under another policy is not skipped.
+func TestPlacesHaveNobodySkipped(t *testing.T) {
+	for name, o := range map[string]jobs.Options{
+		"skip":     {Policy: jobs.Skip},
+		"periodic": {Policy: jobs.Periodic, Period: time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				q := newQueue()
+				before, after := f.mutex(nil), f.mutex(&o)
+				for i := range 3 {
+					q.enqueue(t, before, "k", fmt.Sprint("k/", i))
+				}
+				q.enqueue(t, after, "k", "new")
+				var ran []string
+				f.workers(q, after, 1, func(_ context.Context, id string) error {
+					ran = append(ran, id)
+					time.Sleep(time.Second)
+					return nil
+				})
+				q.drain()
+				f.wg.Wait()
+				if s := after.Stats(); len(ran) == 0 || len(ran)+int(s.Remembered) != 4 || s.Skipped != 0 {
+					t.Errorf("%v ran, %+v", ran, s)
+				}
+				f.empty()
+			})
+		})
+	}
+}
+
+// A place whose job will never come is in the way for its Hold, and no longer.
+func TestAPlaceAloneHasNobodySkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		q := newQueue()
+		if _, err := f.mutex(nil).Enqueue(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		m := f.mutex(&jobs.Options{Policy: jobs.Skip})
+		q.enqueue(t, m, "k", "k/0")
+		f.workers(q, m, 1, func(context.Context, string) error { return nil })
+		q.drain()
+		f.wg.Wait()
+		if s := m.Stats(); s.Succeeded != 1 || s.Skipped != 0 {
+			t.Errorf("%+v", s)
+		}
+		f.empty()
+	})
+}
+
+// A job that was enqueued with a key and runs without gives its place back.
+func TestAJobWithoutItsKeyGivesItsPlaceBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		m := f.mutex(nil)
+		ticket, err := m.Enqueue(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Ticket: ticket}, func(context.Context) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		f.empty()
+	})
+}
