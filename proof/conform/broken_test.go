@@ -44,8 +44,8 @@ var brokenOnes = []broken{
 			key-bare-is-quoted key-parameters key-escapes key-padding key-field-case key-long key-x
 			mismatch-body mismatch-longer mismatch-empty mismatch-method mismatch-path mismatch-query
 			mismatch-type mismatch-unharmed mismatch-problem same-framing same-other-fields same-preferences
-			running-replayed principals-apart hosts-apart patch put-delete kept-errors kept-conflict
-			kept-redirect failed-runs-again limited-runs-again unauthorized-runs-again control-no-store
+			running-replayed principals-apart hosts-apart patch put-delete kept-errors conflict-runs-again later-runs-again
+			control-keeps api-keys-apart http10-informational kept-redirect failed-runs-again limited-runs-again unauthorized-runs-again control-no-store
 			control-max-age control-hidden body-bytes body-empty status-204 status-unusual body-large body-huge
 			request-large body-chunked body-encoded body-untyped trailers informational stream fields
 			fields-several fields-hop fields-date fields-framing fields-set-cookie fields-moment mark-forged
@@ -92,12 +92,14 @@ var brokenOnes = []broken{
 			body-slow
 			stream-running`, may: "running-race keys-many client-slow client-gone client-gone-huge client-gone-answer client-gone-running stream-lost"},
 	{name: "keeps 5xx", options: idempotency.Options{Store5xx: true}, fails: "failed-runs-again"},
-	{name: "keeps what should pass", options: idempotency.Options{Keep: func(status int) bool { return status < 500 }}, fails: "limited-runs-again unauthorized-runs-again"},
-	{name: "keeps successes only", options: idempotency.Options{Keep: func(status int) bool { return status < 300 }}, fails: "kept-errors kept-conflict kept-redirect status-unusual"},
+	{name: "keeps what should pass", options: idempotency.Options{Keep: []string{"2xx", "3xx", "4xx"}}, fails: "limited-runs-again unauthorized-runs-again conflict-runs-again"},
+	{name: "keeps successes only", options: idempotency.Options{Keep: []string{"2xx"}}, fails: "kept-errors kept-redirect status-unusual"},
+	{name: "keeps what says come back later", within: answering(func(h http.Header, _ int) { h.Del("Retry-After") }), fails: "later-runs-again"},
 	{name: "keeps cookies", options: idempotency.Options{KeepSetCookie: true}, fails: "fields-set-cookie"},
 	{name: "runs again what is too long", options: idempotency.Options{OnOversize: idempotency.Rerun}, fails: "body-huge client-gone-huge"},
 	{name: "keeps little", options: idempotency.Options{MaxStored: 10 << 10}, fails: "body-large client-gone-answer client-slow"},
-	{name: "shares keys between principals", options: idempotency.Options{Scope: []idempotency.ScopePart{idempotency.ScopeNone}}, fails: "principals-apart principals-blind principals-anonymous"},
+	{name: "shares keys between principals", options: idempotency.Options{Scope: []idempotency.ScopePart{idempotency.ScopeNone}}, fails: "principals-apart principals-blind principals-anonymous api-keys-apart"},
+	{name: "looks at Authorization alone", options: idempotency.Options{Scope: []idempotency.ScopePart{idempotency.ScopeAuthorization}}, fails: "api-keys-apart"},
 	{name: "shares keys between hosts", options: idempotency.Options{AnyAuthority: true}, fails: "hosts-apart"},
 	{name: "makes duplicates wait", options: idempotency.Options{Wait: time.Minute}, said: conform.Options{Timeout: 40 * time.Second}, fails: "running-refused running-retry-after running-problem stream-running"},
 	{name: "guards POST alone", options: idempotency.Options{Methods: []string{"POST"}}, fails: "mismatch-method patch put-delete"},
@@ -109,14 +111,14 @@ var brokenOnes = []broken{
 	{name: "takes a malformed key for none", around: lenient, fails: `
 			malformed-empty malformed-unbalanced malformed-list malformed-trailing malformed-escape
 			malformed-bare-space malformed-control malformed-non-ascii malformed-too-long malformed-lines
-			malformed-problem`},
+			malformed-problem refusal-arrives`},
 	{name: "folds keys", around: keyed(strings.ToLower), fails: "key-case"},
 	{name: "cuts keys", around: keyed(func(key string) string {
 		if len(key) > 66 && strings.HasSuffix(key, `"`) {
 			return key[:65] + `"`
 		}
 		return key
-	}), fails: "key-long malformed-too-long"},
+	}), fails: "key-long malformed-too-long refusal-arrives"},
 	{name: "drops the fields", around: replaying(func(h http.Header) {
 		for name := range h {
 			if name != "Content-Type" && name != "Content-Length" && name != "Idempotent-Replayed" {
@@ -152,6 +154,8 @@ var brokenOnes = []broken{
 	{name: "ends with its client", around: remembering, within: ending, fails: "client-gone client-gone-running", may: "client-gone-huge stream-lost"},
 	{name: "takes a part for the whole", within: buffering, fails: "informational stream origin-hangs-up sent-once answer-cut answer-cut-chunks stream-running stream-lost"},
 	{name: "takes half a request for a whole one", around: halving, fails: "body-cut request-two-lengths"},
+	{name: "hangs up on who still sends", around: hasty, fails: "refusal-arrives"},
+	{name: "informs clients of HTTP/1.0", around: informing, fails: "http10-informational"},
 	{name: "cleans paths", around: cleaning, fails: "target-as-sent"},
 }
 
@@ -201,7 +205,8 @@ func TestWithoutGuard(t *testing.T) {
 		mismatch-path mismatch-query mismatch-type mismatch-unharmed mismatch-problem same-framing
 		same-other-fields same-preferences running-once running-race running-refused running-retry-after
 		running-problem running-replayed running-mismatch principals-apart hosts-apart patch put-delete
-		kept-errors kept-conflict kept-redirect failed-runs-again limited-runs-again unauthorized-runs-again
+		kept-errors conflict-runs-again later-runs-again control-keeps api-keys-apart http10-informational
+		refusal-arrives kept-redirect failed-runs-again limited-runs-again unauthorized-runs-again
 		control-no-store control-max-age control-hidden body-bytes body-empty status-204 status-unusual
 		body-large body-huge request-large body-chunked body-encoded body-untyped trailers informational
 		stream fields fields-several fields-hop fields-date fields-framing fields-set-cookie fields-moment
@@ -232,7 +237,7 @@ func TestBrokenProxy(t *testing.T) {
 		Transport: transport,
 		ErrorLog:  log.New(io.Discard, "", 0),
 	}
-	fails(t, run(t, guard(t, nil, nil).Wrap(proxy), origin, conform.Options{Profile: conform.Dibs, Skip: ofTheServer, Timeout: brokenTimeout}), "target-as-sent connection-names-key upgrade-around sent-once fence", "origin-stray")
+	fails(t, run(t, guard(t, nil, nil).Wrap(proxy), origin, conform.Options{Profile: conform.Dibs, Skip: ofTheServer, Timeout: brokenTimeout}), "target-as-sent connection-names-key upgrade-around sent-once fence fields-folded", "origin-stray")
 }
 
 // TestEveryCaseCanFail: nothing passes at a target that leads one request to the origin

@@ -118,6 +118,52 @@ var connectionCases = []Case{
 		},
 	},
 	{
+		ID: "http10-informational", Title: "A client of HTTP/1.0 is sent no informational answer", Level: Must,
+		Sources:  []Source{rfc(9110, "15.2")},
+		Sent:     "a request of HTTP/1.0 to which the origin answers 103 and then 201, twice.",
+		Expected: "201, and nothing before it; the second answer repeats the first.",
+		Ran:      "once",
+		check: func(t *trial) {
+			a := usual()
+			a.Early = []Early{{Status: http.StatusEarlyHints, Header: []Field{field("Link", "</style.css>; rel=preload")}}}
+			t.plays(a)
+			old := func(r *request) { r.version = "HTTP/1.0" }
+			first := t.first(old)
+			again := t.again(old)
+			t.repeats("the retry's answer", again, first)
+			for _, a := range []*reply{first, again} {
+				if len(a.early) > 0 {
+					t.wrongf("before an answer to HTTP/1.0 came %v", a.early)
+				}
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "refusal-arrives", Title: "A refusal arrives though its client still sends", Level: Practice,
+		Sources:  []Source{rfc(9112, "9.6")},
+		Sent:     "a request of 400 kB whose key has 300 characters; the last 100 kB come a second after the others.",
+		Expected: "the target takes all of it, and the answer is 400.",
+		Ran:      "never",
+		check: func(t *trial) {
+			r := t.request(withKey(t.quote(t.key+strings.Repeat("x", 300-len(t.key)))), withBody(strings.Repeat("x", 400_000)))
+			all := r.bytes()
+			early := len(all) - 100_000
+			l := t.dial()
+			_, err := l.Write(all[:early])
+			if err == nil {
+				t.pause(time.Second)
+				_, err = l.Write(all[early:])
+			}
+			if err != nil {
+				// Clients give up here, and do not look for an answer.
+				t.wrongf("the request could not be sent: %s", plain(err))
+			}
+			t.refused("the request", l.reply(r.method), []int{http.StatusBadRequest})
+			t.ran(0)
+		},
+	},
+	{
 		ID: "expect", Title: "Who waits to be told to go on with the body is told", Level: Must,
 		Sources:  []Source{rfc(9110, "10.1.1")},
 		Sent:     "a request with Expect: 100-continue whose body follows when it is asked for, or after a few seconds; and the same again.",

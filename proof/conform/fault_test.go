@@ -214,3 +214,24 @@ func cleaning(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// hasty refuses a long key without a look at the body.
+func hasty(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.Header.Get("Idempotency-Key")) > 257 {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// informing tells old clients what they do not understand.
+func informing(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMinor == 0 {
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -32,25 +32,6 @@ var keptCases = []Case{
 		},
 	},
 	{
-		ID: "kept-conflict", Title: "A 409 of the application's own is an answer like any other", Level: Should,
-		Sources:  []Source{draft("2.6"), ours},
-		Sent:     "a request to which the origin answers 409, twice.",
-		Expected: "the second answer repeats the first, and has no Retry-After that the first had not.",
-		Ran:      "once",
-		check: func(t *trial) {
-			a := usual()
-			a.Status = http.StatusConflict
-			t.plays(a)
-			first := t.first()
-			again := t.again()
-			t.repeats("the retry's answer", again, first)
-			if len(again.values("Retry-After")) > 0 {
-				t.wrongf("the retry's answer has Retry-After: %s", again.header.Get("Retry-After"))
-			}
-			t.ran(1)
-		},
-	},
-	{
 		ID: "kept-redirect", Title: "A redirection is an answer like any other", Level: Should,
 		Sources:  []Source{draft("2.6"), rfc(9110, "15.4.4")},
 		Sent:     "a request to which the origin answers 303 with a Location, twice.",
@@ -122,6 +103,52 @@ var keptCases = []Case{
 		check:    func(t *trial) { t.passing(http.StatusUnauthorized) },
 	},
 	{
+		ID: "conflict-runs-again", Title: "After a 409 or a 423 of the application's own the retry runs", Level: Extension,
+		Sources:  []Source{rfc(9110, "15.5.10"), ours},
+		Sent:     "requests with keys of their own, to which the origin answers 409 and 423, and then 201; each three times.",
+		Expected: "the origin's refusal, the answer of a second run, and that again.",
+		Ran:      "twice for each key",
+		check: func(t *trial) {
+			for i, status := range []int{http.StatusConflict, http.StatusLocked} {
+				t.passing(status, withKey(t.numbered(i)))
+			}
+		},
+	},
+	{
+		ID: "later-runs-again", Title: "After an answer that says come back later the retry runs", Level: Extension,
+		Sources:  []Source{rfc(9110, "10.2.3"), ours},
+		Sent:     "requests with keys of their own, to which the origin answers 403 and 404 with Retry-After: 1, and then 201; each three times.",
+		Expected: "the origin's refusal, the answer of a second run, and that again.",
+		Ran:      "twice for each key",
+		check: func(t *trial) {
+			for i, status := range []int{http.StatusForbidden, http.StatusNotFound} {
+				t.refusing(status, []Field{field("Retry-After", "1")}, withKey(t.numbered(i)))
+			}
+		},
+	},
+	{
+		ID: "control-keeps", Title: "The application can have an answer kept that would not be", Level: Extension,
+		Sources:  []Source{ours},
+		Sent:     "requests with keys of their own, to which the origin answers 409, and 404 with Retry-After: 1, both with Idempotency-Control: max-age=60; each twice.",
+		Expected: "each second answer repeats the first.",
+		Ran:      "once for each key",
+		check: func(t *trial) {
+			for i, status := range []int{http.StatusConflict, http.StatusNotFound} {
+				a := usual()
+				a.Status = status
+				a.Header = append(a.Header, field("Idempotency-Control", "max-age=60"))
+				if status == http.StatusNotFound {
+					a.Header = append(a.Header, field("Retry-After", "1"))
+				}
+				t.plays(a)
+				key := withKey(t.numbered(i))
+				first := t.first(key)
+				t.repeats("the retry's answer", t.again(key), first)
+				t.ran(1)
+			}
+		},
+	},
+	{
 		ID: "control-no-store", Title: "The application can keep an answer from being kept", Level: Extension,
 		Sources:  []Source{ours},
 		Sent:     "a request to which the origin answers with Idempotency-Control: no-store and then without, three times.",
@@ -184,13 +211,17 @@ var keptCases = []Case{
 }
 
 // passing checks that an answer that time or other credentials change is not kept.
-func (t *trial) passing(status int) {
+func (t *trial) passing(status int, changes ...change) { t.refusing(status, nil, changes...) }
+
+// refusing checks that a refusal with these fields is not kept.
+func (t *trial) refusing(status int, fields []Field, changes ...change) {
 	refusal := usual()
 	refusal.Status = status
+	refusal.Header = append(refusal.Header, fields...)
 	t.plays(refusal, usual())
-	t.isStatus("the first answer", t.first(), status)
-	second := t.again()
+	t.isStatus("the first answer", t.first(changes...), status)
+	second := t.again(changes...)
 	t.isRun("the second answer", second, 2)
-	t.repeats("the third answer", t.again(), second)
+	t.repeats("the third answer", t.again(changes...), second)
 	t.ran(2)
 }

@@ -65,6 +65,28 @@ var rawCases = []Case{
 		},
 	},
 	{
+		ID: "fields-folded", Title: "A field that is the target's own is not forged with _ in place of -", Level: Extension,
+		Sources: []Source{ours}, needs: needsWire,
+		Sent:     "a POST with a key and a GET, with Dibs_Fence, dibs_fence, Idempotency_Key and X_Forwarded_For, which CGI, WSGI, Rack and PHP read as if they had been spelled with -.",
+		Expected: "the origin's answers.",
+		Ran:      "twice, without those fields",
+		check: func(t *trial) {
+			forged := []change{with("Dibs_Fence", "999999999999999999"), with("dibs_fence", "1"), with("Idempotency_Key", t.numbered(2)), with("X_Forwarded_For", "127.0.0.1")}
+			for i, changes := range [][]change{{}, {withMethod(http.MethodGet), withBody("")}} {
+				t.isRun("the answer", t.send(append(changes, forged...)...), i+1)
+			}
+			for _, s := range t.seen(0) {
+				for name, values := range s.Header {
+					switch strings.ToLower(name) {
+					case "dibs_fence", "idempotency_key", "x_forwarded_for":
+						t.wrongf("with %s the origin got %s: %s", s.Method, name, strings.Join(values, ", "))
+					}
+				}
+			}
+			t.ran(2)
+		},
+	},
+	{
 		ID: "origin-closes", Title: "An answer that ends with the connection is whole", Level: Must,
 		Sources: []Source{rfc(9112, "6.3")}, needs: needsWire,
 		Sent:     "requests with keys of their own, to which the origin answers in HTTP/1.1 and in HTTP/1.0, without any length, and closes; each twice.",

@@ -49,6 +49,20 @@ var scopeCases = []Case{
 		},
 	},
 	{
+		ID: "api-keys-apart", Title: "Two API keys with the same idempotency key do not meet", Level: Extension,
+		Sources:  []Source{draft("5"), ours},
+		Sent:     "the same request with the X-Api-Key of one tenant and of another; the first again.",
+		Expected: "two answers of two runs, and a replay of the first.",
+		Ran:      "twice",
+		check: func(t *trial) {
+			one, other := replacing("X-Api-Key", "one-"+t.key), replacing("X-Api-Key", "other-"+t.key)
+			first := t.first(one)
+			t.isRun("the other tenant's answer", t.send(other), 2)
+			t.repeats("the first tenant's retry", t.again(one), first)
+			t.ran(2)
+		},
+	},
+	{
 		ID: "hosts-apart", Title: "Two virtual hosts with the same key do not meet", Level: Extension,
 		Sources:  []Source{ours},
 		Sent:     "the same request with two names in Host; the first again.",
