@@ -66,9 +66,13 @@ func heartbeatOf(options string, d, usual time.Duration) (time.Duration, error) 
 	return cmp.Or(d, usual), nil
 }
 
-// Lock waits for the lock and takes it. In this process, those who wait for a key
-// come in their order, and among all sessions in the order in which the server was
-// asked, which is once a minute. nil options mean the defaults.
+// Lock waits for the lock and takes it. In this process, callers that wait for a key
+// come in their order. Among processes they come in the order in which the server was
+// asked. Each process asks once a second and is the last in the server's line then, so
+// there is no order among processes that wait for longer. nil options mean the defaults.
+//
+// A caller that waits is no statement in progress for longer than a second, so it does
+// not hold up CREATE INDEX CONCURRENTLY. In a transaction of its own, it would.
 //
 // Take it before the transaction begins that it guards, or that does not see what the
 // holder before it committed, if it is at repeatable read or serializable.
@@ -91,7 +95,8 @@ func (a *Advisory) TryLock(ctx context.Context, key AdvisoryKey, o *LockOptions)
 // LockAll takes several locks on one session, all or none, and whatever the order in
 // which they are given in one that keeps two such calls from waiting for one another.
 // Keys that are given twice count once. It returns what Lock returns, and ErrDeadlock
-// when somebody who takes them in another order waits for it, too.
+// when somebody who takes them in another order waits for it, too: if the server's
+// deadlock_timeout is not above the usual second.
 func (a *Advisory) LockAll(ctx context.Context, keys []AdvisoryKey, o *LockOptions) (*Lock, error) {
 	return a.lock(ctx, keys, o, false)
 }

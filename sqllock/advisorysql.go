@@ -29,6 +29,12 @@ func (s *advisorySpeaker) name(key AdvisoryKey) string { return advisoryName(key
 // advisoryName names an advisory lock for people.
 func advisoryName(key AdvisoryKey) string { return "pg_advisory_lock(" + key.String() + ")" }
 
+// advisorySlice is the longest that a statement waits for an advisory lock. While it is
+// in progress it holds up CREATE INDEX CONCURRENTLY and the like, which wait for all
+// statements that began before. PostgreSQL looks for deadlocks after deadlock_timeout,
+// 1 s as it comes, and when both times are over at once it does so first.
+const advisorySlice = time.Second
+
 // take takes the lock, if the session is the one that the driver knows: behind a
 // pooler it would belong to a session of others.
 func (s *advisorySpeaker) take(ctx context.Context, conn *sql.Conn, key AdvisoryKey, t *taking) (bool, error) {
@@ -53,7 +59,7 @@ func (s *advisorySpeaker) take(ctx context.Context, conn *sql.Conn, key Advisory
 	query := "SELECT CASE WHEN " + mine + fmt.Sprintf(" AND set_config('lock_timeout', $%d, true) IS NOT NULL THEN ", len(params)+1) +
 		function("pg_advisory_lock", t.shared) + "(" + args + ")::text END IS NOT NULL"
 	for asked := false; ; asked = true {
-		slice, more := t.left(waitSlice)
+		slice, more := t.left(advisorySlice)
 		if !more && asked {
 			return false, nil
 		}

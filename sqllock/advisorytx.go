@@ -16,6 +16,9 @@ import (
 // repeatable read or serializable it would not see what the holder before it committed,
 // so LockTx takes nothing there and returns ErrIsolation, and the transaction goes on.
 //
+// A transaction that waits holds up CREATE INDEX CONCURRENTLY, as every transaction
+// that is open does: let the Wait be short where indexes are made, or use Advisory.
+//
 // It returns dibs.ErrHeld when LockOptions.Wait is over, and ErrDeadlock. The
 // transaction goes on then if there is a Wait, and the settings that it has are as
 // they were: what that costs are a savepoint and four statements, and only when the

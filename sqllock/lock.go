@@ -192,6 +192,6 @@ func lost(name string, why error) error {
 // answerLimit is how long the server may take for an answer that waits for nobody.
 const answerLimit = 4 * time.Second
 
-// waitSlice is the longest that a server is asked to wait in one go: after it, and
+// waitSlice is the longest that MySQL and MariaDB are asked to wait in one go: after it, and
 // answerLimit, a connection on which nothing came is as good as cut.
 const waitSlice = time.Minute

@@ -79,7 +79,11 @@ func (s *namedSpeaker) wait(ctx context.Context, conn *sql.Conn, target string, 
 	ctx, cancel := context.WithTimeout(ctx, d+answerLimit)
 	defer cancel()
 	var got sql.NullBool
-	err := conn.QueryRowContext(ctx, "SELECT GET_LOCK('"+target+"', "+seconds+")").Scan(&got)
+	query := "SELECT GET_LOCK('" + target + "', " + seconds + ")"
+	if s.maria { // its limit for statements would end the wait
+		query = "SET STATEMENT max_statement_time = 0 FOR " + query
+	}
+	err := conn.QueryRowContext(ctx, query).Scan(&got)
 	if err == nil && !got.Valid {
 		err = errNull
 	}
@@ -123,4 +127,4 @@ func (s *namedSpeaker) explain(target string, err error) error {
 	return err
 }
 
-var errNull = errors.New("the server answers NULL: the question was ended (KILL QUERY), or there is no memory for the lock; ask again")
+var errNull = errors.New("the server answers NULL: the statement was ended by max_execution_time of MySQL (set it to 0 for the sessions that wait for locks) or by KILL QUERY, or there is no memory for the lock (ask again)")
