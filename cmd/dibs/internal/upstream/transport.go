@@ -153,11 +153,15 @@ const attempts = 3
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	base := t.baseOf(req)
 	if isSafe(req.Method) {
-		res, err := base.RoundTrip(req)
-		if err != nil {
-			return nil, failure(req.Context(), HungUp, err)
+		for i := 1; ; i++ {
+			res, err := (&passage{safe: true}).send(base, req, nil)
+			switch {
+			case err == nil:
+				return res, nil
+			case err != errStray || i == attempts || req.Body != nil && req.Body != http.NoBody:
+				return nil, failure(req.Context(), HungUp, err)
+			}
 		}
-		return res, nil
 	}
 	body, err := newLastingBody(req)
 	if err != nil {
@@ -231,7 +235,7 @@ func reason(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		return op.Error()
 	}
-	for _, plain := range []error{io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled, errSentBefore, errHungUp, errNoAnswer} {
+	for _, plain := range []error{io.EOF, io.ErrUnexpectedEOF, context.DeadlineExceeded, context.Canceled, errSentBefore, errHungUp, errNoAnswer, errStray} {
 		if errors.Is(err, plain) {
 			return plain.Error()
 		}
@@ -263,7 +267,7 @@ func (t *Transport) dial(ctx context.Context, network, addr string) (net.Conn, e
 	if err != nil {
 		return nil, err
 	}
-	return &conn{Conn: c}, nil
+	return newConn(c), nil
 }
 
 func (t *Transport) dialPlain(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -290,7 +294,7 @@ func (t *Transport) dialTLS(ctx context.Context, network, addr string, config *t
 	if c.ConnectionState().NegotiatedProtocol == "h2" {
 		return c, nil
 	}
-	return &conn{Conn: c}, nil
+	return newConn(c), nil
 }
 
 var _ http.RoundTripper = (*Transport)(nil)

@@ -200,7 +200,7 @@ func TestStale(t *testing.T) {
 					return nil, err
 				}
 				last = &mortal{Conn: c.(*conn).Conn}
-				return &conn{Conn: last}, nil
+				return newConn(last), nil
 			}
 			if status, _, err := roundTrip(tr, request(t, tr, "POST", "x")); status != 200 {
 				t.Fatal(err)
