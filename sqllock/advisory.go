@@ -12,7 +12,8 @@ import (
 // Advisory takes advisory locks of PostgreSQL that have a session each: a connection
 // of the pool, from Lock to Unlock, and one for the waiting for each key. Give the pool
 // more connections than locks are held and waited for at once: what the lock guards
-// needs some too. For many locks see Session, for those of a transaction LockTx.
+// needs some too. For the locks of a transaction see LockTx. A lease of a pgstore needs
+// no connection, however many are held, and does more.
 //
 // It works with every driver of database/sql for PostgreSQL. Its methods are safe for
 // concurrent use.

@@ -301,6 +301,19 @@ func TestAdvisorySessionEnds(t *testing.T) {
 	}
 }
 
+// wantCause fails the test unless the lock's context ends, with that cause.
+func wantCause(t testing.TB, l *Lock, want error) {
+	t.Helper()
+	select {
+	case <-l.Context().Done():
+	case <-time.After(failpoint.Limit):
+		t.Fatalf("the context of %v did not end within %v", l, failpoint.Limit)
+	}
+	if cause := context.Cause(l.Context()); !errors.Is(cause, want) {
+		t.Fatalf("cause: %v; want %v", cause, want)
+	}
+}
+
 // endSession ends the session that has the lock.
 func endSession(t testing.TB, key AdvisoryKey) {
 	t.Helper()
@@ -418,9 +431,9 @@ func mustExec(t testing.TB, c *sql.Conn, query string) {
 // is held.
 func TestAdvisoryShortWait(t *testing.T) {
 	t.Parallel()
-	a, s, o := newAdvisory(t, nil), openSession(t, own(), nil), &LockOptions{Wait: time.Nanosecond}
+	a, o := newAdvisory(t, nil), &LockOptions{Wait: time.Nanosecond}
 	for range 20 {
-		if err := s.Do(t.Context(), ownKey(), o, func(context.Context) error { return nil }); err != nil {
+		if err := a.Do(t.Context(), ownKey(), o, func(context.Context) error { return nil }); err != nil {
 			t.Error(err)
 		}
 	}

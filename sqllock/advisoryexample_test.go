@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"sync"
 	"time"
 
 	_ "github.com/go-sql-driver/mysql"
@@ -56,46 +55,6 @@ func ExampleAdvisory() {
 	// held: true
 	// held, after a wait: true
 	// held afterwards: false <nil>
-}
-
-// Many locks on one connection, as a worker needs that has a job per customer.
-func ExampleSession() {
-	url := postgresURL()
-	ctx := context.Background()
-
-	session, err := sqllock.OpenSession(ctx, url, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer session.Close()
-
-	var all sync.WaitGroup
-	locks := make([]*sqllock.Lock, 1000)
-	for i := range locks {
-		all.Go(func() {
-			lock, err := session.TryLock(ctx, sqllock.IntKey(int64(i)), nil)
-			if err != nil {
-				log.Fatal(err)
-			}
-			locks[i] = lock // and lock.Context() ends when it is lost
-		})
-	}
-	all.Wait()
-	held, err := session.Held(ctx, sqllock.IntKey(7))
-	fmt.Println(held, err)
-	for _, lock := range locks {
-		all.Go(func() {
-			if err := lock.Unlock(); err != nil {
-				log.Fatal(err)
-			}
-		})
-	}
-	all.Wait()
-	held, err = session.Held(ctx, sqllock.IntKey(7))
-	fmt.Println(held, err)
-	// Output:
-	// true <nil>
-	// false <nil>
 }
 
 // The lock ends with the transaction. Behind a pooler this is the one to take.

@@ -11,8 +11,8 @@
 // # Locks of a session
 //
 // Advisory takes PostgreSQL's advisory locks on a connection of the pool each, Named
-// those of MySQL and MariaDB (GET_LOCK). Session holds thousands of advisory locks on
-// one connection. What they return is a Lock, which lives as long as its session:
+// those of MySQL and MariaDB (GET_LOCK). What they return is a
+// Lock, which lives as long as its session:
 //
 //	        Lock, TryLock                        Unlock
 //	free ───────────────────▶ held ─────────────────────────────▶ free

@@ -47,17 +47,6 @@ func TestPoolerRefused(t *testing.T) {
 	}
 }
 
-func TestSessionPoolerRefused(t *testing.T) {
-	t.Parallel()
-	s, err := OpenSession(t.Context(), pooler().URL(), nil)
-	if err == nil {
-		s.Close()
-	}
-	if !errors.Is(err, ErrPooler) {
-		t.Errorf("got %v", err)
-	}
-}
-
 // A pool that comes to a pooler later takes nothing there.
 func TestPoolerNoticedLater(t *testing.T) {
 	t.Parallel()

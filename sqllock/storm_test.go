@@ -77,38 +77,6 @@ func TestNamedGivenUp(t *testing.T) {
 	})
 }
 
-// A Session, likewise.
-func TestSessionGivenUp(t *testing.T) {
-	t.Parallel()
-	name, key := own(), ownKey()
-	var all sync.WaitGroup
-	var got, gave atomic.Int64
-	for range 4 { // as many processes
-		s := openSession(t, name, nil)
-		for range 5 {
-			all.Go(func() {
-				for i := range 50 {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%10)*time.Millisecond)
-					err := s.Do(ctx, key, &LockOptions{Wait: time.Duration(1+i%2*1000) * time.Millisecond}, func(context.Context) error {
-						got.Add(1)
-						return nil
-					})
-					cancel()
-					if err != nil {
-						gave.Add(1)
-					}
-				}
-			})
-		}
-	}
-	all.Wait()
-	t.Logf("%d got it, %d gave up", got.Load(), gave.Load())
-	eventually(t, "nothing is left", func() bool {
-		locks, _ := sessionLocks(t, name)
-		return locks == 0
-	})
-}
-
 // Half of the transactions roll back, or lose their session at any moment.
 func TestSequenceTorture(t *testing.T) {
 	const workers, rounds = 64, 12

@@ -76,7 +76,6 @@ var contests = []contest{
 	{group: "mysql", name: "MariaDB hand-over between processes, 2 waiters: p50", run: contended(openMySQL, 2, []string{namedName}, "ms", gap)},
 	{group: "mysql", name: "MariaDB hand-over between processes, 32 waiters: p50", run: contended(openMySQL, 32, []string{namedName}, "ms", gap)},
 	{group: "mysql", name: "grants among 32 waiters on MariaDB, max/min", run: evenly(openMySQL, []string{namedName})},
-	{group: "sqllock", name: "advisory locks on one session, 64 goroutines / a pooled session each", goal: "≥ 3", run: rates(openAdvisory, 64, []string{advisoryName, byHandSQL}, pooledName)},
 	{group: "sqllock", name: "gapless numbers, 100 a transaction / `MAX+1` under an advisory lock", goal: "≥ 20", run: sequenceNumbers(numberBatch)},
 	{group: "sqllock", name: "gapless numbers, one a transaction / `MAX+1` under an advisory lock", run: sequenceNumbers(1)},
 	{group: "sqllock", name: "gapless numbers, in the statement that uses it / `MAX+1` under an advisory lock", run: sequenceNumbers(0)},

@@ -15,51 +15,10 @@ import (
 	"github.com/dibs-go/dibs/sqllock"
 )
 
-// The names of those who take advisory locks on a session each, beside advisoryName,
-// which is what people write by hand with pgx.
 const (
-	pooledName  = "sqllock on a session each"
-	byHandSQL   = "by hand with database/sql"
 	numberBatch = 100
 	writers     = 16
 )
-
-// openAdvisory starts a server and everybody who takes advisory locks on it.
-func openAdvisory(ctx context.Context) (b *contestants, err error) {
-	b = newContestants()
-	defer func() {
-		if err != nil {
-			b.end()
-		}
-	}()
-	server := servertest.Postgres(b.scope, &servertest.PostgresOptions{MaxConnections: 3*callersConns + 50})
-	if err := b.servesPostgres(server); err != nil {
-		return b, err
-	}
-	session, err := sqllock.OpenSession(ctx, server.URL(), nil)
-	if err != nil {
-		return b, err
-	}
-	b.close = append(b.close, func() { _ = session.Close() })
-	pool, err := pgxPool(ctx, server.URL())
-	if err != nil {
-		return b, err
-	}
-	b.close = append(b.close, pool.Close)
-	db, err := b.openSQL(server.URL())
-	if err != nil {
-		return b, err
-	}
-	advisory, err := sqllock.NewAdvisory(ctx, db, nil)
-	if err != nil {
-		return b, err
-	}
-	b.lockers[ours] = []locker{sqllockLocker{session.Lock}}
-	b.lockers[pooledName] = []locker{sqllockLocker{advisory.Lock}}
-	b.lockers[advisoryName] = []locker{advisoryLocker{pool}}
-	b.lockers[byHandSQL] = []locker{advisorySQLLocker{db}}
-	return b, nil
-}
 
 // openSQL opens a pool of database/sql by pgx, with a connection for each caller.
 func (b *contestants) openSQL(url string) (*sql.DB, error) {
@@ -70,36 +29,6 @@ func (b *contestants) openSQL(url string) (*sql.DB, error) {
 	db := sqlPool(stdlib.OpenDB(*config))
 	b.close = append(b.close, func() { _ = db.Close() })
 	return db, nil
-}
-
-type sqllockLocker struct {
-	take func(context.Context, sqllock.AdvisoryKey, *sqllock.LockOptions) (*sqllock.Lock, error)
-}
-
-func (l sqllockLocker) lock(ctx context.Context, key string, section func()) error {
-	held, err := l.take(ctx, sqllock.NameKey("bench", key), nil)
-	if err != nil {
-		return err
-	}
-	section()
-	return held.Unlock()
-}
-
-// advisorySQLLocker is advisoryLocker with database/sql.
-type advisorySQLLocker struct{ db *sql.DB }
-
-func (l advisorySQLLocker) lock(ctx context.Context, key string, section func()) error {
-	conn, err := l.db.Conn(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	if _, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock(hashtextextended($1, 0))", key); err != nil {
-		return err
-	}
-	section()
-	_, err = conn.ExecContext(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock(hashtextextended($1, 0))", key)
-	return err
 }
 
 // sequenceNumbers compares the numbers that writers of one scope are given, so many
