@@ -50,6 +50,8 @@ type Query struct {
 	ID string
 	// Data asks for the records' data too.
 	Data bool
+	// Places asks for the places too.
+	Places bool
 }
 
 // Condition is what an operator sees of a key.
@@ -71,6 +73,7 @@ type Entry struct {
 	Permits   int       // agreed number of holders; 0 when nobody holds or waits
 	Attempts  []Attempt // who holds it, abandoned it, or left its outcome unknown
 	Waiters   int       // places in the queue
+	Places    []PlaceInfo
 	Record    *RecordInfo
 }
 
@@ -83,6 +86,19 @@ type Attempt struct {
 	Since   time.Duration // how long ago it was granted
 	Left    time.Duration // until it runs out; not positive when it has
 	Offered bool          // granted to a waiter that has yet to confirm
+}
+
+// PlaceInfo is what a store knows about a place in a key's queue. They come in the order
+// of their turns, and only when the Query asked for them; all, or the first 500 at least.
+type PlaceInfo struct {
+	// Token of the place, for Client.GiveUp. Its ID names the place.
+	Token Token
+	// Owner took the place.
+	Owner Owner
+	Left  time.Duration // until it runs out
+	// Reserved is false for the place of a caller that waits in Acquire, which asks for
+	// it again and again, and ends soon after its caller.
+	Reserved bool
 }
 
 // RecordInfo is what a store knows about a record.

@@ -43,7 +43,7 @@ func (m *Mutex) enqueue(ctx context.Context, key string, reserve func(context.Co
 			return "", err
 		}
 	}
-	t.place, err = reserve(ctx, &dibs.AcquireOptions{Hold: m.options.Hold, Permits: m.options.Permits})
+	t.place, err = reserve(ctx, &dibs.AcquireOptions{Hold: m.options.Hold, Permits: m.options.Permits, Label: m.options.Label})
 	if errors.Is(err, dibs.ErrPermits) {
 		// No place is to be had until those have gone who agreed on another number. The
 		// job takes it when it reaches a worker.

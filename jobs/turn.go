@@ -221,7 +221,7 @@ func (a *attempt) goBack(ctx context.Context, at aheadAt) error {
 // turn has come.
 func (a *attempt) stand(ctx context.Context, hold time.Duration) (dibs.Standing, error) {
 	o := &a.mutex.options
-	s, err := a.mutex.client.Prolong(ctx, a.place, max(o.Stands, hold), &dibs.AcquireOptions{Permits: o.Permits, Hold: hold})
+	s, err := a.mutex.client.Prolong(ctx, a.place, max(o.Stands, hold), &dibs.AcquireOptions{Permits: o.Permits, Hold: hold, Label: a.acquire().Label})
 	if err == nil {
 		a.placed, a.stood = true, time.Now()
 	}

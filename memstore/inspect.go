@@ -110,6 +110,9 @@ func (e *entry) describe(q *dibs.Query, now instant) (dibs.Entry, bool) {
 	}
 	if e.queue != nil {
 		d.Waiters = e.queue.living(now)
+		if q.Places {
+			d.Places = e.queue.describe(now)
+		}
 	}
 	for a := e.leases; a != nil; a = a.next {
 		d.Attempts = append(d.Attempts, a.describe(now))
@@ -128,6 +131,19 @@ func (e *entry) describe(q *dibs.Query, now instant) (dibs.Entry, bool) {
 	}
 	return d, q.ID == "" || d.Record != nil && d.Record.ID == q.ID ||
 		slices.ContainsFunc(d.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID })
+}
+
+// describe describes the places.
+func (q *queue) describe(now instant) []dibs.PlaceInfo {
+	var all []dibs.PlaceInfo
+	for _, a := range q.places[q.head:] {
+		if a != nil && a.until > now {
+			all = append(all, dibs.PlaceInfo{
+				Token: a.token, Owner: dibs.ParseOwner(a.owner.String()), Left: now.until(a.until), Reserved: a.reserved,
+			})
+		}
+	}
+	return all
 }
 
 func (a *attempt) describe(now instant) dibs.Attempt {

@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -74,12 +75,12 @@ func (s *Store) page(ctx context.Context, first, last string, q *dibs.Query) (pa
 		n++
 		return r.err
 	})
-	v := &view{batch: b, waiters: map[string]int{}, seats: map[string][]place{}, data: map[string][]byte{}, bytes: map[string]int{}}
+	v := &view{batch: b, waiters: map[string]int{}, seats: map[string][]place{}, places: map[string][]place{}, asked: q.Places, data: map[string][]byte{}, bytes: map[string]int{}}
 	err = use(ctx, s.front, func(c session) error {
 		if err := c.run(ctx, find); err != nil || len(keys) == 0 {
 			return err
 		}
-		return c.run(ctx, v.script(keys, q.Data))
+		return c.run(ctx, v.script(keys, q))
 	})
 	for _, k := range keys {
 		if st := b.states[k]; st != nil {
@@ -98,11 +99,13 @@ type view struct {
 	now     int64
 	waiters map[string]int     // places that stand
 	seats   map[string][]place // places that are taken
-	bytes   map[string]int     // how large the records are
+	places  map[string][]place // places that stand, if they are asked for
+	asked   bool
+	bytes   map[string]int // how large the records are
 	data    map[string][]byte
 }
 
-func (v *view) script(keys []string, data bool) *script {
+func (v *view) script(keys []string, q *dibs.Query) *script {
 	s := &script{}
 	s.raw("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;START TRANSACTION READ ONLY").done()
 	of := func(sql string) *script { return s.raw(v.names.sql(sql)).keys(keys).raw(")") }
@@ -113,13 +116,20 @@ func (v *view) script(keys []string, data bool) *script {
 		v.waiters[k] = int(r.int())
 		return r.err
 	})
-	of("SELECT k,seq,lasts FROM @waiter WHERE kind>=3 AND k IN (").asks(func(r *reading) error {
+	of("SELECT k,seq,lasts,token,owner FROM @waiter WHERE kind>=3 AND k IN (").asks(func(r *reading) error {
 		k := r.string()
-		v.seats[k] = append(v.seats[k], place{seq: r.int(), lasts: r.int()})
+		v.seats[k] = append(v.seats[k], place{seq: r.int(), lasts: r.int(), token: r.token(), owner: r.string(), kind: 3})
 		return r.err
 	})
+	if q.Places {
+		of("SELECT k,seq,ends,token,owner,kind FROM @waiter WHERE kind<3 AND ends>" + clock + " AND k IN (").asks(func(r *reading) error {
+			k := r.string()
+			v.places[k] = append(v.places[k], place{seq: r.int(), ends: r.int(), token: r.token(), owner: r.string(), kind: r.int()})
+			return r.err
+		})
+	}
 	what := "NULL"
-	if data {
+	if q.Data {
 		what = "data"
 	}
 	of("SELECT k,LENGTH(data)," + what + " FROM @record WHERE k IN (").asks(func(r *reading) error {
@@ -139,6 +149,7 @@ func (v *view) entry(st *state) dibs.Entry {
 	e := dibs.Entry{Waiters: v.waiters[st.k]}
 	e.Key, _ = parseKey(st.k)
 	lost := st.lost
+	var again []place
 	for _, l := range st.holders {
 		if l.ends > v.now {
 			e.Condition = dibs.ConditionHeld
@@ -149,11 +160,16 @@ func (v *view) entry(st *state) dibs.Entry {
 		for _, p := range v.seats[st.k] {
 			if p.seq == l.seq && l.ends+p.lasts > v.now {
 				e.Waiters++
+				p.ends = l.ends + p.lasts
+				again = append(again, p)
 			}
 		}
 		if !l.offered && (lost == nil || lost.ends <= l.ends) {
 			lost = &l
 		}
+	}
+	if v.asked {
+		e.Places = v.info(append(v.places[st.k], again...))
 	}
 	if lost != nil && (lost.once || v.now-lost.ends < memory) {
 		e.Attempts = append(e.Attempts, v.attempt(lost))
@@ -182,6 +198,18 @@ func (v *view) entry(st *state) dibs.Entry {
 		e.Permits = int(st.permits)
 	}
 	return e
+}
+
+// info tells of places.
+func (v *view) info(all []place) []dibs.PlaceInfo {
+	slices.SortFunc(all, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
+	var infos []dibs.PlaceInfo
+	for _, p := range all {
+		infos = append(infos, dibs.PlaceInfo{
+			Token: p.token, Owner: dibs.ParseOwner(p.owner), Left: duration(p.ends - v.now), Reserved: p.kind > 0,
+		})
+	}
+	return infos
 }
 
 func (v *view) attempt(l *lease) dibs.Attempt {

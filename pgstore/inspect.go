@@ -91,7 +91,56 @@ func (s *Store) page(ctx context.Context, first, last []byte, q *dibs.Query) ([]
 	for i := range page {
 		page[i].conclude()
 	}
-	return page, explain(rows.Err())
+	if err := rows.Err(); err != nil || !q.Places {
+		return page, explain(err)
+	}
+	rows.Close() // it has the connection
+	return page, s.places(ctx, page)
+}
+
+// placesSQL lists the places of keys, those that stand again after a lease that ran
+// out among them.
+const placesSQL = `SELECT w.k, w.token, w.owner, @us(CASE WHEN w.kind < 3 THEN w.ends ELSE l.ends + w.lasts END - n.now), w.kind > 0
+FROM (SELECT clock_timestamp() AS now) n, @waiter w LEFT JOIN LATERAL (
+    SELECT t.ends FROM @key t WHERE t.k = w.k AND t.seq = w.seq
+    UNION ALL
+    SELECT h.ends FROM @holder h WHERE h.k = w.k AND h.seq = w.seq
+) l ON w.kind >= 3
+WHERE w.k = ANY($1::bytea[]) AND CASE WHEN w.kind < 3 THEN NOT w.parked AND w.ends > n.now
+    ELSE l.ends <= n.now AND l.ends + w.lasts > n.now END
+ORDER BY w.k, w.seq`
+
+// places adds the places of keys as they are a moment later.
+func (s *Store) places(ctx context.Context, page []entry) error {
+	at := map[string]*entry{}
+	var keys [][]byte
+	for i := range page {
+		if e := &page[i]; e.Waiters > 0 {
+			at[string(e.k)] = e
+			keys = append(keys, e.k)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	rows, err := s.front.Query(ctx, s.names.sql(placesSQL), pgx.QueryExecModeExec, keys)
+	if err != nil {
+		return explain(err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var k, token, owner []byte
+		var left int64
+		var reserved bool
+		if err := rows.Scan(&k, &token, &owner, &left, &reserved); err != nil {
+			return explain(err)
+		}
+		e := at[string(k)]
+		e.Places = append(e.Places, dibs.PlaceInfo{
+			Token: tokenOf(token), Owner: dibs.ParseOwner(string(owner)), Left: micro(left), Reserved: reserved,
+		})
+	}
+	return explain(rows.Err())
 }
 
 // listedRow is a row of sql/list.sql.

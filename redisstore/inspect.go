@@ -103,12 +103,8 @@ func (s *Store) masters(ctx context.Context) []rueidis.Client {
 
 // list inspects keys and yields what the query asks for.
 func (s *Store) list(ctx context.Context, q *dibs.Query, keys []dibs.Key, yield func(dibs.Entry, error) bool) bool {
-	data := "0"
-	if q.Data {
-		data = "1"
-	}
 	entries := make([]dibs.Entry, len(keys))
-	err := s.inspect(ctx, keys, data, func(i int, m *rueidis.RedisMessage) (err error) {
+	err := s.inspect(ctx, keys, q, func(i int, m *rueidis.RedisMessage) (err error) {
 		entries[i], err = readEntry(m)
 		entries[i].Key = keys[i]
 		return err
@@ -177,6 +173,22 @@ func readEntry(m *rueidis.RedisMessage) (dibs.Entry, error) {
 		}
 		if r.more() {
 			e.Record.Data = r.bytes()
+		}
+	}
+	places, err := f.next().ToArray()
+	if err != nil {
+		return e, err
+	}
+	for i := range places {
+		p, err := fields(&places[i])
+		if err != nil {
+			return e, err
+		}
+		e.Places = append(e.Places, dibs.PlaceInfo{
+			Token: p.token(), Left: duration(p.int()), Reserved: p.int() == 1, Owner: dibs.ParseOwner(p.text()),
+		})
+		if p.err != nil {
+			return e, p.err
 		}
 	}
 	switch {
@@ -282,8 +294,9 @@ func (s *Store) force(ctx context.Context, sc *script, key dibs.Key, args ...str
 }
 
 // inspect runs the script of that name for keys.
-func (s *Store) inspect(ctx context.Context, keys []dibs.Key, data string, answer func(int, *rueidis.RedisMessage) error) error {
-	all := s.batches(len(keys), verb{script: inspectScript, head: []string{data}, key: every(keys...), answer: answer})
+func (s *Store) inspect(ctx context.Context, keys []dibs.Key, q *dibs.Query, answer func(int, *rueidis.RedisMessage) error) error {
+	wanted := map[bool]string{false: "0", true: "1"}
+	all := s.batches(len(keys), verb{script: inspectScript, head: []string{wanted[q.Data], wanted[q.Places]}, key: every(keys...), answer: answer})
 	for _, b := range all {
 		b.call.keys = b.call.keys[1:] // it needs no fence
 	}
@@ -305,7 +318,7 @@ func (s *Store) tokenOf(ctx context.Context, key dibs.Key, id string) (string, b
 		return "", err == nil, err
 	}
 	var token string
-	err := s.inspect(ctx, []dibs.Key{key}, "0", func(_ int, m *rueidis.RedisMessage) error {
+	err := s.inspect(ctx, []dibs.Key{key}, &dibs.Query{}, func(_ int, m *rueidis.RedisMessage) error {
 		if _, err := readEntry(m); err != nil {
 			return err
 		}

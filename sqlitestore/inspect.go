@@ -56,9 +56,14 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 
 // waitersSQL counts the places that stand, also again: that of a lease that ran
 // out stands from then on.
-const waitersSQL = `SELECT count(*), max(permits) FROM @waiter AS w WHERE k = ?1 AND ?2 <
-	CASE WHEN dormant < 3 THEN until ELSE (SELECT l.until + w.lasts FROM @lease AS l
-		WHERE l.k = w.k AND l.seq = w.seq AND l.state = 0 AND l.until <= ?2) END`
+const waitersSQL = `SELECT count(*), max(permits) FROM @waiter AS w WHERE k = ?1 AND ?2 < ` + standsSQL
+
+// standsSQL is until when a place stands.
+const standsSQL = `CASE WHEN dormant < 3 THEN until ELSE (SELECT l.until + w.lasts FROM @lease AS l
+	WHERE l.k = w.k AND l.seq = w.seq AND l.state = 0 AND l.until <= ?2) END`
+
+// placesSQL lists these places.
+const placesSQL = `SELECT token, owner, ` + standsSQL + `, dormant FROM @waiter AS w WHERE k = ?1 AND ?2 < ` + standsSQL + ` ORDER BY seq`
 
 // reader reads entries.
 type reader struct {
@@ -68,6 +73,7 @@ type reader struct {
 
 	begin, end, meta, keys         *lite.Stmt
 	leases, waiters, record, datum *lite.Stmt
+	places                         *lite.Stmt
 
 	now   int64
 	after []byte // the last key that was read
@@ -95,6 +101,7 @@ func (s *Store) newReader(q dibs.Query) (*reader, error) {
 			UNION SELECT k FROM @record WHERE k > ?1 AND k < ?2 ORDER BY k LIMIT ?3`},
 		{&r.leases, `SELECT token, state, until, fence, since, attempt, permits, once, owner FROM @lease WHERE k = ?1`},
 		{&r.waiters, waitersSQL},
+		{&r.places, placesSQL},
 		{&r.record, "SELECT id, token, written, length(data) FROM @record WHERE k = ?1"},
 		{&r.datum, "SELECT data FROM @record WHERE k = ?1"},
 	} {
@@ -200,6 +207,11 @@ func (r *reader) entry(k []byte) (dibs.Entry, error) {
 		e.Permits = int(r.waiters.Int(1))
 	}
 	r.waiters.Reset()
+	if r.q.Places && e.Waiters > 0 {
+		if err := r.readPlaces(k, &e); err != nil {
+			return e, err
+		}
+	}
 	if err := r.readRecord(k, &e); err != nil {
 		return e, err
 	}
@@ -274,6 +286,23 @@ func (r *reader) readLeases(k []byte, e *dibs.Entry) (gone int64, live bool, err
 	}
 	e.Attempts = append(e.Attempts, last.Attempt)
 	return last.state, live, nil
+}
+
+func (r *reader) readPlaces(k []byte, e *dibs.Entry) error {
+	st := r.places
+	st.BindBlob(1, k)
+	st.BindInt(2, r.now)
+	defer st.Reset()
+	for {
+		row, err := st.Step()
+		if err != nil || !row {
+			return err
+		}
+		e.Places = append(e.Places, dibs.PlaceInfo{
+			Token: dibs.Token(st.Bytes(0)), Owner: dibs.ParseOwner(string(st.Bytes(1))),
+			Left: duration(st.Int(2) - r.now), Reserved: st.Int(3) != 0,
+		})
+	}
 }
 
 func (r *reader) readRecord(k []byte, e *dibs.Entry) error {

@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+	"strings"
 
 	_ "modernc.org/sqlite"
 
@@ -228,11 +229,10 @@ func ExampleSequence_CTE() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println("WITH " + number)
-	fmt.Println("INSERT INTO invoice (number, customer) SELECT last, $2 FROM number RETURNING number")
+	query := "WITH " + number + " INSERT INTO invoice (number, customer) SELECT last, $2 FROM number RETURNING number"
+	fmt.Println(query[:53], "…", query[strings.LastIndex(query, ") INSERT"):])
 	// Output:
-	// WITH number AS (INSERT INTO "dibs_sequence" AS s (scope, taken) VALUES ($1::text, 1) ON CONFLICT (scope) DO UPDATE SET taken = s.taken + 1 RETURNING taken AS first, taken AS last)
-	// INSERT INTO invoice (number, customer) SELECT last, $2 FROM number RETURNING number
+	// WITH number AS (INSERT INTO "dibs_sequence" AS s (sco … ) INSERT INTO invoice (number, customer) SELECT last, $2 FROM number RETURNING number
 }
 
 // A holder that does not know yet that its lease is over is told by the database that

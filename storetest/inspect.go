@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -144,6 +145,72 @@ var inspectProperties = []Property{
 				break // a reader may stop early
 			}
 			t.state("a claim after that", p.try(one, dibs.NewToken()), dibs.Held)
+		},
+	},
+	{
+		Name:  "ListShowsPlaces",
+		Why:   "A place whose job is gone is in everybody's way. An operator sees what it is for, and takes away that one and no other.",
+		Needs: []Feature{Inspector},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, tokens := key("k"), make([]dibs.Token, 4)
+			for i := range tokens {
+				tokens[i] = dibs.NewToken()
+			}
+			job := func(i int) dibs.Owner { return dibs.Owner{Host: "web-1", PID: 4711, Label: "job " + itoa(i)} }
+			places := func() []dibs.PlaceInfo {
+				t.Helper()
+				e := q.list(dibs.Query{Namespace: &k.Namespace, Name: k.Name, Places: true})[k]
+				if len(e.Places) != e.Waiters {
+					t.Errorf("%d places are listed of %d", len(e.Places), e.Waiters)
+				}
+				for _, p := range e.Places {
+					if p.Left <= 0 || p.Left > long {
+						t.Errorf("a place stands for %v, want up to %v", p.Left, long)
+					}
+				}
+				return e.Places
+			}
+			want := func(what string, want ...int) {
+				t.Helper()
+				all := places()
+				for i := range all {
+					all[i].Left = 0
+				}
+				var expected []dibs.PlaceInfo
+				for _, i := range want {
+					expected = append(expected, dibs.PlaceInfo{Token: tokens[i], Owner: job(i), Reserved: i != 1})
+				}
+				if !slices.Equal(all, expected) {
+					t.Errorf("%s: %+v are listed, want %+v", what, all, expected)
+				}
+			}
+			holder := dibs.NewToken()
+			t.granted("the holder", p.try(k, holder), 1)
+			t.waits("reserved", p.reserve(k, tokens[0], owner(job(0))), 0)
+			t.waits("a waiter", p.queue(k, tokens[1], owner(job(1))), 1)
+			t.waits("reserved", p.reserve(k, tokens[2], owner(job(2))), 2)
+			t.waits("reserved", p.reserve(k, tokens[3], owner(job(3))), 3)
+			want("all", 0, 1, 2, 3)
+			if e := q.list(dibs.Query{})[k]; e.Places != nil || e.Waiters != 4 {
+				t.Errorf("places that nobody asked for are listed: %+v", e)
+			}
+			t.ok("taking one away", q.release(k, tokens[2]))
+			want("without one", 0, 1, 3)
+			t.ok("taking the first away", q.release(k, tokens[0]))
+			want("without the first", 1, 3)
+			t.ok("release", p.release(k, holder))
+			a := dibs.NewToken()
+			t.granted("the waiter", p.queue(k, tokens[1], owner(job(1))), 1)
+			want("the reserved one", 3)
+			t.ok("release", p.release(k, tokens[1]))
+			t.granted("who redeems it", p.try(k, a, from(tokens[3])), 1)
+			want("a taken place")
+			t.ok("abandon", p.abandon(k, a))
+			want("it stands again", 3)
+			t.ok("taking it away", q.release(k, tokens[3]))
+			want("none")
+			t.granted("a stranger", p.try(k, dibs.NewToken()), 2)
 		},
 	},
 	{

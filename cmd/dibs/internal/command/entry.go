@@ -27,6 +27,7 @@ type entryJSON struct {
 	Permits   int         `json:"permits,omitempty"`
 	LeftMS    *int64      `json:"left_ms,omitempty"`
 	Waiters   int         `json:"waiters"`
+	Places    []placeJSON `json:"places,omitempty"`
 	Record    *recordJSON `json:"record,omitempty"`
 	ID        string      `json:"id,omitempty"`
 
@@ -38,6 +39,15 @@ type holderJSON struct {
 	PID   int       `json:"pid"`
 	Label string    `json:"label"`
 	Since time.Time `json:"since"`
+}
+
+type placeJSON struct {
+	ID       string `json:"id"`
+	Host     string `json:"host"`
+	PID      int    `json:"pid"`
+	Label    string `json:"label"`
+	LeftMS   int64  `json:"left_ms"`
+	Reserved bool   `json:"reserved"`
 }
 
 type recordJSON struct {
@@ -55,6 +65,12 @@ func entryLines(e dibs.Entry, now time.Time) []entryJSON {
 		Permits:   e.Permits,
 		Waiters:   e.Waiters,
 		name:      e.Key.Name,
+	}
+	for _, p := range e.Places {
+		j.Places = append(j.Places, placeJSON{
+			ID: p.Token.ID(), Host: p.Owner.Host, PID: p.Owner.PID, Label: p.Owner.Label,
+			LeftMS: p.Left.Milliseconds(), Reserved: p.Reserved,
+		})
 	}
 	if utf8.ValidString(e.Key.Name) {
 		j.Key = &e.Key.Name
@@ -127,6 +143,9 @@ func writeText(w io.Writer, e dibs.Entry) error {
 	if e.Waiters > 0 {
 		line("waiters", "%d", e.Waiters)
 	}
+	for _, p := range e.Places {
+		line("place", "%s", placeText(p))
+	}
 	if r := e.Record; r != nil {
 		line("record", "%s, made %s ago, kept for %s more", recordText(e), span(r.Age), span(r.Left))
 		if len(e.Attempts) == 0 {
@@ -144,12 +163,22 @@ func stateText(e dibs.Entry) string {
 	return string(e.Condition)
 }
 
-func holderText(a dibs.Attempt) string {
-	text := a.Owner.Host + " " + strconv.Itoa(a.Owner.PID)
-	if a.Owner.Label != "" {
-		text += " (" + a.Owner.Label + ")"
+func holderText(a dibs.Attempt) string { return ownerText(a.Owner) + ", since " + span(a.Since) }
+
+func ownerText(o dibs.Owner) string {
+	text := o.Host + " " + strconv.Itoa(o.PID)
+	if o.Label != "" {
+		text += " (" + o.Label + ")"
 	}
-	return text + ", since " + span(a.Since)
+	return text
+}
+
+func placeText(p dibs.PlaceInfo) string {
+	how := "waits"
+	if p.Reserved {
+		how = "reserved, runs out in " + span(p.Left)
+	}
+	return p.Token.ID() + ", " + quote(ownerText(p.Owner)) + ", " + how
 }
 
 func recordText(e dibs.Entry) string {

@@ -97,7 +97,7 @@ func (s *selection) String() string {
 // find returns what the store knows of the selected keys, and an errAbsent with
 // a hint when that is nothing.
 func (p *program) find(ctx context.Context, in dibs.Inspector, s *selection, fs *pflag.FlagSet, data bool) ([]dibs.Entry, error) {
-	q := dibs.Query{ID: s.id, Data: data, Namespace: &p.namespace}
+	q := dibs.Query{ID: s.id, Data: data, Places: data, Namespace: &p.namespace}
 	if s.hasKey {
 		q.Name = s.key
 	}
