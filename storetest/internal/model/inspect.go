@@ -54,6 +54,13 @@ func (st *state) entry(k dibs.Key, q dibs.Query, now time.Time) dibs.Entry {
 	if len(st.holders)+len(st.queue) > 0 {
 		e.Permits = st.permits
 	}
+	if q.Places {
+		for _, p := range st.queue {
+			e.Places = append(e.Places, dibs.PlaceInfo{
+				Token: p.claim.Token, Owner: p.claim.Owner, Left: p.ends.Sub(now), Reserved: p.reserved(),
+			})
+		}
+	}
 	for _, l := range st.holders {
 		e.Attempts = append(e.Attempts, l.attemptOf(now))
 	}
