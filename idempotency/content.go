@@ -22,23 +22,24 @@ func contentOf(r *http.Request, body io.Reader) ([]byte, error) {
 	if len(encodings) > 1 {
 		return nil, errNoContent
 	}
-	if len(encodings) == 1 {
-		var err error
-		switch strings.ToLower(strings.TrimSpace(encodings[0])) {
-		case "identity", "":
-		case "gzip", "x-gzip":
-			body, err = gzip.NewReader(body)
-		case "deflate":
-			body, err = zlib.NewReader(body)
-		default:
-			return nil, errNoContent
-		}
-		if err != nil {
-			return nil, err
-		}
+	return decompressed(r.Header.Get("Content-Encoding"), body)
+}
+
+// decompressed returns what a body in the encoding holds.
+func decompressed(encoding string, body io.Reader) (content []byte, err error) {
+	switch strings.ToLower(strings.TrimSpace(encoding)) {
+	case "identity", "":
+	case "gzip", "x-gzip":
+		body, err = gzip.NewReader(body)
+	case "deflate":
+		body, err = zlib.NewReader(body)
+	default:
+		return nil, errNoContent
 	}
-	content, err := io.ReadAll(io.LimitReader(body, maxContent+1))
 	if err != nil {
+		return nil, err
+	}
+	if content, err = io.ReadAll(io.LimitReader(body, maxContent+1)); err != nil {
 		return nil, err
 	}
 	if len(content) > maxContent {

@@ -141,8 +141,9 @@ func writeRPCProblem(w http.ResponseWriter, r *http.Request, docsURL string, p P
 
 // Flags of frames.
 const (
-	webTrailer = 0x80
+	compressed = 0x01
 	connectEnd = 0x02
+	webTrailer = 0x80
 )
 
 // rpcStatus returns the HTTP status that an answer of gRPC or Connect is treated by; ok
@@ -170,8 +171,11 @@ func rpcStatus(status int, header, trailer func(name string) string, contentType
 		if strings.HasPrefix(strings.ToLower(contentType), "application/grpc-web-text") {
 			body = decodeText(body)
 		}
-		fields := string(lastFrame(body, webTrailer))
-		for line := range strings.SplitSeq(fields, "\n") {
+		fields, err := lastFrame(body, webTrailer, header("Grpc-Encoding"))
+		if err != nil {
+			return http.StatusOK, true
+		}
+		for line := range strings.SplitSeq(string(fields), "\n") {
 			if name, value, ok := strings.Cut(line, ":"); ok && strings.EqualFold(strings.TrimSpace(name), "grpc-status") {
 				return statusOfCode(strings.TrimSpace(value)), true
 			}
@@ -184,7 +188,11 @@ func rpcStatus(status int, header, trailer func(name string) string, contentType
 		var end struct {
 			Error *struct{ Code string }
 		}
-		if json.Unmarshal(lastFrame(body, connectEnd), &end) != nil {
+		text, err := lastFrame(body, connectEnd, header("Connect-Content-Encoding"))
+		if err != nil {
+			return http.StatusOK, true
+		}
+		if json.Unmarshal(text, &end) != nil {
 			return http.StatusInternalServerError, true
 		}
 		if end.Error == nil {
@@ -209,19 +217,25 @@ func statusOfCode(code string) int {
 	return http.StatusInternalServerError
 }
 
-// lastFrame returns the content of the frame with the flag; nil when there is none.
-func lastFrame(body []byte, flag byte) []byte {
+// lastFrame returns the content of the frame with the flag; nil when there is none. The
+// error says that it is compressed in a way that cannot be undone: such an answer is kept,
+// because a failure that is replayed does less harm than a success that runs again.
+func lastFrame(body []byte, flag byte, encoding string) ([]byte, error) {
 	for len(body) >= 5 {
 		flags, n := body[0], int64(binary.BigEndian.Uint32(body[1:5]))
 		if n > int64(len(body)-5) {
-			return nil
+			return nil, nil
 		}
-		if flags&flag != 0 {
-			return body[5 : 5+n]
+		switch content := body[5 : 5+n]; {
+		case flags&flag == 0:
+			body = body[5+n:]
+		case flags&compressed == 0:
+			return content, nil
+		default:
+			return decompressed(encoding, bytes.NewReader(content))
 		}
-		body = body[5+n:]
 	}
-	return nil
+	return nil, nil
 }
 
 // decodeText decodes base64 that was written piece by piece, each with its own padding.

@@ -1,6 +1,8 @@
 package idempotency_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/binary"
 	"fmt"
 	"io"
@@ -46,30 +48,47 @@ func failuresOfRPCAreNotKept(t *testing.T) {
 			_, _ = io.WriteString(w, text)
 		}
 	}
+	// zipped is body with its last frame compressed, as connect-go does for clients that can
+	// read that.
+	zipped := func(media, field, encoding string, flag byte, text string) http.HandlerFunc {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, _ = io.WriteString(z, text)
+		_ = z.Close()
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set(field, encoding)
+			body(media, frameOf(0, "x")+frameOf(flag|1, b.String()))(w, r)
+		}
+	}
 	for name, test := range map[string]struct {
 		handler http.HandlerFunc
 		kept    bool
 	}{
-		"OK":                          {trailer("0"), true},
-		"INVALID_ARGUMENT":            {trailer("3"), true},
-		"ALREADY_EXISTS":              {trailer("6"), true},
-		"RESOURCE_EXHAUSTED":          {trailer("8"), false},
-		"ABORTED":                     {trailer("10"), false},
-		"INTERNAL":                    {trailer("13"), false},
-		"UNAVAILABLE":                 {trailer("14"), false},
-		"UNAUTHENTICATED":             {trailer("16"), false},
-		"a code that makes no sense":  {trailer("99"), false},
-		"no status":                   {body("application/grpc", frameOf(0, "x")), false},
-		"a trailer alone, OK":         {alone("application/grpc", "0"), true},
-		"a trailer alone, failure":    {alone("application/grpc", "14"), false},
-		"gRPC-Web, OK":                {body("application/grpc-web+proto", frameOf(0, "x")+frameOf(0x80, "grpc-status: 0\r\n")), true},
-		"gRPC-Web, failure":           {body("application/grpc-web", frameOf(0, "x")+frameOf(0x80, "a: b\r\ngrpc-status:14\r\n")), false},
-		"gRPC-Web, text":              {body("application/grpc-web-text", "AAAAAAF4gAAAABBncnBjLXN0YXR1czogMTQNCg=="), false},
-		"gRPC-Web, cut off":           {body("application/grpc-web", frameOf(0, "x")), false},
-		"Connect stream, OK":          {body("application/connect+json", frameOf(0, "{}")+frameOf(2, "{}")), true},
-		"Connect stream, failure":     {body("application/connect+json", frameOf(2, `{"error":{"code":"unavailable"}}`)), false},
-		"Connect stream, refusal":     {body("application/connect+json", frameOf(2, `{"error":{"code":"not_found"}}`)), true},
-		"Connect stream, without end": {body("application/connect+json", frameOf(0, "{}")), false},
+		"OK":                               {trailer("0"), true},
+		"INVALID_ARGUMENT":                 {trailer("3"), true},
+		"ALREADY_EXISTS":                   {trailer("6"), true},
+		"RESOURCE_EXHAUSTED":               {trailer("8"), false},
+		"ABORTED":                          {trailer("10"), false},
+		"INTERNAL":                         {trailer("13"), false},
+		"UNAVAILABLE":                      {trailer("14"), false},
+		"UNAUTHENTICATED":                  {trailer("16"), false},
+		"a code that makes no sense":       {trailer("99"), false},
+		"no status":                        {body("application/grpc", frameOf(0, "x")), false},
+		"a trailer alone, OK":              {alone("application/grpc", "0"), true},
+		"a trailer alone, failure":         {alone("application/grpc", "14"), false},
+		"gRPC-Web, OK":                     {body("application/grpc-web+proto", frameOf(0, "x")+frameOf(0x80, "grpc-status: 0\r\n")), true},
+		"gRPC-Web, failure":                {body("application/grpc-web", frameOf(0, "x")+frameOf(0x80, "a: b\r\ngrpc-status:14\r\n")), false},
+		"gRPC-Web, text":                   {body("application/grpc-web-text", "AAAAAAF4gAAAABBncnBjLXN0YXR1czogMTQNCg=="), false},
+		"gRPC-Web, cut off":                {body("application/grpc-web", frameOf(0, "x")), false},
+		"gRPC-Web, compressed, OK":         {zipped("application/grpc-web", "Grpc-Encoding", "gzip", 0x80, "grpc-status: 0\r\n"), true},
+		"gRPC-Web, compressed, failure":    {zipped("application/grpc-web", "Grpc-Encoding", "gzip", 0x80, "grpc-status: 14\r\n"), false},
+		"gRPC-Web, compressed, unknown":    {zipped("application/grpc-web", "Grpc-Encoding", "br", 0x80, "grpc-status: 0\r\n"), true},
+		"Connect stream, compressed, OK":   {zipped("application/connect+json", "Connect-Content-Encoding", "gzip", 2, "{}"), true},
+		"Connect stream, compressed error": {zipped("application/connect+json", "Connect-Content-Encoding", "gzip", 2, `{"error":{"code":"unavailable"}}`), false},
+		"Connect stream, OK":               {body("application/connect+json", frameOf(0, "{}")+frameOf(2, "{}")), true},
+		"Connect stream, failure":          {body("application/connect+json", frameOf(2, `{"error":{"code":"unavailable"}}`)), false},
+		"Connect stream, refusal":          {body("application/connect+json", frameOf(2, `{"error":{"code":"not_found"}}`)), true},
+		"Connect stream, without end":      {body("application/connect+json", frameOf(0, "{}")), false},
 	} {
 		g := newRig(t, nil, test.handler)
 		sent := []change{with("Content-Type", "application/grpc"), withBody(frameOf(0, "x"))}
