@@ -50,18 +50,24 @@ var wanted = []string{"counter", "invoice-number", "lesson-session", "payments"}
 // built has the wanted programs, each built once.
 var built = sync.OnceValues(func() (string, error) { return build("built") })
 
-// build builds the wanted programs into a folder of that name and returns its path. It
-// has the flags of this test binary, so that the build cache has what they import.
-func build(name string, flags ...string) (string, error) {
-	to := filepath.Join(dir, name)
-	args := append([]string{"build", "-o", to + "/", "-ldflags=-s -w"}, flags...)
+// sameFlags are those of this test binary, so that the build cache has what a program
+// imports.
+func sameFlags() (flags []string) {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "-race" || s.Key == "-gcflags" {
-				args = append(args, s.Key+"="+s.Value)
+				flags = append(flags, s.Key+"="+s.Value)
 			}
 		}
 	}
+	return flags
+}
+
+// build builds the wanted programs into a folder of that name and returns its path.
+func build(name string, flags ...string) (string, error) {
+	to := filepath.Join(dir, name)
+	args := append([]string{"build", "-o", to + "/", "-ldflags=-s -w"}, flags...)
+	args = append(args, sameFlags()...)
 	for _, program := range wanted {
 		args = append(args, "./examples/"+program)
 	}

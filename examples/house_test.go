@@ -16,7 +16,10 @@ func TestHouse(t *testing.T) {
 		mortal   = root + "/examples/internal/mortal"
 	)
 	house.Check(t, []house.Room{
-		{Dir: ".", Tests: []string{root + "/internal/failpoint", root + "/internal/house", root + "/internal/servertest"}},
+		{Dir: ".", Tests: []string{
+			root + "/internal/failpoint", root + "/internal/house", root + "/internal/servertest",
+			"connectrpc.com/connect", "google.golang.org/grpc/...", "google.golang.org/protobuf/...",
+		}},
 		{Dir: "conversation", Imports: []string{database, crowd, root, root + "/jobs"}},
 		{Dir: "counter", Imports: []string{database, crowd, root + "/sqllock"}},
 		{Dir: "invoice-number", Imports: []string{database, crowd, root + "/sqllock"}},
