@@ -2,8 +2,10 @@ package command_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -16,7 +18,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 const guides = "../../../../docs/guides"
@@ -112,6 +117,41 @@ func checkGuide(t *testing.T, page string) {
 	}
 	if ran < 2 {
 		t.Errorf("only %d blocks were run", ran)
+	}
+}
+
+// TestItem18CurlFailsWhenRefused: the guide's curl line does not end with 0 when it was
+// refused: because the first try still runs (with --max-time 1), or for another body.
+func TestItem18CurlFailsWhenRefused(t *testing.T) {
+	t.Parallel()
+	line := regexp.MustCompile(`(?s)\tcurl (.*?/charges)\n`).FindStringSubmatch(blocks(t, "retrying-clients.md")[1].code)
+	if line == nil {
+		t.Fatal("the guide has no curl line")
+	}
+	over := make(chan struct{})
+	store, err := memstore.New(nil)
+	must(t, err)
+	client, err := dibs.New(store, nil)
+	must(t, err)
+	m, err := idempotency.New(client, &idempotency.Options{Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	server := httptest.NewServer(m.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over })))
+	t.Cleanup(func() {
+		close(over)
+		server.Close()
+		must(t, m.Drain(context.Background()))
+		must(t, client.Close())
+		must(t, store.Close())
+	})
+	for _, change := range []string{"--max-time 1 -d amount=700", "--max-time 20 -d amount=800"} {
+		b := newBench(t)
+		text := strings.NewReplacer("-d amount=700", change, "--retry 5", "--retry 1", "http://127.0.0.1:8080", server.URL).Replace(line[1])
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", "curl "+text)
+		cmd.Dir = b.dir
+		out, err := cmd.CombinedOutput()
+		if _, failed := errors.AsType[*exec.ExitError](err); !failed || len(out) > 0 {
+			t.Errorf("curl with %s ended with %v and printed %q", change, err, out)
+		}
 	}
 }
 

@@ -31,6 +31,10 @@ Idempotency-Key once. A retry gets the stored answer, marked with
 and Retry-After. Requests without a key, and those with a safe method, pass
 untouched. Several proxies may share a store.
 
+A key belongs to the credentials that come with it: Authorization, X-Api-Key and
+the like, all of them together. Requests with other credentials never meet it;
+requests without credentials share keys. --scope says otherwise.
+
 Once it accepts connections it prints one line with its address. SIGTERM or
 SIGINT ends it when the answers that are under way are sent and stored.
 

@@ -16,18 +16,20 @@ var readmeProgram = [3]string{
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/sqlitestore"
 )
 
-func main() { _, _ = serve(nil), section(context.Background(), nil) }
+func main() { _, _ = serve(context.Background(), nil), section(context.Background(), nil) }
 
 func send(context.Context) error { return nil }
 
-func serve(handler http.Handler) error {
+func serve(ctx context.Context, handler http.Handler) error {
 `, `}
 
 func section(ctx context.Context, client *dibs.Client) error {
@@ -50,6 +52,20 @@ func TestReadmeCode(t *testing.T) {
 	must(t, os.WriteFile(source, []byte(text), 0o644))
 	if out, err := exec.Command("go", "vet", source).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestItem18ReadmeEndsInOrder: the README ends a server before what it needs.
+func TestItem18ReadmeEndsInOrder(t *testing.T) {
+	page, err := os.ReadFile(readme)
+	must(t, err)
+	at := -1
+	for _, step := range []string{"defer store.Close()", "defer client.Close()", "server.Shutdown(", "guard.Drain("} {
+		next := strings.Index(string(page), step)
+		if next <= at {
+			t.Errorf("%s is missing, or not after what is deferred before it", step)
+		}
+		at = next
 	}
 }
 
