@@ -41,6 +41,10 @@ share.`,
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n") // as the command says it
 	root.AddCommand(p.proxy(), p.hold(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
 		p.migrate(), p.doctor(), p.torture(), p.conform(), p.demo(), p.version())
+	root.InitDefaultHelpCmd()
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.Example = "  dibs help run"
+	}
 	return root
 }
 

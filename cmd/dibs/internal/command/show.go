@@ -19,8 +19,8 @@ holder crashed; and the record that a finished one left. Keys of HTTP requests
 are called http:SCOPE:KEY, where SCOPE stands for the client and the host and
 KEY is the Idempotency-Key.
 
-Shows the places of those who wait as well, in the order of their turns. Each has
-an ID: "dibs release --place ID" takes a reserved one away.
+Shows the places of those who wait as well, in the order of their turns. Each
+has an ID: "dibs release --place ID" takes a reserved one away.
 
 Ends with 1 when there is nothing to show.`,
 		Example: `  dibs show 'http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17'
