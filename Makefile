@@ -22,7 +22,7 @@ each = failed=; for m in $(MODULES); do echo "== $${m\#$(CURDIR)/}"; (cd $$m && 
 
 test: need
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt differs: $$unformatted" >&2; exit 1; }
-	@$(call each,go vet $(RACE) ./... && go test $(RACE) -vet=off -shuffle=on -timeout 5m ./...)
+	@$(call each,go vet $(RACE) ./... && go test $(RACE) -vet=off -shuffle=on -timeout 30m ./...)
 
 nightly: need
 	@$(MAKE) --no-print-directory -k nightly-tests fuzz torture
@@ -39,7 +39,7 @@ fuzz:
 # Every store under every fault, for this long each; the table goes to docs/reliability.md.
 DURATION ?= 1m
 torture: need
-	cd proof && go run ./nightly -duration $(DURATION) $(if $(STORE),-only $(STORE),-page ../docs/reliability.md)
+	cd proof && go run $(RACE) ./nightly -duration $(DURATION) $(if $(STORE),-only $(STORE),-page ../docs/reliability.md)
 
 bench: build
 	cd proof/bench && go run .

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	servedKeys     = 100
-	servedRequests = 800
+	servedKeys     = 60
+	servedRequests = 480
 )
 
 // TestServed: two servers get the same requests again and again; some handlers fail

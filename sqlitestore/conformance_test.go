@@ -27,6 +27,7 @@ func conform(t *testing.T, o Options, more map[storetest.Feature]string, as func
 		New: func(t testing.TB, turn time.Duration) *storetest.Backend {
 			o := o
 			o.turn = turn
+			o.PruneEvery = -1 // nobody else is at the connection yet when it is set up below
 			file := filepath.Join(t.TempDir(), "dibs.db")
 			var opened []*Store
 			openWith := func(c clock) dibs.Store {

@@ -410,7 +410,9 @@ func TestKilledInATransaction(t *testing.T) {
 			if test.point == "after the answer" && printed == "" {
 				t.Error("the child has printed no answer")
 			}
-			if !test.committed {
+			if test.committed {
+				wantState(t, "the key", claimOne(t, s, asked("k")), dibs.Done)
+			} else {
 				wantUntilItsEnd(t, s, clock, killedTTL)
 			}
 			for range 3 {

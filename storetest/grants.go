@@ -470,7 +470,7 @@ var grantProperties = []Property{
 			t.poll("all of them wait", func() bool { return procs[0].look(k).Ahead >= callers })
 			t.ok("the first release", procs[0].release(k, first))
 			running.Wait()
-			if told.Load() == 0 {
+			if told.Load() == 0 && t.h.Virtual { // in real time each may have come late
 				t.Errorf("of %d grants none was told", callers*rounds)
 			}
 		},

@@ -26,18 +26,18 @@ func (c *Counted) Write(b []byte) (int, error) {
 // Cost is what a call takes: statements, counted by the server, and round trips.
 type Cost struct{ Statements, RoundTrips int }
 
-// Measure returns what one of ten runs takes; the least, as drivers now and then ask
+// Measure returns what one of six runs takes; the least, as drivers now and then ask
 // whether a connection still lives. It runs before until what is prepared once is.
 func Measure(t testing.TB, count func() Cost, run func(i int) error) Cost {
 	t.Helper()
 	least := Cost{math.MaxInt, math.MaxInt}
-	for i := range 5 + 10 {
+	for i := range 3 + 6 {
 		before := count()
 		if err := run(i); err != nil {
 			t.Fatal(err)
 		}
 		after := count()
-		if i >= 5 {
+		if i >= 3 {
 			least.Statements = min(least.Statements, after.Statements-before.Statements)
 			least.RoundTrips = min(least.RoundTrips, after.RoundTrips-before.RoundTrips)
 		}
