@@ -171,6 +171,9 @@ func TestKilledWorker(t *testing.T) {
 				Recovery: c.recovery, Patience: DefaultPatience, Timeout: time.Hour,
 			})
 			child.Await()
+			if c.work == "stuck" { // another job was put off, perhaps before the first began
+				eventually(t, "the first has had its effect", func() bool { return len(h.effects("it")) == 1 })
+			}
 			child.Kill()
 			h.buryChild()
 			newHost(t, hostOptions{
