@@ -112,6 +112,7 @@ func post(ctx context.Context, transport http.RoundTripper, url, order string) (
 		return "", err
 	}
 	r.Header.Set("Idempotency-Key", `"`+order+`"`)
+	r.Header.Set("Authorization", "Bearer shop-1") // whose key it is
 	response, err := (&http.Client{Transport: transport}).Do(r)
 	if err != nil {
 		return "", errors.Join(context.Cause(ctx), err)
