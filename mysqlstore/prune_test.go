@@ -100,7 +100,7 @@ func TestPacket(t *testing.T) {
 		for i, err := range errs {
 			switch {
 			case i == 3 && !test.fits:
-				if !errors.Is(err, dibs.ErrFull) || !strings.Contains(err.Error(), "max_allowed_packet") || answers[i].State != dibs.Held {
+				if !errors.Is(err, dibs.ErrTooLarge) || !strings.Contains(err.Error(), "max_allowed_packet") || answers[i].State != dibs.Held {
 					t.Errorf("%d bytes: %v, %v", len(test.data), err, answers[i].State)
 				}
 			case err != nil, answers[i].State != dibs.Done, string(answers[i].Record.Data) != string(settlements[i].Data):

@@ -114,7 +114,7 @@ func TestCommit(t *testing.T) {
 					t.Error(err)
 				}
 			}},
-			"too large": {is: dibs.ErrFull},
+			"too large": {is: dibs.ErrTooLarge},
 			"abandon":   {is: dibs.ErrRolledBack},
 		} {
 			for _, table := range []string{"@key", "@holder", "@waiter", "@progress", "@record"} {

@@ -157,7 +157,7 @@ func TestLimits(t *testing.T) {
 	mustGrant(t, s, holder)
 	x := release(holder)
 	x.Outcome, x.Data, x.Retention = dibs.Keep, make([]byte, 11), time.Hour
-	if err := settleOne(t, s, x); !errors.Is(err, dibs.ErrFull) {
+	if err := settleOne(t, s, x); !errors.Is(err, dibs.ErrTooLarge) {
 		t.Errorf("a record of 11 bytes was answered %v", err)
 	}
 	waiters := make([]dibs.Claim, 3)
