@@ -108,3 +108,32 @@ func TestEarlyRefusalsArrive(t *testing.T) {
 		}
 	}
 }
+
+// TestEarlyRefusalsArriveOverHTTP2: a refusal is an answer there, too, and not a reset stream.
+func TestEarlyRefusalsArriveOverHTTP2(t *testing.T) {
+	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "", "--require-key")
+	tr := &http.Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	defer tr.CloseIdleConnections()
+	client := &http.Client{Transport: tr}
+	for key, want := range map[string]int{"": 400, "k": 413} {
+		// Its length is not known before, so that all of it is sent.
+		body := io.MultiReader(strings.NewReader(strings.Repeat("x", 9<<20)))
+		req, err := http.NewRequestWithContext(t.Context(), "POST", p.url, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if key != "" {
+			req.Header.Set("Idempotency-Key", key)
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			t.Errorf("with the key %q: %v", key, err)
+			continue
+		}
+		if _, err := io.ReadAll(res.Body); err != nil || res.StatusCode != want {
+			t.Errorf("with the key %q: %d, %v; want %d", key, res.StatusCode, err, want)
+		}
+		res.Body.Close()
+	}
+}
