@@ -3,7 +3,10 @@
 package main
 
 import (
+	"crypto/rand"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -75,4 +78,28 @@ func mariadbAway(t *testing.T) {
 func TestKillOnMariaDB(t *testing.T) {
 	t.Parallel()
 	checkKill(t, ownPrefix(mariadb().URL()))
+}
+
+// TestAnswerThatMariaDBNeverTakes: an answer that fits into --max-stored and not into a packet
+// of the server leaves a tombstone, and its retry does not run again.
+func TestAnswerThatMariaDBNeverTakes(t *testing.T) {
+	t.Parallel()
+	server := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true, Settings: []string{"max_allowed_packet = 16M"}})
+	for _, size := range []int{17 << 20, 16 << 20} {
+		text := make([]byte, size)
+		rand.Read(text) // which cannot be compressed
+		runs := 0
+		origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			runs++
+			_, _ = w.Write(text)
+		}))
+		defer origin.Close()
+		p := startProxy(t, origin.URL, ownPrefix(server.URL()), "--max-stored", "64MiB")
+		if r := mustPost(t, p.url, `"k"`, "x"); r.status != 200 || len(r.body) != size {
+			t.Errorf("%d bytes: the first answer was %d with %d bytes", size, r.status, len(r.body))
+		}
+		if r := mustPost(t, p.url, `"k"`, "x"); r.status != 410 || runs != 1 {
+			t.Errorf("%d bytes: the retry was answered %d, after %d runs", size, r.status, runs)
+		}
+	}
 }
