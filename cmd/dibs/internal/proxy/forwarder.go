@@ -52,17 +52,19 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, guarded := dibs.FromContext(r.Context())
+	in := r
 	if guarded {
 		defer brokeOff(r.Context())
 	} else if r.Body != nil && r.Body != http.NoBody {
 		// The origin may answer while it is still being sent the request.
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always does, and says it cannot
-		in := r
-		defer func() { linger.Read(w, in) }()
 		r = r.WithContext(r.Context())
 		r.Body = io.NopCloser(in.Body) // what the origin does not want is read all the same
 	}
 	f.proxy.ServeHTTP(&answer{ResponseWriter: w, old: !r.ProtoAtLeast(1, 1), guarded: guarded}, r)
+	if r != in {
+		linger.Read(w, in) // unless the answer broke off, which is a panic
+	}
 }
 
 // brokeOff tells the guard that the answer of the origin ended too early, which
