@@ -269,6 +269,9 @@ func TestItem4GRPC(t *testing.T) {
 				t.Errorf("message %d of a short stream is answered %q, %v", i+1, out.GetValue(), err)
 			}
 		}
+		if err := s.RecvMsg(new(wrapperspb.StringValue)); !errors.Is(err, io.EOF) { // it is stored then
+			t.Errorf("a short stream ends with %v", err)
+		}
 	}
 	if o.ran("guarded") != 0 || o.ran("short") != 2 {
 		t.Errorf("the refused message ran %d times, and the two of the short stream %d times", o.ran("guarded"), o.ran("short"))

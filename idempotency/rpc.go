@@ -254,7 +254,7 @@ func decodeText(text []byte) (out []byte) {
 
 // firstMessageLimit is how long a gRPC request may take to end after its first message.
 // One that takes longer streams: it waits for answers before it goes on.
-const firstMessageLimit = time.Second
+const firstMessageLimit = 5 * time.Second
 
 // unaryReader is the body of a gRPC request. It shortens the silence that is allowed once
 // there is a whole message.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -159,24 +160,31 @@ func streamsAreRefused(t *testing.T) {
 	server.Start()
 	defer server.Close()
 	client := &http.Client{Transport: &http.Transport{Protocols: server.Config.Protocols}}
+	var running sync.WaitGroup
 	for _, media := range []string{"application/grpc", "application/connect+proto"} {
-		more, sends := io.Pipe()
-		r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, more)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("Idempotency-Key", "k")
-		r.Header.Set("Content-Type", media)
-		go io.WriteString(sends, frameOf(0, "hello"))
-		res, err := client.Do(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(res.Body)
-		if res.Header.Get("Grpc-Status") != "3" && !strings.Contains(string(body), "invalid_argument") {
-			t.Errorf("%s: %d %v %q", media, res.StatusCode, res.Header, body)
-		}
-		sends.Close()
+		running.Go(func() {
+			more, sends := io.Pipe()
+			defer sends.Close()
+			r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, more)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.Header.Set("Idempotency-Key", `"`+media+`"`)
+			r.Header.Set("Content-Type", media)
+			go io.WriteString(sends, frameOf(0, "hello"))
+			res, err := client.Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer res.Body.Close()
+			body, _ := io.ReadAll(res.Body)
+			if res.Header.Get("Grpc-Status") != "3" && !strings.Contains(string(body), "invalid_argument") {
+				t.Errorf("%s: %d %v %q", media, res.StatusCode, res.Header, body)
+			}
+		})
 	}
+	running.Wait()
 	g.ran(0)
 }
