@@ -92,8 +92,8 @@ type Options struct {
 	// header.
 	Key KeyFunc
 
-	// Scope says whose a request's key is: a principal's, who is told apart by all of
-	// these parts together. Requests that have none of them share keys, and the Logger
+	// Scope says to which principal a request's key belongs. All of these parts together
+	// tell principals apart. Requests that have none of them share keys, and the Logger
 	// is told so once. See ScopeCredentials, ScopeAuthorization, ScopeHeader, ScopeCookie,
 	// ScopeFunc and ScopeNone. Default: ScopeCredentials.
 	Scope []ScopePart

@@ -71,8 +71,8 @@ func TestRelayedAnswer(t *testing.T) {
 	}
 }
 
-// TestEarlyRefusalsArrive: a client that sends all before it reads gets the answer, whoever
-// refuses.
+// TestEarlyRefusalsArrive: a client that sends all before it reads gets the answer, also
+// when the origin refuses.
 func TestEarlyRefusalsArrive(t *testing.T) {
 	l := listen(t)
 	t.Cleanup(func() { l.Close() })
