@@ -1,0 +1,58 @@
+// Command release makes a release of every module in a clone of the repository and
+// rehearses it: what people will download is built, downloaded into an empty module
+// cache, compiled and run. It pushes nothing; its last line says how to.
+//
+//	go run ./internal/release -version v0.1.0 -dir bin/release
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/mod/semver"
+)
+
+func main() {
+	version := flag.String("version", "", "the `VERSION` to release, as v0.1.0")
+	dir := flag.String("dir", "bin/release", "the `FOLDER` for the clone and the module files; it must not exist yet")
+	flag.Parse()
+	if err := run(*version, *dir); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func run(version, dir string) error {
+	if !semver.IsValid(version) || semver.Canonical(version) != version {
+		return fmt.Errorf("-version %q: a version is written v0.1.0", version)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s exists: remove it, or name another folder with -dir", dir)
+	}
+	top, err := output(ctx, ".", nil, "git", "rev-parse", "--show-toplevel")
+	if err != nil {
+		return err
+	}
+	r, err := prepare(ctx, top, dir, version)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(r.cache)
+	if err := r.rehearse(ctx); err != nil {
+		return err
+	}
+	fmt.Printf("%s of %d modules stands in %s. To publish it:\n  git -C %s push --atomic REMOTE %s\n", version, len(r.modules), dir, r.clone, strings.Join(r.tags(), " "))
+	return nil
+}

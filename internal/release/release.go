@@ -1,0 +1,151 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+)
+
+// release is a release while it is made: a clone with the commit and its tags, the files
+// that a module proxy would serve, and a module cache of its own, so that nobody's real
+// one ever holds a version that was only rehearsed.
+type release struct {
+	version string
+	modules []sibling
+	clone   string
+	proxy   string
+	cache   string
+	env     []string
+}
+
+// prepare clones the repository into the folder, and makes each module's files, tags and
+// zip in the order in which they require one another.
+func prepare(ctx context.Context, repository, dir, version string) (*release, error) {
+	r := &release{version: version, clone: filepath.Join(dir, "clone"), proxy: filepath.Join(dir, "proxy"), cache: filepath.Join(dir, "cache")}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	if _, err := output(ctx, dir, nil, "git", "clone", "--quiet", repository, r.clone); err != nil {
+		return nil, err
+	}
+	if err := r.environment(ctx); err != nil {
+		return nil, err
+	}
+	var err error
+	if r.modules, err = siblings(r.clone); err != nil {
+		return nil, err
+	}
+	for i, m := range r.modules {
+		if err := r.add(ctx, m, i > 0); err != nil {
+			return nil, fmt.Errorf("%s: %w", m.path(), err)
+		}
+	}
+	for _, tag := range r.tags() {
+		if _, err := r.git(ctx, "tag", tag); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// environment is that of a machine which has nothing of ours: no workspace, an empty
+// module cache, and a proxy that serves the release. What others publish comes from this
+// machine's own cache as far as that has it; go.sum says whether it is right.
+func (r *release) environment(ctx context.Context) error {
+	values, err := output(ctx, r.clone, nil, "go", "env", "GOMODCACHE", "GOPROXY")
+	if err != nil {
+		return err
+	}
+	cache, upstream, _ := strings.Cut(values, "\n")
+	r.env = []string{
+		"GOPROXY=file://" + filepath.ToSlash(r.proxy) + ",file://" + filepath.ToSlash(cache) + "/cache/download," + upstream,
+		"GOMODCACHE=" + r.cache, "GOWORK=off", "GOFLAGS=-mod=mod -modcacherw -trimpath", "GOTOOLCHAIN=local", "CGO_ENABLED=0",
+		"GOPRIVATE=", "GONOPROXY=none", "GONOSUMDB=*",
+	}
+	return nil
+}
+
+// add pins a module to its siblings' release, commits that, and puts the module into the
+// proxy. All modules are one commit in the end.
+func (r *release) add(ctx context.Context, m sibling, amend bool) error {
+	if err := m.pin(r.clone, r.version); err != nil {
+		return err
+	}
+	if _, err := output(ctx, filepath.Join(r.clone, m.dir), r.env, "go", "mod", "tidy"); err != nil {
+		return err
+	}
+	arguments := []string{"commit", "--quiet", "--all", "--allow-empty", "--message", "release " + r.version}
+	if amend {
+		arguments = append(arguments, "--amend")
+	}
+	if _, err := r.git(ctx, arguments...); err != nil {
+		return err
+	}
+	return r.publish(m)
+}
+
+// publish writes what `go` asks a proxy for.
+func (r *release) publish(m sibling) error {
+	escaped, err := module.EscapePath(m.path())
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(r.proxy, filepath.FromSlash(escaped), "@v")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	mod, err := os.ReadFile(filepath.Join(r.clone, m.dir, "go.mod"))
+	if err != nil {
+		return err
+	}
+	info := fmt.Sprintf("{\"Version\":%q,\"Time\":%q}\n", r.version, time.Now().UTC().Format(time.RFC3339))
+	for name, text := range map[string]string{"list": r.version + "\n", r.version + ".info": info, r.version + ".mod": string(mod)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	archive, err := os.Create(filepath.Join(dir, r.version+".zip"))
+	if err != nil {
+		return err
+	}
+	defer archive.Close()
+	if err := zip.CreateFromVCS(archive, module.Version{Path: m.path(), Version: r.version}, r.clone, "HEAD", m.dir); err != nil {
+		return err
+	}
+	return archive.Close()
+}
+
+// tags are those that make the commit the version of every module.
+func (r *release) tags() []string {
+	tags := make([]string, len(r.modules))
+	for i, m := range r.modules {
+		tags[i] = m.tag(r.version)
+	}
+	return tags
+}
+
+// git runs git in the clone, with a name for the commit where the machine has none.
+func (r *release) git(ctx context.Context, arguments ...string) (string, error) {
+	return output(ctx, r.clone, nil, "git", append([]string{"-c", "user.useConfigOnly=false"}, arguments...)...)
+}
+
+
+// output runs a command and returns what it printed; an error has what it said.
+func output(ctx context.Context, dir string, env []string, name string, arguments ...string) (string, error) {
+	c := exec.CommandContext(ctx, name, arguments...)
+	c.Dir, c.Env = dir, append(os.Environ(), env...)
+	var said strings.Builder
+	c.Stderr = &said
+	printed, err := c.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(arguments, " "), err, printed, said.String())
+	}
+	return strings.TrimSpace(string(printed)), nil
+}
