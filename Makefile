@@ -8,7 +8,7 @@ RACE := -race -gcflags=modernc.org/sqlite/lib=-race=false
 # A program that the race detector looks at ends at once, not after a second.
 export GORACE ?= atexit_sleep_ms=0
 
-.PHONY: demo build test nightly nightly-tests fuzz torture bench lint tidy need
+.PHONY: demo build test nightly nightly-tests fuzz torture bench release lint tidy need
 
 demo:
 	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
@@ -43,6 +43,10 @@ torture: need
 
 bench: build
 	cd proof/bench && go run .
+
+# Every module at a version, rehearsed as its users will get it, in bin/release. It pushes nothing.
+release: need
+	go run ./internal/release -version '$(VERSION)'
 
 lint:
 	@$(call each,go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0 run ./... && test -z "$$(go fix -diff ./... | tee /dev/stderr)")

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -38,21 +39,28 @@ func run(version, dir string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s exists: remove it, or name another folder with -dir", dir)
 	}
-	top, err := output(ctx, ".", nil, "git", "rev-parse", "--show-toplevel")
+	changed, err := output(ctx, ".", nil, "git", "status", "--porcelain")
 	if err != nil {
 		return err
 	}
-	r, err := prepare(ctx, top, dir, version)
+	if changed != "" {
+		return fmt.Errorf("commit these first, only what is committed is released:\n%s", changed)
+	}
+	repository, err := output(ctx, ".", nil, "git", "rev-parse", "--show-toplevel")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(r.cache)
+	r, err := prepare(ctx, repository, dir, version)
+	if err != nil {
+		return err
+	}
+	defer r.close()
 	if err := r.rehearse(ctx); err != nil {
 		return err
 	}
-	fmt.Printf("%s of %d modules stands in %s. To publish it:\n  git -C %s push --atomic REMOTE %s\n", version, len(r.modules), dir, r.clone, strings.Join(r.tags(), " "))
+	fmt.Printf("%s of %d modules is in %s, and was rehearsed. To publish it:\n  git -C %s push --atomic REMOTE %s\n", version, len(r.modules), dir, r.clone, strings.Join(r.tags(), " "))
 	return nil
 }

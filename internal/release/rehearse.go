@@ -26,7 +26,10 @@ const program = "cmd/dibs"
 func (r *release) rehearse(ctx context.Context) error {
 	servers := servertest.NewScope()
 	defer servers.Close()
-	r.env = append(r.env, "REDIS="+servertest.Redis(servers, nil).URL(), "POSTGRES="+servertest.Postgres(servers, nil).URL(), "MYSQL="+servertest.MariaDB(servers, nil).URL())
+	r.env = append(r.env,
+		"GOMODCACHE="+filepath.Join(r.scratch, "empty"),
+		"REDIS="+servertest.Redis(servers, nil).URL(), "POSTGRES="+servertest.Postgres(servers, nil).URL(), "MYSQL="+servertest.MariaDB(servers, nil).URL(),
+	)
 	for _, m := range r.modules {
 		if m.dir == program {
 			continue
@@ -44,11 +47,10 @@ func (r *release) get(ctx context.Context, m sibling) error {
 	if err != nil {
 		return fmt.Errorf("no program uses it in the rehearsal: %w", err)
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(r.clone), "user")
+	dir, err := os.MkdirTemp(r.scratch, "user")
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), source, 0o644); err != nil {
 		return err
 	}
@@ -62,8 +64,8 @@ func (r *release) get(ctx context.Context, m sibling) error {
 
 // install installs the program as people do, and asks for its version.
 func (r *release) install(ctx context.Context) error {
-	bin := filepath.Join(filepath.Dir(r.clone), "bin")
-	if _, err := output(ctx, filepath.Dir(bin), append(r.env, "GOBIN="+bin), "go", "install", path.Join(root, program)+"@"+r.version); err != nil {
+	bin := filepath.Join(r.scratch, "bin")
+	if _, err := output(ctx, r.scratch, append(r.env, "GOBIN="+bin), "go", "install", path.Join(root, program)+"@"+r.version); err != nil {
 		return err
 	}
 	said, err := output(ctx, bin, nil, filepath.Join(bin, path.Base(program)), "version")

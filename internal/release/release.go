@@ -13,22 +13,28 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// release is a release while it is made: a clone with the commit and its tags, the files
-// that a module proxy would serve, and a module cache of its own, so that nobody's real
-// one ever holds a version that was only rehearsed.
+// release is a release while it is made.
 type release struct {
 	version string
 	modules []sibling
-	clone   string
-	proxy   string
-	cache   string
+	clone   string // has the commit and its tags
+	proxy   string // the files that a module proxy would serve
+	scratch string // what goes with close: module caches of our own, so that nobody's real one has a version that was only rehearsed
 	env     []string
 }
 
-// prepare clones the repository into the folder, and makes each module's files, tags and
-// zip in the order in which they require one another.
-func prepare(ctx context.Context, repository, dir, version string) (*release, error) {
-	r := &release{version: version, clone: filepath.Join(dir, "clone"), proxy: filepath.Join(dir, "proxy"), cache: filepath.Join(dir, "cache")}
+// prepare clones the repository into the folder, and makes each module's files and zip
+// there, in the order in which they require one another, and the tags. Close it after use.
+func prepare(ctx context.Context, repository, dir, version string) (_ *release, err error) {
+	r := &release{version: version, clone: filepath.Join(dir, "clone"), proxy: filepath.Join(dir, "proxy")}
+	if r.scratch, err = os.MkdirTemp("", "dibs-release"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -38,7 +44,6 @@ func prepare(ctx context.Context, repository, dir, version string) (*release, er
 	if err := r.environment(ctx); err != nil {
 		return nil, err
 	}
-	var err error
 	if r.modules, err = siblings(r.clone); err != nil {
 		return nil, err
 	}
@@ -48,16 +53,19 @@ func prepare(ctx context.Context, repository, dir, version string) (*release, er
 		}
 	}
 	for _, tag := range r.tags() {
-		if _, err := r.git(ctx, "tag", tag); err != nil {
+		if _, err := output(ctx, r.clone, nil, "git", "tag", tag); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
 }
 
-// environment is that of a machine which has nothing of ours: no workspace, an empty
-// module cache, and a proxy that serves the release. What others publish comes from this
-// machine's own cache as far as that has it; go.sum says whether it is right.
+// close removes what only the rehearsal needed.
+func (r *release) close() { os.RemoveAll(r.scratch) }
+
+// environment is that of a machine which has nothing of ours: no workspace, no module
+// cache, and a proxy that serves the release. What others publish comes from this
+// machine's cache as far as that has it; each module's go.sum says whether it is right.
 func (r *release) environment(ctx context.Context) error {
 	values, err := output(ctx, r.clone, nil, "go", "env", "GOMODCACHE", "GOPROXY")
 	if err != nil {
@@ -66,8 +74,8 @@ func (r *release) environment(ctx context.Context) error {
 	cache, upstream, _ := strings.Cut(values, "\n")
 	r.env = []string{
 		"GOPROXY=file://" + filepath.ToSlash(r.proxy) + ",file://" + filepath.ToSlash(cache) + "/cache/download," + upstream,
-		"GOMODCACHE=" + r.cache, "GOWORK=off", "GOFLAGS=-mod=mod -modcacherw -trimpath", "GOTOOLCHAIN=local", "CGO_ENABLED=0",
-		"GOPRIVATE=", "GONOPROXY=none", "GONOSUMDB=*",
+		"GOMODCACHE=" + filepath.Join(r.scratch, "cache"), "GOENV=off", "GOWORK=off", "GOFLAGS=-modcacherw -trimpath",
+		"GOTOOLCHAIN=local", "CGO_ENABLED=0", "GOPRIVATE=", "GONOPROXY=", "GONOSUMDB=*",
 	}
 	return nil
 }
@@ -85,7 +93,7 @@ func (r *release) add(ctx context.Context, m sibling, amend bool) error {
 	if amend {
 		arguments = append(arguments, "--amend")
 	}
-	if _, err := r.git(ctx, arguments...); err != nil {
+	if _, err := output(ctx, r.clone, nil, "git", arguments...); err != nil {
 		return err
 	}
 	return r.publish(m)
@@ -130,12 +138,6 @@ func (r *release) tags() []string {
 	}
 	return tags
 }
-
-// git runs git in the clone, with a name for the commit where the machine has none.
-func (r *release) git(ctx context.Context, arguments ...string) (string, error) {
-	return output(ctx, r.clone, nil, "git", append([]string{"-c", "user.useConfigOnly=false"}, arguments...)...)
-}
-
 
 // output runs a command and returns what it printed; an error has what it said.
 func output(ctx context.Context, dir string, env []string, name string, arguments ...string) (string, error) {

@@ -1,0 +1,17 @@
+//go:build nightly
+
+package main
+
+import "testing"
+
+// What people will do on the day of the release works today.
+func TestRehearsal(t *testing.T) {
+	r, err := prepare(t.Context(), repository(t), t.TempDir(), "v0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.close()
+	if err := r.rehearse(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
