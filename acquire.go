@@ -175,7 +175,7 @@ func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (lease 
 		err = refusal(b.Claim, a)
 	}
 	if err != nil {
-		c.refused(&b.Claim, start, err)
+		c.refused(ctx, &b.Claim, start, waited, err)
 		return nil, err
 	}
 	c.acquired(lease, start, waited)

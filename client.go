@@ -44,8 +44,13 @@ type Options struct {
 	Timeout time.Duration
 
 	// Observe is told what happens to claims and leases, on the goroutine on
-	// which it happens: it must not block. Default: nobody is told.
-	Observe func(Event)
+	// which it happens: it must not block. The context has the values of the one with
+	// which the key was asked for. Default: nobody is told.
+	Observe func(context.Context, Event)
+
+	// ObserveStore is told of each call of the store when it is over, on the goroutine
+	// on which it was made: it must not block. Default: nobody is told.
+	ObserveStore func(StoreCall)
 }
 
 func (o *Options) withDefaults() (Options, error) {
@@ -115,12 +120,16 @@ func New(store Store, o *Options) (*Client, error) {
 		done:    make(chan struct{}),
 		quiet:   make(chan struct{}, 1),
 	}
+	c.waiters = newWaiters(store)
+	if options.ObserveStore != nil {
+		store = observed{store, options.ObserveStore}
+		c.store = store
+	}
 	c.claims = newBatcher(batching, options.Timeout, store.Claim)
 	c.settles = newBatcher(batching, options.Timeout, store.Settle)
 	c.renewer = newRenewer(store, batching, options.Timeout)
 	c.undoer = newUndoer(store, batching, options.Timeout)
 	c.orphaned = c.undoer.orphan
-	c.waiters = newWaiters(store)
 	return c, nil
 }
 

@@ -18,8 +18,9 @@ type Lease struct {
 	answer  Answer
 	margin  time.Duration // how long before the end of the lease trust ends
 	granted time.Time     // when what was granted was asked for, or told
-	waited  time.Duration // for the observer
-	over    atomic.Bool   // its end was counted
+	queued  bool          // for the observer, as is what follows
+	waited  time.Duration
+	over    atomic.Bool // its end was counted
 	context leaseContext
 	cancel  context.CancelCauseFunc
 
@@ -30,11 +31,13 @@ type Lease struct {
 
 	steps steps // what Step remembers
 
-	settling sync.Mutex  // held while a settlement is under way
-	settled  bool        // under settling: the store has taken it
-	ending   atomic.Bool // the store is asked to, or has: what a renewal finds says nothing
-	kept     bool        // under settling: the store may have a record of it
-	paused   atomic.Bool // a transaction settles it, and a renewal would wait for that
+	settling sync.Mutex // held while a settlement is under way
+	settled  bool       // under settling: the store has taken it
+	// When the settlement began that is under way or was the last, for the observer.
+	settleFrom time.Time   // under settling
+	ending     atomic.Bool // the store is asked to, or has: what a renewal finds says nothing
+	kept       bool        // under settling: the store may have a record of it
+	paused     atomic.Bool // a transaction settles it, and a renewal would wait for that
 
 	// The renewer's, under its lock.
 	due   time.Time     // when to look at this lease again
@@ -274,6 +277,9 @@ func (l *Lease) settleBy(ctx context.Context, s Settlement, call func(context.Co
 	defer l.settling.Unlock()
 	if l.settled {
 		return nil
+	}
+	if l.client.options.Observe != nil {
+		l.settleFrom = time.Now()
 	}
 	s.Key, s.Token = l.claim.Key, l.claim.Token
 	unsure := l.kept && s.Outcome == Keep && !l.overdue()

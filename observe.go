@@ -1,6 +1,7 @@
 package dibs
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -24,16 +25,28 @@ const (
 // Event is what an observer is told. It names the key by its digest, so that
 // it can be logged.
 type Event struct {
-	Kind   EventKind
-	Key    string // the key's digest
-	Label  string // as in Options or AcquireOptions
-	ID     string // of the attempt; "" when it was refused
-	Fence  uint64 // 0 when it was refused
-	Waited time.Duration
-	Held   time.Duration // from the grant on; 0 while it is not over
+	Kind  EventKind
+	Key   string // the key's digest
+	Label string // as in Options or AcquireOptions
+	ID    string // of the attempt; "" when it was refused
+	Fence uint64 // 0 when it was refused
+	// Queued says that the key was not free, and its turn was waited for.
+	Queued  bool
+	Waited  time.Duration // from the first question to the grant or the refusal
+	Held    time.Duration // from the grant on; 0 while it is not over
+	Settled time.Duration // the part of Held for which the store was asked to end it
 	// Attempt is more than 1 when the last holder abandoned the key.
 	Attempt int
 	Err     error
+}
+
+// StoreCall is one call of a store, as an observer is told of it.
+type StoreCall struct {
+	Verb   string // "claim", "renew" or "settle"
+	Size   int    // how many claims, leases or settlements it had
+	Undone int    // how many of them undid a claim whose caller went away, or whose answer was lost
+	Took   time.Duration
+	Err    error // why the store did not answer; nil when it did
 }
 
 // Stats counts what happened to a client's leases since it was made.
@@ -64,7 +77,7 @@ func (n *counts) read() Stats {
 }
 
 // refused counts and reports a claim that was not granted.
-func (c *Client) refused(claim *Claim, start time.Time, err error) {
+func (c *Client) refused(ctx context.Context, claim *Claim, start time.Time, queued bool, err error) {
 	c.counts.refused.Add(1)
 	if errors.Is(err, ErrStore) {
 		c.counts.unanswered.Add(1)
@@ -72,9 +85,9 @@ func (c *Client) refused(claim *Claim, start time.Time, err error) {
 	if c.options.Observe == nil {
 		return
 	}
-	c.options.Observe(Event{
+	c.options.Observe(ctx, Event{
 		Kind: EventRefused, Key: claim.Key.Digest(), Label: claim.Owner.Label,
-		Waited: time.Since(start), Err: err,
+		Queued: queued, Waited: time.Since(start), Err: err,
 	})
 }
 
@@ -90,8 +103,8 @@ func (c *Client) acquired(l *Lease, start time.Time, waited bool) {
 	if c.options.Observe == nil {
 		return
 	}
-	l.waited = l.granted.Sub(start)
-	c.options.Observe(l.event(EventAcquired))
+	l.queued, l.waited = waited, l.granted.Sub(start)
+	c.options.Observe(&l.context, l.event(EventAcquired))
 }
 
 // ended counts and reports the end of a lease, once.
@@ -117,14 +130,49 @@ func (l *Lease) ended(kind EventKind) {
 	e.Held = time.Since(l.granted)
 	if kind == EventLost {
 		e.Err = ErrLost
+	} else {
+		e.Settled = time.Since(l.settleFrom)
 	}
-	l.client.options.Observe(e)
+	l.client.options.Observe(&l.context, e)
 }
 
 // event names the lease to an observer.
 func (l *Lease) event(kind EventKind) Event {
 	return Event{
 		Kind: kind, Key: l.claim.Key.Digest(), Label: l.claim.Owner.Label, ID: l.ID(),
-		Fence: l.Fence(), Attempt: l.Attempt(), Waited: l.waited,
+		Fence: l.Fence(), Attempt: l.Attempt(), Queued: l.queued, Waited: l.waited,
 	}
+}
+
+// observed is a store whose calls an observer is told of.
+type observed struct {
+	Store
+	tell func(StoreCall)
+}
+
+func (o observed) Claim(ctx context.Context, claims []Claim, answers []Answer) error {
+	began := time.Now()
+	err := o.Store.Claim(ctx, claims, answers)
+	o.tell(StoreCall{Verb: "claim", Size: len(claims), Took: time.Since(began), Err: err})
+	return err
+}
+
+func (o observed) Renew(ctx context.Context, renewals []Renewal, errs []error) error {
+	began := time.Now()
+	err := o.Store.Renew(ctx, renewals, errs)
+	o.tell(StoreCall{Verb: "renew", Size: len(renewals), Took: time.Since(began), Err: err})
+	return err
+}
+
+func (o observed) Settle(ctx context.Context, settlements []Settlement, errs []error) error {
+	began := time.Now()
+	err := o.Store.Settle(ctx, settlements, errs)
+	undone := 0
+	for i, s := range settlements {
+		if s.Outcome == Undo && err == nil && errs[i] == nil {
+			undone++
+		}
+	}
+	o.tell(StoreCall{Verb: "settle", Size: len(settlements), Undone: undone, Took: time.Since(began), Err: err})
+	return err
 }

@@ -19,7 +19,7 @@ func TestObserverIsToldEveryOutcomeOnce(t *testing.T) {
 		var mu sync.Mutex
 		var events []dibs.Event
 		var c *dibs.Client
-		c = newClient(t, s, &dibs.Options{Label: "test", Observe: func(e dibs.Event) {
+		c = newClient(t, s, &dibs.Options{Label: "test", Observe: func(_ context.Context, e dibs.Event) {
 			_ = c.Stats() // it may use the client
 			mu.Lock()
 			defer mu.Unlock()
@@ -69,13 +69,49 @@ func TestObserverIsToldEveryOutcomeOnce(t *testing.T) {
 			case e.Kind == "refused" && !errors.Is(e.Err, dibs.ErrHeld),
 				e.Kind == "lost" && !errors.Is(e.Err, dibs.ErrLost),
 				e.Kind == "abandoned" && e.Held != time.Minute,
-				e.Kind == "released" && (e.Held != time.Second || e.Waited != time.Minute || e.Attempt != 2):
+				e.Kind == "released" && (!e.Queued || e.Held != time.Second || e.Waited != time.Minute || e.Attempt != 2):
 				t.Errorf("told %+v", e)
 			}
 		}
 		got := c.Stats()
 		if got != (dibs.Stats{Acquired: 4, Refused: 1, Released: 1, Completed: 1, Abandoned: 1, Lost: 1, Waited: 1, TakenOver: 1}) {
 			t.Errorf("counted %+v", got)
+		}
+	})
+}
+
+func TestObserverOfTheStoreIsToldEveryCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		var mu sync.Mutex
+		var calls []dibs.StoreCall
+		c := newClient(t, s, &dibs.Options{ObserveStore: func(call dibs.StoreCall) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls = append(calls, call)
+		}})
+		l, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(dibs.DefaultTTL / 2)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Acquire(ctx, "k", nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		_ = l.Release()
+		size, undone := map[string]int{}, 0
+		for _, call := range calls {
+			if call.Err != nil {
+				t.Errorf("told %+v", call)
+			}
+			size[call.Verb] += call.Size
+			undone += call.Undone
+		}
+		if size["renew"] != 1 || size["settle"] != 2 || size["claim"] < 2 || undone != 1 {
+			t.Errorf("told %v, undone %d: %+v", size, undone, calls)
 		}
 	})
 }

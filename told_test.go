@@ -20,7 +20,7 @@ func TestToldGrantNeedsNoClaim(t *testing.T) {
 		s := newTeller(t)
 		var mu sync.Mutex
 		events := map[dibs.EventKind][]dibs.Event{}
-		c := newClient(t, s, &dibs.Options{Observe: func(e dibs.Event) {
+		c := newClient(t, s, &dibs.Options{Observe: func(_ context.Context, e dibs.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			events[e.Kind] = append(events[e.Kind], e)

@@ -49,7 +49,7 @@ func EncodeAnswer(a *Answer) ([]byte, error) {
 	if a.NotKept {
 		header, trailer, body = fieldList{}, fieldList{}, nil
 	}
-	message := appendMessage(nil, a.Status, &header, &trailer, body, &f, "", a.NotKept)
+	message := appendMessage(nil, a.Status, &header, &trailer, body, &f, "", "", a.NotKept)
 	return appendDeflated(nil, message), nil
 }
 
@@ -152,7 +152,7 @@ func (l *fieldList) restore(h http.Header) {
 
 // appendMessage appends an HTTP/1.1 response message. contentType is added
 // when it is not "".
-func appendMessage(dst []byte, status int, header, trailer *fieldList, body []byte, f *filter, contentType string, notKept bool) []byte {
+func appendMessage(dst []byte, status int, header, trailer *fieldList, body []byte, f *filter, contentType, trace string, notKept bool) []byte {
 	dst = append(dst, "HTTP/1.1 "...)
 	dst = strconv.AppendInt(dst, int64(status), 10)
 	dst = append(dst, ' ')
@@ -160,6 +160,9 @@ func appendMessage(dst []byte, status int, header, trailer *fieldList, body []by
 	dst = append(dst, "\r\n"...)
 	if notKept {
 		dst = appendField(dst, notKeptField, "1")
+	}
+	if trace != "" {
+		dst = appendField(dst, traceField, trace)
 	}
 	connection, _ := header.lookup("Connection")
 	dst = appendFields(dst, header, f, connection)
@@ -220,6 +223,7 @@ var lineBreaks = strings.NewReplacer("\r", " ", "\n", " ")
 type message struct {
 	status    int
 	notKept   bool
+	trace     string // of the run, as Options.Trace had it
 	headLines []byte
 	body      []byte
 	tailLines []byte
@@ -240,7 +244,7 @@ func eachField(lines string, each func(name, value string)) {
 		lines = rest
 		name, value, _ := strings.Cut(line, ":")
 		switch name {
-		case "Content-Length", "Transfer-Encoding", notKeptField:
+		case "Content-Length", "Transfer-Encoding", notKeptField, traceField:
 			continue
 		}
 		each(name, strings.Trim(value, " \t"))
@@ -296,6 +300,8 @@ func (m *message) parseHead(rest *[]byte) (framing, error) {
 			m.noType = false
 		case notKeptField:
 			m.notKept = true
+		case traceField:
+			m.trace = string(value)
 		}
 		return ok
 	})

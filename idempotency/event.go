@@ -2,11 +2,14 @@ package idempotency
 
 import "time"
 
-// Outcome is what became of a guarded request.
+// Outcome is what became of a request.
 type Outcome string
 
-// The outcomes of a guarded request. Each request has one.
+// The outcomes of a request. Each request has one.
 const (
+	// OutcomeUnguarded: it was passed on without a guard, for its method, for want of a
+	// key, or because it asked for another protocol.
+	OutcomeUnguarded Outcome = "unguarded"
 	// OutcomeRan: the handler ran and its answer was sent. Event.Stored says
 	// whether it was kept.
 	OutcomeRan Outcome = "ran"
@@ -20,8 +23,8 @@ const (
 	OutcomeNotKept Outcome = "not-kept"
 	// OutcomeUnknown: it was tried before, and nobody knows how that ended.
 	OutcomeUnknown Outcome = "unknown"
-	// OutcomeInvalid: the key is missing or malformed, or the body could not
-	// be read.
+	// OutcomeInvalid: the key is missing or malformed, the body could not be read, or the
+	// method is CONNECT.
 	OutcomeInvalid Outcome = "invalid"
 	// OutcomeTooLarge: the body is longer than Options.MaxBody.
 	OutcomeTooLarge Outcome = "too-large"
@@ -44,12 +47,12 @@ const (
 	OutcomeCanceled Outcome = "canceled"
 )
 
-// Event is what an Observer is told about one guarded request. It names no
-// key, credential or answer.
+// Event is what Options.Observe is told about one request. It names no key, credential
+// or answer.
 type Event struct {
 	Outcome Outcome
 	// Status that was sent; 0 when nothing was (a panic, a broken transfer, a
-	// client that went away).
+	// client that went away), or when the request was not guarded.
 	Status int
 	// Method of the request.
 	Method string
@@ -68,9 +71,16 @@ type Event struct {
 	// StoreFailed says that the answer was sent but could not be stored so far.
 	StoreFailed bool
 
-	// Waiting is how long the request waited for others with its key, Handler
-	// how long the handler ran, and Store how long the store was waited for.
-	Waiting, Handler, Store time.Duration
+	// First is what Options.Trace said of the run whose answer was replayed.
+	First string
+
+	// Start is when the key was looked for, the body having been read; zero when there
+	// is no valid key.
+	Start time.Time
+	// Waiting is how long the request waited from then on for others with its key,
+	// Claiming how long the store was asked for the key, Handler how long the handler
+	// ran, and Settling how long the store was asked to take the answer.
+	Waiting, Claiming, Handler, Settling time.Duration
 
 	// Err is why a request was not served, where there is a reason: never text
 	// from the request.

@@ -13,6 +13,8 @@ const (
 	bypassedForStore = "store-unavailable"
 	// notKeptField marks a tombstone in the store.
 	notKeptField = "Idempotency-Answer-Not-Kept"
+	// traceField names the trace of the first run in the store.
+	traceField = "Idempotency-Answer-Trace"
 )
 
 // neverStored are the fields that belong to one connection, one moment or one
@@ -116,6 +118,8 @@ func isOurs(name string) bool {
 		return strings.EqualFold(name, bypassedField)
 	case len(notKeptField):
 		return strings.EqualFold(name, notKeptField)
+	case len(traceField):
+		return strings.EqualFold(name, traceField)
 	}
 	return false
 }

@@ -61,7 +61,7 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 	key, ok, err := "", false, error(nil)
 	if m.options.Key == nil {
 		if key, ok, err = m.options.headerKey(r.Header); err == nil && !ok && !m.options.RequireKey {
-			m.pass(w, r, next, false)
+			m.unguarded(w, r, next)
 			return
 		}
 	}
@@ -107,7 +107,7 @@ func (v *visit) deriveKey(key *string) bool {
 		v.refuse(OutcomeInvalid, problemKeyRequired)
 	default:
 		v.m.warn.noKey(v.m, v.r)
-		v.m.pass(v.w, v.withBody(v.r.Context()), v.next, false)
+		v.m.unguarded(v.w, v.withBody(v.r.Context()), v.next)
 	}
 	return false
 }
@@ -154,7 +154,7 @@ func (v *visit) serve(key string) {
 	principal := m.options.principalOf(v.r)
 	m.warn.scope(m, v.r, principal)
 	v.name, v.scratch.record = m.options.keyName(v.r, principal, key, v.scratch.record)
-	if m.options.Observer != nil {
+	if m.options.Observe != nil {
 		v.event.Key = dibs.Key{Name: v.name}.Digest()
 	}
 	v.shown = v.shown || m.options.Fingerprint.Func != nil
@@ -165,6 +165,7 @@ func (v *visit) serve(key string) {
 		return
 	}
 	start := time.Now()
+	v.event.Start = start
 	s, w, since, record := m.tables.of(v.name).look(v.name, v.print, m.options.Wait > 0)
 	switch s {
 	case sawMismatch:
@@ -250,8 +251,8 @@ func (v *visit) claim(start time.Time) (lease *dibs.Lease, record []byte, ok boo
 	if !m.storing.of(v).clear(v) {
 		lease, err = giveBack(lease, err, errStoreTimeout)
 	}
-	if m.options.Observer != nil {
-		v.event.Store = time.Since(asked)
+	if m.options.Observe != nil {
+		v.event.Claiming = time.Since(asked)
 	}
 	if m.options.Wait > 0 && errors.Is(err, dibs.ErrHeld) {
 		if left := m.options.Wait - time.Since(start); left > 0 {
@@ -459,10 +460,10 @@ func (v *visit) canceled(p Problem) {
 	v.refuse(OutcomeCanceled, p)
 }
 
-// report tells the Observer.
+// report tells who observes.
 func (v *visit) report(o Outcome) {
-	if v.m.options.Observer != nil {
+	if v.m.options.Observe != nil {
 		v.event.Outcome = o
-		v.m.options.Observer(v.event)
+		v.m.options.Observe(v.r.Context(), v.event)
 	}
 }

@@ -193,13 +193,21 @@ func (v *visit) record(c control) (record []byte, tombstone bool) {
 	if answer.oversize || v.tooLarge {
 		return v.tombstone(), true
 	}
-	message := appendMessage(s.message[:0], answer.status, &s.header, &s.trailer, s.answer, &m.filter, answer.sniffed, false)
+	message := appendMessage(s.message[:0], answer.status, &s.header, &s.trailer, s.answer, &m.filter, answer.sniffed, v.trace(), false)
 	s.message = message
 	if len(message)-len(s.answer) > maxHead {
 		return v.tombstone(), true
 	}
 	s.record = appendDeflated(s.record[:0], message)
 	return s.record, false
+}
+
+// trace names the trace that the run is in.
+func (v *visit) trace() string {
+	if v.m.options.Trace == nil {
+		return ""
+	}
+	return v.m.options.Trace(v.r.Context())
 }
 
 // tombstone makes the record of an answer that is too long to be kept; nil when such a
@@ -210,7 +218,7 @@ func (v *visit) tombstone() []byte {
 		return nil
 	}
 	var none fieldList
-	s.message = appendMessage(s.message[:0], v.answer.status, &none, &none, nil, &m.filter, "", true)
+	s.message = appendMessage(s.message[:0], v.answer.status, &none, &none, nil, &m.filter, "", v.trace(), true)
 	s.record = appendDeflated(s.record[:0], s.message)
 	return s.record
 }
@@ -254,7 +262,7 @@ func (v *visit) settle(lease *dibs.Lease, how settlement, record []byte) (lost b
 			v.untether()
 		}
 	}
-	v.event.Store += time.Since(asked)
+	v.event.Settling += time.Since(asked)
 	switch {
 	case err == nil:
 		v.leave(how, record)
@@ -369,6 +377,7 @@ func (v *visit) replay(record []byte) {
 		v.refuse(OutcomeNotKept, p)
 		return
 	}
+	v.event.First = msg.trace
 	if msg.notKept {
 		v.refuse(OutcomeNotKept, problemNotKept)
 		return

@@ -20,8 +20,14 @@ var keyRules = []rule{
 			isFresh(t, g.send(withMethod(method), with("Idempotency-Key")), 201)
 		}
 		g.ran(12)
-		if n := len(g.seen()); n != 0 {
-			t.Errorf("%d events of requests that are not guarded", n)
+		events := g.seen()
+		for _, e := range events {
+			if e.Outcome != idempotency.OutcomeUnguarded {
+				t.Errorf("told %+v of a request that is not guarded", e)
+			}
+		}
+		if len(events) != 12 {
+			t.Errorf("told of %d requests, want 12", len(events))
 		}
 	}},
 	{"Upgrades pass", func(t *testing.T) {

@@ -139,12 +139,13 @@ func (m *Middleware) count(c control) {
 func (m *Middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	switch {
 	case isUpgrade(r):
-		m.pass(w, r, next, false)
+		m.unguarded(w, r, next)
 	case r.Method == http.MethodConnect:
 		w.Header().Set("Allow", "GET, HEAD, OPTIONS, TRACE, POST, PUT, PATCH, DELETE")
 		linger.Answer(w, r, func() { WriteProblem(w, r, m.options.DocsURL, problemMethod) })
+		m.report(r, Event{Outcome: OutcomeInvalid, Status: problemMethod.Status})
 	case !m.guards(r.Method):
-		m.pass(w, r, next, false)
+		m.unguarded(w, r, next)
 	default:
 		m.guard(w, r, next)
 	}
@@ -158,6 +159,20 @@ func (m *Middleware) guards(method string) bool {
 		return false
 	}
 	return len(m.options.Methods) == 0 || slices.Contains(m.options.Methods, method)
+}
+
+// unguarded passes a request on that is not to be guarded.
+func (m *Middleware) unguarded(w http.ResponseWriter, r *http.Request, next http.Handler) {
+	defer m.report(r, Event{Outcome: OutcomeUnguarded})
+	m.pass(w, r, next, false)
+}
+
+// report tells who observes of a request that no visit is made for.
+func (m *Middleware) report(r *http.Request, e Event) {
+	if m.options.Observe != nil {
+		e.Method = r.Method
+		m.options.Observe(r.Context(), e)
+	}
 }
 
 // pass serves a request without a guard.

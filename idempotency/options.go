@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -183,9 +184,14 @@ type Options struct {
 	// without the key that Key looks for. Default: slog.Default().
 	Logger *slog.Logger
 
-	// Observer is called once for every guarded request, when its outcome is
-	// known, on the request's goroutine. It must not block. Default: none.
-	Observer func(Event)
+	// Observe is told of every request once, when its outcome is known, on the request's
+	// goroutine and with its context: it must not block. Default: nobody is told.
+	Observe func(context.Context, Event)
+
+	// Trace returns what names the trace that a context is in, as a traceparent (W3C
+	// Trace Context). It is stored with the answer, and Event.First has it when that is
+	// replayed. Default: nothing is stored.
+	Trace func(context.Context) string
 }
 
 // mostStored bounds Options.MaxStored: answers are kept in memory for a while.

@@ -156,13 +156,13 @@ func newRigOn(t *testing.T, store *faulty, o *idempotency.Options, handler http.
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	observe := options.Observer
-	options.Observer = func(e idempotency.Event) {
+	observe := options.Observe
+	options.Observe = func(ctx context.Context, e idempotency.Event) {
 		g.mu.Lock()
 		g.events = append(g.events, e)
 		g.mu.Unlock()
 		if observe != nil {
-			observe(e)
+			observe(ctx, e)
 		}
 	}
 	if g.m, err = idempotency.New(g.client, &options); err != nil {

@@ -155,7 +155,7 @@ func TestRecordOnItsWay(t *testing.T) {
 func TestBatchedStoreAfterLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var event idempotency.Event
-		_, _, h := newBatched(t, &idempotency.Options{HandlerLimit: time.Second, Observer: func(e idempotency.Event) { event = e }},
+		_, _, h := newBatched(t, &idempotency.Options{HandlerLimit: time.Second, Observe: func(_ context.Context, e idempotency.Event) { event = e }},
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 		isFresh(t, sendTo(h), 200)
 		if !event.Stored || event.StoreFailed {

@@ -114,7 +114,7 @@ func (v *visit) commit(lease *dibs.Lease, start time.Time) (again bool) {
 	} else {
 		err = lease.ReleaseIn(ctx, v.tx)
 	}
-	v.event.Store += time.Since(asked)
+	v.event.Settling += time.Since(asked)
 	conflicted := err != nil && v.tx.Conflicted(err)
 	v.tx = nil
 	switch {

@@ -100,7 +100,7 @@ func (m *Mutex) tell(ctx context.Context, a *attempt, kind EventKind, err error)
 	}
 	e.log(ctx, m.options.Logger)
 	if m.options.Observe != nil {
-		m.options.Observe(e)
+		m.options.Observe(ctx, e)
 	}
 }
 

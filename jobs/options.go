@@ -135,7 +135,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Observe is told what happens to jobs, on the goroutine on which it happens: it
 	// must not block. Default: nobody is told.
-	Observe func(Event)
+	Observe func(context.Context, Event)
 }
 
 func (o *Options) withDefaults() (Options, error) {

@@ -66,7 +66,7 @@ func TestSeatIsForWhoIsNearer(t *testing.T) {
 		const run = 20 * time.Millisecond
 		q, l := newQueue(), newLedger(t)
 		var putOff []string
-		m := f.mutex(&jobs.Options{Seats: 2, Observe: func(e jobs.Event) {
+		m := f.mutex(&jobs.Options{Seats: 2, Observe: func(_ context.Context, e jobs.Event) {
 			if e.Event == jobs.EventPutOff {
 				putOff = append(putOff, e.ID)
 			}
@@ -145,7 +145,7 @@ func TestSeatsForWhoCouldNotBeBack(t *testing.T) {
 			f := newFixture(t)
 			q, l := newQueue(), newLedger(t)
 			var putOff []string
-			m := f.mutex(&jobs.Options{Seats: 4, Observe: func(e jobs.Event) {
+			m := f.mutex(&jobs.Options{Seats: 4, Observe: func(_ context.Context, e jobs.Event) {
 				if e.Event == jobs.EventPutOff {
 					putOff = append(putOff, e.ID)
 				}
@@ -185,7 +185,7 @@ func TestLentSeatWhileTheLineMoves(t *testing.T) {
 		q, l := newQueue(), newLedger(t)
 		var mu sync.Mutex
 		putOff := map[string]bool{}
-		m := f.mutex(&jobs.Options{Seats: 8, Observe: func(e jobs.Event) {
+		m := f.mutex(&jobs.Options{Seats: 8, Observe: func(_ context.Context, e jobs.Event) {
 			if e.Event == jobs.EventPutOff {
 				mu.Lock()
 				defer mu.Unlock()
@@ -243,7 +243,7 @@ func TestLentSeatIsGivenBack(t *testing.T) {
 				q, l := newQueue(), newLedger(t)
 				var mu sync.Mutex
 				var putOff []string
-				m := f.mutex(&jobs.Options{Seats: 4, Observe: func(e jobs.Event) {
+				m := f.mutex(&jobs.Options{Seats: 4, Observe: func(_ context.Context, e jobs.Event) {
 					if e.Event == jobs.EventPutOff {
 						mu.Lock()
 						defer mu.Unlock()

@@ -34,7 +34,10 @@ func (l *accessLog) close() {
 }
 
 // observe logs what became of a guarded request.
-func (l *accessLog) observe(e idempotency.Event) {
+func (l *accessLog) observe(ctx context.Context, e idempotency.Event) {
+	if e.Outcome == idempotency.OutcomeUnguarded {
+		return
+	}
 	attrs := make([]slog.Attr, 0, 9)
 	attrs = append(attrs,
 		slog.String("outcome", string(e.Outcome)),
@@ -47,11 +50,11 @@ func (l *accessLog) observe(e idempotency.Event) {
 			slog.Int("attempt", e.Attempt), slog.Uint64("fence", e.Fence), slog.Bool("stored", e.Stored),
 			slog.Duration("handler", e.Handler))
 	}
-	attrs = append(attrs, slog.Duration("store", e.Store))
+	attrs = append(attrs, slog.Duration("store", e.Claiming+e.Settling))
 	if e.Err != nil {
 		attrs = append(attrs, slog.String("error", e.Err.Error()))
 	}
-	l.log.LogAttrs(context.Background(), slog.LevelInfo, "guarded", attrs...)
+	l.log.LogAttrs(ctx, slog.LevelInfo, "guarded", attrs...)
 }
 
 // begin starts the entry of a request; the entry is the writer to answer to.

@@ -90,7 +90,7 @@ func (s *Server) handler(p *Policy) (http.Handler, error) {
 	}
 	o.Logger = s.log
 	if s.access != nil {
-		o.Observer = s.access.observe
+		o.Observe = s.access.observe
 	}
 	m, err := idempotency.New(s.client, o)
 	if err != nil {
