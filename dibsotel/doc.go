@@ -1,0 +1,37 @@
+// Package dibsotel tells OpenTelemetry what happens to keys: metrics of claims, leases,
+// the store, guarded requests and jobs, and spans of those that belong to a trace.
+//
+//	telemetry, err := dibsotel.New(nil) // of the global providers
+//	…
+//	client, err := dibs.New(store, &dibs.Options{Observe: telemetry.Lease, ObserveStore: telemetry.StoreCall})
+//	guard, err := idempotency.New(client, &idempotency.Options{Observe: telemetry.Request, Trace: dibsotel.Trace})
+//	mutex, err := jobs.New(client, &jobs.Options{Observe: telemetry.Job})
+//
+// # Metrics
+//
+// Names and units follow OpenTelemetry's semantic conventions. No attribute has a key, a
+// credential, a label or a name that a client chose, so that the number of series is fixed.
+//
+//	dibs.claim.duration        histogram, s   by dibs.outcome, dibs.queued: from the question to the grant or the refusal
+//	dibs.claim.undone          counter        claims given back for callers who went away, or whose answer was lost
+//	dibs.lease.active          up-down        leases held now
+//	dibs.lease.duration        histogram, s   by dibs.outcome: released, completed, abandoned, lost
+//	dibs.lease.renewals        counter        leases renewed
+//	dibs.store.call.duration   histogram, s   by dibs.call (claim, renew, settle), and error.type of those that failed
+//	dibs.store.call.size       histogram      by dibs.call: how many elements a call had
+//	dibs.request.count         counter        by dibs.outcome: every request, once (idempotency.Outcome)
+//	dibs.request.duration      histogram, s   by dibs.phase: waiting, claiming, handler, settling
+//	dibs.request.unstored      counter        answers that were sent and could not be stored at first
+//	dibs.job.count             counter        by dibs.outcome (jobs.EventKind)
+//	dibs.job.duration          histogram, s   by dibs.phase: waiting, running
+//
+// A grant with dibs.queued is a hand-over. The outcomes of dibs.request.count add up to the
+// requests.
+//
+// # Spans
+//
+// There are spans where the context has one already, so nothing of dibs begins a trace:
+// dibs.claim, or dibs.wait for who had to wait; dibs.run while the key is held; dibs.settle;
+// and dibs.replay, with a link to the trace of the run whose answer it is. They have the
+// key's digest, the fence and the attempt. They are made when they are over.
+package dibsotel

@@ -1,0 +1,135 @@
+package dibsotel
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/dibs-go/dibs"
+)
+
+// Lease is for dibs.Options.Observe.
+func (t *Telemetry) Lease(ctx context.Context, e dibs.Event) {
+	now := time.Now()
+	switch e.Kind {
+	case dibs.EventAcquired, dibs.EventRefused:
+		t.claims.Record(ctx, e.Waited.Seconds(), claimed[claim{refusal(e), e.Queued}])
+		name := "dibs.claim"
+		if e.Queued {
+			name = "dibs.wait"
+		}
+		t.span(ctx, name, now.Add(-e.Waited), now, e, refusal(e))
+		if e.Kind == dibs.EventAcquired {
+			t.active.Add(ctx, 1)
+		}
+	default:
+		t.active.Add(ctx, -1)
+		t.leases.Record(ctx, e.Held.Seconds(), ended[e.Kind])
+		settling := now.Add(-e.Settled)
+		t.span(ctx, "dibs.run", now.Add(-e.Held), settling, e, string(e.Kind))
+		if e.Settled > 0 {
+			t.span(ctx, "dibs.settle", settling, now, e, string(e.Kind))
+		}
+	}
+}
+
+// StoreCall is for dibs.Options.ObserveStore.
+func (t *Telemetry) StoreCall(c dibs.StoreCall) {
+	ctx := context.Background()
+	call := attribute.String("dibs.call", c.Verb)
+	if c.Err != nil {
+		t.calls.Record(ctx, c.Took.Seconds(), of(call, errorType(c.Err)))
+		return
+	}
+	t.calls.Record(ctx, c.Took.Seconds(), called[c.Verb])
+	t.sizes.Record(ctx, float64(c.Size), called[c.Verb])
+	if c.Verb == "renew" {
+		t.renewals.Add(ctx, int64(c.Size))
+	}
+	if c.Undone > 0 {
+		t.undone.Add(ctx, int64(c.Undone))
+	}
+}
+
+// claim is what claims are told apart by.
+type claim struct {
+	outcome string
+	queued  bool
+}
+
+// refusals are the reasons for which a claim is refused, and what they are called; all
+// others are "error".
+var refusals = []struct {
+	err  error
+	name string
+}{
+	{dibs.ErrHeld, "held"}, {dibs.ErrDone, "done"}, {dibs.ErrMismatch, "mismatch"}, {dibs.ErrPermits, "permits"},
+	{dibs.ErrUnknown, "unknown"}, {dibs.ErrFull, "full"}, {dibs.ErrBusy, "busy"}, {dibs.ErrLost, "lost"},
+	{dibs.ErrClosed, "closed"}, {dibs.ErrStore, "unanswered"},
+	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "canceled"},
+}
+
+// refusal names what became of a claim.
+func refusal(e dibs.Event) string {
+	if e.Kind == dibs.EventAcquired {
+		return string(e.Kind)
+	}
+	for _, r := range refusals {
+		if errors.Is(e.Err, r.err) {
+			return r.name
+		}
+	}
+	return "error"
+}
+
+// The attributes of what happens often, made once.
+var (
+	claimed = map[claim]metric.MeasurementOption{}
+	ended   = map[dibs.EventKind]metric.MeasurementOption{}
+	called  = map[string]metric.MeasurementOption{}
+)
+
+func init() {
+	names := []string{string(dibs.EventAcquired), "error"}
+	for _, r := range refusals {
+		names = append(names, r.name)
+	}
+	for _, name := range names {
+		for _, queued := range []bool{false, true} {
+			claimed[claim{name, queued}] = of(outcome(name), attribute.Bool("dibs.queued", queued))
+		}
+	}
+	for _, kind := range []dibs.EventKind{dibs.EventReleased, dibs.EventCompleted, dibs.EventAbandoned, dibs.EventLost} {
+		ended[kind] = of(outcome(string(kind)))
+	}
+	for _, verb := range []string{"claim", "renew", "settle"} {
+		called[verb] = of(attribute.String("dibs.call", verb))
+	}
+}
+
+// span tells of something that is over, where it belongs to a trace.
+func (t *Telemetry) span(ctx context.Context, name string, from, to time.Time, e dibs.Event, what string) {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
+		return
+	}
+	_, s := t.tracer.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(outcome(what)))
+	if s.IsRecording() {
+		s.SetAttributes(identity(e.Key, e.Fence, e.Attempt)...)
+		if e.Err != nil && !errors.Is(e.Err, dibs.ErrHeld) {
+			s.SetStatus(codes.Error, what)
+		}
+	}
+	s.End(trace.WithTimestamp(to))
+}
+
+// identity names what a span is about. A fence has 64 bits, and an attribute 63.
+func identity(key string, fence uint64, attempt int) []attribute.KeyValue {
+	return []attribute.KeyValue{
+		attribute.String("dibs.key", key), attribute.Int64("dibs.fence", int64(fence)), attribute.Int("dibs.attempt", attempt),
+	}
+}

@@ -1,0 +1,105 @@
+package dibsotel
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/dibs-go/dibs/idempotency"
+)
+
+// Request is for idempotency.Options.Observe.
+func (t *Telemetry) Request(ctx context.Context, e idempotency.Event) {
+	t.requests.Add(ctx, 1, requestOutcome(e.Outcome))
+	if e.StoreFailed {
+		t.unstored.Add(ctx, 1)
+	}
+	t.phase(ctx, t.requestPhases, waiting, e.Waiting)
+	t.phase(ctx, t.requestPhases, claiming, e.Claiming)
+	t.phase(ctx, t.requestPhases, handling, e.Handler)
+	t.phase(ctx, t.requestPhases, settling, e.Settling)
+	if !e.Start.IsZero() && trace.SpanContextFromContext(ctx).IsValid() {
+		t.trace(ctx, e)
+	}
+}
+
+// Trace is for idempotency.Options.Trace: it returns the context's span as a traceparent,
+// or "" where there is none.
+func Trace(ctx context.Context) string {
+	carrier := propagation.MapCarrier{}
+	propagation.TraceContext{}.Inject(ctx, carrier)
+	return carrier["traceparent"]
+}
+
+// phase records how long a part took, if it took place.
+func (t *Telemetry) phase(ctx context.Context, h metric.Float64Histogram, name metric.MeasurementOption, took time.Duration) {
+	if took > 0 {
+		h.Record(ctx, took.Seconds(), name)
+	}
+}
+
+var (
+	waiting  = of(phase("waiting"))
+	claiming = of(phase("claiming"))
+	handling = of(phase("handler"))
+	settling = of(phase("settling"))
+	running  = of(phase("running"))
+)
+
+// requestOutcomes are the attributes of outcomes, made once.
+var requestOutcomes = map[idempotency.Outcome]metric.MeasurementOption{}
+
+func init() {
+	for _, o := range []idempotency.Outcome{
+		idempotency.OutcomeUnguarded, idempotency.OutcomeRan, idempotency.OutcomeReplayed, idempotency.OutcomeConflict,
+		idempotency.OutcomeMismatch, idempotency.OutcomeNotKept, idempotency.OutcomeUnknown, idempotency.OutcomeInvalid,
+		idempotency.OutcomeTooLarge, idempotency.OutcomeUnavailable, idempotency.OutcomeBypassed, idempotency.OutcomeLost,
+		idempotency.OutcomeInterrupted, idempotency.OutcomeRolledBack, idempotency.OutcomeUnreached, idempotency.OutcomeCanceled,
+	} {
+		requestOutcomes[o] = of(outcome(string(o)))
+	}
+}
+
+func requestOutcome(o idempotency.Outcome) metric.MeasurementOption {
+	if made, ok := requestOutcomes[o]; ok {
+		return made
+	}
+	return of(outcome(string(o)))
+}
+
+// trace makes the spans of a request's parts, one after the other as they were.
+func (t *Telemetry) trace(ctx context.Context, e idempotency.Event) {
+	attributes := append(identity(e.Key, e.Fence, e.Attempt), outcome(string(e.Outcome)))
+	from := e.Start
+	for _, part := range []struct {
+		name string
+		took time.Duration
+	}{{"dibs.wait", e.Waiting}, {"dibs.claim", e.Claiming}, {"dibs.run", e.Handler}, {"dibs.settle", e.Settling}} {
+		if part.took > 0 {
+			t.part(ctx, part.name, from, part.took, attributes)
+			from = from.Add(part.took)
+		}
+	}
+	if e.Outcome == idempotency.OutcomeReplayed {
+		t.part(ctx, "dibs.replay", from, time.Since(from), attributes, links(e.First)...)
+	}
+}
+
+func (t *Telemetry) part(ctx context.Context, name string, from time.Time, took time.Duration, attributes []attribute.KeyValue, options ...trace.SpanStartOption) {
+	_, s := t.tracer.Start(ctx, name, append(options, trace.WithTimestamp(from), trace.WithAttributes(attributes...))...)
+	s.End(trace.WithTimestamp(from.Add(took)))
+}
+
+// links is the link to the run whose answer a replay is, if that was traced.
+func links(first string) []trace.SpanStartOption {
+	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.MapCarrier{"traceparent": first})
+	span := trace.SpanContextFromContext(ctx)
+	if !span.IsValid() {
+		return nil
+	}
+	return []trace.SpanStartOption{trace.WithLinks(trace.Link{SpanContext: span})}
+}

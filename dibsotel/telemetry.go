@@ -1,0 +1,104 @@
+package dibsotel
+
+import (
+	"context"
+	"errors"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// scope names the instruments' and spans' origin.
+const scope = "github.com/dibs-go/dibs/dibsotel"
+
+// Options says whom a Telemetry tells.
+type Options struct {
+	// MeterProvider and TracerProvider are told. Default: the global ones.
+	MeterProvider  metric.MeterProvider
+	TracerProvider trace.TracerProvider
+}
+
+// Telemetry tells OpenTelemetry what it is told by its methods, each of which is for an
+// option of the same meaning. It is safe for concurrent use.
+type Telemetry struct {
+	tracer trace.Tracer
+
+	claims, leases, calls, sizes    metric.Float64Histogram
+	requestPhases, jobPhases        metric.Float64Histogram
+	undone, renewals                metric.Int64Counter
+	requests, unstored, jobOutcomes metric.Int64Counter
+	active                          metric.Int64UpDownCounter
+}
+
+// seconds are the bounds of durations: from a store on this host to a job.
+var seconds = metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+
+// New makes the instruments. It returns what the MeterProvider has against one.
+func New(o *Options) (*Telemetry, error) {
+	if o == nil {
+		o = &Options{}
+	}
+	meters, tracers := o.MeterProvider, o.TracerProvider
+	if meters == nil {
+		meters = otel.GetMeterProvider()
+	}
+	if tracers == nil {
+		tracers = otel.GetTracerProvider()
+	}
+	t, meter := &Telemetry{tracer: tracers.Tracer(scope)}, meters.Meter(scope)
+	var failed error
+	histogram := func(name, text string, options ...metric.Float64HistogramOption) metric.Float64Histogram {
+		h, err := meter.Float64Histogram(name, append(options, metric.WithDescription(text))...)
+		failed = errors.Join(failed, err)
+		return h
+	}
+	duration := func(name, text string) metric.Float64Histogram {
+		return histogram(name, text, metric.WithUnit("s"), seconds)
+	}
+	counter := func(name, unit, text string) metric.Int64Counter {
+		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(text))
+		failed = errors.Join(failed, err)
+		return c
+	}
+	t.claims = duration("dibs.claim.duration", "From the question for a key to its grant or its refusal.")
+	t.undone = counter("dibs.claim.undone", "{claim}", "Claims given back for callers who went away, or whose answer was lost.")
+	t.leases = duration("dibs.lease.duration", "How long keys were held.")
+	t.renewals = counter("dibs.lease.renewals", "{lease}", "Leases renewed.")
+	t.calls = duration("dibs.store.call.duration", "How long calls of the store took.")
+	t.sizes = histogram("dibs.store.call.size", "How many elements calls of the store had.",
+		metric.WithUnit("{element}"), metric.WithExplicitBucketBoundaries(1, 2, 4, 8, 16, 32, 64, 128, 256, 512))
+	t.requests = counter("dibs.request.count", "{request}", "Requests by what became of them.")
+	t.requestPhases = duration("dibs.request.duration", "How long the parts of guarded requests took.")
+	t.unstored = counter("dibs.request.unstored", "{answer}", "Answers that were sent and could not be stored at first.")
+	t.jobOutcomes = counter("dibs.job.count", "{job}", "Jobs by what became of them.")
+	t.jobPhases = duration("dibs.job.duration", "How long jobs waited for their turn, and how long they ran.")
+	var err error
+	t.active, err = meter.Int64UpDownCounter("dibs.lease.active", metric.WithUnit("{lease}"), metric.WithDescription("Leases that are held."))
+	if failed = errors.Join(failed, err); failed != nil {
+		return nil, failed
+	}
+	return t, nil
+}
+
+// of is a measurement's attributes.
+func of(attributes ...attribute.KeyValue) metric.MeasurementOption {
+	return metric.WithAttributeSet(attribute.NewSet(attributes...))
+}
+
+func outcome(text string) attribute.KeyValue { return attribute.String("dibs.outcome", text) }
+
+func phase(text string) attribute.KeyValue { return attribute.String("dibs.phase", text) }
+
+// errorType names the kind of an error, as the convention for error.type has it.
+func errorType(err error) attribute.KeyValue {
+	text := "_OTHER"
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		text = "timeout"
+	case errors.Is(err, context.Canceled):
+		text = "canceled"
+	}
+	return attribute.String("error.type", text)
+}

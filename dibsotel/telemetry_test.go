@@ -1,0 +1,291 @@
+package dibsotel_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/dibsotel"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/memstore"
+)
+
+// secret is in keys, credentials and labels, and must be nowhere else.
+const secret = "customer-4711"
+
+// bench is a Telemetry that tells the test, and a client that tells the Telemetry.
+type bench struct {
+	*dibsotel.Telemetry
+	reader *metric.ManualReader
+	spans  *tracetest.SpanRecorder
+	tracer *trace.TracerProvider
+	client *dibs.Client
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
+	b.tracer = trace.NewTracerProvider(trace.WithSpanProcessor(b.spans))
+	var err error
+	b.Telemetry, err = dibsotel.New(&dibsotel.Options{
+		MeterProvider:  metric.NewMeterProvider(metric.WithReader(b.reader)),
+		TracerProvider: b.tracer,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.client, err = dibs.New(store, &dibs.Options{Label: secret, Observe: b.Lease, ObserveStore: b.StoreCall})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.client.Close() })
+	return b
+}
+
+// read returns each series' value, or how often its histogram was recorded to, by its name
+// and attributes.
+func (b *bench) read(t *testing.T) map[string]int64 {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	if err := b.reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	read := map[string]int64{}
+	name := func(m metricdata.Metrics, set attribute.Set) string {
+		return m.Name + "{" + set.Encoded(attribute.DefaultEncoder()) + "}"
+	}
+	for _, s := range all.ScopeMetrics {
+		for _, m := range s.Metrics {
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					read[name(m, p.Attributes)] = p.Value
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					read[name(m, p.Attributes)] = int64(p.Count)
+				}
+			default:
+				t.Errorf("%s is a %T", m.Name, m.Data)
+			}
+		}
+	}
+	for series := range read {
+		if strings.Contains(series, secret) {
+			t.Errorf("a series has a key, a credential or a label: %s", series)
+		}
+	}
+	return read
+}
+
+// names returns the names of the spans, in the order in which they began.
+func (b *bench) names() []string {
+	var names []string
+	for _, s := range b.spans.Ended() {
+		names = append(names, s.Name())
+	}
+	return names
+}
+
+func TestLeases(t *testing.T) {
+	b := newBench(t)
+	ctx, root := b.tracer.Tracer("test").Start(t.Context(), "root")
+	lease, err := b.client.Acquire(ctx, secret, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.client.TryDo(ctx, secret, nil); !errors.Is(err, dibs.ErrHeld) {
+		t.Fatal(err)
+	}
+	if n := b.read(t)["dibs.lease.active{}"]; n != 1 {
+		t.Errorf("%d leases are active, want 1", n)
+	}
+	if err := lease.Release(); err != nil {
+		t.Fatal(err)
+	}
+	root.End()
+	read := b.read(t)
+	for series, want := range map[string]int64{
+		"dibs.claim.duration{dibs.outcome=acquired,dibs.queued=false}": 1,
+		"dibs.claim.duration{dibs.outcome=held,dibs.queued=false}":     1,
+		"dibs.lease.duration{dibs.outcome=released}":                   1,
+		"dibs.lease.active{}":                        0,
+		"dibs.store.call.duration{dibs.call=claim}":  2,
+		"dibs.store.call.duration{dibs.call=settle}": 1,
+		"dibs.store.call.size{dibs.call=claim}":      2,
+	} {
+		if got, ok := read[series]; !ok || got != want {
+			t.Errorf("%s is %d, want %d; all: %v", series, got, want, read)
+		}
+	}
+	if names, want := b.names(), []string{"dibs.claim", "dibs.claim", "dibs.run", "dibs.settle", "root"}; !slices.Equal(names, want) {
+		t.Errorf("spans %q, want %q", names, want)
+	}
+	for _, s := range b.spans.Ended()[:4] {
+		if s.SpanContext().TraceID() != root.SpanContext().TraceID() {
+			t.Errorf("%s belongs to another trace", s.Name())
+		}
+		for _, a := range s.Attributes() {
+			if strings.Contains(a.Value.String(), secret) {
+				t.Errorf("%s has %s", s.Name(), a.Value)
+			}
+		}
+	}
+}
+
+// Who is not traced begins no trace.
+func TestNoTraceOfItsOwn(t *testing.T) {
+	b := newBench(t)
+	if err := b.client.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if names := b.names(); len(names) != 0 {
+		t.Errorf("spans %q", names)
+	}
+}
+
+// The outcomes add up to the requests, and a replay's span links to the run's trace.
+func TestRequests(t *testing.T) {
+	b := newBench(t)
+	m, err := idempotency.New(b.client, &idempotency.Options{Observe: b.Request, Trace: dibsotel.Trace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inside, leave := make(chan bool), make(chan bool)
+	handler := m.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			inside <- true
+			<-leave
+		}
+		w.WriteHeader(http.StatusCreated)
+	}))
+	sent := int64(0)
+	var traces []string
+	send := func(method, path, key, body string) int {
+		sent++
+		ctx, span := b.tracer.Tracer("test").Start(t.Context(), "root")
+		defer span.End()
+		traces = append(traces, span.SpanContext().TraceID().String())
+		r := httptest.NewRequestWithContext(ctx, method, path, strings.NewReader(body))
+		r.Header.Set("Authorization", secret)
+		if key != "" {
+			r.Header.Set("Idempotency-Key", key)
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w.Code
+	}
+	send("POST", "/charges", secret, "a")
+	send("POST", "/charges", secret, "a")
+	send("POST", "/charges", secret, "b")
+	send("POST", "/charges", "", "b")
+	send("GET", "/charges", secret, "")
+	send("POST", "/charges", "\"", "b")
+	slow := make(chan bool)
+	go func() { defer close(slow); send("POST", "/slow", "slow", "") }()
+	<-inside
+	conflict := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "/slow", nil)
+	r.Header.Set("Idempotency-Key", "slow")
+	r.Header.Set("Authorization", secret)
+	handler.ServeHTTP(conflict, r)
+	leave <- true
+	<-slow
+	sent++
+
+	read, total := b.read(t), int64(0)
+	got := map[string]int64{}
+	for series, n := range read {
+		if what, ok := strings.CutPrefix(series, "dibs.request.count{dibs.outcome="); ok {
+			total += n
+			got[strings.TrimSuffix(what, "}")] = n
+		}
+	}
+	if total != sent {
+		t.Errorf("%d requests are counted, %d were sent: %v", total, sent, got)
+	}
+	for outcome, want := range map[idempotency.Outcome]int64{
+		idempotency.OutcomeRan: 2, idempotency.OutcomeReplayed: 1, idempotency.OutcomeMismatch: 1,
+		idempotency.OutcomeUnguarded: 2, idempotency.OutcomeInvalid: 1, idempotency.OutcomeConflict: 1,
+	} {
+		if got[string(outcome)] != want {
+			t.Errorf("%d %s, want %d: %v", got[string(outcome)], outcome, want, got)
+		}
+	}
+	links := 0
+	for _, s := range b.spans.Ended() {
+		if s.Name() != "dibs.replay" {
+			continue
+		}
+		for _, l := range s.Links() {
+			links++
+			if l.SpanContext.TraceID().String() != traces[0] || s.SpanContext().TraceID().String() != traces[1] {
+				t.Errorf("a replay in %s links to %s, want %s", s.SpanContext().TraceID(), l.SpanContext.TraceID(), traces[0])
+			}
+		}
+	}
+	if links != 1 {
+		t.Errorf("%d links of replays, want 1: %q", links, b.names())
+	}
+}
+
+func TestJobs(t *testing.T) {
+	b := newBench(t)
+	b.Job(t.Context(), jobs.Event{Event: jobs.EventAcquired, Kind: secret, Waited: time.Second})
+	b.Job(t.Context(), jobs.Event{Event: jobs.EventSucceeded, Kind: secret, Waited: time.Second, Ran: time.Second})
+	read := b.read(t)
+	for series, want := range map[string]int64{
+		"dibs.job.count{dibs.outcome=acquired}":  1,
+		"dibs.job.count{dibs.outcome=succeeded}": 1,
+		"dibs.job.duration{dibs.phase=waiting}":  1,
+		"dibs.job.duration{dibs.phase=running}":  1,
+	} {
+		if read[series] != want {
+			t.Errorf("%s is %d, want %d", series, read[series], want)
+		}
+	}
+}
+
+// The metrics in the package's comment are those that there are.
+func TestDocumentedMetrics(t *testing.T) {
+	text := ""
+	for _, name := range []string{"doc.go", "telemetry.go"} {
+		source, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text += string(source)
+	}
+	documented, made := names(text, `(?m)^//\t(dibs\.[a-z.]+) `), names(text, `"(dibs\.[a-z]+\.[a-z.]+)"`)
+	if !slices.Equal(documented, made) {
+		t.Errorf("documented are %q, made %q", documented, made)
+	}
+}
+
+func names(text, pattern string) []string {
+	var all []string
+	for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		all = append(all, match[1])
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
