@@ -19,6 +19,8 @@ func TestHouse(t *testing.T) {
 		pgx      = "github.com/jackc/pgx/v5"
 		driver   = "modernc.org/sqlite"
 		mysql    = "github.com/go-sql-driver/mysql"
+
+		prometheus = "github.com/prometheus/client_golang/prometheus"
 	)
 	memory, sqlite, redis, postgres := root+"/memstore", root+"/sqlitestore", root+"/redisstore", root+"/pgstore"
 	maria, server := root+"/mysqlstore", root+"/internal/servertest"
@@ -30,12 +32,13 @@ func TestHouse(t *testing.T) {
 			Dir: "internal/command",
 			Imports: []string{
 				root, root + "/idempotency", memory, cobra, pflag,
-				internal + "/demo", internal + "/process", internal + "/proxy", internal + "/race", internal + "/stores",
+				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/stores",
 				internal + "/visible", root + "/proof/conform", root + "/proof/torture", root + "/proof/backend",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint"},
 		},
 		{Dir: "internal/demo"},
+		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", prometheus, prometheus + "/promhttp", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric"}},
 		{Dir: "internal/foreign", Imports: []string{root + "/internal/failpoint", server}},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{

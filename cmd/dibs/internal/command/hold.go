@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
 )
@@ -45,6 +47,7 @@ type hold struct {
 	failed  bool   // a run that failed counts for oncePer, too
 	quiet   bool
 	leave   bool // processes that the command leaves behind are its own business
+	metrics string
 }
 
 // When the time of --once-per begins.
@@ -86,7 +89,7 @@ Ends with the command's own exit code, with 128+n when signal n killed it, with
 			if err := h.read(cmd.Flags(), args, p); err != nil {
 				return err
 			}
-			return p.runUnder(cmd.Context(), &h)
+			return p.measure(cmd.Context(), &h)
 		}),
 	}
 	f := cmd.Flags()
@@ -102,6 +105,7 @@ Ends with the command's own exit code, with 128+n when signal n killed it, with
 	f.BoolVar(&h.failed, "once-per-failed", false, "let a run that failed count for --once-per, too, so that no other host tries again")
 	f.BoolVar(&h.quiet, "quiet", false, "say nothing about a key that is busy or done; the command's output and errors stay")
 	f.BoolVar(&h.leave, "leave-children", false, "leave processes alone that the command started and did not wait for")
+	f.StringVar(&h.metrics, "metrics-file", "", "write what happened to `FILE`, whose name ends in .prom, for a node's exporter")
 	p.storeFlags(f)
 	return cmd
 }
@@ -152,6 +156,8 @@ func (h *hold) read(fs *pflag.FlagSet, args []string, p *program) error {
 		return usagef("once-per: it is missing, and without it --once-per-from and --once-per-failed mean nothing")
 	case h.oncePer > 0 && h.permits > 1:
 		return usagef("once-per: not together with --permits")
+	case h.metrics != "" && filepath.Ext(h.metrics) != metricsExt:
+		return usagef("metrics-file: %q does not end in .prom, and would not be read", h.metrics)
 	case strings.HasPrefix(p.storeOf(), "memory:"):
 		return usagef("store: memory: would exclude nobody, because no other process sees it")
 	}
@@ -172,8 +178,9 @@ func digest(k dibs.Key) string {
 // to be lost: a fifth of the lease, at most 5 s.
 func (h *hold) grace() time.Duration { return min(h.lease/5, 5*time.Second) }
 
-// runUnder takes the key, runs the command and settles.
-func (p *program) runUnder(ctx context.Context, h *hold) error {
+// runUnder takes the key, runs the command and settles. What happens to the key is told to
+// m, if that is not nil.
+func (p *program) runUnder(ctx context.Context, h *hold, m *metrics.Metrics) error {
 	child := process.Command{Args: h.command, Stdin: p.env.Stdin, Stdout: p.env.Stdout, Stderr: p.env.Stderr}
 	if err := child.Look(); err != nil {
 		return err
@@ -187,7 +194,11 @@ func (p *program) runUnder(ctx context.Context, h *hold) error {
 		return err
 	}
 	defer store.Close()
-	client, err := dibs.New(store, &dibs.Options{Namespace: p.namespace, TTL: h.lease})
+	o := &dibs.Options{Namespace: p.namespace, TTL: h.lease}
+	if m != nil {
+		o.Observe, o.ObserveStore = m.Lease, m.StoreCall
+	}
+	client, err := dibs.New(store, o)
 	if err != nil {
 		return err
 	}

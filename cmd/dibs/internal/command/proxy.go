@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/proxy"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
 	"github.com/dibs-go/dibs/memstore"
@@ -123,11 +124,21 @@ const heapFloor = 64 << 20
 
 // build makes a proxy over a store.
 func build(c *proxy.Config, store dibs.Store, logs io.Writer) (*dibs.Client, *proxy.Server, error) {
-	client, err := dibs.New(store, &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: storeLimit})
+	o := &dibs.Options{Namespace: c.Namespace, Label: "dibs proxy", Timeout: storeLimit}
+	var admin *proxy.Admin
+	if c.Admin != "" {
+		m, err := metrics.New("")
+		if err != nil {
+			return nil, nil, err
+		}
+		o.Observe, o.ObserveStore = m.Lease, m.StoreCall
+		admin = &proxy.Admin{Version: version(), Metrics: m.Handler(), Observe: m.Request}
+	}
+	client, err := dibs.New(store, o)
 	if err != nil {
 		return nil, nil, usagef("%v", err)
 	}
-	server, err := proxy.New(c, client, logs)
+	server, err := proxy.New(c, client, admin, logs)
 	if err != nil {
 		client.Close()
 		return nil, nil, usagef("%v", err)

@@ -116,6 +116,20 @@ func Run(ctx context.Context, args []string, env Env) int {
 	if err == nil {
 		return codeOK
 	}
+	code, err := p.codeOf(ctx, err)
+	if err.Error() == "" {
+		return code // whoever set the code has nothing to add
+	}
+	fmt.Fprintf(env.Stderr, "%s: %s\n", cmd.CommandPath(), strings.TrimPrefix(err.Error(), "dibs: "))
+	if code == codeUsage {
+		fmt.Fprintf(env.Stderr, "Try '%s --help'.\n", cmd.CommandPath())
+	}
+	return code
+}
+
+// codeOf returns the code with which the program ends because of an error, and what is to
+// be said of it.
+func (p *program) codeOf(ctx context.Context, err error) (int, error) {
 	code := codeFailed
 	if !p.running {
 		// What the library itself found fault with: a flag, an argument.
@@ -137,16 +151,9 @@ func Run(ctx context.Context, args []string, env Env) int {
 		code = start.Code
 	case interrupted:
 		// Whatever failed, failed because of it.
-		err, code = i, i.code()
+		return i.code(), i
 	}
-	if err.Error() == "" {
-		return code // whoever set the code has nothing to add
-	}
-	fmt.Fprintf(env.Stderr, "%s: %s\n", cmd.CommandPath(), strings.TrimPrefix(err.Error(), "dibs: "))
-	if code == codeUsage {
-		fmt.Fprintf(env.Stderr, "Try '%s --help'.\n", cmd.CommandPath())
-	}
-	return code
+	return code, err
 }
 
 // program is one run.

@@ -5,13 +5,24 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"github.com/dibs-go/dibs/idempotency"
 )
 
 // readyLimit is how long the store may take to answer a readiness check.
 const readyLimit = 3 * time.Second
 
+// Admin is what the admin address tells of the program; the proxy itself knows the rest.
+type Admin struct {
+	Version string
+	Metrics http.Handler
+	// Observe is told of every request.
+	Observe func(context.Context, idempotency.Event)
+}
+
 // adminHandler serves what is not the origin's: /healthz says that the process
-// is alive, /readyz that it takes requests and its store answers.
+// is alive, /readyz that it takes requests and its store answers, /version what it is,
+// and /metrics what happened.
 func (s *Server) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -31,6 +42,10 @@ func (s *Server) adminHandler() http.Handler {
 		}
 		say(w, http.StatusOK, "ready")
 	})
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
+		say(w, http.StatusOK, "dibs "+s.admin.Version)
+	})
+	mux.Handle("GET /metrics", s.admin.Metrics)
 	return mux
 }
 

@@ -90,7 +90,7 @@ func benchProxy(b *testing.B, store dibs.Store, target string) string {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := New(c, client, io.Discard)
+	s, err := New(c, client, nil, io.Discard)
 	if err != nil {
 		b.Fatal(err)
 	}

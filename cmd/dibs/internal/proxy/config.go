@@ -45,7 +45,7 @@ type Route struct {
 func (c *Config) Bind(fs *pflag.FlagSet) {
 	*c = Config{Listen: "127.0.0.1:8080", Drain: Duration(30 * time.Second), AccessLog: true, Policy: defaultPolicy()}
 	fs.StringVar(&c.Listen, "listen", c.Listen, "the `ADDR` to serve on; port 0 takes a free one")
-	fs.StringVar(&c.Admin, "admin", c.Admin, "the `ADDR` of /healthz and /readyz (default off)")
+	fs.StringVar(&c.Admin, "admin", c.Admin, "the `ADDR` of /healthz, /readyz, /version and /metrics, for Prometheus (default off)")
 	fs.Var(&c.Drain, "drain", "how long requests may take to finish after SIGTERM")
 	fs.Var(&c.AccessLog, "access-log", "log each request on stderr: on or off")
 	c.bind(fs)

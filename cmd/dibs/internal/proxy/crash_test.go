@@ -97,7 +97,7 @@ func serveChild(path string, flags []string) error {
 	if err != nil {
 		return err
 	}
-	server, err := New(config, client, io.Discard)
+	server, err := New(config, client, nil, io.Discard)
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ type Server struct {
 	client *dibs.Client
 	log    *slog.Logger
 	access *accessLog // nil: off
+	admin  *Admin     // nil: off
 	routes []route
 	guards []*idempotency.Middleware
 	scopes []string // that the log has told of
@@ -40,12 +41,14 @@ type route struct {
 	handler http.Handler
 }
 
-// New returns a proxy over the client. logs gets what operators want to know.
-// The error names the field of the configuration that is wrong.
-func New(c *Config, client *dibs.Client, logs io.Writer) (*Server, error) {
+// New returns a proxy over the client. admin is what an admin listener serves, nil if
+// there is none; logs gets what operators want to know. The error names the field of the
+// configuration that is wrong.
+func New(c *Config, client *dibs.Client, admin *Admin, logs io.Writer) (*Server, error) {
 	s := &Server{
 		config: c,
 		client: client,
+		admin:  admin,
 		log:    slog.New(slog.NewTextHandler(logs, nil)),
 	}
 	if c.AccessLog {
@@ -86,12 +89,10 @@ func (s *Server) handler(p *Policy) (http.Handler, error) {
 		return nil, err
 	}
 	if !p.Guard {
-		return f, nil
+		return s.unguarded(f), nil
 	}
 	o.Logger = s.log
-	if s.access != nil {
-		o.Observe = s.access.observe
-	}
+	o.Observe = s.observer()
 	m, err := idempotency.New(s.client, o)
 	if err != nil {
 		return nil, err
@@ -99,6 +100,22 @@ func (s *Server) handler(p *Policy) (http.Handler, error) {
 	s.tell(o.Scope)
 	s.guards = append(s.guards, m)
 	return m.Wrap(f), nil
+}
+
+// observer tells the access log and the metrics of a request, as far as they are on.
+func (s *Server) observer() func(context.Context, idempotency.Event) {
+	switch {
+	case s.admin == nil && s.access == nil:
+		return nil
+	case s.admin == nil:
+		return s.access.observe
+	case s.access == nil:
+		return s.admin.Observe
+	}
+	return func(ctx context.Context, e idempotency.Event) {
+		s.access.observe(ctx, e)
+		s.admin.Observe(ctx, e)
+	}
 }
 
 // tell logs a scope that it has not logged yet.
@@ -199,8 +216,22 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.refuse(w, r, noRoute)
 }
 
+// unguarded tells of the requests of a handler that no middleware is before.
+func (s *Server) unguarded(h http.Handler) http.Handler {
+	if s.admin == nil {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer s.admin.Observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeUnguarded, Method: r.Method})
+		h.ServeHTTP(w, r)
+	})
+}
+
 // refuse answers a request that goes nowhere.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p idempotency.Problem) {
+	if s.admin != nil {
+		s.admin.Observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeInvalid, Method: r.Method, Status: p.Status})
+	}
 	linger.Answer(w, r, func() { idempotency.WriteProblem(w, r, s.config.DocsURL, p) })
 }
 

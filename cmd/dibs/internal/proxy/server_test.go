@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/memstore"
 )
 
@@ -71,7 +72,7 @@ func startOn(t *testing.T, store closing, origin string, text string, flags ...s
 		t.Fatal(err)
 	}
 	r := &running{logs: new(logs)}
-	s, err := New(c, client, r.logs)
+	s, err := New(c, client, &Admin{Metrics: http.NotFoundHandler(), Observe: func(context.Context, idempotency.Event) {}}, r.logs)
 	if err != nil {
 		t.Fatal(err)
 	}

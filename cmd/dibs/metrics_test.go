@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"io"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// series reads metrics as Prometheus does: values by name and labels.
+func series(t *testing.T, text string) map[string]float64 {
+	t.Helper()
+	all := map[string]float64{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		i := strings.LastIndexByte(line, ' ')
+		value, err := strconv.ParseFloat(line[i+1:], 64)
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		all[line[:i]] = value
+	}
+	return all
+}
+
+// scrape reads what the admin address says.
+func (p *process) scrape(t *testing.T, path string) string {
+	t.Helper()
+	res, err := http.Get(p.admin + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %d %v: %s", path, res.StatusCode, err, text)
+	}
+	return string(text)
+}
+
+// The outcomes that the proxy counts add up to the requests that were sent, and no label
+// has a key or a credential.
+func TestMetricsAddUp(t *testing.T) {
+	origin := newCounter(t, nil)
+	p := startProxy(t, origin.URL, sqliteStore(t), "--require-key")
+	sent := 0.0
+	send := func(method, path, key, body string) {
+		sent++
+		req, err := http.NewRequestWithContext(context.Background(), method, p.url+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer secret")
+		if key != "" {
+			req.Header.Set("Idempotency-Key", key)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+	}
+	for range 3 {
+		send("POST", "/", "secret-1", "a")
+	}
+	send("POST", "/", "secret-1", "b")
+	send("POST", "/", "", "b")
+	send("POST", "/", "\"", "b")
+	send("GET", "/", "", "")
+	send("OPTIONS", "/", "", "")
+
+	text := p.scrape(t, "/metrics")
+	if strings.Contains(text, "secret") {
+		t.Errorf("a key or a credential is in the metrics:\n%s", text)
+	}
+	total, got := 0.0, map[string]float64{}
+	for name, value := range series(t, text) {
+		if outcome, ok := strings.CutPrefix(name, `dibs_request_count_total{dibs_outcome="`); ok {
+			total += value
+			got[strings.TrimSuffix(outcome, `"}`)] = value
+		}
+	}
+	want := map[string]float64{"ran": 1, "replayed": 2, "mismatch": 1, "invalid": 2, "unguarded": 2}
+	if total != sent || !maps.Equal(got, want) {
+		t.Errorf("%v requests were sent; counted are %v: %v, want %v", sent, total, got, want)
+	}
+	if version := p.scrape(t, "/version"); !strings.HasPrefix(version, "dibs ") {
+		t.Errorf("/version says %q", version)
+	}
+}
