@@ -32,7 +32,7 @@ type Event struct {
 	Fence uint64 // 0 when it was refused
 	// Queued says that the key was not free, and its turn was waited for.
 	Queued  bool
-	Waited  time.Duration // from the first question to the grant or the refusal
+	Waited  time.Duration // from the first question to the answer that was the grant or the refusal
 	Held    time.Duration // from the grant on; 0 while it is not over
 	Settled time.Duration // the part of Held for which the store was asked to end it
 	// Attempt is more than 1 when the last holder abandoned the key.
@@ -103,7 +103,7 @@ func (c *Client) acquired(l *Lease, start time.Time, waited bool) {
 	if c.options.Observe == nil {
 		return
 	}
-	l.queued, l.waited = waited, l.granted.Sub(start)
+	l.queued, l.waited = waited, time.Since(start)
 	c.options.Observe(&l.context, l.event(EventAcquired))
 }
 

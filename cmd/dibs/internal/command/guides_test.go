@@ -51,7 +51,7 @@ func blocks(t *testing.T, name string) []block {
 
 // quick are the guides whose commands and programs take a second or two. The nightly
 // tests have the others.
-var quick = []string{"cron-on-two-hosts.md", "retrying-clients.md"}
+var quick = []string{"cron-on-two-hosts.md", "retrying-clients.md", "../operate.md"}
 
 // TestGuides: the commands and programs in the quick guides do what the guides say.
 func TestGuides(t *testing.T) {

@@ -1,0 +1,64 @@
+package metrics
+
+import (
+	"context"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/jobs"
+)
+
+// Every metric that the dashboard, the alerts and the page for bad nights name is there,
+// with the labels that they name.
+func TestNamedMetricsExist(t *testing.T) {
+	m, err := New("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	for _, kind := range []dibs.EventKind{dibs.EventAcquired, dibs.EventRefused, dibs.EventReleased, dibs.EventLost} {
+		m.Lease(ctx, dibs.Event{Kind: kind, Queued: true, Err: dibs.ErrHeld})
+	}
+	for _, verb := range []string{"claim", "renew", "settle"} {
+		m.StoreCall(dibs.StoreCall{Verb: verb, Size: 1, Undone: 1})
+		m.StoreCall(dibs.StoreCall{Verb: verb, Err: context.DeadlineExceeded})
+	}
+	m.Request(ctx, idempotency.Event{Outcome: idempotency.OutcomeRan, StoreFailed: true, Waiting: 1, Claiming: 1, Handler: 1, Settling: 1})
+	for _, o := range []idempotency.Outcome{idempotency.OutcomeBypassed, idempotency.OutcomeUnknown, idempotency.OutcomeConflict} {
+		m.Request(ctx, idempotency.Event{Outcome: o})
+	}
+	m.Job(ctx, jobs.Event{Event: jobs.EventAcquired, Waited: time.Second})
+	m.Job(ctx, jobs.Event{Event: jobs.EventSucceeded, Ran: time.Second})
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	served := w.Body.String()
+
+	named := regexp.MustCompile(`\bdibs_[a-z_]+[a-z]`)
+	matcher := regexp.MustCompile(`\b(dibs_[a-z]+|error_type)="([a-z]+)"`)
+	const top = "../../../.."
+	for _, name := range []string{"deploy/dashboard.json", "deploy/alerts.yaml", "docs/operate.md"} {
+		text, err := os.ReadFile(filepath.Join(top, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain := strings.ReplaceAll(string(text), `\"`, `"`)
+		for _, metric := range named.FindAllString(plain, -1) {
+			// Those of dibs run are in TestMetricsFile.
+			if !strings.HasPrefix(metric, "dibs_run_") && !strings.Contains(served, metric) {
+				t.Errorf("%s names %s, which there is not", name, metric)
+			}
+		}
+		for _, label := range matcher.FindAllString(plain, -1) {
+			if !strings.Contains(served, label) {
+				t.Errorf("%s looks for %s, which there is not", name, label)
+			}
+		}
+	}
+}
