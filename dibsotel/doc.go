@@ -30,7 +30,7 @@
 //
 // # Spans
 //
-// There are spans where the context has one already, so nothing of dibs begins a trace:
+// There are spans where the context has one that is sampled, so nothing of dibs begins a trace:
 // dibs.claim, or dibs.wait for who had to wait; dibs.run while the key is held; dibs.settle;
 // and dibs.replay, with a link to the trace of the run whose answer it is. They have the
 // key's digest, the fence and the attempt. They are made when they are over.

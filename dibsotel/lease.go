@@ -114,7 +114,7 @@ func init() {
 
 // span tells of something that is over, where it belongs to a trace.
 func (t *Telemetry) span(ctx context.Context, name string, from, to time.Time, e dibs.Event, what string) {
-	if !trace.SpanContextFromContext(ctx).IsValid() {
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return
 	}
 	_, s := t.tracer.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(outcome(what)))

@@ -22,7 +22,7 @@ func (t *Telemetry) Request(ctx context.Context, e idempotency.Event) {
 	t.phase(ctx, t.requestPhases, claiming, e.Claiming)
 	t.phase(ctx, t.requestPhases, handling, e.Handler)
 	t.phase(ctx, t.requestPhases, settling, e.Settling)
-	if !e.Start.IsZero() && trace.SpanContextFromContext(ctx).IsValid() {
+	if !e.Start.IsZero() && trace.SpanContextFromContext(ctx).IsSampled() {
 		t.trace(ctx, e)
 	}
 }

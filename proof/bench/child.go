@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,10 +123,11 @@ func (b *buffers) Put(p []byte) { b.pool.Put(&p) }
 
 // A server is a child process that accepts on an address.
 type server struct {
-	cmd  *exec.Cmd
-	stop io.Closer
-	url  string
-	each []float64 // microseconds of processor time for an answer, a round each
+	cmd   *exec.Cmd
+	stop  io.Closer
+	url   string
+	admin string    // the last address that it says
+	each  []float64 // microseconds of processor time for an answer, a round each
 }
 
 // serve starts a program that prints its URL on the first line of its output.
@@ -151,12 +153,15 @@ func serve(ctx context.Context, program string, args ...string) (*server, error)
 	}
 	for word := range strings.FieldsSeq(line) {
 		if strings.HasPrefix(word, "http://") {
-			s.url = strings.TrimRight(word, ",;.")
-			return s, nil
+			s.admin = strings.TrimRight(word, ",;.")
+			s.url = cmp.Or(s.url, s.admin)
 		}
 	}
-	s.end()
-	return nil, fmt.Errorf("%s %v said no address: %q", program, args, line)
+	if s.url == "" {
+		s.end()
+		return nil, fmt.Errorf("%s %v said no address: %q", program, args, line)
+	}
+	return s, nil
 }
 
 // serveOwn starts one of this program's own servers.

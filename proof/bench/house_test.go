@@ -12,7 +12,7 @@ func TestHouse(t *testing.T) {
 		{Dir: ".", Imports: []string{
 			house.Root, house.Root + "/idempotency", house.Root + "/memstore", house.Root + "/sqlitestore",
 			house.Root + "/redisstore", house.Root + "/pgstore", house.Root + "/mysqlstore",
-			house.Root + "/sqllock", house.Root + "/jobs", house.Root + "/riverjobs", house.Root + "/asynqjobs",
+			house.Root + "/sqllock", house.Root + "/jobs", house.Root + "/dibsotel", "go.opentelemetry.io/otel/...", "github.com/prometheus/client_golang/prometheus", house.Root + "/riverjobs", house.Root + "/asynqjobs",
 			"github.com/riverqueue/river/...", "github.com/hibiken/asynq", house.Root + "/internal/servertest",
 			"golang.org/x/sys/unix", "github.com/redis/rueidis", "github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
 			// The peers, and what they are built on.

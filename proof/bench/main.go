@@ -57,6 +57,7 @@ var contests = []contest{
 	{group: "redis", name: "grants among 32 waiters on Redis, max/min", goal: "≤ 1.05", run: evenly(openRedis, redisPeers)},
 	{group: "redis", name: "Redis round trips of a contended cycle", goal: "2", run: redisRoundTrips},
 	{group: "redis", name: "Redis round trips of a replay", goal: "1", run: redisReplay},
+	{group: "redis", name: "Redis claim+settle, 64 goroutines: with metrics and traces / without", goal: "≥ 0.97", run: redisObserved},
 	{group: "postgres", name: "PostgreSQL durable claim+settle, 64 goroutines / one by one", goal: "≥ 3", run: rates(openPostgres, 64, []string{singlyName})},
 	{group: "postgres", name: "PostgreSQL durable claim+settle, 512 goroutines / one by one", goal: "≥ 3", run: rates(openPostgres, 512, []string{singlyName})},
 	{group: "postgres", name: "PostgreSQL durable claim+settle, 64 goroutines / two statements by hand", run: rates(openPostgres, 64, []string{byHandName})},
@@ -93,6 +94,7 @@ var contests = []contest{
 	{group: "middleware", name: "middleware on memstore: allocations that a first request adds", goal: "≤ 10", run: middlewareAllocations},
 	{group: "proxy", name: "proxy: first request / tuned `httputil.ReverseProxy`", goal: "≥ 0.9", run: proxyMiss},
 	{group: "proxy", name: "proxy: replay / tuned `httputil.ReverseProxy`", goal: "≥ 3", run: proxyReplay},
+	{group: "proxy", name: "proxy: first request, with metrics / without", goal: "≥ 0.97", run: proxyObserved},
 }
 
 func run(ctx context.Context, args []string) error {
