@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -106,6 +107,33 @@ func TestPacket(t *testing.T) {
 			case err != nil, answers[i].State != dibs.Done, string(answers[i].Record.Data) != string(settlements[i].Data):
 				t.Errorf("%d bytes, element %d: %v, %v", len(test.data), i, err, answers[i].State)
 			}
+		}
+	}
+}
+
+// TestSmallerPackets: when the server takes smaller packets than it did when the store was
+// opened, a record that is too large for it fails alone.
+func TestSmallerPackets(t *testing.T) {
+	t.Parallel()
+	s := open(t, odd().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+	s.packet = 64 << 20
+	settlements, errs := make([]dibs.Settlement, 4), make([]error, 4)
+	claims, answers := make([]dibs.Claim, 4), make([]dibs.Answer, 4)
+	for i := range claims {
+		k, token := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken()
+		claims[i] = dibs.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1, MaxAge: time.Hour}
+		settlements[i] = dibs.Settlement{Key: k, Token: token, Outcome: dibs.Keep, Data: bytes.Repeat([]byte("x"), 600<<10), Retention: time.Hour}
+	}
+	settlements[1].Data = bytes.Repeat([]byte("x"), 3<<20)
+	if err := s.Claim(t.Context(), claims, answers); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Settle(t.Context(), settlements, errs); err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range errs {
+		if i == 1 != errors.Is(err, dibs.ErrTooLarge) || i != 1 && err != nil {
+			t.Errorf("record %d: %v", i, err)
 		}
 	}
 }
