@@ -71,6 +71,8 @@ func TestUsage(t *testing.T) {
 		{"forget", "name what is meant"},
 		{"demo --store memory:", "has one process only"},
 		{"version extra", "extra"},
+		{"ls nightly-report", `"nightly-report" is not a flag, and dibs ls takes nothing else`},
+		{"proxy --upstream http://x --cors https://shop.example", `"https://shop.example" is not a flag`},
 	}
 	for _, test := range tests {
 		t.Run(test.args, func(t *testing.T) {
