@@ -125,15 +125,24 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 
 // dropForged takes out what an outsider may not say to the origin: the fields that are
 // ours, in every spelling; and those that the origin believes the proxy with, spelled with
-// "_", which CGI, WSGI, Rack and PHP read as "-".
+// "_", which CGI, WSGI, Rack and PHP read as "-", or with ".", which some CGI servers do.
 func dropForged(h http.Header) {
 	for name := range h {
-		dashed := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		dashed := http.CanonicalHeaderKey(strings.Map(dash, name))
 		if slices.Contains(ours, dashed) ||
 			name != dashed && (slices.Contains(endToEnd, dashed) || strings.HasPrefix(dashed, "X-Forwarded-")) {
 			delete(h, name)
 		}
 	}
+}
+
+// dash is a character of a field's name as the laxest origin reads it: what is neither a
+// letter nor a digit is "-".
+func dash(c rune) rune {
+	if strings.ContainsRune("!#$%&'*+.^_`|~", c) {
+		return '-'
+	}
+	return c
 }
 
 // declined reports whether an Upgrade offers nothing but HTTP or TLS. Such an offer is
