@@ -28,6 +28,7 @@ func TestDerivedKeys(t *testing.T) {
 		"array":                 {idempotency.KeyJSON("id"), []change{withBody(`[{"id":"x"},{"id":"y"}]`)}, "x,y"},
 		"array, one lacks it":   {idempotency.KeyJSON("id"), []change{withBody(`[{"id":"x"},{}]`)}, ""},
 		"list":                  {idempotency.KeyJSON("ids"), []change{withBody(`{"ids":["x,y",2]}`)}, "x%2Cy,2"},
+		"one, with a comma":     {idempotency.KeyJSON("id"), []change{withBody(`{"id":"x,y"}`)}, "x%2Cy"},
 		"empty array":           {idempotency.KeyJSON("id"), []change{withBody(`[]`)}, ""},
 		"object":                {idempotency.KeyJSON("id"), []change{withBody(`{"id":{}}`)}, "!"},
 		"empty":                 {idempotency.KeyJSON("id"), []change{withBody(`{"id":""}`)}, "!"},

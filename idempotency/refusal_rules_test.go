@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -107,8 +108,13 @@ var refusalRules = []rule{
 		// Over HTTP/2 a "100 Continue" does not follow the answer.
 		g := newRig(t, &idempotency.Options{RequireKey: true}, nil)
 		server, client := http2Server(t, g.h)
-		for range 2 {
-			r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, strings.NewReader(strings.Repeat("x", 1<<20)))
+		for i := range 2 {
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+				if i == 1 && !c.Reused {
+					t.Error("the connection ended")
+				}
+			}})
+			r, err := http.NewRequestWithContext(ctx, "POST", server.URL, strings.NewReader(strings.Repeat("x", 1<<20)))
 			if err != nil {
 				t.Fatal(err)
 			}
