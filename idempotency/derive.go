@@ -54,6 +54,9 @@ func KeyJSON(field string) KeyFunc {
 		if d.Decode(&document) != nil {
 			return "", nil
 		}
+		if _, err := d.Token(); err != io.EOF {
+			return "", nil // several documents: the first one's member is not the key of all
+		}
 		elements := []any{document}
 		if list, ok := document.([]any); ok && !strings.HasPrefix(field, "/") {
 			elements = list

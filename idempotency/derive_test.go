@@ -33,6 +33,7 @@ func TestDerivedKeys(t *testing.T) {
 		"object":                {idempotency.KeyJSON("id"), []change{withBody(`{"id":{}}`)}, "!"},
 		"empty":                 {idempotency.KeyJSON("id"), []change{withBody(`{"id":""}`)}, "!"},
 		"no JSON":               {idempotency.KeyJSON("id"), []change{withBody(`id`)}, ""},
+		"several documents":     {idempotency.KeyJSON("id"), []change{withBody(`{"id":1}` + "\n" + `{"id":2}`)}, ""},
 		"compressed":            {idempotency.KeyJSON("id"), compressed(t, `{"id":"a"}`, time.Unix(1, 0)), "a"},
 		"compressed strangely":  {idempotency.KeyJSON("id"), []change{with("Content-Encoding", "br"), withBody(`{"id":"a"}`)}, ""},
 		"form":                  {idempotency.KeyForm("id"), []change{form, withBody("a=b&id=c%2Fd")}, "c/d"},
