@@ -2,7 +2,11 @@ package dibs_test
 
 import (
 	"bytes"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/house"
@@ -45,5 +49,88 @@ func TestReadmeIsShort(t *testing.T) {
 	}
 	if n := bytes.Count(readme, []byte("\n")); n > 150 {
 		t.Errorf("README.md has %d lines; at most 150", n)
+	}
+}
+
+// TestArchitectureListsFolders: the table of docs/architecture.md has every module, and
+// every package of the root module that is not below another one.
+func TestArchitectureListsFolders(t *testing.T) {
+	page, err := os.ReadFile("docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var folders []string
+	for _, pattern := range []string{"*/doc.go", "*/*/go.mod", "*/go.mod", "internal/*"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range found {
+			folders = append(folders, strings.TrimSuffix(strings.TrimSuffix(name, "/doc.go"), "/go.mod"))
+		}
+	}
+	for _, folder := range folders {
+		if !bytes.Contains(page, []byte("\n| `"+folder+"/` ")) {
+			t.Errorf("docs/architecture.md has no row for %s/", folder)
+		}
+	}
+}
+
+// TestPagesNameTests: a "go test" command on a page runs a test that is there, with the
+// tag that the command gives.
+func TestPagesNameTests(t *testing.T) {
+	inGate, nightly := map[string]bool{}, map[string]bool{}
+	pages := map[string]string{}
+	err := filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(name, "_test.go") && !strings.HasSuffix(name, ".md") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if strings.HasSuffix(name, ".md") {
+			pages[name] = string(text)
+			return err
+		}
+		tests := inGate
+		if bytes.HasPrefix(text, []byte("//go:build nightly")) {
+			tests = nightly
+		}
+		for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Benchmark)\w+)\(`).FindAllSubmatch(text, -1) {
+			tests[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := 0
+	for name, page := range pages {
+		for _, command := range regexp.MustCompile("go test [^`\n]*").FindAllString(page, -1) {
+			tests, kind, named := inGate, "Test", ""
+			if strings.Contains(command, "-tags nightly") {
+				tests = nightly
+			}
+			for _, m := range regexp.MustCompile(`-(run|bench) '?([^ ']+)`).FindAllStringSubmatch(command, -1) {
+				if m[2] != "^$" {
+					named, _, _ = strings.Cut(m[2], "/")
+				}
+				if m[1] == "bench" {
+					kind = "Benchmark"
+				}
+			}
+			if named == "" {
+				continue
+			}
+			known++
+			wanted, found := regexp.MustCompile(named), false
+			for test := range tests {
+				found = found || strings.HasPrefix(test, kind) && wanted.MatchString(test)
+			}
+			if !found {
+				t.Errorf("%s: %s runs nothing", name, command)
+			}
+		}
+	}
+	if known < 5 {
+		t.Errorf("only %d commands name a test", known)
 	}
 }

@@ -144,7 +144,8 @@ func (c *Client) reservation(p Place, stands time.Duration, o *AcquireOptions) (
 // does. When it gives up waiting (NoWait, Wait, the end of ctx) the place
 // stands as before, and Redeem can be called again. A place that has run out
 // is none: NoWait finds out whether the key is free all the same, and who
-// waits joins at the end.
+// waits joins at the end. With other Permits than the place was reserved with, the place
+// itself is waited for, until it has run out: give it up first.
 //
 // The place is the lease's while that stands, so that of two who redeem it at
 // once one waits for the other. Release and Complete give it up; after Abandon,

@@ -144,7 +144,13 @@ func (s *teller) tellLate() {
 // happens to calls happens to this.
 func (s *teller) hold(t *testing.T, key string) (fence uint64, release func()) {
 	t.Helper()
-	c := dibs.Claim{Key: dibs.Key{Name: key}, Token: dibs.NewToken(), TTL: dibs.AnyAge, Permits: 1}
+	return s.holdOne(t, key, 1)
+}
+
+// holdOne is hold for one of so many permits.
+func (s *teller) holdOne(t *testing.T, key string, permits int) (fence uint64, release func()) {
+	t.Helper()
+	c := dibs.Claim{Key: dibs.Key{Name: key}, Token: dibs.NewToken(), TTL: dibs.AnyAge, Permits: permits}
 	answers := make([]dibs.Answer, 1)
 	if err := s.claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {
 		t.Fatalf("%+v, %v", answers[0], err)

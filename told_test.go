@@ -3,6 +3,7 @@ package dibs_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"sync"
 	"testing"
@@ -148,36 +149,42 @@ func TestLateGrantIsNotBelieved(t *testing.T) {
 }
 
 // TestOldGrantIsNotBelieved: a grant that was long on its way reaches a waiter
-// that has lost it and waits anew. Somebody else holds the key.
+// that has lost it and waits anew. Somebody else holds the key, perhaps with another
+// number of permits, which leaves the waiter no place.
 func TestOldGrantIsNotBelieved(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newTeller(t)
-		c := newClient(t, s, nil)
-		_, end := s.hold(t, "k")
-		waiter := await(t, c, nil)
-		s.set(func(string) error { return errCut }, nil)
-		s.holdBack()
-		end()
-		time.Sleep(dibs.Turn + 10*time.Millisecond) // what was told has run out
-		other, end := s.hold(t, "k")
-		s.set(nil, nil)
-		time.Sleep(dibs.Turn / 2)
-		claims, _, _ := s.elements()
-		s.tellLate()
-		if waiter.over() {
-			t.Fatalf("the waiter took an old grant: %+v, %v", waiter.lease, waiter.err)
-		}
-		if after, _, _ := s.elements(); after != claims+1 {
-			t.Errorf("it asked %d times", after-claims)
-		}
-		end()
-		lease := waiter.got(t)
-		if lease.Fence() <= other || lease.Attempt() != 1 {
-			t.Errorf("fence %d after %d, attempt %d", lease.Fence(), other, lease.Attempt())
-		}
-		release(t, lease)
-		empty(t, s)
-	})
+	for _, permits := range []int{1, 2} {
+		t.Run(fmt.Sprint(permits, " permits"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newTeller(t)
+				c := newClient(t, s, nil)
+				_, end := s.hold(t, "k")
+				waiter := await(t, c, nil)
+				s.set(func(string) error { return errCut }, nil)
+				s.holdBack()
+				end()
+				time.Sleep(dibs.Turn + 10*time.Millisecond) // what was told has run out
+				other, end := s.holdOne(t, "k", permits)
+				s.set(nil, nil)
+				time.Sleep(dibs.Turn * 3 / 4)
+				claims, _, _ := s.elements()
+				s.tellLate()
+				synctest.Wait()
+				if waiter.over() {
+					t.Fatalf("the waiter took an old grant: %v", waiter.err)
+				}
+				if after, _, _ := s.elements(); after != claims+1 {
+					t.Errorf("it asked %d times", after-claims)
+				}
+				end()
+				lease := waiter.got(t)
+				if lease.Fence() <= other || lease.Attempt() != 1 {
+					t.Errorf("fence %d after %d, attempt %d", lease.Fence(), other, lease.Attempt())
+				}
+				release(t, lease)
+				empty(t, s)
+			})
+		})
+	}
 }
 
 // TestToldLeaseIsNotTrustedTooLong: whatever the TTL and whenever the line is cut,

@@ -159,9 +159,9 @@ func (c *Client) take(ctx context.Context, b bid, told Answer, heard time.Time) 
 
 // believes reports whether a grant that was told can be taken without asking: it
 // is this token's (a redeemer hears of its place's too), not an old one that came
-// late, and enough of its time is left.
+// late, as any is to a token without a place, and enough of its time is left.
 func (c *Client) believes(w word, b bid, a Answer, heard time.Time) bool {
-	return w.answer.State == Granted && w.token == b.Token && w.answer.Fence > a.Fence &&
+	return w.answer.State == Granted && a.State == Held && w.token == b.Token && w.answer.Fence > a.Fence &&
 		time.Until(toldUntil(b, heard)) > Turn/4
 }
 

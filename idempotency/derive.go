@@ -38,7 +38,8 @@ func KeyHeader(name string) KeyFunc {
 // KeyJSON derives the key from a member of a JSON body: the name of a member of
 // the object, or a JSON pointer, which begins with "/". A string counts as it
 // is, a number as it is spelled; of a list, all its elements count, in order. If the
-// body is an array, that member of each of its elements counts. A request whose body
+// body is an array, that member of each of its elements counts. Within a value, a "," is
+// written "%2C" and a "%" is written "%25". A request whose body
 // is not JSON, or does not have the member, has no key; anything else there is
 // refused. The body may be compressed with gzip or deflate.
 func KeyJSON(field string) KeyFunc {
@@ -53,6 +54,9 @@ func KeyJSON(field string) KeyFunc {
 		if d.Decode(&document) != nil {
 			return "", nil
 		}
+		if _, err := d.Token(); err != io.EOF {
+			return "", nil // several documents: the first one's member is not the key of all
+		}
 		elements := []any{document}
 		if list, ok := document.([]any); ok && !strings.HasPrefix(field, "/") {
 			elements = list
@@ -66,6 +70,9 @@ func KeyJSON(field string) KeyFunc {
 			if values, err = appendScalars(values, value); err != nil {
 				return "", err
 			}
+		}
+		if len(values) == 1 {
+			return separators.Replace(values[0]), nil // not what two others make
 		}
 		return joinKeys(values), nil
 	}

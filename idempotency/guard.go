@@ -70,7 +70,8 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 	v.event.Method = r.Method
 	defer v.free()
 	if err != nil {
-		v.refuseKey(err)
+		v.event.Err = err
+		v.refuseUnread(OutcomeInvalid, keyProblem(err))
 		return
 	}
 	if m.options.Key == nil && !ok {
@@ -100,7 +101,8 @@ func (v *visit) deriveKey(key *string) bool {
 	}
 	switch {
 	case err != nil:
-		v.refuseKey(err)
+		v.event.Err = err
+		v.refuse(OutcomeInvalid, keyProblem(err))
 	case *key != "":
 		return true
 	case v.m.options.RequireKey:
@@ -410,11 +412,10 @@ func (v *visit) refuseUnread(o Outcome, p Problem) {
 	linger.Answer(v.w, v.r, func() { v.refuse(o, p) })
 }
 
-func (v *visit) refuseKey(err error) {
+func keyProblem(err error) Problem {
 	p := problemKeyInvalid
 	p.Detail = detailOf(err)
-	v.event.Err = err
-	v.refuseUnread(OutcomeInvalid, p)
+	return p
 }
 
 // detailOf returns the text of an error of our own, which quotes nothing of the
@@ -440,11 +441,14 @@ func (v *visit) refuseBody(err error) {
 		v.refuse(OutcomeTooLarge, problemTooLarge)
 	case errors.As(err, &spilled):
 		v.refuseUnread(OutcomeUnavailable, problemNoRoom)
-	case errors.Is(err, errStream):
-		v.w.Header().Set("Connection", "close")
-		v.refuse(OutcomeInvalid, problemStream)
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		v.w.Header().Set("Connection", "close")
+	case errors.Is(err, errStream), errors.Is(err, os.ErrDeadlineExceeded):
+		if v.r.ProtoMajor == 1 { // over HTTP/2 it would end the connection for other requests
+			linger.CloseAfter(v.w.Header())
+		}
+		if errors.Is(err, errStream) {
+			v.refuse(OutcomeInvalid, problemStream)
+			return
+		}
 		v.refuse(OutcomeInvalid, problemBodyTimeout)
 	case v.r.Context().Err() != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		v.canceled(problemBodyBroken)

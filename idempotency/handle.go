@@ -157,6 +157,11 @@ func (v *visit) status() int {
 		}
 	}
 	header := first(&s.header)
+	if protocolOf(v.r.Header) == connectUnary && v.answer.status >= 400 && !v.answer.oversize {
+		if status, ok := connectStatus(header("Content-Encoding"), s.answer); ok {
+			return status
+		}
+	}
 	if status, ok := rpcStatus(v.answer.status, header, first(&s.trailer), header("Content-Type"), s.answer, !v.answer.oversize); ok {
 		return status
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"testing"
 	"time"
@@ -83,6 +84,73 @@ var refusalRules = []rule{
 			}
 			g.ran(0)
 		}
+	}},
+	{"A refusal arrives", func(t *testing.T) {
+		// What a client sends of a refused body is not served as a request.
+		for name, body := range map[string]string{
+			"too short": "Content-Length: 1000\r\n\r\n",
+			"malformed": "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+		} {
+			g, c := connect(t, &idempotency.Options{RequireKey: true})
+			fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\n"+body+"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
+			if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetReadDeadline(time.Now().Add(time.Minute)) // it does not hang
+			got, err := io.ReadAll(c)
+			if answers := strings.Count(string(got), "HTTP/1.1 "); err != nil || answers != 1 || !strings.Contains(string(got), "\r\nConnection: close\r\n") {
+				t.Errorf("%s: %d answers, %v: %q", name, answers, err, got)
+			}
+			g.ran(0)
+		}
+	}},
+	{"A refusal arrives", func(t *testing.T) {
+		// Over HTTP/2 a "100 Continue" does not follow the answer.
+		g := newRig(t, &idempotency.Options{RequireKey: true}, nil)
+		server, client := http2Server(t, g.h)
+		for i := range 2 {
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(c httptrace.GotConnInfo) {
+				if i == 1 && !c.Reused {
+					t.Error("the connection ended")
+				}
+			}})
+			r, err := http.NewRequestWithContext(ctx, "POST", server.URL, strings.NewReader(strings.Repeat("x", 1<<20)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Expect", "100-continue")
+			res, err := client.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 400 {
+				t.Errorf("got %d, %v", res.StatusCode, err)
+			}
+			res.Body.Close()
+		}
+		g.ran(0)
+	}},
+	{"A refusal arrives", func(t *testing.T) {
+		// A client that was told to send a body too large sends all before it reads.
+		g, c := connect(t, &idempotency.Options{MaxBody: 1 << 10})
+		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
+		r := bufio.NewReader(c)
+		for range 2 { // the line of 100 Continue, and the empty one
+			if _, err := r.ReadString('\n'); err != nil {
+				t.Fatal(err)
+			}
+		}
+		piece := fmt.Sprintf("%x\r\n%s\r\n", 1<<16, strings.Repeat("x", 1<<16))
+		for range 256 {
+			if _, err := io.WriteString(c, piece); err != nil {
+				t.Fatalf("the client could not send: %v", err)
+			}
+		}
+		res, err := http.ReadResponse(r, nil)
+		if err != nil || res.StatusCode != 413 {
+			t.Errorf("got %v, %v", res, err)
+		}
+		g.ran(0)
 	}},
 	{"A body that stops is refused", func(t *testing.T) {
 		g, c := connect(t, &idempotency.Options{BodyTimeout: 50 * time.Millisecond})

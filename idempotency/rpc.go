@@ -198,12 +198,7 @@ func rpcStatus(status int, header, trailer func(name string) string, contentType
 		if end.Error == nil {
 			return http.StatusOK, true
 		}
-		for _, c := range rpcCodes {
-			if c.name == end.Error.Code {
-				return c.status, true
-			}
-		}
-		return http.StatusInternalServerError, true
+		return statusOfName(end.Error.Code), true
 	}
 	return 0, false
 }
@@ -215,6 +210,31 @@ func statusOfCode(code string) int {
 		return rpcCodes[n].status
 	}
 	return http.StatusInternalServerError
+}
+
+// statusOfName is statusOfCode for a code by the name that Connect has for it.
+func statusOfName(name string) int {
+	for _, c := range rpcCodes {
+		if c.name == name {
+			return c.status
+		}
+	}
+	return http.StatusInternalServerError
+}
+
+// connectStatus returns the HTTP status for the error of Connect that a body has; ok is
+// false if it has none. The HTTP status of the answer cannot stand for it: that of
+// ALREADY_EXISTS is the one of ABORTED, and that of CANCELED is below 500.
+func connectStatus(encoding string, body []byte) (status int, ok bool) {
+	text, err := decompressed(encoding, bytes.NewReader(body))
+	if err != nil {
+		return 0, false
+	}
+	var failure struct{ Code string }
+	if json.Unmarshal(text, &failure) != nil || failure.Code == "" {
+		return 0, false
+	}
+	return statusOfName(failure.Code), true
 }
 
 // lastFrame returns the content of the frame with the flag; nil when there is none. The
@@ -256,23 +276,26 @@ func decodeText(text []byte) (out []byte) {
 // One that takes longer streams: it waits for answers before it goes on.
 const firstMessageLimit = 5 * time.Second
 
-// unaryReader is the body of a gRPC request. It shortens the silence that is allowed once
-// there is a whole message.
+// unaryReader is the body of a gRPC request, which has to end soon after its first message.
 type unaryReader struct {
 	timedReader
 	head [5]byte
 	n    int // bytes of head
 	read int64
+	end  time.Time // by when; zero until the first message is there
 }
 
 // Read reads from the body.
 func (r *unaryReader) Read(p []byte) (int, error) {
+	if r.begun() {
+		if r.end.IsZero() {
+			r.end = time.Now().Add(firstMessageLimit)
+		}
+		r.silence = min(r.silence, time.Until(r.end))
+	}
 	n, err := r.timedReader.Read(p)
 	r.n += copy(r.head[r.n:], p[:n])
 	r.read += int64(n)
-	if r.begun() {
-		r.silence = min(r.silence, firstMessageLimit)
-	}
 	return n, err
 }
 

@@ -20,7 +20,9 @@ var rpcRules = []rule{
 	{"Their status is the status", failuresOfRPCAreNotKept},
 	{"A deadline ends the client's wait, not the run", deadlinesOfClientsDoNotReachTheHandler},
 	{"Refusals are in the protocol", refusalsInTheProtocolAskedIn},
+	{"Refusals are in the protocol", refusalsOfGRPCAreTrailersAlone},
 	{"Streams of the client are not guarded for long", streamsAreRefused},
+	{"Streams of the client are not guarded for long", streamsThatGoOnAreRefused},
 }
 
 // frameOf is a message of gRPC or Connect.
@@ -61,10 +63,32 @@ func failuresOfRPCAreNotKept(t *testing.T) {
 			body(media, frameOf(0, "x")+frameOf(flag|1, b.String()))(w, r)
 		}
 	}
+	unary := func(status int, encoding, text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if encoding != "" {
+				var b bytes.Buffer
+				z := gzip.NewWriter(&b)
+				_, _ = io.WriteString(z, text)
+				_ = z.Close()
+				w.Header().Set("Content-Encoding", encoding)
+				text = b.String()
+			}
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, text)
+		}
+	}
 	for name, test := range map[string]struct {
 		handler http.HandlerFunc
 		kept    bool
 	}{
+		"Connect, OK":                      {unary(200, "", `{"code":"unavailable"}`), true},
+		"Connect, ALREADY_EXISTS":          {unary(409, "", `{"code":"already_exists"}`), true},
+		"Connect, ALREADY_EXISTS, gzip":    {unary(409, "gzip", `{"code":"already_exists"}`), true},
+		"Connect, ABORTED":                 {unary(409, "", `{"code":"aborted"}`), false},
+		"Connect, CANCELED":                {unary(499, "", `{"code":"canceled","message":"x"}`), false},
+		"Connect, NOT_FOUND":               {unary(404, "", `{"code":"not_found"}`), true},
+		"Connect, not its error":           {unary(404, "", `no such page`), true},
 		"OK":                               {trailer("0"), true},
 		"INVALID_ARGUMENT":                 {trailer("3"), true},
 		"ALREADY_EXISTS":                   {trailer("6"), true},
@@ -93,6 +117,9 @@ func failuresOfRPCAreNotKept(t *testing.T) {
 	} {
 		g := newRig(t, nil, test.handler)
 		sent := []change{with("Content-Type", "application/grpc"), withBody(frameOf(0, "x"))}
+		if strings.HasPrefix(name, "Connect, ") {
+			sent = []change{with("Content-Type", "application/json"), with("Connect-Protocol-Version", "1"), withBody("{}")}
+		}
 		g.send(sent...)
 		if replayed := g.send(sent...).Header().Get("Idempotent-Replayed") == "true"; replayed != test.kept {
 			t.Errorf("%s: replayed %v, want %v", name, replayed, test.kept)
@@ -154,12 +181,7 @@ func refusalsInTheProtocolAskedIn(t *testing.T) {
 // and not left to hang.
 func streamsAreRefused(t *testing.T) {
 	g := newRig(t, &idempotency.Options{BodyTimeout: time.Minute}, nil)
-	server := httptest.NewUnstartedServer(g.h)
-	server.Config.Protocols = new(http.Protocols)
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Start()
-	defer server.Close()
-	client := &http.Client{Transport: &http.Transport{Protocols: server.Config.Protocols}}
+	server, client := http2Server(t, g.h)
 	var running sync.WaitGroup
 	for _, media := range []string{"application/grpc", "application/connect+proto"} {
 		running.Go(func() {
@@ -186,5 +208,72 @@ func streamsAreRefused(t *testing.T) {
 		})
 	}
 	running.Wait()
+	g.ran(0)
+}
+
+// http2Server serves a handler over HTTP/2.
+func http2Server(t *testing.T, h http.Handler) (*httptest.Server, *http.Client) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(h)
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	transport := &http.Transport{Protocols: server.Config.Protocols, ExpectContinueTimeout: time.Minute}
+	t.Cleanup(transport.CloseIdleConnections)
+	return server, &http.Client{Transport: transport}
+}
+
+// refusalsOfGRPCAreTrailersAlone: with the header the stream ends, or its clients take the
+// answer for one that lacks its status.
+func refusalsOfGRPCAreTrailersAlone(t *testing.T) {
+	g := newRig(t, &idempotency.Options{RequireKey: true}, nil)
+	server, client := http2Server(t, g.h)
+	more, sends := io.Pipe()
+	defer sends.Close()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/grpc")
+	res, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.Header.Get("Grpc-Status") != "3" || res.ContentLength != 0 { // net/http says so of an ended stream
+		t.Errorf("the refusal is %v, of length %d", res.Header, res.ContentLength)
+	}
+}
+
+// streamsThatGoOnAreRefused: the time is that since the first message, and no message
+// renews it.
+func streamsThatGoOnAreRefused(t *testing.T) {
+	g := newRig(t, &idempotency.Options{BodyTimeout: time.Minute}, nil)
+	server, client := http2Server(t, g.h)
+	more, sends := io.Pipe()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", server.URL, more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Idempotency-Key", "k")
+	r.Header.Set("Content-Type", "application/grpc")
+	go func() {
+		for {
+			if _, err := io.WriteString(sends, frameOf(0, "hello")); err != nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	defer more.Close()
+	res, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.Header.Get("Grpc-Status") != "3" {
+		t.Errorf("the answer is %v", res.Header)
+	}
 	g.ran(0)
 }

@@ -67,27 +67,45 @@ func ScopeFunc(name string, of func(*http.Request) string) ScopePart {
 // credentialHeaders are the headers beside Authorization in which servers commonly
 // expect a credential, in lower case and in order.
 var credentialHeaders = []string{
-	"api-key", "api-token", "apikey", "auth-token", "ocp-apim-subscription-key",
-	"private-token", "proxy-authorization", "x-access-token", "x-api-key", "x-api-secret", "x-api-token",
-	"x-apikey", "x-app-key", "x-auth", "x-auth-key", "x-auth-token", "x-authorization", "x-client-secret",
-	"x-functions-key", "x-goog-api-key", "x-secret-key", "x-shopify-access-token", "x-token", "x-vault-token",
+	"authentication", "circle-token", "fastly-key", "job-token", "private-token", "proxy-authorization", "token",
+	"x-auth", "x-authorization", "x-consul-token", "x-figma-token", "x-functions-key", "x-gitlab-token", "x-jwt",
+	"x-plex-token", "x-secret", "x-token", "x-vault-token", "x-zumo-auth",
+}
+
+// credentialEndings are what the other names of such headers end with, or are.
+var credentialEndings = []string{
+	"access-key", "access-token", "admin-secret", "api-auth", "api-key", "api-secret", "api-token", "apikey",
+	"app-key", "app-secret", "app-token", "application-key", "auth-key", "auth-token", "client-key", "client-secret",
+	"customer-key", "master-key", "secret-key", "service-key", "service-token", "session-token",
+	"subscription-key", "user-token",
 }
 
 // CredentialHeaders returns the headers beside Authorization that ScopeCredentials looks
-// at, in lower case. A "_" in a request's field counts as "-", because there are
-// servers that read both alike.
-func CredentialHeaders() []string { return slices.Clone(credentialHeaders) }
+// at, in lower case. "*-api-key" is Api-Key and every name that ends in -Api-Key. A "_" in
+// a request's field counts as "-", because there are servers that read both alike.
+func CredentialHeaders() []string {
+	names := slices.Clone(credentialHeaders)
+	for _, ending := range credentialEndings {
+		names = append(names, "*-"+ending)
+	}
+	return names
+}
 
-// credentialsOf returns all credentials of a request as one.
-func credentialsOf(r *http.Request) string {
-	return valuesOf(r.Header, func(name string) bool {
-		if name == "authorization" {
+// isCredential reports whether a header, by its folded name, counts as a credential.
+func isCredential(name string) bool {
+	if _, found := slices.BinarySearch(credentialHeaders, name); found || name == "authorization" {
+		return true
+	}
+	for found := true; found; _, name, found = strings.Cut(name, "-") {
+		if _, ends := slices.BinarySearch(credentialEndings, name); ends {
 			return true
 		}
-		_, found := slices.BinarySearch(credentialHeaders, name)
-		return found
-	})
+	}
+	return false
 }
+
+// credentialsOf returns all credentials of a request as one.
+func credentialsOf(r *http.Request) string { return valuesOf(r.Header, isCredential) }
 
 // valuesOf returns names and values of the fields whose folded name counts, so that two
 // requests have the same only if they have the same fields; "" when there is none.
@@ -138,8 +156,11 @@ func (o *Options) scopeIsNone() bool {
 }
 
 // changingSchemes are schemes of Authorization whose value differs with every request, so
-// that no retry has that of the first try.
-var changingSchemes = []string{"aws", "digest", "hawk", "hmac", "negotiate", "ntlm", "oauth", "sharedkey", "signature"}
+// that no retry has that of the first try. So is every scheme with HMAC in its name.
+var changingSchemes = []string{
+	"aws", "aws4", "digest", "goog1", "goog4", "hawk", "http-signature", "mac", "negotiate", "ntlm", "oauth", "oss",
+	"sharedkey", "sharedkeylite", "signature",
+}
 
 // changingScheme returns the scheme of the request's Authorization if that counts for
 // the scope and is one of changingSchemes; "" otherwise.
@@ -148,10 +169,10 @@ func (o *Options) changingScheme(r *http.Request) string {
 		return ""
 	}
 	for _, line := range r.Header["Authorization"] {
-		scheme, _, _ := strings.Cut(strings.TrimLeft(line, " "), " ")
+		scheme, _, _ := strings.Cut(strings.TrimLeft(strings.ReplaceAll(line, "\t", " "), " "), " ")
 		scheme = strings.ToLower(scheme)
-		family, _, _ := strings.Cut(scheme, "-")
-		if slices.Contains(changingSchemes, scheme) || family == "aws4" {
+		family, _, _ := strings.Cut(scheme, "-") // AWS4-HMAC-SHA256, GOOG4-RSA-SHA256
+		if slices.Contains(changingSchemes, scheme) || slices.Contains(changingSchemes, family) || strings.Contains(scheme, "hmac") {
 			return scheme
 		}
 	}

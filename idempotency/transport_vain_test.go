@@ -158,3 +158,43 @@ func TestTransportFetchesABrokenAnswerAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestTransportDoesNotFetchAClosedAnswer: a body that was closed is not fetched again,
+// whoever reads it after that.
+func TestTransportDoesNotFetchAClosedAnswer(t *testing.T) {
+	n := 0
+	entered, open := make(chan struct{}), make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n++
+		w.WriteHeader(201)
+		_ = http.NewResponseController(w).Flush()
+		close(entered)
+		<-open
+	}))
+	defer server.Close()
+	defer close(open)
+	tr, err := idempotency.NewTransport(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, _ := http.NewRequest("POST", server.URL, strings.NewReader("x"))
+	res, err := tr.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-entered
+	read := make(chan error)
+	go func() {
+		_, err := io.ReadAll(res.Body)
+		read <- err
+	}()
+	if err := res.Body.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-read; err == nil {
+		t.Error("a body that was closed has an end")
+	}
+	if _, err := res.Body.Read(make([]byte, 1)); err == nil || n != 1 {
+		t.Errorf("the request was sent %d times; %v", n, err)
+	}
+}

@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -131,4 +132,59 @@ func TestAJobWithoutItsKeyGivesItsPlaceBack(t *testing.T) {
 		}
 		f.empty()
 	})
+}
+
+// The place of a job that failed and waits to be tried again is not in the way of a newer
+// one that replaces it, whichever was first.
+func TestAFailedJobIsReplacedAtOnce(t *testing.T) {
+	for _, early := range []bool{true, false} {
+		t.Run(fmt.Sprint("enqueued before it failed ", early), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				m := f.mutex(&jobs.Options{Policy: jobs.Replace})
+				ticket := func() string {
+					s, err := m.Enqueue(t.Context(), "k")
+					if err != nil {
+						t.Fatal(err)
+					}
+					return s
+				}
+				// run runs a job until it is done or fails, and returns how long that took.
+				run := func(id, ticket string, fn func(context.Context) error) (time.Duration, error) {
+					start := time.Now()
+					for {
+						err := m.Run(t.Context(), jobs.Job{
+							Kind: "test", ID: id, Key: "k", Ticket: ticket, Due: start,
+							Again: func(error) time.Duration { return time.Hour },
+						}, fn)
+						back, ok := errors.AsType[*jobs.ComeBackError](err)
+						if !ok {
+							return time.Since(start), err
+						}
+						time.Sleep(back.After)
+					}
+				}
+				accident := errors.New("an accident")
+				first, second := ticket(), ""
+				if early {
+					second = ticket()
+				}
+				if _, err := run("1", first, func(context.Context) error { return accident }); err != accident {
+					t.Fatal(err)
+				}
+				if !early {
+					second = ticket()
+				}
+				if took, err := run("2", second, func(context.Context) error { return nil }); err != nil || took > 30*time.Second {
+					t.Errorf("the newer one ran after %v: %v", took, err)
+				}
+				if _, err := run("1", first, func(context.Context) error { t.Error("it ran again"); return nil }); err != nil {
+					t.Error(err)
+				}
+				if s := m.Stats(); s.Replaced != 1 || s.Succeeded != 1 {
+					t.Errorf("%+v", s)
+				}
+			})
+		})
+	}
 }

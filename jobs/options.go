@@ -41,7 +41,7 @@ type Failed uint8
 // What a failed job can do with its place.
 const (
 	// KeepPlace makes the jobs of its key wait until it was tried again: the order
-	// is kept.
+	// is kept. With the policy Replace a newer one does not wait.
 	KeepPlace Failed = iota
 	// LetPass lets them pass: the job joins at the end when it is tried again.
 	LetPass

@@ -100,7 +100,7 @@ func (a *attempt) settle(lease *dibs.Lease, err error) error {
 }
 
 // keep ends the lease and keeps the place: nobody passes until the job is there
-// again, after that time, or Recovery is over.
+// again, after that time, or Recovery is over; but see absent.
 func (a *attempt) keep(ctx context.Context, lease *dibs.Lease, again time.Duration) error {
 	err := a.end(ctx, lease.Abandon)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
@@ -111,8 +111,17 @@ func (a *attempt) keep(ctx context.Context, lease *dibs.Lease, again time.Durati
 		return err
 	}
 	// If this fails, the place stands for as long as it did.
-	_, _ = a.stand(ctx, a.mutex.options.Recovery+again)
+	_, _ = a.stand(ctx, a.absent(again))
 	return err
+}
+
+// absent is how long the others of its key wait for a job that failed and is tried again
+// after that time. One that replaces it does not.
+func (a *attempt) absent(again time.Duration) time.Duration {
+	if a.mutex.options.Policy == Replace {
+		return dibs.MinDuration
+	}
+	return a.mutex.options.Recovery + again
 }
 
 // stands reports whether the attempt's place stands. It does if somebody comes before

@@ -433,7 +433,7 @@ func (a *attempt) otherwise(ctx context.Context, held error, fn func(context.Con
 			a.giveUp(ctx, a.place)
 		} else {
 			// If this fails, the place stands for Recovery.
-			_, _ = a.stand(ctx, m.options.Recovery+a.job.again(held))
+			_, _ = a.stand(ctx, a.absent(a.job.again(held)))
 		}
 		return held
 	}

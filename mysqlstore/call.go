@@ -76,15 +76,19 @@ func (s *Store) part(ctx context.Context, part []int, e *elements) error {
 
 // apart makes the call of some elements. Where somebody else keeps the rows of some
 // keys locked, nothing was done for any, and they are made without these, each of
-// which fails alone.
+// which fails alone. What is too large for the server fails alone, too.
 func (s *Store) apart(ctx context.Context, part []int, e *elements, run func(ctx context.Context, part []int) error) error {
 	err := try(ctx, func() error { return run(ctx, part) })
-	if !errors.Is(err, ErrLocked) {
+	large := errors.Is(err, dibs.ErrTooLarge)
+	if !large && !errors.Is(err, ErrLocked) {
 		return err
 	}
 	if len(part) == 1 {
 		e.fail(part[0], err)
 		return nil
+	}
+	if large {
+		return s.oneByOne(ctx, part, e, run)
 	}
 	stuck, wrong := s.stuck(ctx, part, e)
 	if wrong != nil {
@@ -105,6 +109,10 @@ func (s *Store) apart(ctx context.Context, part []int, e *elements, run func(ctx
 		return s.apart(ctx, left, e, run)
 	}
 	// Nobody can see who it is: a row that somebody is about to insert.
+	return s.oneByOne(ctx, part, e, run)
+}
+
+func (s *Store) oneByOne(ctx context.Context, part []int, e *elements, run func(ctx context.Context, part []int) error) error {
 	for _, i := range part {
 		if err := s.apart(ctx, []int{i}, e, run); err != nil {
 			return err

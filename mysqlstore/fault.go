@@ -80,6 +80,8 @@ var faults = map[uint16]struct {
 	1114: {dibs.ErrFull, "the table is full"},
 	1118: {dibs.ErrTooLarge, "the record is too large for the server's redo log"},
 	1153: {dibs.ErrTooLarge, "raise max_allowed_packet"},
+	1197: {dibs.ErrTooLarge, "raise max_binlog_cache_size"},
+	1705: {dibs.ErrTooLarge, "raise max_binlog_stmt_cache_size"},
 	1047: {ErrUnreachable, "this node of the cluster is not ready"},
 	1053: {ErrUnreachable, stopsCure},
 	1152: {ErrUnreachable, stopsCure},

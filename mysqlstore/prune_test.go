@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
@@ -107,6 +109,49 @@ func TestPacket(t *testing.T) {
 				t.Errorf("%d bytes, element %d: %v, %v", len(test.data), i, err, answers[i].State)
 			}
 		}
+	}
+}
+
+// TestServersLimits: a record that is too large for a limit of the server's, which the
+// store does not know, fails alone: for packets that are smaller than when the store was
+// opened, and for the binary log.
+func TestServersLimits(t *testing.T) {
+	t.Parallel()
+	for name, server := range map[string]func() *servertest.MariaDBServer{
+		"max_allowed_packet": odd,
+		"max_binlog_cache_size": func() *servertest.MariaDBServer {
+			return servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true, Settings: []string{
+				"log-bin = log", "server-id = 1", "binlog_cache_size = 1M", "max_binlog_cache_size = 1M",
+			}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t, server().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
+			s.packet = 64 << 20
+			settlements, errs := make([]dibs.Settlement, 4), make([]error, 4)
+			claims, answers := make([]dibs.Claim, 4), make([]dibs.Answer, 4)
+			for i := range claims {
+				k, token := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken()
+				claims[i] = dibs.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1, MaxAge: time.Hour}
+				settlements[i] = dibs.Settlement{Key: k, Token: token, Outcome: dibs.Keep, Data: bytes.Repeat([]byte("x"), 600<<10), Retention: time.Hour}
+			}
+			settlements[1].Data = bytes.Repeat([]byte("x"), 3<<20)
+			if err := s.Claim(t.Context(), claims, answers); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Settle(t.Context(), settlements, errs); err != nil {
+				t.Fatal(err)
+			}
+			for i, err := range errs {
+				switch {
+				case i != 1 && err != nil:
+					t.Errorf("record %d: %v", i, err)
+				case i == 1 && (!errors.Is(err, dibs.ErrTooLarge) || !strings.Contains(err.Error(), "raise "+name)):
+					t.Errorf("the large record: %v", err)
+				}
+			}
+		})
 	}
 }
 

@@ -39,6 +39,7 @@ var faults = []struct {
 	cure   string
 }{
 	{"OOM", dibs.ErrFull, false, "the server has reached maxmemory and may not evict; give it more memory"},
+	{"Protocol error: invalid bulk length", dibs.ErrTooLarge, true, "raise proto-max-bulk-len"},
 	{"WRONGTYPE", ErrForeign, false, "another program uses the same prefix; see Options.Prefix"},
 	{"READONLY", ErrReadOnly, true, "this is a replica; connect to the master, or through Sentinel"},
 	{"MISCONF", ErrReadOnly, true, "the server cannot save to its disk, and refuses writes until it can"},

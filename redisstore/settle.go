@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -93,9 +94,31 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 		}
 	}
 	err := s.run(ctx, all)
+	if errors.Is(err, dibs.ErrTooLarge) {
+		err = s.settleApart(ctx, all, settlements, errs)
+	}
 	// A record that is sent again is found, and waited for once more.
 	markBehind(all, errs, func(i int) bool { return settlements[i].Outcome == dibs.Keep })
 	return err
+}
+
+// settleApart settles the elements of a call one by one if the server refused to read the
+// call, because one of its records is too large. Nothing was done for the others.
+func (s *Store) settleApart(ctx context.Context, all []*batch, settlements []dibs.Settlement, errs []error) error {
+	var failed error
+	for _, b := range all {
+		switch {
+		case !errors.Is(b.failed, dibs.ErrTooLarge):
+			failed = errors.Join(failed, b.failed)
+		case len(b.indexes) == 1:
+			errs[b.indexes[0]] = b.failed
+		default:
+			for _, i := range b.indexes {
+				failed = errors.Join(failed, s.Settle(ctx, settlements[i:i+1], errs[i:i+1]))
+			}
+		}
+	}
+	return failed
 }
 
 // appendSettlement appends the arguments of one settlement; see lua/settle.lua.

@@ -2,9 +2,12 @@ package redisstore
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/servertest"
 )
 
 // TestRecordThatIsNeverTaken: what is too large is told from what may be taken later.
@@ -14,6 +17,40 @@ func TestRecordThatIsNeverTaken(t *testing.T) {
 	for n, want := range map[int]error{10: nil, 11: dibs.ErrTooLarge} {
 		if err := s.fits(n); !errors.Is(err, want) {
 			t.Errorf("a record of %d bytes: %v, want %v", n, err, want)
+		}
+	}
+}
+
+// TestRecordThatTheServerNeverReads: a record above the server's own limit is refused for
+// good, and the settlements that are sent with it are done.
+func TestRecordThatTheServerNeverReads(t *testing.T) {
+	t.Parallel()
+	server := servertest.Redis(t, &servertest.RedisOptions{Directives: []string{"proto-max-bulk-len 1mb"}})
+	s := open(t, server.URL(), nil)
+	settlements, errs := make([]dibs.Settlement, 3), make([]error, 3)
+	for i := range settlements {
+		c := lock(string(rune('a' + i)))
+		if a, err := claim(t, s, c); err != nil || a.State != dibs.Granted {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		settlements[i] = dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Hour}
+	}
+	settlements[1].Data = make([]byte, 2<<20)
+	// The server hangs up after its answer, which may get lost. Records may be sent again.
+	eventually(t, "all are answered", func() bool {
+		err := s.Settle(t.Context(), settlements, errs)
+		if err != nil && !errors.Is(err, ErrUnreachable) {
+			t.Error(err)
+		}
+		return err == nil
+	})
+	if !errors.Is(errs[1], dibs.ErrTooLarge) || !strings.Contains(errs[1].Error(), "proto-max-bulk-len") {
+		t.Errorf("the large record: %v", errs[1])
+	}
+	for _, i := range []int{0, 2} {
+		c := lock(string(rune('a'+i)), answered)
+		if a, err := claim(t, s, c); errs[i] != nil || err != nil || a.State != dibs.Done {
+			t.Errorf("the record sent with it: %v; %+v, %v", errs[i], a, err)
 		}
 	}
 }

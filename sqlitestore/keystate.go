@@ -106,9 +106,9 @@ func (tx *transaction) load() (*keyState, error) {
 // whose turn it was then, although others have ended since.
 func (tx *transaction) tidy(ks *keyState) error {
 	slices.SortFunc(ks.ran, func(a, b lease) int { return cmp.Compare(a.until, b.until) })
-	for len(ks.ran) > 0 {
-		l := ks.ran[0]
-		ks.ran = slices.Delete(ks.ran, 0, 1)
+	all := ks.ran
+	for _, l := range all {
+		ks.ran = ks.ran[1:]
 		var err error
 		switch l.state {
 		case offered:
@@ -125,6 +125,7 @@ func (tx *transaction) tidy(ks *keyState) error {
 			return err
 		}
 	}
+	ks.ran = all[:0]
 	if ks.hasGone && ks.gone.state == abandoned && ks.gone.until+memory <= tx.now && len(ks.live) == 0 {
 		return tx.forget(ks)
 	}

@@ -73,7 +73,8 @@ func heartbeatOf(options string, d, usual time.Duration) (time.Duration, error) 
 // there is no order among processes that wait for longer. nil options mean the defaults.
 //
 // A caller that waits is no statement in progress for longer than a second, so it does
-// not hold up CREATE INDEX CONCURRENTLY. In a transaction of its own, it would.
+// not hold up CREATE INDEX CONCURRENTLY. In a transaction of its own, it would. The server
+// logs an error (55P03) for each of these seconds, as it does for all errors.
 //
 // Take it before the transaction begins that it guards, or that does not see what the
 // holder before it committed, if it is at repeatable read or serializable.

@@ -21,8 +21,8 @@ var (
 	// ErrUnknown: no answer came to the commit. It may have happened, or not.
 	ErrUnknown = errors.New("sqllock: no answer came to the commit, which may have happened or not; look before trying again")
 	// ErrIsolation: the transaction keeps one snapshot from its first statement to its
-	// end, so it would not see what the holder before it committed. Nothing was locked
-	// or changed, and the transaction goes on.
+	// end, so it would not see what the holder before it committed. Nothing was changed,
+	// and the transaction goes on. Rows that LockRows found are locked until it ends.
 	ErrIsolation = errors.New("sqllock: the transaction is at the isolation level repeatable read or serializable, where it does not see what others commit while it waits for them: begin it at read committed (sql.LevelReadCommitted)")
 )
 

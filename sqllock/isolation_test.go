@@ -1,9 +1,11 @@
 package sqllock
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -168,6 +170,42 @@ func TestLockRowsInsideASnapshot(t *testing.T) {
 		}
 		if err := tx.Rollback(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// A row that stands for others: two callers look whether its seat is booked, and book it.
+func TestUpdateInsideASnapshot(t *testing.T) {
+	t.Parallel()
+	b := bench{databases["postgres"], postgresDB(t)}
+	b.accounts(t, 1)
+	b.must(t, "CREATE TABLE booking (seat bigint)")
+	for level, refused := range map[sql.IsolationLevel]bool{
+		sql.LevelReadCommitted: false, sql.LevelRepeatableRead: true, sql.LevelSerializable: false,
+	} {
+		b.must(t, "DELETE FROM booking")
+		o := b.accountOptions()
+		o.Update, o.Values, o.Isolation, o.Attempts = "", nil, level, 100
+		row := newRow(t, PostgreSQL, o)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				_, err := row.Update(t.Context(), b.DB, func(ctx context.Context, tx *sql.Tx, _ *account) error {
+					var booked int
+					if err := tx.QueryRowContext(ctx, "SELECT count(*) FROM booking WHERE seat = 1").Scan(&booked); err != nil || booked > 0 {
+						return err
+					}
+					_, err := tx.ExecContext(ctx, "INSERT INTO booking VALUES (1)")
+					return err
+				}, 1)
+				if errors.Is(err, ErrIsolation) != refused || !refused && err != nil {
+					t.Errorf("at %v: %v", level, err)
+				}
+			})
+		}
+		all.Wait()
+		if n := b.number(t, "SELECT count(*) FROM booking"); refused && n != 0 || !refused && n != 1 {
+			t.Errorf("at %v the seat was booked %d times", level, n)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -79,10 +80,12 @@ func (s *namedSpeaker) wait(ctx context.Context, conn *sql.Conn, target string, 
 	ctx, cancel := context.WithTimeout(ctx, d+answerLimit)
 	defer cancel()
 	var got sql.NullBool
-	query := "SELECT GET_LOCK('" + target + "', " + seconds + ")"
-	if s.maria { // its limit for statements would end the wait
-		query = "SET STATEMENT max_statement_time = 0 FOR " + query
+	// The server's own limit for statements would end the wait.
+	unlimited := "SET STATEMENT max_statement_time = 0 FOR SELECT"
+	if !s.maria { // where 0 would be the session's limit
+		unlimited = fmt.Sprintf("SELECT /*+ MAX_EXECUTION_TIME(%d) */", milliseconds(d+answerLimit))
 	}
+	query := unlimited + " GET_LOCK('" + target + "', " + seconds + ")"
 	err := conn.QueryRowContext(ctx, query).Scan(&got)
 	if err == nil && !got.Valid {
 		err = errNull
@@ -127,4 +130,4 @@ func (s *namedSpeaker) explain(target string, err error) error {
 	return err
 }
 
-var errNull = errors.New("the server answers NULL: the statement was ended by max_execution_time of MySQL (set it to 0 for the sessions that wait for locks) or by KILL QUERY, or there is no memory for the lock (ask again)")
+var errNull = errors.New("the server answers NULL: the statement was ended by KILL QUERY, or there is no memory for the lock (ask again)")

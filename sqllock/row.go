@@ -51,7 +51,9 @@ type RowOptions[T any] struct {
 	// Lock says how Update locks the row. UpdateOptimistic locks nothing.
 	Lock RowLock
 	// Isolation of Update's transaction; 0: the database's own default. At repeatable
-	// read on PostgreSQL, fn sees all but the row as it was before the wait for it.
+	// read on PostgreSQL, fn would see all but the row as it was before the wait for it:
+	// there, the Update statement of the one waited for is a conflict, after which all is
+	// done again. If Update is "", it is ErrIsolation.
 	Isolation sql.IsolationLevel
 	// Attempts is how often Update and UpdateOptimistic try at most while they
 	// conflict with others; 0: 10. 1: fn runs once.
@@ -156,6 +158,15 @@ var errManyRows = errors.New("sqllock: RowOptions.Select finds more than one row
 // readLocked reads the row and locks it.
 func (r *Row[T]) readLocked(ctx context.Context, tx *sql.Tx, args []any) (T, error) {
 	one := reader[T]{fields: r.o.Fields}
+	if r.d == PostgreSQL && r.o.Update == "" {
+		var isolation string
+		err := sqlStatements{tx}.row(ctx, "SELECT current_setting('transaction_isolation')", nil, &isolation)
+		if err == nil && isolation == "repeatable read" {
+			return one.row, ErrIsolation
+		} else if err != nil {
+			return one.row, rowFault("reading the isolation level", err)
+		}
+	}
 	err := r.o.Lock.read(ctx, r.d, sqlStatements{tx}, r.o.Select, args, one.scan)
 	if err == nil && one.n == 0 {
 		err = sql.ErrNoRows

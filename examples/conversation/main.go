@@ -3,11 +3,11 @@
 // opens it. Now there are two.
 //
 // The usual cure is a lock that the job takes: SET NX with an expiry of a second, an
-// error for who finds it taken, and a queue that tries eight times, each time later. That
-// has three holes. A job that takes longer than the expiry is not alone. Who comes at the
-// right moment passes those who came before. And who comes back eight times at the wrong
-// moment is dropped, though nothing was wrong with it. A longer expiry closes the first
-// hole and no other.
+// error for a job that finds it taken, and a queue that tries eight times, each time
+// later. That has three holes. A job that takes longer than the expiry is not alone. A
+// job that comes at the right moment passes earlier ones. And a job that comes back eight
+// times at the wrong moment is dropped, though nothing was wrong with it. A longer expiry
+// closes the first hole and no other.
 //
 // With jobs.Mutex an event has its place from when it was enqueued, the key is kept for
 // as long as the job runs, and to wait for one's turn is not to fail: the queue may drop

@@ -18,7 +18,7 @@ type job struct {
 }
 
 // queue is what job queues are: a worker takes a job that is due; one that failed is due
-// again after 10 ms, and each time twice that; one that failed so often is dropped.
+// again after 10 ms, and each time twice that; a job that failed too often is dropped.
 type queue struct {
 	tries   int
 	due     chan *job
@@ -86,7 +86,7 @@ func (q *queue) drain() []error {
 	return q.dropped
 }
 
-var errTaken = errors.New("somebody else has the lock")
+var errTaken = errors.New("another worker has the lock")
 
 // lock is SET NX with an expiry before the job, and DEL after it.
 type lock struct {

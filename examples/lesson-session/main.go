@@ -6,8 +6,9 @@
 // has done the work by then: fifty rooms are opened at the video service, and 49 of
 // them are paid for and thrown away. With a key, one does the work, and the others
 // need not wait for it: they skip (TryDo). What may they be told? 204 says that the
-// session is there. It is not there yet, and if the one who makes it fails, it never
-// will be. So who skips says "not yet", and the client asks again; then 204 is true.
+// session is there. It is not there yet, and if the request that makes it fails, it
+// never will be. So a request that skips says "not yet", and the client asks again;
+// then 204 is true.
 //
 // The index stays. It is the last line of defence, and the key is what makes it seldom
 // needed.

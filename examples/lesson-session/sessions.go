@@ -20,7 +20,7 @@ type sessions struct {
 	room func(context.Context) error
 	// client keeps the others out; nil: dibs is off.
 	client *dibs.Client
-	// skip is what those are told who find somebody else at it.
+	// skip is the status for a request that finds another one at work.
 	skip int
 }
 
@@ -40,7 +40,7 @@ func (s *sessions) put(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the session's name has to be a UUID", http.StatusBadRequest)
 		return
 	}
-	// Others rely on whoever makes the session: it is made, also when this client
+	// Other requests rely on this one: the session is made, also when this client
 	// goes away.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 5*time.Minute)
 	defer cancel()
@@ -48,8 +48,8 @@ func (s *sessions) put(w http.ResponseWriter, r *http.Request) {
 	case err == nil:
 		w.WriteHeader(http.StatusNoContent)
 	case errors.Is(err, dibs.ErrHeld):
-		// Somebody else is at it, and may still fail. 204 would say that it is there,
-		// and 202, to most clients, that nothing is left to do. 409 says: ask again.
+		// Another request makes it, and may still fail. 204 would say that the session is
+		// there, and 202, to most clients, that nothing is left to do. 409 says: ask again.
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(s.skip)
 	default:
@@ -68,7 +68,7 @@ func (s *sessions) ensure(ctx context.Context, id string) error {
 		return s.open(ctx, id)
 	}
 	return s.client.TryDo(ctx, "session "+id, func(ctx context.Context) error {
-		// Between the look and the key somebody may have finished.
+		// Between the look and the key another request may have finished.
 		if there, err := s.there(ctx, id); there || err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (s *sessions) ensure(ctx context.Context, id string) error {
 	})
 }
 
-// open does what is to be done once. A process that stands still for longer than its
+// open does what must be done once. A process that stands still for longer than its
 // lease may do it a second time; so the row is written as if there were no key, and
 // the unique index has the last word.
 func (s *sessions) open(ctx context.Context, id string) error {

@@ -27,7 +27,7 @@ type delivery struct {
 	attempt int // 1 + how often it failed, or its consumer crashed, as far as is known
 }
 
-// newMutex is what those who publish and those who consume have in common.
+// newMutex is what publishers and consumers have in common.
 func newMutex(client *dibs.Client, db *database.Database) (*jobs.Mutex, error) {
 	return jobs.New(client, &jobs.Options{
 		Once:       time.Hour,     // a second delivery comes sooner
@@ -143,7 +143,7 @@ func answer(ctx context.Context, d *delivery, handle func(context.Context, *deli
 	}
 }
 
-// alive tells JetStream that somebody is at it, whether it waits or runs.
+// alive tells JetStream that a consumer has the message, whether it waits or runs.
 func alive(ctx context.Context, d *delivery) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	go func() {

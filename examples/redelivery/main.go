@@ -1,5 +1,5 @@
 // Redelivery: NATS JetStream delivers a message again if its consumer does not answer,
-// because it is to be delivered at least once. Three consumers share the messages of
+// because it must be delivered at least once. Three consumers share the messages of
 // several conversations. One of them is killed (SIGKILL) when it has done what the message
 // asks for and has not said so; and there is a message that fails at first.
 //

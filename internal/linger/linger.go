@@ -4,8 +4,8 @@
 package linger
 
 import (
-	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -20,20 +20,43 @@ const (
 // Answer calls write, which writes the whole answer, sends it, and then reads on and throws
 // away what the client sends, within bounds.
 func Answer(w http.ResponseWriter, r *http.Request, write func()) {
-	if r.Body == nil || r.Body == http.NoBody {
+	switch {
+	case r.Body == nil || r.Body == http.NoBody || isGRPC(r):
 		write()
 		return
+	case r.ProtoMajor == 1:
+		CloseAfter(w.Header())
+		// Without it net/http reads a part of the body first.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+	default:
+		// Over HTTP/2 the first read sends the "100 Continue" that the client may wait
+		// for, which must not follow the answer.
+		Deadlines(w, r)(time.Now().Add(silence))
+		if _, err := r.Body.Read(make([]byte, 1<<10)); err != nil {
+			write()
+			return
+		}
 	}
-	// Without it net/http reads a part of the body first. HTTP/2 knows no such thing.
-	_ = http.NewResponseController(w).EnableFullDuplex()
 	write()
 	Read(w, r)
 }
 
-// Read is Answer for an answer that has been written with full duplex.
+// CloseAfter makes an answer of HTTP/1 the last one of its connection. An answer that is
+// sent before the request's body was read has to be: net/http can take the rest of the
+// body for the next request if reading it ended with an error.
+func CloseAfter(h http.Header) { h.Set("Connection", "close") }
+
+// isGRPC reports whether a request is one of gRPC over HTTP/2. Its answer may be a trailer
+// alone, which is one only if the stream ends with it. Its clients know that an answer can
+// come before the request has ended.
+func isGRPC(r *http.Request) bool {
+	return r.ProtoMajor == 2 && strings.HasPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/grpc")
+}
+
+// Read is Answer for an answer that has been written with full duplex and CloseAfter.
 func Read(w http.ResponseWriter, r *http.Request) {
-	if http.NewResponseController(w).Flush() != nil || len(r.Header["Expect"]) > 0 {
-		return // there is nobody to answer, or the client waits before it sends a body
+	if http.NewResponseController(w).Flush() != nil {
+		return // there is nobody to answer
 	}
 	within := Deadlines(w, r)
 	end := time.Now().Add(maxTime)
@@ -41,10 +64,7 @@ func Read(w http.ResponseWriter, r *http.Request) {
 	for left := maxBytes; left > 0 && time.Now().Before(end); {
 		within(time.Now().Add(silence))
 		n, err := r.Body.Read(buf)
-		if left -= n; err == io.EOF {
-			within(time.Time{}) // the next request has a time of its own
-			return
-		} else if err != nil {
+		if left -= n; err != nil {
 			break
 		}
 	}

@@ -54,7 +54,7 @@ case failed that must pass, and with 69 if nothing could be checked.`,
 		Example: `  dibs conform --target http://127.0.0.1:8080 --origin 127.0.0.1:3000
   dibs conform --target http://127.0.0.1:8080 --profile dibs --html report.html
   dibs conform --target https://api.example --header 'Authorization: Bearer …'`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			if c.list {
 				return conform.WriteList(p.env.Stdout)

@@ -25,7 +25,7 @@ dibs, an order was charged twice or lost.`,
 		Example: `  dibs demo
   dibs demo --exit --store sqlite:/tmp/demo.db
   dibs demo --store redis://localhost`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			o := demo.Options{Store: p.storeURL, Namespace: p.namespace, Exit: exit}
 			if o.Store == "" {

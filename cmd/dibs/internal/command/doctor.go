@@ -55,7 +55,7 @@ one object a line: the findings, then what was looked at.`,
 		Example: `  dibs doctor
   dibs doctor --store postgres://app@db.internal/app
   dibs doctor --json --store redis://cache.internal | jq -r 'select(.cure) | .what'`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			return p.examine(cmd.Context(), asJSON)
 		}),

@@ -140,6 +140,8 @@ func (h *hold) read(fs *pflag.FlagSet, args []string, p *program) error {
 		return usagef("the command is missing")
 	case fs.Changed("lease") && fs.Changed("ttl"):
 		return usagef("ttl: it is another name of --lease, which was given too")
+	case h.lease < time.Second && fs.Changed("ttl"):
+		return usagef("ttl: %v is too short; it must be at least 1s", h.lease)
 	case h.lease < time.Second:
 		return usagef("lease: %v is too short; it must be at least 1s", h.lease)
 	case h.wait < 0:

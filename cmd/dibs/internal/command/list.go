@@ -40,7 +40,7 @@ one object a line, for programs.`,
 		Example: `  dibs ls
   dibs ls --glob 'backup*'
   dibs ls --json | jq -r 'select(.waiters > 10) | .key'`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			switch fs := cmd.Flags(); {
 			case fs.Changed("glob") && l.glob == "":

@@ -29,7 +29,7 @@ memory have nothing to migrate.`,
 		Example: `  dibs migrate --store postgres://owner@db.internal/app
   dibs migrate --store 'postgres://owner@db.internal/app?schema=dibs'
   dibs migrate --store postgres:///app --print > dibs.sql`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			if printed {
 				return p.printMigrations()

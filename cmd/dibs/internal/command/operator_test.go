@@ -299,12 +299,13 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestLookingMakesNothing: who looks into a store that is not there is told so.
+// TestLookingMakesNothing: a look into a store that is not there says so, and how to name
+// another one.
 func TestLookingMakesNothing(t *testing.T) {
 	for _, args := range []string{"ls", "show k", "release --yes k", "forget --yes k", "prune"} {
 		b := newBench(t)
 		code, stdout, stderr := b.run(t, strings.Fields(args)...)
-		if code != 69 || stdout != "" || !strings.Contains(stderr, "there is no file") || !strings.Contains(stderr, filepath.Base(b.path("dibs.db"))) {
+		if code != 69 || stdout != "" || !strings.Contains(stderr, "there is no file") || !strings.Contains(stderr, "DIBS_STORE") || !strings.Contains(stderr, filepath.Base(b.path("dibs.db"))) {
 			t.Errorf("%s: %d, %q, %q", args, code, stdout, stderr)
 		}
 		if made, err := os.ReadDir(b.dir); err != nil || len(made) > 0 {

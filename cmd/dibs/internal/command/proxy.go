@@ -34,7 +34,8 @@ untouched. Several proxies may share a store.
 
 A key belongs to the credentials that come with it: Authorization, X-Api-Key and
 the like, all of them together. Requests with other credentials never meet it;
-requests without credentials share keys. --scope says otherwise.
+requests without credentials share keys. --scope says otherwise. No cookie is a
+credential unless --session-cookie names it.
 
 Once it accepts connections it prints one line with its address. SIGTERM or
 SIGINT ends it when the answers that are under way are sent and stored.
@@ -55,7 +56,7 @@ it does not say, it has from the top.
   dibs proxy --config dibs.yaml --admin 127.0.0.1:9090
 
   curl -i -H 'Idempotency-Key: "order-17"' -d amount=700 http://127.0.0.1:8080/charges`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			c, err := proxy.Load(file, cmd.Flags())
 			if err != nil {

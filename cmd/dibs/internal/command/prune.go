@@ -23,7 +23,7 @@ long-running program has them open. A store that only "dibs run" uses is worth a
 prune now and then. Prints how many were removed.`,
 		Example: `  dibs prune
   dibs prune --store sqlite:/var/lib/dibs/dibs.db`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			store, err := p.look(cmd.Context())
 			if err != nil {

@@ -33,7 +33,7 @@ updates were lost without a lock and none with one.`,
   dibs race --processes --store sqlite:/var/lib/dibs/dibs.db
   dibs race --processes --store redis://cache.internal
   dibs race --store postgres://app@db.internal/app`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
 			url := p.storeOf()
 			if processes && strings.HasPrefix(url, "memory:") {

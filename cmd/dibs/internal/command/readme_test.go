@@ -3,6 +3,7 @@ package command_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -38,7 +39,8 @@ func section(ctx context.Context, client *dibs.Client) error {
 }
 `}
 
-// TestReadmeCode: the README's Go compiles.
+// TestReadmeCode: the README's Go compiles, in a module that uses the clone as the README
+// says.
 func TestReadmeCode(t *testing.T) {
 	page, err := os.ReadFile(readme)
 	must(t, err)
@@ -50,8 +52,19 @@ func TestReadmeCode(t *testing.T) {
 	source := b.path("main.go")
 	text := readmeProgram[0] + found[0][1] + readmeProgram[1] + found[1][1] + readmeProgram[2]
 	must(t, os.WriteFile(source, []byte(text), 0o644))
-	if out, err := exec.Command("go", "vet", source).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	line := regexp.MustCompile("`(go work init [^`]*)`").FindStringSubmatch(string(page))
+	clone, err := filepath.Abs(filepath.Dir(readme))
+	must(t, err)
+	if line == nil {
+		t.Fatal("the README does not say how a module uses the clone")
+	}
+	for _, command := range []string{"go mod init example.org/shop", strings.ReplaceAll(line[1], "CLONE", clone), "go vet ."} {
+		words := strings.Fields(command)
+		cmd := exec.Command(words[0], words[1:]...)
+		cmd.Dir = filepath.Dir(source)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
 	}
 }
 

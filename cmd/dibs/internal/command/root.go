@@ -44,6 +44,14 @@ share.`,
 	root.InitDefaultHelpCmd()
 	if help, _, err := root.Find([]string{"help"}); err == nil {
 		help.Example = "  dibs help run"
+		explain := help.Run
+		help.Run, help.RunE = nil, func(cmd *cobra.Command, args []string) error {
+			if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+				return usagef("there is no command %q", strings.Join(args, " "))
+			}
+			explain(cmd, args)
+			return nil
+		}
 	}
 	return root
 }
@@ -53,12 +61,20 @@ func (p *program) version() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		Long:  "Prints the version of dibs and of the Go that built it.",
-		Args:  cobra.NoArgs,
+		Args:  flagsOnly,
 		RunE: p.run(func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintf(p.env.Stdout, "dibs %s\n", version())
 			return err
 		}),
 	}
+}
+
+// flagsOnly refuses arguments, which cobra.NoArgs would call unknown commands.
+func flagsOnly(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("%q is not a flag, and %s takes nothing else", args[0], cmd.CommandPath())
+	}
+	return nil
 }
 
 // version describes this build.

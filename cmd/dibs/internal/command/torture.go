@@ -59,7 +59,7 @@ removed.`,
 		Example: `  dibs torture --store postgres://app@db.internal/app
   dibs torture --store redis://localhost --duration 5m --faults worker,network
   dibs torture --store sqlite:dibs.db --faults all,-disk-full --html report.html`,
-		Args: cobra.NoArgs,
+		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error { return p.runTorture(cmd.Context(), &o) }),
 	}
 	fs := cmd.Flags()

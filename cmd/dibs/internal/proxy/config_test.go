@@ -216,6 +216,29 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 	}
 }
 
+// TestFlagsOfThePageAreRead: the proxy takes the flags as docs/http.md writes them.
+func TestFlagsOfThePageAreRead(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/http.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := regexp.MustCompile("`(--[a-z0-9-]+[ =][^`]+)`").FindAllStringSubmatch(string(page), -1)
+	if len(shown) < 5 {
+		t.Fatalf("the page shows %d flags with a value", len(shown))
+	}
+	for _, m := range shown {
+		fs := pflag.NewFlagSet("dibs proxy", pflag.ContinueOnError)
+		c := new(Config)
+		c.Bind(fs)
+		if err := fs.Parse(strings.Fields(m[1])); err != nil || fs.NArg() > 0 {
+			t.Errorf("%s: %v, and %q is left", m[1], err, fs.Args())
+		}
+		if _, err := c.options(); err != nil {
+			t.Errorf("%s: %v", m[1], err)
+		}
+	}
+}
+
 func TestPattern(t *testing.T) {
 	tests := []struct {
 		pattern string

@@ -31,8 +31,11 @@ type cors struct {
 	pages []string // that may read refusals, besides those that were learned
 
 	mu      sync.Mutex
-	learned map[string]allowance
+	learned map[visit]allowance
 }
+
+// visit is a page and the host that it asks: what one host allows, another need not.
+type visit struct{ host, page string }
 
 // allowance is what the origin has said to a page.
 type allowance struct{ origin, credentials string }
@@ -44,7 +47,7 @@ func newCORS(list List, next http.Handler) *cors {
 	c := &cors{next: next}
 	for _, page := range list {
 		if page == corsLearned {
-			c.learned = make(map[string]allowance)
+			c.learned = make(map[visit]allowance)
 		} else {
 			c.pages = append(c.pages, page)
 		}
@@ -70,7 +73,7 @@ func (c *cors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answered := new(atomic.Bool)
 	r = r.WithContext(context.WithValue(r.Context(), answeredKey{}, answered))
-	cw := &corsWriter{ResponseWriter: w, cors: c, page: pages[0], answered: answered}
+	cw := &corsWriter{ResponseWriter: w, cors: c, host: r.Host, page: pages[0], answered: answered}
 	if r.Method == http.MethodOptions && len(r.Header[requestMethodField]) > 0 {
 		// The origin need not know of keys: some refuse all when one field is strange.
 		var rest []string
@@ -110,18 +113,18 @@ func listOf(lines []string) (elements []string) {
 }
 
 // allowed returns what a page is allowed that the origin says nothing to now.
-func (c *cors) allowed(page string) (allowance, bool) {
+func (c *cors) allowed(host, page string) (allowance, bool) {
 	if slices.Contains(c.pages, page) {
 		return allowance{origin: page, credentials: "true"}, true
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a, ok := c.learned[page]
+	a, ok := c.learned[visit{host, page}]
 	return a, ok
 }
 
 // learn remembers what the origin has said to a page.
-func (c *cors) learn(page string, h http.Header) {
+func (c *cors) learn(host, page string, h http.Header) {
 	if c.learned == nil {
 		return
 	}
@@ -130,13 +133,14 @@ func (c *cors) learn(page string, h http.Header) {
 	if len(c.learned) >= maxLearned {
 		clear(c.learned)
 	}
-	c.learned[page] = allowance{origin: h.Get(allowOriginField), credentials: h.Get(credentialsField)}
+	c.learned[visit{host, page}] = allowance{origin: h.Get(allowOriginField), credentials: h.Get(credentialsField)}
 }
 
 // corsWriter completes the CORS fields of an answer.
 type corsWriter struct {
 	http.ResponseWriter
 	cors     *cors
+	host     string
 	page     string
 	asked    []string // the key's fields that a preflight asked for
 	answered *atomic.Bool
@@ -169,12 +173,12 @@ func (w *corsWriter) complete() {
 	allows := said == "*" || said == w.page
 	switch {
 	case w.answered.Load() && allows:
-		w.cors.learn(w.page, h)
+		w.cors.learn(w.host, w.page, h)
 	case w.answered.Load():
 		return // the origin does not allow this page
 	case !allows:
 		// A refusal of the proxy, or an answer that was given to another page before.
-		a, ok := w.cors.allowed(w.page)
+		a, ok := w.cors.allowed(w.host, w.page)
 		if !ok || said == "" && h.Get(replayedHeader) != "" {
 			return
 		}

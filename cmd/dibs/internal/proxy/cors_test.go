@@ -61,6 +61,8 @@ func TestPagesInBrowsers(t *testing.T) {
 	if h := ask(p, "POST", shop, ""); h.Get("Access-Control-Allow-Credentials") != "true" || !strings.Contains(h.Get("Vary"), "Origin") {
 		t.Errorf("a refusal has %v", h)
 	}
+	res, _ := send(t, p.url, "POST / HTTP/1.1\r\nHost: b\r\nOrigin: "+shop+"\r\nContent-Length: 0\r\n\r\n")
+	expect("a refusal of another host", res.Header, "", "", "")
 	expect("another page's refusal", ask(p, "POST", other, ""), "", "", "")
 	expect("another page's answer", ask(p, "POST", other, "Idempotency-Key: l\r\n"), "", "", "")
 	expect("its replay", ask(p, "POST", other, "Idempotency-Key: l\r\n"), "", "", "")

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/upstream"
@@ -52,20 +53,42 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, guarded := dibs.FromContext(r.Context())
-	in := r
+	in, a := r, &answer{ResponseWriter: w, request: r, guarded: guarded}
 	if guarded {
 		defer brokeOff(r.Context())
 	} else if r.Body != nil && r.Body != http.NoBody {
 		// The origin may answer while it is still being sent the request.
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always does, and says it cannot
+		a.upload = &upload{body: in.Body, length: in.ContentLength}
 		r = r.WithContext(r.Context())
-		r.Body = io.NopCloser(in.Body) // what the origin does not want is read all the same
+		r.Body = a.upload
 	}
-	f.proxy.ServeHTTP(&answer{ResponseWriter: w, old: !r.ProtoAtLeast(1, 1), guarded: guarded}, r)
-	if r != in {
+	f.proxy.ServeHTTP(a, r)
+	if a.wanting() {
 		linger.Read(w, in) // unless the answer broke off, which is a panic
 	}
 }
+
+// upload is the body of a request that the origin may answer before it has it all. What
+// the origin does not want is read all the same, so that Close does nothing.
+type upload struct {
+	body   io.Reader
+	length int64 // -1: unknown
+	n      atomic.Int64
+	ended  atomic.Bool
+}
+
+// Read reads from the body.
+func (u *upload) Read(p []byte) (int, error) {
+	n, err := u.body.Read(p)
+	if all := u.n.Add(int64(n)); err == io.EOF || u.length >= 0 && all >= u.length {
+		u.ended.Store(true)
+	}
+	return n, err
+}
+
+// Close does nothing.
+func (u *upload) Close() error { return nil }
 
 // brokeOff tells the guard that the answer of the origin ended too early, which
 // is what ReverseProxy panics about.
@@ -125,15 +148,24 @@ func (f *forwarder) rewrite(r *httputil.ProxyRequest) {
 
 // dropForged takes out what an outsider may not say to the origin: the fields that are
 // ours, in every spelling; and those that the origin believes the proxy with, spelled with
-// "_", which CGI, WSGI, Rack and PHP read as "-".
+// "_", which CGI, WSGI, Rack and PHP read as "-", or with ".", which some CGI servers do.
 func dropForged(h http.Header) {
 	for name := range h {
-		dashed := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		dashed := http.CanonicalHeaderKey(strings.Map(dash, name))
 		if slices.Contains(ours, dashed) ||
 			name != dashed && (slices.Contains(endToEnd, dashed) || strings.HasPrefix(dashed, "X-Forwarded-")) {
 			delete(h, name)
 		}
 	}
+}
+
+// dash is a character of a field's name as the laxest origin reads it: what is neither a
+// letter nor a digit is "-".
+func dash(c rune) rune {
+	if strings.ContainsRune("!#$%&'*+.^_`|~", c) {
+		return '-'
+	}
+	return c
 }
 
 // declined reports whether an Upgrade offers nothing but HTTP or TLS. Such an offer is
@@ -232,23 +264,29 @@ func (f *forwarder) fail(w http.ResponseWriter, r *http.Request, err error) {
 // answer is the origin's answer on its way back.
 type answer struct {
 	http.ResponseWriter
-	old     bool // the client speaks HTTP/1.0
+	request *http.Request
+	upload  *upload // its body, where no guard has read it
 	guarded bool
-	begun   bool // its final header is there
+	status  int  // of the final header; 0 until it is there
 	streams bool // what comes is passed on at once
 }
 
 // WriteHeader passes the header on.
 func (a *answer) WriteHeader(status int) {
-	if a.old && status < 200 && status != http.StatusSwitchingProtocols {
+	r := a.request
+	if !r.ProtoAtLeast(1, 1) && status < 200 && status != http.StatusSwitchingProtocols {
 		return // HTTP/1.0 knows of no such answers (RFC 9110, section 15.2)
 	}
-	if h := a.Header(); status >= 200 && !a.begun {
-		a.begun = true
+	if h := a.Header(); status >= 200 && a.status == 0 {
+		a.status = status
 		a.streams = !a.guarded || streams(h)
 		// net/http would guess a type for an answer that has none.
 		if _, ok := h["Content-Type"]; !ok {
 			h["Content-Type"] = nil
+		}
+		// ReverseProxy clears the header after an informational answer.
+		if lastOfConnection(r) || r.ProtoMajor == 1 && a.upload != nil && !a.upload.ended.Load() {
+			linger.CloseAfter(h)
 		}
 	}
 	a.ResponseWriter.WriteHeader(status)
@@ -262,6 +300,17 @@ func (a *answer) FlushError() error {
 		return nil
 	}
 	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// wanting reports whether the client may still send what nobody wants, and would miss the
+// answer if it could not. Over HTTP/2 the end of an answer that is no refusal is not held
+// up by that: it may be what the client waits for.
+func (a *answer) wanting() bool {
+	u := a.upload
+	if u == nil || u.ended.Load() || a.status == 0 {
+		return false
+	}
+	return a.request.ProtoMajor == 1 || a.status >= 400 && u.n.Load() > 0
 }
 
 // Unwrap is for http.ResponseController.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 )
@@ -135,5 +136,74 @@ func TestEarlyRefusalsArriveOverHTTP2(t *testing.T) {
 			t.Errorf("with the key %q: %d, %v; want %d", key, res.StatusCode, err, want)
 		}
 		res.Body.Close()
+	}
+}
+
+// TestLastOfConnection: what follows a request in chunks on its connection is not served,
+// whatever the origin sends before its answer.
+func TestLastOfConnection(t *testing.T) {
+	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusEarlyHints)
+		fmt.Fprint(w, r.URL.Path)
+	})
+	p := start(t, up, "")
+	for _, key := range []string{"", "Idempotency-Key: k\r\n", "Idempotency-Key: k\r\n"} {
+		c, _ := raw(t, p.url, "POST /a HTTP/1.1\r\nHost: a\r\n"+key+"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"+
+			"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
+		got, err := io.ReadAll(c)
+		if err != nil || strings.Contains(string(got), "/smuggled") || !strings.Contains(string(got), "/a") {
+			t.Errorf("%q: got %q, %v", key, got, err)
+		}
+	}
+}
+
+// TestFailuresOfGRPCThroughTheProxy: the header of an answer that is a trailer alone ends the
+// stream, and an answer ends when the origin's does, also while the client could send more.
+func TestFailuresOfGRPCThroughTheProxy(t *testing.T) {
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/grpc")
+		w.Header().Set("Grpc-Status", "14")
+	}))
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	tr := &http.Transport{Protocols: s.Config.Protocols}
+	defer tr.CloseIdleConnections()
+	gone := listen(t)
+	gone.Close()
+	for name, upstream := range map[string]string{"of the origin": s.Listener.Addr().String(), "of the proxy": gone.Addr().String()} {
+		p := start(t, "h2c://"+upstream, "")
+		more, sends := io.Pipe()
+		req, err := http.NewRequestWithContext(t.Context(), "POST", p.url, more)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/grpc")
+		go io.WriteString(sends, "\x00\x00\x00\x00\x00")
+		res, err := (&http.Client{Transport: tr}).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res.Header.Get("Grpc-Status") != "14" || res.ContentLength != 0 { // net/http says so of an ended stream
+			t.Errorf("a failure %s is %v, of length %d", name, res.Header, res.ContentLength)
+		}
+		res.Body.Close()
+		sends.Close()
+	}
+}
+
+// TestUnfinishedUploads: an answer to a request that has not ended is the last of its
+// connection.
+func TestUnfinishedUploads(t *testing.T) {
+	p := start(t, origin(t, func(http.ResponseWriter, *http.Request) {}), "")
+	c, r := raw(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
+	if res, _ := answerOf(t, r); res.StatusCode != 200 || !res.Close {
+		t.Errorf("got %d, with the connection closed: %v", res.StatusCode, res.Close)
+	}
+	c.Close()
+	_, r = raw(t, p.url, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\na")
+	if res, _ := answerOf(t, r); res.StatusCode != 200 || res.Close {
+		t.Errorf("got %d, with the connection closed: %v", res.StatusCode, res.Close)
 	}
 }

@@ -106,7 +106,7 @@ func (p *Policy) bind(fs *pflag.FlagSet) {
 	fs.Var(&p.HandlerTimeout, "handler-timeout", "how long the origin may take for a guarded request")
 	fs.Var(&p.ConnectTimeout, "connect-timeout", "how long connecting to the origin may take")
 	fs.BoolVar(&p.Forwarded, "forwarded", p.Forwarded, "tell the origin the client's address in X-Forwarded-For, -Host and -Proto")
-	fs.Var(&p.CORS, "cors", "let pages in browsers use keys, a `LIST` of the pages that may read refusals, such as https://shop.example; or origin, for those that the origin allows (default off)")
+	fs.Var(&p.CORS, "cors", "let pages in browsers use keys (default off), and those of a `LIST` read refusals: pages such as https://shop.example, or origin for those that the origin allows; write --cors=LIST")
 	fs.Lookup("cors").NoOptDefVal = corsLearned
 	fs.StringVar(&p.DocsURL, "docs-url", p.DocsURL, "the `URL` of the page that problem types link to")
 }

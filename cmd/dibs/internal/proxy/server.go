@@ -187,11 +187,8 @@ func (s *Server) drain(server *http.Server) {
 
 // serve is the handler of all requests.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	if len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1) {
-		// A request that had a Content-Length beside it, which net/http does not tell,
-		// is read in another way by other servers. What follows it on the connection
-		// may be a request that was smuggled past one of them (RFC 9112, section 6.1).
-		w.Header().Set("Connection", "close")
+	if lastOfConnection(r) {
+		linger.CloseAfter(w.Header())
 	}
 	if r.Method == "PRI" {
 		w.Header().Set("Connection", "close")
@@ -225,6 +222,14 @@ func (s *Server) unguarded(h http.Handler) http.Handler {
 		defer s.admin.Observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeUnguarded, Method: r.Method})
 		h.ServeHTTP(w, r)
 	})
+}
+
+// lastOfConnection reports whether nothing that follows the request on its connection is
+// served. A request that had a Content-Length beside its Transfer-Encoding, which net/http
+// does not tell, is read in another way by other servers: what follows it may be a request
+// that was smuggled past one of them (RFC 9112, section 6.1).
+func lastOfConnection(r *http.Request) bool {
+	return len(r.TransferEncoding) > 0 || !r.ProtoAtLeast(1, 1)
 }
 
 // refuse answers a request that goes nowhere.

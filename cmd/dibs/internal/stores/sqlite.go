@@ -39,7 +39,7 @@ var sqliteBackend = backend{
 			_, err = os.Stat(path)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("there is no file %s", path)
+			return fmt.Errorf("there is no file %s; name another store with --store or DIBS_STORE", path)
 		}
 		return err
 	},

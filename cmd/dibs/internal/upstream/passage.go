@@ -90,7 +90,8 @@ func (p *passage) gotConn(info httptrace.GotConnInfo) {
 	c, _ := info.Conn.(*conn)
 	p.conn.Store(c)
 	if c != nil {
-		p.base.Store(c.written.Load())
+		c.from = c.written.Load()
+		p.base.Store(c.from)
 		c.stale = info.Reused
 		c.sent.Store(false)
 	}
@@ -133,6 +134,8 @@ type conn struct {
 	sent    atomic.Bool // something of the request may have been written
 	stray   atomic.Bool // the origin wrote more than answers
 	stale   bool        // the next write is the first after a pause
+	from    int64       // written, before this request
+	deaf    bool        // the origin takes no more of the request
 
 	mu      sync.Mutex
 	changed sync.Cond // of what follows
@@ -188,7 +191,7 @@ func (c *conn) Write(p []byte) (int, error) {
 		// net/http notices that the origin has closed an idle connection, but a
 		// request can be faster. The kernel would take its bytes, and nobody
 		// could tell that they never arrived.
-		if hungUp(c.Conn) {
+		if c.deaf || hungUp(c.Conn) {
 			return 0, errHungUp
 		}
 	}
@@ -196,7 +199,16 @@ func (c *conn) Write(p []byte) (int, error) {
 	if c.closed.Load() {
 		return 0, errSentBefore
 	}
+	if c.deaf {
+		return len(p), nil
+	}
 	n, err := c.Conn.Write(p)
 	c.written.Add(int64(n))
+	if err != nil && c.written.Load() > c.from {
+		// The origin may have answered before it closed the connection. net/http would
+		// not read that after a failed write: what the next read finds decides.
+		c.deaf = true
+		return len(p), nil
+	}
 	return n, err
 }

@@ -157,6 +157,47 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 }
 
+// leaving is the connection to an origin that answers when it has the beginning of a
+// request, and closes the connection with the rest unread.
+type leaving struct {
+	net.Conn
+	answer io.Reader
+	writes int
+	left   chan struct{}
+}
+
+func (c *leaving) Write(p []byte) (int, error) {
+	if c.writes++; c.writes == 2 {
+		close(c.left)
+	}
+	if c.writes > 1 {
+		return 0, errors.New("broken pipe")
+	}
+	return len(p), nil
+}
+
+func (c *leaving) Read(p []byte) (int, error) {
+	<-c.left
+	return c.answer.Read(p)
+}
+
+// TestEarlyAnswerThenClosed: an answer counts that came before the origin closed the
+// connection without having read the request. Without one it has hung up.
+func TestEarlyAnswerThenClosed(t *testing.T) {
+	for answer, want := range map[string]int{"HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nno!": 413, "": 0, "HTTP/1.1 2": 0} {
+		tr := newTransport(t, "http://origin.test", nil)
+		tr.base.DialContext = func(context.Context, string, string) (net.Conn, error) {
+			ours, _ := net.Pipe()
+			return newConn(&leaving{Conn: ours, answer: strings.NewReader(answer), left: make(chan struct{})}), nil
+		}
+		status, _, err := roundTrip(tr, request(t, tr, "POST", strings.Repeat("x", 1<<20)))
+		failed, _ := errors.AsType[*Error](err)
+		if status != want || (want == 0) != (failed != nil && failed.Kind == HungUp) {
+			t.Errorf("after %q: got %d %v", answer, status, err)
+		}
+	}
+}
+
 // TestUnreached: a request of which the origin cannot have seen a byte.
 func TestUnreached(t *testing.T) {
 	nobody := servertest.Addr(t)
