@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
@@ -30,9 +31,10 @@ var (
 // noWriter is a ResponseWriter that costs nothing.
 type noWriter struct{ h http.Header }
 
-func (w *noWriter) Header() http.Header         { return w.h }
-func (w *noWriter) WriteHeader(int)             {}
-func (w *noWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (w *noWriter) Header() http.Header             { return w.h }
+func (w *noWriter) WriteHeader(int)                 {}
+func (w *noWriter) Write(p []byte) (int, error)     { return len(p), nil }
+func (w *noWriter) SetReadDeadline(time.Time) error { return nil }
 
 func benchMiddleware(tb testing.TB) http.Handler {
 	tb.Helper()

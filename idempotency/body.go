@@ -23,6 +23,7 @@ var errStream = errors.New("the request is a stream, which cannot be guarded")
 // Options.MaxMemory in memory, what is longer in a temporary file as well. It
 // is what the handler reads.
 type body struct {
+	timed  timedReader // while it is read
 	mu     sync.Mutex
 	memory []byte   // the beginning, in a pooled buffer
 	file   *os.File // the rest; nil when there is none
@@ -36,18 +37,18 @@ type body struct {
 
 // timedReader is a body whose sender may pause for so long and no longer.
 type timedReader struct {
-	body    io.Reader
-	within  func(time.Time)
+	w       http.ResponseWriter
+	r       *http.Request
 	silence time.Duration
 }
 
 // Read reads from the body. The error of a pause that was too long is
 // os.ErrDeadlineExceeded.
 func (r *timedReader) Read(p []byte) (int, error) {
-	r.within(time.Now().Add(r.silence))
-	n, err := r.body.Read(p)
+	linger.Within(r.w, r.r, time.Now().Add(r.silence))
+	n, err := r.r.Body.Read(p)
 	if err == io.EOF {
-		r.within(time.Time{}) // the next request has a time of its own
+		linger.Within(r.w, r.r, time.Time{}) // the next request has a time of its own
 	}
 	return n, err
 }
@@ -63,11 +64,11 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options, buf []by
 	if r.ContentLength > o.MaxBody {
 		return b.memory, errTooLarge
 	}
-	timed := timedReader{body: r.Body, within: linger.Deadlines(w, r), silence: o.BodyTimeout}
-	in := io.Reader(&timed)
+	b.timed = timedReader{w: w, r: r, silence: o.BodyTimeout}
+	in := io.Reader(&b.timed)
 	switch protocolOf(r.Header) {
 	case grpc, grpcWeb, connectStream:
-		unary := &unaryReader{timedReader: timed}
+		unary := &unaryReader{timedReader: b.timed}
 		in = unary
 		defer func() {
 			if errors.Is(err, os.ErrDeadlineExceeded) && unary.begun() {

@@ -153,8 +153,9 @@ func (v *visit) free() {
 func (v *visit) serve(key string) {
 	m := v.m
 	var err error
-	principal := m.options.principalOf(v.r)
-	m.warn.scope(m, v.r, principal)
+	principal := m.options.appendPrincipal(v.scratch.message[:0], v.r)
+	v.scratch.message = principal
+	m.warn.scope(m, v.r, len(principal) == 0)
 	v.name, v.scratch.record = m.options.keyName(v.r, principal, key, v.scratch.record)
 	if m.options.Observe != nil {
 		v.event.Key = dibs.Key{Name: v.name}.Digest()

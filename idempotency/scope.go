@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -13,7 +14,8 @@ import (
 // A ScopePart is a part of what tells principals apart; see Options.Scope.
 type ScopePart struct {
 	name string // for people to read
-	of   func(*http.Request) string
+	// of appends the request's; nothing when it lacks this part.
+	of func([]byte, *http.Request) []byte
 	// authorization says that the Authorization header counts.
 	authorization bool
 }
@@ -24,12 +26,14 @@ func (p ScopePart) String() string { return p.name }
 // ScopeCredentials are the credentials that servers commonly read: Authorization, and
 // each of the headers that CredentialHeaders lists. All that a request has count
 // together. It is the default.
-var ScopeCredentials = ScopePart{name: "credentials", of: credentialsOf, authorization: true}
+var ScopeCredentials = ScopePart{name: "credentials", authorization: true,
+	of: func(b []byte, r *http.Request) []byte { return appendFieldsOf(b, r.Header, credentials) },
+}
 
 // ScopeAuthorization is the Authorization header, and no other credential.
 var ScopeAuthorization = ScopePart{
 	name: "authorization", authorization: true,
-	of: func(r *http.Request) string { return joinValues(r.Header["Authorization"]) },
+	of: func(b []byte, r *http.Request) []byte { return appendValues(b, r.Header["Authorization"]) },
 }
 
 // ScopeNone tells nobody apart: all requests to one authority share keys.
@@ -38,21 +42,19 @@ var ScopeNone = ScopePart{name: "none"}
 // ScopeHeader is the value of a header: that of an authenticating gateway, say. A
 // request without the header lacks this part.
 func ScopeHeader(name string) ScopePart {
-	folded := foldName(name)
-	return ScopePart{name: "header:" + name, of: func(r *http.Request) string {
-		return valuesOf(r.Header, func(name string) bool { return name == folded })
-	}}
+	only := fieldSet{names: map[string]bool{string(appendFolded(nil, name)): true}}
+	return ScopePart{name: "header:" + name, of: func(b []byte, r *http.Request) []byte { return appendFieldsOf(b, r.Header, only) }}
 }
 
 // ScopeCookie is the value of a cookie. A request without the cookie lacks this part.
 func ScopeCookie(name string) ScopePart {
-	return ScopePart{name: "cookie:" + name, of: func(r *http.Request) string {
+	return ScopePart{name: "cookie:" + name, of: func(b []byte, r *http.Request) []byte {
 		cookies := r.CookiesNamed(name)
 		values := make([]string, len(cookies))
 		for i, c := range cookies {
 			values[i] = c.Value
 		}
-		return joinValues(values)
+		return appendValues(b, values)
 	}}
 }
 
@@ -61,7 +63,10 @@ func ScopeCookie(name string) ScopePart {
 // function must not take a credential's word for who sends it: it returns what somebody
 // has verified, or the whole credential.
 func ScopeFunc(name string, of func(*http.Request) string) ScopePart {
-	return ScopePart{name: name, of: of}
+	if of == nil {
+		return ScopePart{name: name}
+	}
+	return ScopePart{name: name, of: func(b []byte, r *http.Request) []byte { return appendValues(b, []string{of(r)}) }}
 }
 
 // credentialHeaders are the headers beside Authorization in which servers commonly
@@ -91,63 +96,100 @@ func CredentialHeaders() []string {
 	return names
 }
 
-// isCredential reports whether a header, by its folded name, counts as a credential.
-func isCredential(name string) bool {
-	if _, found := slices.BinarySearch(credentialHeaders, name); found || name == "authorization" {
+// A fieldSet is a set of fields by their folded names.
+type fieldSet struct {
+	names   map[string]bool
+	endings map[string]bool // what names of its fields end with, after a hyphen, or are
+}
+
+// has reports whether a field is in the set.
+func (s fieldSet) has(folded []byte) bool {
+	if s.names[string(folded)] {
 		return true
 	}
-	for found := true; found; _, name, found = strings.Cut(name, "-") {
-		if _, ends := slices.BinarySearch(credentialEndings, name); ends {
+	for found := len(s.endings) > 0; found; _, folded, found = bytes.Cut(folded, hyphen) {
+		if s.endings[string(folded)] {
 			return true
 		}
 	}
 	return false
 }
 
-// credentialsOf returns all credentials of a request as one.
-func credentialsOf(r *http.Request) string { return valuesOf(r.Header, isCredential) }
+var hyphen = []byte("-")
 
-// valuesOf returns names and values of the fields whose folded name counts, so that two
-// requests have the same only if they have the same fields; "" when there is none.
-func valuesOf(h http.Header, counts func(folded string) bool) string {
-	var fields []string
+// credentials are the fields that count as credentials.
+var credentials = fieldSet{
+	names:   setOf(append(slices.Clone(credentialHeaders), "authorization")),
+	endings: setOf(credentialEndings),
+}
+
+func setOf(names []string) map[string]bool {
+	all := make(map[string]bool, len(names))
+	for _, name := range names {
+		all[name] = true
+	}
+	return all
+}
+
+// appendFieldsOf appends names and values of the fields that count, so that two requests
+// have the same only if they have the same fields; nothing when there is none.
+func appendFieldsOf(b []byte, h http.Header, counts fieldSet) []byte {
+	var space [64]byte // a name in it is one that nobody keeps
+	names := make([]string, 0, 8)
 	for name, lines := range h {
-		if folded := foldName(name); len(lines) > 0 && counts(folded) {
-			fields = append(fields, folded+"\x00"+name+"\x00"+joinValues(lines))
+		if len(lines) > 0 && counts.has(appendFolded(space[:0], name)) {
+			names = append(names, name)
 		}
 	}
-	slices.Sort(fields)
-	return joinValues(fields)
-}
-
-// foldName is a field's name as the laxest server reads it: in any case, with "_" for "-".
-func foldName(name string) string {
-	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
-}
-
-// joinValues makes one value of several, so that neither of two credentials in one
-// request is taken for the other alone. A header's value has no line break.
-func joinValues(values []string) string {
-	if len(values) == 1 {
-		return values[0]
+	slices.Sort(names)
+	for _, name := range names {
+		b = appendLines(appendCounted(b, name), h[name])
 	}
-	return strings.Join(values, "\n")
+	return b
 }
 
-// principalOf returns whose key a request's is; "" when the request has no part of the
-// scope.
-func (o *Options) principalOf(r *http.Request) string {
-	var b []byte
+// appendValues appends values, so that neither of two in one request is taken for the other
+// alone; nothing when there is none but an empty one.
+func appendValues(b []byte, values []string) []byte {
+	if len(values) == 0 || len(values) == 1 && values[0] == "" {
+		return b
+	}
+	return appendLines(b, values)
+}
+
+// appendFolded appends a field's name as the laxest server reads it: in any case, with "_"
+// for "-".
+func appendFolded(dst []byte, name string) []byte {
+	for i := range len(name) {
+		c := name[i]
+		switch {
+		case 'A' <= c && c <= 'Z':
+			c += 'a' - 'A'
+		case c == '_':
+			c = '-'
+		}
+		dst = append(dst, c)
+	}
+	return dst
+}
+
+// appendPrincipal appends whose key a request's is; nothing when the request has no part
+// of the scope.
+func (o *Options) appendPrincipal(b []byte, r *http.Request) []byte {
 	for i, part := range o.Scope {
 		if part.of == nil {
 			continue
 		}
-		if value := part.of(r); value != "" {
-			b = binary.AppendUvarint(b, uint64(i))
-			b = appendCounted(b, value)
+		before := len(b)
+		b = binary.AppendUvarint(b, uint64(i))
+		start := len(b)
+		if b = part.of(b, r); len(b) == start {
+			b = b[:before]
+			continue
 		}
+		b = binary.BigEndian.AppendUint64(b, uint64(len(b)-start)) // nothing of it counts as another part's
 	}
-	return string(b)
+	return b
 }
 
 // scopeIsNone reports whether nobody is meant to be told apart.
@@ -157,10 +199,10 @@ func (o *Options) scopeIsNone() bool {
 
 // changingSchemes are schemes of Authorization whose value differs with every request, so
 // that no retry has that of the first try. So is every scheme with HMAC in its name.
-var changingSchemes = []string{
+var changingSchemes = setOf([]string{
 	"aws", "aws4", "digest", "goog1", "goog4", "hawk", "http-signature", "mac", "negotiate", "ntlm", "oauth", "oss",
 	"sharedkey", "sharedkeylite", "signature",
-}
+})
 
 // changingScheme returns the scheme of the request's Authorization if that counts for
 // the scope and is one of changingSchemes; "" otherwise.
@@ -168,12 +210,13 @@ func (o *Options) changingScheme(r *http.Request) string {
 	if !slices.ContainsFunc(o.Scope, func(p ScopePart) bool { return p.authorization }) {
 		return ""
 	}
+	var space [64]byte
 	for _, line := range r.Header["Authorization"] {
-		scheme, _, _ := strings.Cut(strings.TrimLeft(strings.ReplaceAll(line, "\t", " "), " "), " ")
-		scheme = strings.ToLower(scheme)
-		family, _, _ := strings.Cut(scheme, "-") // AWS4-HMAC-SHA256, GOOG4-RSA-SHA256
-		if slices.Contains(changingSchemes, scheme) || slices.Contains(changingSchemes, family) || strings.Contains(scheme, "hmac") {
-			return scheme
+		line, _, _ = strings.Cut(strings.TrimLeft(strings.ReplaceAll(line, "\t", " "), " "), " ")
+		scheme := appendFolded(space[:0], line)
+		family, _, _ := bytes.Cut(scheme, hyphen) // AWS4-HMAC-SHA256, GOOG4-RSA-SHA256
+		if changingSchemes[string(scheme)] || changingSchemes[string(family)] || bytes.Contains(scheme, []byte("hmac")) {
+			return string(scheme)
 		}
 	}
 	return ""
@@ -183,6 +226,9 @@ func (o *Options) changingScheme(r *http.Request) string {
 // that ends a full name and without the port that the scheme has anyway.
 func authority(r *http.Request) string {
 	host := strings.ToLower(r.Host) // host names know no case
+	if !strings.Contains(host, ":") {
+		return strings.TrimSuffix(host, ".")
+	}
 	if name, port, err := net.SplitHostPort(host); err == nil && (port == "443" || port == "80" && r.TLS == nil || port == "") {
 		// Whoever ends TLS before this server leaves the port of https.
 		if host = name; strings.Contains(name, ":") {
@@ -204,7 +250,7 @@ const scopeBytes = 16
 // keyName returns the name under which a request's key is kept: the digest of its scope,
 // and the key as people know it. A key that the sender derives, of an event that it may
 // send to several endpoints, counts for the path of the request alone. buf is scratch.
-func (o *Options) keyName(r *http.Request, principal, key string, buf []byte) (name string, scratch []byte) {
+func (o *Options) keyName(r *http.Request, principal []byte, key string, buf []byte) (name string, scratch []byte) {
 	b := append(buf[:0], "dibs http scope 1\x00"...)
 	if !o.AnyAuthority {
 		b = appendCounted(b, authority(r))

@@ -13,8 +13,8 @@ type warnings struct {
 }
 
 // scope warns of a request whose principal says too little, or too much.
-func (w *warnings) scope(m *Middleware, r *http.Request, principal string) {
-	if principal == "" {
+func (w *warnings) scope(m *Middleware, r *http.Request, anonymous bool) {
+	if anonymous {
 		if !m.options.scopeIsNone() {
 			w.anonymous.Do(func() {
 				m.options.Logger.Warn("a request came without credentials: requests without credentials share keys",

@@ -31,7 +31,7 @@ func Answer(w http.ResponseWriter, r *http.Request, write func()) {
 	default:
 		// Over HTTP/2 the first read sends the "100 Continue" that the client may wait
 		// for, which must not follow the answer.
-		Deadlines(w, r)(time.Now().Add(silence))
+		Within(w, r, time.Now().Add(silence))
 		if _, err := r.Body.Read(make([]byte, 1<<10)); err != nil {
 			write()
 			return
@@ -58,26 +58,24 @@ func Read(w http.ResponseWriter, r *http.Request) {
 	if http.NewResponseController(w).Flush() != nil {
 		return // there is nobody to answer
 	}
-	within := Deadlines(w, r)
 	end := time.Now().Add(maxTime)
 	buf := make([]byte, 32<<10)
 	for left := maxBytes; left > 0 && time.Now().Before(end); {
-		within(time.Now().Add(silence))
+		Within(w, r, time.Now().Add(silence))
 		n, err := r.Body.Read(buf)
 		if left -= n; err != nil {
 			break
 		}
 	}
-	within(time.Now()) // or net/http would read on without a limit
+	Within(w, r, time.Now()) // or net/http would read on without a limit
 }
 
-// Deadlines returns what sets the deadline for reading the request's body. It does nothing
-// where the server has a ReadTimeout, which is the operator's word on that, and where
-// there is no connection, as in a test.
-func Deadlines(w http.ResponseWriter, r *http.Request) func(time.Time) {
+// Within sets the deadline for reading the request's body. It does nothing where the
+// server has a ReadTimeout, which is the operator's word on that, and where there is no
+// connection, as in a test.
+func Within(w http.ResponseWriter, r *http.Request, t time.Time) {
 	if s, ok := r.Context().Value(http.ServerContextKey).(*http.Server); ok && s.ReadTimeout > 0 {
-		return func(time.Time) {}
+		return
 	}
-	c := http.NewResponseController(w)
-	return func(t time.Time) { _ = c.SetReadDeadline(t) }
+	_ = http.NewResponseController(w).SetReadDeadline(t)
 }
