@@ -95,7 +95,7 @@ func TestObserverOfTheStoreIsToldEveryCall(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(dibs.DefaultTTL / 2)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond) // between two questions
 		defer cancel()
 		if _, err := c.Acquire(ctx, "k", nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
