@@ -86,8 +86,19 @@ type call struct {
 	keys, args []string
 }
 
+// leastBulk is the least that a server can be set up to refuse to read (proto-max-bulk-len).
+const leastBulk = 1 << 20
+
 func (c *call) command(client rueidis.CoreClient, how, script string) rueidis.Completed {
-	return client.B().Arbitrary(how, script, strconv.Itoa(len(c.keys))).Keys(c.keys...).Args(c.args...).Build()
+	command := client.B().Arbitrary(how, script, strconv.Itoa(len(c.keys))).Keys(c.keys...).Args(c.args...).Build()
+	for _, arg := range c.args {
+		if len(arg) > leastBulk {
+			// The server may answer it before it has been written: its memory must not
+			// be used for another command then.
+			return command.Pin()
+		}
+	}
+	return command
 }
 
 // pipeline makes the calls in one go. Where the server does not know a script it
