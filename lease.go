@@ -18,9 +18,9 @@ type Lease struct {
 	answer  Answer
 	margin  time.Duration // how long before the end of the lease trust ends
 	granted time.Time     // when what was granted was asked for, or told
-	queued  bool          // for the observer, as is what follows
-	waited  time.Duration
-	over    atomic.Bool // its end was counted
+	queued  atomic.Bool   // for the observer, as is what follows; the lease may be lost meanwhile
+	waited  atomic.Int64  // a time.Duration
+	over    atomic.Bool   // its end was counted
 	context leaseContext
 	cancel  context.CancelCauseFunc
 

@@ -103,7 +103,8 @@ func (c *Client) acquired(l *Lease, start time.Time, waited bool) {
 	if c.options.Observe == nil {
 		return
 	}
-	l.queued, l.waited = waited, time.Since(start)
+	l.queued.Store(waited)
+	l.waited.Store(int64(time.Since(start)))
 	c.options.Observe(&l.context, l.event(EventAcquired))
 }
 
@@ -140,7 +141,7 @@ func (l *Lease) ended(kind EventKind) {
 func (l *Lease) event(kind EventKind) Event {
 	return Event{
 		Kind: kind, Key: l.claim.Key.Digest(), Label: l.claim.Owner.Label, ID: l.ID(),
-		Fence: l.Fence(), Attempt: l.Attempt(), Queued: l.queued, Waited: l.waited,
+		Fence: l.Fence(), Attempt: l.Attempt(), Queued: l.queued.Load(), Waited: time.Duration(l.waited.Load()),
 	}
 }
 

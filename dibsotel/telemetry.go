@@ -13,7 +13,7 @@ import (
 // scope names the instruments' and spans' origin.
 const scope = "github.com/dibs-go/dibs/dibsotel"
 
-// Options says whom a Telemetry tells.
+// Options has the providers that a Telemetry tells.
 type Options struct {
 	// MeterProvider and TracerProvider are told. Default: the global ones.
 	MeterProvider  metric.MeterProvider

@@ -152,7 +152,7 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-// Who is not traced begins no trace.
+// A client whose caller has no trace begins none.
 func TestNoTraceOfItsOwn(t *testing.T) {
 	b := newBench(t)
 	if err := b.client.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {

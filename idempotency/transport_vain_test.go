@@ -160,7 +160,7 @@ func TestTransportFetchesABrokenAnswerAgain(t *testing.T) {
 }
 
 // TestTransportDoesNotFetchAClosedAnswer: a body that was closed is not fetched again,
-// whoever reads it after that.
+// however it is read after that.
 func TestTransportDoesNotFetchAClosedAnswer(t *testing.T) {
 	n := 0
 	entered, open := make(chan struct{}), make(chan struct{})

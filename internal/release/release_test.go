@@ -27,7 +27,7 @@ func repository(t *testing.T) string {
 }
 
 // Every module can be released as the tree is: no file has a name that Go or a system
-// refuses, and whoever gets a library or the program gets all that it needs.
+// refuses, and a user who gets a library or the program gets all that it needs.
 func TestReleasable(t *testing.T) {
 	r, err := prepare(t.Context(), repository(t), t.TempDir(), "v0.0.1")
 	if err != nil {

@@ -118,7 +118,7 @@ func Run(ctx context.Context, args []string, env Env) int {
 	}
 	code, err := p.codeOf(ctx, err)
 	if err.Error() == "" {
-		return code // whoever set the code has nothing to add
+		return code // the code says it all
 	}
 	fmt.Fprintf(env.Stderr, "%s: %s\n", cmd.CommandPath(), strings.TrimPrefix(err.Error(), "dibs: "))
 	if code == codeUsage {
