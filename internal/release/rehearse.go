@@ -54,7 +54,7 @@ func (r *release) get(ctx context.Context, m sibling) error {
 	if err := os.WriteFile(filepath.Join(dir, "main.go"), source, 0o644); err != nil {
 		return err
 	}
-	for _, arguments := range [][]string{{"mod", "init", "example.com/user"}, {"get", m.path() + "@" + r.version}, {"run", "."}} {
+	for _, arguments := range [][]string{{"mod", "init", "example.com/user"}, {"get", m.path() + "@" + r.version}, {"mod", "tidy"}, {"run", "."}} {
 		if _, err := output(ctx, dir, r.env, "go", arguments...); err != nil {
 			return err
 		}
