@@ -16,17 +16,16 @@
 //	dibs.claim.undone          counter        claims given back for callers who went away, or whose answer was lost
 //	dibs.lease.active          up-down        leases held now
 //	dibs.lease.duration        histogram, s   by dibs.outcome: released, completed, abandoned, lost
-//	dibs.lease.renewals        counter        leases renewed
 //	dibs.store.call.duration   histogram, s   by dibs.call (claim, renew, settle), and error.type of those that failed
-//	dibs.store.call.size       histogram      by dibs.call: how many elements a call had
-//	dibs.request.count         counter        by dibs.outcome: every request, once (idempotency.Outcome)
-//	dibs.request.duration      histogram, s   by dibs.phase: waiting, claiming, handler, settling
+//	dibs.store.call.elements   counter        by dibs.call: claims, leases and settlements that calls had
+//	dibs.request.duration      histogram, s   by dibs.outcome (idempotency.Outcome): every request, once
 //	dibs.request.unstored      counter        answers that were sent and could not be stored at first
 //	dibs.job.count             counter        by dibs.outcome (jobs.EventKind)
 //	dibs.job.duration          histogram, s   by dibs.phase: waiting, running
 //
-// A grant with dibs.queued is a hand-over. The outcomes of dibs.request.count add up to the
-// requests.
+// A grant with dibs.queued is a hand-over; the elements of "renew" are renewals. A request's
+// duration begins when its body has been read. The counts of dibs.request.duration add up
+// to the requests.
 //
 // # Spans
 //

@@ -3,6 +3,8 @@ package dibsotel
 import (
 	"context"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/dibs-go/dibs/jobs"
 )
 
@@ -10,8 +12,13 @@ import (
 func (t *Telemetry) Job(ctx context.Context, e jobs.Event) {
 	t.jobOutcomes.Add(ctx, 1, of(outcome(string(e.Event))))
 	if e.Event == jobs.EventAcquired {
-		t.phase(ctx, t.jobPhases, waiting, e.Waited)
-	} else {
-		t.phase(ctx, t.jobPhases, running, e.Ran)
+		t.jobPhases.Record(ctx, e.Waited.Seconds(), waiting)
+	} else if e.Ran > 0 {
+		t.jobPhases.Record(ctx, e.Ran.Seconds(), running)
 	}
 }
+
+var (
+	waiting = of(attribute.String("dibs.phase", "waiting"))
+	running = of(attribute.String("dibs.phase", "running"))
+)

@@ -25,10 +25,10 @@ func (t *Telemetry) Lease(ctx context.Context, e dibs.Event) {
 		}
 		t.span(ctx, name, now.Add(-e.Waited), now, e, refusal(e))
 		if e.Kind == dibs.EventAcquired {
-			t.active.Add(ctx, 1)
+			t.active.Add(1)
 		}
 	default:
-		t.active.Add(ctx, -1)
+		t.active.Add(-1)
 		t.leases.Record(ctx, e.Held.Seconds(), ended[e.Kind])
 		settling := now.Add(-e.Settled)
 		t.span(ctx, "dibs.run", now.Add(-e.Held), settling, e, string(e.Kind))
@@ -47,10 +47,7 @@ func (t *Telemetry) StoreCall(c dibs.StoreCall) {
 		return
 	}
 	t.calls.Record(ctx, c.Took.Seconds(), called[c.Verb])
-	t.sizes.Record(ctx, float64(c.Size), called[c.Verb])
-	if c.Verb == "renew" {
-		t.renewals.Add(ctx, int64(c.Size))
-	}
+	t.elements.Add(ctx, int64(c.Size), called[c.Verb])
 	if c.Undone > 0 {
 		t.undone.Add(ctx, int64(c.Undone))
 	}

@@ -14,14 +14,11 @@ import (
 
 // Request is for idempotency.Options.Observe.
 func (t *Telemetry) Request(ctx context.Context, e idempotency.Event) {
-	t.requests.Add(ctx, 1, requestOutcome(e.Outcome))
+	took := e.Waiting + e.Claiming + e.Handler + e.Settling
+	t.requests.Record(ctx, took.Seconds(), requestOutcome(e.Outcome))
 	if e.StoreFailed {
 		t.unstored.Add(ctx, 1)
 	}
-	t.phase(ctx, t.requestPhases, waiting, e.Waiting)
-	t.phase(ctx, t.requestPhases, claiming, e.Claiming)
-	t.phase(ctx, t.requestPhases, handling, e.Handler)
-	t.phase(ctx, t.requestPhases, settling, e.Settling)
 	if !e.Start.IsZero() && trace.SpanContextFromContext(ctx).IsSampled() {
 		t.trace(ctx, e)
 	}
@@ -34,21 +31,6 @@ func Trace(ctx context.Context) string {
 	propagation.TraceContext{}.Inject(ctx, carrier)
 	return carrier["traceparent"]
 }
-
-// phase records how long a part took, if it took place.
-func (t *Telemetry) phase(ctx context.Context, h metric.Float64Histogram, name metric.MeasurementOption, took time.Duration) {
-	if took > 0 {
-		h.Record(ctx, took.Seconds(), name)
-	}
-}
-
-var (
-	waiting  = of(phase("waiting"))
-	claiming = of(phase("claiming"))
-	handling = of(phase("handler"))
-	settling = of(phase("settling"))
-	running  = of(phase("running"))
-)
 
 // requestOutcomes are the attributes of outcomes, made once.
 var requestOutcomes = map[idempotency.Outcome]metric.MeasurementOption{}

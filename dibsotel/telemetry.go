@@ -3,6 +3,7 @@ package dibsotel
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -25,11 +26,9 @@ type Options struct {
 type Telemetry struct {
 	tracer trace.Tracer
 
-	claims, leases, calls, sizes    metric.Float64Histogram
-	requestPhases, jobPhases        metric.Float64Histogram
-	undone, renewals                metric.Int64Counter
-	requests, unstored, jobOutcomes metric.Int64Counter
-	active                          metric.Int64UpDownCounter
+	claims, leases, calls, requests, jobPhases metric.Float64Histogram
+	undone, elements, unstored, jobOutcomes    metric.Int64Counter
+	active                                     atomic.Int64
 }
 
 // seconds are the bounds of durations: from a store on this host to a job.
@@ -49,13 +48,10 @@ func New(o *Options) (*Telemetry, error) {
 	}
 	t, meter := &Telemetry{tracer: tracers.Tracer(scope)}, meters.Meter(scope)
 	var failed error
-	histogram := func(name, text string, options ...metric.Float64HistogramOption) metric.Float64Histogram {
-		h, err := meter.Float64Histogram(name, append(options, metric.WithDescription(text))...)
+	duration := func(name, text string) metric.Float64Histogram {
+		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), seconds, metric.WithDescription(text))
 		failed = errors.Join(failed, err)
 		return h
-	}
-	duration := func(name, text string) metric.Float64Histogram {
-		return histogram(name, text, metric.WithUnit("s"), seconds)
 	}
 	counter := func(name, unit, text string) metric.Int64Counter {
 		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(text))
@@ -65,17 +61,17 @@ func New(o *Options) (*Telemetry, error) {
 	t.claims = duration("dibs.claim.duration", "From the question for a key to its grant or its refusal.")
 	t.undone = counter("dibs.claim.undone", "{claim}", "Claims given back for callers who went away, or whose answer was lost.")
 	t.leases = duration("dibs.lease.duration", "How long keys were held.")
-	t.renewals = counter("dibs.lease.renewals", "{lease}", "Leases renewed.")
 	t.calls = duration("dibs.store.call.duration", "How long calls of the store took.")
-	t.sizes = histogram("dibs.store.call.size", "How many elements calls of the store had.",
-		metric.WithUnit("{element}"), metric.WithExplicitBucketBoundaries(1, 2, 4, 8, 16, 32, 64, 128, 256, 512))
-	t.requests = counter("dibs.request.count", "{request}", "Requests by what became of them.")
-	t.requestPhases = duration("dibs.request.duration", "How long the parts of guarded requests took.")
+	t.elements = counter("dibs.store.call.elements", "{element}", "Claims, leases and settlements that calls of the store had.")
+	t.requests = duration("dibs.request.duration", "How long requests took from when their body was read.")
 	t.unstored = counter("dibs.request.unstored", "{answer}", "Answers that were sent and could not be stored at first.")
 	t.jobOutcomes = counter("dibs.job.count", "{job}", "Jobs by what became of them.")
 	t.jobPhases = duration("dibs.job.duration", "How long jobs waited for their turn, and how long they ran.")
-	var err error
-	t.active, err = meter.Int64UpDownCounter("dibs.lease.active", metric.WithUnit("{lease}"), metric.WithDescription("Leases that are held."))
+	_, err := meter.Int64ObservableUpDownCounter("dibs.lease.active", metric.WithUnit("{lease}"), metric.WithDescription("Leases that are held."),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(t.active.Load())
+			return nil
+		}))
 	if failed = errors.Join(failed, err); failed != nil {
 		return nil, failed
 	}
@@ -88,8 +84,6 @@ func of(attributes ...attribute.KeyValue) metric.MeasurementOption {
 }
 
 func outcome(text string) attribute.KeyValue { return attribute.String("dibs.outcome", text) }
-
-func phase(text string) attribute.KeyValue { return attribute.String("dibs.phase", text) }
 
 // errorType names the kind of an error, as the convention for error.type has it.
 func errorType(err error) attribute.KeyValue {

@@ -131,7 +131,7 @@ func TestLeases(t *testing.T) {
 		"dibs.lease.active{}":                        0,
 		"dibs.store.call.duration{dibs.call=claim}":  2,
 		"dibs.store.call.duration{dibs.call=settle}": 1,
-		"dibs.store.call.size{dibs.call=claim}":      2,
+		"dibs.store.call.elements{dibs.call=claim}":  2,
 	} {
 		if got, ok := read[series]; !ok || got != want {
 			t.Errorf("%s is %d, want %d; all: %v", series, got, want, read)
@@ -215,7 +215,7 @@ func TestRequests(t *testing.T) {
 	read, total := b.read(t), int64(0)
 	got := map[string]int64{}
 	for series, n := range read {
-		if what, ok := strings.CutPrefix(series, "dibs.request.count{dibs.outcome="); ok {
+		if what, ok := strings.CutPrefix(series, "dibs.request.duration{dibs.outcome="); ok {
 			total += n
 			got[strings.TrimSuffix(what, "}")] = n
 		}

@@ -163,7 +163,8 @@ func (m *Middleware) guards(method string) bool {
 
 // unguarded passes a request on that is not to be guarded.
 func (m *Middleware) unguarded(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	defer m.report(r, Event{Outcome: OutcomeUnguarded})
+	began := time.Now()
+	defer func() { m.report(r, Event{Outcome: OutcomeUnguarded, Handler: time.Since(began)}) }()
 	m.pass(w, r, next, false)
 }
 

@@ -81,7 +81,7 @@ func TestMetricsAddUp(t *testing.T) {
 	}
 	total, got := 0.0, map[string]float64{}
 	for name, value := range series(t, text) {
-		if outcome, ok := strings.CutPrefix(name, `dibs_request_count_total{dibs_outcome="`); ok {
+		if outcome, ok := strings.CutPrefix(name, `dibs_request_duration_seconds_count{dibs_outcome="`); ok {
 			total += value
 			got[strings.TrimSuffix(outcome, `"}`)] = value
 		}

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/dibs-go/dibs/internal/servertest"
@@ -17,12 +19,12 @@ import (
 //go:embed testdata/*.txt
 var uses embed.FS
 
-// program is the module that is installed, not imported.
+// program is the module that is installed, not imported: the README says how.
 const program = "cmd/dibs"
 
 // rehearse does with every module what people will do: each library is got by a new
-// module whose program is compiled and run, against real servers; the program is
-// installed, and says its version.
+// module whose program is compiled and run, against real servers; then the README's lines
+// are run, and the installed program says its version.
 func (r *release) rehearse(ctx context.Context) error {
 	servers := servertest.NewScope()
 	defer servers.Close()
@@ -38,7 +40,7 @@ func (r *release) rehearse(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", m.path(), err)
 		}
 	}
-	return r.install(ctx)
+	return r.readme(ctx)
 }
 
 // get requires the module in a new one, and runs a program there that uses it.
@@ -62,13 +64,26 @@ func (r *release) get(ctx context.Context, m sibling) error {
 	return nil
 }
 
-// install installs the program as people do, and asks for its version.
-func (r *release) install(ctx context.Context) error {
-	bin := filepath.Join(r.scratch, "bin")
-	if _, err := output(ctx, r.scratch, append(r.env, "GOBIN="+bin), "go", "install", path.Join(root, program)+"@"+r.version); err != nil {
+// getIt is how the README says that people get it.
+var getIt = regexp.MustCompile("(?s)\n## Get it\n\n```sh\n(.*?)```")
+
+// readme runs the README's lines in a new module, and asks the installed program for its
+// version.
+func (r *release) readme(ctx context.Context) error {
+	page, err := os.ReadFile(filepath.Join(r.clone, "README.md"))
+	if err != nil {
 		return err
 	}
-	said, err := output(ctx, bin, nil, filepath.Join(bin, path.Base(program)), "version")
+	lines := getIt.FindSubmatch(page)
+	if lines == nil {
+		return errors.New(`README.md has no lines of sh under "Get it"`)
+	}
+	dir, err := os.MkdirTemp(r.scratch, "user")
+	if err != nil {
+		return err
+	}
+	script := "go mod init example.com/user\n" + string(lines[1]) + "./dibs version\n"
+	said, err := output(ctx, dir, append(r.env, "GOBIN="+dir), "sh", "-ec", script)
 	if err != nil {
 		return err
 	}

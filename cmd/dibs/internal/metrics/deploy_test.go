@@ -30,7 +30,7 @@ func TestNamedMetricsExist(t *testing.T) {
 		m.StoreCall(dibs.StoreCall{Verb: verb, Size: 1, Undone: 1})
 		m.StoreCall(dibs.StoreCall{Verb: verb, Err: context.DeadlineExceeded})
 	}
-	m.Request(ctx, idempotency.Event{Outcome: idempotency.OutcomeRan, StoreFailed: true, Waiting: 1, Claiming: 1, Handler: 1, Settling: 1})
+	m.Request(ctx, idempotency.Event{Outcome: idempotency.OutcomeRan, StoreFailed: true})
 	for _, o := range []idempotency.Outcome{idempotency.OutcomeBypassed, idempotency.OutcomeUnknown, idempotency.OutcomeConflict} {
 		m.Request(ctx, idempotency.Event{Outcome: o})
 	}
