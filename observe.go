@@ -22,13 +22,11 @@ const (
 	EventLost      EventKind = "lost"
 )
 
-// Event is what an observer is told. It names the key by its digest, so that
+// Event is what an observer is told. It names the key by its digest alone, so that
 // it can be logged.
 type Event struct {
 	Kind  EventKind
-	Key   string // the key's digest
 	Label string // as in Options or AcquireOptions
-	ID    string // of the attempt; "" when it was refused
 	Fence uint64 // 0 when it was refused
 	// Queued says that the key was not free, and its turn was waited for.
 	Queued  bool
@@ -38,6 +36,20 @@ type Event struct {
 	// Attempt is more than 1 when the last holder abandoned the key.
 	Attempt int
 	Err     error
+
+	key   Key
+	token Token
+}
+
+// Key is the key's digest.
+func (e *Event) Key() string { return e.key.Digest() }
+
+// ID is that of the attempt; "" when it was refused.
+func (e *Event) ID() string {
+	if e.token.IsZero() {
+		return ""
+	}
+	return e.token.ID()
 }
 
 // StoreCall is one call of a store, as an observer is told of it.
@@ -86,7 +98,7 @@ func (c *Client) refused(ctx context.Context, claim *Claim, start time.Time, que
 		return
 	}
 	c.options.Observe(ctx, Event{
-		Kind: EventRefused, Key: claim.Key.Digest(), Label: claim.Owner.Label,
+		Kind: EventRefused, key: claim.Key, Label: claim.Owner.Label,
 		Queued: queued, Waited: time.Since(start), Err: err,
 	})
 }
@@ -140,7 +152,7 @@ func (l *Lease) ended(kind EventKind) {
 // event names the lease to an observer.
 func (l *Lease) event(kind EventKind) Event {
 	return Event{
-		Kind: kind, Key: l.claim.Key.Digest(), Label: l.claim.Owner.Label, ID: l.ID(),
+		Kind: kind, key: l.claim.Key, token: l.claim.Token, Label: l.claim.Owner.Label,
 		Fence: l.Fence(), Attempt: l.Attempt(), Queued: l.queued.Load(), Waited: time.Duration(l.waited.Load()),
 	}
 }

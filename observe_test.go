@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -54,7 +53,7 @@ func TestObserverIsToldEveryOutcomeOnce(t *testing.T) {
 		var kinds []dibs.EventKind
 		for _, e := range events {
 			kinds = append(kinds, e.Kind)
-			if strings.Contains(e.Key, secret) || e.Key != l.Key().Digest() || e.Label != "test" {
+			if e.Key() != l.Key().Digest() || e.Label != "test" {
 				t.Errorf("an event says %+v", e)
 			}
 		}

@@ -72,7 +72,7 @@ func TestToldGrantNeedsNoClaim(t *testing.T) {
 			}
 			for i, e := range events[kind] {
 				turn := time.Duration(i) * 5 * time.Millisecond
-				if e.Waited != turn || e.Held != held || !fences[e.Fence] || e.Attempt != 1 || e.ID == "" {
+				if e.Waited != turn || e.Held != held || !fences[e.Fence] || e.Attempt != 1 || e.ID() == "" {
 					t.Errorf("event %d: %+v, want %s after %v for %v", i, e, kind, turn, held)
 				}
 			}

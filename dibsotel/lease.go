@@ -15,26 +15,42 @@ import (
 
 // Lease is for dibs.Options.Observe.
 func (t *Telemetry) Lease(ctx context.Context, e dibs.Event) {
-	now := time.Now()
+	traced := trace.SpanContextFromContext(ctx).IsSampled()
 	switch e.Kind {
 	case dibs.EventAcquired, dibs.EventRefused:
-		t.claims.Record(ctx, e.Waited.Seconds(), claimed[claim{refusal(e), e.Queued}])
-		name := "dibs.claim"
-		if e.Queued {
-			name = "dibs.wait"
-		}
-		t.span(ctx, name, now.Add(-e.Waited), now, e, refusal(e))
+		what := refusal(e)
+		t.claims.Record(ctx, e.Waited.Seconds(), claimed[claim{what, e.Queued}])
 		if e.Kind == dibs.EventAcquired {
 			t.active.Add(1)
+		}
+		if traced {
+			t.claim(ctx, e, what)
 		}
 	default:
 		t.active.Add(-1)
 		t.leases.Record(ctx, e.Held.Seconds(), ended[e.Kind])
-		settling := now.Add(-e.Settled)
-		t.span(ctx, "dibs.run", now.Add(-e.Held), settling, e, string(e.Kind))
-		if e.Settled > 0 {
-			t.span(ctx, "dibs.settle", settling, now, e, string(e.Kind))
+		if traced {
+			t.lease(ctx, e)
 		}
+	}
+}
+
+// claim makes the span of a claim that is over.
+func (t *Telemetry) claim(ctx context.Context, e dibs.Event, what string) {
+	now, name := time.Now(), "dibs.claim"
+	if e.Queued {
+		name = "dibs.wait"
+	}
+	t.span(ctx, name, now.Add(-e.Waited), now, e, what)
+}
+
+// lease makes the spans of a lease that is over.
+func (t *Telemetry) lease(ctx context.Context, e dibs.Event) {
+	now := time.Now()
+	settling := now.Add(-e.Settled)
+	t.span(ctx, "dibs.run", now.Add(-e.Held), settling, e, string(e.Kind))
+	if e.Settled > 0 {
+		t.span(ctx, "dibs.settle", settling, now, e, string(e.Kind))
 	}
 }
 
@@ -109,17 +125,12 @@ func init() {
 	}
 }
 
-// span tells of something that is over, where it belongs to a trace.
+// span tells of something that is over.
 func (t *Telemetry) span(ctx context.Context, name string, from, to time.Time, e dibs.Event, what string) {
-	if !trace.SpanContextFromContext(ctx).IsSampled() {
-		return
-	}
 	_, s := t.tracer.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(outcome(what)))
-	if s.IsRecording() {
-		s.SetAttributes(identity(e.Key, e.Fence, e.Attempt)...)
-		if e.Err != nil && !errors.Is(e.Err, dibs.ErrHeld) {
-			s.SetStatus(codes.Error, what)
-		}
+	s.SetAttributes(identity(e.Key(), e.Fence, e.Attempt)...)
+	if e.Err != nil && !errors.Is(e.Err, dibs.ErrHeld) {
+		s.SetStatus(codes.Error, what)
 	}
 	s.End(trace.WithTimestamp(to))
 }

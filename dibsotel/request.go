@@ -55,7 +55,7 @@ func requestOutcome(o idempotency.Outcome) metric.MeasurementOption {
 
 // trace makes the spans of a request's parts, one after the other as they were.
 func (t *Telemetry) trace(ctx context.Context, e idempotency.Event) {
-	attributes := append(identity(e.Key, e.Fence, e.Attempt), outcome(string(e.Outcome)))
+	attributes := append(identity(e.Key(), e.Fence, e.Attempt), outcome(string(e.Outcome)))
 	from := e.Start
 	for _, part := range []struct {
 		name string

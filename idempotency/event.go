@@ -1,6 +1,10 @@
 package idempotency
 
-import "time"
+import (
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
 
 // Outcome is what became of a request.
 type Outcome string
@@ -56,9 +60,6 @@ type Event struct {
 	Status int
 	// Method of the request.
 	Method string
-	// Key is the short digest in which keys are logged; "" when there is no
-	// valid key.
-	Key string
 	// Attempt of a run: 1, or more after abandoned ones.
 	Attempt int
 	// Fence of a run.
@@ -85,6 +86,16 @@ type Event struct {
 	// Err is why a request was not served, where there is a reason: never text
 	// from the request.
 	Err error
+
+	name string // of the key
+}
+
+// Key is the short digest in which keys are logged; "" when there is no valid key.
+func (e *Event) Key() string {
+	if e.name == "" {
+		return ""
+	}
+	return dibs.Key{Name: e.name}.Digest()
 }
 
 // Stats counts, since the Middleware was made, what no Event tells or what

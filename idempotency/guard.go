@@ -157,9 +157,7 @@ func (v *visit) serve(key string) {
 	v.scratch.message = principal
 	m.warn.scope(m, v.r, len(principal) == 0)
 	v.name, v.scratch.record = m.options.keyName(v.r, principal, key, v.scratch.record)
-	if m.options.Observe != nil {
-		v.event.Key = dibs.Key{Name: v.name}.Digest()
-	}
+	v.event.name = v.name
 	v.shown = v.shown || m.options.Fingerprint.Func != nil
 	v.print, v.scratch.record, err = m.options.Fingerprint.of(v.r, &v.body, v.scratch.record)
 	if err != nil {

@@ -77,7 +77,7 @@ var stateRules = []rule{
 		}
 		g.ran(1)
 		e := g.last()
-		if e.Outcome != idempotency.OutcomeRan || e.Status != 201 || !e.Stored || e.Attempt != 1 || e.Fence == 0 || len(e.Key) != 12 || e.Method != http.MethodPost {
+		if e.Outcome != idempotency.OutcomeRan || e.Status != 201 || !e.Stored || e.Attempt != 1 || e.Fence == 0 || len(e.Key()) != 12 || e.Method != http.MethodPost {
 			t.Errorf("observed %+v", e)
 		}
 	}},

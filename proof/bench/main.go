@@ -103,7 +103,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var c config
-	only := flags.String("only", "", "run only this `group`: memory, sqlite, redis, postgres, mysql, sqllock, transaction, jobs, middleware or proxy")
+	only := flags.String("only", "", "run only this `group`, or what has this in its name: memory, sqlite, redis, postgres, mysql, sqllock, transaction, jobs, middleware or proxy")
 	flags.IntVar(&c.rounds, "rounds", 15, "how many `rounds` each contest has")
 	flags.DurationVar(&c.round, "round", 700*time.Millisecond, "how long each side of a contest runs in a round")
 	flags.StringVar(&c.dibs, "dibs", "../../bin/dibs", "the built `program`")
@@ -112,7 +112,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	report := newReport(os.Stdout, c)
 	for _, contest := range contests {
-		if *only != "" && *only != contest.group {
+		if *only != contest.group && !strings.Contains(contest.name, *only) {
 			continue
 		}
 		f, err := contest.run(ctx, c)

@@ -303,8 +303,8 @@ func checkRunSignalWhileWaiting(t *testing.T, b *bench) {
 func TestRunLockedStore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.start(t, "run", "l", "--", "sleep", "600") // keeps the file open
-	eventually(t, "the store", func() bool { _, err := os.Stat(b.path("dibs.db-shm")); return err == nil })
+	b.start(t, "run", "l", "--", "sh", "-c", "touch started; exec sleep 600") // keeps the file open
+	eventually(t, "the holder", func() bool { return b.exists("started") })
 	lockWriters(t, b.path("dibs.db"))
 	code, _, stderr := b.run(t, "run", "k", "--", "touch", "ran")
 	if code != 69 || !strings.Contains(stderr, "locked") || b.exists("ran") {

@@ -24,7 +24,9 @@ func TestNamedMetricsExist(t *testing.T) {
 	}
 	ctx := context.Background()
 	for _, kind := range []dibs.EventKind{dibs.EventAcquired, dibs.EventRefused, dibs.EventReleased, dibs.EventLost} {
-		m.Lease(ctx, dibs.Event{Kind: kind, Queued: true, Err: dibs.ErrHeld})
+		for _, queued := range []bool{false, true} {
+			m.Lease(ctx, dibs.Event{Kind: kind, Queued: queued, Err: dibs.ErrHeld})
+		}
 	}
 	for _, verb := range []string{"claim", "renew", "settle"} {
 		m.StoreCall(dibs.StoreCall{Verb: verb, Size: 1, Undone: 1})

@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/exemplar"
 
 	"github.com/dibs-go/dibs/dibsotel"
 )
@@ -31,7 +32,7 @@ func New(run string) (*Metrics, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Telemetry, err = dibsotel.New(&dibsotel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	m.Telemetry, err = dibsotel.New(&dibsotel.Options{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader), metric.WithExemplarFilter(exemplar.AlwaysOffFilter))})
 	return m, err
 }
 

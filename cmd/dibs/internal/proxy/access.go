@@ -41,7 +41,7 @@ func (l *accessLog) observe(ctx context.Context, e idempotency.Event) {
 	attrs := make([]slog.Attr, 0, 9)
 	attrs = append(attrs,
 		slog.String("outcome", string(e.Outcome)),
-		slog.String("key", e.Key),
+		slog.String("key", e.Key()),
 		slog.String("method", e.Method),
 		slog.Int("status", e.Status),
 	)
