@@ -41,10 +41,6 @@ type AcquireOptions struct {
 	// wants it. Default: until the place runs out; with Redeem, what it was before.
 	Hold time.Duration
 
-	// Stands is called with each answer that has the caller wait, before it does; in
-	// the caller's goroutine. Default: nobody is told.
-	Stands func(Standing)
-
 	// Label tells operators what the key is held for. Default: the client's.
 	Label string
 
@@ -81,7 +77,7 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	}
 	b := bid{Claim: claim}
 	if o != nil {
-		b.margin, b.detach, b.stands = o.Margin, o.Detach, o.Stands
+		b.margin, b.detach = o.Margin, o.Detach
 	}
 	return c.acquire(ctx, b, wait)
 }
@@ -103,8 +99,6 @@ type bid struct {
 	// margin and detach are those of AcquireOptions.
 	margin time.Duration
 	detach bool
-	// stands is AcquireOptions.Stands.
-	stands func(Standing)
 	// leave says that there is nothing to give back: the place was there before.
 	leave bool
 }
@@ -310,7 +304,7 @@ func (c *Client) sleep(ctx context.Context, d time.Duration) {
 func refusal(claim Claim, a Answer) error {
 	switch a.State {
 	case Held:
-		return &HeldError{Key: claim.Key, Left: a.Left, Ahead: a.Ahead, Idle: a.Idle, Placed: a.Queued && !claim.Redeems.IsZero()}
+		return &HeldError{Key: claim.Key, Left: a.Left, Ahead: a.Ahead, Idle: a.Idle}
 	case Done:
 		return &DoneError{Key: claim.Key, Record: a.Record}
 	case Mismatch:

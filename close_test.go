@@ -191,7 +191,7 @@ func TestCloseWaitsForSettlementsUnderWay(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				place, err := c.Reserve(t.Context(), "place", time.Hour, nil)
+				place, _, err := c.Reserve(t.Context(), "place", time.Hour, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

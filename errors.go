@@ -58,8 +58,6 @@ type HeldError struct {
 	// Idle says that nobody holds the key, and that a reserved place which nobody has
 	// redeemed is what keeps the caller from it.
 	Idle bool
-	// Placed says that the caller has a place in the queue, which Redeem left as it is.
-	Placed bool
 	// Waited is how long the caller waited before it gave up; 0 when it did not.
 	Waited time.Duration
 }

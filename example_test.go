@@ -228,7 +228,7 @@ func ExampleClient_Reserve() {
 	ctx := context.Background()
 	var queue []string // what travels with the jobs
 	for range 2 {
-		place, err := client.Reserve(ctx, "customer 7", time.Hour, nil)
+		place, _, err := client.Reserve(ctx, "customer 7", time.Hour, nil)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func TestPermitsThatDifferBoundTheWait(t *testing.T) {
 			t.Errorf("inside itself: %v", err)
 		}
 		// A place that was reserved with another number.
-		place, err := client.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{Permits: 2})
+		place, _, err := client.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{Permits: 2})
 		if err != nil {
 			t.Fatal(err)
 		}

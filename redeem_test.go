@@ -14,7 +14,7 @@ import (
 // reserve reserves a place for an hour.
 func reserve(t *testing.T, c *dibs.Client) dibs.Place {
 	t.Helper()
-	p, err := c.Reserve(t.Context(), "k", time.Hour, nil)
+	p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,14 +61,15 @@ func (p *Place) UnmarshalText(text []byte) error {
 // behind it is granted, but with Hold no longer than that once its turn has come.
 // Of the options, Hold, Permits and Fingerprint count.
 //
-// It returns ErrMismatch, ErrPermits, ErrUnknown, ErrFull, ErrClosed, ErrStore
+// It returns the place and how it stands, or ErrMismatch, ErrPermits, ErrUnknown, ErrFull, ErrClosed, ErrStore
 // or the cause with which ctx ended.
-func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, o *AcquireOptions) (Place, error) {
+func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, o *AcquireOptions) (Place, Standing, error) {
 	p := Place{Key: Key{Namespace: c.options.Namespace, Name: key}, Token: NewToken()}
-	if _, err := c.reserve(ctx, p, stands, o, false); err != nil {
-		return Place{}, err
+	a, err := c.reserve(ctx, p, stands, o, false)
+	if err != nil {
+		return Place{}, Standing{}, err
 	}
-	return p, nil
+	return p, placed(a), nil
 }
 
 // Prolong makes a reserved place stand for that long from now on, with the Hold of
@@ -82,7 +83,35 @@ func (c *Client) Prolong(ctx context.Context, p Place, stands time.Duration, o *
 	if err != nil {
 		return Standing{}, err
 	}
-	return Standing{Waits: true, Placed: true, Ahead: a.Ahead, Idle: a.Idle}, nil
+	return placed(a), nil
+}
+
+// placed is what the answer to a reservation says.
+func placed(a Answer) Standing { return Standing{Waits: true, Ahead: a.Ahead, Idle: a.Idle} }
+
+// Standing is how a reserved place stands in its key's queue.
+type Standing struct {
+	// Waits is false when there is nothing to wait for: the place's turn has come, or
+	// it does not stand any more.
+	Waits bool
+	// Ahead is how many places at most come before it; 0 when it is next.
+	Ahead int
+	// Idle says that nobody holds the key, and that a reserved place which nobody has
+	// redeemed is what comes before it.
+	Idle bool
+}
+
+// Standing tells how a reserved place stands. It takes nothing and leaves the place
+// as it is. Of the options, Permits counts. The errors are ErrClosed, ErrStore or the
+// cause with which ctx ended.
+func (c *Client) Standing(ctx context.Context, p Place, o *AcquireOptions) (Standing, error) {
+	claim, err := c.newClaim(p.Key.Name, o)
+	if err != nil {
+		return Standing{}, err
+	}
+	claim.Key, claim.Mode, claim.Redeems = p.Key, Look, p.Token
+	a, _, err := c.ask(ctx, bid{Claim: claim})
+	return Standing{Waits: a.State == Held && a.Queued, Ahead: a.Ahead, Idle: a.Idle}, err
 }
 
 // Reserver takes places in a database transaction. The store that has the
@@ -165,7 +194,7 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	}
 	b := bid{Claim: claim}
 	if o != nil {
-		b.margin, b.detach, b.stands, b.Hold = o.Margin, o.Detach, o.Stands, o.Hold
+		b.margin, b.detach, b.Hold = o.Margin, o.Detach, o.Hold
 	}
 	lease, err := c.acquire(ctx, b, wait)
 	if wait == noWait || !errors.Is(err, ErrHeld) || errors.Is(err, ErrPermits) {

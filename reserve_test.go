@@ -18,7 +18,7 @@ func TestPlacesAreRedeemedInTheOrderTheyWereReserved(t *testing.T) {
 		enqueuer, worker := newClient(t, s, nil), newClient(t, s, nil)
 		var places []dibs.Place
 		for range 5 {
-			p, err := enqueuer.Reserve(t.Context(), "k", time.Hour, nil)
+			p, _, err := enqueuer.Reserve(t.Context(), "k", time.Hour, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func TestPlaceStandsWhenRedeemingIsGivenUp(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := c.Reserve(t.Context(), "k", time.Hour, nil)
+		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,11 +116,11 @@ func TestPlaceIsGivenUpOrRunsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
-		a, err := c.Reserve(t.Context(), "k", time.Hour, nil)
+		a, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Reserve(t.Context(), "k", time.Minute, nil); err != nil {
+		if _, _, err := c.Reserve(t.Context(), "k", time.Minute, nil); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
@@ -178,10 +178,10 @@ func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
-		if _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.AcquireOptions{Hold: 10 * time.Second}); err != nil {
+		if _, _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.AcquireOptions{Hold: 10 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
-		second, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.AcquireOptions{Hold: 10 * time.Second})
+		second, _, err := c.Reserve(t.Context(), "k", 24*time.Hour, &dibs.AcquireOptions{Hold: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -189,7 +189,7 @@ func TestHoldBoundsHowLongAPlaceIsInTheWay(t *testing.T) {
 		start := time.Now()
 		_, err = c.Redeem(t.Context(), second, &dibs.AcquireOptions{NoWait: true})
 		held, ok := errors.AsType[*dibs.HeldError](err)
-		if !ok || held.Ahead != 1 || !held.Placed || !held.Idle || held.Left != 10*time.Second {
+		if !ok || held.Ahead != 1 || !held.Idle || held.Left != 10*time.Second {
 			t.Fatalf("the second place was answered %+v, want to be kept by the first for 10 s", err)
 		}
 		lease, err := c.Redeem(t.Context(), second, nil)
@@ -210,7 +210,7 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
-		p, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{Hold: 10 * time.Second})
+		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{Hold: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +219,7 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(9 * time.Second)
-		if standing, err := c.Prolong(t.Context(), p, time.Hour, &dibs.AcquireOptions{Hold: 30 * time.Second}); err != nil || standing != (dibs.Standing{Waits: true, Placed: true}) {
+		if standing, err := c.Prolong(t.Context(), p, time.Hour, &dibs.AcquireOptions{Hold: 30 * time.Second}); err != nil || standing != (dibs.Standing{Waits: true}) {
 			t.Fatalf("%+v, %v", standing, err)
 		}
 		time.Sleep(time.Minute) // counted from when it is in somebody's way again
@@ -230,7 +230,7 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 			t.Errorf("the prolonged place was in the way until %v", took)
 		}
 		// It stands no more, and is taken anew.
-		last, err := c.Reserve(t.Context(), "k", time.Minute, nil)
+		last, _, err := c.Reserve(t.Context(), "k", time.Minute, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +254,7 @@ func TestHoldIsCountedAnewAfterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
-		p, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{Hold: time.Second})
+		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{Hold: time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -282,7 +282,7 @@ func TestPlaceIsNoneOfTheRecordsBusiness(t *testing.T) {
 		if _, err := dibs.Once(t.Context(), c, "k", nil, func(context.Context) (int, error) { return 1, nil }); err != nil {
 			t.Fatal(err)
 		}
-		p, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{MaxAge: dibs.AnyAge})
+		p, _, err := c.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{MaxAge: dibs.AnyAge})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -353,7 +353,7 @@ func TestLeaseIsUndone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
-		p, err := c.Reserve(t.Context(), "k", time.Hour, nil)
+		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

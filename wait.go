@@ -58,15 +58,11 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		case err == errWaitOver && a.State == PermitsDiffer:
 			err = &PermitsError{Key: b.Key, Want: b.Permits, Have: a.Permits, Waited: time.Since(start)}
 		case err == errWaitOver:
-			err = &HeldError{Key: b.Key, Left: a.Left, Ahead: a.Ahead, Idle: a.Idle, Placed: a.Queued && !b.Redeems.IsZero(), Waited: time.Since(start)}
+			err = &HeldError{Key: b.Key, Left: a.Left, Ahead: a.Ahead, Idle: a.Idle, Waited: time.Since(start)}
 		}
 		return c.giveUp(b, err)
 	}
-	for fresh := true; ; {
-		if fresh && b.stands != nil && a.Queued {
-			b.stands(Standing{Waits: true, Placed: !b.Redeems.IsZero(), Ahead: a.Ahead, Idle: a.Idle})
-		}
-		fresh = false
+	for {
 		var interval, place time.Duration
 		interval, place, poll = c.waiters.pace(a, poll)
 		// The place that stands is the one that was asked for last; so it is with the
@@ -115,7 +111,7 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 			b.Mode, b.Place, b.Hold, b.Redeems = Queue, placeNear, 0, Token{}
 			next.Left, next.Ahead = 0, 0
 		}
-		a, heard, fresh = next, sent, true
+		a, heard = next, sent
 	}
 }
 

@@ -76,19 +76,6 @@ func (w *waiters) leave(woken chan word, tokens ...Token) {
 	}
 }
 
-// leaveUnread is leave for one who comes again: what it has not read is kept for it.
-func (w *waiters) leaveUnread(woken chan word, tokens ...Token) {
-	w.leave(woken, tokens...)
-	for {
-		select {
-		case unread := <-woken:
-			w.wake(unread.token, unread.answer)
-		default:
-			return
-		}
-	}
-}
-
 // putBack has the waiter hear again what it was not ready for.
 func (w *waiters) putBack(woken chan word, unread []word) {
 	w.mu.Lock()

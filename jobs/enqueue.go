@@ -8,20 +8,39 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
+// Ticket is the place of a job that is about to be enqueued.
+type Ticket struct {
+	// Text travels with the job: printable ASCII without spaces; "" where there is no
+	// place.
+	Text string
+	// Parked says that Options.Ahead jobs of the key or more come before it, so that a
+	// queue that can do so should not give it to a worker yet.
+	Parked bool
+}
+
 // Enqueue takes the place of a job that is about to be enqueued, and returns the
-// ticket that has to travel with it: printable ASCII without spaces. It is "" where
-// there is nothing to take: for a key that is "", with Unordered, and with the
-// policies that have no order. A job that is to run at a later time gets none: its
-// place would be in the way until then.
+// text of its Ticket. It is "" where there is nothing to take: for a key that is "", with
+// Unordered, and with the policies that have no order. A job that is to run at a later
+// time gets none: its place would be in the way until then.
 //
 // If the job is not enqueued after all, Cancel gives the place back at once, and
 // otherwise it is in nobody's way for longer than Options.Hold. The errors are those
 // of dibs.Client.Reserve; the job should not be enqueued then, as its order would be
 // lost.
 func (m *Mutex) Enqueue(ctx context.Context, key string) (string, error) {
-	return m.enqueue(ctx, key, func(ctx context.Context, o *dibs.AcquireOptions) (dibs.Place, error) {
-		return m.client.Reserve(ctx, key, m.options.Stands, o)
+	t, err := m.take(ctx, key)
+	return t.Text, err
+}
+
+// take is Enqueue.
+func (m *Mutex) take(ctx context.Context, key string) (Ticket, error) {
+	ahead := 0
+	text, err := m.enqueue(ctx, key, func(ctx context.Context, o *dibs.AcquireOptions) (dibs.Place, error) {
+		p, s, err := m.client.Reserve(ctx, key, m.options.Stands, o)
+		ahead = s.Ahead
+		return p, err
 	})
+	return Ticket{Text: text, Parked: text != "" && ahead >= m.options.Ahead}, err
 }
 
 // EnqueueIn is Enqueue in the transaction in which the job is enqueued: the place is
@@ -60,8 +79,8 @@ const manyKeys = 256
 
 // EnqueueMany is Enqueue for many jobs, in their order. If it returns an error, no
 // place was taken, or what was is given back.
-func (m *Mutex) EnqueueMany(ctx context.Context, keys []string) ([]string, error) {
-	tickets := make([]string, len(keys))
+func (m *Mutex) EnqueueMany(ctx context.Context, keys []string) ([]Ticket, error) {
+	tickets := make([]Ticket, len(keys))
 	same := map[string][]int{}
 	for i, key := range keys {
 		same[key] = append(same[key], i)
@@ -75,7 +94,7 @@ func (m *Mutex) EnqueueMany(ctx context.Context, keys []string) ([]string, error
 		wg.Go(func() {
 			defer func() { <-room }()
 			for _, i := range jobs {
-				t, err := m.Enqueue(ctx, key)
+				t, err := m.take(ctx, key)
 				if err != nil {
 					cancel(err)
 					return
@@ -88,8 +107,16 @@ func (m *Mutex) EnqueueMany(ctx context.Context, keys []string) ([]string, error
 	if ctx.Err() == nil {
 		return tickets, nil
 	}
-	m.Cancel(ctx, tickets...)
+	m.Cancel(ctx, texts(tickets)...)
 	return nil, context.Cause(ctx)
+}
+
+func texts(tickets []Ticket) []string {
+	all := make([]string, len(tickets))
+	for i, t := range tickets {
+		all[i] = t.Text
+	}
+	return all
 }
 
 // Cancel gives the places of jobs back that were not enqueued, or were taken out of

@@ -52,9 +52,8 @@ type Stats struct {
 	PutOff, Skipped, Replaced         uint64
 	Remembered                        uint64
 	GaveUp, RanAnyway, Held, Refused  uint64
-	// Waiting is how many jobs wait in a worker now, Running how many run, and Away
-	// how many were put off by this process and wait for it to make them runnable.
-	Waiting, Running, Away int
+	// Waiting is how many jobs wait in a worker now, and Running how many run.
+	Waiting, Running int
 }
 
 // kinds are the events that are counted, in the order of the counts.
@@ -75,7 +74,7 @@ func (c *counts) add(kind EventKind) {
 
 // Stats returns the counts.
 func (m *Mutex) Stats() Stats {
-	s := Stats{Waiting: int(m.waiting.Load()), Running: int(m.running.Load()), Away: m.lines.away()}
+	s := Stats{Waiting: int(m.waiting.Load()), Running: int(m.running.Load())}
 	for i, n := range []*uint64{
 		&s.Acquired, &s.Succeeded, &s.Failed, &s.Lost, &s.PutOff, &s.Skipped, &s.Replaced,
 		&s.Remembered, &s.GaveUp, &s.RanAnyway, &s.Held, &s.Refused,

@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -42,24 +41,24 @@ type Job struct {
 	// it would be next: for queues that take a job which waits for one that is stuck.
 	// Default: without limit. Not for a job that Stays.
 	Patience time.Duration
-	// Pool is the workers of which one has the job. Fewer than half of them have one that
-	// waits for its turn; otherwise one busy key could hold up all others. It does not bound
-	// the policy Wait, nor jobs that Stay. Default: it is not known how many there are.
+	// Pool is the workers of which one has the job. It does not bound the policy Wait, nor
+	// jobs that Stay.
 	Pool Pool
-	// Wake makes the job runnable at once, after it was put off. It reports false if
-	// the queue has not yet noted that, true also when the job runs or is done, and
-	// ErrGone when it never will. It is called later, on another goroutine, and again
-	// while it reports false or an error, for 10 s at most. Default: the job comes back
-	// after the time that ComeBackError says, which is short then.
-	Wake func(ctx context.Context) (bool, error)
+	// Promoted says that the queue makes a parked job runnable when fewer than
+	// Options.Ahead jobs of its key come before it; see ComeBackError.Parked. Default: the
+	// job comes back after a short time.
+	Promoted bool
 }
 
 // ComeBackError says that the job's turn has not come and that it is to be given to
-// a worker again after that time, or earlier, when Job.Wake says so. It is not a
-// failure.
+// a worker again after that time. It is not a failure.
 type ComeBackError struct {
 	After time.Duration
-	Ahead int // so many jobs of the key come before it, at most
+	// Ahead is how many jobs of the key come before it, at most.
+	Ahead int
+	// Parked says that the queue should make the job runnable earlier, as soon as fewer
+	// than Options.Ahead unfinished jobs of its key come before it: After is long.
+	Parked bool
 }
 
 func (e *ComeBackError) Error() string {

@@ -17,11 +17,7 @@ type Mutex struct {
 	client  *dibs.Client
 	options Options
 
-	lines lines
-	runs  mean // how long jobs run
-	paths mean // how long it takes until a worker has a job that was made runnable
-	asks  mean // how long the store takes to answer
-
+	rooms            rooms
 	counts           counts
 	waiting, running atomic.Int64
 
@@ -38,26 +34,15 @@ func New(c *dibs.Client, o *Options) (*Mutex, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Mutex{
-		client: c, options: options,
-		runs:  mean{rises: runsRiseBy, falls: runsFallBy},
-		paths: mean{rises: pathsRiseBy, falls: pathsFallBy},
-		asks:  mean{rises: pathsRiseBy, falls: pathsFallBy},
-	}
+	m := &Mutex{client: c, options: options}
 	m.life, m.end = context.WithCancel(context.Background())
-	m.lines.init(m)
 	return m, nil
 }
 
-// Close ends waiting, for the end of the process: jobs that wait in a worker come
-// back at once, but for those that Stay, and those that were put off are made runnable,
-// to be given to another process. What runs goes on. Call it before the queue's workers are stopped, and close
-// the client after that. It takes 5 s at most; what the queue has not heard of by then
-// comes back by itself.
-func (m *Mutex) Close() {
-	m.end()
-	m.lines.close()
-}
+// Close ends waiting, for the end of the process: jobs that wait in a worker come back
+// at once, but for those that Stay. What runs goes on. Call it before the queue's workers
+// are stopped, and close the client after that.
+func (m *Mutex) Close() { m.end() }
 
 func (m *Mutex) closed() bool { return m.life.Err() != nil }
 
@@ -94,22 +79,15 @@ type attempt struct {
 	mutex  *Mutex
 	job    Job
 	place  dibs.Place
-	room   *room  // of its pool, with the policies that queue
 	number uint64 // of its enqueuing, with Replace; 0 when it is not known
 
-	stuck  int       // so many came before it when it began to wait in the worker and the key lay idle; or -1
 	placed bool      // it has a place in the queue, or had one
-	stood  time.Time // when that was made to stand as long as that of a job that is there
-	since  time.Time // from when on it waits
-	held   bool      // it has to wait, or had to: the key was another's
-	here   time.Time // from when on the worker has it
+	since  time.Time // it waits since then
+	here   time.Time // the worker has it since then
 	tries  int
 	waited time.Duration
 	began  time.Time
 	lease  *dibs.Lease
-	called time.Time // when it was made runnable to be here; zero when that is not known
-
-	stirred bool // it was made runnable as the key lay idle, and that has not ended since
 
 	waiting context.CancelCauseFunc // ends the wait, and the lease that it led to
 }
@@ -122,7 +100,7 @@ func (a *attempt) over() {
 }
 
 func (m *Mutex) attempt(ctx context.Context, j Job) (*attempt, error) {
-	a := &attempt{mutex: m, job: j, since: j.Due, here: time.Now(), tries: j.Tries, stuck: -1}
+	a := &attempt{mutex: m, job: j, since: j.Due, here: time.Now(), tries: max(j.Tries, 1)}
 	key := m.client.Key(j.Key)
 	a.place.Key = key
 	if !m.options.Policy.queues() {
@@ -150,7 +128,6 @@ func (m *Mutex) attempt(ctx context.Context, j Job) (*attempt, error) {
 	if err := key.Validate(); err != nil {
 		return nil, err
 	}
-	m.lines.back(a)
 	return a, nil
 }
 

@@ -16,13 +16,11 @@ type Policy uint8
 
 // What a job can do whose key is held, or which others come before.
 const (
-	// ComeBack gives the worker to another job. The place stands meanwhile, and the
-	// job is made runnable when its turn is near. Who is next may wait in the worker
-	// (see Options.Seats).
+	// ComeBack waits in the worker if fewer than half of them do (see Pool), and comes
+	// back otherwise. The place stands meanwhile.
 	ComeBack Policy = iota
 	// Wait waits in the worker, and comes back when that takes longer than
-	// Options.Wait, or when the key lies idle because the job that is next has no
-	// worker.
+	// Options.Wait.
 	Wait
 	// Skip is done: somebody does the same at this moment.
 	Skip
@@ -49,7 +47,7 @@ const (
 
 // Defaults of Options.
 const (
-	DefaultSeats    = 8
+	DefaultAhead    = 8
 	DefaultWait     = 10 * time.Second
 	DefaultHold     = 10 * time.Second
 	DefaultRecovery = 2 * time.Minute
@@ -96,13 +94,10 @@ type Options struct {
 	// again. Default: KeepPlace.
 	Failed Failed
 
-	// Seats is how many jobs may wait for their turn in the workers of a Pool, so
-	// that the key does not lie idle between two jobs; all others come back. A quarter
-	// more do while the line of their key moves, when their turn is thought to come sooner
-	// than they could be back. In all they are fewer than half of its workers; where it is
-	// not known how many those are (Job.Pool), give the queue as many workers more, the
-	// quarter too. Not for Wait, whose jobs all do. Default: 8. Negative: none.
-	Seats int
+	// Ahead is how many unfinished jobs of a key are runnable in their queue: one runs, and
+	// the others wait in workers for their turn. All other jobs of the key are parked, if
+	// the queue can do that. Default: 8.
+	Ahead int
 
 	// Wait is how long a job with the policy Wait waits in a worker before it comes
 	// back all the same. Default: 10 s.
@@ -148,7 +143,7 @@ func (o *Options) withDefaults() (Options, error) {
 	r.Recovery = cmp.Or(r.Recovery, DefaultRecovery)
 	r.Stands = cmp.Or(r.Stands, DefaultStands)
 	r.Wait = cmp.Or(r.Wait, DefaultWait)
-	r.Seats = max(cmp.Or(r.Seats, DefaultSeats), 0)
+	r.Ahead = cmp.Or(r.Ahead, DefaultAhead)
 	if r.Logger == nil {
 		r.Logger = slog.Default()
 	}
@@ -170,6 +165,8 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("jobs: Options.Failed is %d; it must be KeepPlace or LetPass", r.Failed)
 	case r.Permits < 1 || r.Permits > dibs.MaxPermits:
 		return r, fmt.Errorf("jobs: Options.Permits is %d; it must be 1 to %d", r.Permits, dibs.MaxPermits)
+	case r.Ahead < 1:
+		return r, fmt.Errorf("jobs: Options.Ahead is %d; it must be at least 1", r.Ahead)
 	case r.TTL != 0 && r.TTL < dibs.MinTTL:
 		return r, fmt.Errorf("jobs: Options.TTL is %v; it must be at least %v", r.TTL, dibs.MinTTL)
 	case r.Stands < r.Hold || r.Stands < r.Recovery:

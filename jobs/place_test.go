@@ -22,7 +22,7 @@ func TestOrderOfALine(t *testing.T) {
 		of := &line{change: func() {}}
 		var inOrder []*away
 		for range places {
-			p, err := c.Reserve(t.Context(), "k", time.Hour, nil)
+			p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

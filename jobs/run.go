@@ -47,10 +47,7 @@ func (a *attempt) begin(ctx context.Context) (end func()) {
 	a.began = time.Now()
 	m.tell(ctx, a, EventAcquired, nil)
 	m.running.Add(1)
-	return func() {
-		m.running.Add(-1)
-		m.runs.add(time.Since(a.began))
-	}
+	return func() { m.running.Add(-1) }
 }
 
 // errUnwound: fn did not return.
@@ -102,17 +99,17 @@ func (a *attempt) settle(lease *dibs.Lease, err error) error {
 // keep ends the lease and keeps the place: nobody passes until the job is there
 // again, after that time, or Recovery is over; but see absent.
 func (a *attempt) keep(ctx context.Context, lease *dibs.Lease, again time.Duration) error {
-	err := a.end(ctx, lease.Abandon)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
-	defer cancel()
-	if errors.Is(err, dibs.ErrLost) && !a.stands(ctx) {
+	if err := a.end(ctx, lease.Abandon); errors.Is(err, dibs.ErrLost) {
 		// The job was done by another delivery, or in a transaction of which nobody heard
-		// that it was committed. A new place would be in the way, and nobody would come.
+		// that it was committed: then nobody would come for a place that is made to stand
+		// anew. Otherwise it stands by itself, for Recovery.
 		return err
 	}
-	// If this fails, the place stands for as long as it did.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+	defer cancel()
+	// If this fails, the place stands for Recovery.
 	_, _ = a.stand(ctx, a.absent(again))
-	return err
+	return nil
 }
 
 // absent is how long the others of its key wait for a job that failed and is tried again
@@ -124,17 +121,33 @@ func (a *attempt) absent(again time.Duration) time.Duration {
 	return a.mutex.options.Recovery + again
 }
 
-// stands reports whether the attempt's place stands. It does if somebody comes before
-// it, or if it lets the key lie idle for those who have none.
-func (a *attempt) stands(ctx context.Context) bool {
-	m := a.mutex
-	own, err := m.client.Standing(ctx, a.place, m.sameKey())
-	if err != nil || own.Waits {
-		return err == nil
-	}
-	none, err := m.client.Standing(ctx, dibs.Place{Key: a.place.Key, Token: dibs.NewToken()}, m.sameKey())
-	return err == nil && none.Idle && !own.Idle
+// undo ends the lease of a job that did not run, as if it had not been granted: the
+// place stands again.
+func (a *attempt) undo(ctx context.Context, lease *dibs.Lease) {
+	_ = a.end(ctx, lease.Undo)
 }
+
+// end ends a lease by a call that does it, and goes on in the background while the store
+// does not answer: a lease that nobody ends is renewed for ever.
+func (a *attempt) end(ctx context.Context, by func(context.Context) error) error {
+	try := func() error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
+		defer cancel()
+		return by(ctx)
+	}
+	err := try()
+	if unended(err) {
+		go func() {
+			for again := err; unended(again); again = try() {
+				time.Sleep(time.Second)
+			}
+		}()
+	}
+	return err
+}
+
+// unended reports whether a lease stands that was to be ended.
+func unended(err error) bool { return err != nil && !errors.Is(err, dibs.ErrLost) }
 
 // Commit runs fn in a transaction, and commits that together with the end of the
 // job's key: what fn did is there if and only if the key was the job's until then.

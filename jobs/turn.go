@@ -142,10 +142,10 @@ func (a *attempt) enter() (leave func(), ok bool) {
 	switch {
 	case a.job.Stays:
 		return func() {}, true
-	case m.closed() || a.here.patience(a.job.Patience) < 0:
+	case m.closed():
 		return nil, false
 	case m.options.Policy == Wait:
-		return func() {}, a.here.patience(m.options.Wait) > 0
+		return func() {}, true
 	}
 	return m.rooms.enter(a.job.Pool, m.options.Ahead)
 }
@@ -241,13 +241,6 @@ func (a *attempt) stand(ctx context.Context, hold time.Duration) (dibs.Standing,
 	s, err := a.mutex.client.Prolong(ctx, a.place, max(o.Stands, hold), &dibs.AcquireOptions{Permits: o.Permits, Hold: hold, Label: a.acquire().Label})
 	a.placed = a.placed || err == nil
 	return s, err
-}
-
-// undo ends a lease under which nothing was done; the job's place stands again.
-func (a *attempt) undo(ctx context.Context, lease *dibs.Lease) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
-	defer cancel()
-	_ = lease.Abandon(ctx) // the lease runs out if this fails
 }
 
 // waits notes that the job waits for its turn, and for how long it has by now.

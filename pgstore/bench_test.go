@@ -64,7 +64,7 @@ func BenchmarkPlaces(b *testing.B) {
 			client := sqltest.Client(b, benchStore(b), nil)
 			sqltest.Cycles(b, goroutines, func(g, i int64) error {
 				ctx := context.Background()
-				place, err := client.Reserve(ctx, fmt.Sprintf("goroutine %d, cycle %d", g, i), time.Hour, &dibs.AcquireOptions{Hold: time.Minute})
+				place, _, err := client.Reserve(ctx, fmt.Sprintf("goroutine %d, cycle %d", g, i), time.Hour, &dibs.AcquireOptions{Hold: time.Minute})
 				if err != nil {
 					return err
 				}

@@ -20,7 +20,7 @@ func TestLookOnlyReads(t *testing.T) {
 	}
 	places := make([]dibs.Place, 3)
 	for i := range places {
-		if places[i], err = c.Reserve(t.Context(), "k", time.Hour, nil); err != nil {
+		if places[i], _, err = c.Reserve(t.Context(), "k", time.Hour, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -33,7 +33,7 @@ func TestLookOnlyReads(t *testing.T) {
 			}
 		}
 	}
-	stand(dibs.Standing{Waits: true, Placed: true}, dibs.Standing{Waits: true, Placed: true, Ahead: 1}, dibs.Standing{Waits: true, Placed: true, Ahead: 2})
+	stand(dibs.Standing{Waits: true}, dibs.Standing{Waits: true, Ahead: 1}, dibs.Standing{Waits: true, Ahead: 2})
 	if held, err := c.Held(t.Context(), "k"); err != nil || !held {
 		t.Errorf("the key is held: %v, %v", held, err)
 	}
@@ -42,7 +42,7 @@ func TestLookOnlyReads(t *testing.T) {
 		t.Error(err)
 	}
 	unlock = lockKeys(t, s)
-	stand(dibs.Standing{}, dibs.Standing{Waits: true, Placed: true, Ahead: 1, Idle: true}, dibs.Standing{Waits: true, Placed: true, Ahead: 2, Idle: true})
+	stand(dibs.Standing{}, dibs.Standing{Waits: true, Ahead: 1, Idle: true}, dibs.Standing{Waits: true, Ahead: 2, Idle: true})
 	if held, err := c.Held(t.Context(), "k"); err != nil || !held {
 		t.Errorf("the key is somebody's: %v, %v", held, err)
 	}

@@ -86,7 +86,7 @@ func TestSweepLeavesTheBusyAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Reserve(t.Context(), "k", time.Hour, nil); err != nil {
+	if _, _, err := c.Reserve(t.Context(), "k", time.Hour, nil); err != nil {
 		t.Fatal(err)
 	}
 	lockedBy := func() (xid string) {

@@ -24,7 +24,7 @@ func TestRehearsal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	place, err := c.Reserve(t.Context(), "k", time.Minute, nil)
+	place, _, err := c.Reserve(t.Context(), "k", time.Minute, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func TestReserveIn(t *testing.T) {
 		first, second, third := b.enqueue(t, way, "k"), b.enqueue(t, way, "k"), b.enqueue(t, way, "k")
 		a, bb, c := b.reserve(t, first, "k", nil), b.reserve(t, second, "k", nil), b.reserve(t, third, "k", nil)
 		d := b.reserve(t, third, "k", nil)
-		outside, err := b.client.Reserve(t.Context(), "k", time.Hour, nil)
+		outside, _, err := b.client.Reserve(t.Context(), "k", time.Hour, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func TestReserveInVain(t *testing.T) {
 		t.Fatal(err, errs)
 	}
 	for range 2 {
-		if _, err := b.client.Reserve(ctx, "full", time.Hour, nil); err != nil {
+		if _, _, err := b.client.Reserve(ctx, "full", time.Hour, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -23,7 +23,7 @@ func (w *worker) job(ctx context.Context, k key) {
 		return
 	}
 	if w.chance(50) {
-		p, err := c.Reserve(asking, k.name, stands, hold)
+		p, _, err := c.Reserve(asking, k.name, stands, hold)
 		if w.gate(); err == nil {
 			w.offer(p)
 		}
@@ -50,10 +50,6 @@ func (w *worker) job(ctx context.Context, k key) {
 	}
 	o := w.options(k)
 	o.Hold = hold.Hold
-	if w.chance(20) {
-		_ = c.Near(asking, p, w.IntN(3)-1, nil) // its errors are those of the Redeem that follows
-		w.gate()
-	}
 	lease, err := c.Redeem(asking, p, o)
 	alive := w.gate()
 	if err != nil {

@@ -22,7 +22,7 @@ func newMutex(l *life) *jobs.Mutex {
 	ttl := l.process.world.plan.ttl
 	m, err := jobs.New(l.client, &jobs.Options{
 		Hold: min(ttl/2, placeStands), Recovery: min(2*ttl, placeStands), Stands: placeStands,
-		Wait: ttl, Seats: 1, Logger: slog.New(slog.DiscardHandler),
+		Wait: ttl, Ahead: 1, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		panic(err) // the options are wrong

@@ -13,7 +13,7 @@ func (l *lane) place() {
 	key := l.key("place")
 	stands := l.TTL/2 + l.upTo(l.TTL/2)
 	o := &dibs.AcquireOptions{Hold: l.TTL/10 + l.upTo(l.TTL/4)}
-	p, err := l.client.Reserve(l.ctx, key, stands, o)
+	p, _, err := l.client.Reserve(l.ctx, key, stands, o)
 	if err != nil {
 		return
 	}

@@ -153,9 +153,9 @@ var uses = map[string]func(t *testing.T, c *dibs.Client){
 		}), nil)
 	},
 	"reserved places": func(t *testing.T, c *dibs.Client) {
-		redeemed, err := c.Reserve(t.Context(), "a", time.Minute, nil)
+		redeemed, _, err := c.Reserve(t.Context(), "a", time.Minute, nil)
 		is(t, err, nil)
-		dropped, err := c.Reserve(t.Context(), "a", time.Minute, nil)
+		dropped, _, err := c.Reserve(t.Context(), "a", time.Minute, nil)
 		is(t, err, nil)
 		lease, err := c.Redeem(t.Context(), redeemed, nil)
 		is(t, err, nil)
