@@ -24,7 +24,7 @@ type Job struct {
 	// Options.Limit counts from then. Default: from when this process has it first.
 	Due time.Time
 	// Tries is how often a worker had the job, this time included, if the queue
-	// tells. Default: as far as this process knows.
+	// tells. Default: 1.
 	Tries int
 
 	// Last reports whether the job is not tried again after it ended with that

@@ -26,17 +26,21 @@ type queue struct {
 	jobs    []*entry      // not done, in the order in which they are given out
 	done    []*entry
 	stopped bool
-	blind   bool // it makes nothing runnable before it is due
+	blind   bool // it promotes nothing
+	forgets bool // it does not promote when a job begins at times, as after a crash
 
 	pool jobs.Pool // as its jobs are told
 
-	path time.Duration // how long it takes, at most, to give a job out that was made runnable; if not 0, it cannot be asked at times
+	has, most map[string]int // how many workers have a job of a key, and had at most
 }
 
 type entry struct {
 	job      jobs.Job
 	due      time.Time
 	running  bool
+	parked   bool
+	fetched  int
+	since    time.Time
 	putOffs  int
 	failures int
 	attempts int // how often it may fail; 0: for ever
@@ -44,7 +48,9 @@ type entry struct {
 	err      error
 }
 
-func newQueue() *queue { return &queue{changed: make(chan struct{})} }
+func newQueue() *queue {
+	return &queue{changed: make(chan struct{}), has: map[string]int{}, most: map[string]int{}}
+}
 
 // change tells all workers; the caller has the lock.
 func (q *queue) change() {
@@ -55,20 +61,65 @@ func (q *queue) change() {
 // enqueue adds a job with a ticket of m.
 func (q *queue) enqueue(t *testing.T, m *jobs.Mutex, key, id string) *entry {
 	t.Helper()
-	ticket, err := m.Enqueue(t.Context(), key)
+	tickets, err := m.EnqueueMany(t.Context(), []string{key})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return q.add(jobs.Job{Kind: "test", ID: id, Key: key, Ticket: ticket})
+	e := &entry{job: jobs.Job{Kind: "test", ID: id, Key: key, Ticket: tickets[0].Text}, due: time.Now()}
+	if tickets[0].Parked && !q.blind {
+		e.parked, e.due = true, time.Now().Add(time.Hour)
+	}
+	return q.put(e)
 }
 
-func (q *queue) add(j jobs.Job) *entry {
+func (q *queue) add(j jobs.Job) *entry { return q.put(&entry{job: j, due: time.Now()}) }
+
+func (q *queue) put(e *entry) *entry {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	e := &entry{job: j, due: time.Now()}
+	e.since = time.Now()
 	q.jobs = append(q.jobs, e)
 	q.change()
 	return e
+}
+
+// promote makes those of the first jobs of the key runnable that are parked.
+func (q *queue) promote(key string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	first := 0
+	for _, e := range q.jobs {
+		if e.job.Key != key {
+			continue
+		}
+		if first++; first > jobs.DefaultAhead {
+			return
+		}
+		if e.parked && !e.running {
+			e.parked, e.due = false, time.Now()
+			q.change()
+		}
+	}
+}
+
+// sweep promotes the jobs of all keys each second until the queue is stopped.
+func (q *queue) sweep() {
+	for {
+		time.Sleep(time.Second)
+		q.mu.Lock()
+		keys := map[string]bool{}
+		for _, e := range q.jobs {
+			keys[e.job.Key] = true
+		}
+		stopped := q.stopped
+		q.mu.Unlock()
+		if stopped {
+			return
+		}
+		for key := range keys {
+			q.promote(key)
+		}
+	}
 }
 
 // stir lets all workers look whether they are to go on.
@@ -93,7 +144,10 @@ func (q *queue) take(ctx context.Context) *entry {
 			}
 			left := time.Until(e.due)
 			if left <= 0 {
-				e.running = true
+				e.running, e.parked = true, false
+				e.fetched++
+				q.has[e.job.Key]++
+				q.most[e.job.Key] = max(q.most[e.job.Key], q.has[e.job.Key])
 				q.mu.Unlock()
 				return e
 			}
@@ -123,20 +177,20 @@ func (q *queue) work(ctx context.Context, m *jobs.Mutex, fn func(ctx context.Con
 func (q *queue) workFor(life, ctx context.Context, m *jobs.Mutex, fn func(ctx context.Context, id string) error) {
 	for e := q.take(life); e != nil; e = q.take(life) {
 		j := e.job
-		j.Pool = q.pool
+		j.Pool, j.Tries = q.pool, e.fetched
+		if j.Due.IsZero() {
+			j.Due = e.since
+		}
 		last := e.attempts > 0 && e.failures+1 >= e.attempts
 		j.Last = func(error) bool { return last }
 		j.Again = func(error) time.Duration { return time.Second }
-		n := e.putOffs
-		if !q.blind {
-			j.Wake = func(context.Context) (bool, error) {
-				if q.path > 0 && rand.N(5) == 0 {
-					return false, errDown
-				}
-				return q.wake(e, n+1), nil
+		j.Promoted = !q.blind
+		err := m.Run(ctx, j, func(ctx context.Context) error {
+			if !q.forgets || rand.N(5) > 0 {
+				q.promote(j.Key)
 			}
-		}
-		err := m.Run(ctx, j, func(ctx context.Context) error { return fn(ctx, j.ID) })
+			return fn(ctx, j.ID)
+		})
 		q.finish(e, err, last)
 	}
 }
@@ -146,11 +200,12 @@ func (q *queue) finish(e *entry, err error, last bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	e.running, e.err = false, err
+	q.has[e.job.Key]--
 	back, putOff := errors.AsType[*jobs.ComeBackError](err)
 	switch {
 	case putOff:
 		e.putOffs++
-		e.due = time.Now().Add(back.After)
+		e.parked, e.due = back.Parked, time.Now().Add(back.After)
 	case err != nil && !last:
 		e.failures++
 		e.due = time.Now().Add(time.Second)
@@ -160,20 +215,6 @@ func (q *queue) finish(e *entry, err error, last bool) {
 		q.done = append(q.done, e)
 	}
 	q.change()
-}
-
-// wake makes a job runnable that was put off so many times.
-func (q *queue) wake(e *entry, putOffs int) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if e.putOffs < putOffs {
-		return false // it is being put off
-	}
-	if e.putOffs == putOffs && !e.running {
-		e.due = time.Now().Add(rand.N(q.path + 1))
-		q.change()
-	}
-	return true
 }
 
 // drain waits until all jobs are done and stops the workers.
@@ -247,6 +288,12 @@ func (f *fixture) mutex(o *jobs.Options) *jobs.Mutex {
 
 // workers lets n workers of a process run the queue's jobs.
 func (f *fixture) workers(q *queue, m *jobs.Mutex, n int, fn func(ctx context.Context, id string) error) {
+	if q.pool.Workers == 0 {
+		q.pool.Workers = n
+	}
+	if !q.blind {
+		f.wg.Go(q.sweep)
+	}
 	for range n {
 		f.wg.Go(func() { q.work(f.t.Context(), m, fn) })
 	}

@@ -8,8 +8,8 @@ import "sync"
 type Pool struct {
 	// Name tells the pools of a process apart.
 	Name string
-	// Workers is how many there are. Default: it is not known, and at most Options.Ahead
-	// jobs wait.
+	// Workers is how many there are. Default: it is not known, and no job waits: otherwise
+	// the job that is next could find no worker.
 	Workers int
 }
 
@@ -20,14 +20,10 @@ type rooms struct {
 }
 
 // enter takes one of the workers that may have a job that waits. leave gives it back.
-func (r *rooms) enter(p Pool, ahead int) (leave func(), ok bool) {
-	most := p.Workers / 2
-	if p.Workers <= 0 {
-		most = ahead
-	}
+func (r *rooms) enter(p Pool) (leave func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.waiting[p.Name] >= most {
+	if r.waiting[p.Name] >= p.Workers/2 {
 		return nil, false
 	}
 	if r.waiting == nil {

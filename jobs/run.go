@@ -99,17 +99,30 @@ func (a *attempt) settle(lease *dibs.Lease, err error) error {
 // keep ends the lease and keeps the place: nobody passes until the job is there
 // again, after that time, or Recovery is over; but see absent.
 func (a *attempt) keep(ctx context.Context, lease *dibs.Lease, again time.Duration) error {
-	if err := a.end(ctx, lease.Abandon); errors.Is(err, dibs.ErrLost) {
-		// The job was done by another delivery, or in a transaction of which nobody heard
-		// that it was committed: then nobody would come for a place that is made to stand
-		// anew. Otherwise it stands by itself, for Recovery.
-		return err
-	}
+	err := a.end(ctx, lease.Abandon)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 	defer cancel()
-	// If this fails, the place stands for Recovery.
+	if errors.Is(err, dibs.ErrLost) && !a.stands(ctx) {
+		// The job was done by another delivery, or in a transaction of which nobody heard
+		// that it was committed. A new place would be in the way, and nobody would come.
+		return err
+	}
+	// If this fails, the place stands for as long as it did.
 	_, _ = a.stand(ctx, a.absent(again))
-	return nil
+	return err
+}
+
+// stands reports whether the attempt's place stands: others come before it, or it is
+// what keeps those from the key that have no place.
+func (a *attempt) stands(ctx context.Context) bool {
+	m := a.mutex
+	o := &dibs.AcquireOptions{Permits: m.options.Permits}
+	own, err := m.client.Standing(ctx, a.place, o)
+	if err != nil || own.Waits {
+		return err == nil
+	}
+	none, err := m.client.Standing(ctx, dibs.Place{Key: a.place.Key, Token: dibs.NewToken()}, o)
+	return err == nil && none.Idle && !own.Idle
 }
 
 // absent is how long the others of its key wait for a job that failed and is tried again

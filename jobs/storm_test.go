@@ -50,36 +50,25 @@ func (s farStore) Settle(ctx context.Context, settlements []dibs.Settlement, err
 	return s.call(false, func() error { return s.Store.Settle(ctx, settlements, errs) })
 }
 
-// TestPoolsOfEachLine is TestPoolsOfOneLine with more pools, and with queues that take less
-// and more time.
-func TestPoolsOfEachLine(t *testing.T) {
-	for _, workers := range [][2]int{{0, 0}, {40, 40}, {1, 40}, {40, 1}, {2, 40}, {4, 40}, {40, 6}, {1, 0}, {0, 1}} {
-		for _, path := range []time.Duration{2 * time.Millisecond, 20 * time.Millisecond, 300 * time.Millisecond} {
-			poolsOfOneLine(t, workers, path)
-		}
-	}
-}
-
 // TestStorm runs jobs of some keys in processes that are closed and begun anew, with a
-// store that is away again and again and a queue that cannot be asked at times: they run
+// store that is away again and again and a queue that does not promote at times: they run
 // in their order, once each, without long pauses, and nothing is left of them.
 func TestStorm(t *testing.T) {
 	for _, o := range []jobs.Options{
-		{}, {Seats: -1}, {Seats: 1}, {Seats: 30}, {Policy: jobs.Wait, Wait: time.Second}, {Seats: 2},
+		{}, {Ahead: 1}, {Ahead: 30}, {Policy: jobs.Wait, Wait: time.Second},
 	} {
-		for _, path := range []time.Duration{1, 60 * time.Millisecond} {
-			t.Run(fmt.Sprintf("policy %d, %d seats, %v", o.Policy, o.Seats, path), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { storm(t, o, path) })
-			})
-		}
+		t.Run(fmt.Sprintf("policy %d, %d ahead", o.Policy, o.Ahead), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { storm(t, o) })
+		})
 	}
 }
 
-func storm(t *testing.T, o jobs.Options, path time.Duration) {
+func storm(t *testing.T, o jobs.Options) {
 	const keys, each, workers, pause = 8, 25, 6, 15 * time.Second
 	f := newFixture(t)
 	q, l := newQueue(), newLedger(t)
-	q.path = path
+	q.forgets, q.pool.Workers = true, workers
+	f.wg.Go(q.sweep)
 	enqueuer := f.mutex(nil)
 	want := map[string][]string{}
 	for range each {

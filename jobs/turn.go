@@ -147,7 +147,7 @@ func (a *attempt) enter() (leave func(), ok bool) {
 	case m.options.Policy == Wait:
 		return func() {}, true
 	}
-	return m.rooms.enter(a.job.Pool, m.options.Ahead)
+	return m.rooms.enter(a.job.Pool)
 }
 
 // wait waits for the job's turn in the worker, as long as that may be.

@@ -43,9 +43,9 @@ func insideOf(t *testing.T, o *Options, of func(dibs.Store) dibs.Store) (*Mutex,
 	return m, c
 }
 
-// TestSentAwayAtTheMomentOfTheGrant ends a wait just before the key is granted: the job
+// TestClosedAtTheMomentOfTheGrant closes the Mutex just before the key is granted: the job
 // runs with a context that stays, or comes back.
-func TestSentAwayAtTheMomentOfTheGrant(t *testing.T) {
+func TestClosedAtTheMomentOfTheGrant(t *testing.T) {
 	for range 100 {
 		synctest.Test(t, func(t *testing.T) {
 			m, c := inside(t, &Options{})
@@ -92,7 +92,7 @@ func TestLimitThatIsOverByNow(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			start := time.Now()
-			if _, _, err := a.wait(ctx, nil, nil); !errors.Is(err, dibs.ErrHeld) || time.Since(start) > time.Second {
+			if _, err := a.wait(ctx); !errors.Is(err, dibs.ErrHeld) || time.Since(start) > time.Second {
 				t.Errorf("over for %v: it waited for %v and ended with %v; want ErrHeld, soon", over, time.Since(start), err)
 			}
 			if err := lease.Release(); err != nil {
