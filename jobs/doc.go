@@ -7,16 +7,15 @@
 // modules riverjobs and asynqjobs do that for River and Asynq, and Handle for a loop
 // of one's own.
 //
-//	enqueued ── a worker has it ──┬── its turn ─────────── runs ──┬── done: the place is given up
-//	(Enqueue:                     │                      ▲        ├── failed, comes again: keeps its place
-//	 a place)                     │ others come first    │        │   or lets the others pass (Failed)
-//	                              ▼                      │        ├── the worker died: keeps its place
-//	                        near its turn, and a seat    │        │   for Recovery
-//	                        is free: waits in the worker ┘        └── failed for good: the place is given up
-//	                              │ otherwise
-//	                              ▼
-//	                        put off: the worker is free, the place stands, and the job
-//	                        is made runnable when it is near its turn
+//	enqueued ──┬── among the first Ahead of its key: runnable ── a worker has it ──┐
+//	(a place)  └── all others: parked in the queue ── promoted ────────────────────┤
+//	                                                                               │
+//	        ┌──────────────────────────────────────────────────────────────────────┘
+//	        ├── its turn ── runs ──┬── done, or failed for good: gives its place up
+//	        │     ▲                ├── failed, comes again: keeps its place, or not (Failed)
+//	        │     │                └── its worker died: keeps its place for Recovery
+//	        ├── waits in the worker, if no more than half of the pool does
+//	        └── otherwise parked again
 //
 // A job whose turn has not come is not a failed one: its queue's attempts are not
 // used up by it.
