@@ -191,34 +191,6 @@ func ExampleClient_DoAll() {
 	// Output: 90 110
 }
 
-// Whoever would rather come back than wait says what happens when that was in
-// vain.
-func ExampleClient_ComeBack() {
-	client := exampleClient()
-	defer client.Close()
-	holder, err := client.Acquire(context.Background(), "sync of account 7", nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = holder.Release() }()
-
-	var deadLetters []string
-	err = client.ComeBack(context.Background(), "sync of account 7", &dibs.ComeBackOptions{
-		Attempts:  3,
-		Backoff:   time.Millisecond,
-		Otherwise: dibs.GiveUp,
-		GaveUp: func(ctx context.Context, g dibs.GivenUp) error {
-			deadLetters = append(deadLetters, fmt.Sprintf("%s after %d attempts", g.Key, g.Attempts))
-			return nil
-		},
-	}, func(context.Context) error {
-		fmt.Println("never printed")
-		return nil
-	})
-	fmt.Println(errors.Is(err, dibs.ErrGaveUp), deadLetters)
-	// Output: true [sync of account 7 after 3 attempts]
-}
-
 // A place in the queue is taken when a job is enqueued, and redeemed when it
 // runs, perhaps in another process: jobs run in the order in which they were
 // enqueued, not in that in which workers pick them up.

@@ -107,9 +107,8 @@ type Options struct {
 	// due; see Job.Due. Default: without limit.
 	Limit time.Duration
 	// Otherwise is what happens to a job whose Limit is over. It must be chosen if
-	// there is one. Fail fails this attempt with dibs.ErrHeld, RunAnyway runs without
-	// the key, GiveUp hands the job to GaveUp and is done.
-	Otherwise dibs.Otherwise
+	// there is one.
+	Otherwise Otherwise
 	// GaveUp notes a job down that was given up: in a dead-letter table, a queue, a
 	// file. If it returns an error the attempt fails with that, and the job comes
 	// again. Required with GiveUp.
@@ -171,10 +170,10 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("jobs: Options.TTL is %v; it must be at least %v", r.TTL, dibs.MinTTL)
 	case r.Stands < r.Hold || r.Stands < r.Recovery:
 		return r, fmt.Errorf("jobs: Options.Stands is %v; it must not be less than Hold, %v, and Recovery, %v", r.Stands, r.Hold, r.Recovery)
-	case (r.Limit > 0) != (r.Otherwise != 0) || r.Otherwise > dibs.GiveUp:
-		return r, errors.New("jobs: Options.Limit needs Otherwise, one of dibs.Fail, dibs.RunAnyway and dibs.GiveUp, and Otherwise needs a Limit")
-	case (r.Otherwise == dibs.GiveUp) != (r.GaveUp != nil):
-		return r, errors.New("jobs: Options.GaveUp and Otherwise: dibs.GiveUp need one another")
+	case (r.Limit > 0) != (r.Otherwise != 0) || r.Otherwise > GiveUp:
+		return r, errors.New("jobs: Options.Limit needs Otherwise, one of Fail, RunAnyway and GiveUp, and Otherwise needs a Limit")
+	case (r.Otherwise == GiveUp) != (r.GaveUp != nil):
+		return r, errors.New("jobs: Options.GaveUp and Otherwise: GiveUp need one another")
 	case (r.Policy == Periodic) != (r.Period > 0):
 		return r, errors.New("jobs: Options.Period and Policy: Periodic need one another")
 	case (r.Policy == Periodic || r.Policy == Replace) && r.Permits > 1:

@@ -112,7 +112,7 @@ func TestPlaceThatRanOutInTheWait(t *testing.T) {
 func TestLimitThatFailsKeepsThePlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		m := f.mutex(&jobs.Options{Limit: time.Second, Otherwise: dibs.Fail, Recovery: time.Minute})
+		m := f.mutex(&jobs.Options{Limit: time.Second, Otherwise: jobs.Fail, Recovery: time.Minute})
 		second := f.mutex(&jobs.Options{Recovery: time.Minute})
 		var tickets []string
 		for range 2 {

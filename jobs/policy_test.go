@@ -100,12 +100,12 @@ func TestPeriodic(t *testing.T) {
 func TestLimit(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		otherwise dibs.Otherwise
+		otherwise jobs.Otherwise
 		count     func(jobs.Stats) uint64
 	}{
-		{"fail", dibs.Fail, func(s jobs.Stats) uint64 { return s.Held }},
-		{"run anyway", dibs.RunAnyway, func(s jobs.Stats) uint64 { return s.RanAnyway }},
-		{"give up", dibs.GiveUp, func(s jobs.Stats) uint64 { return s.GaveUp }},
+		{"fail", jobs.Fail, func(s jobs.Stats) uint64 { return s.Held }},
+		{"run anyway", jobs.RunAnyway, func(s jobs.Stats) uint64 { return s.RanAnyway }},
+		{"give up", jobs.GiveUp, func(s jobs.Stats) uint64 { return s.GaveUp }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestLimit(t *testing.T) {
 				q := newQueue()
 				o := jobs.Options{Limit: time.Minute, Otherwise: c.otherwise}
 				var noted atomic.Int64
-				if c.otherwise == dibs.GiveUp {
+				if c.otherwise == jobs.GiveUp {
 					o.GaveUp = func(_ context.Context, j jobs.Job, waited time.Duration) error {
 						if noted.Add(1); j.ID != "k/1" || waited < time.Minute || waited > 61*time.Second {
 							t.Errorf("%q was given up after %v", j.ID, waited)
@@ -146,8 +146,8 @@ func TestLimit(t *testing.T) {
 				if n := c.count(m.Stats()); n != 1 {
 					t.Errorf("counted %d times: %+v", n, m.Stats())
 				}
-				if ran != (c.otherwise == dibs.RunAnyway) || noted.Load() > 0 != (c.otherwise == dibs.GiveUp) ||
-					second.dropped != (c.otherwise == dibs.Fail) || second.dropped && !errors.Is(second.err, dibs.ErrHeld) {
+				if ran != (c.otherwise == jobs.RunAnyway) || noted.Load() > 0 != (c.otherwise == jobs.GiveUp) ||
+					second.dropped != (c.otherwise == jobs.Fail) || second.dropped && !errors.Is(second.err, dibs.ErrHeld) {
 					t.Errorf("ran %v, noted %d, %+v", ran, noted.Load(), second)
 				}
 				f.empty()
@@ -160,7 +160,7 @@ func TestGaveUpThatCannotBeNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
 		full := errors.New("the dead-letter table is full")
-		m := f.mutex(&jobs.Options{Limit: time.Second, Otherwise: dibs.GiveUp, GaveUp: func(context.Context, jobs.Job, time.Duration) error { return full }})
+		m := f.mutex(&jobs.Options{Limit: time.Second, Otherwise: jobs.GiveUp, GaveUp: func(context.Context, jobs.Job, time.Duration) error { return full }})
 		ticket, err := m.Enqueue(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)
@@ -483,8 +483,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		"Hold":                {Hold: -1},
 		"Stands":              {Stands: time.Second},
 		"Limit":               {Limit: time.Second},
-		"Otherwise":           {Otherwise: dibs.Fail},
-		"GaveUp":              {Limit: time.Second, Otherwise: dibs.GiveUp},
+		"Otherwise":           {Otherwise: jobs.Fail},
+		"GaveUp":              {Limit: time.Second, Otherwise: jobs.GiveUp},
 		"Period":              {Policy: jobs.Periodic},
 		"Permits must be 1":   {Policy: jobs.Replace, Permits: 2},
 		"Unordered":           {Policy: jobs.Replace, Unordered: true},

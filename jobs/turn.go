@@ -270,11 +270,11 @@ func (a *attempt) late() bool {
 func (a *attempt) otherwise(ctx context.Context, held error, fn func(context.Context) error) error {
 	m := a.mutex
 	switch m.options.Otherwise {
-	case dibs.RunAnyway:
+	case RunAnyway:
 		a.giveUp(ctx, a.place)
 		m.tell(ctx, a, EventRanAnyway, nil)
 		return a.once(ctx, fn)
-	case dibs.GiveUp:
+	case GiveUp:
 		if err := m.options.GaveUp(ctx, a.job, a.waited); err != nil {
 			return a.refused(ctx, err)
 		}

@@ -79,7 +79,7 @@ func TestClosedAtTheMomentOfTheGrant(t *testing.T) {
 func TestLimitThatIsOverByNow(t *testing.T) {
 	for _, over := range []time.Duration{0, time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			m, c := inside(t, &Options{Limit: time.Minute, Otherwise: dibs.Fail})
+			m, c := inside(t, &Options{Limit: time.Minute, Otherwise: Fail})
 			lease, err := c.Acquire(t.Context(), "k", nil)
 			if err != nil {
 				t.Fatal(err)

@@ -147,9 +147,7 @@ var uses = map[string]func(t *testing.T, c *dibs.Client){
 		is(t, c.Do(t.Context(), "a", func(context.Context) error {
 			_, err := c.Acquire(t.Context(), "a", &dibs.AcquireOptions{Wait: 5 * time.Millisecond})
 			is(t, err, dibs.ErrHeld)
-			return c.ComeBack(t.Context(), "a", &dibs.ComeBackOptions{
-				Attempts: 3, Backoff: time.Millisecond, Otherwise: dibs.RunAnyway,
-			}, nothing)
+			return nil
 		}), nil)
 	},
 	"reserved places": func(t *testing.T, c *dibs.Client) {
@@ -171,14 +169,12 @@ var uses = map[string]func(t *testing.T, c *dibs.Client){
 	},
 }
 
-// everyWayIn runs the section under one key, under several, once and when it
-// comes back.
+// everyWayIn runs the section under one key, under several, and once.
 func everyWayIn(t *testing.T, c *dibs.Client, section func(context.Context) error) map[string]func() {
 	return map[string]func(){
-		"Do":       func() { _ = c.Do(t.Context(), "a", section) },
-		"nested":   func() { _ = c.Do(t.Context(), "a", func(ctx context.Context) error { return c.Do(ctx, "b", section) }) },
-		"DoAll":    func() { _ = c.DoAll(t.Context(), []string{"a", "b", "c"}, section) },
-		"ComeBack": func() { _ = c.ComeBack(t.Context(), "a", &dibs.ComeBackOptions{Otherwise: dibs.Fail}, section) },
+		"Do":     func() { _ = c.Do(t.Context(), "a", section) },
+		"nested": func() { _ = c.Do(t.Context(), "a", func(ctx context.Context) error { return c.Do(ctx, "b", section) }) },
+		"DoAll":  func() { _ = c.DoAll(t.Context(), []string{"a", "b", "c"}, section) },
 		"Once": func() {
 			_, _ = dibs.Once(t.Context(), c, "once", nil, func(ctx context.Context) (int, error) { return 0, section(ctx) })
 		},
