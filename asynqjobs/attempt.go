@@ -2,10 +2,10 @@ package asynqjobs
 
 import (
 	"context"
-	crand "crypto/rand"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,110 +24,161 @@ var (
 // attempt was over.
 const refusal = "dibs: its last attempt had ended when it panicked, ran out of time, was cancelled or its worker died"
 
-// patient is the part of its time that a task may wait in the worker: its Timeout is
-// for what it does.
-const patient = 4
-
-// unsure is by how much the second answer of a RetryDelayFunc may exceed the first: that
-// of Asynq is random.
-const unsure = 5
+const (
+	// patient is the part of its time that a task may wait in the worker: its Timeout is
+	// for what it does.
+	patient = 4
+	// unsure is by how much the delay of a retry may exceed what was answered earlier:
+	// Asynq's is random.
+	unsure = 5
+	// storeAway is about how long a task stays away whose key could not be asked for.
+	storeAway = time.Second
+	// A task without an entry in its line stays away for so long for each one before it,
+	// and at most.
+	awayEach, awayMost = 50 * time.Millisecond, 2 * time.Second
+	// linePatience is how long a worker tries to write to a line.
+	linePatience = 2 * time.Second
+)
 
 // attempt is a task that a worker has.
 type attempt struct {
-	worker    *Worker
-	ctx       context.Context
-	task      *asynq.Task
-	queue, id string
-	server    *server
+	worker *Worker
+	lines  *lines
+	ctx    context.Context
+	task   *asynq.Task
+	server *server
+
+	queue, id, key, ticket string
+	inLine                 bool // it has an entry, unless it failed and lost that with its place
 
 	retried  int
 	maxRetry int  // as it was asked for
 	limit    int  // as Asynq has it
 	began    bool // the handler
-	returned bool // the handler has
-
-	pause  time.Duration // until it is tried again
-	paused bool          // it is known
 }
 
-func (w *Worker) attempt(ctx context.Context, t *asynq.Task) (*attempt, error) {
-	a := &attempt{worker: w, ctx: ctx, task: t}
-	var ok [4]bool
-	a.id, ok[0] = asynq.GetTaskID(ctx)
-	a.queue, ok[1] = asynq.GetQueueName(ctx)
-	a.retried, ok[2] = asynq.GetRetryCount(ctx)
-	a.limit, ok[3] = asynq.GetMaxRetry(ctx)
-	if ok != [4]bool{true, true, true, true} {
+func (w *Worker) attempt(ctx context.Context, t *asynq.Task, key string) (*attempt, error) {
+	a := &attempt{worker: w, lines: w.lines, ctx: ctx, task: t, key: key, ticket: t.Headers()[headerTicket]}
+	a.inLine = a.ticket != "" && a.lines.kept()
+	var ok bool
+	if a.id, ok = asynq.GetTaskID(ctx); !ok {
 		return nil, errNoServer
 	}
-	if a.server, ok[0] = ctx.Value(serverKey{}).(*server); !ok[0] {
+	a.queue, _ = asynq.GetQueueName(ctx)
+	a.retried, _ = asynq.GetRetryCount(ctx)
+	a.limit, _ = asynq.GetMaxRetry(ctx)
+	if a.server, ok = ctx.Value(serverKey{}).(*server); !ok {
 		return nil, errNoConfig
 	}
-	if a.maxRetry, ok[0] = maxRetryOf(t); !ok[0] {
+	if a.maxRetry, ok = maxRetryOf(t); !ok {
 		a.maxRetry = a.limit
 	}
 	return a, nil
 }
 
-// spared reports whether the task has no attempts left and is there all the same,
-// because Asynq knows of a spare one.
+// spared reports whether the task has no attempts left and is there all the same, because
+// Asynq knows of a spare one.
 func (a *attempt) spared() bool { return a.retried > a.maxRetry }
 
-// refuse has a task archived that has no attempts left, as Asynq would have done
-// earlier, unless somebody has made it run again since.
+// refuse has a task archived that has no attempts left, as Asynq would have done earlier,
+// unless somebody has made it run again since.
 func (a *attempt) refuse() error {
-	message, err := a.worker.redis.HGet(a.ctx, taskName(a.queue, a.id), "msg").Result()
+	message, err := a.lines.redis.HGet(a.ctx, prefix(a.queue)+"t:"+a.id, "msg").Result()
 	if err == nil && strings.Contains(message, refusal) {
 		return nil
 	}
-	a.worker.mutex.Cancel(a.ctx, a.task.Headers()[headerTicket])
+	a.lines.mutex.Cancel(a.ctx, a.ticket)
+	a.leave()
 	return errors.New(refusal)
 }
 
 // run runs the task in its turn.
-func (a *attempt) run(key string, next asynq.Handler) error {
-	mark := "dibs-" + crand.Text()
-	err := a.worker.mutex.Run(withMaxRetry(a.ctx, a.task), a.job(key, mark), func(ctx context.Context) error {
+func (a *attempt) run(next asynq.Handler) error {
+	over := a.lines.options.Failed == jobs.LetPass // also when it panics
+	defer func() {
+		if over {
+			a.leave()
+		}
+	}()
+	err := a.lines.mutex.Run(withMaxRetry(a.ctx, a.task), a.job(), func(ctx context.Context) error {
 		a.began = true
-		err := next.ProcessTask(ctx, a.task)
-		a.returned = true
-		return err
+		return next.ProcessTask(ctx, a.task)
 	})
-	switch back, ok := errors.AsType[*jobs.ComeBackError](err); {
+	back, ok := errors.AsType[*jobs.ComeBackError](err)
+	switch {
 	case err == nil:
+		over = true
 		return nil
 	case ok:
-		return &putOffError{back: back, mark: mark}
+		over = false
+		return a.putOff(back)
 	case !a.began && a.retried < a.limit && a.ctx.Err() == nil && away(err):
-		// The place stands. Who has no attempt left, not even a spare one, is archived
-		// when it is put off.
-		return &putOffError{back: &jobs.ComeBackError{After: storeAway/2 + rand.N(storeAway)}, mark: mark, why: err}
+		// The place stands. A task without a spare attempt would be archived.
+		over = false
+		return &putOffError{&jobs.ComeBackError{After: storeAway/2 + rand.N(storeAway)}, ": its key could not be asked for: " + err.Error()}
 	case a.spared():
-		return fmt.Errorf("%w (%s)", err, refusal) // for who makes it run again
-	default:
-		return &failure{error: err, delay: a.pause, known: a.paused, last: a.retried >= a.maxRetry}
+		over = true
+		return fmt.Errorf("%w (%s)", err, refusal) // so that refuse lets it pass
 	}
+	over = over || a.last(err)
+	if a.retried >= a.maxRetry {
+		return &lastError{err}
+	}
+	return err
 }
 
 // job says what a Mutex has to know of the task.
-func (a *attempt) job(key, mark string) jobs.Job {
-	var patience time.Duration
-	if end, ok := a.ctx.Deadline(); ok {
-		patience = max(time.Until(end)/patient, time.Millisecond)
-	}
-	return jobs.Job{
-		Kind: a.task.Type(), ID: a.queue + ":" + a.id,
-		Key: key, Ticket: a.task.Headers()[headerTicket],
-		Due: dueOf(a.task), Tries: a.retried + 1,
-		Last: a.last, Again: a.again,
+func (a *attempt) job() jobs.Job {
+	j := jobs.Job{
+		Kind: a.task.Type(), ID: a.queue + ":" + a.id, Key: a.key, Ticket: a.ticket,
+		Tries: a.retried + 1, Last: a.last, Again: a.again,
 		// Asynq archives a task on its last attempt, also one that is put off.
-		Stays:    a.retried >= a.limit,
-		Patience: patience,
-		Pool:     a.server.pool,
-		Wake: func(ctx context.Context) (bool, error) {
-			return a.worker.wake(ctx, a.queue, a.id, mark)
-		},
+		Stays: a.retried >= a.limit,
+		Pool:  a.server.pool, Promoted: a.inLine,
 	}
+	if end, ok := a.ctx.Deadline(); ok {
+		j.Patience = max(time.Until(end)/patient, time.Millisecond)
+	}
+	if ms, err := strconv.ParseInt(a.task.Headers()[headerDue], 10, 64); err == nil {
+		j.Due = time.UnixMilli(ms)
+	}
+	return j
+}
+
+// putOff has the task come back: when promote.lua finds that it is next, if it is parked.
+func (a *attempt) putOff(back *jobs.ComeBackError) error {
+	if !back.Parked {
+		return &putOffError{back: back}
+	}
+	ctx, cancel := a.patience()
+	defer cancel()
+	switch in, err := a.lines.note(ctx, "again", a.queue, a.key, a.id); {
+	case err != nil:
+		a.worker.log(err)
+	case !in:
+		// An older version enqueued it, or it failed and let others pass.
+		return &putOffError{back: &jobs.ComeBackError{After: min(max(time.Duration(back.Ahead), 1)*awayEach, awayMost)}}
+	case back.Ahead >= a.lines.options.Ahead && a.lines.options.Limit == 0:
+		back.After = parkedFor + rand.N(parkedFor)
+	}
+	return &putOffError{back, " (" + parkedMark + " " + a.id + ")"}
+}
+
+// leave takes the task, which is over, out of its line. If it fails the sweep mends that.
+func (a *attempt) leave() {
+	if !a.inLine {
+		return
+	}
+	ctx, cancel := a.patience()
+	defer cancel()
+	if err := a.lines.leave(ctx, a.queue, a.key, a.id); err != nil {
+		a.worker.log(err)
+	}
+}
+
+// patience returns the context for writing to a line, which outlives the attempt's.
+func (a *attempt) patience() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(a.ctx), linePatience)
 }
 
 // last reports whether the task is not seen again after that error.
@@ -136,20 +187,14 @@ func (a *attempt) last(err error) bool {
 	case errors.Is(err, asynq.SkipRetry), errors.Is(err, asynq.RevokeTask):
 		return true
 	case a.limit > a.maxRetry && a.ctx.Err() != nil:
-		// The server is shut down and the task is pending again, or it comes back to
-		// be refused.
+		// The server is shut down and the task is pending again, or it comes back to be
+		// refused.
 		return false
 	}
 	return a.retried >= a.maxRetry
 }
 
-// again returns when the task is tried again after that error.
+// again returns after how long it is tried again, at most, after that error.
 func (a *attempt) again(err error) time.Duration {
-	d := a.server.delay(a.retried, err, a.task)
-	if !a.returned || a.ctx.Err() != nil {
-		// Asynq asks again, and waits for that answer.
-		return unsure * d
-	}
-	a.pause, a.paused = d, true
-	return d
+	return unsure * a.server.delay(a.retried, err, a.task)
 }

@@ -1,8 +1,11 @@
 package asynqjobs
 
 import (
+	"cmp"
 	"context"
+	crand "crypto/rand"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -11,32 +14,37 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// Client enqueues tasks with a key, and takes their places. It is safe for concurrent
-// use.
+// parkedFor is how long a parked task stays away, should nothing make it runnable; up to
+// twice as long.
+const parkedFor = 10 * time.Minute
+
+// Client enqueues tasks with a key, and takes their places. It is safe for concurrent use.
 type Client struct {
 	asynq *asynq.Client
-	mutex *jobs.Mutex
+	lines *lines
 }
 
-// NewClient returns a Client that enqueues with c. Neither is closed by it.
-func NewClient(c *asynq.Client, m *jobs.Mutex) *Client {
-	return &Client{asynq: c, mutex: m}
+// NewClient returns a Client for the queues on that Redis, with connections of its own.
+func NewClient(r asynq.RedisConnOpt, m *jobs.Mutex) (*Client, error) {
+	l, err := openLines(r, m)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{asynq: asynq.NewClientFromRedisClient(l.redis), lines: l}, nil
 }
 
-// Enqueue is EnqueueContext without a context.
-func (c *Client) Enqueue(task *Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
-	return c.EnqueueContext(context.Background(), task, opts...)
-}
+// Close ends the connections.
+func (c *Client) Close() error { return c.lines.redis.Close() }
 
-// EnqueueContext takes the task's place and enqueues it. Tasks of a key run in the
-// order of these calls, as far as one began after the other had returned. A task that
-// is to run later (ProcessIn, ProcessAt) takes its place when it does, and one of a
-// Group has none.
+// EnqueueContext takes the task's place and enqueues it. Tasks of a key run in the order
+// of these calls, as far as one began after the other had returned. A task that is parked
+// is scheduled, for Asynq. A task that is to run later (ProcessIn, ProcessAt) takes its
+// place when it does, and one of a Group has none.
 //
 // Asynq says that the task's MaxRetry is one more than asked for; see GetMaxRetry.
 //
-// The errors are those of asynq.Client.EnqueueContext and jobs.Mutex.Enqueue. After an
-// error the place is given back.
+// The errors are those of asynq.Client.EnqueueContext, jobs.Mutex.EnqueueMany and Redis.
+// After an error the place is given back.
 func (c *Client) EnqueueContext(ctx context.Context, task *Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if task == nil {
 		return nil, errors.New("asynqjobs: there is no task to enqueue: it is nil")
@@ -48,22 +56,55 @@ func (c *Client) EnqueueContext(ctx context.Context, task *Task, opts ...asynq.O
 	if err := (dibs.Key{Name: task.Key}).Validate(); err != nil {
 		return nil, err
 	}
-	now := time.Now()
-	wish := wishOf(opts, now)
-	var ticket string
-	if wish.at.IsZero() && !wish.grouped {
+	w := wishOf(opts, time.Now())
+	w.id = cmp.Or(w.id, crand.Text())
+	opts = append(opts, asynq.MaxRetry(w.maxRetry+spare), asynq.TaskID(w.id))
+	if w.later || w.grouped {
+		return c.enqueue(ctx, task, w, jobs.Ticket{}, opts)
+	}
+	entered := false
+	if c.lines.kept() {
+		// Before the place is taken: behind a late entry others would wait for a parked task.
 		var err error
-		if ticket, err = c.mutex.Enqueue(ctx, task.Key); err != nil {
+		if entered, err = c.lines.note(ctx, "enter", w.queue, task.Key, w.id); err != nil {
 			return nil, err
 		}
 	}
-	opts = append(opts, asynq.MaxRetry(wish.maxRetry+spare))
-	info, err := c.asynq.EnqueueContext(ctx, asynq.NewTaskWithHeaders(task.Type, task.Payload, task.headers(wish, ticket, now)), opts...)
+	info, err := c.place(ctx, task, w, opts)
+	if err != nil && entered {
+		// If this fails, an entry without a task is in nobody's way.
+		_ = c.lines.leave(context.WithoutCancel(ctx), w.queue, task.Key, w.id)
+	}
+	return info, err
+}
+
+// place takes the task's place and enqueues it.
+func (c *Client) place(ctx context.Context, task *Task, w wish, opts []asynq.Option) (*asynq.TaskInfo, error) {
+	tickets, err := c.lines.mutex.EnqueueMany(ctx, []string{task.Key})
 	if err != nil {
-		// Also when it is not known whether the task is there: if it is, it joins the
-		// others when a worker has it.
-		c.mutex.Cancel(ctx, ticket)
 		return nil, err
 	}
-	return info, nil
+	t := tickets[0]
+	if t.Parked = t.Parked && c.lines.kept(); t.Parked {
+		_, err = c.lines.note(ctx, "parked", w.queue, task.Key, w.id)
+		away := parkedFor + rand.N(parkedFor)
+		if limit := c.lines.options.Limit; limit > 0 {
+			away = min(away, limit)
+		}
+		opts = append(opts, asynq.ProcessIn(away))
+	}
+	var info *asynq.TaskInfo
+	if err == nil {
+		info, err = c.enqueue(ctx, task, w, t, opts)
+	}
+	if err != nil {
+		// Also when it is not known whether the task is there: if it is, it joins the others
+		// when a worker has it.
+		c.lines.mutex.Cancel(ctx, t.Text)
+	}
+	return info, err
+}
+
+func (c *Client) enqueue(ctx context.Context, task *Task, w wish, t jobs.Ticket, opts []asynq.Option) (*asynq.TaskInfo, error) {
+	return c.asynq.EnqueueContext(ctx, asynq.NewTaskWithHeaders(task.Type, task.Payload, task.headers(w, t)), opts...)
 }

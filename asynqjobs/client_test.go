@@ -37,11 +37,11 @@ func TestEnqueue(t *testing.T) {
 		t.Errorf("the task was changed: %+v", task)
 	}
 	info := f.enqueue(t, job("", "without a key"))
-	if got, err := f.inspector.GetTaskInfo("default", info.ID); err != nil || len(got.Headers) != 0 || got.MaxRetry != defaultMaxRetry {
+	if got, err := f.inspector.GetTaskInfo("default", info.ID); err != nil || len(got.Headers) != 0 || got.MaxRetry != 25 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, task := range []*Task{nil, job(strings.Repeat("k", 513), "")} {
-		if info, err := f.client.Enqueue(task); err == nil {
+		if info, err := f.client.EnqueueContext(t.Context(), task); err == nil {
 			t.Errorf("it was enqueued: %+v", info)
 		}
 	}
@@ -57,23 +57,23 @@ func TestNotEnqueued(t *testing.T) {
 		not  func(*testing.T, *fixture)
 	}{
 		{"duplicate", time.Hour, func(t *testing.T, f *fixture) {
-			if _, err := f.client.Enqueue(job("other", "same", asynq.Unique(time.Minute), asynq.ProcessIn(time.Hour))); err != nil {
+			if _, err := f.client.EnqueueContext(t.Context(), job("other", "same", asynq.Unique(time.Minute), asynq.ProcessIn(time.Hour))); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := f.client.Enqueue(job("k", "same", asynq.Unique(time.Minute))); !errors.Is(err, asynq.ErrDuplicateTask) {
+			if _, err := f.client.EnqueueContext(t.Context(), job("k", "same", asynq.Unique(time.Minute))); !errors.Is(err, asynq.ErrDuplicateTask) {
 				t.Error(err)
 			}
 		}},
 		{"same ID", time.Hour, func(t *testing.T, f *fixture) {
-			if _, err := f.client.Enqueue(job("other", "one", asynq.TaskID("7"), asynq.ProcessIn(time.Hour))); err != nil {
+			if _, err := f.client.EnqueueContext(t.Context(), job("other", "one", asynq.TaskID("7"), asynq.ProcessIn(time.Hour))); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := f.client.Enqueue(job("k", "two", asynq.TaskID("7"))); !errors.Is(err, asynq.ErrTaskIDConflict) {
+			if _, err := f.client.EnqueueContext(t.Context(), job("k", "two", asynq.TaskID("7"))); !errors.Is(err, asynq.ErrTaskIDConflict) {
 				t.Error(err)
 			}
 		}},
 		{"wrong option", time.Hour, func(t *testing.T, f *fixture) {
-			if _, err := f.client.Enqueue(job("k", "x", asynq.Queue(" "))); err == nil {
+			if _, err := f.client.EnqueueContext(t.Context(), job("k", "x", asynq.Queue(" "))); err == nil {
 				t.Error("it was enqueued")
 			}
 		}},
@@ -133,14 +133,14 @@ func TestLater(t *testing.T) {
 	}
 	eventually(t, "the later one has a place", func() bool {
 		s := f.mutex.Stats()
-		return s.Waiting+s.Away == 1
+		return s.Waiting == 1
 	})
 	if _, err := f.plain.Enqueue(asynq.NewTask("plain", []byte("k"))); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the plain one has a place", func() bool {
 		s := f.mutex.Stats()
-		return s.Waiting+s.Away == 2
+		return s.Waiting == 2
 	})
 	f.enqueue(t, job("k", "last"))
 	for _, name := range []string{"now", "later", "k", "last"} {
@@ -162,12 +162,11 @@ func TestWishOf(t *testing.T) {
 		opts []asynq.Option
 		want wish
 	}{
-		{nil, wish{maxRetry: 25}},
-		{[]asynq.Option{asynq.MaxRetry(3), asynq.MaxRetry(-1)}, wish{maxRetry: 0}},
-		{[]asynq.Option{asynq.ProcessIn(time.Hour)}, wish{maxRetry: 25, at: now.Add(time.Hour)}},
-		{[]asynq.Option{asynq.ProcessIn(time.Hour), asynq.ProcessAt(now)}, wish{maxRetry: 25}},
-		{[]asynq.Option{asynq.ProcessAt(now.Add(-time.Hour)), asynq.Deadline(now.Add(time.Hour)), asynq.Timeout(time.Hour), asynq.Retention(time.Hour)}, wish{maxRetry: 25}},
-		{[]asynq.Option{asynq.Group("g"), asynq.Queue("q"), asynq.TaskID("7")}, wish{maxRetry: 25, grouped: true}},
+		{nil, wish{due: now, maxRetry: 25, queue: "default"}},
+		{[]asynq.Option{asynq.MaxRetry(3), asynq.MaxRetry(-1)}, wish{due: now, maxRetry: 0, queue: "default"}},
+		{[]asynq.Option{asynq.ProcessIn(time.Hour)}, wish{due: now.Add(time.Hour), later: true, maxRetry: 25, queue: "default"}},
+		{[]asynq.Option{asynq.ProcessIn(time.Hour), asynq.ProcessAt(now.Add(-time.Hour))}, wish{due: now, maxRetry: 25, queue: "default"}},
+		{[]asynq.Option{asynq.Group("g"), asynq.Queue("q"), asynq.TaskID("7")}, wish{due: now, maxRetry: 25, grouped: true, queue: "q", id: "7"}},
 	} {
 		t.Run(fmt.Sprint(tt.opts), func(t *testing.T) {
 			t.Parallel()

@@ -14,15 +14,11 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// Defaults of what a server's configuration leaves open. Asynq's own, a second and
-// five, are times for which a key lies idle.
+// Defaults of what a server's configuration leaves open. Asynq's own, 1 s and 5 s, are
+// times for which a key lies idle.
 const (
-	// DefaultTaskCheckInterval is how often a server without work looks for some. It
-	// is the longest part of the way from one task of a key to the next.
-	DefaultTaskCheckInterval = 20 * time.Millisecond
-	// DefaultDelayedTaskCheckInterval is how often a server looks for tasks that are
-	// to be tried again.
-	DefaultDelayedTaskCheckInterval = time.Second
+	DefaultTaskCheckInterval        = 20 * time.Millisecond // how often an idle server looks for tasks
+	DefaultDelayedTaskCheckInterval = time.Second           // how often it looks for tasks to be tried again
 )
 
 // Config returns the configuration with what tasks with a key need of a server. It is
@@ -32,13 +28,12 @@ const (
 //
 // A task that is put off is no failure, comes back when it shall, and the ErrorHandler
 // is not told of it. A task with a key whose worker died comes back as soon as Asynq
-// has noticed: others of its key wait for it. IsFailure must call it a failure when a
-// task panics, runs out of time or loses its worker. Everything else is asked of the functions
-// that c has. Where it is zero, TaskCheckInterval is DefaultTaskCheckInterval and
-// DelayedTaskCheckInterval is DefaultDelayedTaskCheckInterval.
+// has noticed. IsFailure must call it a failure when a task panics, runs out of time or
+// loses its worker. Everything else is asked of the functions that c has. Where they are
+// zero, TaskCheckInterval and DelayedTaskCheckInterval have the defaults above.
 //
-// Of the workers fewer than half have a task that waits for its turn, for each Mutex. They
-// are c.Concurrency, which is not to be changed in what Config returns.
+// At most half of c.Concurrency workers have a task that waits for its turn, for each
+// Mutex. It is not to be changed in what Config returns.
 func Config(c asynq.Config) asynq.Config {
 	delay := c.RetryDelayFunc
 	if delay == nil {
@@ -57,7 +52,15 @@ func Config(c asynq.Config) asynq.Config {
 		}
 		return context.WithValue(ctx, serverKey{}, its)
 	}
-	c.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration { return delayOf(delay, n, err, t) }
+	c.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
+		if p, ok := errors.AsType[*putOffError](err); ok {
+			return p.back.After
+		}
+		if last, ok := maxRetryOf(t); ok && (n >= last || errors.Is(err, asynq.ErrLeaseExpired)) {
+			return 0 // it comes back to be archived, or was away for a minute already
+		}
+		return delay(n, own(err), t)
+	}
 	isFailure := c.IsFailure
 	c.IsFailure = func(err error) bool {
 		if _, ok := errors.AsType[*putOffError](err); ok {
@@ -90,24 +93,8 @@ var servers atomic.Int64
 // serverKey is that of a server in a task's context, which also says that Config was used.
 type serverKey struct{}
 
-// delayOf returns when a task is tried again.
-func delayOf(delay asynq.RetryDelayFunc, n int, err error, t *asynq.Task) time.Duration {
-	if p, ok := errors.AsType[*putOffError](err); ok {
-		return p.back.After
-	}
-	if f, ok := errors.AsType[*failure](err); ok && f.known {
-		return f.delay
-	}
-	if last, ok := maxRetryOf(t); ok && (n >= last || errors.Is(err, asynq.ErrLeaseExpired)) {
-		// It comes back to be archived, or is away for a minute already.
-		return 0
-	}
-	return delay(n, own(err), t)
-}
-
-// GetMaxRetry is asynq.GetMaxRetry for the contexts of handlers and of the server's
-// ErrorHandler: it returns what was asked for when the task was enqueued. For tasks with
-// a key Asynq's own returns one more.
+// GetMaxRetry is asynq.GetMaxRetry for the contexts of handlers and of the ErrorHandler: it
+// returns what was asked for. For tasks with a key Asynq's own returns one more.
 func GetMaxRetry(ctx context.Context) (n int, ok bool) {
 	if n, ok := ctx.Value(maxRetryKey{}).(int); ok {
 		return n, true

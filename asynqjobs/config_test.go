@@ -30,8 +30,7 @@ func TestConfig(t *testing.T) {
 		failure bool
 	}{
 		{"put off", &putOffError{back: &jobs.ComeBackError{After: time.Second}}, keyed, 0, time.Second, asked{}, false},
-		{"failed", &failure{error: boom, delay: 3 * time.Second, known: true}, keyed, 0, 3 * time.Second, asked{true, true}, true},
-		{"failed, when to come back is not known", &failure{error: boom}, keyed, 1, time.Hour, asked{true, true}, true},
+		{"failed for good", &lastError{boom}, keyed, 3, 0, asked{true, true}, true},
 		{"of another handler", boom, plain, 1, time.Hour, asked{true, true}, true},
 		{"dead worker", asynq.ErrLeaseExpired, keyed, 1, 0, asked{true, true}, true},
 		{"dead worker of another handler", asynq.ErrLeaseExpired, plain, 1, time.Hour, asked{true, true}, true},
@@ -115,9 +114,8 @@ func TestSetUp(t *testing.T) {
 	if _, err := NewWorker(f.redis, nil, nil); err == nil {
 		t.Error("a Worker without a Mutex")
 	}
-	shared, err := NewWorkerFromRedisClient(f.worker.redis, f.mutex, nil)
-	if err != nil || shared.Close() != nil || f.worker.redis.Ping(t.Context()).Err() != nil {
-		t.Error("the shared client is closed")
+	if _, err := NewClient(nothing{}, f.mutex); err == nil {
+		t.Error("a Client with another Redis")
 	}
 }
 

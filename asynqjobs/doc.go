@@ -1,20 +1,11 @@
 // Package asynqjobs lets Asynq's tasks of one key take turns, in the order in which
-// they were enqueued, as package jobs says; the tasks of all other keys are not held
-// up by them.
+// they were enqueued, as package jobs says. The tasks of other keys are not held up.
 //
-// Three things make an Asynq program take part:
+// A Client enqueues tasks that have a key. Worker.Middleware goes around the handlers, and
+// Config around the server's configuration. Of a key's unfinished tasks the first
+// jobs.Options.Ahead are runnable, and all others are parked in Asynq's own sets:
 //
-//   - Client enqueues tasks that have a key (NewTask), and takes their places.
-//   - Worker.Middleware goes around the handlers.
-//   - Config goes around the configuration of the server, so that a task whose turn
-//     has not come is neither counted nor reported as a failed one.
-//
-// A task that has to wait is put off in Asynq's own data, as a retry that does not
-// count, and made pending again when its turn is near:
-//
-//	pending ──► active ──┬── its turn, or near it ──── runs ──► as ever: done, retry, archived
-//	   ▲                 │
-//	   │                 └── put off: retry, without counting an attempt
-//	   │  its turn is near            │
-//	   └──────────────────────────────┘
+//	enqueued ──┬── among the first ──► pending ──► active ──┬── its turn ──► runs ──► as ever
+//	           │                         ▲ ▲                ├── waits in the worker
+//	           └── scheduled (parked) ───┘ └── retry (parked, no attempt used) ◄┘ no room
 package asynqjobs

@@ -65,9 +65,11 @@ func Example() {
 
 	// Where tasks are enqueued: their places are taken.
 	redis := asynq.RedisClientOpt{Addr: addr}
-	plain := asynq.NewClient(redis)
-	defer plain.Close()
-	tasks := asynqjobs.NewClient(plain, mutex)
+	tasks, err := asynqjobs.NewClient(redis, mutex)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer tasks.Close()
 	var all sync.WaitGroup
 	for i := range 5 {
 		task, err := NewMessageTask(Message{Conversation: 42, Text: fmt.Sprint("message ", i+1)})

@@ -52,13 +52,15 @@ func newFixtureOn(t testing.TB, store dibs.Store, r asynq.RedisClientOpt, o *job
 		t.Fatal(err)
 	}
 	f := &fixture{redis: r, mutex: mutex, plain: asynq.NewClient(r), inspector: asynq.NewInspector(r)}
-	f.client = NewClient(f.plain, mutex)
+	if f.client, err = NewClient(r, mutex); err != nil {
+		t.Fatal(err)
+	}
 	if f.worker, err = NewWorker(r, mutex, &Options{Key: keyOfPlain}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		mutex.Close()
-		for _, end := range []func() error{f.worker.Close, f.plain.Close, f.inspector.Close, client.Close} {
+		for _, end := range []func() error{f.worker.Close, f.client.Close, f.plain.Close, f.inspector.Close, client.Close} {
 			if err := end(); err != nil {
 				t.Error(err)
 			}
@@ -113,7 +115,7 @@ func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq
 // when it comes back.
 func (f *fixture) cancel(t *testing.T, id string) {
 	t.Helper()
-	c := f.worker.redis.(*redis.Client)
+	c := f.worker.lines.redis.(*redis.Client)
 	eventually(t, "the server listens", func() bool {
 		all, err := c.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
 		return err == nil && strings.Contains(all, fmt.Sprintf(" db=%d sub=1 ", f.redis.DB))

@@ -31,14 +31,14 @@ func TestPolicies(t *testing.T) {
 		after   []string // and after that
 	}{
 		{"come back", jobs.Options{}, false, nil, []string{"2", "3", "4"}},
-		{"come back without seats", jobs.Options{Seats: -1}, false, nil, []string{"2", "3", "4"}},
+		{"come back, one runnable", jobs.Options{Ahead: 1}, false, nil, []string{"2", "3", "4"}},
 		{"wait", jobs.Options{Policy: jobs.Wait}, false, nil, []string{"2", "3", "4"}},
 		{"skip", jobs.Options{Policy: jobs.Skip}, false, nil, nil},
 		{"replace", jobs.Options{Policy: jobs.Replace}, false, nil, []string{"4"}},
 		{"periodic", jobs.Options{Policy: jobs.Periodic, Period: time.Hour}, false, nil, nil},
-		{"fail after the limit", jobs.Options{Limit: time.Second, Otherwise: dibs.Fail}, false, []string{"failed: held", "failed: held", "failed: held"}, nil},
-		{"run anyway after the limit", jobs.Options{Limit: time.Second, Otherwise: dibs.RunAnyway}, false, []string{"2", "3", "4"}, nil},
-		{"give up after the limit", jobs.Options{Limit: time.Second, Otherwise: dibs.GiveUp}, true,
+		{"fail after the limit", jobs.Options{Limit: time.Second, Otherwise: jobs.Fail}, false, []string{"failed: held", "failed: held", "failed: held"}, nil},
+		{"run anyway after the limit", jobs.Options{Limit: time.Second, Otherwise: jobs.RunAnyway}, false, []string{"2", "3", "4"}, nil},
+		{"give up after the limit", jobs.Options{Limit: time.Second, Otherwise: jobs.GiveUp}, true,
 			[]string{"a job of k gave up", "a job of k gave up", "a job of k gave up"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestPolicies(t *testing.T) {
 				// All have reached a worker, so that each knows of the newest.
 				eventually(t, "all wait", func() bool {
 					s := f.mutex.Stats()
-					return s.Waiting+s.Away+int(s.Replaced) == 3
+					return s.Waiting+int(s.Replaced) == 3
 				})
 			case tt.after == nil:
 				for _, id := range ids {
@@ -90,7 +90,7 @@ func TestPolicies(t *testing.T) {
 			g.open("1")
 			f.gone(t, first.ID)
 			did.is(t, slices.Concat([]string{"1"}, did.read()[1:1+len(tt.during)], tt.after)...)
-			if tt.options.Otherwise != dibs.Fail {
+			if tt.options.Otherwise != jobs.Fail {
 				for _, id := range ids {
 					f.gone(t, id)
 				}
@@ -168,7 +168,7 @@ func TestCancelled(t *testing.T) {
 // nobody's way.
 func TestDeleted(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour, Recovery: time.Hour, Seats: -1})
+	f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour, Recovery: time.Hour})
 	var did record
 	var g gates
 	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {

@@ -17,7 +17,7 @@ func TestShutdown(t *testing.T) {
 	p := plan{Work: "note", Redis: r.Addr, DB: r.DB, Store: storeURL(r), Concurrency: 12, TTL: ttl, Shutdown: 100 * time.Millisecond}
 	first := startChild(t, p)
 	f.enqueue(t, errand{Key: "k", Number: 1, Takes: time.Hour}.task())
-	c := f.worker.redis.(*redis.Client)
+	c := f.worker.lines.redis.(*redis.Client)
 	eventually(t, "it runs", func() bool { return c.Get(t.Context(), "inside k").Val() == "1" })
 	for n := 2; n <= jobs; n++ {
 		f.enqueue(t, errand{Key: "k", Number: n}.task())

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/dibs-go/dibs/jobs"
 )
 
 // Task is a task that excludes others of its key. It is enqueued by a Client.
@@ -34,75 +36,62 @@ const (
 	headerRetry  = "dibs-max-retry" // as asked for; see spare
 )
 
-// spare is how many retries more than asked for a task gets from Asynq, which archives
-// a task on its last attempt whatever the error is, and so also one that has only been
-// waiting. The handler never sees it.
+// spare is how many retries more than asked for a task gets from Asynq, which archives a
+// task on its last attempt also when it is put off. The handler never sees it.
 const spare = 1
-
-// defaultMaxRetry is Asynq's.
-const defaultMaxRetry = 25
 
 // wish is what a task's options say that matters here.
 type wish struct {
-	at       time.Time // when it runs first; zero for at once
+	due      time.Time // when it runs first
+	later    bool      // it is not to run at once
+	grouped  bool      // it becomes part of another task
 	maxRetry int
-	grouped  bool // it becomes part of another task
+	queue    string
+	id       string
 }
 
 func wishOf(opts []asynq.Option, now time.Time) wish {
-	w := wish{maxRetry: defaultMaxRetry}
+	w := wish{due: now, maxRetry: 25, queue: "default"} // Asynq's defaults
 	for _, o := range opts {
-		switch v := o.Value().(type) {
-		case int:
-			if o.Type() == asynq.MaxRetryOpt {
-				w.maxRetry = v
-			}
-		case time.Time:
-			if o.Type() == asynq.ProcessAtOpt {
-				w.at = v
-			}
-		case time.Duration:
-			if o.Type() == asynq.ProcessInOpt {
-				w.at = now.Add(v)
-			}
-		case string:
-			w.grouped = w.grouped || o.Type() == asynq.GroupOpt
+		switch v := o.Value(); o.Type() {
+		case asynq.MaxRetryOpt:
+			w.maxRetry = v.(int)
+		case asynq.ProcessAtOpt:
+			w.due = v.(time.Time)
+		case asynq.ProcessInOpt:
+			w.due = now.Add(v.(time.Duration))
+		case asynq.GroupOpt:
+			w.grouped = true
+		case asynq.QueueOpt:
+			w.queue = v.(string)
+		case asynq.TaskIDOpt:
+			w.id = v.(string)
 		}
 	}
-	if !w.at.After(now) {
-		w.at = time.Time{}
+	if w.later = w.due.After(now); !w.later {
+		w.due = now
 	}
 	return w
 }
 
 // headers returns those of a task with a key.
-func (t *Task) headers(w wish, ticket string, now time.Time) map[string]string {
-	h := maps.Clone(t.Headers)
-	if h == nil {
-		h = map[string]string{}
-	}
-	if w.at.IsZero() {
-		w.at = now
-	}
-	h[headerKey] = t.Key
-	h[headerDue] = strconv.FormatInt(w.at.UnixMilli(), 10)
+func (t *Task) headers(w wish, ticket jobs.Ticket) map[string]string {
+	h := map[string]string{}
+	maps.Copy(h, t.Headers)
+	h[headerKey], h[headerTicket], h[parkedMark] = t.Key, ticket.Text, w.id
+	h[headerDue] = strconv.FormatInt(w.due.UnixMilli(), 10)
 	h[headerRetry] = strconv.Itoa(w.maxRetry)
-	delete(h, headerTicket) // of a task that is enqueued again
-	if ticket != "" {
-		h[headerTicket] = ticket
+	// A task that is enqueued again may have them.
+	if ticket.Text == "" {
+		delete(h, headerTicket)
+	}
+	if !ticket.Parked {
+		delete(h, parkedMark)
 	}
 	return h
 }
 
-// dueOf and maxRetryOf read what headers wrote.
-func dueOf(t *asynq.Task) time.Time {
-	ms, err := strconv.ParseInt(t.Headers()[headerDue], 10, 64)
-	if err != nil {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms)
-}
-
+// maxRetryOf reads what headers wrote.
 func maxRetryOf(t *asynq.Task) (n int, ok bool) {
 	n, err := strconv.Atoi(t.Headers()[headerRetry])
 	return n, err == nil

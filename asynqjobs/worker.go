@@ -2,13 +2,10 @@ package asynqjobs
 
 import (
 	"context"
-	_ "embed"
-	"errors"
-	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/dibs-go/dibs/jobs"
 )
@@ -21,71 +18,83 @@ type Options struct {
 	Key func(*asynq.Task) (string, error)
 }
 
-// Worker lets tasks take turns before their handlers run. It is safe for concurrent
-// use, and for several servers.
+// Worker lets tasks take turns before their handlers run, and makes parked tasks runnable.
+// It is safe for concurrent use, and for several servers.
 type Worker struct {
-	mutex   *jobs.Mutex
 	options Options
-	redis   redis.UniversalClient
-	shared  bool // the connections are not the Worker's
+	lines   *lines
+	logged  atomic.Int64 // when, in Unix seconds
+	end     context.CancelFunc
+	swept   chan struct{} // closed when nothing sweeps any more
 }
 
-// NewWorker returns a Worker for the tasks on that Redis, where it has connections of
-// its own. Close ends them.
+// NewWorker returns a Worker for the tasks on that Redis, with connections of its own.
 func NewWorker(r asynq.RedisConnOpt, m *jobs.Mutex, o *Options) (*Worker, error) {
-	if r == nil {
-		return nil, errors.New("asynqjobs: NewWorker was given no Redis; give it what asynq.NewServer is given")
-	}
-	c, ok := r.MakeRedisClient().(redis.UniversalClient)
-	if !ok {
-		return nil, fmt.Errorf("asynqjobs: NewWorker was given a %T, which makes no client; give it what asynq.NewServer is given", r)
-	}
-	w, err := NewWorkerFromRedisClient(c, m, o)
+	l, err := openLines(r, m)
 	if err != nil {
-		return nil, errors.Join(err, c.Close())
+		return nil, err
 	}
-	w.shared = false
-	return w, nil
-}
-
-// NewWorkerFromRedisClient is NewWorker with a client that is shared with others, and
-// that Close leaves alone.
-func NewWorkerFromRedisClient(c redis.UniversalClient, m *jobs.Mutex, o *Options) (*Worker, error) {
-	if m == nil {
-		return nil, errors.New("asynqjobs: a Worker needs a jobs.Mutex; make one with jobs.New")
-	}
-	w := &Worker{mutex: m, redis: c, shared: true}
+	w := &Worker{lines: l, swept: make(chan struct{})}
 	if o != nil {
 		w.options = *o
 	}
+	var ctx context.Context
+	ctx, w.end = context.WithCancel(context.Background())
+	go w.sweep(ctx)
 	return w, nil
 }
 
-// Close ends the connections. Call it after the server's Shutdown, and that after the
-// Mutex's Close.
+// Close ends the sweep and the connections. Call it after the server's Shutdown, and that
+// after the Mutex's Close.
 func (w *Worker) Close() error {
-	if w.shared {
-		return nil
-	}
-	return w.redis.Close()
+	w.end()
+	<-w.swept
+	return w.lines.redis.Close()
 }
 
-// Middleware is an asynq.MiddlewareFunc, for ServeMux.Use. It belongs before all
-// others, as what it returns for a task that is put off is for the server alone.
+// sweep sweeps until ctx ends.
+func (w *Worker) sweep(ctx context.Context) {
+	defer close(w.swept)
+	for each := time.Tick(sweepEach); ; {
+		select {
+		case <-each:
+		case <-ctx.Done():
+			return
+		}
+		if err := w.lines.sweep(ctx); err != nil && ctx.Err() == nil {
+			w.log(err)
+		}
+	}
+}
+
+// log notes that Redis could not be asked, once a minute: a later sweep mends what was
+// left.
+func (w *Worker) log(err error) {
+	now := time.Now().Unix()
+	if last := w.logged.Load(); now-last >= 60 && w.logged.CompareAndSwap(last, now) {
+		w.lines.options.Logger.Warn("dibs: parked tasks may be late: Asynq's Redis could not be asked", "error", err)
+	}
+}
+
+// Middleware is an asynq.MiddlewareFunc, for ServeMux.Use. It belongs before all others,
+// because what it returns for a task that is put off is for the server alone.
 //
-// A task whose turn has not come is put off, or waits a moment, as the Options of the
+// A task whose turn has not come waits in the worker or is parked, as the Options of the
 // Mutex say. When its turn has come, next gets a context that ends when the task's key
 // is lost (cause dibs.ErrLost), and that jobs.FromContext reads.
 func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
-		key, err := w.key(t)
-		if err != nil {
-			return err
+		key := t.Headers()[headerKey]
+		if key == "" && w.options.Key != nil {
+			var err error
+			if key, err = w.options.Key(t); err != nil {
+				return err
+			}
 		}
 		if key == "" {
 			return next.ProcessTask(ctx, t)
 		}
-		a, err := w.attempt(ctx, t)
+		a, err := w.attempt(ctx, t, key)
 		if err != nil {
 			return err
 		}
@@ -94,38 +103,6 @@ func (w *Worker) Middleware(next asynq.Handler) asynq.Handler {
 				return err
 			}
 		}
-		return a.run(key, next)
+		return a.run(next)
 	})
-}
-
-// key returns the key of a task.
-func (w *Worker) key(t *asynq.Task) (string, error) {
-	if key := t.Headers()[headerKey]; key != "" || w.options.Key == nil {
-		return key, nil
-	}
-	return w.options.Key(t)
-}
-
-//go:embed wake.lua
-var wakeText string
-
-// wakeScript sends its text only when the server does not know it.
-var wakeScript = redis.NewScript(wakeText)
-
-// taskName and prefix are Asynq's names in Redis, the same since its version 0.18.
-func prefix(queue string) string       { return "asynq:{" + queue + "}:" }
-func taskName(queue, id string) string { return prefix(queue) + "t:" + id }
-
-// wake makes a task pending that was put off with that mark. It reports false if Asynq
-// has not noted that yet, and jobs.ErrGone if somebody has deleted or archived the task.
-func (w *Worker) wake(ctx context.Context, queue, id, mark string) (bool, error) {
-	names := []string{taskName(queue, id), prefix(queue) + "retry", prefix(queue) + "pending"}
-	switch done, err := wakeScript.Run(ctx, w.redis, names, id, mark, time.Now().UnixNano()).Text(); {
-	case err != nil:
-		return false, err
-	case done == "gone":
-		return false, jobs.ErrGone
-	default:
-		return done == "done", nil
-	}
 }
