@@ -120,7 +120,15 @@ func beChild(text string, in io.Reader) error {
 		ShutdownTimeout:          p.Shutdown,
 		Logger:                   quiet{},
 	}))
-	if err := server.Start(worker.Middleware(handler)); err != nil {
+	turns := worker.Middleware(handler)
+	c := worker.lines.redis
+	if err := server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		if err := c.HIncrBy(ctx, "fetches", id, 1).Err(); err != nil {
+			return err
+		}
+		return turns.ProcessTask(ctx, t)
+	})); err != nil {
 		return err
 	}
 	fmt.Println("ready")

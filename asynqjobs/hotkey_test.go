@@ -47,6 +47,11 @@ func TestHotKey(t *testing.T) {
 	all := notes(t, r)
 	inOrder(t, all, counts)
 
+	fetches := map[string]int{}
+	for _, n := range f.worker.lines.redis.HGetAll(t.Context(), "fetches").Val() {
+		fetches[n]++
+	}
+	t.Logf("how many tasks were fetched how often: %v; puts off: %d", fetches, putOffs(t, f))
 	var late []time.Duration // how late timers were
 	var idle []time.Duration
 	var last noted

@@ -149,9 +149,11 @@ func TestStorm(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mutex.Close()
-	plain := asynq.NewClient(r)
-	defer plain.Close()
-	c := NewClient(plain, mutex)
+	c, err := NewClient(r, mutex)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
 
 	p := plan{
 		Work: "storm", Redis: r.Addr, DB: r.DB, Store: url, Concurrency: 10,
