@@ -223,7 +223,11 @@ func openAsynq(ctx context.Context) (q *jobQueue, err error) {
 	redis := asynq.RedisClientOpt{Addr: addr}
 	plain := asynq.NewClient(redis)
 	q.close = append(q.close, func() { _ = plain.Close() })
-	tasks := asynqjobs.NewClient(plain, mutex)
+	tasks, err := asynqjobs.NewClient(redis, mutex)
+	if err != nil {
+		return q, err
+	}
+	q.close = append(q.close, func() { _ = tasks.Close() })
 	worker, err := asynqjobs.NewWorker(redis, mutex, nil)
 	if err != nil {
 		return q, err
