@@ -31,19 +31,14 @@ const (
 	// unsure is by how much the delay of a retry may exceed what was answered earlier:
 	// Asynq's is random.
 	unsure = 5
-	// storeAway is about how long a task stays away whose key could not be asked for.
-	storeAway = time.Second
-	// A task without an entry in its line stays away for so long for each one before it,
-	// and at most.
-	awayEach, awayMost = 50 * time.Millisecond, 2 * time.Second
-	// linePatience is how long a worker tries to write to a line.
-	linePatience = 2 * time.Second
+	// awayFor is about how long a task stays away whose key could not be asked for, or that
+	// has no entry in its line.
+	awayFor = time.Second
 )
 
 // attempt is a task that a worker has.
 type attempt struct {
-	worker *Worker
-	lines  *lines
+	mutex  *Mutex
 	ctx    context.Context
 	task   *asynq.Task
 	server *server
@@ -57,9 +52,9 @@ type attempt struct {
 	began    bool // the handler
 }
 
-func (w *Worker) attempt(ctx context.Context, t *asynq.Task, key string) (*attempt, error) {
-	a := &attempt{worker: w, lines: w.lines, ctx: ctx, task: t, key: key, ticket: t.Headers()[headerTicket]}
-	a.inLine = a.ticket != "" && a.lines.kept()
+func (m *Mutex) attempt(ctx context.Context, t *asynq.Task, key string) (*attempt, error) {
+	a := &attempt{mutex: m, ctx: ctx, task: t, key: key, ticket: t.Headers()[headerTicket]}
+	a.inLine = a.ticket != "" && m.lines()
 	var ok bool
 	if a.id, ok = asynq.GetTaskID(ctx); !ok {
 		return nil, errNoServer
@@ -83,24 +78,24 @@ func (a *attempt) spared() bool { return a.retried > a.maxRetry }
 // refuse has a task archived that has no attempts left, as Asynq would have done earlier,
 // unless somebody has made it run again since.
 func (a *attempt) refuse() error {
-	message, err := a.lines.redis.HGet(a.ctx, prefix(a.queue)+"t:"+a.id, "msg").Result()
+	message, err := a.mutex.redis.HGet(a.ctx, prefix(a.queue)+"t:"+a.id, "msg").Result()
 	if err == nil && strings.Contains(message, refusal) {
 		return nil
 	}
-	a.lines.mutex.Cancel(a.ctx, a.ticket)
+	a.mutex.jobs.Cancel(a.ctx, a.ticket)
 	a.leave()
 	return errors.New(refusal)
 }
 
 // run runs the task in its turn.
 func (a *attempt) run(next asynq.Handler) error {
-	over := a.lines.options.Failed == jobs.LetPass // also when it panics
+	over := a.mutex.options.Jobs.Failed == jobs.LetPass // also when it panics
 	defer func() {
 		if over {
 			a.leave()
 		}
 	}()
-	err := a.lines.mutex.Run(withMaxRetry(a.ctx, a.task), a.job(), func(ctx context.Context) error {
+	err := a.mutex.jobs.Run(withMaxRetry(a.ctx, a.task), a.job(), func(ctx context.Context) error {
 		a.began = true
 		return next.ProcessTask(ctx, a.task)
 	})
@@ -115,7 +110,7 @@ func (a *attempt) run(next asynq.Handler) error {
 	case !a.began && a.retried < a.limit && a.ctx.Err() == nil && away(err):
 		// The place stands. A task without a spare attempt would be archived.
 		over = false
-		return &putOffError{&jobs.ComeBackError{After: storeAway/2 + rand.N(storeAway)}, ": its key could not be asked for: " + err.Error()}
+		return &putOffError{&jobs.ComeBackError{After: awayFor/2 + rand.N(awayFor)}, ": its key could not be asked for: " + err.Error()}
 	case a.spared():
 		over = true
 		return fmt.Errorf("%w (%s)", err, refusal) // so that refuse lets it pass
@@ -150,35 +145,23 @@ func (a *attempt) putOff(back *jobs.ComeBackError) error {
 	if !back.Parked {
 		return &putOffError{back: back}
 	}
-	ctx, cancel := a.patience()
-	defer cancel()
-	switch in, err := a.lines.note(ctx, "again", a.queue, a.key, a.id); {
+	switch in, err := a.mutex.note(a.ctx, "again", a.queue, a.key, a.id); {
 	case err != nil:
-		a.worker.log(err)
+		a.mutex.log(err)
 	case !in:
 		// An older version enqueued it, or it failed and let others pass.
-		return &putOffError{back: &jobs.ComeBackError{After: min(max(time.Duration(back.Ahead), 1)*awayEach, awayMost)}}
-	case back.Ahead >= a.lines.options.Ahead && a.lines.options.Limit == 0:
+		return &putOffError{back: &jobs.ComeBackError{After: awayFor/2 + rand.N(awayFor)}}
+	case back.Ahead >= a.mutex.options.Jobs.Ahead && a.mutex.options.Jobs.Limit == 0:
 		back.After = parkedFor + rand.N(parkedFor)
 	}
 	return &putOffError{back, " (" + parkedMark + " " + a.id + ")"}
 }
 
-// leave takes the task, which is over, out of its line. If it fails the sweep mends that.
+// leave takes the task, which is over, out of its line.
 func (a *attempt) leave() {
-	if !a.inLine {
-		return
+	if a.inLine {
+		a.mutex.leave(a.ctx, a.queue, a.key, a.id)
 	}
-	ctx, cancel := a.patience()
-	defer cancel()
-	if err := a.lines.leave(ctx, a.queue, a.key, a.id); err != nil {
-		a.worker.log(err)
-	}
-}
-
-// patience returns the context for writing to a line, which outlives the attempt's.
-func (a *attempt) patience() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(a.ctx), linePatience)
 }
 
 // last reports whether the task is not seen again after that error.

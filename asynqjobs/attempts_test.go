@@ -52,7 +52,7 @@ func TestWaitingIsNotCounted(t *testing.T) {
 			f.enqueue(t, job("k", "first"))
 			did.has(t, "first begins")
 			want = append(want, "first begins")
-			const others = 11 // seats are for 8
+			const others = 11
 			for i := range others {
 				tt.enqueue(t, f, fmt.Sprint(i))
 				want = append(want, "one of 0 retries")
@@ -60,9 +60,6 @@ func TestWaitingIsNotCounted(t *testing.T) {
 			if tt.name != "enqueued by a plain client" {
 				// All those in the worker leave it when a quarter of their time is over.
 				eventually(t, "some are put off", func() bool { return putOffs(t, f) > 0 })
-			}
-			if tt.name == "with a short time" {
-				eventually(t, "some were put off again", func() bool { return f.mutex.Stats().PutOff > 2*others })
 			}
 			g.open("first")
 			did.is(t, want...)

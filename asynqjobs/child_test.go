@@ -104,12 +104,8 @@ func beChild(text string, in io.Reader) error {
 	if err != nil {
 		return err
 	}
-	mutex, err := jobs.New(client, o)
-	if err != nil {
-		return err
-	}
 	redis := asynq.RedisClientOpt{Addr: p.Redis, DB: p.DB}
-	worker, err := NewWorker(redis, mutex, nil)
+	mutex, err := New(redis, client, &Options{Jobs: *o})
 	if err != nil {
 		return err
 	}
@@ -120,8 +116,8 @@ func beChild(text string, in io.Reader) error {
 		ShutdownTimeout:          p.Shutdown,
 		Logger:                   quiet{},
 	}))
-	turns := worker.Middleware(handler)
-	c := worker.lines.redis
+	turns := mutex.Middleware(handler)
+	c := mutex.redis
 	if err := server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		id, _ := asynq.GetTaskID(ctx)
 		if err := c.HIncrBy(ctx, "fetches", id, 1).Err(); err != nil {
@@ -136,9 +132,9 @@ func beChild(text string, in io.Reader) error {
 		return err
 	}
 	server.Stop()
-	mutex.Close()
+	mutex.Stop()
 	server.Shutdown()
-	return errors.Join(worker.Close(), client.Close())
+	return errors.Join(mutex.Close(), client.Close())
 }
 
 // quiet is Asynq's logger where nobody reads.

@@ -41,7 +41,7 @@ func TestEnqueue(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for _, task := range []*Task{nil, job(strings.Repeat("k", 513), "")} {
-		if info, err := f.client.EnqueueContext(t.Context(), task); err == nil {
+		if info, err := f.mutex.EnqueueContext(t.Context(), task); err == nil {
 			t.Errorf("it was enqueued: %+v", info)
 		}
 	}
@@ -57,28 +57,28 @@ func TestNotEnqueued(t *testing.T) {
 		not  func(*testing.T, *fixture)
 	}{
 		{"duplicate", time.Hour, func(t *testing.T, f *fixture) {
-			if _, err := f.client.EnqueueContext(t.Context(), job("other", "same", asynq.Unique(time.Minute), asynq.ProcessIn(time.Hour))); err != nil {
+			if _, err := f.mutex.EnqueueContext(t.Context(), job("other", "same", asynq.Unique(time.Minute), asynq.ProcessIn(time.Hour))); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := f.client.EnqueueContext(t.Context(), job("k", "same", asynq.Unique(time.Minute))); !errors.Is(err, asynq.ErrDuplicateTask) {
+			if _, err := f.mutex.EnqueueContext(t.Context(), job("k", "same", asynq.Unique(time.Minute))); !errors.Is(err, asynq.ErrDuplicateTask) {
 				t.Error(err)
 			}
 		}},
 		{"same ID", time.Hour, func(t *testing.T, f *fixture) {
-			if _, err := f.client.EnqueueContext(t.Context(), job("other", "one", asynq.TaskID("7"), asynq.ProcessIn(time.Hour))); err != nil {
+			if _, err := f.mutex.EnqueueContext(t.Context(), job("other", "one", asynq.TaskID("7"), asynq.ProcessIn(time.Hour))); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := f.client.EnqueueContext(t.Context(), job("k", "two", asynq.TaskID("7"))); !errors.Is(err, asynq.ErrTaskIDConflict) {
+			if _, err := f.mutex.EnqueueContext(t.Context(), job("k", "two", asynq.TaskID("7"))); !errors.Is(err, asynq.ErrTaskIDConflict) {
 				t.Error(err)
 			}
 		}},
 		{"wrong option", time.Hour, func(t *testing.T, f *fixture) {
-			if _, err := f.client.EnqueueContext(t.Context(), job("k", "x", asynq.Queue(" "))); err == nil {
+			if _, err := f.mutex.EnqueueContext(t.Context(), job("k", "x", asynq.Queue(" "))); err == nil {
 				t.Error("it was enqueued")
 			}
 		}},
 		{"rolled back", time.Second, func(t *testing.T, f *fixture) {
-			if _, err := f.mutex.Enqueue(t.Context(), "k"); err != nil {
+			if _, err := f.mutex.jobs.Enqueue(t.Context(), "k"); err != nil {
 				t.Fatal(err)
 			}
 		}},

@@ -22,7 +22,7 @@ const (
 )
 
 // Config returns the configuration with what tasks with a key need of a server. It is
-// used once, however many Workers the server's handlers have:
+// used once, however many Mutexes the server's handlers have:
 //
 //	server := asynq.NewServer(redis, asynqjobs.Config(asynq.Config{Concurrency: 20}))
 //
@@ -81,7 +81,7 @@ func Config(c asynq.Config) asynq.Config {
 	return c
 }
 
-// server is what a Worker has to know of the server whose task it has.
+// server is what a Mutex has to know of the server whose task it has.
 type server struct {
 	delay asynq.RetryDelayFunc // its own
 	pool  jobs.Pool

@@ -80,7 +80,7 @@ func TestConfig(t *testing.T) {
 func TestSetUp(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, ownRedis(t), nil)
-	handler := f.worker.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+	handler := f.mutex.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		t.Error("it ran")
 		return nil
 	}))
@@ -97,25 +97,22 @@ func TestSetUp(t *testing.T) {
 		t.Errorf("it says %q", got.LastErr)
 	}
 	wrong := &Options{Key: func(*asynq.Task) (string, error) { return "", errors.New("no key") }}
-	w, err := NewWorker(f.redis, f.mutex, wrong)
+	m, err := New(f.redis, f.mutex.dibs, wrong)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer w.Close()
-	if err := w.Middleware(handler).ProcessTask(t.Context(), asynq.NewTask("x", nil)); err == nil || err.Error() != "no key" {
+	defer m.Close()
+	if err := m.Middleware(handler).ProcessTask(t.Context(), asynq.NewTask("x", nil)); err == nil || err.Error() != "no key" {
 		t.Error(err)
 	}
-	if _, err := NewWorker(nil, f.mutex, nil); err == nil {
-		t.Error("a Worker without Redis")
-	}
-	if _, err := NewWorker(nothing{}, f.mutex, nil); err == nil {
-		t.Error("a Worker with another Redis")
-	}
-	if _, err := NewWorker(f.redis, nil, nil); err == nil {
-		t.Error("a Worker without a Mutex")
-	}
-	if _, err := NewClient(nothing{}, f.mutex); err == nil {
-		t.Error("a Client with another Redis")
+	for name, err := range map[string]error{
+		"no Redis":      func() error { _, err := New(nil, f.mutex.dibs, nil); return err }(),
+		"another Redis": func() error { _, err := New(nothing{}, f.mutex.dibs, nil); return err }(),
+		"no client":     func() error { _, err := New(f.redis, nil, nil); return err }(),
+	} {
+		if err == nil {
+			t.Errorf("a Mutex with %s", name)
+		}
 	}
 }
 
@@ -124,7 +121,7 @@ type nothing struct{}
 
 func (nothing) MakeRedisClient() any { return nothing{} }
 
-// TestWorkersAreTold: a Worker knows how many workers its server has, also when Asynq chooses.
+// TestWorkersAreTold: a Mutex knows how many workers its server has, also when Asynq chooses.
 func TestWorkersAreTold(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[int]int{0: runtime.NumCPU(), -1: runtime.NumCPU(), 7: 7} {

@@ -14,7 +14,6 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/asynqjobs"
 	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/jobs"
 	"github.com/dibs-go/dibs/redisstore"
 )
 
@@ -58,38 +57,29 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	mutex, err := jobs.New(client, nil)
+	redis := asynq.RedisClientOpt{Addr: addr}
+	mutex, err := asynqjobs.New(redis, client, nil)
 	if err != nil {
 		log.Fatal(err)
 	}
+	defer mutex.Close()
 
 	// Where tasks are enqueued: their places are taken.
-	redis := asynq.RedisClientOpt{Addr: addr}
-	tasks, err := asynqjobs.NewClient(redis, mutex)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer tasks.Close()
 	var all sync.WaitGroup
 	for i := range 5 {
 		task, err := NewMessageTask(Message{Conversation: 42, Text: fmt.Sprint("message ", i+1)})
 		if err != nil {
 			log.Fatal(err)
 		}
-		if _, err := tasks.EnqueueContext(ctx, task); err != nil {
+		if _, err := mutex.EnqueueContext(ctx, task); err != nil {
 			log.Fatal(err)
 		}
 		all.Add(1)
 	}
 
 	// Where they run: in their turn.
-	worker, err := asynqjobs.NewWorker(redis, mutex, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer worker.Close()
 	mux := asynq.NewServeMux()
-	mux.Use(worker.Middleware)
+	mux.Use(mutex.Middleware)
 	mux.HandleFunc("message", func(ctx context.Context, t *asynq.Task) error {
 		var m Message
 		if err := json.Unmarshal(t.Payload(), &m); err != nil {
@@ -107,7 +97,7 @@ func Example() {
 
 	// The end, in this order: what waits in a worker goes to another process at once.
 	server.Stop()
-	mutex.Close()
+	mutex.Stop()
 	server.Shutdown()
 	// Output:
 	// message 1

@@ -19,11 +19,10 @@ import (
 // fixture is a program with a mutex and all that belongs to it.
 type fixture struct {
 	redis     asynq.RedisClientOpt
-	mutex     *jobs.Mutex
-	client    *Client
+	mutex     *Mutex
 	plain     *asynq.Client
 	inspector *asynq.Inspector
-	worker    *Worker
+	fetched   fetches
 }
 
 // newFixture makes a program that ends with the test; options may be nil.
@@ -47,20 +46,12 @@ func newFixtureOn(t testing.TB, store dibs.Store, r asynq.RedisClientOpt, o *job
 	if err != nil {
 		t.Fatal(err)
 	}
-	mutex, err := jobs.New(client, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := &fixture{redis: r, mutex: mutex, plain: asynq.NewClient(r), inspector: asynq.NewInspector(r)}
-	if f.client, err = NewClient(r, mutex); err != nil {
-		t.Fatal(err)
-	}
-	if f.worker, err = NewWorker(r, mutex, &Options{Key: keyOfPlain}); err != nil {
+	f := &fixture{redis: r, plain: asynq.NewClient(r), inspector: asynq.NewInspector(r)}
+	if f.mutex, err = New(r, client, &Options{Jobs: *o, Key: keyOfPlain}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		mutex.Close()
-		for _, end := range []func() error{f.worker.Close, f.client.Close, f.plain.Close, f.inspector.Close, client.Close} {
+		for _, end := range []func() error{f.mutex.Close, f.plain.Close, f.inspector.Close, client.Close} {
 			if err := end(); err != nil {
 				t.Error(err)
 			}
@@ -91,7 +82,7 @@ func (f *fixture) serve(t testing.TB, c asynq.Config, handler asynq.HandlerFunc)
 	c.ShutdownTimeout = 100 * time.Millisecond // handlers that wait for ever are not waited for
 	c.Logger = quiet{}
 	server := asynq.NewServer(f.redis, Config(c))
-	if err := server.Start(f.worker.Middleware(handler)); err != nil {
+	if err := server.Start(f.fetched.count(f.mutex.Middleware(handler))); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Shutdown)
@@ -103,7 +94,7 @@ func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	info, err := f.client.EnqueueContext(ctx, task, opts...)
+	info, err := f.mutex.EnqueueContext(ctx, task, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +106,7 @@ func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq
 // when it comes back.
 func (f *fixture) cancel(t *testing.T, id string) {
 	t.Helper()
-	c := f.worker.lines.redis.(*redis.Client)
+	c := f.mutex.redis.(*redis.Client)
 	eventually(t, "the server listens", func() bool {
 		all, err := c.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
 		return err == nil && strings.Contains(all, fmt.Sprintf(" db=%d sub=1 ", f.redis.DB))

@@ -48,7 +48,7 @@ func TestHotKey(t *testing.T) {
 	inOrder(t, all, counts)
 
 	fetches := map[string]int{}
-	for _, n := range f.worker.lines.redis.HGetAll(t.Context(), "fetches").Val() {
+	for _, n := range f.mutex.redis.HGetAll(t.Context(), "fetches").Val() {
 		fetches[n]++
 	}
 	t.Logf("how many tasks were fetched how often: %v; puts off: %d", fetches, putOffs(t, f))

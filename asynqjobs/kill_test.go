@@ -17,7 +17,7 @@ func killed(t *testing.T, f *fixture, point string, p plan, ids ...string) {
 	victim, _ := launch(t, point, p)
 	victim.Await()
 	victim.Kill()
-	c := f.worker.lines.redis.(*redis.Client)
+	c := f.mutex.redis.(*redis.Client)
 	if err := c.Del(t.Context(), "inside k").Err(); err != nil { // the dead are not inside
 		t.Fatal(err)
 	}

@@ -7,11 +7,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/dibs-go/dibs/jobs"
 )
+
+// A key's line is what Redis has of its unfinished tasks, in the order of their places.
 
 //go:embed enter.lua
 var enterText string
@@ -27,35 +28,17 @@ const (
 	parkedMark = "dibs-parked"
 	// lineLasts is how many seconds a line lasts in which nothing happens: 7 days.
 	lineLasts = 7 * 24 * 3600
+	// leavePatience is how long a worker tries to take a task out of its line.
+	leavePatience = 2 * time.Second
 	// sweepEach is how often the lines with parked tasks are swept.
 	sweepEach = time.Second
 )
 
-// lines are the unfinished tasks of a Mutex's keys, in the order of their places, as
-// enter.lua has them in Redis.
-type lines struct {
-	redis   redis.UniversalClient
-	mutex   *jobs.Mutex
-	options jobs.Options
-}
-
-func openLines(r asynq.RedisConnOpt, m *jobs.Mutex) (*lines, error) {
-	if m == nil {
-		return nil, fmt.Errorf("asynqjobs: there is no jobs.Mutex; make one with jobs.New")
-	}
-	if r != nil {
-		if c, ok := r.MakeRedisClient().(redis.UniversalClient); ok {
-			return &lines{redis: c, mutex: m, options: m.Options()}, nil
-		}
-	}
-	return nil, fmt.Errorf("asynqjobs: a %T makes no Redis client; give what asynq.NewServer is given", r)
-}
-
-// kept reports whether tasks are in lines. With the policy Replace each task has to reach
+// lines reports whether tasks are in lines. With the policy Replace each task has to reach
 // a worker: it is done there if a newer one has.
-func (l *lines) kept() bool {
-	p := l.options.Policy
-	return !l.options.Unordered && (p == jobs.ComeBack || p == jobs.Wait)
+func (m *Mutex) lines() bool {
+	o := &m.options.Jobs
+	return !o.Unordered && (o.Policy == jobs.ComeBack || o.Policy == jobs.Wait)
 }
 
 // prefix is how Asynq's names in Redis begin, since its version 0.18.
@@ -70,43 +53,46 @@ func names(queue, digest string, others ...string) []string {
 }
 
 // note runs enter.lua.
-func (l *lines) note(ctx context.Context, what, queue, key, id string) (bool, error) {
-	digest := l.mutex.Digest(key)
-	limits := fmt.Sprint(l.options.Ahead, " ", l.options.Permits)
-	return enterScript.Run(ctx, l.redis, names(queue, digest, "dibs:sequence"), what, id, digest, limits, lineLasts).Bool()
+func (m *Mutex) note(ctx context.Context, what, queue, key, id string) (bool, error) {
+	digest := m.dibs.Key(key).Digest()
+	limits := fmt.Sprint(m.options.Jobs.Ahead, " ", m.options.Jobs.Permits)
+	return enterScript.Run(ctx, m.redis, names(queue, digest, "dibs:sequence"), what, id, digest, limits, lineLasts).Bool()
 }
 
-// leave takes a task that is over out of its line, and makes the next ones runnable.
-func (l *lines) leave(ctx context.Context, queue, key, id string) error {
-	return l.promote(ctx, queue, l.mutex.Digest(key), id, l.options.Ahead, l.options.Permits)
+// leave takes a task that is over out of its line, and makes the next ones runnable. If it
+// fails the sweep mends that.
+func (m *Mutex) leave(ctx context.Context, queue, key, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leavePatience)
+	defer cancel()
+	m.log(m.promote(ctx, queue, m.dibs.Key(key).Digest(), id, m.options.Jobs.Ahead, m.options.Jobs.Permits))
 }
 
 // promote runs promote.lua.
-func (l *lines) promote(ctx context.Context, queue, digest, over string, ahead, permits any) error {
-	return promoteScript.Run(ctx, l.redis, names(queue, digest, "scheduled", "retry", "pending"),
+func (m *Mutex) promote(ctx context.Context, queue, digest, over string, ahead, permits any) error {
+	return promoteScript.Run(ctx, m.redis, names(queue, digest, "scheduled", "retry", "pending"),
 		over, digest, ahead, permits, prefix(queue)+"t:", parkedMark, lineLasts).Err()
 }
 
-// sweep makes tasks runnable that are still parked after a crash or a race. One Worker at a
-// time does that for a queue, for the lines of all Mutexes.
-func (l *lines) sweep(ctx context.Context) error {
-	queues, err := l.redis.SMembers(ctx, "asynq:queues").Result()
+// sweep makes tasks runnable that are still parked after a crash or a race. One process at
+// a time does that for a queue, for the lines of all Mutexes.
+func (m *Mutex) sweep(ctx context.Context) error {
+	queues, err := m.redis.SMembers(ctx, "asynq:queues").Result()
 	for _, queue := range queues {
 		p := prefix(queue) + "dibs:"
-		mine, err := l.redis.SetNX(ctx, p+"sweep", "", sweepEach*9/10).Result()
+		mine, err := m.redis.SetNX(ctx, p+"sweep", "", sweepEach*9/10).Result()
 		if err != nil {
 			return err
 		}
 		if !mine {
 			continue
 		}
-		all, err := l.redis.HGetAll(ctx, p+"lines").Result()
+		all, err := m.redis.HGetAll(ctx, p+"lines").Result()
 		if err != nil {
 			return err
 		}
 		for digest, limits := range all {
 			ahead, permits, _ := strings.Cut(limits, " ")
-			if err := l.promote(ctx, queue, digest, "", ahead, permits); err != nil {
+			if err := m.promote(ctx, queue, digest, "", ahead, permits); err != nil {
 				return err
 			}
 		}

@@ -163,30 +163,3 @@ func TestCancelled(t *testing.T) {
 	f.cancel(t, runs.ID)
 	did.is(t, "runs begins, retry 0", "runs begins, retry 1", "waits begins, retry 1", "last begins, retry 0")
 }
-
-// TestDeleted: a task that is deleted or archived by somebody while it is put off is in
-// nobody's way.
-func TestDeleted(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour, Recovery: time.Hour})
-	var did record
-	var g gates
-	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
-		did.add("%s", task.Payload())
-		return g.wait(ctx, string(task.Payload()))
-	})
-	f.enqueue(t, job("k", "first"))
-	did.has(t, "first")
-	deleted, archived := f.enqueue(t, job("k", "deleted")), f.enqueue(t, job("k", "archived"))
-	f.enqueue(t, job("k", "last"))
-	eventually(t, "they are put off", func() bool { return putOffs(t, f) == 3 })
-	if err := f.inspector.DeleteTask("default", deleted.ID); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.inspector.ArchiveTask("default", archived.ID); err != nil {
-		t.Fatal(err)
-	}
-	g.open("first")
-	did.is(t, "first", "last")
-	g.open("last")
-}

@@ -43,6 +43,51 @@ func (r *record) is(t testing.TB, want ...string) {
 	}
 }
 
+// fetches counts how often the workers of this process had each task, and how many of them
+// had one of each key at once.
+type fetches struct {
+	mu     sync.Mutex
+	byID   map[string]int
+	inside map[string]int
+	most   map[string]int
+}
+
+func (c *fetches) count(next asynq.Handler) asynq.Handler {
+	c.byID, c.inside, c.most = map[string]int{}, map[string]int{}, map[string]int{}
+	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		key := t.Headers()[headerKey]
+		c.mu.Lock()
+		c.byID[id]++
+		c.inside[key]++
+		c.most[key] = max(c.most[key], c.inside[key])
+		c.mu.Unlock()
+		defer func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.inside[key]--
+		}()
+		return next.ProcessTask(ctx, t)
+	})
+}
+
+// atMost fails the test if a task was fetched more often, or more workers had a key.
+func (c *fetches) atMost(t testing.TB, often, workers int) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for id, n := range c.byID {
+		if n > often {
+			t.Errorf("task %s was fetched %d times, want %d at most", id, n, often)
+		}
+	}
+	for key, n := range c.most {
+		if n > workers && key != "" {
+			t.Errorf("%d workers had tasks of key %s, want %d at most", n, key, workers)
+		}
+	}
+}
+
 // gates hold handlers up until they are opened.
 type gates struct {
 	mu   sync.Mutex
@@ -86,6 +131,16 @@ func putOffs(t testing.TB, f *fixture) int {
 		t.Fatal(err)
 	}
 	return info.Retry
+}
+
+// parked returns how many tasks were parked when they were enqueued, and still are.
+func parked(t testing.TB, f *fixture) int {
+	t.Helper()
+	info, err := f.inspector.GetQueueInfo("default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Scheduled
 }
 
 // state returns the state of a task, 0 for one that is gone.

@@ -11,18 +11,21 @@ import (
 // lasts much longer, and what waits there comes back in order.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
-	const jobs, ttl = 20, time.Hour // more than there are seats
+	const jobs, ahead, ttl = 20, 8, time.Hour
 	r := ownRedis(t)
 	f := newFixture(t, r, nil)
-	p := plan{Work: "note", Redis: r.Addr, DB: r.DB, Store: storeURL(r), Concurrency: 12, TTL: ttl, Shutdown: 100 * time.Millisecond}
+	p := plan{Work: "note", Redis: r.Addr, DB: r.DB, Store: storeURL(r), Concurrency: 13, TTL: ttl, Shutdown: 100 * time.Millisecond}
 	first := startChild(t, p)
 	f.enqueue(t, errand{Key: "k", Number: 1, Takes: time.Hour}.task())
-	c := f.worker.lines.redis.(*redis.Client)
+	c := f.mutex.redis.(*redis.Client)
 	eventually(t, "it runs", func() bool { return c.Get(t.Context(), "inside k").Val() == "1" })
 	for n := 2; n <= jobs; n++ {
 		f.enqueue(t, errand{Key: "k", Number: n}.task())
 	}
-	eventually(t, "all that have no seat are put off", func() bool { return putOffs(t, f) >= jobs-12 })
+	eventually(t, "one has found no room", func() bool { return putOffs(t, f) == 1 })
+	if n := parked(t, f); n != jobs-ahead {
+		t.Errorf("%d tasks are parked, want %d", n, jobs-ahead)
+	}
 	p.Hurried = true
 	second := startChild(t, p)
 	first.stop(t)

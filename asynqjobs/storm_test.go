@@ -144,12 +144,7 @@ func TestStorm(t *testing.T) {
 	// has the job: until then the place is that of one whose enqueuing may have been rolled
 	// back.
 	const back = 10 * time.Minute
-	mutex, err := jobs.New(client, &jobs.Options{Hold: back, Recovery: back})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mutex.Close()
-	c, err := NewClient(r, mutex)
+	c, err := New(r, client, &Options{Jobs: jobs.Options{Hold: back, Recovery: back}})
 	if err != nil {
 		t.Fatal(err)
 	}

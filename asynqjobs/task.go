@@ -10,7 +10,7 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// Task is a task that excludes others of its key. It is enqueued by a Client.
+// Task is a task that excludes others of its key. It is enqueued by Mutex.EnqueueContext.
 type Task struct {
 	Type    string
 	Payload []byte

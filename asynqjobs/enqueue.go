@@ -18,24 +18,6 @@ import (
 // twice as long.
 const parkedFor = 10 * time.Minute
 
-// Client enqueues tasks with a key, and takes their places. It is safe for concurrent use.
-type Client struct {
-	asynq *asynq.Client
-	lines *lines
-}
-
-// NewClient returns a Client for the queues on that Redis, with connections of its own.
-func NewClient(r asynq.RedisConnOpt, m *jobs.Mutex) (*Client, error) {
-	l, err := openLines(r, m)
-	if err != nil {
-		return nil, err
-	}
-	return &Client{asynq: asynq.NewClientFromRedisClient(l.redis), lines: l}, nil
-}
-
-// Close ends the connections.
-func (c *Client) Close() error { return c.lines.redis.Close() }
-
 // EnqueueContext takes the task's place and enqueues it. Tasks of a key run in the order
 // of these calls, as far as one began after the other had returned. A task that is parked
 // is scheduled, for Asynq. A task that is to run later (ProcessIn, ProcessAt) takes its
@@ -45,13 +27,13 @@ func (c *Client) Close() error { return c.lines.redis.Close() }
 //
 // The errors are those of asynq.Client.EnqueueContext, jobs.Mutex.EnqueueMany and Redis.
 // After an error the place is given back.
-func (c *Client) EnqueueContext(ctx context.Context, task *Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
+func (m *Mutex) EnqueueContext(ctx context.Context, task *Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if task == nil {
 		return nil, errors.New("asynqjobs: there is no task to enqueue: it is nil")
 	}
 	opts = append(task.Options[:len(task.Options):len(task.Options)], opts...)
 	if task.Key == "" {
-		return c.asynq.EnqueueContext(ctx, asynq.NewTaskWithHeaders(task.Type, task.Payload, task.Headers), opts...)
+		return m.asynq.EnqueueContext(ctx, asynq.NewTaskWithHeaders(task.Type, task.Payload, task.Headers), opts...)
 	}
 	if err := (dibs.Key{Name: task.Key}).Validate(); err != nil {
 		return nil, err
@@ -60,51 +42,50 @@ func (c *Client) EnqueueContext(ctx context.Context, task *Task, opts ...asynq.O
 	w.id = cmp.Or(w.id, crand.Text())
 	opts = append(opts, asynq.MaxRetry(w.maxRetry+spare), asynq.TaskID(w.id))
 	if w.later || w.grouped {
-		return c.enqueue(ctx, task, w, jobs.Ticket{}, opts)
+		return m.enqueue(ctx, task, w, jobs.Ticket{}, opts)
 	}
 	entered := false
-	if c.lines.kept() {
+	if m.lines() {
 		// Before the place is taken: behind a late entry others would wait for a parked task.
 		var err error
-		if entered, err = c.lines.note(ctx, "enter", w.queue, task.Key, w.id); err != nil {
+		if entered, err = m.note(ctx, "enter", w.queue, task.Key, w.id); err != nil {
 			return nil, err
 		}
 	}
-	info, err := c.place(ctx, task, w, opts)
+	info, err := m.place(ctx, task, w, opts)
 	if err != nil && entered {
-		// If this fails, an entry without a task is in nobody's way.
-		_ = c.lines.leave(context.WithoutCancel(ctx), w.queue, task.Key, w.id)
+		m.leave(ctx, w.queue, task.Key, w.id)
 	}
 	return info, err
 }
 
 // place takes the task's place and enqueues it.
-func (c *Client) place(ctx context.Context, task *Task, w wish, opts []asynq.Option) (*asynq.TaskInfo, error) {
-	tickets, err := c.lines.mutex.EnqueueMany(ctx, []string{task.Key})
+func (m *Mutex) place(ctx context.Context, task *Task, w wish, opts []asynq.Option) (*asynq.TaskInfo, error) {
+	tickets, err := m.jobs.EnqueueMany(ctx, []string{task.Key})
 	if err != nil {
 		return nil, err
 	}
 	t := tickets[0]
-	if t.Parked = t.Parked && c.lines.kept(); t.Parked {
-		_, err = c.lines.note(ctx, "parked", w.queue, task.Key, w.id)
+	if t.Parked = t.Parked && m.lines(); t.Parked {
+		_, err = m.note(ctx, "parked", w.queue, task.Key, w.id)
 		away := parkedFor + rand.N(parkedFor)
-		if limit := c.lines.options.Limit; limit > 0 {
+		if limit := m.options.Jobs.Limit; limit > 0 {
 			away = min(away, limit)
 		}
 		opts = append(opts, asynq.ProcessIn(away))
 	}
 	var info *asynq.TaskInfo
 	if err == nil {
-		info, err = c.enqueue(ctx, task, w, t, opts)
+		info, err = m.enqueue(ctx, task, w, t, opts)
 	}
 	if err != nil {
 		// Also when it is not known whether the task is there: if it is, it joins the others
 		// when a worker has it.
-		c.lines.mutex.Cancel(ctx, t.Text)
+		m.jobs.Cancel(ctx, t.Text)
 	}
 	return info, err
 }
 
-func (c *Client) enqueue(ctx context.Context, task *Task, w wish, t jobs.Ticket, opts []asynq.Option) (*asynq.TaskInfo, error) {
-	return c.asynq.EnqueueContext(ctx, asynq.NewTaskWithHeaders(task.Type, task.Payload, task.headers(w, t)), opts...)
+func (m *Mutex) enqueue(ctx context.Context, task *Task, w wish, t jobs.Ticket, opts []asynq.Option) (*asynq.TaskInfo, error) {
+	return m.asynq.EnqueueContext(ctx, asynq.NewTaskWithHeaders(task.Type, task.Payload, task.headers(w, t)), opts...)
 }

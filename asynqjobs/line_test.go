@@ -1,0 +1,307 @@
+package asynqjobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/dibs-go/dibs/jobs"
+)
+
+// TestAhead: of the tasks of a key the first are pending and all others are parked. They
+// run in their order, none is fetched more than twice, no more workers than that have the
+// key, tasks of other keys are not held up, and nothing is left of the line.
+func TestAhead(t *testing.T) {
+	t.Parallel()
+	const all = 40
+	for _, tt := range []struct{ ahead, workers int }{{1, 1}, {1, 10}, {2, 10}, {8, 1}, {8, 4}, {8, 20}} {
+		t.Run(fmt.Sprintf("%d of %d workers", tt.ahead, tt.workers), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: tt.ahead})
+			var want []string
+			for n := range all {
+				want = append(want, strconv.Itoa(n))
+				f.enqueue(t, job("k", want[n]))
+			}
+			if n := parked(t, f); n != all-tt.ahead {
+				t.Errorf("%d are parked, want %d", n, all-tt.ahead)
+			}
+			others := f.enqueue(t, job("other", "other"))
+			var did, other record
+			var g gates
+			f.serve(t, asynq.Config{Concurrency: tt.workers}, func(ctx context.Context, task *asynq.Task) error {
+				if string(task.Payload()) == "other" {
+					g.open("others are done")
+					other.add("other")
+					return nil
+				}
+				did.add("%s", task.Payload())
+				if tt.workers > 1 {
+					return g.wait(ctx, "others are done")
+				}
+				return nil
+			})
+			f.gone(t, others.ID)
+			did.is(t, want...)
+			eventually(t, "nothing is left", func() bool {
+				left := f.mutex.redis.Keys(t.Context(), "asynq:{default}:*").Val()
+				return !slices.ContainsFunc(left, func(name string) bool {
+					return strings.Contains(name, "line") || strings.Contains(name, "after") || strings.Contains(name, ":t:")
+				})
+			})
+			f.fetched.atMost(t, 2, tt.ahead)
+		})
+	}
+}
+
+// TestManyHotKeys: at most half of the workers have a task that waits, however many keys
+// have a line, and those that found no room are fetched once more.
+func TestManyHotKeys(t *testing.T) {
+	t.Parallel()
+	const keys, each, workers = 12, 15, 6
+	f := newFixture(t, ownRedis(t), nil)
+	counts := map[string][]string{}
+	for n := range each {
+		for k := range keys {
+			key := fmt.Sprint("key ", k)
+			counts[key] = append(counts[key], strconv.Itoa(n))
+			f.enqueue(t, job(key, counts[key][n]))
+		}
+	}
+	did := map[string]*record{}
+	for key := range counts {
+		did[key] = &record{}
+	}
+	f.serve(t, asynq.Config{Concurrency: workers}, func(_ context.Context, task *asynq.Task) error {
+		if n := f.mutex.Stats().Waiting; n > workers/2 {
+			t.Errorf("%d of %d workers have a task that waits", n, workers)
+		}
+		did[task.Headers()[headerKey]].add("%s", task.Payload())
+		return nil
+	})
+	for key, want := range counts {
+		did[key].is(t, want...)
+	}
+	f.fetched.atMost(t, 2, jobs.DefaultAhead)
+}
+
+// TestPromote: of those that come first the parked ones are made pending, in front, and
+// everything else stays as it is.
+func TestPromote(t *testing.T) {
+	t.Parallel()
+	fails := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}
+	parkedByWorker := func(id string) error {
+		return &putOffError{&jobs.ComeBackError{After: time.Hour}, " (" + parkedMark + " " + id + ")"}
+	}
+	for _, tt := range []struct {
+		name   string
+		before int // of the key, which are not over
+		ends   func(id string) error
+		change func(*asynq.Inspector, string) error
+		want   asynq.TaskState
+		stays  bool // in the line
+	}{
+		{name: "parked", before: 2, want: asynq.TaskStatePending, stays: true},
+		{name: "parked, and not among the first", before: 3, want: asynq.TaskStateScheduled, stays: true},
+		{name: "parked by a worker, and next", ends: parkedByWorker, want: asynq.TaskStatePending, stays: true},
+		{name: "parked by a worker, and not next", before: 1, ends: parkedByWorker, want: asynq.TaskStateRetry, stays: true},
+		{name: "failed", ends: func(string) error { return errors.New("it failed, " + parkedMark) }, want: asynq.TaskStateRetry, stays: true},
+		{name: "put off, and not parked", ends: func(string) error { return &putOffError{back: &jobs.ComeBackError{After: time.Hour}} }, want: asynq.TaskStateRetry, stays: true},
+		{name: "completed", ends: func(string) error { return nil }, want: asynq.TaskStateCompleted},
+		{name: "archived", change: func(i *asynq.Inspector, id string) error { return i.ArchiveTask("default", id) }, want: asynq.TaskStateArchived},
+		{name: "made to run", change: func(i *asynq.Inspector, id string) error { return i.RunTask("default", id) }, want: asynq.TaskStatePending, stays: true},
+		{name: "deleted", change: func(i *asynq.Inspector, id string) error { return i.DeleteTask("default", id) }, stays: true}, // for a minute
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 3})
+			enter := func(id string) {
+				for _, what := range []string{"enter", "parked"} {
+					if _, err := f.mutex.note(t.Context(), what, "default", "k", id); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for n := range tt.before {
+				info, err := f.plain.Enqueue(asynq.NewTask("x", nil, asynq.Queue("default")))
+				if err != nil {
+					t.Fatal(err)
+				}
+				enter(info.ID)
+				_ = n
+			}
+			opts := []asynq.Option{asynq.TaskID("7"), asynq.Retention(time.Hour)}
+			if tt.ends == nil {
+				opts = append(opts, asynq.ProcessIn(time.Hour))
+			}
+			if _, err := f.plain.Enqueue(asynq.NewTaskWithHeaders("it", nil, map[string]string{parkedMark: "7"}), opts...); err != nil {
+				t.Fatal(err)
+			}
+			if tt.ends != nil {
+				if _, err := f.plain.Enqueue(asynq.NewTask("x", nil)); err != nil {
+					t.Fatal(err)
+				}
+				ended := make(chan struct{})
+				stop := f.serve(t, fails, func(ctx context.Context, task *asynq.Task) error {
+					if task.Type() == "it" {
+						defer close(ended)
+						return tt.ends("7")
+					}
+					<-ctx.Done()
+					return ctx.Err()
+				})
+				<-ended
+				eventually(t, "it is not active", func() bool { return f.state("7") != asynq.TaskStateActive })
+				stop()
+			}
+			if tt.change != nil {
+				if err := tt.change(f.inspector, "7"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			enter("7")
+			for range 2 { // it is the same twice
+				f.mutex.leave(t.Context(), "default", "k", "")
+				if got := f.state("7"); got != tt.want {
+					t.Errorf("it is %v, want %v", got, tt.want)
+				}
+			}
+			line := names("default", f.mutex.dibs.Key("k").Digest())[0]
+			if stays := f.mutex.redis.ZScore(t.Context(), line, "7").Err() == nil; stays != tt.stays {
+				t.Errorf("it is in the line: %v, want %v", stays, tt.stays)
+			}
+			pending := f.mutex.redis.LRange(t.Context(), "asynq:{default}:pending", 0, -1).Val()
+			if tt.want == asynq.TaskStatePending && tt.change == nil && pending[len(pending)-1] != "7" {
+				t.Errorf("%v are pending; it is not next", pending)
+			}
+		})
+	}
+}
+
+// TestOverlap: where several enqueue tasks of a key at once, the order of their entries may
+// not be that of their places. The task with the first place is made runnable all the same.
+func TestOverlap(t *testing.T) {
+	t.Parallel()
+	const others = 12
+	f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 2, Hold: time.Hour, Recovery: time.Hour})
+	var did record
+	var g gates
+	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
+		did.add("%s", task.Payload())
+		return g.wait(ctx, "end")
+	})
+	f.enqueue(t, job("k", "runs"))
+	did.has(t, "runs")
+	f.enqueue(t, job("k", "waits"))
+	want := []string{"runs", "waits"}
+	wishes := make([]wish, others)
+	for i := range wishes {
+		wishes[i] = wish{id: fmt.Sprint("id ", i), queue: "default", due: time.Now()}
+		if _, err := f.mutex.note(t.Context(), "enter", "default", "k", wishes[i].id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, w := range slices.Backward(wishes) {
+		name := fmt.Sprint("place ", others-i)
+		want = append(want, name)
+		if _, err := f.mutex.place(t.Context(), job("k", name), w, []asynq.Option{asynq.TaskID(w.id), asynq.MaxRetry(3)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := parked(t, f); n == 0 {
+		t.Error("none was parked")
+	}
+	g.open("end")
+	did.is(t, want...)
+}
+
+// TestEnqueuingCrashes: a program that dies while it enqueues leaves an entry, or an entry and
+// a place. The others go on, when the place has been in their way for Hold.
+func TestEnqueuingCrashes(t *testing.T) {
+	t.Parallel()
+	for name, crash := range map[string]func(*testing.T, *fixture, string){
+		"before it has the place": func(t *testing.T, f *fixture, id string) {
+			if _, err := f.mutex.note(t.Context(), "enter", "default", "k", id); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"before it enqueues": func(t *testing.T, f *fixture, id string) {
+			for _, what := range []string{"enter", "parked"} {
+				if _, err := f.mutex.note(t.Context(), what, "default", "k", id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := f.mutex.jobs.Enqueue(t.Context(), "k"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 2, Hold: 100 * time.Millisecond})
+			var want []string
+			for n := range 12 {
+				crash(t, f, fmt.Sprint("dead ", n))
+				want = append(want, strconv.Itoa(n))
+				f.enqueue(t, job("k", want[n]))
+			}
+			var did record
+			f.serve(t, asynq.Config{}, func(_ context.Context, task *asynq.Task) error {
+				did.add("%s", task.Payload())
+				return nil
+			})
+			did.is(t, want...)
+		})
+	}
+}
+
+// TestDeployment: a version with another Ahead, one that knows of no lines, and a Redis that
+// has lost the lines: with a backlog, while tasks run, all tasks run in their order and none
+// fails.
+func TestDeployment(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		old, new int
+		lost     bool
+	}{{"fewer", 8, 2, false}, {"more", 1, 8, false}, {"without lines", 100, 3, true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := ownRedis(t)
+			before, after := newFixture(t, r, &jobs.Options{Ahead: tt.old}), newFixture(t, r, &jobs.Options{Ahead: tt.new})
+			var did record
+			var g gates
+			handler := func(ctx context.Context, task *asynq.Task) error {
+				did.add("%s", task.Payload())
+				return g.wait(ctx, "deployed")
+			}
+			config := asynq.Config{ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { t.Error(err) })}
+			var want []string
+			for n := range 30 {
+				want = append(want, strconv.Itoa(n))
+				[]*fixture{before, after}[n/10%2].enqueue(t, job("k", want[n]))
+			}
+			if tt.lost {
+				digest := before.mutex.dibs.Key("k").Digest()
+				if err := before.mutex.redis.Del(t.Context(), names("default", digest)...).Err(); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := before.inspector.RunAllScheduledTasks("default"); err != nil { // their time has come
+					t.Fatal(err)
+				}
+			}
+			before.serve(t, config, handler)
+			did.has(t, "0")
+			after.serve(t, config, handler)
+			g.open("deployed")
+			did.is(t, want...)
+		})
+	}
+}
