@@ -145,10 +145,10 @@ func (a *attempt) putOff(back *jobs.ComeBackError) error {
 	if !back.Parked {
 		return &putOffError{back: back}
 	}
-	switch in, err := a.mutex.note(a.ctx, "again", a.queue, a.key, a.id); {
+	switch there, err := a.mutex.enter(a.ctx, a.queue, a.key, a.id, ""); {
 	case err != nil:
 		a.mutex.log(err)
-	case !in:
+	case there == "none":
 		// An older version enqueued it, or it failed and let others pass.
 		return &putOffError{back: &jobs.ComeBackError{After: awayFor/2 + rand.N(awayFor)}}
 	case back.Ahead >= a.mutex.options.Jobs.Ahead && a.mutex.options.Jobs.Limit == 0:

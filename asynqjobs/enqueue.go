@@ -11,7 +11,6 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/jobs"
 )
 
 // parkedFor is how long a parked task stays away, should nothing make it runnable; up to
@@ -25,7 +24,7 @@ const parkedFor = 10 * time.Minute
 //
 // Asynq says that the task's MaxRetry is one more than asked for; see GetMaxRetry.
 //
-// The errors are those of asynq.Client.EnqueueContext, jobs.Mutex.EnqueueMany and Redis.
+// The errors are those of asynq.Client.EnqueueContext, jobs.Mutex.Enqueue and Redis.
 // After an error the place is given back.
 func (m *Mutex) EnqueueContext(ctx context.Context, task *Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if task == nil {
@@ -42,50 +41,50 @@ func (m *Mutex) EnqueueContext(ctx context.Context, task *Task, opts ...asynq.Op
 	w.id = cmp.Or(w.id, crand.Text())
 	opts = append(opts, asynq.MaxRetry(w.maxRetry+spare), asynq.TaskID(w.id))
 	if w.later || w.grouped {
-		return m.enqueue(ctx, task, w, jobs.Ticket{}, opts)
+		return m.enqueue(ctx, task, w, opts)
 	}
-	entered := false
+	// Before the place is taken: a task whose entry is late is not parked.
+	before := ""
 	if m.lines() {
-		// Before the place is taken: behind a late entry others would wait for a parked task.
 		var err error
-		if entered, err = m.note(ctx, "enter", w.queue, task.Key, w.id); err != nil {
+		if before, err = m.number(ctx, w.queue); err != nil {
 			return nil, err
 		}
 	}
-	info, err := m.place(ctx, task, w, opts)
-	if err != nil && entered {
-		m.leave(ctx, w.queue, task.Key, w.id)
-	}
-	return info, err
+	return m.place(ctx, task, w, before, opts)
 }
 
 // place takes the task's place and enqueues it.
-func (m *Mutex) place(ctx context.Context, task *Task, w wish, opts []asynq.Option) (*asynq.TaskInfo, error) {
-	tickets, err := m.jobs.EnqueueMany(ctx, []string{task.Key})
-	if err != nil {
+func (m *Mutex) place(ctx context.Context, task *Task, w wish, before string, opts []asynq.Option) (info *asynq.TaskInfo, err error) {
+	if w.ticket, err = m.jobs.Enqueue(ctx, task.Key); err != nil {
 		return nil, err
 	}
-	t := tickets[0]
-	if t.Parked = t.Parked && m.lines(); t.Parked {
-		_, err = m.note(ctx, "parked", w.queue, task.Key, w.id)
+	entry := ""
+	if w.ticket != "" && m.lines() {
+		entry, err = m.enter(ctx, w.queue, task.Key, w.id, before)
+	}
+	if entry == "parked" {
+		w.parked = true
 		away := parkedFor + rand.N(parkedFor)
 		if limit := m.options.Jobs.Limit; limit > 0 {
 			away = min(away, limit)
 		}
 		opts = append(opts, asynq.ProcessIn(away))
 	}
-	var info *asynq.TaskInfo
 	if err == nil {
-		info, err = m.enqueue(ctx, task, w, t, opts)
+		info, err = m.enqueue(ctx, task, w, opts)
 	}
 	if err != nil {
 		// Also when it is not known whether the task is there: if it is, it joins the others
 		// when a worker has it.
-		m.jobs.Cancel(ctx, t.Text)
+		m.jobs.Cancel(ctx, w.ticket)
+		if entry != "there" {
+			m.leave(ctx, w.queue, task.Key, w.id)
+		}
 	}
 	return info, err
 }
 
-func (m *Mutex) enqueue(ctx context.Context, task *Task, w wish, t jobs.Ticket, opts []asynq.Option) (*asynq.TaskInfo, error) {
-	return m.asynq.EnqueueContext(ctx, asynq.NewTaskWithHeaders(task.Type, task.Payload, task.headers(w, t)), opts...)
+func (m *Mutex) enqueue(ctx context.Context, task *Task, w wish, opts []asynq.Option) (*asynq.TaskInfo, error) {
+	return m.asynq.EnqueueContext(ctx, asynq.NewTaskWithHeaders(task.Type, task.Payload, task.headers(w)), opts...)
 }

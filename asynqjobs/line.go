@@ -3,7 +3,7 @@ package asynqjobs
 import (
 	"context"
 	_ "embed"
-	"fmt"
+	"errors"
 	"strings"
 	"time"
 
@@ -52,11 +52,20 @@ func names(queue, digest string, others ...string) []string {
 	return all
 }
 
-// note runs enter.lua.
-func (m *Mutex) note(ctx context.Context, what, queue, key, id string) (bool, error) {
+// number returns the last number of the queue's sequence, for enter.
+func (m *Mutex) number(ctx context.Context, queue string) (string, error) {
+	n, err := m.redis.Get(ctx, prefix(queue)+"dibs:sequence").Result()
+	if errors.Is(err, redis.Nil) {
+		return "0", nil
+	}
+	return n, err
+}
+
+// enter runs enter.lua; before is what number returned before the task had a place.
+func (m *Mutex) enter(ctx context.Context, queue, key, id, before string) (string, error) {
 	digest := m.dibs.Key(key).Digest()
-	limits := fmt.Sprint(m.options.Jobs.Ahead, " ", m.options.Jobs.Permits)
-	return enterScript.Run(ctx, m.redis, names(queue, digest, "dibs:sequence"), what, id, digest, limits, lineLasts).Bool()
+	return enterScript.Run(ctx, m.redis, names(queue, digest, "dibs:sequence"),
+		id, digest, before, m.options.Jobs.Ahead, m.options.Jobs.Permits, lineLasts).Text()
 }
 
 // leave takes a task that is over out of its line, and makes the next ones runnable. If it

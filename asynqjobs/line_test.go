@@ -122,20 +122,12 @@ func TestPromote(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 3})
-			enter := func(id string) {
-				for _, what := range []string{"enter", "parked"} {
-					if _, err := f.mutex.note(t.Context(), what, "default", "k", id); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			for n := range tt.before {
+			for range tt.before {
 				info, err := f.plain.Enqueue(asynq.NewTask("x", nil, asynq.Queue("default")))
 				if err != nil {
 					t.Fatal(err)
 				}
-				enter(info.ID)
-				_ = n
+				f.enter(t, info.ID)
 			}
 			opts := []asynq.Option{asynq.TaskID("7"), asynq.Retention(time.Hour)}
 			if tt.ends == nil {
@@ -166,7 +158,7 @@ func TestPromote(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			enter("7")
+			f.enter(t, "7")
 			for range 2 { // it is the same twice
 				f.mutex.leave(t.Context(), "default", "k", "")
 				if got := f.state("7"); got != tt.want {
@@ -201,64 +193,55 @@ func TestOverlap(t *testing.T) {
 	did.has(t, "runs")
 	f.enqueue(t, job("k", "waits"))
 	want := []string{"runs", "waits"}
-	wishes := make([]wish, others)
-	for i := range wishes {
-		wishes[i] = wish{id: fmt.Sprint("id ", i), queue: "default", due: time.Now()}
-		if _, err := f.mutex.note(t.Context(), "enter", "default", "k", wishes[i].id); err != nil {
+	before, err := f.mutex.number(t.Context(), "default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := others; n > 0; n-- { // the entries are in the order of their IDs
+		w := wish{id: fmt.Sprintf("%02d", n), queue: "default", due: time.Now()}
+		want = append(want, w.id)
+		if _, err := f.mutex.place(t.Context(), job("k", w.id), w, before, []asynq.Option{asynq.TaskID(w.id), asynq.MaxRetry(3)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for i, w := range slices.Backward(wishes) {
-		name := fmt.Sprint("place ", others-i)
-		want = append(want, name)
-		if _, err := f.mutex.place(t.Context(), job("k", name), w, []asynq.Option{asynq.TaskID(w.id), asynq.MaxRetry(3)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := parked(t, f); n == 0 {
-		t.Error("none was parked")
+	if n := parked(t, f); n != others {
+		t.Errorf("%d are parked, want all %d", n, others)
 	}
 	g.open("end")
 	did.is(t, want...)
 }
 
-// TestEnqueuingCrashes: a program that dies while it enqueues leaves an entry, or an entry and
-// a place. The others go on, when the place has been in their way for Hold.
+// TestEnqueuingCrashes: a program that dies before it enqueues a task leaves a place and an
+// entry. The others go on when the place has been in their way for Hold.
 func TestEnqueuingCrashes(t *testing.T) {
 	t.Parallel()
-	for name, crash := range map[string]func(*testing.T, *fixture, string){
-		"before it has the place": func(t *testing.T, f *fixture, id string) {
-			if _, err := f.mutex.note(t.Context(), "enter", "default", "k", id); err != nil {
-				t.Fatal(err)
-			}
-		},
-		"before it enqueues": func(t *testing.T, f *fixture, id string) {
-			for _, what := range []string{"enter", "parked"} {
-				if _, err := f.mutex.note(t.Context(), what, "default", "k", id); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if _, err := f.mutex.jobs.Enqueue(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 2, Hold: 100 * time.Millisecond})
-			var want []string
-			for n := range 12 {
-				crash(t, f, fmt.Sprint("dead ", n))
-				want = append(want, strconv.Itoa(n))
-				f.enqueue(t, job("k", want[n]))
-			}
-			var did record
-			f.serve(t, asynq.Config{}, func(_ context.Context, task *asynq.Task) error {
-				did.add("%s", task.Payload())
-				return nil
-			})
-			did.is(t, want...)
-		})
+	f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 2, Hold: 100 * time.Millisecond})
+	var want []string
+	for n := range 12 {
+		if _, err := f.mutex.jobs.Enqueue(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		f.enter(t, fmt.Sprint("dead ", n))
+		want = append(want, strconv.Itoa(n))
+		f.enqueue(t, job("k", want[n]))
+	}
+	var did record
+	f.serve(t, asynq.Config{}, func(_ context.Context, task *asynq.Task) error {
+		did.add("%s", task.Payload())
+		return nil
+	})
+	did.is(t, want...)
+}
+
+// enter writes an entry, behind all others.
+func (f *fixture) enter(t *testing.T, id string) {
+	t.Helper()
+	before, err := f.mutex.number(t.Context(), "default")
+	if err == nil {
+		_, err = f.mutex.enter(t.Context(), "default", "k", id, before)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -24,11 +24,11 @@ while true do
   local id, before = unpack(redis.call('ZRANGE', line, at, at, 'WITHSCORES'))
   if not id then break end
   -- So many tasks come before this one for certain.
-  local rank = redis.call('ZCOUNT', after, '-inf', '(' .. before) - missing
+  local rank = redis.call('ZCOUNT', after, '-inf', before) - missing
   if rank >= ahead then break end
   local name = task .. id
   local state = redis.call('HGET', name, 'state')
-  if state == 'completed' or state == 'archived' or not state and now - before > 60000000 then
+  if state == 'completed' or state == 'archived' or not state and now - redis.call('ZSCORE', after, id) > 60000000 then
     leaves(id)
   else
     at = at + 1

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
-
-	"github.com/dibs-go/dibs/jobs"
 )
 
 // Task is a task that excludes others of its key. It is enqueued by Mutex.EnqueueContext.
@@ -48,6 +46,9 @@ type wish struct {
 	maxRetry int
 	queue    string
 	id       string
+
+	ticket string // found out later
+	parked bool
 }
 
 func wishOf(opts []asynq.Option, now time.Time) wish {
@@ -75,17 +76,17 @@ func wishOf(opts []asynq.Option, now time.Time) wish {
 }
 
 // headers returns those of a task with a key.
-func (t *Task) headers(w wish, ticket jobs.Ticket) map[string]string {
+func (t *Task) headers(w wish) map[string]string {
 	h := map[string]string{}
 	maps.Copy(h, t.Headers)
-	h[headerKey], h[headerTicket], h[parkedMark] = t.Key, ticket.Text, w.id
+	h[headerKey], h[headerTicket], h[parkedMark] = t.Key, w.ticket, w.id
 	h[headerDue] = strconv.FormatInt(w.due.UnixMilli(), 10)
 	h[headerRetry] = strconv.Itoa(w.maxRetry)
 	// A task that is enqueued again may have them.
-	if ticket.Text == "" {
+	if w.ticket == "" {
 		delete(h, headerTicket)
 	}
-	if !ticket.Parked {
+	if !w.parked {
 		delete(h, parkedMark)
 	}
 	return h

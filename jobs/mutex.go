@@ -39,12 +39,6 @@ func New(c *dibs.Client, o *Options) (*Mutex, error) {
 	return m, nil
 }
 
-// Options returns the Mutex's options, with their defaults.
-func (m *Mutex) Options() Options { return m.options }
-
-// Digest returns the public name of a job's key, as Event.Key has it.
-func (m *Mutex) Digest(key string) string { return m.client.Key(key).Digest() }
-
 // Close ends waiting, for the end of the process: jobs that wait in a worker come back
 // at once, but for those that Stay. What runs goes on. Call it before the queue's workers
 // are stopped, and close the client after that.
