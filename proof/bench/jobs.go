@@ -216,25 +216,16 @@ func openAsynq(ctx context.Context) (q *jobQueue, err error) {
 	if err != nil {
 		return q, err
 	}
-	mutex, err := jobs.New(client, &jobs.Options{Logger: slog.New(slog.DiscardHandler)})
+	redis := asynq.RedisClientOpt{Addr: addr}
+	mutex, err := asynqjobs.New(redis, client, &asynqjobs.Options{Jobs: jobs.Options{Logger: slog.New(slog.DiscardHandler)}})
 	if err != nil {
 		return q, err
 	}
-	redis := asynq.RedisClientOpt{Addr: addr}
+	q.close = append(q.close, func() { _ = mutex.Close() })
 	plain := asynq.NewClient(redis)
 	q.close = append(q.close, func() { _ = plain.Close() })
-	tasks, err := asynqjobs.NewClient(redis, mutex)
-	if err != nil {
-		return q, err
-	}
-	q.close = append(q.close, func() { _ = tasks.Close() })
-	worker, err := asynqjobs.NewWorker(redis, mutex, nil)
-	if err != nil {
-		return q, err
-	}
-	q.close = append(q.close, func() { _ = worker.Close() })
 	mux := asynq.NewServeMux()
-	mux.Use(worker.Middleware)
+	mux.Use(mutex.Middleware)
 	mux.HandleFunc("job", func(context.Context, *asynq.Task) error { q.ran(); return nil })
 	server := asynq.NewServer(redis, asynqjobs.Config(asynq.Config{
 		Concurrency: jobWorkers, TaskCheckInterval: jobFetchPause, LogLevel: asynq.FatalLevel,
@@ -243,14 +234,14 @@ func openAsynq(ctx context.Context) (q *jobQueue, err error) {
 		return q, err
 	}
 	q.close = append(q.close, func() {
-		mutex.Close()
+		mutex.Stop()
 		server.Shutdown()
 	})
 	q.enqueue = func(ctx context.Context, n int, mutexed bool) error {
 		for range n {
 			var err error
 			if mutexed {
-				_, err = tasks.EnqueueContext(ctx, asynqjobs.NewTask("job", nil, q.key()))
+				_, err = mutex.EnqueueContext(ctx, asynqjobs.NewTask("job", nil, q.key()))
 			} else {
 				_, err = plain.EnqueueContext(ctx, asynq.NewTask("job", nil))
 			}
