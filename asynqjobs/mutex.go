@@ -39,6 +39,7 @@ type Mutex struct {
 	redis   redis.UniversalClient
 
 	sweeping sync.WaitGroup
+	begin    sync.Once    // of the sweep: an asynq.ServeMux calls Middleware for each task
 	logged   atomic.Int64 // when, in Unix seconds
 	life     context.Context
 	end      context.CancelFunc
@@ -91,7 +92,7 @@ func (m *Mutex) Close() error {
 // gets a context that ends when the task's key is lost (cause dibs.ErrLost), and that
 // jobs.FromContext reads.
 func (m *Mutex) Middleware(next asynq.Handler) asynq.Handler {
-	m.sweeping.Go(m.sweepEach)
+	m.begin.Do(func() { m.sweeping.Go(m.sweepEach) })
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		key := t.Headers()[headerKey]
 		if key == "" && m.options.Key != nil {
