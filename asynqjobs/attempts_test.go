@@ -5,152 +5,135 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/memstore"
 )
 
-// TestWaitingIsNotCounted: tasks that have one attempt only, or a short time, wait for
-// many others of their key and are neither lost nor failed, and hold no worker up.
+// TestWaitingIsNotCounted: tasks that have one attempt only wait for many others of their key
+// and are neither lost nor failed, also when their time is short or no Mutex enqueued them.
 func TestWaitingIsNotCounted(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name    string
-		enqueue func(*testing.T, *fixture, string)
-	}{
-		{"enqueued with its key", func(t *testing.T, f *fixture, name string) { f.enqueue(t, job("k", name, asynq.MaxRetry(0))) }},
-		{"with a short time", func(t *testing.T, f *fixture, name string) {
-			f.enqueue(t, job("k", name, asynq.MaxRetry(0), asynq.Timeout(8*time.Second)))
-		}},
-		{"enqueued by a plain client", func(t *testing.T, f *fixture, name string) {
-			if _, err := f.plain.Enqueue(asynq.NewTask("plain", []byte("k"), asynq.MaxRetry(0))); err != nil {
-				t.Fatal(err)
-			}
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
+	for _, name := range []string{"with a short time", "plain"} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, ownRedis(t), nil)
-			var did record
-			var g gates
-			var want []string
-			f.serve(t, asynq.Config{
+			config := asynq.Config{
 				Concurrency:  12,
-				ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { did.add("%v", err) }),
-			}, func(ctx context.Context, task *asynq.Task) error {
-				if string(task.Payload()) == "first" {
-					did.add("first begins")
-					return g.wait(ctx, "first")
-				}
+				ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { f.did.add("%v", err) }),
+			}
+			f.serve(t, config, func(ctx context.Context, task *asynq.Task) error {
 				n, _ := GetMaxRetry(ctx)
-				did.add("one of %d retries", n)
+				f.did.add("%d retries", n)
+				if string(task.Payload()) == "first" {
+					return f.gates.wait(ctx, "first")
+				}
 				return nil
 			})
-			f.enqueue(t, job("k", "first"))
-			did.has(t, "first begins")
-			want = append(want, "first begins")
-			const others = 11
-			for i := range others {
-				tt.enqueue(t, f, fmt.Sprint(i))
-				want = append(want, "one of 0 retries")
+			f.enqueue(t, job("k", "first", asynq.MaxRetry(5)))
+			f.did.has(t, "5 retries")
+			want := []string{"5 retries"}
+			for range 11 {
+				want = append(want, "0 retries")
+				if name == "plain" {
+					f.enqueuePlain(t, "k", asynq.MaxRetry(0))
+				} else {
+					f.enqueue(t, job("k", "other", asynq.MaxRetry(0), asynq.Timeout(8*time.Second)))
+				}
 			}
-			if tt.name != "enqueued by a plain client" {
+			if name != "plain" {
 				// All those in the worker leave it when a quarter of their time is over.
-				eventually(t, "some are put off", func() bool { return putOffs(t, f) > 0 })
+				eventually(t, "they leave the workers", func() bool { return f.info(t).Retry == jobs.DefaultAhead-1 })
 			}
-			g.open("first")
-			did.is(t, want...)
-			info, err := f.inspector.GetQueueInfo("default")
-			if err != nil || info.Failed != 0 || info.Archived != 0 {
-				t.Errorf("%+v, %v", info, err)
+			f.gates.open("first")
+			f.did.is(t, want...)
+			if info := f.info(t); info.Failed != 0 || info.Archived != 0 {
+				t.Errorf("%+v", info)
 			}
 		})
 	}
 }
 
-// TestLastAttempt: however a task ends on its last attempt, it is archived, does not
-// run again, and the next one of its key runs at once.
+// TestLastAttempt: however a task ends on its last attempt, it is archived, does not run
+// again, and the next one of its key runs at once.
 func TestLastAttempt(t *testing.T) {
 	t.Parallel()
+	fails := errors.New("it failed")
+	waits := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	for _, tt := range []struct {
 		name    string
 		opts    []asynq.Option
 		plain   bool
-		run     func(context.Context, *gates) error
-		during  func(*fixture, *testing.T, string)
-		wantErr string
+		run     func(context.Context) error
+		cancel  bool
+		wantErr string // "": it is not archived
 	}{
-		{name: "failed", run: func(context.Context, *gates) error { return errors.New("it failed") }, wantErr: "it failed"},
-		{name: "failed, of a plain client", plain: true, run: func(context.Context, *gates) error { return errors.New("it failed") }, wantErr: "it failed"},
-		{name: "not to be tried again", opts: []asynq.Option{asynq.MaxRetry(9)}, run: func(context.Context, *gates) error {
-			return fmt.Errorf("it makes no sense: %w", asynq.SkipRetry)
-		}, wantErr: "it makes no sense: " + asynq.SkipRetry.Error()},
-		{name: "panicked", run: func(context.Context, *gates) error { panic("it panicked") }, wantErr: refusal},
-		{name: "ran out of time", opts: []asynq.Option{asynq.Timeout(5 * time.Second)}, run: func(ctx context.Context, g *gates) error {
-			return g.wait(ctx, "never")
-		}, wantErr: refusal},
-		{name: "cancelled", run: func(ctx context.Context, g *gates) error { return g.wait(ctx, "never") },
-			during: (*fixture).cancel, wantErr: refusal},
+		{name: "failed", run: func(context.Context) error { return fails }, wantErr: "it failed"},
+		{name: "failed, plain", plain: true, run: func(context.Context) error { return fails }, wantErr: "it failed"},
+		{name: "not to be tried again", opts: []asynq.Option{asynq.MaxRetry(9)}, run: func(context.Context) error { return asynq.SkipRetry }, wantErr: asynq.SkipRetry.Error()},
+		{name: "revoked", opts: []asynq.Option{asynq.MaxRetry(9)}, run: func(context.Context) error { return asynq.RevokeTask }},
+		{name: "panicked", run: func(context.Context) error { panic("it panicked") }, wantErr: refusal},
+		{name: "ran out of time", opts: []asynq.Option{asynq.Timeout(5 * time.Second)}, run: waits, wantErr: refusal},
+		{name: "cancelled", run: waits, cancel: true, wantErr: refusal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour, Recovery: time.Hour})
-			var did record
-			var g gates
-			var handled record
-			f.serve(t, asynq.Config{
-				ErrorHandler: asynq.ErrorHandlerFunc(func(ctx context.Context, _ *asynq.Task, err error) {
-					retried, _ := asynq.GetRetryCount(ctx)
-					if most, _ := GetMaxRetry(ctx); retried >= most {
-						handled.add("exhausted")
-					}
-				}),
-			}, func(ctx context.Context, task *asynq.Task) error {
-				did.add("%s", task.Payload())
+			f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 1, Hold: time.Hour, Recovery: time.Hour})
+			var handled atomic.Int64
+			config := asynq.Config{ErrorHandler: asynq.ErrorHandlerFunc(func(ctx context.Context, _ *asynq.Task, _ error) {
+				retried, _ := asynq.GetRetryCount(ctx)
+				if most, _ := GetMaxRetry(ctx); retried >= most {
+					handled.Add(1)
+				}
+			})}
+			f.serve(t, config, func(ctx context.Context, task *asynq.Task) error {
+				f.did.add("%s", task.Payload())
 				if string(task.Payload()) == "next" {
 					return nil
 				}
-				return tt.run(ctx, &g)
+				return tt.run(ctx)
 			})
 			var info *asynq.TaskInfo
 			if tt.plain {
-				var err error
-				if info, err = f.plain.Enqueue(asynq.NewTask("plain", []byte("k"), asynq.MaxRetry(0))); err != nil {
-					t.Fatal(err)
-				}
+				info = f.enqueuePlain(t, "k", asynq.MaxRetry(0))
 			} else {
 				info = f.enqueue(t, job("k", "k", slices.Concat([]asynq.Option{asynq.MaxRetry(0)}, tt.opts)...))
 			}
-			did.has(t, "k")
+			f.did.has(t, "k")
 			f.enqueue(t, job("k", "next"))
-			if tt.during != nil {
-				tt.during(f, t, info.ID)
+			if tt.cancel {
+				f.cancel(t, info.ID)
 			}
-			did.is(t, "k", "next")
-			got := f.becomes(t, info.ID, asynq.TaskStateArchived)
-			if got.LastErr != tt.wantErr {
-				t.Errorf("it was archived with %q, want %q", got.LastErr, tt.wantErr)
-			}
-			if len(tt.opts) == 0 && len(handled.read()) == 0 {
-				t.Error("the ErrorHandler was not told that there are no attempts left")
-			}
-			if tt.wantErr != refusal {
+			f.did.is(t, "k", "next")
+			if tt.wantErr == "" {
+				f.gone(t, info.ID)
 				return
 			}
-			// Who makes it run again means it.
-			if err := f.inspector.RunTask("default", info.ID); err != nil {
-				t.Fatal(err)
+			if got := f.becomes(t, info.ID, asynq.TaskStateArchived); got.LastErr != tt.wantErr {
+				t.Errorf("it was archived with %q, want %q", got.LastErr, tt.wantErr)
 			}
-			did.is(t, "k", "next", "k")
+			if len(tt.opts) == 0 && handled.Load() == 0 {
+				t.Error("the ErrorHandler was not told that there are no attempts left")
+			}
+			if tt.wantErr == refusal {
+				// Made to run by hand, it runs.
+				if err := f.inspector.RunTask("default", info.ID); err != nil {
+					t.Fatal(err)
+				}
+				f.did.is(t, "k", "next", "k")
+			}
 		})
 	}
 }
 
-// TestFailed: a task that failed and is tried again keeps the others of its key
-// waiting, or lets them pass.
+// TestFailed: a task that failed and is tried again keeps the others of its key waiting, or
+// lets them pass, however many have failed.
 func TestFailed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -158,49 +141,100 @@ func TestFailed(t *testing.T) {
 		failed jobs.Failed
 		panics bool
 		want   []string
-		runs   bool // the failed task is made to run after the other one
 	}{
-		{"keeps its place", jobs.KeepPlace, false, []string{"first", "first", "second"}, false},
-		{"keeps its place when it panics", jobs.KeepPlace, true, []string{"first", "first", "second"}, false},
-		{"lets others pass", jobs.LetPass, false, []string{"first", "second", "first"}, true},
+		{"keeps its place", jobs.KeepPlace, false, []string{"0", "0", "1", "1", "2", "2", "last"}},
+		{"keeps its place when it panics", jobs.KeepPlace, true, []string{"0", "0", "1", "1", "2", "2", "last"}},
+		{"lets others pass", jobs.LetPass, false, []string{"0", "1", "2", "last", "0", "1", "2"}},
+		{"lets others pass when it panics", jobs.LetPass, true, []string{"0", "1", "2", "last", "0", "1", "2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, ownRedis(t), &jobs.Options{Failed: tt.failed})
-			var did record
-			var g gates
-			f.serve(t, asynq.Config{
-				RetryDelayFunc: func(int, error, *asynq.Task) time.Duration {
-					if tt.runs {
-						return time.Hour
-					}
-					return time.Second // Asynq counts in seconds
-				},
-			}, func(ctx context.Context, task *asynq.Task) error {
-				did.add("%s", task.Payload())
-				if n, _ := asynq.GetRetryCount(ctx); n > 0 || string(task.Payload()) == "second" {
+			f := newFixture(t, ownRedis(t), &jobs.Options{Failed: tt.failed, Ahead: 2})
+			config := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration {
+				return map[bool]time.Duration{true: time.Hour}[tt.failed == jobs.LetPass]
+			}}
+			var ids []string
+			for n := range 3 {
+				ids = append(ids, f.enqueue(t, job("k", fmt.Sprint(n))).ID)
+			}
+			f.enqueue(t, job("k", "last"))
+			f.serve(t, config, func(ctx context.Context, task *asynq.Task) error {
+				f.did.add("%s", task.Payload())
+				if n, _ := asynq.GetRetryCount(ctx); n > 0 || string(task.Payload()) == "last" {
 					return nil
-				}
-				if err := g.wait(ctx, "fail"); err != nil {
-					return err
 				}
 				if tt.panics {
 					panic("it panicked")
 				}
 				return errors.New("it failed")
 			})
-			first := f.enqueue(t, job("k", "first"))
-			did.has(t, "first")
-			f.enqueue(t, job("k", "second"))
-			g.open("fail")
-			if tt.runs {
-				did.has(t, "second")
-				f.becomes(t, first.ID, asynq.TaskStateRetry)
-				if err := f.inspector.RunTask("default", first.ID); err != nil {
-					t.Fatal(err)
+			if tt.failed == jobs.LetPass {
+				for i, id := range ids {
+					f.did.has(t, "last")
+					f.becomes(t, id, asynq.TaskStateRetry)
+					if err := f.inspector.RunTask("default", id); err != nil {
+						t.Fatal(err)
+					}
+					f.did.is(t, tt.want[:5+i]...)
 				}
 			}
-			did.is(t, tt.want...)
+			f.did.is(t, tt.want...)
 		})
 	}
+}
+
+// TestStoreAway: a store that does not answer costs a task none of its attempts: it comes
+// back, and runs when the store is there again.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	memory, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := &outage{Store: memory}
+	f := newFixtureOn(t, store, ownRedis(t), nil)
+	f.serve(t, asynq.Config{}, f.note)
+	store.away.Store(true)
+	f.enqueuePlain(t, "k", asynq.MaxRetry(1))
+	eventually(t, "it is put off", func() bool { return f.info(t).Retry > 0 })
+	store.away.Store(false)
+	f.did.is(t, "k")
+	if info := f.info(t); info.Failed != 0 || info.Archived != 0 {
+		t.Errorf("%+v", info)
+	}
+}
+
+// outage is a store that can be away.
+type outage struct {
+	*memstore.Store
+	away atomic.Bool
+}
+
+func (o *outage) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	if o.away.Load() {
+		return errors.New("the store is away")
+	}
+	return o.Store.Claim(ctx, claims, answers)
+}
+
+// TestShutdown: a server that is shut down gives its key up at once, and what waits there
+// comes back in order.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	r := ownRedis(t)
+	first, second := newFixture(t, r, nil), newFixture(t, r, nil)
+	want := []string{"0"}
+	first.enqueue(t, job("k", "0"))
+	stop := first.serve(t, asynq.Config{Concurrency: 12}, first.work)
+	first.did.has(t, "0")
+	for n := range 20 {
+		want = append(want, fmt.Sprint(n+1))
+		first.enqueue(t, job("k", want[n+1]))
+	}
+	eventually(t, "half of the workers wait", func() bool { return first.mutex.Stats().Waiting == 6 })
+	second.serve(t, asynq.Config{}, second.note)
+	first.mutex.Stop()
+	stop()
+	second.did.is(t, want...)
+	first.did.is(t, "0")
 }

@@ -10,7 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
-	"strings"
+	"strconv"
 	"testing"
 	"time"
 
@@ -26,33 +26,19 @@ import (
 // workers.
 const planVar = "ASYNQJOBS_PLAN"
 
-// plan is what such a process does.
+// plan is what such a process does: it writes down the tasks that it has run, in the list
+// "done KEY", and those that began beside another one of their key, in the list "crowd".
 type plan struct {
-	Work        string // the name of its handler
-	Redis       string // address of the queue
-	DB          int
-	Store       string // URL of the mutex's store
+	Redis       asynq.RedisClientOpt
 	Concurrency int
 	TTL         time.Duration
-	Hold        time.Duration
-	Recovery    time.Duration
-	Shutdown    time.Duration
-	Once        time.Duration
-	Hurried     bool // its jobs take no time
+	Ahead       int
+	Back        time.Duration // Hold and Recovery
+	Fails       int           // one of so many tasks fails when it is tried first
 }
 
-// works are the handlers of processes with workers: set up by what is given, and
-// changing the options.
-var works = map[string]func(*processWork) (asynq.HandlerFunc, error){
-	"note": noteWork,
-}
-
-// stores open the stores of processes with workers, by how their URLs begin.
-var stores = map[string]func(ctx context.Context, url string) (dibs.Store, error){
-	"redis": func(ctx context.Context, url string) (dibs.Store, error) {
-		s, err := redisstore.Open(ctx, url, nil)
-		return &reaching{s}, err
-	},
+func (p *plan) options() *jobs.Options {
+	return &jobs.Options{Ahead: p.Ahead, Hold: p.Back, Recovery: p.Back, Once: time.Hour, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // reaching is a store that has points to be killed at.
@@ -76,55 +62,50 @@ func (r *reaching) Settle(ctx context.Context, settlements []dibs.Settlement, er
 	return err
 }
 
-// processWork is what a handler is made from.
-type processWork struct {
-	plan    plan
-	store   dibs.Store
-	options *jobs.Options
-}
-
 // beChild works until its standard input ends, and then shuts down.
 func beChild(text string, in io.Reader) error {
 	var p plan
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		return err
 	}
-	ctx := context.Background()
-	scheme, _, _ := strings.Cut(p.Store, ":")
-	store, err := stores[scheme](ctx, p.Store)
+	store, err := redisstore.Open(context.Background(), storeURL(p.Redis), nil)
 	if err != nil {
 		return err
 	}
-	client, err := dibs.New(store, &dibs.Options{TTL: p.TTL})
+	client, err := dibs.New(&reaching{store}, &dibs.Options{TTL: p.TTL})
 	if err != nil {
 		return err
 	}
-	o := &jobs.Options{Hold: p.Hold, Recovery: p.Recovery, Once: p.Once, Logger: slog.New(slog.DiscardHandler)}
-	handler, err := works[p.Work](&processWork{plan: p, store: store, options: o})
+	mutex, err := New(p.Redis, client, &Options{Jobs: *p.options()})
 	if err != nil {
 		return err
 	}
-	redis := asynq.RedisClientOpt{Addr: p.Redis, DB: p.DB}
-	mutex, err := New(redis, client, &Options{Jobs: *o})
-	if err != nil {
-		return err
+	c := mutex.redis
+	handler := func(ctx context.Context, t *asynq.Task) error {
+		ctx = context.WithoutCancel(ctx)
+		key, name := t.Headers()[headerKey], string(t.Payload())
+		inside, err := c.Incr(ctx, "inside "+key).Result()
+		if err != nil {
+			return err
+		}
+		defer c.Decr(ctx, "inside "+key)
+		failpoint.Reach("in the handler")
+		if inside != 1 {
+			c.RPush(ctx, "crowd", key+" "+name)
+		}
+		n, _ := strconv.Atoi(name)
+		if retried, _ := asynq.GetRetryCount(ctx); p.Fails > 0 && n%p.Fails == 0 && retried == 0 {
+			return errors.New("it fails once")
+		}
+		return c.RPush(ctx, "done "+key, name).Err()
 	}
-	server := asynq.NewServer(redis, Config(asynq.Config{
+	server := asynq.NewServer(p.Redis, Config(asynq.Config{
 		Concurrency:              p.Concurrency,
 		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
 		DelayedTaskCheckInterval: 100 * time.Millisecond,
-		ShutdownTimeout:          p.Shutdown,
 		Logger:                   quiet{},
 	}))
-	turns := mutex.Middleware(handler)
-	c := mutex.redis
-	if err := server.Start(asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
-		id, _ := asynq.GetTaskID(ctx)
-		if err := c.HIncrBy(ctx, "fetches", id, 1).Err(); err != nil {
-			return err
-		}
-		return turns.ProcessTask(ctx, t)
-	})); err != nil {
+	if err := server.Start(mutex.Middleware(asynq.HandlerFunc(handler))); err != nil {
 		return err
 	}
 	fmt.Println("ready")
@@ -137,37 +118,15 @@ func beChild(text string, in io.Reader) error {
 	return errors.Join(mutex.Close(), client.Close())
 }
 
-// quiet is Asynq's logger where nobody reads.
-type quiet struct{}
-
-func (quiet) Debug(...any) {}
-func (quiet) Info(...any)  {}
-func (quiet) Warn(...any)  {}
-func (quiet) Error(...any) {}
-func (quiet) Fatal(a ...any) {
-	fmt.Fprintln(os.Stderr, a...)
-	os.Exit(1)
-}
-
 // child is a process with workers.
 type child struct {
 	*failpoint.Child
-	pid int
 	in  io.WriteCloser
+	out io.Reader
 }
 
-// startChild returns when its workers work.
-func startChild(t testing.TB, p plan) *child {
-	t.Helper()
-	c, out := launch(t, "", p)
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("a process with workers says %q, %v", line, err)
-	}
-	return c
-}
-
-// launch starts a process with workers that stops at a point. What it says is in out.
-func launch(t testing.TB, point string, p plan) (c *child, out io.Reader) {
+// launch starts a process with workers that stops at a point.
+func launch(t testing.TB, point string, p plan) *child {
 	t.Helper()
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -179,12 +138,21 @@ func launch(t testing.TB, point string, p plan) (c *child, out io.Reader) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err = cmd.StdoutPipe(); err != nil {
+	out, err := cmd.StdoutPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	c = &child{Child: failpoint.Start(t, point, cmd), in: in}
-	c.pid = cmd.Process.Pid
-	return c, out
+	return &child{Child: failpoint.Start(t, point, cmd), in: in, out: out}
+}
+
+// startChild returns when its workers work.
+func startChild(t testing.TB, p plan) *child {
+	t.Helper()
+	c := launch(t, "", p)
+	if line, err := bufio.NewReader(c.out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("a process with workers says %q, %v", line, err)
+	}
+	return c
 }
 
 // stop shuts it down and returns when it has ended.

@@ -121,7 +121,7 @@ type nothing struct{}
 
 func (nothing) MakeRedisClient() any { return nothing{} }
 
-// TestWorkersAreTold: a Mutex knows how many workers its server has, also when Asynq chooses.
+// TestWorkersAreTold: a Mutex knows how many workers a server has, also when Asynq chooses.
 func TestWorkersAreTold(t *testing.T) {
 	t.Parallel()
 	for asked, want := range map[int]int{0: runtime.NumCPU(), -1: runtime.NumCPU(), 7: 7} {

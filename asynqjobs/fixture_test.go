@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,7 +24,14 @@ type fixture struct {
 	mutex     *Mutex
 	plain     *asynq.Client
 	inspector *asynq.Inspector
-	fetched   fetches
+	did       record
+	gates     gates
+
+	mu      sync.Mutex
+	fetched map[string]int // how often its workers had each task
+	inside  map[string]int // how many of its workers have one of each key
+	most    int            // of a key, at once
+	running map[string]int // how many tasks of each key run
 }
 
 // newFixture makes a program that ends with the test; options may be nil.
@@ -46,8 +55,15 @@ func newFixtureOn(t testing.TB, store dibs.Store, r asynq.RedisClientOpt, o *job
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{redis: r, plain: asynq.NewClient(r), inspector: asynq.NewInspector(r)}
-	if f.mutex, err = New(r, client, &Options{Jobs: *o, Key: keyOfPlain}); err != nil {
+	f := &fixture{
+		redis: r, plain: asynq.NewClient(r), inspector: asynq.NewInspector(r),
+		fetched: map[string]int{}, inside: map[string]int{}, running: map[string]int{},
+	}
+	// The key of tasks of the type "plain" is their payload.
+	key := func(t *asynq.Task) (string, error) {
+		return map[bool]string{true: string(t.Payload())}[t.Type() == "plain"], nil
+	}
+	if f.mutex, err = New(r, client, &Options{Jobs: *o, Key: key}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -60,15 +76,8 @@ func newFixtureOn(t testing.TB, store dibs.Store, r asynq.RedisClientOpt, o *job
 	return f
 }
 
-// keyOfPlain is the key of tasks that were enqueued by a plain client: their payload.
-func keyOfPlain(t *asynq.Task) (string, error) {
-	if t.Type() != "plain" {
-		return "", nil
-	}
-	return string(t.Payload()), nil
-}
-
-// serve runs the handler until the test is over, or stop is called.
+// serve runs the handler until the test is over, or stop is called. It fails the test when
+// more tasks of a key run at once than have permits.
 func (f *fixture) serve(t testing.TB, c asynq.Config, handler asynq.HandlerFunc) (stop func()) {
 	t.Helper()
 	if c.Concurrency == 0 {
@@ -81,12 +90,71 @@ func (f *fixture) serve(t testing.TB, c asynq.Config, handler asynq.HandlerFunc)
 	c.DelayedTaskCheckInterval = 20 * time.Millisecond
 	c.ShutdownTimeout = 100 * time.Millisecond // handlers that wait for ever are not waited for
 	c.Logger = quiet{}
+	turns := f.mutex.Middleware(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		key := task.Headers()[headerKey]
+		if n := f.add(f.running, key, 1); key != "" && n > max(f.mutex.options.Jobs.Permits, 1) && f.mutex.options.Jobs.Otherwise == 0 {
+			t.Errorf("%d tasks of key %s run at once", n, key)
+		}
+		defer f.add(f.running, key, -1)
+		return handler(ctx, task)
+	}))
 	server := asynq.NewServer(f.redis, Config(c))
-	if err := server.Start(f.fetched.count(f.mutex.Middleware(handler))); err != nil {
+	if err := server.Start(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		f.add(f.fetched, id, 1)
+		key := task.Headers()[headerKey]
+		n := f.add(f.inside, key, 1)
+		defer f.add(f.inside, key, -1)
+		if key != "" {
+			f.mu.Lock()
+			f.most = max(f.most, n)
+			f.mu.Unlock()
+		}
+		return turns.ProcessTask(ctx, task)
+	})); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Shutdown)
 	return server.Shutdown
+}
+
+// work is a handler that says what it does, and waits for a gate of the task's name.
+func (f *fixture) work(ctx context.Context, task *asynq.Task) error {
+	f.did.add("%s", task.Payload())
+	return f.gates.wait(ctx, string(task.Payload()))
+}
+
+// note is a handler that says what it does.
+func (f *fixture) note(_ context.Context, task *asynq.Task) error {
+	f.did.add("%s", task.Payload())
+	return nil
+}
+
+func (f *fixture) add(counts map[string]int, name string, n int) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	counts[name] += n
+	return counts[name]
+}
+
+// atMost fails the test if a task was fetched more often, or more workers had a key.
+func (f *fixture) atMost(t testing.TB, often, workers int) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, n := range f.fetched {
+		if n > often {
+			t.Errorf("task %s was fetched %d times, want %d at most", id, n, often)
+		}
+	}
+	if f.most > workers {
+		t.Errorf("%d workers had tasks of one key, want %d at most", f.most, workers)
+	}
+}
+
+// job returns a task that the records call by that name.
+func job(key, name string, opts ...asynq.Option) *Task {
+	return NewTask("job", []byte(name), key, opts...)
 }
 
 // enqueue enqueues a task, which has to work.
@@ -101,17 +169,127 @@ func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq
 	return info
 }
 
+// enqueuePlain enqueues a task with a client that knows nothing of keys.
+func (f *fixture) enqueuePlain(t testing.TB, key string, opts ...asynq.Option) *asynq.TaskInfo {
+	t.Helper()
+	info, err := f.plain.Enqueue(asynq.NewTask("plain", []byte(key)), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
 // cancel cancels a task that a worker has, when the only Asynq server of the database
 // listens: what is published before that is lost, and a second time might reach the task
 // when it comes back.
 func (f *fixture) cancel(t *testing.T, id string) {
 	t.Helper()
-	c := f.mutex.redis.(*redis.Client)
 	eventually(t, "the server listens", func() bool {
-		all, err := c.Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
+		all, err := f.mutex.redis.(*redis.Client).Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
 		return err == nil && strings.Contains(all, fmt.Sprintf(" db=%d sub=1 ", f.redis.DB))
 	})
 	if err := f.inspector.CancelProcessing(id); err != nil {
 		t.Fatal(err)
 	}
 }
+
+func (f *fixture) info(t testing.TB) *asynq.QueueInfo {
+	t.Helper()
+	info, err := f.inspector.GetQueueInfo("default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// state returns the state of a task, 0 for one that is gone.
+func (f *fixture) state(id string) asynq.TaskState {
+	info, err := f.inspector.GetTaskInfo("default", id)
+	if err != nil {
+		return 0
+	}
+	return info.State
+}
+
+// becomes waits until a task has a state.
+func (f *fixture) becomes(t testing.TB, id string, want asynq.TaskState) *asynq.TaskInfo {
+	t.Helper()
+	eventually(t, fmt.Sprint("the task is ", want), func() bool { return f.state(id) == want })
+	info, err := f.inspector.GetTaskInfo("default", id)
+	if err != nil && want != 0 {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// gone waits until a task is done and forgotten.
+func (f *fixture) gone(t testing.TB, id string) {
+	t.Helper()
+	eventually(t, "the task is gone", func() bool { return f.state(id) == 0 })
+}
+
+// record is what handlers have done.
+type record struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (r *record) add(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, fmt.Sprintf(format, args...))
+}
+
+func (r *record) read() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.lines)
+}
+
+// has waits until something was done.
+func (r *record) has(t testing.TB, line string) {
+	t.Helper()
+	eventually(t, line, func() bool { return slices.Contains(r.read(), line) })
+}
+
+// is waits until as much was done as is wanted, and fails the test unless it is that.
+func (r *record) is(t testing.TB, want ...string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%v", want), func() bool { return len(r.read()) >= len(want) })
+	if got := r.read(); !slices.Equal(got, want) {
+		t.Errorf("done was %q, want %q", got, want)
+	}
+}
+
+// gates hold handlers up until they are opened.
+type gates struct{ byName sync.Map }
+
+func (g *gates) gate(name string) chan struct{} {
+	c, _ := g.byName.LoadOrStore(name, make(chan struct{}))
+	return c.(chan struct{})
+}
+
+func (g *gates) open(names ...string) {
+	for _, name := range names {
+		close(g.gate(name))
+	}
+}
+
+// wait returns when the gate is open, or why not.
+func (g *gates) wait(ctx context.Context, name string) error {
+	select {
+	case <-g.gate(name):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// quiet is Asynq's logger where nobody reads.
+type quiet struct{}
+
+func (quiet) Debug(...any)   {}
+func (quiet) Info(...any)    {}
+func (quiet) Warn(...any)    {}
+func (quiet) Error(...any)   {}
+func (quiet) Fatal(a ...any) { panic(fmt.Sprint(a...)) }

@@ -28,35 +28,35 @@ func TestAhead(t *testing.T) {
 			var want []string
 			for n := range all {
 				want = append(want, strconv.Itoa(n))
-				f.enqueue(t, job("k", want[n]))
+				f.enqueue(t, job("k", want[n], asynq.MaxRetry(0)))
 			}
-			if n := parked(t, f); n != all-tt.ahead {
+			if n := f.info(t).Scheduled; n != all-tt.ahead {
 				t.Errorf("%d are parked, want %d", n, all-tt.ahead)
 			}
-			others := f.enqueue(t, job("other", "other"))
-			var did, other record
-			var g gates
+			other := f.enqueue(t, job("other", "other"))
 			f.serve(t, asynq.Config{Concurrency: tt.workers}, func(ctx context.Context, task *asynq.Task) error {
 				if string(task.Payload()) == "other" {
-					g.open("others are done")
-					other.add("other")
+					f.gates.open("others are done")
 					return nil
 				}
-				did.add("%s", task.Payload())
+				f.did.add("%s", task.Payload())
 				if tt.workers > 1 {
-					return g.wait(ctx, "others are done")
+					return f.gates.wait(ctx, "others are done")
 				}
 				return nil
 			})
-			f.gone(t, others.ID)
-			did.is(t, want...)
+			f.gone(t, other.ID)
+			f.did.is(t, want...)
 			eventually(t, "nothing is left", func() bool {
 				left := f.mutex.redis.Keys(t.Context(), "asynq:{default}:*").Val()
 				return !slices.ContainsFunc(left, func(name string) bool {
 					return strings.Contains(name, "line") || strings.Contains(name, "after") || strings.Contains(name, ":t:")
 				})
 			})
-			f.fetched.atMost(t, 2, tt.ahead)
+			f.atMost(t, 2, tt.ahead)
+			if info := f.info(t); info.Failed != 0 || info.Archived != 0 {
+				t.Errorf("%+v", info)
+			}
 		})
 	}
 }
@@ -89,7 +89,7 @@ func TestManyHotKeys(t *testing.T) {
 	for key, want := range counts {
 		did[key].is(t, want...)
 	}
-	f.fetched.atMost(t, 2, jobs.DefaultAhead)
+	f.atMost(t, 2, jobs.DefaultAhead)
 }
 
 // TestPromote: of those that come first the parked ones are made pending, in front, and
@@ -183,14 +183,12 @@ func TestOverlap(t *testing.T) {
 	t.Parallel()
 	const others = 12
 	f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 2, Hold: time.Hour, Recovery: time.Hour})
-	var did record
-	var g gates
 	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
-		did.add("%s", task.Payload())
-		return g.wait(ctx, "end")
+		f.did.add("%s", task.Payload())
+		return f.gates.wait(ctx, "end")
 	})
 	f.enqueue(t, job("k", "runs"))
-	did.has(t, "runs")
+	f.did.has(t, "runs")
 	f.enqueue(t, job("k", "waits"))
 	want := []string{"runs", "waits"}
 	before, err := f.mutex.number(t.Context(), "default")
@@ -204,11 +202,11 @@ func TestOverlap(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := parked(t, f); n != others {
+	if n := f.info(t).Scheduled; n != others {
 		t.Errorf("%d are parked, want all %d", n, others)
 	}
-	g.open("end")
-	did.is(t, want...)
+	f.gates.open("end")
+	f.did.is(t, want...)
 }
 
 // TestEnqueuingCrashes: a program that dies before it enqueues a task leaves a place and an
@@ -225,12 +223,8 @@ func TestEnqueuingCrashes(t *testing.T) {
 		want = append(want, strconv.Itoa(n))
 		f.enqueue(t, job("k", want[n]))
 	}
-	var did record
-	f.serve(t, asynq.Config{}, func(_ context.Context, task *asynq.Task) error {
-		did.add("%s", task.Payload())
-		return nil
-	})
-	did.is(t, want...)
+	f.serve(t, asynq.Config{}, f.note)
+	f.did.is(t, want...)
 }
 
 // enter writes an entry, behind all others.
@@ -245,31 +239,32 @@ func (f *fixture) enter(t *testing.T, id string) {
 	}
 }
 
-// TestDeployment: a version with another Ahead, one that knows of no lines, and a Redis that
-// has lost the lines: with a backlog, while tasks run, all tasks run in their order and none
-// fails.
+// TestDeployment: a version with another Ahead, one with other Permits, and one that knows of
+// no lines: with a backlog, while both run, all tasks run and none fails; in their order, as
+// long as one runs at a time.
 func TestDeployment(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name     string
-		old, new int
-		lost     bool
-	}{{"fewer", 8, 2, false}, {"more", 1, 8, false}, {"without lines", 100, 3, true}} {
+		old, new jobs.Options
+		lost     bool // the lines are
+	}{
+		{"fewer", jobs.Options{Ahead: 8}, jobs.Options{Ahead: 2}, false},
+		{"more", jobs.Options{Ahead: 1}, jobs.Options{Ahead: 8}, false},
+		{"without lines", jobs.Options{}, jobs.Options{Ahead: 3}, true},
+		{"more permits", jobs.Options{}, jobs.Options{Permits: 2}, false},
+		{"fewer permits", jobs.Options{Permits: 3}, jobs.Options{}, false},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r := ownRedis(t)
-			before, after := newFixture(t, r, &jobs.Options{Ahead: tt.old}), newFixture(t, r, &jobs.Options{Ahead: tt.new})
+			before, after := newFixture(t, r, &tt.old), newFixture(t, r, &tt.new)
 			var did record
-			var g gates
-			handler := func(ctx context.Context, task *asynq.Task) error {
-				did.add("%s", task.Payload())
-				return g.wait(ctx, "deployed")
-			}
 			config := asynq.Config{ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { t.Error(err) })}
 			var want []string
 			for n := range 30 {
 				want = append(want, strconv.Itoa(n))
-				[]*fixture{before, after}[n/10%2].enqueue(t, job("k", want[n]))
+				[]*fixture{before, after}[n/10%2].enqueue(t, job("k", want[n], asynq.MaxRetry(0)))
 			}
 			if tt.lost {
 				digest := before.mutex.dibs.Key("k").Digest()
@@ -280,11 +275,52 @@ func TestDeployment(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			handler := func(ctx context.Context, task *asynq.Task) error {
+				did.add("%s", task.Payload())
+				return before.gates.wait(ctx, "deployed")
+			}
 			before.serve(t, config, handler)
 			did.has(t, "0")
 			after.serve(t, config, handler)
-			g.open("deployed")
-			did.is(t, want...)
+			before.gates.open("deployed")
+			eventually(t, "all have run", func() bool { return len(did.read()) == len(want) })
+			if got := did.read(); tt.old.Permits == tt.new.Permits && !slices.Equal(got, want) {
+				t.Errorf("done was %v, want %v", got, want)
+			}
 		})
+	}
+}
+
+// TestConversations: the tasks of a few conversations, some of which fail once, are enqueued
+// while two programs run them: each conversation's in their order.
+func TestConversations(t *testing.T) {
+	t.Parallel()
+	const conversations, each = 5, 24
+	r := ownRedis(t)
+	did := make([]record, conversations)
+	first, second := newFixture(t, r, nil), newFixture(t, r, nil)
+	var want []string
+	for n := range each {
+		want = append(want, strconv.Itoa(n))
+		for c := range conversations {
+			first.enqueue(t, NewTask(strconv.Itoa(c), []byte(want[n]), fmt.Sprint("conversation ", c)))
+		}
+		if n != each/2 {
+			continue
+		}
+		for _, f := range []*fixture{first, second} {
+			f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
+				c, _ := strconv.Atoi(task.Type())
+				n, _ := strconv.Atoi(string(task.Payload()))
+				if retried, _ := asynq.GetRetryCount(ctx); (n+c)%7 == 0 && retried == 0 {
+					return errors.New("it fails once")
+				}
+				did[c].add("%d", n)
+				return nil
+			})
+		}
+	}
+	for c := range did {
+		did[c].is(t, want...)
 	}
 }

@@ -3,7 +3,6 @@ package asynqjobs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -17,65 +16,45 @@ import (
 // TestPolicies: while a task of a key runs, three more are enqueued.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
-	gaveUp := func(did *record) func(context.Context, jobs.Job, time.Duration) error {
-		return func(_ context.Context, j jobs.Job, waited time.Duration) error {
-			did.add("a job of %s gave up", j.Key)
-			return nil
-		}
-	}
+	var nobody record
+	gaveUp := func(_ context.Context, j jobs.Job, _ time.Duration) error { nobody.add("%s", j.Key); return nil }
 	for _, tt := range []struct {
 		name    string
 		options jobs.Options
-		gaveUp  bool
-		during  []string // done while the first one runs, in any order
-		after   []string // and after that
+		during  int      // so many run while the first one does
+		failed  int      // so many fail then
+		after   []string // run when the first one is done
 	}{
-		{"come back", jobs.Options{}, false, nil, []string{"2", "3", "4"}},
-		{"come back, one runnable", jobs.Options{Ahead: 1}, false, nil, []string{"2", "3", "4"}},
-		{"wait", jobs.Options{Policy: jobs.Wait}, false, nil, []string{"2", "3", "4"}},
-		{"skip", jobs.Options{Policy: jobs.Skip}, false, nil, nil},
-		{"replace", jobs.Options{Policy: jobs.Replace}, false, nil, []string{"4"}},
-		{"periodic", jobs.Options{Policy: jobs.Periodic, Period: time.Hour}, false, nil, nil},
-		{"fail after the limit", jobs.Options{Limit: time.Second, Otherwise: jobs.Fail}, false, []string{"failed: held", "failed: held", "failed: held"}, nil},
-		{"run anyway after the limit", jobs.Options{Limit: time.Second, Otherwise: jobs.RunAnyway}, false, []string{"2", "3", "4"}, nil},
-		{"give up after the limit", jobs.Options{Limit: time.Second, Otherwise: jobs.GiveUp}, true,
-			[]string{"a job of k gave up", "a job of k gave up", "a job of k gave up"}, nil},
+		{"come back", jobs.Options{}, 0, 0, []string{"2", "3", "4"}},
+		{"wait", jobs.Options{Policy: jobs.Wait}, 0, 0, []string{"2", "3", "4"}},
+		{"skip", jobs.Options{Policy: jobs.Skip}, 0, 0, nil},
+		{"replace", jobs.Options{Policy: jobs.Replace, Ahead: 1}, 0, 0, []string{"4"}},
+		{"periodic", jobs.Options{Policy: jobs.Periodic, Period: time.Hour}, 0, 0, nil},
+		{"fail after the limit", jobs.Options{Limit: time.Second, Otherwise: jobs.Fail}, 0, 3, nil},
+		{"run anyway after the limit", jobs.Options{Limit: time.Second, Otherwise: jobs.RunAnyway}, 3, 0, nil},
+		{"run anyway after the limit, parked", jobs.Options{Limit: time.Second, Otherwise: jobs.RunAnyway, Ahead: 1}, 3, 0, nil},
+		{"give up after the limit", jobs.Options{Limit: time.Second, Otherwise: jobs.GiveUp, GaveUp: gaveUp}, 0, 0, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			var did record
-			var g gates
-			if tt.gaveUp {
-				tt.options.GaveUp = gaveUp(&did)
-			}
 			f := newFixture(t, ownRedis(t), &tt.options)
-			f.serve(t, asynq.Config{
-				ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
-					if errors.Is(err, dibs.ErrHeld) {
-						did.add("failed: held")
-					}
-				}),
-			}, func(ctx context.Context, task *asynq.Task) error {
-				did.add("%s", task.Payload())
-				if string(task.Payload()) == "1" {
-					return g.wait(ctx, "1")
+			var held record
+			config := asynq.Config{ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
+				if errors.Is(err, dibs.ErrHeld) {
+					held.add("failed")
 				}
-				return nil
-			})
+			})}
+			f.gates.open("2", "3", "4")
+			f.serve(t, config, f.work)
 			first := f.enqueue(t, job("k", "1"))
-			did.has(t, "1")
+			f.did.has(t, "1")
 			var ids []string
 			for _, name := range []string{"2", "3", "4"} {
 				ids = append(ids, f.enqueue(t, job("k", name, asynq.MaxRetry(0))).ID)
 			}
 			switch {
-			case tt.during != nil:
-				eventually(t, fmt.Sprint(tt.during), func() bool { return len(did.read()) == 1+len(tt.during) })
-				got := did.read()[1:]
-				slices.Sort(got)
-				if !slices.Equal(got, tt.during) {
-					t.Errorf("done was %q while the first one ran, want %q", got, tt.during)
-				}
+			case tt.failed > 0:
+				eventually(t, "they fail", func() bool { return len(held.read()) == tt.failed })
 			case tt.options.Policy == jobs.Replace:
 				// All have reached a worker, so that each knows of the newest.
 				eventually(t, "all wait", func() bool {
@@ -87,33 +66,33 @@ func TestPolicies(t *testing.T) {
 					f.gone(t, id)
 				}
 			}
-			g.open("1")
+			if n := len(f.did.read()) - 1; n != tt.during {
+				t.Errorf("%d ran while the first one did, want %d", n, tt.during)
+			}
+			f.gates.open("1")
 			f.gone(t, first.ID)
-			did.is(t, slices.Concat([]string{"1"}, did.read()[1:1+len(tt.during)], tt.after)...)
-			if tt.options.Otherwise != jobs.Fail {
+			got := f.did.read()[:1+tt.during]
+			f.did.is(t, slices.Concat(got, tt.after)...)
+			if tt.failed == 0 {
 				for _, id := range ids {
 					f.gone(t, id)
 				}
 			}
-			if tt.options.Policy == jobs.Periodic {
-				f.gone(t, f.enqueue(t, job("k", "5")).ID)
-			}
 			// Each time that is over is over: nothing more is done.
-			if got := did.read(); len(got) != 1+len(tt.during)+len(tt.after) {
+			if got := f.did.read(); len(got) != 1+tt.during+len(tt.after) {
 				t.Errorf("done was %q", got)
 			}
 		})
 	}
 }
 
-// TestOnce: what is delivered again after it was done does nothing; what had failed
-// runs again.
+// TestOnce: what is delivered again after it was done does nothing; what had failed runs
+// again.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, ownRedis(t), &jobs.Options{Once: time.Hour})
-	var did record
 	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
-		did.add("%s", task.Payload())
+		f.did.add("%s", task.Payload())
 		if n, _ := asynq.GetRetryCount(ctx); n == 0 && string(task.Payload()) == "fails" {
 			return errors.New("it failed")
 		}
@@ -124,34 +103,25 @@ func TestOnce(t *testing.T) {
 		f.gone(t, f.enqueue(t, job("k", "webhook", asynq.TaskID("webhook 7"))).ID)
 	}
 	f.gone(t, f.enqueue(t, job("k", "fails", asynq.TaskID("webhook 8"))).ID)
-	// Somebody makes a task run again that is completed.
-	info := f.enqueue(t, job("k", "kept", asynq.Retention(time.Hour)))
-	f.becomes(t, info.ID, asynq.TaskStateCompleted)
-	if err := f.inspector.RunTask("default", info.ID); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "it was done before", func() bool { return f.mutex.Stats().Remembered == 3 })
-	did.is(t, "webhook", "fails", "fails", "kept")
+	f.did.is(t, "webhook", "fails", "fails")
 }
 
-// TestCancelled: tasks are cancelled while they wait, and while they run. They come
-// again, as Asynq's always do, and in their order.
+// TestCancelled: tasks are cancelled while they wait, and while they run. They come again,
+// as Asynq's always do, and in their order.
 func TestCancelled(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, ownRedis(t), nil)
-	var did record
-	var g gates
 	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
 		name := string(task.Payload())
 		retried, _ := asynq.GetRetryCount(ctx)
-		did.add("%s begins, retry %d", name, retried)
+		f.did.add("%s, retry %d", name, retried)
 		if name == "runs" && retried == 0 {
-			return g.wait(ctx, "never")
+			return f.gates.wait(ctx, "never")
 		}
 		return nil
 	})
 	runs := f.enqueue(t, job("k", "runs"))
-	did.has(t, "runs begins, retry 0")
+	f.did.has(t, "runs, retry 0")
 	waits := f.enqueue(t, job("k", "waits"))
 	eventually(t, "it waits in the worker", func() bool { return f.mutex.Stats().Waiting == 1 })
 	f.cancel(t, waits.ID)
@@ -161,5 +131,31 @@ func TestCancelled(t *testing.T) {
 	})
 	f.enqueue(t, job("k", "last"))
 	f.cancel(t, runs.ID)
-	did.is(t, "runs begins, retry 0", "runs begins, retry 1", "waits begins, retry 1", "last begins, retry 0")
+	f.did.is(t, "runs, retry 0", "runs, retry 1", "waits, retry 1", "last, retry 0")
+}
+
+// TestByHand: of parked tasks one is deleted, one is archived, one is made to run.
+func TestByHand(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 1, Hold: 100 * time.Millisecond})
+	f.serve(t, asynq.Config{}, f.work)
+	f.enqueue(t, job("k", "first"))
+	f.did.has(t, "first")
+	var ids []string
+	for _, name := range []string{"deleted", "archived", "next", "made to run", "last"} {
+		ids = append(ids, f.enqueue(t, job("k", name)).ID)
+	}
+	if n := f.info(t).Scheduled; n != len(ids) {
+		t.Errorf("%d are parked, want %d", n, len(ids))
+	}
+	for i, do := range map[int]func(queue, id string) error{
+		0: f.inspector.DeleteTask, 1: f.inspector.ArchiveTask, 3: f.inspector.RunTask,
+	} {
+		if err := do("default", ids[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "it waits in the worker", func() bool { return f.mutex.Stats().Waiting == 1 })
+	f.gates.open("first", "next", "made to run", "last")
+	f.did.is(t, "first", "next", "made to run", "last")
 }

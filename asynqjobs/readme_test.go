@@ -2,6 +2,8 @@ package asynqjobs
 
 import (
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -33,7 +35,25 @@ func TestReadme(t *testing.T) {
 	if lines == 0 {
 		t.Error("it has no code")
 	}
-	if n := strings.Count(string(readme), "\n"); n > 150 {
-		t.Errorf("it has %d lines", n)
+	if n := strings.Count(string(readme), "\n"); n > 80 {
+		t.Errorf("it has %d lines; it is to be a page", n)
+	}
+	// Each promise of the table has its test.
+	var tests strings.Builder
+	files, err := filepath.Glob("*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tests.Write(b)
+	}
+	for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(readme), -1) {
+		if !strings.Contains(tests.String(), "func "+name[1]+"(") {
+			t.Errorf("there is no %s", name[1])
+		}
 	}
 }

@@ -47,111 +47,59 @@ func TestEnqueue(t *testing.T) {
 	}
 }
 
-// TestNotEnqueued: a task that could not be enqueued is in nobody's way, and neither is
-// one of whose enqueuing nothing came but its place, for longer than Hold.
+// TestNotEnqueued: a task that could not be enqueued is in nobody's way, and neither is the
+// place of one whose enqueuing was rolled back, for longer than Hold.
 func TestNotEnqueued(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		hold time.Duration
-		not  func(*testing.T, *fixture)
+		opts []asynq.Option
+		want error
 	}{
-		{"duplicate", time.Hour, func(t *testing.T, f *fixture) {
-			if _, err := f.mutex.EnqueueContext(t.Context(), job("other", "same", asynq.Unique(time.Minute), asynq.ProcessIn(time.Hour))); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := f.mutex.EnqueueContext(t.Context(), job("k", "same", asynq.Unique(time.Minute))); !errors.Is(err, asynq.ErrDuplicateTask) {
-				t.Error(err)
-			}
-		}},
-		{"same ID", time.Hour, func(t *testing.T, f *fixture) {
-			if _, err := f.mutex.EnqueueContext(t.Context(), job("other", "one", asynq.TaskID("7"), asynq.ProcessIn(time.Hour))); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := f.mutex.EnqueueContext(t.Context(), job("k", "two", asynq.TaskID("7"))); !errors.Is(err, asynq.ErrTaskIDConflict) {
-				t.Error(err)
-			}
-		}},
-		{"wrong option", time.Hour, func(t *testing.T, f *fixture) {
-			if _, err := f.mutex.EnqueueContext(t.Context(), job("k", "x", asynq.Queue(" "))); err == nil {
-				t.Error("it was enqueued")
-			}
-		}},
-		{"rolled back", time.Second, func(t *testing.T, f *fixture) {
-			if _, err := f.mutex.jobs.Enqueue(t.Context(), "k"); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		{"cancelled in the queue", time.Second, func(t *testing.T, f *fixture) {
-			if err := f.inspector.DeleteTask("default", f.enqueue(t, job("k", "x")).ID); err != nil {
-				t.Fatal(err)
-			}
-		}},
+		{"duplicate", []asynq.Option{asynq.Unique(time.Minute)}, asynq.ErrDuplicateTask},
+		{"same ID", []asynq.Option{asynq.TaskID("7")}, asynq.ErrTaskIDConflict},
+		{"wrong option", []asynq.Option{asynq.Queue(" ")}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, ownRedis(t), &jobs.Options{Hold: tt.hold})
-			tt.not(t, f)
-			var did record
-			begin := time.Now()
-			f.serve(t, asynq.Config{}, func(_ context.Context, task *asynq.Task) error {
-				did.add("%s", task.Payload())
-				return nil
-			})
+			f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour, Ahead: 1})
+			if tt.want != nil {
+				f.enqueue(t, job("other", "same", append(tt.opts, asynq.ProcessIn(time.Hour))...))
+			}
+			if _, err := f.mutex.EnqueueContext(t.Context(), job("k", "same", tt.opts...)); err == nil || !errors.Is(err, tt.want) && tt.want != nil {
+				t.Error(err)
+			}
+			f.serve(t, asynq.Config{}, f.note)
 			f.enqueue(t, job("k", "next"))
-			did.is(t, "next")
-			took := time.Since(begin)
-			t.Logf("the next one ran after %v", took.Round(time.Millisecond))
-			if tt.hold < time.Minute && took < tt.hold {
-				t.Errorf("the next one ran after %v; the place should be in the way for %v", took, tt.hold)
+			f.did.is(t, "next")
+			if tt.want != nil && f.info(t).Scheduled != 1 {
+				t.Error("the task that was there is not scheduled any more")
 			}
 		})
 	}
 }
 
-// TestLater: a task that runs later takes its place when it does, and so does one of a
-// client that knows nothing of keys.
+// TestLater: a task that runs later takes its place when it does, and so does one of a client
+// that knows nothing of keys.
 func TestLater(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour})
-	var did record
-	var g gates
-	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
-		name := string(task.Payload())
-		did.add("%s begins", name)
-		defer did.add("%s ends", name)
-		return g.wait(ctx, name)
-	})
+	f.serve(t, asynq.Config{}, f.work)
 	later := f.enqueue(t, job("k", "later", asynq.ProcessIn(time.Hour)))
 	if h := later.Headers; h[headerTicket] != "" || h[headerKey] != "k" {
 		t.Errorf("its headers are %v", h)
 	}
 	f.enqueue(t, job("k", "now"))
-	did.has(t, "now begins")
+	f.did.has(t, "now")
 	if err := f.inspector.RunTask("default", later.ID); err != nil { // its time has come
 		t.Fatal(err)
 	}
-	eventually(t, "the later one has a place", func() bool {
-		s := f.mutex.Stats()
-		return s.Waiting == 1
-	})
-	if _, err := f.plain.Enqueue(asynq.NewTask("plain", []byte("k"))); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the plain one has a place", func() bool {
-		s := f.mutex.Stats()
-		return s.Waiting == 2
-	})
+	eventually(t, "the later one has a place", func() bool { return f.mutex.Stats().Waiting == 1 })
+	f.enqueuePlain(t, "k")
+	eventually(t, "the plain one has a place", func() bool { return f.mutex.Stats().Waiting == 2 })
 	f.enqueue(t, job("k", "last"))
-	for _, name := range []string{"now", "later", "k", "last"} {
-		did.has(t, name+" begins")
-		g.open(name)
-	}
-	var want []string
-	for _, name := range []string{"now", "later", "k", "last"} {
-		want = append(want, name+" begins", name+" ends")
-	}
-	did.is(t, want...)
+	f.gates.open("now", "later", "k", "last")
+	f.did.is(t, "now", "later", "k", "last")
 }
 
 // TestWishOf: the last option counts, and what is not for later is for now.
