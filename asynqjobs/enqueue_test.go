@@ -1,7 +1,6 @@
 package asynqjobs
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
