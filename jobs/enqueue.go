@@ -20,7 +20,8 @@ type Ticket struct {
 
 // Enqueue takes the place of a job that is about to be enqueued, and returns the
 // text of its Ticket. It is "" where there is nothing to take: for a key that is "", with
-// Unordered, and with the policies that have no order. A job that is to run at a later
+// Unordered, with the policies that have no order, and while others have places who agreed
+// on another number of permits. A job that is to run at a later
 // time gets none: its place would be in the way until then.
 //
 // If the job is not enqueued after all, Cancel gives the place back at once, and
@@ -66,7 +67,7 @@ func (m *Mutex) enqueue(ctx context.Context, key string, reserve func(context.Co
 	if errors.Is(err, dibs.ErrPermits) {
 		// No place is to be had until those have gone who agreed on another number. The
 		// job takes it when it reaches a worker.
-		t.place, err = dibs.Place{Key: m.client.Key(key), Token: dibs.NewToken()}, nil
+		return "", nil
 	}
 	if err != nil {
 		return "", err
