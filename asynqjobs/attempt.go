@@ -44,7 +44,7 @@ type attempt struct {
 	server *server
 
 	queue, id, key, ticket string
-	inLine                 bool // it has an entry, unless it failed and lost that with its place
+	inLine                 bool // it has an entry, unless it lost that with its place
 
 	retried  int
 	maxRetry int  // as it was asked for
@@ -143,13 +143,16 @@ func (a *attempt) job() jobs.Job {
 // putOff has the task come back: when promote.lua finds that it is next, if it is parked.
 func (a *attempt) putOff(back *jobs.ComeBackError) error {
 	if !back.Parked {
+		if !a.mutex.stopped.Load() {
+			a.leave() // it gave its place up, because others have another number of permits
+		}
 		return &putOffError{back: back}
 	}
 	switch there, err := a.mutex.enter(a.ctx, a.queue, a.key, a.id, ""); {
 	case err != nil:
 		a.mutex.log(err)
 	case there == "none":
-		// An older version enqueued it, or it failed and let others pass.
+		// An older version enqueued it, or it lost its entry with its place.
 		return &putOffError{back: &jobs.ComeBackError{After: awayFor/2 + rand.N(awayFor)}}
 	case back.Ahead >= a.mutex.options.Jobs.Ahead && a.mutex.options.Jobs.Limit == 0:
 		back.After = parkedFor + rand.N(parkedFor)
