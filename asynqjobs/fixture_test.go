@@ -29,7 +29,7 @@ type fixture struct {
 
 	mu      sync.Mutex
 	fetched map[string]int // how often its workers had each task
-	inside  map[string]int // how many of its workers have one of each key
+	inside  map[string]int // how many of its workers have one of each key that is not over
 	most    int            // of a key, at once
 	running map[string]int // how many tasks of each key run
 }
@@ -96,6 +96,7 @@ func (f *fixture) serve(t testing.TB, c asynq.Config, handler asynq.HandlerFunc)
 			t.Errorf("%d tasks of key %s run at once", n, key)
 		}
 		defer f.add(f.running, key, -1)
+		defer ctx.Value(overKey{}).(func())() // it has run: it holds nothing any more
 		return handler(ctx, task)
 	}))
 	server := asynq.NewServer(f.redis, Config(c))
@@ -104,19 +105,23 @@ func (f *fixture) serve(t testing.TB, c asynq.Config, handler asynq.HandlerFunc)
 		f.add(f.fetched, id, 1)
 		key := task.Headers()[headerKey]
 		n := f.add(f.inside, key, 1)
-		defer f.add(f.inside, key, -1)
+		over := sync.OnceFunc(func() { f.add(f.inside, key, -1) })
+		defer over()
 		if key != "" {
 			f.mu.Lock()
 			f.most = max(f.most, n)
 			f.mu.Unlock()
 		}
-		return turns.ProcessTask(ctx, task)
+		return turns.ProcessTask(context.WithValue(ctx, overKey{}, over), task)
 	})); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Shutdown)
 	return server.Shutdown
 }
+
+// overKey is that of what a task's context is told when it has run.
+type overKey struct{}
 
 // work is a handler that says what it does, and waits for a gate of the task's name.
 func (f *fixture) work(ctx context.Context, task *asynq.Task) error {
