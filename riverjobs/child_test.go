@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,21 +21,18 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// childVar is the variable in which a child, which is the test binary again, finds its
-// childConfig.
+// childVar is the variable in which a child, which is the test binary again, finds its childConfig.
 const childVar = "RIVERJOBS_CHILD"
 
 // childConfig says what a child is to do.
 type childConfig struct {
-	URL            string
-	Redis          string // that has the keys
+	ID, URL, Redis string // Redis has the keys
 	Insert         string // how it inserts a job, see inserts; "": it works jobs
 	Work           string // which works, if it works jobs
 	Outside        bool   // Commit does not end the key
-	Untold         bool   // the mutex is not told how many workers there are
-	Workers, Seats int
-	TTL            time.Duration
-	Recovery       time.Duration
+	Unswept        bool   // its mutex does nothing in the background
+	Workers, Ahead int
+	TTL, Recovery  time.Duration
 	Patience       time.Duration
 	Timeout        time.Duration // of a job
 	SoftStop       time.Duration // after which a stop ends the jobs' contexts
@@ -42,9 +40,9 @@ type childConfig struct {
 }
 
 // works is what children do with a job.
-var works = map[string]func(context.Context, *host, *river.Job[job]) error{
+var works = map[string]work{
 	"stuck": func(ctx context.Context, h *host, j *river.Job[job]) error {
-		if err := plainEffect(ctx, h, j); err != nil {
+		if err := effect(ctx, h.pool, j); err != nil {
 			return err
 		}
 		<-ctx.Done()
@@ -54,11 +52,8 @@ var works = map[string]func(context.Context, *host, *river.Job[job]) error{
 	"plain":  workPlain,
 }
 
-// besides is what children do beside that work, until stop is called.
-var besides = map[string]func(h *host) (stop func()){}
-
-// beChild works jobs until it is told to end: by SIGTERM, or by the end of its input,
-// which comes when its parent has died.
+// beChild works jobs until it is told to end: by SIGTERM, or by the end of its input, which comes
+// when its parent has died.
 func beChild(text string) error {
 	var c childConfig
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
@@ -70,14 +65,12 @@ func beChild(text string) error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	o := hostOptions{
-		url: c.URL, redis: c.Redis, ttl: c.TTL, queue: c.Workers, commits: !c.Outside, untold: c.Untold, seed: c.Seed,
-		idle: c.Insert != "", outer: &outerPoints{}, inner: &innerPoints{},
-		work:  works[c.Work],
-		mutex: Options{Patience: c.Patience, Jobs: jobs.Options{Seats: c.Seats, Recovery: c.Recovery, Hold: c.Recovery}},
-		river: river.Config{LeaderElectionDisabled: true, JobTimeout: c.Timeout, MaxAttempts: 100, SoftStopTimeout: c.SoftStop},
-	}
-	h, err := openHost(ctx, nil, o)
+	h, err := openHost(ctx, nil, hostOptions{
+		url: c.URL + "&application_name=" + url.QueryEscape(c.ID), redis: c.Redis, ttl: c.TTL, queue: c.Workers, commits: !c.Outside, unswept: c.Unswept, seed: c.Seed,
+		idle: c.Insert != "", outer: &outerPoints{}, inner: &innerPoints{}, work: works[c.Work],
+		mutex: Options{Patience: c.Patience, Jobs: jobs.Options{Ahead: c.Ahead, Recovery: c.Recovery, Hold: c.Recovery}},
+		river: river.Config{ID: c.ID, LeaderElectionDisabled: true, JobTimeout: c.Timeout, MaxAttempts: 100, SoftStopTimeout: c.SoftStop},
+	})
 	if err != nil {
 		return err
 	}
@@ -87,18 +80,17 @@ func beChild(text string) error {
 			return err
 		}
 	}
-	stopBeside := func() {}
-	if beside := besides[c.Work]; beside != nil {
-		stopBeside = beside(h)
-	}
 	<-ctx.Done()
-	err = h.close()
-	stopBeside()
-	return err
+	return h.close()
 }
 
-// startChild starts a child that stops at the point, if it is not "", and waits until
-// it is ready.
+// process is a child, as its parent sees it.
+type process struct {
+	*failpoint.Child
+	cmd *exec.Cmd
+}
+
+// startChild starts a child that stops at the point, if it is not "", and waits until it is ready.
 func startChild(t testing.TB, point string, c childConfig) *process {
 	t.Helper()
 	text, err := json.Marshal(c)
@@ -115,20 +107,13 @@ func startChild(t testing.TB, point string, c childConfig) *process {
 		t.Fatal(err)
 	}
 	p := &process{Child: failpoint.Start(t, point, cmd), cmd: cmd}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil || strings.TrimSpace(line) != "ready" {
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || strings.TrimSpace(line) != "ready" {
 		t.Fatalf("a child said %q, %v", line, err)
 	}
 	return p
 }
 
-// process is a child, as its parent sees it.
-type process struct {
-	*failpoint.Child
-	cmd *exec.Cmd
-}
-
-// end asks it to end, as whoever deploys a new version does, and waits for that.
+// end asks it to end, as a deployment does, and waits for that.
 func (p *process) end(t testing.TB) {
 	t.Helper()
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {

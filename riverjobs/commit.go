@@ -2,9 +2,9 @@ package riverjobs
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
@@ -14,43 +14,40 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// commitLimit bounds the end of a transaction, which the end of the job's context does
-// not reach.
-const commitLimit = 5 * time.Second
+//go:embed sql/lock.sql
+var lockSQL string
 
-// ErrOver says of a job whose transaction was to be committed that River has it as
-// over, or gives it to another worker: it was rescued, cancelled or deleted meanwhile.
-// The transaction was rolled back.
+// ErrOver says of a job whose transaction was to be committed that River has it as over, or gives
+// it to another worker: it was rescued, cancelled or deleted meanwhile. The transaction was rolled
+// back.
 var ErrOver = errors.New("riverjobs: River takes the job for one that does not run any more; what it did was rolled back")
 
 // errDone: another delivery of the job has committed.
 var errDone = errors.New("riverjobs: the job was completed by another delivery")
 
-// Commit runs fn in a transaction, and commits what it did together with River's note
-// that the job is completed: exactly once, whoever crashes, and however often River
-// delivers the job. With Options.Transactor the end of the job's key is committed too,
-// so that it is rolled back as well when the key was lost meanwhile. River without it
-// notes a job as completed up to 250 ms after it has returned, and a crash in between
-// runs it again, behind those that came after it.
+// Commit runs fn in a transaction, and commits what it did together with River's note that the job
+// is completed: exactly once, whatever crashes, and however often River delivers the job. With
+// Options.Transactor the end of the job's key is committed too, so that all is rolled back when the
+// key was lost meanwhile. Without Commit, River notes a job as completed up to 250 ms after it has
+// returned, and a crash in between runs it again, behind those that came after it.
 //
-// It is called in a worker, as the last thing: with Options.Transactor the context has
-// ended after it, as the job's key has. fn may be called again then when the
-// transaction fell victim to a conflict. It returns what fn
-// returned, ErrOver, or why it could not be committed; nil also when another delivery
-// of the job has completed it before.
+// It is called in a worker, as the last thing: with Options.Transactor the context has ended after
+// it, as the job's key has, and fn may be called again when the transaction fell victim to a
+// conflict. It returns what fn returned, ErrOver, or why it could not be committed; nil also when
+// another delivery of the job has completed it before.
 func Commit[A river.JobArgs](ctx context.Context, job *river.Job[A], fn func(ctx context.Context, tx pgx.Tx) error) error {
-	c, err := river.ClientFromContextSafely[pgx.Tx](ctx)
-	if err != nil {
-		return err
+	m, ok := ctx.Value(mutexKey{}).(*Mutex)
+	if !ok {
+		return errors.New("riverjobs: Commit is for workers of a client for whose Config a Mutex was made")
 	}
 	inner := func(ctx context.Context, tx pgx.Tx) error {
 		if err := fn(ctx, tx); err != nil {
 			return err
 		}
-		return complete(ctx, c.Schema(), tx, job)
+		return complete(ctx, m.schema, tx, job)
 	}
-	m, _ := ctx.Value(mutexKey{}).(*Mutex)
-	if r, ok := jobs.FromContext(ctx); ok && r.Lease != nil && m != nil && m.options.Transactor != nil {
+	var err error
+	if r, ok := jobs.FromContext(ctx); ok && r.Lease != nil && m.options.Transactor != nil {
 		err = jobs.Commit(ctx, m.options.Transactor, func(ctx context.Context) error {
 			tx, ok := m.options.Tx(ctx)
 			if !ok {
@@ -59,7 +56,7 @@ func Commit[A river.JobArgs](ctx context.Context, job *river.Job[A], fn func(ctx
 			return inner(ctx, tx)
 		})
 	} else {
-		err = commitOwn(ctx, c, inner)
+		err = pgx.BeginFunc(ctx, m.pool, func(tx pgx.Tx) error { return inner(ctx, tx) })
 	}
 	if errors.Is(err, errDone) {
 		return nil
@@ -67,42 +64,11 @@ func Commit[A river.JobArgs](ctx context.Context, job *river.Job[A], fn func(ctx
 	return err
 }
 
-// commitOwn runs fn in a transaction of River's pool, for a job that has no key, or
-// whose key is not in the same database.
-func commitOwn(ctx context.Context, c *river.Client[pgx.Tx], fn func(context.Context, pgx.Tx) error) error {
-	own, err := c.Driver().GetExecutor().Begin(ctx)
-	if err != nil {
-		return err
-	}
-	end := func(do func(context.Context) error) error {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitLimit)
-		defer cancel()
-		return do(ctx)
-	}
-	over := false
-	defer func() { // on every way out, a panic and Goexit among them
-		if !over {
-			_ = end(own.Rollback)
-		}
-	}()
-	if err := fn(ctx, c.Driver().UnwrapTx(own)); err != nil {
-		return err
-	}
-	if err := context.Cause(ctx); err != nil {
-		return err // its key is lost, say
-	}
-	over = true
-	return end(own.Commit)
-}
-
-// complete notes in the transaction that the job is completed, if it is still to be
-// done: River's own function does not say that it was not.
+// complete notes in the transaction that the job is completed, if it is still to be done: River's
+// own function does not say that it was not.
 func complete[A river.JobArgs](ctx context.Context, schema string, tx pgx.Tx, job *river.Job[A]) error {
-	var state string
-	switch err := tx.QueryRow(ctx, in(schema, lockSQL), job.ID).Scan(&state); {
-	case errors.Is(err, pgx.ErrNoRows):
-		return river.JobCancel(fmt.Errorf("%w: it was deleted", ErrOver))
-	case err != nil:
+	state := "deleted"
+	if err := tx.QueryRow(ctx, in(schema, lockSQL), job.ID).Scan(&state); err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
 	switch rivertype.JobState(state) {
@@ -111,7 +77,7 @@ func complete[A river.JobArgs](ctx context.Context, schema string, tx pgx.Tx, jo
 		return err
 	case rivertype.JobStateCompleted:
 		return errDone
-	case rivertype.JobStateCancelled, rivertype.JobStateDiscarded:
+	case rivertype.JobStateCancelled, rivertype.JobStateDiscarded, "deleted":
 		return river.JobCancel(fmt.Errorf("%w: it is %s", ErrOver, state))
 	default:
 		return fmt.Errorf("%w: it is %s", ErrOver, state)

@@ -11,68 +11,43 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/dibs-go/dibs/jobs"
+	"github.com/dibs-go/dibs/memstore"
 )
 
 // TestOnce: a second delivery of a job that is done does nothing.
 func TestOnce(t *testing.T) {
 	t.Parallel()
 	var l journal
-	g := newGate()
-	close(g)
-	h := newHost(t, hostOptions{work: gated(&l, g), mutex: Options{Jobs: jobs.Options{Once: time.Hour}}, river: river.Config{FetchPollInterval: 50 * time.Millisecond}})
+	h := newHost(t, hostOptions{work: l.noted(), mutex: Options{Jobs: jobs.Options{Once: time.Hour}}, river: river.Config{FetchPollInterval: 50 * time.Millisecond}})
 	row := h.insert("it", 1, nil)
 	h.await(row.ID, rivertype.JobStateCompleted)
 	if _, err := h.river.JobRetry(t.Context(), row.ID); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it was delivered again", func() bool { return h.mutex.Stats().Remembered == 1 })
-	h.await(row.ID, rivertype.JobStateCompleted)
 	h.await(h.insert("it", 2, nil).ID, rivertype.JobStateCompleted)
 	l.check(t, 1, 2)
-}
-
-// effect writes down that a job was done.
-func effect(ctx context.Context, tx pgx.Tx, j *river.Job[job]) error {
-	_, err := tx.Exec(ctx, "INSERT INTO effect (key, number) VALUES ($1, $2)", j.Args.Of, j.Args.Number)
-	return err
-}
-
-// effects returns the numbers of the jobs that were, in order.
-func (h *host) effects(of string) []int {
-	h.t.Helper()
-	rows, _ := h.pool.Query(h.t.Context(), "SELECT number FROM effect WHERE key = $1 ORDER BY seq", of)
-	numbers, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return numbers
 }
 
 // TestCommit: what a job did is there if and only if River has it as completed.
 func TestCommit(t *testing.T) {
 	t.Parallel()
-	// What happens to a job before it commits, and what Commit returns then.
+	// What happens to a job before it commits.
 	meanwhile := map[string]string{
 		"completed": "UPDATE river_job SET state = 'completed', finalized_at = now() WHERE id = $1",
 		"cancelled": "UPDATE river_job SET state = 'cancelled', finalized_at = now() WHERE id = $1",
 		"rescued":   "UPDATE river_job SET state = 'retryable', scheduled_at = now() + interval '1 hour' WHERE id = $1",
 		"deleted":   "DELETE FROM river_job WHERE id = $1",
 	}
-	for _, c := range []struct {
-		name                         string
-		commits, elsewhere, untagged bool
-	}{
-		{"with the key", true, false, false},
-		{"before the key", false, false, false},
-		{"with the key elsewhere", false, true, false},
-		{"without a key", false, false, true},
+	elsewhere, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, o := range map[string]hostOptions{
+		"with the key": {commits: true}, "before the key": {}, "with the key elsewhere": {keys: elsewhere}, "without a key": {untagged: true},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := hostOptions{commits: c.commits, untagged: c.untagged}
-			if c.elsewhere {
-				o.keys = newStore(t)
-			}
 			got := map[string]chan error{"once": make(chan error, 2)}
 			for of := range meanwhile {
 				got[of] = make(chan error, 1)
@@ -100,16 +75,12 @@ func TestCommit(t *testing.T) {
 			h := newHost(t, o)
 			for of := range meanwhile {
 				h.insert(of, 1, nil)
+				err := <-got[of]
+				if errors.Is(err, ErrOver) == (of == "completed") || err == nil != (of == "completed") || len(h.effects(of)) > 0 {
+					t.Errorf("%s meanwhile: Commit returned %v, and the effects are %v", of, err, h.effects(of))
+				}
 			}
 			once := h.insert("once", 1, nil)
-			for of := range meanwhile {
-				if err := <-got[of]; errors.Is(err, ErrOver) == (of == "completed") || err == nil != (of == "completed") {
-					t.Errorf("%s meanwhile: Commit returned %v", of, err)
-				}
-				if effects := h.effects(of); len(effects) > 0 {
-					t.Errorf("%s meanwhile: the job, which another delivery has done or nobody wants, has the effects %v", of, effects)
-				}
-			}
 			if first, second := <-got["once"], <-got["once"]; first == nil || second != nil {
 				t.Errorf("Commit returned %v, and then %v", first, second)
 			}

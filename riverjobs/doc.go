@@ -1,18 +1,17 @@
-// Package riverjobs lets River jobs of one key take turns: they run one after the
-// other, in the order in which they were inserted, in however many processes, and the
-// jobs of all other keys are not held up by them. What that means is said by package
-// jobs; this is its middleware for River.
+// Package riverjobs lets River jobs of one key take turns: they run one after the other, in the
+// order in which they were inserted, in however many processes. The jobs of other keys are not
+// held up by them.
 //
-//	client.Insert ── middleware ── a place is taken, its ticket travels in the job's metadata
-//	(InsertTx, InsertMany, …)      (with Options.Reserver: in the transaction that inserts the job)
+// Of a key's unfinished jobs the first Options.Jobs.Ahead are runnable. All others are parked in
+// River's table, so that no worker has them:
 //
-//	worker ── middleware ──┬── its turn: Work runs, the key is renewed meanwhile
-//	                       ├── near its turn, and a seat is free: waits in the worker
-//	                       └── otherwise: snoozed, which is no attempt, and made available
-//	                           again when it is near its turn
+//	insert ─┬─▶ available ──▶ running: waits for its turn, then works
+//	        │       ▲                    │ no room to wait: a snooze, which is no attempt
+//	        └─▶ pending   scheduled ◀────┘
+//	             (parked)  (parked again)
 //
-// A Mutex is told by Key or Tagged which kinds of jobs it is for, and is one of the
-// Middleware of every River client that inserts or works them. Clients that cannot
-// have it (other languages, SQL) may insert jobs too: such a job joins the others of
-// its key when it reaches a worker for the first time.
+// One idempotent statement makes the next jobs available. The process in which a job of the key
+// was over runs it, and a sweep each second for what crashes have left. The order comes from the
+// places that are taken when jobs are inserted, and exclusion from the lease of the key: package
+// jobs says what that means.
 package riverjobs

@@ -11,7 +11,6 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
-	"github.com/riverqueue/river/rivertype"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/pgstore"
@@ -42,77 +41,60 @@ func Example() {
 	url := databaseURL()
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, url)
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	defer pool.Close()
 	prepare(ctx, pool)
 
 	store, err := pgstore.New(ctx, pool, &pgstore.Options{Migrate: true})
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	defer store.Close()
 	keys, err := dibs.New(store, nil)
-	if err != nil {
-		log.Fatal(err)
+	check(err)
+	workers := river.NewWorkers()
+	river.AddWorker(workers, &Worker{})
+
+	config := &river.Config{
+		FetchCooldown: 10 * time.Millisecond,
+		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 50}},
+		Workers:       workers,
 	}
-	queues := map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 50}}
-	turns, err := riverjobs.New(keys, &riverjobs.Options{
-		Queues:     queues,                        // half of their workers are for jobs of other keys than a hot one
+	turns, err := riverjobs.Configure(config, keys, pool, &riverjobs.Options{
 		Reserver:   store.Reserver,                // places are taken in the transaction that inserts the job
 		Transactor: store.Transactions(pool, nil), // and end in the one that completes it
 		Tx:         pgstore.Tx,
 	})
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	riverjobs.Tagged[Message](turns)
-
-	workers := river.NewWorkers()
-	river.AddWorker(workers, &Worker{})
-	client, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		FetchCooldown: 10 * time.Millisecond,
-		Middleware:    []rivertype.Middleware{turns},
-		Queues:        queues,
-		Workers:       workers,
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := client.Start(ctx); err != nil {
-		log.Fatal(err)
-	}
+	client, err := river.NewClient(riverpgxv5.New(pool), config)
+	check(err)
+	check(client.Start(ctx))
 
 	tx, err := pool.Begin(ctx)
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	defer tx.Rollback(ctx)
 	for _, text := range []string{"hello", "are you there?", "bye"} {
-		if _, err := riverjobs.InsertTx(ctx, client, tx, Message{Conversation: 7, Text: text}, nil); err != nil {
-			log.Fatal(err)
-		}
+		_, err := riverjobs.InsertTx(ctx, client, tx, Message{Conversation: 7, Text: text}, nil)
+		check(err)
 	}
-	if err := tx.Commit(ctx); err != nil {
-		log.Fatal(err)
-	}
+	check(tx.Commit(ctx))
 
 	for _, text := range said(ctx, pool, 3) {
 		fmt.Println(text)
 	}
 
-	turns.Close() // who waits in a worker goes back to the queue
-	if err := client.Stop(ctx); err != nil {
-		log.Fatal(err)
-	}
-	if err := keys.Close(); err != nil {
-		log.Fatal(err)
-	}
+	turns.Close() // jobs that wait in a worker go back to the queue
+	check(client.Stop(ctx))
+	check(keys.Close())
 	// Output:
 	// hello
 	// are you there?
 	// bye
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
 }
 
 // databaseURL names the database that you have.
@@ -121,15 +103,12 @@ func databaseURL() string { return riverjobs.EmptyDatabase() }
 // prepare makes River's tables, and the application's.
 func prepare(ctx context.Context, pool *pgxpool.Pool) {
 	migrator, err := rivermigrate.New(riverpgxv5.New(pool), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if _, err := migrator.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
-		log.Fatal(err)
-	}
-	if _, err := pool.Exec(ctx, "CREATE TABLE said (id bigserial PRIMARY KEY, conversation bigint, text text)"); err != nil {
-		log.Fatal(err)
-	}
+	check(err)
+	_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	check(err)
+	check(riverjobs.Migrate(ctx, pool, ""))
+	_, err = pool.Exec(ctx, "CREATE TABLE said (id bigserial PRIMARY KEY, conversation bigint, text text)")
+	check(err)
 }
 
 // said waits until so many messages are there, and returns them in order.
@@ -138,13 +117,9 @@ func said(ctx context.Context, pool *pgxpool.Pool, n int) []string {
 	defer tick.Stop()
 	for range tick.C {
 		rows, err := pool.Query(ctx, "SELECT text FROM said ORDER BY id")
-		if err != nil {
-			log.Fatal(err)
-		}
+		check(err)
 		texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			log.Fatal(err)
-		}
+		check(err)
 		if len(texts) >= n {
 			return texts
 		}

@@ -13,12 +13,11 @@ func TestHouse(t *testing.T) {
 		Dir: ".",
 		Imports: []string{
 			house.Root, house.Root + "/jobs",
-			"github.com/jackc/pgx/v5", "github.com/riverqueue/river/...",
+			"github.com/jackc/pgx/v5", "github.com/jackc/pgx/v5/pgxpool", "github.com/riverqueue/river/...",
 		},
 		Tests: []string{
 			house.Root + "/internal/failpoint", house.Root + "/internal/house", house.Root + "/internal/servertest",
-			house.Root + "/memstore", house.Root + "/pgstore", house.Root + "/redisstore",
-			"github.com/jackc/pgx/v5/pgxpool",
+			"github.com/jackc/pgx/v5/pgconn", house.Root + "/memstore", house.Root + "/pgstore", house.Root + "/redisstore",
 		},
 	}})
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
@@ -13,91 +14,12 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// TestRollback: what is rolled back is in nobody's way for longer than Hold, and not
-// at all where places are taken in the transaction.
-func TestRollback(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name      string
-		elsewhere bool
-		in        bool // the transaction has the places
-	}{
-		{"places in the transaction", false, true},
-		{"places outside", false, false},
-		{"places elsewhere", true, false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			var l journal
-			o := hostOptions{
-				work: func(_ context.Context, _ *host, j *river.Job[job]) error {
-					return l.run(j.Args.Number, func() error { return nil })
-				},
-				mutex: Options{Jobs: jobs.Options{Hold: time.Second}},
-			}
-			if c.elsewhere {
-				o.keys = newStore(t)
-			}
-			h := newHost(t, o)
-			tx, err := h.pool.Begin(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx := t.Context()
-			if c.in {
-				_, err = InsertTx(ctx, h.river, tx, job{Of: "it", Number: 1}, nil)
-			} else {
-				_, err = h.river.InsertTx(ctx, tx, job{Of: "it", Number: 1}, nil)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n := h.waiting("it"); (n == 0) != c.in {
-				t.Errorf("the key has %d places before the end of the transaction", n)
-			}
-			if err := tx.Rollback(ctx); err != nil {
-				t.Fatal(err)
-			}
-			if n := h.waiting("it"); (n == 0) != c.in {
-				t.Errorf("the key has %d places after the transaction", n)
-			}
-			began := time.Now()
-			h.await(h.insert("it", 2, nil).ID, rivertype.JobStateCompleted)
-			l.check(t, 2)
-			if took := time.Since(began); !c.in && took < 900*time.Millisecond {
-				t.Errorf("the place was in the way for %v; Hold is a second", took)
-			}
-		})
+// many is n jobs of something.
+func many(of string, n int, o *river.InsertOpts) (batch []river.InsertManyParams) {
+	for i := range n {
+		batch = append(batch, river.InsertManyParams{Args: job{Of: of, Number: i + 1}, InsertOpts: o})
 	}
-}
-
-// TestInsertTx: places are there when the transaction commits, in its order.
-func TestInsertTx(t *testing.T) {
-	t.Parallel()
-	h := newHost(t, hostOptions{idle: true})
-	tx, err := h.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var batch []river.InsertManyParams
-	for n := range 3 {
-		batch = append(batch, river.InsertManyParams{Args: job{Of: "it", Number: n}}, river.InsertManyParams{Args: job{Of: "other", Number: n}})
-	}
-	if _, err := InsertManyTx(t.Context(), h.river, tx, batch); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := h.river.InsertManyFastTx(In(t.Context(), tx), tx, batch); n != 6 || err != nil {
-		t.Fatal(n, err)
-	}
-	if h.waiting("it") != 0 || h.waiting("other") != 0 {
-		t.Error("there are places before the commit")
-	}
-	if err := tx.Commit(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if h.waiting("it") != 6 || h.waiting("other") != 6 {
-		t.Errorf("%d and %d places, want 6 each", h.waiting("it"), h.waiting("other"))
-	}
+	return batch
 }
 
 // refusing is a hook that refuses jobs.
@@ -110,18 +32,15 @@ func (*refusing) InsertBegin(_ context.Context, p *rivertype.JobInsertParams) er
 	return nil
 }
 
-// TestNotInserted: a job that is not inserted gives its place back, and one for later
-// takes none.
-func TestNotInserted(t *testing.T) {
+// TestInsert: each way to insert jobs takes so many places, and leaves so many of the jobs
+// runnable, and so many parked. One that is not inserted gives its place back.
+func TestInsert(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, hostOptions{idle: true, river: river.Config{Hooks: []rivertype.Hook{&refusing{}}, SkipUnknownJobCheck: true}})
-	Key(h.mutex, func(bare) string { return "" })
+	h := newHost(t, hostOptions{idle: true, unswept: true, mutex: Options{Jobs: jobs.Options{Ahead: 3}}, river: river.Config{Hooks: []rivertype.Hook{&refusing{}}}})
 	unique := &river.InsertOpts{UniqueOpts: river.UniqueOpts{ByArgs: true}}
-	many := func(of string, o *river.InsertOpts, numbers ...int) (batch []river.InsertManyParams) {
-		for _, n := range numbers {
-			batch = append(batch, river.InsertManyParams{Args: job{Of: of, Number: n}, InsertOpts: o})
-		}
-		return batch
+	bad := []river.InsertManyParams{{Args: job{Of: "refused"}}, {Args: job{Of: "refused", Number: -1}}}
+	in := func(fn func(ctx context.Context, tx pgx.Tx) error) error {
+		return pgx.BeginFunc(t.Context(), h.pool, func(tx pgx.Tx) error { return fn(t.Context(), tx) })
 	}
 	refused := func(err error) error {
 		if err == nil {
@@ -130,114 +49,110 @@ func TestNotInserted(t *testing.T) {
 		return nil
 	}
 	for of, c := range map[string]struct {
-		insert func(of string) error
-		places int
+		insert                   func(of string) error
+		places, runnable, parked int
 	}{
-		"refused": {func(of string) error {
-			_, err := h.river.Insert(t.Context(), job{Of: of, Number: -1}, nil)
-			return refused(err)
-		}, 0},
-		"one of many refused": {func(of string) error {
-			_, err := h.river.InsertMany(t.Context(), many(of, nil, 0, -1))
-			return refused(err)
-		}, 0},
+		"refused":    {func(string) error { _, err := h.river.InsertMany(t.Context(), bad); return refused(err) }, 0, 0, 0},
+		"many":       {func(of string) error { _, err := h.river.InsertMany(t.Context(), many(of, 5, nil)); return err }, 5, 2, 3},
+		"many, fast": {func(of string) error { _, err := h.river.InsertManyFast(t.Context(), many(of, 5, nil)); return err }, 5, 2, 3},
+		"in a transaction": {func(of string) error {
+			return in(func(ctx context.Context, tx pgx.Tx) error {
+				for n := range 4 {
+					r, err := InsertTx(ctx, h.river, tx, job{Of: of, Number: n}, nil)
+					if err != nil {
+						return err
+					}
+					if parked := r.Job.State == rivertype.JobStatePending; parked != (n > 2) {
+						t.Errorf("job %d is %s", n, r.Job.State)
+					}
+				}
+				_, err := h.river.InsertManyFastTx(In(ctx, tx), tx, many(of, 2, nil))
+				if n := h.waiting(of); n > 0 {
+					t.Errorf("there are %d places before the commit", n)
+				}
+				return err
+			})
+		}, 6, 3, 3},
+		"rolled back": {func(of string) error {
+			return refused(in(func(ctx context.Context, tx pgx.Tx) error {
+				_, err := InsertManyTx(ctx, h.river, tx, many(of, 5, nil))
+				return errors.Join(err, errors.New("no"))
+			}))
+		}, 0, 0, 0},
 		"duplicates": {func(of string) error {
 			h.insert(of, 1, unique)
 			h.insert(of, 1, unique)
-			_, err := h.river.InsertMany(t.Context(), many(of, unique, 1, 2))
+			_, err := h.river.InsertMany(t.Context(), many(of, 2, unique))
 			return err
-		}, 2},
+		}, 2, 1, 1}, // its place was taken behind that of the duplicate
 		"duplicates in a transaction": {func(of string) error {
 			h.insert(of, 1, unique)
-			tx, err := h.pool.Begin(t.Context())
-			if err != nil {
+			return in(func(ctx context.Context, tx pgx.Tx) error {
+				_, err := InsertManyTx(ctx, h.river, tx, many(of, 2, unique))
 				return err
-			}
-			if _, err := InsertManyTx(t.Context(), h.river, tx, many(of, unique, 1, 2)); err != nil {
-				return err
-			}
-			return tx.Commit(t.Context())
-		}, 2},
+			})
+		}, 2, 2, 0},
 		"later": {func(of string) error {
 			h.insert(of, 1, &river.InsertOpts{ScheduledAt: time.Now().Add(time.Hour)})
 			return nil
-		}, 0},
+		}, 0, 0, 0},
 		"pending": {func(of string) error {
 			h.insert(of, 1, &river.InsertOpts{Pending: true})
-			return nil
-		}, 0},
-		"": {func(string) error { // no key
-			_, err := h.river.Insert(t.Context(), bare{}, nil)
-			return err
-		}, 0},
+			return h.mutex.sweep(t.Context())
+		}, 0, 0, 1},
 	} {
 		if err := c.insert(of); err != nil {
 			t.Errorf("%s: %v", of, err)
 		}
-		if n := h.waiting(of); n != c.places {
-			t.Errorf("%s: the key has %d places, want %d", of, n, c.places)
+		var runnable, parked int
+		err := h.pool.QueryRow(t.Context(), `SELECT count(*) FILTER (WHERE state = 'available'), count(*) FILTER (WHERE state = 'pending')
+			FROM river_job WHERE args->>'of' = $1`, of).Scan(&runnable, &parked)
+		if n := h.waiting(of); err != nil || n != c.places || runnable != c.runnable || parked != c.parked {
+			t.Errorf("%s: %d places, %d runnable, %d parked, %v; want %d, %d and %d", of, n, runnable, parked, err, c.places, c.runnable, c.parked)
 		}
 	}
 }
 
-// bare is a kind of jobs without a key.
-type bare struct{}
-
-func (bare) Kind() string { return "bare" }
-
-// TestLater: a job for later takes its place when it runs, and is in nobody's way
-// until then. So does one that a client without the middleware has inserted.
-func TestLater(t *testing.T) {
+// TestNotRolledBack: a place that was taken outside of a transaction that is rolled back is in
+// nobody's way for longer than Hold, and not before that.
+func TestNotRolledBack(t *testing.T) {
 	t.Parallel()
 	var l journal
-	g := newGate()
-	h := newHost(t, hostOptions{work: gated(&l, g), river: river.Config{FetchPollInterval: 50 * time.Millisecond}})
-	later := h.insert("it", 4, &river.InsertOpts{ScheduledAt: time.Now().Add(time.Hour)})
-	if n := readNote(later.Metadata); n.Ticket != "" || n.Key != keyOf("it") {
-		t.Errorf("its note is %+v", n)
+	h := newHost(t, hostOptions{work: l.noted(), mutex: Options{Jobs: jobs.Options{Hold: time.Second}}})
+	err := pgx.BeginFunc(t.Context(), h.pool, func(tx pgx.Tx) error {
+		_, err := h.river.InsertTx(t.Context(), tx, job{Of: "it", Number: 1}, nil)
+		return errors.Join(err, errors.ErrUnsupported)
+	})
+	if n := h.waiting("it"); n != 1 || !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("%d places, %v", n, err)
 	}
-	h.insert("it", 1, nil)
-	l.await(t, 1)
-	h.insert("it", 2, nil)
-	places := h.waiting("it")
-	var plain int64
-	err := h.pool.QueryRow(t.Context(), `INSERT INTO river_job (args, kind, max_attempts) VALUES ('{"of": "it", "number": 3}', 'job', 1) RETURNING id`).Scan(&plain)
-	if err != nil {
-		t.Fatal(err)
+	began := time.Now()
+	h.await(h.insert("it", 2, nil).ID, rivertype.JobStateCompleted)
+	l.check(t, 2)
+	if took := time.Since(began); took < 900*time.Millisecond {
+		t.Errorf("the place was in the way for %v; Hold is a second", took)
 	}
-	// They come in this order.
-	eventually(t, "the second waits, and the third", func() bool { return h.waiting("it") == places+1 })
-	if _, err := h.river.JobRetry(t.Context(), later.ID); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "all wait", func() bool { return h.waiting("it") == places+2 })
-	close(g)
-	h.await(later.ID, rivertype.JobStateCompleted)
-	h.await(plain, rivertype.JobStateCompleted)
-	l.check(t, 1, 2, 3, 4)
 }
 
-// TestClosed: a job whose key cannot be asked for is not inserted, and one that is
-// there already comes back without having failed.
+// TestClosed: a job whose key cannot be asked for is not inserted, and one that is there already
+// comes back without having failed.
 func TestClosed(t *testing.T) {
 	t.Parallel()
 	var l journal
-	g := newGate()
-	close(g)
-	h := newHost(t, hostOptions{work: gated(&l, g), river: river.Config{FetchPollInterval: 50 * time.Millisecond, MaxAttempts: 1}})
+	h := newHost(t, hostOptions{work: l.noted(), river: river.Config{FetchPollInterval: 50 * time.Millisecond}})
 	if err := h.dibs.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := h.river.Insert(t.Context(), job{Of: "it"}, nil); !errors.Is(err, dibs.ErrClosed) {
 		t.Errorf("Insert returned %v, want dibs.ErrClosed", err)
 	}
-	var id int64
-	if err := h.pool.QueryRow(t.Context(), `INSERT INTO river_job (args, kind, max_attempts) VALUES ('{"of": "it"}', 'job', 1) RETURNING id`).Scan(&id); err != nil {
+	if _, err := h.pool.Exec(t.Context(), insertSQL, 1); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it came back", func() bool { return snoozes(h.row(id)) >= 1 })
-	if row := h.row(id); len(row.Errors) > 0 || row.FinalizedAt != nil {
-		t.Errorf("it has the errors %v and is %s", row.Errors, row.State)
+	eventually(t, "it came back", func() bool { return h.fetches() > 1 })
+	var errs int
+	if err := h.pool.QueryRow(t.Context(), "SELECT count(*) FROM river_job WHERE errors IS NOT NULL OR finalized_at IS NOT NULL").Scan(&errs); err != nil || errs > 0 {
+		t.Errorf("it has failed, %v", err)
 	}
 	l.check(t)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/riverqueue/river"
 )
 
-// journal is what jobs did.
+// journal is what jobs of one key did.
 type journal struct {
 	mu       sync.Mutex
 	begun    []int
@@ -59,27 +59,22 @@ func (l *journal) check(t testing.TB, want ...int) {
 	}
 }
 
-// gate is what jobs wait at in a test that lets them through.
-type gate chan struct{}
+// work is what a job does that is noted.
+type work = func(context.Context, *host, *river.Job[job]) error
 
-func newGate() gate { return make(gate) }
+// noted is work that ends at once.
+func (l *journal) noted() work { return l.gated(nil) }
 
-// pass waits until the gate is open.
-func (g gate) pass(ctx context.Context) error {
-	select {
-	case <-g:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// gated is work in which the job 1 waits at the gate, and all note that they ran.
-func gated(l *journal, g gate) func(context.Context, *host, *river.Job[job]) error {
+// gated is work in which the job 1 waits until the gate is closed, and all note that they ran.
+func (l *journal) gated(gate <-chan struct{}) work {
 	return func(ctx context.Context, _ *host, j *river.Job[job]) error {
 		return l.run(j.Args.Number, func() error {
-			if j.Args.Number == 1 {
-				return g.pass(ctx)
+			if j.Args.Number == 1 && gate != nil {
+				select {
+				case <-gate:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
 			}
 			return nil
 		})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
@@ -40,12 +41,10 @@ func Tagged[A river.JobArgs](m *Mutex) {
 	if _, err := jobs.KeyOf(&zero); err != nil {
 		panic("riverjobs: Tagged: " + err.Error())
 	}
-	tagged := false
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[A]()) {
-		_, has := field.Tag.Lookup("dibs")
-		tagged = tagged || has
-	}
-	if !tagged {
+	if !slices.ContainsFunc(reflect.VisibleFields(reflect.TypeFor[A]()), func(f reflect.StructField) bool {
+		_, tagged := f.Tag.Lookup("dibs")
+		return tagged
+	}) {
 		panic(fmt.Sprintf("riverjobs: Tagged: no field of %T has a tag dibs:\"key\": tag those that make its key, or use Key", zero))
 	}
 	register[A](m, func(args A) (string, error) { return jobs.KeyOf(&args) })
@@ -66,6 +65,8 @@ func register[A river.JobArgs](m *Mutex, key func(A) (string, error)) {
 		}
 		return key(a)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	for _, kind := range kinds {
 		if _, dup := m.keys[kind]; dup {
 			panic(fmt.Sprintf("riverjobs: the Mutex was told of the kind %q before", kind))

@@ -1,6 +1,14 @@
 package riverjobs
 
 import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
@@ -8,16 +16,28 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// Mutex lets the jobs of some kinds take turns. It is a River middleware, for clients
-// that insert jobs and for those that work them, and may serve several clients. It is
-// safe for concurrent use once it was told its kinds.
+// Mutex lets the jobs of some kinds take turns. It is a River middleware of the client whose
+// Config it was made for. It is safe for concurrent use.
 type Mutex struct {
 	river.MiddlewareDefaults
 
 	jobs    *jobs.Mutex
 	options Options
-	keys    map[string]keyFunc // by kind
-	workers map[string]int     // by queue
+	logger  *slog.Logger
+	pool    *pgxpool.Pool
+	schema  string
+	workers map[string]int // by queue
+	retries river.ClientRetryPolicy
+	queues  bool // jobs have places in their key's queue
+	keeps   bool // a job that waits for its next attempt keeps its place
+
+	mu   sync.Mutex
+	keys map[string]keyFunc // by kind
+	told map[string]int64   // by key, the ID of the last job that is over
+	wake chan struct{}      // something was told
+
+	end   context.CancelFunc
+	ended chan struct{}
 }
 
 var (
@@ -25,31 +45,91 @@ var (
 	_ rivertype.WorkerMiddleware    = (*Mutex)(nil)
 )
 
-// New returns a Mutex whose keys are in the client's store, which need not be River's
-// database. The error names the option that is wrong. Jobs of two River databases
-// whose keys are the same exclude each other; give each its own dibs.Options.Namespace
+// Configure returns a Mutex for the River client that is made with config afterwards, and puts it
+// before the other Middleware there. It reads Queues, RetryPolicy and Schema. pool is River's
+// database. The keys are in the store of client, which may be another one. Jobs of two River
+// databases whose keys are the same exclude each other; give each its own dibs.Options.Namespace
 // if they should not.
-func New(c *dibs.Client, o *Options) (*Mutex, error) {
+//
+// Tell the Mutex its kinds of jobs with Key or Tagged before the River client is made. Once a
+// second, until Close, it makes those parked jobs runnable that a crash has left. The error names
+// the option that is wrong.
+func Configure(config *river.Config, client *dibs.Client, pool *pgxpool.Pool, o *Options) (*Mutex, error) {
+	if config == nil || pool == nil {
+		return nil, errors.New("riverjobs: Configure needs River's Config and its pool")
+	}
 	options, err := o.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	m, err := jobs.New(c, &options.Jobs)
+	core := options.Jobs
+	// The places that come before a new one are without those of the jobs that run.
+	core.Ahead = max(core.Ahead-core.Permits, 1)
+	turns, err := jobs.New(client, &core)
 	if err != nil {
 		return nil, err
 	}
-	workers := map[string]int{}
-	for name, queue := range options.Queues {
-		workers[name] = queue.MaxWorkers
+	ctx, end := context.WithCancel(context.Background())
+	m := &Mutex{
+		jobs: turns, options: options, logger: core.Logger, pool: pool, schema: config.Schema,
+		workers: map[string]int{}, retries: config.RetryPolicy,
+		queues: core.Policy != jobs.Skip && core.Policy != jobs.Periodic,
+		keeps:  core.Failed == jobs.KeepPlace && core.Policy != jobs.Replace,
+		keys:   map[string]keyFunc{}, told: map[string]int64{}, wake: make(chan struct{}, 1),
+		end: end, ended: make(chan struct{}),
 	}
-	return &Mutex{jobs: m, options: options, keys: map[string]keyFunc{}, workers: workers}, nil
+	for name, queue := range config.Queues {
+		m.workers[name] = queue.MaxWorkers
+	}
+	if m.retries == nil {
+		m.retries = &river.DefaultClientRetryPolicy{}
+	}
+	config.Middleware = append([]rivertype.Middleware{m}, config.Middleware...)
+	go func() {
+		defer close(m.ended)
+		m.run(ctx, defaultSweep)
+	}()
+	return m, nil
 }
 
-// Close sends the jobs that wait in a worker back, and makes those available that were
-// put off, to be given to another process. What runs goes on. Call it before River's
-// Stop, which waits for all jobs, and close the dibs client after that. It takes 5 s at
-// most.
-func (m *Mutex) Close() { m.jobs.Close() }
+// Close sends the jobs that wait in a worker back, to be given to another process, and ends what
+// the Mutex does in the background. What runs goes on. Call it before River's Stop, which waits
+// for all jobs, and close the dibs client and the pool after that.
+func (m *Mutex) Close() {
+	m.jobs.Close()
+	m.end()
+	<-m.ended
+}
 
 // Stats counts what happened to the jobs in this process.
 func (m *Mutex) Stats() jobs.Stats { return m.jobs.Stats() }
+
+//go:embed sql/index.sql
+var indexSQL string
+
+// Migrate makes the index that finds the parked jobs of a key, sql/index.sql, if it is not there.
+// Writes go on meanwhile. Run it where River's migrations run; schema is that of River's Config.
+// Without the index everything works, but slower with each job in the table.
+func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+	var invalid bool // an earlier run was cut off
+	index := in(schema, "@dibs_river_job")
+	err := pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_index WHERE indexrelid = to_regclass($1) AND NOT indisvalid)", index).Scan(&invalid)
+	if err == nil && invalid {
+		_, err = pool.Exec(ctx, "DROP INDEX CONCURRENTLY IF EXISTS "+index)
+	}
+	if err == nil {
+		_, err = pool.Exec(ctx, in(schema, indexSQL))
+	}
+	if err != nil {
+		return fmt.Errorf("riverjobs: making the index %s: %w", index, err)
+	}
+	return nil
+}
+
+// find returns how to find the key of a job of that kind.
+func (m *Mutex) find(kind string) (keyFunc, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f, ok := m.keys[kind]
+	return f, ok
+}

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
@@ -38,19 +38,6 @@ type Options struct {
 	// pgstore.Tx. Required with Transactor.
 	Tx func(ctx context.Context) (pgx.Tx, bool)
 
-	// RetryPolicy is that of River's clients: it says for how much longer the place of
-	// a job that failed is kept. A worker's own NextRetry is not seen here; where it
-	// waits for longer than the policy, let Jobs.Recovery cover the difference.
-	// Default: River's default.
-	RetryPolicy river.ClientRetryPolicy
-
-	// Queues are those of River's Config, where this process works jobs: of the workers of
-	// each (MaxWorkers) fewer than half have a job that waits for its turn, for each Mutex.
-	// A queue that is not among them when New is called needs more workers than Jobs.Seats
-	// and a quarter, or one busy key can hold up all others. If two clients have a queue of
-	// one name with different MaxWorkers, give each its own Mutex. Default: none.
-	Queues map[string]river.QueueConfig
-
 	// Patience is how long a job waits for its turn in a worker at a time. Then it
 	// comes back, at its place. River takes a job that waits for one that runs: so
 	// Patience and the job's own timeout have to be less than RescueStuckJobsAfter
@@ -64,10 +51,14 @@ func (o *Options) withDefaults() (Options, error) {
 		r = *o
 	}
 	r.Patience = cmp.Or(r.Patience, DefaultPatience)
-	if r.RetryPolicy == nil {
-		r.RetryPolicy = &river.DefaultClientRetryPolicy{}
+	if r.Jobs.Logger == nil {
+		r.Jobs.Logger = slog.Default()
 	}
+	r.Jobs.Permits = cmp.Or(r.Jobs.Permits, 1)
+	r.Jobs.Ahead = cmp.Or(r.Jobs.Ahead, jobs.DefaultAhead-1+r.Jobs.Permits)
 	switch {
+	case r.Jobs.Ahead < r.Jobs.Permits:
+		return r, fmt.Errorf("riverjobs: Options.Jobs.Ahead is %d; it must be at least Permits, %d, because so many run at once", r.Jobs.Ahead, r.Jobs.Permits)
 	case r.Patience < 0:
 		return r, fmt.Errorf("riverjobs: Options.Patience is %v; it must not be negative", r.Patience)
 	case (r.Transactor == nil) != (r.Tx == nil):

@@ -2,213 +2,222 @@ package riverjobs
 
 import (
 	"context"
-	"fmt"
-	"sync/atomic"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// TestPolicies: what jobs 2 and 3 do while job 1 runs, and after it.
+// TestPolicies: what jobs 2 to 4 do while job 1 runs, and after it. The last ones are parked where
+// there is an order.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		jobs  jobs.Options
-		while []int // those that have run while 1 runs, when no more happens
-		over  []int64
-		after []int // those that have run in the end
+		over  bool // they are done while 1 runs
+		after []int
 	}{
-		{"come back", jobs.Options{}, []int{1}, nil, []int{1, 2, 3}},
-		{"wait", jobs.Options{Policy: jobs.Wait}, []int{1}, nil, []int{1, 2, 3}},
-		{"unordered", jobs.Options{Unordered: true}, []int{1}, nil, []int{1, 2, 3}},
-		{"skip", jobs.Options{Policy: jobs.Skip}, []int{1}, []int64{2, 3}, []int{1}},
-		{"replace", jobs.Options{Policy: jobs.Replace}, []int{1}, nil, []int{1, 3}},
-		{"periodic", jobs.Options{Policy: jobs.Periodic, Period: time.Hour}, []int{1}, []int64{2, 3}, []int{1}},
+		{"come back", jobs.Options{}, false, []int{1, 2, 3, 4}},
+		{"wait", jobs.Options{Policy: jobs.Wait}, false, []int{1, 2, 3, 4}},
+		{"let pass", jobs.Options{Failed: jobs.LetPass}, false, []int{1, 2, 3, 4}},
+		{"skip", jobs.Options{Policy: jobs.Skip}, true, []int{1}},
+		{"replace", jobs.Options{Policy: jobs.Replace}, false, []int{1, 4}},
+		{"periodic", jobs.Options{Policy: jobs.Periodic, Period: time.Hour}, true, []int{1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			var l journal
-			g := newGate()
-			h := newHost(t, hostOptions{mutex: Options{Jobs: c.jobs}, work: gated(&l, g)})
-			first := h.insert("it", 1, nil)
+			gate := make(chan struct{})
+			c.jobs.Ahead = 2
+			h := newHost(t, hostOptions{mutex: Options{Jobs: c.jobs}, work: l.gated(gate)})
+			rows := []*rivertype.JobRow{h.insert("it", 1, nil)}
 			l.await(t, 1)
-			second := h.insert("it", 2, nil)
-			if c.jobs.Unordered {
-				eventually(t, "the second waits", func() bool { s := h.mutex.Stats(); return s.Waiting+s.Away == 1 })
+			for n := 2; n <= 4; n++ {
+				rows = append(rows, h.insert("it", n, nil))
 			}
-			third := h.insert("it", 3, nil)
-			if c.over != nil {
-				h.await(second.ID, rivertype.JobStateCompleted)
-				h.await(third.ID, rivertype.JobStateCompleted)
-			} else {
-				eventually(t, "both wait for their turn", func() bool {
-					now := h.mutex.Stats()
-					return now.Waiting+now.Away+int(now.Replaced) >= 2 // the third may have come first
-				})
-			}
-			l.check(t, c.while...)
-			close(g)
-			for _, id := range []int64{first.ID, second.ID, third.ID} {
-				if row := h.await(id, rivertype.JobStateCompleted); row.Attempt != 1 || len(row.Errors) > 0 {
-					t.Errorf("job %d is at its attempt %d, with the errors %v", id, row.Attempt, row.Errors)
+			if c.over {
+				for _, row := range rows[1:] {
+					h.await(row.ID, rivertype.JobStateCompleted)
 				}
+			} else if state := h.row(rows[3].ID).State; state != rivertype.JobStatePending {
+				t.Errorf("the last one is %s", state)
+			}
+			l.check(t, 1)
+			close(gate)
+			for _, row := range rows {
+				if row = h.await(row.ID, rivertype.JobStateCompleted); row.Attempt != 1 || len(row.Errors) > 0 {
+					t.Errorf("job %d is at its attempt %d, with the errors %v", row.ID, row.Attempt, row.Errors)
+				}
+			}
+			if got := l.order(); c.jobs.Policy == jobs.Replace && len(got) > 1 && got[len(got)-1] == 4 {
+				return // an older one may have had its turn before the newest reached a worker
 			}
 			l.check(t, c.after...)
-			if c.jobs.Policy == jobs.Periodic {
-				h.await(h.insert("it", 4, nil).ID, rivertype.JobStateCompleted)
-				l.check(t, 1)
-			}
 		})
 	}
 }
 
-// TestLimit: what becomes of a job that has waited for long enough, also when it has
-// come back in between, here and elsewhere.
+// TestUnordered: jobs without tickets are parked, too, when workers have had them, and run.
+func TestUnordered(t *testing.T) {
+	t.Parallel()
+	var l journal
+	gate := make(chan struct{})
+	h := newHost(t, hostOptions{queue: 3, mutex: Options{Jobs: jobs.Options{Unordered: true}}, work: l.gated(gate)})
+	rows := []*rivertype.JobRow{h.insert("it", 1, nil)}
+	l.await(t, 1)
+	for range 5 {
+		rows = append(rows, h.insert("it", 2, nil))
+	}
+	eventually(t, "one waits, and four are parked", func() bool {
+		var n int
+		err := h.pool.QueryRow(t.Context(), "SELECT count(*) FROM river_job WHERE state = 'scheduled' AND metadata->'dibs_parked' = 'true'").Scan(&n)
+		return err == nil && n == 4
+	})
+	close(gate)
+	for _, row := range rows {
+		h.await(row.ID, rivertype.JobStateCompleted)
+	}
+	l.check(t, 1, 2, 2, 2, 2, 2)
+	if n := h.fetches(); n > 2 {
+		t.Errorf("a job was fetched %d times", n)
+	}
+}
+
+// TestLimit: the limit of a wait counts from when the job was due, also when it was parked in
+// between and comes to another process.
 func TestLimit(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name     string
-		jobs     jobs.Options
-		state    rivertype.JobState
-		ran      []int
-		overlaps int
-		gaveUp   int64
-	}{
-		{"fail", jobs.Options{Otherwise: dibs.Fail}, rivertype.JobStateDiscarded, []int{1, 3}, 0, 0},
-		{"run anyway", jobs.Options{Otherwise: dibs.RunAnyway}, rivertype.JobStateCompleted, []int{1, 2, 3}, 1, 0},
-		{"give up", jobs.Options{Otherwise: dibs.GiveUp}, rivertype.JobStateCompleted, []int{1, 3}, 0, 1},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			var l journal
-			var gaveUp atomic.Int64
-			g := newGate()
-			c.jobs.Limit, c.jobs.Seats = time.Hour, -1
-			if c.jobs.Otherwise == dibs.GiveUp {
-				c.jobs.GaveUp = func(_ context.Context, j jobs.Job, waited time.Duration) error {
-					if j.Kind != "job" || waited < time.Hour {
-						return fmt.Errorf("%s gave up after %v", j.Kind, waited)
-					}
-					gaveUp.Add(1)
-					return nil
-				}
-			}
-			o := hostOptions{url: newDatabase(), work: gated(&l, g), mutex: Options{Jobs: c.jobs}}
-			h := newHost(t, o)
-			newHost(t, o)
-			h.insert("it", 1, nil)
-			l.await(t, 1)
-			second := h.insert("it", 2, &river.InsertOpts{MaxAttempts: 1})
-			row := h.await(second.ID, rivertype.JobStateScheduled)
-			if n := readNote(row.Metadata); n.Try != 1 || !n.Due.Equal(second.ScheduledAt) {
-				t.Errorf("its note is %+v; it was due at %v", n, second.ScheduledAt)
-			}
-			// It comes back at once, and was due long ago.
-			_, err := h.pool.Exec(t.Context(), `UPDATE river_job SET metadata =
-				jsonb_set(metadata, '{dibs,due}', to_jsonb((metadata->'dibs'->>'due')::timestamptz - interval '2 hours')) WHERE id = $1`, second.ID)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := h.river.JobRetry(t.Context(), second.ID); err != nil {
-				t.Fatal(err)
-			}
-			h.await(second.ID, c.state)
-			close(g)
-			h.await(h.insert("it", 3, nil).ID, rivertype.JobStateCompleted)
-			if n := gaveUp.Load(); l.overlaps != c.overlaps || n != c.gaveUp {
-				t.Errorf("%d overlaps, want %d; %d jobs were handed over, want %d", l.overlaps, c.overlaps, n, c.gaveUp)
-			}
-			l.overlaps = 0
-			l.check(t, c.ran...)
-		})
-	}
-}
-
-// TestLimitInWorker: the limit ends a wait in a worker, and not before.
-func TestLimitInWorker(t *testing.T) {
-	t.Parallel()
-	const limit = 500 * time.Millisecond
 	var l journal
-	g := newGate()
-	h := newHost(t, hostOptions{work: gated(&l, g), mutex: Options{Jobs: jobs.Options{Limit: limit, Otherwise: dibs.Fail, Policy: jobs.Wait}}})
+	gate := make(chan struct{})
+	gaveUp := make(chan time.Duration, 1)
+	o := hostOptions{url: newDatabase(), queue: 1, work: l.gated(gate), mutex: Options{Jobs: jobs.Options{
+		Limit: time.Hour, Otherwise: jobs.GiveUp,
+		GaveUp: func(_ context.Context, _ jobs.Job, waited time.Duration) error { gaveUp <- waited; return nil },
+	}}}
+	h := newHost(t, o)
 	h.insert("it", 1, nil)
 	l.await(t, 1)
-	began := time.Now()
-	second := h.insert("it", 2, &river.InsertOpts{MaxAttempts: 1})
-	h.await(second.ID, rivertype.JobStateDiscarded)
-	if took := time.Since(began); took < limit {
-		t.Errorf("it was over after %v", took)
+	second := h.insert("it", 2, nil)
+	newHost(t, o) // no room to wait there, either
+	row := h.await(second.ID, rivertype.JobStateScheduled)
+	if m := readMetadata(row.Metadata); !m.Parked || m.Dibs.Try != 1 || !m.Dibs.Due.Equal(second.ScheduledAt) {
+		t.Errorf("its note is %+v; it was due at %v", m, second.ScheduledAt)
 	}
-	close(g)
+	_, err := h.pool.Exec(t.Context(), `UPDATE river_job SET metadata =
+		jsonb_set(metadata, '{dibs,due}', to_jsonb((metadata->'dibs'->>'due')::timestamptz - interval '2 hours')) WHERE id = $1`, second.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.river.JobRetry(t.Context(), second.ID); err != nil {
+		t.Fatal(err)
+	}
+	if waited := <-gaveUp; waited < 2*time.Hour {
+		t.Errorf("it gave up after %v", waited)
+	}
+	h.await(second.ID, rivertype.JobStateCompleted)
+	close(gate)
 	h.await(h.insert("it", 3, nil).ID, rivertype.JobStateCompleted)
 	l.check(t, 1, 3)
 }
 
-// TestCancel: a job that is cancelled lets the others pass, wherever it is.
-func TestCancel(t *testing.T) {
+// TestDeployment: a new version with other options has the backlog of an old one, which goes on
+// beside it. No job fails, and each runs.
+func TestDeployment(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		name    string
-		jobs    jobs.Options
-		number  int // of the job that is cancelled
-		ready   func(*host, *rivertype.JobRow) bool
-		running bool // job 1 goes on
-		want    []int
-	}{
-		{"while it is queued", jobs.Options{Hold: time.Second}, 0, func(*host, *rivertype.JobRow) bool { return true }, true, []int{1, 2}},
-		{"while it is put off", jobs.Options{Seats: -1}, 2, func(_ *host, r *rivertype.JobRow) bool { return r.State == rivertype.JobStateScheduled }, true, []int{1, 3}},
-		{"while it waits in a worker", jobs.Options{Policy: jobs.Wait}, 2, func(h *host, _ *rivertype.JobRow) bool { return h.mutex.Stats().Waiting == 2 }, true, []int{1, 3}},
-		{"while it runs", jobs.Options{}, 1, func(_ *host, r *rivertype.JobRow) bool { return r.State == rivertype.JobStateRunning }, false, []int{1, 2, 3}},
+	const backlog = 12
+	for name, c := range map[string]struct{ old, new jobs.Options }{
+		"ahead":   {jobs.Options{Ahead: 2}, jobs.Options{Ahead: 6}},
+		"behind":  {jobs.Options{Ahead: 6}, jobs.Options{Ahead: 1}},
+		"permits": {jobs.Options{Permits: 1}, jobs.Options{Permits: 3}},
+		"permit":  {jobs.Options{Permits: 3}, jobs.Options{Permits: 1}},
+		"policy":  {jobs.Options{}, jobs.Options{Policy: jobs.Skip}},
+		"order":   {jobs.Options{}, jobs.Options{Unordered: true}},
+		"failed":  {jobs.Options{Failed: jobs.LetPass}, jobs.Options{}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var l journal
-			g := newGate()
-			c.jobs.Recovery = time.Hour // after which, or a quarter of it, nothing here is waited for
-			o := hostOptions{url: newDatabase(), mutex: Options{Jobs: c.jobs}, idle: true}
-			h := newHost(t, o)
-			rows := map[int]*rivertype.JobRow{}
-			if c.number == 0 {
-				rows[0] = h.insert("it", 0, nil)
-				if _, err := h.river.JobCancel(t.Context(), rows[0].ID); err != nil {
-					t.Fatal(err)
+			work := func(context.Context, *host, *river.Job[job]) error { return nil }
+			o := hostOptions{url: newDatabase(), idle: true, unswept: true, mutex: Options{Jobs: c.old}}
+			old := newHost(t, o)
+			var ids []int64
+			insert := func(h *host, from int) {
+				for n := range backlog / 2 {
+					ids = append(ids, h.insert("it", from+n, &river.InsertOpts{MaxAttempts: 1}).ID)
 				}
 			}
-			o.idle, o.work = false, gated(&l, g)
-			h = newHost(t, o)
-			for n := 1; n <= 3; n++ {
-				if n == 3 && c.number == 0 {
-					break
-				}
-				rows[n] = h.insert("it", n, nil)
-				if n == 1 && c.number > 0 {
-					l.await(t, 1)
-				}
-			}
-			eventually(t, "it is where it is to be cancelled", func() bool {
-				return c.ready(h, h.row(rows[c.number].ID))
-			})
-			if c.number > 0 {
-				if _, err := h.river.JobCancel(t.Context(), rows[c.number].ID); err != nil {
-					t.Fatal(err)
+			insert(old, 0)
+			o.idle, o.unswept, o.work = false, false, work
+			newHost(t, o)
+			o.mutex.Jobs = c.new
+			insert(newHost(t, o), backlog/2)
+			for _, id := range ids {
+				if row := old.await(id, rivertype.JobStateCompleted); row.Attempt != 1 || len(row.Errors) > 0 {
+					t.Errorf("job %d is at its attempt %d, with the errors %v", id, row.Attempt, row.Errors)
 				}
 			}
-			h.await(rows[c.number].ID, rivertype.JobStateCancelled)
-			if c.running {
-				close(g)
-			}
-			for n, row := range rows {
-				if n != c.number {
-					h.await(row.ID, rivertype.JobStateCompleted)
-				}
-			}
-			l.check(t, c.want...)
 		})
+	}
+}
+
+// TestShutdown: a process that is shut down in the middle gives its key up at once, and the jobs
+// that it ran, that waited in it and that are parked lose nothing.
+func TestShutdown(t *testing.T) {
+	t.Parallel()
+	url := newDatabase()
+	o := Options{Jobs: jobs.Options{Ahead: 4, Recovery: time.Hour}}
+	h := newHost(t, hostOptions{url: url, idle: true, mutex: o})
+	// Nothing here waits for the end of the lease, or for Recovery.
+	old := startChild(t, "", childConfig{
+		URL: url, Work: "stuck", Workers: 3, Ahead: 4, TTL: time.Hour, Recovery: time.Hour,
+		Patience: DefaultPatience, Timeout: 10 * time.Minute, SoftStop: 100 * time.Millisecond,
+	})
+	var rows []*rivertype.JobRow
+	for n := range 6 {
+		rows = append(rows, h.insert("it", n, nil))
+	}
+	eventually(t, "one runs, one is parked again, and the last one is parked", func() bool {
+		again := slices.ContainsFunc(rows, func(r *rivertype.JobRow) bool { return h.row(r.ID).State == rivertype.JobStateScheduled })
+		return again && len(h.effects("it")) == 1 && h.row(rows[5].ID).State == rivertype.JobStatePending
+	})
+	var l journal
+	newHost(t, hostOptions{url: url, mutex: o, river: river.Config{FetchPollInterval: 200 * time.Millisecond}, work: l.noted()})
+	old.end(t)
+	for _, row := range rows {
+		if row = h.await(row.ID, rivertype.JobStateCompleted); row.Attempt != 1 || len(row.Errors) > 0 {
+			t.Errorf("job %d is at its attempt %d, with the errors %v", row.ID, row.Attempt, row.Errors)
+		}
+	}
+	l.check(t, 0, 1, 2, 3, 4, 5)
+}
+
+// TestPatience: a job does not wait for so long in a worker that River takes it for dead, and
+// that costs it nothing, however often it comes back.
+func TestPatience(t *testing.T) {
+	t.Parallel()
+	var l journal
+	gate := make(chan struct{})
+	h := newHost(t, hostOptions{work: l.gated(gate), river: river.Config{MaxAttempts: 1}, mutex: Options{Patience: 100 * time.Millisecond}})
+	h.insert("it", 1, nil)
+	l.await(t, 1)
+	second, third := h.insert("it", 2, nil), h.insert("it", 3, nil)
+	for n := 1; n <= 2; n++ {
+		eventually(t, "it is parked again", func() bool {
+			row := h.row(second.ID)
+			return row.State == rivertype.JobStateScheduled && readMetadata(row.Metadata).Snoozes == n
+		})
+		if _, err := h.river.JobRetry(t.Context(), second.ID); err != nil { // so that it comes back at once
+			t.Fatal(err)
+		}
+	}
+	close(gate)
+	h.await(third.ID, rivertype.JobStateCompleted)
+	l.check(t, 1, 2, 3)
+	if row := h.row(second.ID); row.Attempt != 1 || len(row.Errors) > 0 {
+		t.Errorf("it is at its attempt %d, with the errors %v", row.Attempt, row.Errors)
 	}
 }

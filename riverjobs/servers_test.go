@@ -73,6 +73,7 @@ var shared = sync.OnceValue(func() *servertest.PostgresServer {
 	_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
 	must(err)
 	must(pgstore.Migrate(ctx, pool, nil))
+	must(Migrate(ctx, pool, ""))
 	_, err = pool.Exec(ctx, `
 		CREATE TABLE mark (seq bigserial PRIMARY KEY, key text, number int, what text, attempt text);
 		CREATE TABLE effect (seq bigserial PRIMARY KEY, key text, number int);
@@ -143,22 +144,23 @@ type host struct {
 // hostOptions say how a host is to be; the zero value has a pgstore in River's
 // database, the defaults, and one queue of ten workers.
 type hostOptions struct {
-	url       string     // of its database; one of its own by default
-	keys      dibs.Store // that has the keys; closed with the host
-	redis     string     // the URL of a Redis that has the keys
-	mutex     Options
-	commits   bool // Commit ends the key too
-	ttl       time.Duration
-	river     river.Config
-	queue     int // workers
-	queueName string
-	work      func(ctx context.Context, h *host, j *river.Job[job]) error
-	outer     rivertype.Middleware // around the mutex, if not nil
-	inner     rivertype.Middleware // behind it, if not nil
-	idle      bool                 // it works no jobs
-	untold    bool                 // the mutex is not told how many workers there are
-	untagged  bool                 // no kind is known
-	seed      uint64
+	url      string     // of its database; one of its own by default
+	keys     dibs.Store // that has the keys; closed with the host
+	redis    string     // the URL of a Redis that has the keys
+	mutex    Options
+	outside  bool // places are not taken in transactions
+	commits  bool // Commit ends the key too
+	ttl      time.Duration
+	river    river.Config
+	queue    int // workers
+	work     func(ctx context.Context, h *host, j *river.Job[job]) error
+	outer    rivertype.Middleware // around the mutex, if not nil
+	inner    rivertype.Middleware // behind it, if not nil
+	idle     bool                 // it works no jobs
+	unswept  bool                 // its mutex does nothing in the background
+	told     bool                 // its mutex promotes when a job is over, and does not sweep
+	untagged bool                 // no kind is known
+	seed     uint64
 }
 
 // newHost makes a host, which ends with the test.
@@ -177,7 +179,7 @@ func newHost(t testing.TB, o hostOptions) *host {
 }
 
 func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
-	h := &host{t: t, url: o.url, seed: o.seed}
+	h := &host{t: t, url: o.url, seed: o.seed, config: &o.river}
 	if h.url == "" {
 		h.url = newDatabase()
 	}
@@ -197,7 +199,10 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	default:
 		var s *pgstore.Store
 		if s, err = pgstore.Open(ctx, h.url, nil); err == nil {
-			h.store, o.mutex.Reserver = s, s.Reserver
+			h.store = s
+			if !o.outside {
+				o.mutex.Reserver = s.Reserver
+			}
 			if o.commits {
 				o.mutex.Transactor, o.mutex.Tx = stopping{s.Transactions(h.pool, nil)}, stoppingTx
 			}
@@ -209,45 +214,45 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	if h.dibs, err = dibs.New(h.store, &dibs.Options{TTL: cmp.Or(o.ttl, 30*time.Second)}); err != nil {
 		return nil, err
 	}
+	c := h.config
+	c.Workers, c.Logger, c.TestOnly = river.NewWorkers(), silent, true
+	c.FetchCooldown = cmp.Or(c.FetchCooldown, 5*time.Millisecond)
+	c.FetchPollInterval = cmp.Or(c.FetchPollInterval, time.Second)
+	if c.RetryPolicy == nil {
+		c.RetryPolicy = retryIn(50 * time.Millisecond)
+	}
+	if !o.idle {
+		c.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: cmp.Or(o.queue, 10)}}
+	}
+	if o.inner != nil {
+		c.Middleware = []rivertype.Middleware{o.inner}
+	}
 	if o.mutex.Jobs.Logger == nil {
 		o.mutex.Jobs.Logger = silent
 	}
-	var queues map[string]river.QueueConfig
-	if !o.idle {
-		queues = map[string]river.QueueConfig{cmp.Or(o.queueName, river.QueueDefault): {MaxWorkers: cmp.Or(o.queue, 10)}}
-	}
-	if !o.untold {
-		o.mutex.Queues = queues
-	}
-	if h.mutex, err = New(h.dibs, &o.mutex); err != nil {
+	if h.mutex, err = Configure(c, h.dibs, h.pool, &o.mutex); err != nil {
 		return nil, err
+	}
+	if o.unswept || o.told {
+		h.mutex.end()
+		<-h.mutex.ended
+	}
+	if o.told {
+		go h.mutex.run(t.Context(), time.Hour)
+	}
+	if o.outer != nil {
+		c.Middleware = append([]rivertype.Middleware{o.outer}, c.Middleware...)
 	}
 	if !o.untagged {
 		Tagged[job](h.mutex)
 	}
-	workers := river.NewWorkers()
-	river.AddWorker(workers, river.WorkFunc(func(ctx context.Context, j *river.Job[job]) error {
+	river.AddWorker(c.Workers, river.WorkFunc(func(ctx context.Context, j *river.Job[job]) error {
 		if o.work == nil {
 			return nil
 		}
 		return o.work(ctx, h, j)
 	}))
-	h.config = &o.river
-	h.config.Workers = workers
-	for _, m := range []rivertype.Middleware{o.outer, h.mutex, o.inner} {
-		if m != nil {
-			h.config.Middleware = append(h.config.Middleware, m)
-		}
-	}
-	h.config.Logger = silent
-	h.config.TestOnly = true
-	h.config.FetchCooldown = cmp.Or(h.config.FetchCooldown, 5*time.Millisecond)
-	h.config.FetchPollInterval = cmp.Or(h.config.FetchPollInterval, time.Second)
-	if h.config.RetryPolicy == nil {
-		h.config.RetryPolicy = retryIn(50 * time.Millisecond)
-	}
-	h.config.Queues = queues
-	if h.river, err = river.NewClient(riverpgxv5.New(h.pool), h.config); err != nil {
+	if h.river, err = river.NewClient(riverpgxv5.New(h.pool), c); err != nil {
 		return nil, err
 	}
 	if !o.idle {
@@ -318,6 +323,15 @@ func (h *host) waiting(of string) int {
 		h.t.Fatal(err)
 	}
 	return answers[0].Ahead
+}
+
+// progress waits until count returns n. It may take as long as it rises.
+func (h *host) progress(n int, count func() int) {
+	h.t.Helper()
+	for last := count(); last < n; {
+		eventually(h.t, fmt.Sprintf("more than %d of %d", last, n), func() bool { return count() > last })
+		last = count()
+	}
 }
 
 // eventually waits until something is so that happens elsewhere.

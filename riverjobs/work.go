@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
@@ -21,100 +20,123 @@ const storeAway = time.Second
 
 type mutexKey struct{}
 
-// Work implements rivertype.WorkerMiddleware: it works the job when its turn has come,
-// and snoozes it when that is not near. The job's timeout counts from when it runs.
-// What it may return but for what the worker returns is said by jobs.Mutex.Run.
+// Work implements rivertype.WorkerMiddleware: it works the job when its turn has come, and snoozes
+// it if there is no room to wait. The job's timeout counts from when it runs. When the job is over,
+// the next jobs of its key are made runnable in the background. What it may return but for what the
+// worker returns is said by jobs.Mutex.Run.
 func (m *Mutex) Work(ctx context.Context, row *rivertype.JobRow, doInner func(context.Context) error) error {
-	find, ok := m.keys[row.Kind]
-	if !ok {
+	find, mine := m.find(row.Kind)
+	if mine || ctx.Value(mutexKey{}) == nil { // Commit needs one, and another one may have the job
+		ctx = context.WithValue(ctx, mutexKey{}, m)
+	}
+	if !mine {
 		return doInner(ctx)
 	}
-	n := readNote(row.Metadata)
-	if n.Key == "" {
-		var err error
-		if n.Key, err = find(nil, row.EncodedArgs); err != nil {
+	d := &delivery{mutex: m, ctx: ctx, row: row, metadata: readMetadata(row.Metadata)}
+	d.note = d.metadata.Dibs
+	var err error
+	if d.note.Key == "" {
+		if d.note.Key, err = find(nil, row.EncodedArgs); err != nil {
 			return fmt.Errorf("riverjobs: the key of a job of kind %q: %w", row.Kind, err)
 		}
 	}
-	d := &delivery{mutex: m, ctx: ctx, row: row, note: n}
-	if c, err := river.ClientFromContextSafely[pgx.Tx](ctx); err == nil {
-		d.client = c
-	}
-	return d.run(doInner)
-}
-
-// delivery is a job that River has given to a worker.
-type delivery struct {
-	mutex  *Mutex
-	client *river.Client[pgx.Tx] // nil with another driver
-	ctx    context.Context       // River's
-	row    *rivertype.JobRow
-	note   note
-	ran    bool
-}
-
-func (d *delivery) run(doInner func(context.Context) error) error {
-	m := d.mutex
-	err := m.jobs.Run(context.WithValue(d.ctx, mutexKey{}, m), d.job(), func(ctx context.Context) error {
-		d.ran = true
+	back := false
+	err = errUnwound
+	defer func() {
+		// A ticket may be from a version with another policy, which has parked other jobs.
+		if !back && d.note.Key != "" && (m.queues || d.note.Ticket != "") {
+			m.tell(d.note.Key, d.after(err))
+		}
+	}()
+	ran := false
+	err = m.jobs.Run(ctx, d.job(), func(ctx context.Context) error {
+		ran = true
+		if d.metadata.Parked {
+			d.set(parkedKey, false) // it may snooze itself
+		}
 		return doInner(ctx)
 	})
-	if err == nil || d.ran {
-		return err
-	}
-	return d.waited(err)
-}
-
-// waited returns what is to become of a job that did not run.
-func (d *delivery) waited(err error) error {
-	if back, ok := errors.AsType[*jobs.ComeBackError](err); ok {
-		d.remember()
-		return river.JobSnooze(back.After)
-	}
-	switch {
-	case d.cancelled():
-		return err
-	case d.ctx.Err() != nil:
-		return river.JobSnooze(0) // River's client ends; a snooze gives the attempt back
-	case errors.Is(err, dibs.ErrStore), errors.Is(err, dibs.ErrBusy), errors.Is(err, dibs.ErrFull), errors.Is(err, dibs.ErrClosed):
-		// It did not fail: it could not be asked whether its turn has come. The place
-		// stands.
-		return river.JobSnooze(storeAway/2 + rand.N(storeAway))
+	if err != nil && !ran {
+		err, back = d.waited(err)
 	}
 	return err
 }
 
-// job says what there is to know of the job.
+// errUnwound stands for the error of a worker that did not return.
+var errUnwound = errors.New("riverjobs: the job panicked, or ended its goroutine")
+
+// delivery is a job that River has given to a worker.
+type delivery struct {
+	mutex    *Mutex
+	ctx      context.Context // River's, with the Mutex
+	row      *rivertype.JobRow
+	metadata metadata
+	note     note // as it is to be
+}
+
+// after returns the ID up to which the key's jobs do not count, when the job has ended with that
+// error.
+func (d *delivery) after(err error) int64 {
+	if err != nil && d.mutex.keeps && !d.last(err) {
+		return d.row.ID - 1
+	}
+	return d.row.ID
+}
+
+// waited returns what is to become of a job that did not run, and whether it comes back.
+func (d *delivery) waited(err error) (result error, back bool) {
+	if c, ok := errors.AsType[*jobs.ComeBackError](err); ok {
+		if c.Parked || d.metadata.Parked {
+			d.set(parkedKey, c.Parked)
+		}
+		if n := &d.note; d.mutex.options.Jobs.Limit > 0 && (n.Try != d.row.Attempt || n.Due.IsZero()) {
+			n.Due, n.Try = d.row.ScheduledAt, d.row.Attempt
+		}
+		if d.note != d.metadata.Dibs {
+			d.set(noteKey, d.note)
+		}
+		return river.JobSnooze(c.After), true
+	}
+	switch {
+	case d.cancelled():
+		return err, false
+	case d.ctx.Err() != nil:
+		return river.JobSnooze(0), true // River's client ends; a snooze gives the attempt back
+	case errors.Is(err, dibs.ErrStore), errors.Is(err, dibs.ErrBusy), errors.Is(err, dibs.ErrFull), errors.Is(err, dibs.ErrClosed):
+		// It did not fail: it could not be asked whether its turn has come. The place stands.
+		return river.JobSnooze(storeAway/2 + rand.N(storeAway)), true
+	}
+	return err, false
+}
+
+// set sets something in the metadata when River stores how the job ended.
+func (d *delivery) set(name string, value any) {
+	_ = river.MetadataSet(d.ctx, name, value) // it fails outside of a worker only
+}
+
+// job says what there is to know of the job. Its ID names it also among those of a table that was
+// emptied and begins its numbers anew.
 func (d *delivery) job() jobs.Job {
 	row := d.row
 	j := jobs.Job{
-		Kind: row.Kind, ID: id(row), Key: d.note.Key, Ticket: d.note.Ticket,
-		Due: row.ScheduledAt, Tries: row.Attempt + int(snoozes(row)),
+		Kind: row.Kind, ID: strconv.FormatInt(row.ID, 10) + "@" + strconv.FormatInt(row.CreatedAt.UnixMicro(), 36),
+		Key: d.note.Key, Ticket: d.note.Ticket, Due: row.ScheduledAt, Tries: row.Attempt + d.metadata.Snoozes,
 		Last: d.last, Again: d.again, Patience: d.mutex.options.Patience,
-		Pool: jobs.Pool{Name: row.Queue, Workers: d.mutex.workers[row.Queue]},
+		Pool: jobs.Pool{Name: row.Queue, Workers: d.mutex.workers[row.Queue]}, Promoted: d.mutex.queues,
 	}
 	if d.note.Try == row.Attempt && !d.note.Due.IsZero() {
 		j.Due = d.note.Due
 	}
-	if d.client != nil {
-		j.Wake = d.wake
-	}
 	return j
 }
 
-// id names a job, also among those of a table that was emptied and begins its numbers
-// anew.
-func id(row *rivertype.JobRow) string {
-	return strconv.FormatInt(row.ID, 10) + "@" + strconv.FormatInt(row.CreatedAt.UnixMicro(), 36)
-}
-
-// cancelled reports whether somebody has cancelled the job while a worker had it.
+// cancelled reports whether the job was cancelled while a worker had it.
 func (d *delivery) cancelled() bool {
 	return errors.Is(context.Cause(d.ctx), rivertype.ErrJobCancelledRemotely)
 }
 
-// stopped reports whether the job was cut off by the end of River's client, so that
-// it comes again as if it had not been tried.
+// stopped reports whether the job was cut off by the end of River's client, so that it comes again
+// as if it had not been tried.
 func (d *delivery) stopped(err error) bool {
 	cause := context.Cause(d.ctx)
 	return cause != nil && !d.cancelled() && (errors.Is(err, context.Canceled) || errors.Is(err, cause))
@@ -139,5 +161,5 @@ func (d *delivery) again(err error) time.Duration {
 	if d.stopped(err) {
 		return 0
 	}
-	return time.Until(d.mutex.options.RetryPolicy.NextRetry(d.row))
+	return time.Until(d.mutex.retries.NextRetry(d.row))
 }

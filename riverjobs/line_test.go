@@ -1,0 +1,305 @@
+package riverjobs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/dibs-go/dibs/jobs"
+)
+
+// presence counts the workers that have a hot job: it is around the Mutex.
+type presence struct {
+	river.MiddlewareDefaults
+	now, most atomic.Int64
+}
+
+func (p *presence) Work(ctx context.Context, row *rivertype.JobRow, doInner func(context.Context) error) error {
+	if readMetadata(row.Metadata).Dibs.Key == keyOf("hot") {
+		now := p.now.Add(1)
+		defer p.now.Add(-1)
+		for most := p.most.Load(); now > most && !p.most.CompareAndSwap(most, now); most = p.most.Load() {
+		}
+	}
+	return doInner(ctx)
+}
+
+// fetches returns how often a worker had the job that most often had to be fetched.
+func (h *host) fetches() (most int) {
+	h.t.Helper()
+	err := h.pool.QueryRow(h.t.Context(), "SELECT max(attempt + coalesce((metadata->>'snoozes')::int, 0)) FROM river_job").Scan(&most)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return most
+}
+
+// TestHotKey: all other jobs are done while the first of a hot key runs; no job is fetched more
+// than twice, and no more workers than Ahead have one of the hot key.
+func TestHotKey(t *testing.T) {
+	t.Parallel()
+	const each, ahead = 60, 4
+	for _, way := range []string{"places outside", "places in the transaction"} {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			var l journal
+			var p presence
+			gate := make(chan struct{})
+			o := hostOptions{url: newDatabase(), outer: &p, told: true, mutex: Options{Jobs: jobs.Options{Ahead: ahead, Recovery: time.Hour}}}
+			o.work = func(ctx context.Context, h *host, j *river.Job[job]) error {
+				if j.Args.Of == "hot" {
+					return l.gated(gate)(ctx, h, j)
+				}
+				return nil
+			}
+			h := newHost(t, o)
+			newHost(t, o)
+			var batch []river.InsertManyParams
+			for n := 1; n <= each; n++ {
+				batch = append(batch, river.InsertManyParams{Args: job{Of: "hot", Number: n}}, river.InsertManyParams{Args: job{Of: fmt.Sprint("other ", n)}})
+			}
+			var rows []*rivertype.JobInsertResult
+			var err error
+			if way == "places outside" {
+				rows, err = h.river.InsertMany(t.Context(), batch)
+			} else {
+				err = pgx.BeginFunc(t.Context(), h.pool, func(tx pgx.Tx) (err error) {
+					rows, err = InsertManyTx(t.Context(), h.river, tx, batch)
+					return err
+				})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			var want []int
+			for i, r := range rows {
+				switch args := batch[i].Args.(job); args.Of {
+				case "hot":
+					want = append(want, args.Number)
+					if parked := r.Job.State == rivertype.JobStatePending; parked != (args.Number > ahead) && args.Number != ahead {
+						t.Errorf("hot job %d is %s", args.Number, r.Job.State)
+					}
+				default:
+					h.await(r.Job.ID, rivertype.JobStateCompleted)
+				}
+			}
+			if n := len(l.order()); n > 1 {
+				t.Errorf("%d hot jobs have run before the first has ended", n)
+			}
+			close(gate)
+			h.await(rows[len(rows)-2].Job.ID, rivertype.JobStateCompleted)
+			l.check(t, want...)
+			if n := h.fetches(); n > 2 {
+				t.Errorf("a job was fetched %d times", n)
+			}
+			// A worker has its job until River takes the result: the next one may be there already.
+			if n := p.most.Load(); n > ahead+1 {
+				t.Errorf("%d workers had jobs of the hot key, want %d at most", n, ahead)
+			}
+		})
+	}
+}
+
+// TestHotKeys: where many keys are hot, and few workers may wait, all go on in their order.
+func TestHotKeys(t *testing.T) {
+	t.Parallel()
+	const keys, each = 12, 10
+	var ls [keys]journal
+	h := newHost(t, hostOptions{queue: 4, mutex: Options{Jobs: jobs.Options{Recovery: time.Hour}}, work: func(ctx context.Context, h *host, j *river.Job[job]) error {
+		var key int
+		if _, err := fmt.Sscan(j.Args.Of, &key); err != nil {
+			return err
+		}
+		return ls[key].noted()(ctx, h, j)
+	}})
+	var want []int
+	var batch []river.InsertManyParams
+	for n := range each {
+		want = append(want, n)
+		for key := range keys {
+			batch = append(batch, river.InsertManyParams{Args: job{Of: fmt.Sprint(key), Number: n}})
+		}
+	}
+	rows, err := h.river.InsertMany(t.Context(), batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rows {
+		if row := h.await(r.Job.ID, rivertype.JobStateCompleted); row.Attempt != 1 || len(row.Errors) > 0 {
+			t.Errorf("job %d is at its attempt %d, with the errors %v", row.ID, row.Attempt, row.Errors)
+		}
+	}
+	for key := range ls {
+		ls[key].check(t, want...)
+	}
+	if n := h.fetches(); n > 2 {
+		t.Errorf("a job was fetched %d times", n)
+	}
+}
+
+// TestPromote: the statement makes the first jobs of a key runnable and no others, is the same
+// when it runs again, and does not end in a deadlock with itself.
+func TestPromote(t *testing.T) {
+	t.Parallel()
+	const ahead, keys = 4, 5
+	h := newHost(t, hostOptions{idle: true, unswept: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: ahead}}})
+	// How the jobs of a key are: r running, a available, f failed, p parked, s parked again (by
+	// its second worker), z snoozed by itself, l for later, c completed. Uppercase: made runnable.
+	states := map[rune]string{
+		'r': "state = 'running'", 'a': "state = 'available'", 'f': "state = 'retryable', scheduled_at = now() + interval '1 hour'",
+		'p': "state = 'pending'", 'c': "state = 'completed', finalized_at = now()",
+		's': `state = 'scheduled', scheduled_at = now() + interval '1 hour', metadata = metadata || '{"dibs_parked": true}'`,
+		'z': `state = 'scheduled', scheduled_at = now() + interval '1 hour', metadata = metadata || '{"dibs_parked": false}'`,
+		'l': `state = 'scheduled', scheduled_at = now() + interval '1 hour', metadata = metadata #- '{dibs,ticket}'`,
+	}
+	for _, c := range []struct {
+		are    string
+		after  int // jobs that do not count
+		want   string
+		passed string // with jobs.LetPass
+	}{
+		{"pppppp", 0, "PPPPpp", "PPPPpp"},
+		{"rpppppp", 0, "rPPPppp", "rPPPppp"},
+		{"rrrrpppppp", 0, "rrrrpppppp", "rrrrpppppp"},
+		{"rrrrpppppp", 3, "rrrrPPPppp", "rrrrPPPppp"},
+		{"ccraappp", 0, "ccraaPpp", "ccraaPpp"},
+		{"fpppp", 0, "fPPPp", "fPPPP"},
+		{"zpppp", 0, "zPPPp", "zPPPP"},
+		{"ffffp", 0, "ffffp", "ffffP"},
+		{"lllllp", 0, "lllllP", "lllllP"},
+		{"sspp", 0, "SsPP", "SsPP"},
+		{"rspp", 0, "rsPP", "rsPP"},
+		{"rspp", 1, "rSPP", "rSPP"},
+		{"aaaasp", 0, "aaaasp", "aaaasp"},
+	} {
+		for passes, want := range map[bool]string{false: c.want, true: c.passed} {
+			t.Run(fmt.Sprint(c.are, " ", c.after, " ", passes), func(t *testing.T) {
+				of := t.Name()
+				var ids []int64
+				for n, state := range c.are {
+					row := h.insert(of, n, nil)
+					if _, err := h.pool.Exec(t.Context(), "UPDATE river_job SET "+states[state]+" WHERE id = $1", row.ID); err != nil {
+						t.Fatal(err)
+					}
+					ids = append(ids, row.ID)
+				}
+				h.mutex.keeps = !passes
+				for range 2 { // again, it does nothing
+					if _, err := h.mutex.promote(t.Context(), h.pool, []string{keyOf(of)}, []int64{ids[0] + int64(c.after) - 1}, nil); err != nil {
+						t.Fatal(err)
+					}
+					for n, id := range ids {
+						row, was := h.row(id), rune(c.are[n])
+						promoted := rune(want[n]) != was
+						if now := row.State == rivertype.JobStateAvailable && was != 'a'; now != promoted {
+							t.Errorf("job %d is %s; want %s", n, row.State, want)
+						}
+						if promoted && row.ScheduledAt.After(row.CreatedAt) {
+							t.Errorf("job %d stands behind those that came after it", n)
+						}
+					}
+				}
+			})
+		}
+	}
+	t.Run("at once", func(t *testing.T) {
+		var names []string
+		for key := range keys {
+			names = append(names, keyOf(fmt.Sprint(key)))
+			for n := range 20 {
+				h.insert(fmt.Sprint(key), n, nil)
+			}
+		}
+		var wg sync.WaitGroup
+		for i := range 4 {
+			mine := slices.Clone(names)
+			if i%2 == 1 {
+				slices.Reverse(mine)
+			}
+			wg.Go(func() {
+				for after := range int64(20) {
+					if _, err := h.mutex.promote(t.Context(), h.pool, mine, slices.Repeat([]int64{after * 10}, keys), nil); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// TestSweep: what a crash or two inserts at once have left is made runnable; keys of kinds that the
+// Mutex does not know are left alone.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, hostOptions{idle: true, unswept: true})
+	other := newHost(t, hostOptions{url: h.url, idle: true, unswept: true, untagged: true})
+	Key(other.mutex, func(renamed) string { return "" })
+	row := h.insert("it", 1, nil)
+	if _, err := h.pool.Exec(t.Context(), "UPDATE river_job SET state = 'pending' WHERE id = $1", row.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		m    *Mutex
+		want rivertype.JobState
+	}{{other.mutex, rivertype.JobStatePending}, {h.mutex, rivertype.JobStateAvailable}} {
+		if err := c.m.sweep(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.row(row.ID).State; got != c.want {
+			t.Errorf("it is %s, want %s", got, c.want)
+		}
+	}
+}
+
+// TestSchema: River's tables may be in a schema, and the index is made once.
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	url := newDatabase()
+	pool, err := pgxpool.New(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(t.Context(), `DROP TABLE river_job CASCADE; CREATE SCHEMA "Own"`); err != nil {
+		t.Fatal(err)
+	}
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: "Own", Logger: silent})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := migrator.Migrate(t.Context(), rivermigrate.DirectionUp, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := Migrate(t.Context(), pool, "Own"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var l journal
+	h := newHost(t, hostOptions{
+		url: url, mutex: Options{Jobs: jobs.Options{Ahead: 1}}, river: river.Config{Schema: "Own", FetchPollInterval: time.Hour},
+		work: func(ctx context.Context, h *host, j *river.Job[job]) error {
+			return l.run(j.Args.Number, func() error {
+				return Commit(ctx, j, func(context.Context, pgx.Tx) error { return nil })
+			})
+		},
+	})
+	rows, err := h.river.InsertMany(t.Context(), many("it", 3, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.await(rows[2].Job.ID, rivertype.JobStateCompleted)
+	l.check(t, 1, 2, 3)
+}
