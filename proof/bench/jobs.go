@@ -15,7 +15,6 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivermigrate"
-	"github.com/riverqueue/river/rivertype"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/asynqjobs"
@@ -152,19 +151,21 @@ func openRiver(ctx context.Context) (q *jobQueue, err error) {
 	if err != nil {
 		return q, err
 	}
-	mutex, err := riverjobs.New(client, &riverjobs.Options{Jobs: jobs.Options{Logger: slog.New(slog.DiscardHandler)}})
+	if err := riverjobs.Migrate(ctx, pool, ""); err != nil {
+		return q, err
+	}
+	rconf := &river.Config{
+		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: jobWorkers}},
+		FetchCooldown: jobFetchPause, Workers: river.NewWorkers(), Logger: slog.New(slog.DiscardHandler),
+	}
+	mutex, err := riverjobs.Configure(rconf, client, pool, &riverjobs.Options{Jobs: jobs.Options{Logger: slog.New(slog.DiscardHandler)}})
 	if err != nil {
 		return q, err
 	}
 	riverjobs.Tagged[riverMutexed](mutex)
-	workers := river.NewWorkers()
-	river.AddWorker(workers, river.WorkFunc(func(context.Context, *river.Job[riverPlain]) error { q.ran(); return nil }))
-	river.AddWorker(workers, river.WorkFunc(func(context.Context, *river.Job[riverMutexed]) error { q.ran(); return nil }))
-	rc, err := river.NewClient(driver, &river.Config{
-		Queues:        map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: jobWorkers}},
-		FetchCooldown: jobFetchPause, Workers: workers, Middleware: []rivertype.Middleware{mutex},
-		Logger: slog.New(slog.DiscardHandler),
-	})
+	river.AddWorker(rconf.Workers, river.WorkFunc(func(context.Context, *river.Job[riverPlain]) error { q.ran(); return nil }))
+	river.AddWorker(rconf.Workers, river.WorkFunc(func(context.Context, *river.Job[riverMutexed]) error { q.ran(); return nil }))
+	rc, err := river.NewClient(driver, rconf)
 	if err != nil {
 		return q, err
 	}
