@@ -58,7 +58,8 @@ func New(r asynq.RedisConnOpt, c *dibs.Client, o *Options) (*Mutex, error) {
 	if m.jobs, err = jobs.New(c, j); err != nil {
 		return nil, err
 	}
-	j.Ahead, j.Permits = cmp.Or(j.Ahead, jobs.DefaultAhead), cmp.Or(j.Permits, 1)
+	j.Permits = cmp.Or(j.Permits, 1)
+	j.Ahead = cmp.Or(j.Ahead, jobs.DefaultAhead-1+j.Permits)
 	var ok bool
 	if r != nil {
 		m.redis, ok = r.MakeRedisClient().(redis.UniversalClient)

@@ -13,8 +13,9 @@ type Ticket struct {
 	// Text travels with the job: printable ASCII without spaces; "" where there is no
 	// place.
 	Text string
-	// Parked says that Options.Ahead jobs of the key or more come before it, so that a
-	// queue that can do so should not give it to a worker yet.
+	// Parked says that Options.Ahead jobs of the key come before it, those that run
+	// included, so that a queue that can do so should not give it to a worker yet. Never
+	// with a Limit, which a worker has to watch.
 	Parked bool
 }
 
@@ -41,7 +42,9 @@ func (m *Mutex) take(ctx context.Context, key string) (Ticket, error) {
 		ahead = s.Ahead
 		return p, err
 	})
-	return Ticket{Text: text, Parked: text != "" && ahead >= m.options.Ahead}, err
+	// The store counts the places of the jobs that wait, and not of those that run.
+	parked := text != "" && m.options.Limit == 0 && ahead >= max(m.options.Ahead-m.options.Permits, 1)
+	return Ticket{Text: text, Parked: parked}, err
 }
 
 // EnqueueIn is Enqueue in the transaction in which the job is enqueued: the place is

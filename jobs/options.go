@@ -47,7 +47,7 @@ const (
 
 // Defaults of Options.
 const (
-	DefaultAhead    = 8
+	DefaultAhead    = 8 // with Permits 1
 	DefaultWait     = 10 * time.Second
 	DefaultHold     = 10 * time.Second
 	DefaultRecovery = 2 * time.Minute
@@ -96,7 +96,8 @@ type Options struct {
 
 	// Ahead is how many unfinished jobs of a key are runnable in their queue: one runs, and
 	// the others wait in workers for their turn. All other jobs of the key are parked, if
-	// the queue can do that. Default: 8.
+	// the queue can do that. At least Permits. Default: 8, and as many more as Permits is
+	// above 1.
 	Ahead int
 
 	// Wait is how long a job with the policy Wait waits in a worker before it comes
@@ -142,7 +143,7 @@ func (o *Options) withDefaults() (Options, error) {
 	r.Recovery = cmp.Or(r.Recovery, DefaultRecovery)
 	r.Stands = cmp.Or(r.Stands, DefaultStands)
 	r.Wait = cmp.Or(r.Wait, DefaultWait)
-	r.Ahead = cmp.Or(r.Ahead, DefaultAhead)
+	r.Ahead = cmp.Or(r.Ahead, DefaultAhead-1+r.Permits)
 	if r.Logger == nil {
 		r.Logger = slog.Default()
 	}
@@ -164,8 +165,8 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("jobs: Options.Failed is %d; it must be KeepPlace or LetPass", r.Failed)
 	case r.Permits < 1 || r.Permits > dibs.MaxPermits:
 		return r, fmt.Errorf("jobs: Options.Permits is %d; it must be 1 to %d", r.Permits, dibs.MaxPermits)
-	case r.Ahead < 1:
-		return r, fmt.Errorf("jobs: Options.Ahead is %d; it must be at least 1", r.Ahead)
+	case r.Ahead < r.Permits:
+		return r, fmt.Errorf("jobs: Options.Ahead is %d; it must be at least Permits, %d, because so many run at once", r.Ahead, r.Permits)
 	case r.TTL != 0 && r.TTL < dibs.MinTTL:
 		return r, fmt.Errorf("jobs: Options.TTL is %v; it must be at least %v", r.TTL, dibs.MinTTL)
 	case r.Stands < r.Hold || r.Stands < r.Recovery:

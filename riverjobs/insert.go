@@ -98,7 +98,7 @@ func (m *Mutex) enqueueIn(ctx context.Context, claims []collector, places []stri
 		if tickets[i].Text, err = m.jobs.EnqueueIn(ctx, &claims[i], key); err != nil {
 			return nil, err
 		}
-		tickets[i].Parked = tickets[i].Text != ""
+		tickets[i].Parked = tickets[i].Text != "" && m.options.Jobs.Limit == 0
 	}
 	return tickets, nil
 }

@@ -63,8 +63,6 @@ func Configure(config *river.Config, client *dibs.Client, pool *pgxpool.Pool, o 
 		return nil, err
 	}
 	core := options.Jobs
-	// The places that come before a new one are without those of the jobs that run.
-	core.Ahead = max(core.Ahead-core.Permits, 1)
 	turns, err := jobs.New(client, &core)
 	if err != nil {
 		return nil, err

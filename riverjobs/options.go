@@ -57,8 +57,6 @@ func (o *Options) withDefaults() (Options, error) {
 	r.Jobs.Permits = cmp.Or(r.Jobs.Permits, 1)
 	r.Jobs.Ahead = cmp.Or(r.Jobs.Ahead, jobs.DefaultAhead-1+r.Jobs.Permits)
 	switch {
-	case r.Jobs.Ahead < r.Jobs.Permits:
-		return r, fmt.Errorf("riverjobs: Options.Jobs.Ahead is %d; it must be at least Permits, %d, because so many run at once", r.Jobs.Ahead, r.Jobs.Permits)
 	case r.Patience < 0:
 		return r, fmt.Errorf("riverjobs: Options.Patience is %v; it must not be negative", r.Patience)
 	case (r.Transactor == nil) != (r.Tx == nil):

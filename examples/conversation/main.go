@@ -54,10 +54,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
-	mutex, err := jobs.New(client, &jobs.Options{
-		Seats:  1, // who is next may wait in a worker; the other one works
-		Logger: slog.New(slog.DiscardHandler),
-	})
+	mutex, err := jobs.New(client, &jobs.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
@@ -207,7 +204,7 @@ func inTurn(mutex *jobs.Mutex) func(context.Context, *conversation) []error {
 		describe := func(j *job) jobs.Job {
 			return jobs.Job{
 				Kind: "webhook", ID: strconv.Itoa(j.number), Key: "conversation 7", Ticket: j.ticket,
-				Wake: func(context.Context) (bool, error) { return q.wake(j), nil },
+				Pool: jobs.Pool{Workers: workers},
 			}
 		}
 		for number := 1; number <= c.events; number++ {

@@ -14,7 +14,6 @@ type job struct {
 	number int    // of the event, as they arrived
 	ticket string // its place; only with jobs.Mutex
 	failed int
-	away   *time.Timer // until it comes back, when it was put off
 }
 
 // queue is what job queues are: a worker takes a job that is due; one that failed is due
@@ -34,18 +33,17 @@ func (q *queue) add(j *job) {
 	q.due <- j
 }
 
-// start starts two workers.
+const workers = 2
+
+// start starts the workers.
 func (q *queue) start(ctx context.Context, handle func(context.Context, *job) error) {
-	for range 2 {
+	for range workers {
 		go q.work(ctx, handle)
 	}
 }
 
 func (q *queue) work(ctx context.Context, handle func(context.Context, *job) error) {
 	for j := range q.due {
-		q.mu.Lock()
-		j.away = nil
-		q.mu.Unlock()
 		q.back(j, handle(ctx, j))
 	}
 }
@@ -56,7 +54,7 @@ func (q *queue) back(j *job, err error) {
 	defer q.mu.Unlock()
 	again := func() { q.due <- j }
 	if putOff, ok := errors.AsType[*jobs.ComeBackError](err); ok { // which is no failure
-		j.away = time.AfterFunc(putOff.After, again)
+		time.AfterFunc(putOff.After, again)
 		return
 	}
 	if err != nil {
@@ -67,16 +65,6 @@ func (q *queue) back(j *job, err error) {
 		q.dropped = append(q.dropped, err)
 	}
 	q.open.Done()
-}
-
-// wake lets a job that was put off come back now. It is false until the job is away.
-func (q *queue) wake(j *job) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if j.away != nil && j.away.Stop() {
-		q.due <- j
-	}
-	return j.away != nil
 }
 
 // drain waits until no job is left, and tells of those that were dropped.

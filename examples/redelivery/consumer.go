@@ -33,7 +33,6 @@ func newMutex(client *dibs.Client, db *database.Database) (*jobs.Mutex, error) {
 		Once:       time.Hour,     // a second delivery comes sooner
 		Transactor: db.Transactor, // what a message does, and that it was done: both or neither
 		Recovery:   time.Minute,   // many times AckWait
-		Seats:      -1,            // of workers to wait in: a consumer here has one, to work
 		Logger:     slog.New(slog.DiscardHandler),
 	})
 }
