@@ -66,6 +66,9 @@ func (m *Mutex) place(ctx context.Context, task *Task, w wish, before string, op
 	if entry == "parked" {
 		w.parked = true
 		away := parkedFor + rand.N(parkedFor)
+		if limit := m.options.Jobs.Limit; limit > 0 {
+			away = min(away, limit)
+		}
 		opts = append(opts, asynq.ProcessIn(away))
 	}
 	if err == nil {

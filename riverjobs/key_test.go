@@ -113,8 +113,8 @@ func TestConfigure(t *testing.T) {
 		{Options{Transactor: transactor{}}, "Options.Transactor and Tx"},
 		{Options{Transactor: transactor{}, Tx: tx, Jobs: jobs.Options{Once: time.Hour}}, "Options.Transactor cannot be with Jobs.Once"},
 		{Options{Jobs: jobs.Options{Permits: -1}}, "Options.Permits"},
-		{Options{Jobs: jobs.Options{Ahead: 2, Permits: 3}}, "Options.Jobs.Ahead"},
-		{Options{Jobs: jobs.Options{Ahead: -1}}, "Options.Jobs.Ahead"},
+		{Options{Jobs: jobs.Options{Ahead: 2, Permits: 3}}, "Options.Ahead"},
+		{Options{Jobs: jobs.Options{Ahead: -1}}, "Options.Ahead"},
 	} {
 		if _, err := Configure(&river.Config{}, c, pool, &o.o); err == nil || !strings.Contains(err.Error(), o.want) {
 			t.Errorf("Configure returned %v, want %s", err, o.want)
