@@ -12,7 +12,7 @@
 // Names and units follow OpenTelemetry's semantic conventions. No attribute has a key, a
 // credential, a label or a name that a client chose, so that the number of series is fixed.
 //
-//	dibs.claim.duration        histogram, s   by dibs.outcome, dibs.queued: from the question to the grant or the refusal
+//	dibs.claim.duration        histogram, s   by dibs.outcome (acquired, or why not), dibs.queued: from the question to the grant or the refusal
 //	dibs.claim.undone          counter        claims given back for callers who went away, or whose answer was lost
 //	dibs.lease.active          up-down        leases held now
 //	dibs.lease.duration        histogram, s   by dibs.outcome: released, completed, abandoned, lost

@@ -18,12 +18,13 @@ func (t *Telemetry) Lease(ctx context.Context, e dibs.Event) {
 	now := time.Now()
 	switch e.Kind {
 	case dibs.EventAcquired, dibs.EventRefused:
-		t.claims.Record(ctx, e.Waited.Seconds(), claimed[claim{refusal(e), e.Queued}])
+		became := outcomeOf(ctx, e)
+		t.claims.Record(ctx, e.Waited.Seconds(), claimed[claim{became, e.Queued}])
 		name := "dibs.claim"
 		if e.Queued {
 			name = "dibs.wait"
 		}
-		t.span(ctx, name, now.Add(-e.Waited), now, e, refusal(e))
+		t.span(ctx, name, now.Add(-e.Waited), now, e, became)
 		if e.Kind == dibs.EventAcquired {
 			t.active.Add(1)
 		}
@@ -59,26 +60,29 @@ type claim struct {
 	queued  bool
 }
 
-// refusals are the reasons for which a claim is refused, and what they are called; all
-// others are "error".
+// refusals are the reasons for which a claim is refused, and what they are called. The
+// first that matches counts; all others are "error".
 var refusals = []struct {
 	err  error
 	name string
 }{
-	{dibs.ErrHeld, "held"}, {dibs.ErrDone, "done"}, {dibs.ErrMismatch, "mismatch"}, {dibs.ErrPermits, "permits"},
+	{dibs.ErrPermits, "permits"}, {dibs.ErrHeld, "held"}, {dibs.ErrDone, "done"}, {dibs.ErrMismatch, "mismatch"}, // ErrPermits is an ErrHeld
 	{dibs.ErrUnknown, "unknown"}, {dibs.ErrFull, "full"}, {dibs.ErrBusy, "busy"}, {dibs.ErrLost, "lost"},
 	{dibs.ErrClosed, "closed"}, {dibs.ErrStore, "unanswered"},
 	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "canceled"},
 }
 
-// refusal names what became of a claim.
-func refusal(e dibs.Event) string {
+// outcomeOf names what became of a claim. A caller's context may end with a cause of its
+// own, so what the context says counts too.
+func outcomeOf(ctx context.Context, e dibs.Event) string {
 	if e.Kind == dibs.EventAcquired {
 		return string(e.Kind)
 	}
-	for _, r := range refusals {
-		if errors.Is(e.Err, r.err) {
-			return r.name
+	for _, err := range []error{e.Err, ctx.Err()} {
+		for _, r := range refusals {
+			if errors.Is(err, r.err) {
+				return r.name
+			}
 		}
 	}
 	return "error"
@@ -117,7 +121,7 @@ func (t *Telemetry) span(ctx context.Context, name string, from, to time.Time, e
 	_, s := t.tracer.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(outcome(what)))
 	if s.IsRecording() {
 		s.SetAttributes(identity(e.Key, e.Fence, e.Attempt)...)
-		if e.Err != nil && !errors.Is(e.Err, dibs.ErrHeld) {
+		if e.Err != nil && !errors.Is(e.Err, dibs.ErrHeld) && !errors.Is(e.Err, dibs.ErrDone) { // those are answers
 			s.SetStatus(codes.Error, what)
 		}
 	}

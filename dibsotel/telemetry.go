@@ -75,6 +75,9 @@ func New(o *Options) (*Telemetry, error) {
 	if failed = errors.Join(failed, err); failed != nil {
 		return nil, failed
 	}
+	// Prometheus sees that a counter rises only if it has seen it before.
+	t.undone.Add(context.Background(), 0)
+	t.unstored.Add(context.Background(), 0)
 	return t, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -152,6 +153,62 @@ func TestLeases(t *testing.T) {
 	}
 }
 
+// A refusal has a name for its reason, whatever the cause with which a caller's context
+// ends.
+func TestRefusals(t *testing.T) {
+	b := newBench(t)
+	held, err := b.client.Acquire(t.Context(), "k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Release()
+	if _, err := b.client.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true, Permits: 2}); !errors.Is(err, dibs.ErrPermits) {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stands := func(dibs.Standing) { cancel(errors.New("a deployment")) }
+	if _, err := b.client.Acquire(ctx, "k", &dibs.AcquireOptions{Stands: stands}); err == nil {
+		t.Fatal("a context that had ended got a key")
+	}
+	read := b.read(t)
+	for _, series := range []string{
+		"dibs.claim.duration{dibs.outcome=permits,dibs.queued=false}",
+		"dibs.claim.duration{dibs.outcome=canceled,dibs.queued=true}",
+	} {
+		if read[series] != 1 {
+			t.Errorf("%s is %d, want 1; all: %v", series, read[series], read)
+		}
+	}
+}
+
+// A key that is held or done is an answer, and no error of the trace.
+func TestAnswersAreNoErrors(t *testing.T) {
+	b := newBench(t)
+	ctx, root := b.tracer.Tracer("test").Start(t.Context(), "root")
+	defer root.End()
+	once := func(context.Context) (int, error) { return 1, nil }
+	for range 2 {
+		if _, err := dibs.Once(ctx, b.client, "k", nil, once); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range b.spans.Ended() {
+		if s.Status().Code == codes.Error {
+			t.Errorf("%s %v is an error", s.Name(), s.Attributes())
+		}
+	}
+}
+
+// Counters are there before what they count has happened, so that its first time is seen.
+func TestCountersBegin(t *testing.T) {
+	read := newBench(t).read(t)
+	for _, series := range []string{"dibs.claim.undone{}", "dibs.request.unstored{}"} {
+		if n, ok := read[series]; !ok || n != 0 {
+			t.Errorf("%s is %d, there: %v", series, n, ok)
+		}
+	}
+}
+
 // A client whose caller has no trace begins none.
 func TestNoTraceOfItsOwn(t *testing.T) {
 	b := newBench(t)
@@ -251,6 +308,7 @@ func TestRequests(t *testing.T) {
 func TestJobs(t *testing.T) {
 	b := newBench(t)
 	b.Job(t.Context(), jobs.Event{Event: jobs.EventAcquired, Kind: secret, Waited: time.Second})
+	b.Job(t.Context(), jobs.Event{Event: jobs.EventRemembered, Kind: secret, Ran: time.Second}) // it goes on, and succeeds
 	b.Job(t.Context(), jobs.Event{Event: jobs.EventSucceeded, Kind: secret, Waited: time.Second, Ran: time.Second})
 	read := b.read(t)
 	for series, want := range map[string]int64{
