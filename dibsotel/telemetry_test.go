@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -40,6 +41,15 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
+	store, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newBenchOn(t, store)
+}
+
+func newBenchOn(t *testing.T, store dibs.Store) *bench {
+	t.Helper()
 	b := &bench{reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
 	b.tracer = trace.NewTracerProvider(trace.WithSpanProcessor(b.spans))
 	var err error
@@ -47,10 +57,6 @@ func newBench(t *testing.T) *bench {
 		MeterProvider:  metric.NewMeterProvider(metric.WithReader(b.reader)),
 		TracerProvider: b.tracer,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := memstore.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,6 +185,48 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s is %d, want 1; all: %v", series, read[series], read)
 		}
 	}
+}
+
+// hanging is a store that does not answer, and says nothing of it but its own.
+type hanging struct{ *memstore.Store }
+
+func (hanging) Claim(ctx context.Context, _ []dibs.Claim, _ []dibs.Answer) error {
+	<-ctx.Done()
+	return errors.New("the connection was closed")
+}
+
+// A store that does not answer in time is told from a caller who went away.
+func TestUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memstore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newBenchOn(t, hanging{store})
+		m, err := idempotency.New(b.client, &idempotency.Options{StoreTimeout: time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", nil)
+		r.Header.Set("Idempotency-Key", "k")
+		m.Wrap(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Millisecond, func() { cancel(errors.New("a deployment")) })
+		if _, err := b.client.Acquire(ctx, "k", nil); err == nil {
+			t.Fatal("a store that does not answer granted a key")
+		}
+		read := b.read(t)
+		for _, series := range []string{
+			"dibs.claim.duration{dibs.outcome=unanswered,dibs.queued=false}",
+			"dibs.claim.duration{dibs.outcome=canceled,dibs.queued=false}",
+			"dibs.store.call.duration{dibs.call=claim,error.type=timeout}",
+			"dibs.store.call.duration{dibs.call=claim,error.type=canceled}",
+		} {
+			if read[series] != 1 {
+				t.Errorf("%s is %d, want 1; all: %v", series, read[series], read)
+			}
+		}
+	})
 }
 
 // A key that is held or done is an answer, and no error of the trace.
