@@ -54,7 +54,7 @@ func (t *Telemetry) StoreCall(c dibs.StoreCall) {
 	}
 }
 
-// claim is what claims are told apart by.
+// claim has the attributes of a claim.
 type claim struct {
 	outcome string
 	queued  bool
@@ -88,7 +88,7 @@ func outcomeOf(ctx context.Context, e dibs.Event) string {
 	return "error"
 }
 
-// The attributes of what happens often, made once.
+// The attributes of frequent measurements, made once.
 var (
 	claimed = map[claim]metric.MeasurementOption{}
 	ended   = map[dibs.EventKind]metric.MeasurementOption{}
@@ -113,7 +113,7 @@ func init() {
 	}
 }
 
-// span tells of something that is over, where it belongs to a trace.
+// span makes the span of something that is over, if the context has a sampled one.
 func (t *Telemetry) span(ctx context.Context, name string, from, to time.Time, e dibs.Event, what string) {
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return
