@@ -26,10 +26,10 @@ func (t *Telemetry) Lease(ctx context.Context, e dibs.Event) {
 		}
 		t.span(ctx, name, now.Add(-e.Waited), now, e, became)
 		if e.Kind == dibs.EventAcquired {
-			t.active.Add(1)
+			t.active.Add(ctx, 1)
 		}
 	default:
-		t.active.Add(-1)
+		t.active.Add(ctx, -1)
 		t.leases.Record(ctx, e.Held.Seconds(), ended[e.Kind])
 		settling := now.Add(-e.Settled)
 		t.span(ctx, "dibs.run", now.Add(-e.Held), settling, e, string(e.Kind))

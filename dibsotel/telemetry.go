@@ -3,7 +3,6 @@ package dibsotel
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -29,7 +28,7 @@ type Telemetry struct {
 
 	claims, leases, calls, requests, jobPhases metric.Float64Histogram
 	undone, elements, unstored, jobOutcomes    metric.Int64Counter
-	active                                     atomic.Int64
+	active                                     metric.Int64UpDownCounter
 }
 
 // seconds are the bounds of durations: from a store on this host to a job.
@@ -68,15 +67,13 @@ func New(o *Options) (*Telemetry, error) {
 	t.unstored = counter("dibs.request.unstored", "{answer}", "Answers that were sent before the store took them.")
 	t.jobOutcomes = counter("dibs.job.count", "{job}", "Jobs by what became of them.")
 	t.jobPhases = duration("dibs.job.duration", "How long jobs waited for their turn, and how long they ran.")
-	_, err := meter.Int64ObservableUpDownCounter("dibs.lease.active", metric.WithUnit("{lease}"), metric.WithDescription("Leases that are held."),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(t.active.Load())
-			return nil
-		}))
+	var err error
+	t.active, err = meter.Int64UpDownCounter("dibs.lease.active", metric.WithUnit("{lease}"), metric.WithDescription("Leases that are held."))
 	if failed = errors.Join(failed, err); failed != nil {
 		return nil, failed
 	}
 	// Prometheus sees that a counter rises only if it has seen it before.
+	t.active.Add(context.Background(), 0)
 	t.undone.Add(context.Background(), 0)
 	t.unstored.Add(context.Background(), 0)
 	return t, nil

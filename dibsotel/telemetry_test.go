@@ -247,10 +247,26 @@ func TestAnswersAreNoErrors(t *testing.T) {
 	}
 }
 
+// A program that has two clients, each with a Telemetry of its own, has the leases of both.
+func TestTwoOfOneProvider(t *testing.T) {
+	b := &bench{reader: metric.NewManualReader()}
+	provider := metric.NewMeterProvider(metric.WithReader(b.reader))
+	for range 2 {
+		one, err := dibsotel.New(&dibsotel.Options{MeterProvider: provider})
+		if err != nil {
+			t.Fatal(err)
+		}
+		one.Lease(t.Context(), dibs.Event{Kind: dibs.EventAcquired})
+	}
+	if n := b.read(t)["dibs.lease.active{}"]; n != 2 {
+		t.Errorf("%d leases are active, want 2", n)
+	}
+}
+
 // Counters are there before what they count has happened, so that its first time is seen.
 func TestCountersBegin(t *testing.T) {
 	read := newBench(t).read(t)
-	for _, series := range []string{"dibs.claim.undone{}", "dibs.request.unstored{}"} {
+	for _, series := range []string{"dibs.lease.active{}", "dibs.claim.undone{}", "dibs.request.unstored{}"} {
 		if n, ok := read[series]; !ok || n != 0 {
 			t.Errorf("%s is %d, there: %v", series, n, ok)
 		}
