@@ -389,15 +389,15 @@ func TestJobs(t *testing.T) {
 
 // The metrics in the package's comment are those that there are.
 func TestDocumentedMetrics(t *testing.T) {
-	text := ""
+	var text strings.Builder
 	for _, name := range []string{"doc.go", "telemetry.go"} {
 		source, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text += string(source)
+		text.WriteString(string(source))
 	}
-	documented, made := names(text, `(?m)^//\t(dibs\.[a-z.]+) `), names(text, `"(dibs\.[a-z]+\.[a-z.]+)"`)
+	documented, made := names(text.String(), `(?m)^//\t(dibs\.[a-z.]+) `), names(text.String(), `"(dibs\.[a-z]+\.[a-z.]+)"`)
 	if !slices.Equal(documented, made) {
 		t.Errorf("documented are %q, made %q", documented, made)
 	}
