@@ -97,6 +97,7 @@ func brokeOff(ctx context.Context) {
 		if p != http.ErrAbortHandler || !idempotency.Fail(ctx, idempotency.BrokeOff) {
 			panic(p)
 		}
+		originAnswered(ctx, false)
 	}
 }
 
@@ -227,7 +228,7 @@ func forwardedFields(r *http.Request) [3]field {
 // sift drops what an origin may not say, that the answer is a replay; and in HTTP/2 the
 // length of an answer with a trailer: a client of HTTP/1 gets that only after chunks.
 func sift(res *http.Response) error {
-	originAnswered(res.Request.Context())
+	originAnswered(res.Request.Context(), true)
 	delete(res.Header, replayedHeader)
 	if len(res.Trailer) > 0 {
 		delete(res.Header, "Content-Length")
