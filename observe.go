@@ -58,7 +58,7 @@ type StoreCall struct {
 	Size   int    // how many claims, leases or settlements it had
 	Undone int    // how many of them undid a claim whose caller went away, or whose answer was lost
 	Took   time.Duration
-	Err    error // why the store did not answer; nil when it did
+	Err    error // why the store did not answer, with the end of its context and the cause; nil when it did
 }
 
 // Stats counts what happened to a client's leases since it was made.
@@ -166,14 +166,14 @@ type observed struct {
 func (o observed) Claim(ctx context.Context, claims []Claim, answers []Answer) error {
 	began := time.Now()
 	err := o.Store.Claim(ctx, claims, answers)
-	o.tell(StoreCall{Verb: "claim", Size: len(claims), Took: time.Since(began), Err: err})
+	o.tell(StoreCall{Verb: "claim", Size: len(claims), Took: time.Since(began), Err: failure(ctx, err)})
 	return err
 }
 
 func (o observed) Renew(ctx context.Context, renewals []Renewal, errs []error) error {
 	began := time.Now()
 	err := o.Store.Renew(ctx, renewals, errs)
-	o.tell(StoreCall{Verb: "renew", Size: len(renewals), Took: time.Since(began), Err: err})
+	o.tell(StoreCall{Verb: "renew", Size: len(renewals), Took: time.Since(began), Err: failure(ctx, err)})
 	return err
 }
 
@@ -186,6 +186,15 @@ func (o observed) Settle(ctx context.Context, settlements []Settlement, errs []e
 			undone++
 		}
 	}
-	o.tell(StoreCall{Verb: "settle", Size: len(settlements), Undone: undone, Took: time.Since(began), Err: err})
+	o.tell(StoreCall{Verb: "settle", Size: len(settlements), Undone: undone, Took: time.Since(began), Err: failure(ctx, err)})
 	return err
+}
+
+// failure is why a call failed: whatever a store says when its context ends, the observer
+// is told that it did, and why.
+func failure(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() == nil {
+		return err
+	}
+	return errors.Join(err, ctx.Err(), context.Cause(ctx))
 }

@@ -11,9 +11,10 @@ import (
 // Job is for jobs.Options.Observe. Jobs have no spans of their own: their leases do.
 func (t *Telemetry) Job(ctx context.Context, e jobs.Event) {
 	t.jobOutcomes.Add(ctx, 1, of(outcome(string(e.Event))))
-	if e.Event == jobs.EventAcquired {
+	switch e.Event {
+	case jobs.EventAcquired:
 		t.jobPhases.Record(ctx, e.Waited.Seconds(), waiting)
-	} else if e.Ran > 0 {
+	case jobs.EventSucceeded, jobs.EventFailed, jobs.EventLost:
 		t.jobPhases.Record(ctx, e.Ran.Seconds(), running)
 	}
 }

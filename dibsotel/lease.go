@@ -18,16 +18,16 @@ func (t *Telemetry) Lease(ctx context.Context, e dibs.Event) {
 	traced := trace.SpanContextFromContext(ctx).IsSampled()
 	switch e.Kind {
 	case dibs.EventAcquired, dibs.EventRefused:
-		what := refusal(e)
-		t.claims.Record(ctx, e.Waited.Seconds(), claimed[claim{what, e.Queued}])
+		became := outcomeOf(ctx, e)
+		t.claims.Record(ctx, e.Waited.Seconds(), claimed[claim{became, e.Queued}])
 		if e.Kind == dibs.EventAcquired {
-			t.active.Add(1)
+			t.active.Add(ctx, 1)
 		}
 		if traced {
-			t.claim(ctx, e, what)
+			t.claim(ctx, e, became)
 		}
 	default:
-		t.active.Add(-1)
+		t.active.Add(ctx, -1)
 		t.leases.Record(ctx, e.Held.Seconds(), ended[e.Kind])
 		if traced {
 			t.lease(ctx, e)
@@ -69,38 +69,41 @@ func (t *Telemetry) StoreCall(c dibs.StoreCall) {
 	}
 }
 
-// claim is what claims are told apart by.
+// claim has the attributes of a claim.
 type claim struct {
 	outcome string
 	queued  bool
 }
 
-// refusals are the reasons for which a claim is refused, and what they are called; all
-// others are "error".
+// refusals are the reasons for which a claim is refused, and what they are called. The
+// first that matches counts; all others are "error".
 var refusals = []struct {
 	err  error
 	name string
 }{
-	{dibs.ErrHeld, "held"}, {dibs.ErrDone, "done"}, {dibs.ErrMismatch, "mismatch"}, {dibs.ErrPermits, "permits"},
+	{dibs.ErrPermits, "permits"}, {dibs.ErrHeld, "held"}, {dibs.ErrDone, "done"}, {dibs.ErrMismatch, "mismatch"}, // ErrPermits is an ErrHeld
 	{dibs.ErrUnknown, "unknown"}, {dibs.ErrFull, "full"}, {dibs.ErrBusy, "busy"}, {dibs.ErrLost, "lost"},
 	{dibs.ErrClosed, "closed"}, {dibs.ErrStore, "unanswered"},
 	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "canceled"},
 }
 
-// refusal names what became of a claim.
-func refusal(e dibs.Event) string {
+// outcomeOf names what became of a claim. A caller's context may end with a cause of its
+// own, so what the context says counts too.
+func outcomeOf(ctx context.Context, e dibs.Event) string {
 	if e.Kind == dibs.EventAcquired {
 		return string(e.Kind)
 	}
-	for _, r := range refusals {
-		if errors.Is(e.Err, r.err) {
-			return r.name
+	for _, err := range []error{e.Err, ctx.Err()} {
+		for _, r := range refusals {
+			if errors.Is(err, r.err) {
+				return r.name
+			}
 		}
 	}
 	return "error"
 }
 
-// The attributes of what happens often, made once.
+// The attributes of frequent measurements, made once.
 var (
 	claimed = map[claim]metric.MeasurementOption{}
 	ended   = map[dibs.EventKind]metric.MeasurementOption{}
@@ -125,11 +128,11 @@ func init() {
 	}
 }
 
-// span tells of something that is over.
+// span makes the span of something that is over.
 func (t *Telemetry) span(ctx context.Context, name string, from, to time.Time, e dibs.Event, what string) {
 	_, s := t.tracer.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(outcome(what)))
 	s.SetAttributes(identity(e.Key(), e.Fence, e.Attempt)...)
-	if e.Err != nil && !errors.Is(e.Err, dibs.ErrHeld) {
+	if e.Err != nil && !errors.Is(e.Err, dibs.ErrHeld) && !errors.Is(e.Err, dibs.ErrDone) { // those are answers
 		s.SetStatus(codes.Error, what)
 	}
 	s.End(trace.WithTimestamp(to))

@@ -3,7 +3,6 @@ package dibsotel
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -14,27 +13,28 @@ import (
 // scope names the instruments' and spans' origin.
 const scope = "github.com/dibs-go/dibs/dibsotel"
 
-// Options has the providers that a Telemetry tells.
+// Options names the providers of a Telemetry. The zero value, and nil, mean the defaults.
 type Options struct {
-	// MeterProvider and TracerProvider are told. Default: the global ones.
+	// MeterProvider gets the metrics, TracerProvider the spans. Default: the global ones.
 	MeterProvider  metric.MeterProvider
 	TracerProvider trace.TracerProvider
 }
 
-// Telemetry tells OpenTelemetry what it is told by its methods, each of which is for an
-// option of the same meaning. It is safe for concurrent use.
+// Telemetry turns events into metrics and spans. Each method is for one option: Lease and
+// StoreCall for dibs.Options, Request for idempotency.Options, Job for jobs.Options. It is
+// safe for concurrent use.
 type Telemetry struct {
 	tracer trace.Tracer
 
 	claims, leases, calls, requests, jobPhases metric.Float64Histogram
 	undone, elements, unstored, jobOutcomes    metric.Int64Counter
-	active                                     atomic.Int64
+	active                                     metric.Int64UpDownCounter
 }
 
 // seconds are the bounds of durations: from a store on this host to a job.
 var seconds = metric.WithExplicitBucketBoundaries(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
-// New makes the instruments. It returns what the MeterProvider has against one.
+// New makes the instruments. It returns the errors of the MeterProvider, joined.
 func New(o *Options) (*Telemetry, error) {
 	if o == nil {
 		o = &Options{}
@@ -58,23 +58,24 @@ func New(o *Options) (*Telemetry, error) {
 		failed = errors.Join(failed, err)
 		return c
 	}
-	t.claims = duration("dibs.claim.duration", "From the question for a key to its grant or its refusal.")
-	t.undone = counter("dibs.claim.undone", "{claim}", "Claims given back for callers who went away, or whose answer was lost.")
+	t.claims = duration("dibs.claim.duration", "From the first question for a key to its grant or refusal.")
+	t.undone = counter("dibs.claim.undone", "{claim}", "Claims undone because the caller went away or the answer was lost.")
 	t.leases = duration("dibs.lease.duration", "How long keys were held.")
 	t.calls = duration("dibs.store.call.duration", "How long calls of the store took.")
-	t.elements = counter("dibs.store.call.elements", "{element}", "Claims, leases and settlements that calls of the store had.")
+	t.elements = counter("dibs.store.call.elements", "{element}", "Claims, renewals and settlements in the calls of the store.")
 	t.requests = duration("dibs.request.duration", "How long requests took from when their body was read.")
-	t.unstored = counter("dibs.request.unstored", "{answer}", "Answers that were sent and could not be stored at first.")
+	t.unstored = counter("dibs.request.unstored", "{answer}", "Answers that were sent before the store took them.")
 	t.jobOutcomes = counter("dibs.job.count", "{job}", "Jobs by what became of them.")
 	t.jobPhases = duration("dibs.job.duration", "How long jobs waited for their turn, and how long they ran.")
-	_, err := meter.Int64ObservableUpDownCounter("dibs.lease.active", metric.WithUnit("{lease}"), metric.WithDescription("Leases that are held."),
-		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
-			o.Observe(t.active.Load())
-			return nil
-		}))
+	var err error
+	t.active, err = meter.Int64UpDownCounter("dibs.lease.active", metric.WithUnit("{lease}"), metric.WithDescription("Leases that are held."))
 	if failed = errors.Join(failed, err); failed != nil {
 		return nil, failed
 	}
+	// Prometheus sees that a counter rises only if it has seen it before.
+	t.active.Add(context.Background(), 0)
+	t.undone.Add(context.Background(), 0)
+	t.unstored.Add(context.Background(), 0)
 	return t, nil
 }
 

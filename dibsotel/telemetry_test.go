@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -39,6 +41,15 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	t.Helper()
+	store, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newBenchOn(t, store)
+}
+
+func newBenchOn(t *testing.T, store dibs.Store) *bench {
+	t.Helper()
 	b := &bench{reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder()}
 	b.tracer = trace.NewTracerProvider(trace.WithSpanProcessor(b.spans))
 	var err error
@@ -46,10 +57,6 @@ func newBench(t *testing.T) *bench {
 		MeterProvider:  metric.NewMeterProvider(metric.WithReader(b.reader)),
 		TracerProvider: b.tracer,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := memstore.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,6 +155,120 @@ func TestLeases(t *testing.T) {
 			if strings.Contains(a.Value.String(), secret) {
 				t.Errorf("%s has %s", s.Name(), a.Value)
 			}
+		}
+	}
+}
+
+// A refusal has a name for its reason, whatever the cause with which a caller's context
+// ends.
+func TestRefusals(t *testing.T) {
+	b := newBench(t)
+	held, err := b.client.Acquire(t.Context(), "k", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Release()
+	if _, err := b.client.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true, Permits: 2}); !errors.Is(err, dibs.ErrPermits) {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	stands := func(dibs.Standing) { cancel(errors.New("a deployment")) }
+	if _, err := b.client.Acquire(ctx, "k", &dibs.AcquireOptions{Stands: stands}); err == nil {
+		t.Fatal("a context that had ended got a key")
+	}
+	read := b.read(t)
+	for _, series := range []string{
+		"dibs.claim.duration{dibs.outcome=permits,dibs.queued=false}",
+		"dibs.claim.duration{dibs.outcome=canceled,dibs.queued=true}",
+	} {
+		if read[series] != 1 {
+			t.Errorf("%s is %d, want 1; all: %v", series, read[series], read)
+		}
+	}
+}
+
+// hanging is a store that does not answer, and says nothing of it but its own.
+type hanging struct{ *memstore.Store }
+
+func (hanging) Claim(ctx context.Context, _ []dibs.Claim, _ []dibs.Answer) error {
+	<-ctx.Done()
+	return errors.New("the connection was closed")
+}
+
+// A store that does not answer in time is told from a caller who went away.
+func TestUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memstore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := newBenchOn(t, hanging{store})
+		m, err := idempotency.New(b.client, &idempotency.Options{StoreTimeout: time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequestWithContext(t.Context(), "POST", "/", nil)
+		r.Header.Set("Idempotency-Key", "k")
+		m.Wrap(http.NotFoundHandler()).ServeHTTP(httptest.NewRecorder(), r)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Millisecond, func() { cancel(errors.New("a deployment")) })
+		if _, err := b.client.Acquire(ctx, "k", nil); err == nil {
+			t.Fatal("a store that does not answer granted a key")
+		}
+		read := b.read(t)
+		for _, series := range []string{
+			"dibs.claim.duration{dibs.outcome=unanswered,dibs.queued=false}",
+			"dibs.claim.duration{dibs.outcome=canceled,dibs.queued=false}",
+			"dibs.store.call.duration{dibs.call=claim,error.type=timeout}",
+			"dibs.store.call.duration{dibs.call=claim,error.type=canceled}",
+		} {
+			if read[series] != 1 {
+				t.Errorf("%s is %d, want 1; all: %v", series, read[series], read)
+			}
+		}
+	})
+}
+
+// A key that is held or done is an answer, and no error of the trace.
+func TestAnswersAreNoErrors(t *testing.T) {
+	b := newBench(t)
+	ctx, root := b.tracer.Tracer("test").Start(t.Context(), "root")
+	defer root.End()
+	once := func(context.Context) (int, error) { return 1, nil }
+	for range 2 {
+		if _, err := dibs.Once(ctx, b.client, "k", nil, once); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, s := range b.spans.Ended() {
+		if s.Status().Code == codes.Error {
+			t.Errorf("%s %v is an error", s.Name(), s.Attributes())
+		}
+	}
+}
+
+// A program that has two clients, each with a Telemetry of its own, has the leases of both.
+func TestTwoOfOneProvider(t *testing.T) {
+	b := &bench{reader: metric.NewManualReader()}
+	provider := metric.NewMeterProvider(metric.WithReader(b.reader))
+	for range 2 {
+		one, err := dibsotel.New(&dibsotel.Options{MeterProvider: provider})
+		if err != nil {
+			t.Fatal(err)
+		}
+		one.Lease(t.Context(), dibs.Event{Kind: dibs.EventAcquired})
+	}
+	if n := b.read(t)["dibs.lease.active{}"]; n != 2 {
+		t.Errorf("%d leases are active, want 2", n)
+	}
+}
+
+// Counters are there before what they count has happened, so that its first time is seen.
+func TestCountersBegin(t *testing.T) {
+	read := newBench(t).read(t)
+	for _, series := range []string{"dibs.lease.active{}", "dibs.claim.undone{}", "dibs.request.unstored{}"} {
+		if n, ok := read[series]; !ok || n != 0 {
+			t.Errorf("%s is %d, there: %v", series, n, ok)
 		}
 	}
 }
@@ -251,6 +372,7 @@ func TestRequests(t *testing.T) {
 func TestJobs(t *testing.T) {
 	b := newBench(t)
 	b.Job(t.Context(), jobs.Event{Event: jobs.EventAcquired, Kind: secret, Waited: time.Second})
+	b.Job(t.Context(), jobs.Event{Event: jobs.EventRemembered, Kind: secret, Ran: time.Second}) // it goes on, and succeeds
 	b.Job(t.Context(), jobs.Event{Event: jobs.EventSucceeded, Kind: secret, Waited: time.Second, Ran: time.Second})
 	read := b.read(t)
 	for series, want := range map[string]int64{
@@ -267,15 +389,15 @@ func TestJobs(t *testing.T) {
 
 // The metrics in the package's comment are those that there are.
 func TestDocumentedMetrics(t *testing.T) {
-	text := ""
+	var text strings.Builder
 	for _, name := range []string{"doc.go", "telemetry.go"} {
 		source, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text += string(source)
+		text.WriteString(string(source))
 	}
-	documented, made := names(text, `(?m)^//\t(dibs\.[a-z.]+) `), names(text, `"(dibs\.[a-z]+\.[a-z.]+)"`)
+	documented, made := names(text.String(), `(?m)^//\t(dibs\.[a-z.]+) `), names(text.String(), `"(dibs\.[a-z]+\.[a-z.]+)"`)
 	if !slices.Equal(documented, made) {
 		t.Errorf("documented are %q, made %q", documented, made)
 	}

@@ -45,10 +45,14 @@ type timedReader struct {
 // Read reads from the body. The error of a pause that was too long is
 // os.ErrDeadlineExceeded.
 func (r *timedReader) Read(p []byte) (int, error) {
-	linger.Within(r.w, r.r, time.Now().Add(r.silence))
+	end := time.Now().Add(r.silence)
+	linger.Within(r.w, r.r, end)
 	n, err := r.r.Body.Read(p)
-	if err == io.EOF {
+	switch {
+	case err == io.EOF:
 		linger.Within(r.w, r.r, time.Time{}) // the next request has a time of its own
+	case err != nil && !time.Now().Before(end):
+		err = os.ErrDeadlineExceeded // within a trailer net/http says something else
 	}
 	return n, err
 }

@@ -2,11 +2,44 @@ package idempotency_test
 
 import (
 	"context"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
 )
+
+// A request is told of once, also when a function of the application panics.
+func TestPanicsAreTold(t *testing.T) {
+	boom := func() { panic(http.ErrAbortHandler) }
+	for name, o := range map[string]*idempotency.Options{
+		"key":         {Key: func(*http.Request, io.ReadSeeker) (string, error) { boom(); return "", nil }},
+		"fingerprint": {Fingerprint: idempotency.FingerprintOptions{Func: func(*http.Request, io.ReadSeeker) (dibs.Fingerprint, error) { boom(); return dibs.Fingerprint{}, nil }}},
+		"trace":       {Trace: func(context.Context) string { boom(); return "" }},
+	} {
+		g := newRig(t, o, nil)
+		g.sendBroken()
+		if events := g.seen(); len(events) != 1 || events[0].Outcome != idempotency.OutcomeInterrupted || events[0].Status != 0 {
+			t.Errorf("%s: told %+v", name, events)
+		}
+	}
+	g := newRig(t, nil, nil)
+	w := &panicking{httptest.NewRecorder()}
+	func() {
+		defer func() { _ = recover() }()
+		g.h.ServeHTTP(w, request())
+	}()
+	if events := g.seen(); len(events) != 1 || events[0].Outcome != idempotency.OutcomeInterrupted || events[0].Status != 0 || !events[0].Stored {
+		t.Errorf("the answer could not be sent: told %+v", events)
+	}
+}
+
+// panicking is a ResponseWriter of a server that ends requests with a panic.
+type panicking struct{ http.ResponseWriter }
+
+func (p *panicking) Write([]byte) (int, error) { panic(http.ErrAbortHandler) }
 
 type traceKey struct{}
 

@@ -42,6 +42,7 @@ type visit struct {
 	turn    bool   // this visit was woken to take its turn
 	shown   bool   // a handler has seen this memory, and may keep it
 	settled bool   // the key is, or will be in the background
+	told    bool   // Options.Observe was told of the request
 
 	tooLarge bool // the store will never take the answer
 	limited  bool // the handler's limit has ended the tether, or is about to
@@ -68,7 +69,7 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 	v := visits.Get().(*visit)
 	v.m, v.w, v.r, v.next = m, w, r, next
 	v.event.Method = r.Method
-	defer v.free()
+	defer v.end()
 	if err != nil {
 		v.event.Err = err
 		v.refuseUnread(OutcomeInvalid, keyProblem(err))
@@ -108,6 +109,7 @@ func (v *visit) deriveKey(key *string) bool {
 	case v.m.options.RequireKey:
 		v.refuse(OutcomeInvalid, problemKeyRequired)
 	default:
+		v.told = true
 		v.m.warn.noKey(v.m, v.r)
 		v.m.unguarded(v.w, v.withBody(v.r.Context()), v.next)
 	}
@@ -136,6 +138,16 @@ var visits = sync.Pool{New: func() any { return &visit{number: numbers.Add(1)} }
 
 // numbers number the visits' memory.
 var numbers atomic.Uint32
+
+// end ends the visit. One that nobody was told of is ended by a panic, of the handler or of
+// another function of the application.
+func (v *visit) end() {
+	if !v.told {
+		v.event.Status = 0
+		v.report(OutcomeInterrupted)
+	}
+	v.free()
+}
 
 // free gives the borrowed memory back.
 func (v *visit) free() {
@@ -465,6 +477,7 @@ func (v *visit) canceled(p Problem) {
 
 // report tells who observes.
 func (v *visit) report(o Outcome) {
+	v.told = true
 	if v.m.options.Observe != nil {
 		v.event.Outcome = o
 		v.m.options.Observe(v.r.Context(), v.event)

@@ -33,7 +33,6 @@ func (v *visit) handle(lease *dibs.Lease) {
 		v.rollback()
 		v.endRun(start)
 		v.settle(lease, abandon, nil)
-		v.report(OutcomeInterrupted)
 	}()
 	if m.options.Transactor != nil {
 		v.handleIn(lease, start)

@@ -3,6 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
+	"fmt"
 	"hash/maphash"
 	"net/http"
 	"slices"
@@ -36,7 +37,7 @@ type Middleware struct {
 }
 
 // errStoreTimeout: the store was waited for as long as Options.StoreTimeout.
-var errStoreTimeout = errors.New("idempotency: the store did not answer in time")
+var errStoreTimeout = fmt.Errorf("idempotency: %w in time: %w", dibs.ErrStore, context.DeadlineExceeded)
 
 // New returns a Middleware over the client. The error names the option that is
 // wrong. Call Drain before the client is closed.

@@ -148,14 +148,21 @@ var refusalRules = []rule{
 		g.ran(0)
 	}},
 	{"A body that stops is refused", func(t *testing.T) {
-		g, c := connect(t, &idempotency.Options{BodyTimeout: 50 * time.Millisecond})
-		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 3\r\n\r\na")
-		if got := status(t, c); got != "408" {
-			t.Errorf("got %s, want 408", got)
+		for _, part := range []string{
+			"Content-Length: 3\r\n\r\na",
+			"Transfer-Encoding: chunked\r\n\r\n3\r\na",
+			"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n",
+			"Transfer-Encoding: chunked\r\nTrailer: X-A\r\n\r\n1\r\na\r\n0\r\nX-A: 1",
+		} {
+			g, c := connect(t, &idempotency.Options{BodyTimeout: 50 * time.Millisecond})
+			fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\n"+part)
+			if got := status(t, c); got != "408" {
+				t.Errorf("after %q: got %s, want 408", part, got)
+			}
+			g.ran(0)
 		}
-		g.ran(0)
 		// The time is that of a pause, not that of the body.
-		g, c = connect(t, &idempotency.Options{BodyTimeout: time.Minute})
+		g, c := connect(t, &idempotency.Options{BodyTimeout: time.Minute})
 		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nContent-Length: 3\r\n\r\na")
 		fmt.Fprint(c, "b")
 		fmt.Fprint(c, "c")

@@ -46,13 +46,19 @@ func ScopeHeader(name string) ScopePart {
 	return ScopePart{name: "header:" + name, of: func(b []byte, r *http.Request) []byte { return appendFieldsOf(b, r.Header, only) }}
 }
 
-// ScopeCookie is the value of a cookie. A request without the cookie lacks this part.
+// ScopeCookie is the value of a cookie, as it was sent. A request without the cookie lacks
+// this part.
 func ScopeCookie(name string) ScopePart {
 	return ScopePart{name: "cookie:" + name, of: func(b []byte, r *http.Request) []byte {
-		cookies := r.CookiesNamed(name)
-		values := make([]string, len(cookies))
-		for i, c := range cookies {
-			values[i] = c.Value
+		// net/http drops cookies that other servers accept, such as those with a quote or a
+		// backslash in their value. Without them two sessions would be one.
+		var values []string
+		for _, line := range r.Header["Cookie"] {
+			for pair := range strings.SplitSeq(line, ";") {
+				if sent, value, _ := strings.Cut(pair, "="); strings.Trim(sent, " \t") == name {
+					values = append(values, strings.Trim(value, " \t"))
+				}
+			}
 		}
 		return appendValues(b, values)
 	}}

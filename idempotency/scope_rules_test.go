@@ -48,6 +48,12 @@ var scopeRules = []rule{
 			{with("Cookie", "sid=Bearer a")}, // a cookie is not an Authorization
 			{with("Cookie", "sid=2; theme=dark")},
 			{with("Authorization", "Bearer a"), with("Cookie", "sid=2")},
+			{with("Cookie", `sid={"user":1}`)}, // which net/http does not take for a cookie
+			{with("Cookie", `sid={"user":2}`)},
+			{with("Cookie", `sid="a\0731"`)},
+			{with("Cookie", `sid="a\0732"`)},
+			{with("Cookie", "sid=\xe9")},
+			{with("Cookie", "theme=dark;sid = \xe8")},
 			{with("X-Api-Key", "a")},
 			{with("X-Api-Key", "b")},
 			{with("X-Api-Key", "a", "b")},

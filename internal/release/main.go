@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/mod/semver"
 )
@@ -29,14 +30,13 @@ func main() {
 	}
 }
 
-func run(version, dir string) error {
+func run(version, dir string) (err error) {
 	if !semver.IsValid(version) || semver.Canonical(version) != version {
 		return fmt.Errorf("-version %q: a version is written v0.1.0", version)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	dir, err := filepath.Abs(dir)
-	if err != nil {
+	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
@@ -53,6 +53,11 @@ func run(version, dir string) error {
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(dir) // what it has may look like a release
+		}
+	}()
 	r, err := prepare(ctx, repository, dir, version)
 	if err != nil {
 		return err

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,6 +50,23 @@ func TestReleasable(t *testing.T) {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// A release that fails leaves nothing behind, so that it can be made again.
+func TestFailedRelease(t *testing.T) {
+	t.Chdir(t.TempDir()) // has no go.work
+	for _, arguments := range [][]string{{"init", "--quiet"}, {"-c", "user.name=A Tester", "-c", "user.email=tester@example.com", "commit", "--quiet", "--allow-empty", "--message", "nothing"}} {
+		if _, err := output(t.Context(), ".", nil, "git", arguments...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "release")
+	if err := run("v0.0.1", dir); err == nil {
+		t.Error("a repository without modules was released")
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder of a release that failed is there: %v", err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -160,6 +161,8 @@ func (h *hold) read(fs *pflag.FlagSet, args []string, p *program) error {
 		return usagef("once-per: not together with --permits")
 	case h.metrics != "" && filepath.Ext(h.metrics) != metricsExt:
 		return usagef("metrics-file: %q does not end in .prom, and would not be read", h.metrics)
+	case filepath.Base(h.metrics) == metricsExt || !utf8.ValidString(h.metrics):
+		return usagef("metrics-file: %q has no name that can be a label: one in UTF-8, before .prom", h.metrics)
 	case strings.HasPrefix(p.storeOf(), "memory:"):
 		return usagef("store: memory: would exclude nobody, because no other process sees it")
 	}

@@ -39,7 +39,9 @@ func TestMetricsFile(t *testing.T) {
 			}
 		}
 	}
-	if code, _, stderr := b.run(t, "run", "--metrics-file", filepath.Join(dir, "report"), "k", "--", "true"); code != 64 {
-		t.Errorf("a file that no exporter reads: %d %s", code, stderr)
+	for why, name := range map[string]string{"no exporter reads it": "report", "it names no run": ".prom", "its name is no label": "\xff.prom"} {
+		if code, _, stderr := b.run(t, "run", "--metrics-file", filepath.Join(dir, name), "k", "--", "true"); code != 64 {
+			t.Errorf("%q was taken for a file, though %s: %d %s", name, why, code, stderr)
+		}
 	}
 }

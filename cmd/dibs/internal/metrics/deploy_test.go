@@ -64,3 +64,28 @@ func TestNamedMetricsExist(t *testing.T) {
 		}
 	}
 }
+
+// An alert of something that has not happened yet in this process finds its first time:
+// the series is there at zero, or the alert looks for series that begin.
+func TestAlertsFindTheFirstTime(t *testing.T) {
+	m, err := New("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	text, err := os.ReadFile("../../../../deploy/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rises := regexp.MustCompile(`increase\(((dibs_[a-z_]+)[^\[]*)`).FindAllSubmatch(text, -1)
+	if len(rises) == 0 {
+		t.Error("no alert is of what has risen")
+	}
+	for _, rise := range rises {
+		series, metric := string(rise[1]), string(rise[2])
+		if !strings.Contains(w.Body.String(), "\n"+metric+" 0\n") && !strings.Contains(string(text), "unless "+series+" offset 15m") {
+			t.Errorf("%s may begin at 1, and the alert would not see it", series)
+		}
+	}
+}

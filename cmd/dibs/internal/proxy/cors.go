@@ -58,10 +58,10 @@ func newCORS(list List, next http.Handler) *cors {
 // answeredKey is where the context of a request tells that the origin has answered.
 type answeredKey struct{}
 
-// originAnswered notes that the answer to the request is the origin's.
-func originAnswered(ctx context.Context) {
+// originAnswered notes whether the answer to the request is the origin's.
+func originAnswered(ctx context.Context, is bool) {
 	if answered, ok := ctx.Value(answeredKey{}).(*atomic.Bool); ok {
-		answered.Store(true)
+		answered.Store(is)
 	}
 }
 
@@ -177,9 +177,10 @@ func (w *corsWriter) complete() {
 	case w.answered.Load():
 		return // the origin does not allow this page
 	case !allows:
-		// A refusal of the proxy, or an answer that was given to another page before.
+		// A refusal of the proxy; or a replay, which is for the page that the origin gave the
+		// answer to: what that page may read, this one need not.
 		a, ok := w.cors.allowed(w.host, w.page)
-		if !ok || said == "" && h.Get(replayedHeader) != "" {
+		if !ok || h.Get(replayedHeader) != "" {
 			return
 		}
 		h.Set(allowOriginField, a.origin)

@@ -12,10 +12,14 @@ import (
 func TestPagesInBrowsers(t *testing.T) {
 	const shop, other = "https://shop.example", "https://other.example"
 	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		if r.URL.Path == "/public" {
+			h.Set("Access-Control-Allow-Origin", "*")
+			return
+		}
 		if r.Header.Get("Origin") != shop {
 			return
 		}
-		h := w.Header()
 		h.Set("Access-Control-Allow-Origin", shop)
 		h.Set("Access-Control-Allow-Credentials", "true")
 		if r.Method == "OPTIONS" {
@@ -27,12 +31,22 @@ func TestPagesInBrowsers(t *testing.T) {
 			return
 		}
 		h.Set("Access-Control-Expose-Headers", "X-A")
+		if r.URL.Path == "/broken" {
+			h.Set("Content-Length", "10")
+			fmt.Fprint(w, "half")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}
 		fmt.Fprint(w, "done")
 	})
+	askAt := func(p *running, method, path, page, fields string) http.Header {
+		t.Helper()
+		res, _ := send(t, p.url, method+" "+path+" HTTP/1.1\r\nHost: a\r\nOrigin: "+page+"\r\n"+fields+"Content-Length: 0\r\n\r\n")
+		return res.Header
+	}
 	ask := func(p *running, method, page, fields string) http.Header {
 		t.Helper()
-		res, _ := send(t, p.url, method+" / HTTP/1.1\r\nHost: a\r\nOrigin: "+page+"\r\n"+fields+"Content-Length: 0\r\n\r\n")
-		return res.Header
+		return askAt(p, method, "/", page, fields)
 	}
 	expect := func(name string, h http.Header, allow, headers, expose string) {
 		t.Helper()
@@ -67,7 +81,14 @@ func TestPagesInBrowsers(t *testing.T) {
 	expect("another page's answer", ask(p, "POST", other, "Idempotency-Key: l\r\n"), "", "", "")
 	expect("its replay", ask(p, "POST", other, "Idempotency-Key: l\r\n"), "", "", "")
 
+	expect("a refusal after half an answer", askAt(p, "POST", "/broken", shop, "Idempotency-Key: broken\r\n"), shop, "", ours)
+	expect("what every page may read", askAt(p, "POST", "/public", other, "Idempotency-Key: m\r\n"), "*", "", ours)
+	expect("a replay for a page that may read something else", ask(p, "POST", other, "Idempotency-Key: k\r\n"), shop, "", "X-A")
+
 	list := start(t, up, "", "--cors="+shop, "--require-key")
 	expect("a refusal to a page of the list", ask(list, "POST", shop, ""), shop, "", ours)
 	expect("to another page", ask(list, "POST", other, ""), "", "", "")
+	others := start(t, up, "", "--cors="+other)
+	expect("an answer", ask(others, "POST", shop, "Idempotency-Key: k\r\n"), shop, "", "X-A, "+ours)
+	expect("its replay for a page of the list that the origin does not allow", ask(others, "POST", other, "Idempotency-Key: k\r\n"), shop, "", "X-A")
 }

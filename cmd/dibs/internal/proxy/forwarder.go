@@ -53,33 +53,37 @@ func (f *forwarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, guarded := dibs.FromContext(r.Context())
-	in, a := r, &answer{ResponseWriter: w, request: r, guarded: guarded}
+	a := &answer{ResponseWriter: w, request: r, guarded: guarded}
 	if guarded {
 		defer brokeOff(r.Context())
 	} else if r.Body != nil && r.Body != http.NoBody {
 		// The origin may answer while it is still being sent the request.
 		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always does, and says it cannot
-		a.upload = &upload{body: in.Body, length: in.ContentLength}
+		a.upload = &upload{body: r.Body, length: r.ContentLength}
 		r = r.WithContext(r.Context())
 		r.Body = a.upload
 	}
 	f.proxy.ServeHTTP(a, r)
 	if a.wanting() {
-		linger.Read(w, in) // unless the answer broke off, which is a panic
+		linger.Read(w, r) // unless the answer broke off, which is a panic
 	}
 }
 
 // upload is the body of a request that the origin may answer before it has it all. What
 // the origin does not want is read all the same, so that Close does nothing.
 type upload struct {
+	mu     sync.Mutex // is held while the body is read
 	body   io.Reader
 	length int64 // -1: unknown
 	n      atomic.Int64
 	ended  atomic.Bool
 }
 
-// Read reads from the body.
+// Read reads from the body. The transport may still do so when the answer has been sent.
+// Of two readers of an HTTP/2 body, net/http tells only one that the time is up.
 func (u *upload) Read(p []byte) (int, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
 	n, err := u.body.Read(p)
 	if all := u.n.Add(int64(n)); err == io.EOF || u.length >= 0 && all >= u.length {
 		u.ended.Store(true)
@@ -97,6 +101,7 @@ func brokeOff(ctx context.Context) {
 		if p != http.ErrAbortHandler || !idempotency.Fail(ctx, idempotency.BrokeOff) {
 			panic(p)
 		}
+		originAnswered(ctx, false)
 	}
 }
 
@@ -227,7 +232,7 @@ func forwardedFields(r *http.Request) [3]field {
 // sift drops what an origin may not say, that the answer is a replay; and in HTTP/2 the
 // length of an answer with a trailer: a client of HTTP/1 gets that only after chunks.
 func sift(res *http.Response) error {
-	originAnswered(res.Request.Context())
+	originAnswered(res.Request.Context(), true)
 	delete(res.Header, replayedHeader)
 	if len(res.Trailer) > 0 {
 		delete(res.Header, "Content-Length")

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
 // TestRelayedFraming: a request without a body stays one without a body.
@@ -137,6 +140,37 @@ func TestEarlyRefusalsArriveOverHTTP2(t *testing.T) {
 			t.Errorf("with the key %q: %d, %v; want %d", key, res.StatusCode, err, want)
 		}
 		res.Body.Close()
+	}
+}
+
+// TestEarlyRefusalsEndOverHTTP2: a refusal of the origin ends, also when the client sends no
+// more and does not end its request.
+func TestEarlyRefusalsEndOverHTTP2(t *testing.T) {
+	t.Parallel()
+	p := start(t, origin(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).EnableFullDuplex() // or it reads on before it answers
+		_, _ = r.Body.Read(make([]byte, 1))
+		w.WriteHeader(http.StatusForbidden)
+	}), "")
+	tr := &http.Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	defer tr.CloseIdleConnections()
+	more, sends := io.Pipe()
+	defer sends.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), failpoint.Limit)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, "POST", p.url, more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go io.WriteString(sends, "x")
+	res, err := (&http.Client{Transport: tr}).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if _, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusForbidden {
+		t.Errorf("got %d, %v", res.StatusCode, err)
 	}
 }
 

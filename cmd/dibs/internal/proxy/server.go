@@ -219,7 +219,10 @@ func (s *Server) unguarded(h http.Handler) http.Handler {
 		return h
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer s.admin.Observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeUnguarded, Method: r.Method})
+		began := time.Now()
+		defer func() {
+			s.admin.Observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeUnguarded, Method: r.Method, Handler: time.Since(began)})
+		}()
 		h.ServeHTTP(w, r)
 	})
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
@@ -342,6 +344,26 @@ func TestAdmin(t *testing.T) {
 			t.Errorf("%s: %q; want %q", url, got, want)
 		}
 	}
+}
+
+// TestUnguardedIsMeasured: what passes a route without a guard takes as long as it takes,
+// also when the answer breaks off.
+func TestUnguardedIsMeasured(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events []idempotency.Event
+		s := &Server{admin: &Admin{Observe: func(_ context.Context, e idempotency.Event) { events = append(events, e) }}}
+		h := s.unguarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			time.Sleep(time.Second)
+			panic(http.ErrAbortHandler)
+		}))
+		func() {
+			defer func() { _ = recover() }()
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
+		}()
+		if len(events) != 1 || events[0].Outcome != idempotency.OutcomeUnguarded || events[0].Handler != time.Second {
+			t.Errorf("told %+v, want one of 1 s", events)
+		}
+	})
 }
 
 // TestLogs: logs name neither keys nor credentials nor answers.
