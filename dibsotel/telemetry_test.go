@@ -162,29 +162,31 @@ func TestLeases(t *testing.T) {
 // A refusal has a name for its reason, whatever the cause with which a caller's context
 // ends.
 func TestRefusals(t *testing.T) {
-	b := newBench(t)
-	held, err := b.client.Acquire(t.Context(), "k", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Release()
-	if _, err := b.client.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true, Permits: 2}); !errors.Is(err, dibs.ErrPermits) {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancelCause(t.Context())
-	stands := func(dibs.Standing) { cancel(errors.New("a deployment")) }
-	if _, err := b.client.Acquire(ctx, "k", &dibs.AcquireOptions{Stands: stands}); err == nil {
-		t.Fatal("a context that had ended got a key")
-	}
-	read := b.read(t)
-	for _, series := range []string{
-		"dibs.claim.duration{dibs.outcome=permits,dibs.queued=false}",
-		"dibs.claim.duration{dibs.outcome=canceled,dibs.queued=true}",
-	} {
-		if read[series] != 1 {
-			t.Errorf("%s is %d, want 1; all: %v", series, read[series], read)
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		held, err := b.client.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		defer held.Release()
+		if _, err := b.client.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true, Permits: 2}); !errors.Is(err, dibs.ErrPermits) {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Minute, func() { cancel(errors.New("a deployment")) })
+		if _, err := b.client.Acquire(ctx, "k", nil); err == nil {
+			t.Fatal("a context that had ended got a key")
+		}
+		read := b.read(t)
+		for _, series := range []string{
+			"dibs.claim.duration{dibs.outcome=permits,dibs.queued=false}",
+			"dibs.claim.duration{dibs.outcome=canceled,dibs.queued=true}",
+		} {
+			if read[series] != 1 {
+				t.Errorf("%s is %d, want 1; all: %v", series, read[series], read)
+			}
+		}
+	})
 }
 
 // hanging is a store that does not answer, and says nothing of it but its own.
