@@ -59,6 +59,9 @@ func (m *Mutex) Work(ctx context.Context, row *rivertype.JobRow, doInner func(co
 	if err != nil && !ran {
 		err, back = d.waited(err)
 	}
+	if err != nil && !back && m.options.Jobs.Policy != jobs.Replace && (d.last(err) || ran && !m.keeps) {
+		d.set(noteKey, note{Key: d.note.Key}) // it gave its place up: if it runs again, its ID does not say where
+	}
 	return err
 }
 
