@@ -21,11 +21,11 @@ import (
 // programs that enqueue or run the same tasks have the same.
 type Options struct {
 	// Jobs is what is the same for all queues: the policy, how many tasks of a key are
-	// runnable, what happens to the place of a task that failed, limits, who is told.
+	// runnable, what happens to the place of a task that failed, limits, Observe.
 	Jobs jobs.Options
 	// Key returns the key of a task that was not enqueued by a Mutex: by a scheduler, or a
 	// program that knows nothing of keys. It takes its place when a worker has it first.
-	// "" is for a task that excludes nobody. Default: no such task has a key.
+	// "" is for a task that excludes no other. Default: no such task has a key.
 	Key func(*asynq.Task) (string, error)
 }
 

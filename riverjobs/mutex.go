@@ -33,8 +33,8 @@ type Mutex struct {
 
 	mu   sync.Mutex
 	keys map[string]keyFunc // by kind
-	told map[string]int64   // by key, the ID of the last job that is over
-	wake chan struct{}      // something was told
+	over map[string]int64   // by key, the ID of the last job that is over
+	wake chan struct{}      // over has grown
 
 	end   context.CancelFunc
 	ended chan struct{}
@@ -73,7 +73,7 @@ func Configure(config *river.Config, client *dibs.Client, pool *pgxpool.Pool, o 
 		workers: map[string]int{}, retries: config.RetryPolicy,
 		queues: core.Policy != jobs.Skip && core.Policy != jobs.Periodic,
 		keeps:  core.Failed == jobs.KeepPlace && core.Policy != jobs.Replace,
-		keys:   map[string]keyFunc{}, told: map[string]int64{}, wake: make(chan struct{}, 1),
+		keys:   map[string]keyFunc{}, over: map[string]int64{}, wake: make(chan struct{}, 1),
 		end: end, ended: make(chan struct{}),
 	}
 	for name, queue := range config.Queues {

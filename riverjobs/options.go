@@ -21,7 +21,7 @@ const DefaultPatience = 5 * time.Minute
 // clients of a River database have the same, as far as keys and places are concerned.
 type Options struct {
 	// Jobs is what is the same for all queues: the policy, what happens to the place
-	// of a job that failed, limits, who is told. Its Recovery should be longer than
+	// of a job that failed, limits, Observe. Its Recovery should be longer than
 	// River takes to rescue the jobs of a dead worker; see the README.
 	Jobs jobs.Options
 

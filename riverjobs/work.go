@@ -45,7 +45,7 @@ func (m *Mutex) Work(ctx context.Context, row *rivertype.JobRow, doInner func(co
 	defer func() {
 		// A ticket may be from a version with another policy, which has parked other jobs.
 		if !back && d.note.Key != "" && (m.queues || d.note.Ticket != "") {
-			m.tell(d.note.Key, d.after(err))
+			m.promoteSoon(d.note.Key, d.after(err))
 		}
 	}()
 	ran := false
