@@ -1,11 +1,9 @@
 package asynqjobs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,13 +51,11 @@ func New(r asynq.RedisConnOpt, c *dibs.Client, o *Options) (*Mutex, error) {
 	if o != nil {
 		m.options = *o
 	}
-	j := &m.options.Jobs
 	var err error
-	if m.jobs, err = jobs.New(c, j); err != nil {
+	if m.jobs, err = jobs.New(c, &m.options.Jobs); err != nil {
 		return nil, err
 	}
-	j.Permits = cmp.Or(j.Permits, 1)
-	j.Ahead = cmp.Or(j.Ahead, jobs.DefaultAhead-1+j.Permits)
+	m.options.Jobs = m.jobs.Options()
 	var ok bool
 	if r != nil {
 		m.redis, ok = r.MakeRedisClient().(redis.UniversalClient)
@@ -137,6 +133,6 @@ func (m *Mutex) sweepEach() {
 func (m *Mutex) log(err error) {
 	now := time.Now().Unix()
 	if last := m.logged.Load(); err != nil && !errors.Is(err, context.Canceled) && now-last >= 60 && m.logged.CompareAndSwap(last, now) {
-		cmp.Or(m.options.Jobs.Logger, slog.Default()).Warn("dibs: parked tasks may be late: Asynq's Redis could not be asked", "error", err)
+		m.options.Jobs.Logger.Warn("dibs: parked tasks may be late: Asynq's Redis could not be asked", "error", err)
 	}
 }

@@ -43,6 +43,9 @@ func New(c *dibs.Client, o *Options) (*Mutex, error) {
 // are stopped, and close the client after that.
 func (m *Mutex) Close() { m.end() }
 
+// Options returns the Mutex's options with their defaults.
+func (m *Mutex) Options() Options { return m.options }
+
 func (m *Mutex) closed() bool { return m.life.Err() != nil }
 
 // Run runs fn for a job when its turn has come, and says what is to become of the

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,7 +22,6 @@ type Mutex struct {
 
 	jobs    *jobs.Mutex
 	options Options
-	logger  *slog.Logger
 	pool    *pgxpool.Pool
 	schema  string
 	workers map[string]int // by queue
@@ -62,14 +60,15 @@ func Configure(config *river.Config, client *dibs.Client, pool *pgxpool.Pool, o 
 	if err != nil {
 		return nil, err
 	}
-	core := options.Jobs
-	turns, err := jobs.New(client, &core)
+	turns, err := jobs.New(client, &options.Jobs)
 	if err != nil {
 		return nil, err
 	}
+	core := turns.Options()
+	options.Jobs = core
 	ctx, end := context.WithCancel(context.Background())
 	m := &Mutex{
-		jobs: turns, options: options, logger: core.Logger, pool: pool, schema: config.Schema,
+		jobs: turns, options: options, pool: pool, schema: config.Schema,
 		workers: map[string]int{}, retries: config.RetryPolicy,
 		queues: core.Policy != jobs.Skip && core.Policy != jobs.Periodic,
 		keeps:  core.Failed == jobs.KeepPlace && core.Policy != jobs.Replace,

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -51,11 +50,6 @@ func (o *Options) withDefaults() (Options, error) {
 		r = *o
 	}
 	r.Patience = cmp.Or(r.Patience, DefaultPatience)
-	if r.Jobs.Logger == nil {
-		r.Jobs.Logger = slog.Default()
-	}
-	r.Jobs.Permits = cmp.Or(r.Jobs.Permits, 1)
-	r.Jobs.Ahead = cmp.Or(r.Jobs.Ahead, jobs.DefaultAhead-1+r.Jobs.Permits)
 	switch {
 	case r.Patience < 0:
 		return r, fmt.Errorf("riverjobs: Options.Patience is %v; it must not be negative", r.Patience)

@@ -118,7 +118,7 @@ func (m *Mutex) run(ctx context.Context, sweepEvery time.Duration) {
 		}
 		if err != nil && ctx.Err() == nil && time.Since(complained) > complainEvery {
 			complained = time.Now()
-			m.logger.WarnContext(ctx, "dibs: parked jobs cannot be made runnable; trying again each second", "error", err)
+			m.options.Jobs.Logger.WarnContext(ctx, "dibs: parked jobs cannot be made runnable; trying again each second", "error", err)
 		}
 	}
 }
