@@ -56,7 +56,7 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 	workers := make([]*process, 4)
 	ids := make([]string, len(workers))
 	start := func(i int) {
-		ids[i] = fmt.Sprint("worker ", rand.Uint64())
+		ids[i] = fmt.Sprint("worker-", rand.Uint64()) // without a space, which the name of a connection has as another character
 		config.ID = ids[i]
 		workers[i] = startChild(t, "", config)
 	}
