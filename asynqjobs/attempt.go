@@ -76,7 +76,7 @@ func (m *Mutex) attempt(ctx context.Context, t *asynq.Task, key string) (*attemp
 func (a *attempt) spared() bool { return a.retried > a.maxRetry }
 
 // refuse has a task archived that has no attempts left, as Asynq would have done earlier,
-// unless somebody has made it run again since.
+// unless it was made to run by hand since.
 func (a *attempt) refuse() error {
 	message, err := a.mutex.redis.HGet(a.ctx, prefix(a.queue)+"t:"+a.id, "msg").Result()
 	if err == nil && strings.Contains(message, refusal) {

@@ -27,7 +27,7 @@ const (
 //	server := asynq.NewServer(redis, asynqjobs.Config(asynq.Config{Concurrency: 20}))
 //
 // A task that is put off is no failure, comes back when it shall, and the ErrorHandler
-// is not told of it. A task with a key whose worker died comes back as soon as Asynq
+// is not called for it. A task with a key whose worker died comes back as soon as Asynq
 // has noticed. IsFailure must call it a failure when a task panics, runs out of time or
 // loses its worker. Everything else is asked of the functions that c has. Where they are
 // zero, TaskCheckInterval and DelayedTaskCheckInterval have the defaults above.

@@ -25,7 +25,7 @@ const parkedFor = 10 * time.Minute
 // Asynq says that the task's MaxRetry is one more than asked for; see GetMaxRetry.
 //
 // The errors are those of asynq.Client.EnqueueContext, jobs.Mutex.Enqueue and Redis.
-// After an error the place is given back.
+// After an error the place is given back, unless Redis may have the task all the same.
 func (m *Mutex) EnqueueContext(ctx context.Context, task *Task, opts ...asynq.Option) (*asynq.TaskInfo, error) {
 	if task == nil {
 		return nil, errors.New("asynqjobs: there is no task to enqueue: it is nil")
@@ -74,15 +74,22 @@ func (m *Mutex) place(ctx context.Context, task *Task, w wish, before string, op
 	if err == nil {
 		info, err = m.enqueue(ctx, task, w, opts)
 	}
-	if err != nil {
-		// Also when it is not known whether the task is there: if it is, it joins the others
-		// when a worker has it.
+	if err != nil && (entry != "parked" || errors.Is(err, asynq.ErrTaskIDConflict) || !m.mayBeThere(ctx, w)) {
 		m.jobs.Cancel(ctx, w.ticket)
 		if entry != "there" {
 			m.leave(ctx, w.queue, task.Key, w.id)
 		}
 	}
 	return info, err
+}
+
+// mayBeThere reports whether Redis may have a task that was enqueued with an error. If such a
+// task is parked and has no entry in its line, it comes only when parkedFor is over.
+func (m *Mutex) mayBeThere(ctx context.Context, w wish) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leavePatience)
+	defer cancel()
+	n, err := m.redis.Exists(ctx, prefix(w.queue)+"t:"+w.id).Result()
+	return err != nil || n > 0
 }
 
 func (m *Mutex) enqueue(ctx context.Context, task *Task, w wish, opts []asynq.Option) (*asynq.TaskInfo, error) {

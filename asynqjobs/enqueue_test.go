@@ -1,13 +1,16 @@
 package asynqjobs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/dibs-go/dibs/jobs"
 )
@@ -75,6 +78,49 @@ func TestNotEnqueued(t *testing.T) {
 				t.Error("the task that was there is not scheduled any more")
 			}
 		})
+	}
+}
+
+// TestUnheard: a parked task that Redis has although its enqueuing failed is made runnable in
+// its turn.
+func TestUnheard(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour, Ahead: 1})
+	f.enqueue(t, job("k", "first"))
+	cut := &cutOff{command: ":scheduled"}
+	f.mutex.redis.AddHook(cut)
+	cut.armed.Store(true)
+	if _, err := f.mutex.EnqueueContext(t.Context(), job("k", "unheard")); err == nil {
+		t.Fatal("nothing was cut off")
+	}
+	f.enqueue(t, job("k", "last"))
+	f.serve(t, asynq.Config{}, f.note)
+	f.did.is(t, "first", "unheard", "last")
+}
+
+// cutOff loses one answer to a command, when it is armed.
+type cutOff struct {
+	command string
+	armed   atomic.Bool
+}
+
+var errCutOff = errors.New("the connection was cut off")
+
+func (c *cutOff) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (c *cutOff) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (c *cutOff) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		// The first EVALSHA of a script may say that Redis does not know it.
+		if err == nil && strings.Contains(fmt.Sprint(cmd.Args()), c.command) && c.armed.CompareAndSwap(true, false) {
+			cmd.SetErr(errCutOff)
+			return errCutOff
+		}
+		return err
 	}
 }
 

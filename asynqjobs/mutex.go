@@ -1,11 +1,9 @@
 package asynqjobs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,11 +19,11 @@ import (
 // programs that enqueue or run the same tasks have the same.
 type Options struct {
 	// Jobs is what is the same for all queues: the policy, how many tasks of a key are
-	// runnable, what happens to the place of a task that failed, limits, who is told.
+	// runnable, what happens to the place of a task that failed, limits, Observe.
 	Jobs jobs.Options
 	// Key returns the key of a task that was not enqueued by a Mutex: by a scheduler, or a
 	// program that knows nothing of keys. It takes its place when a worker has it first.
-	// "" is for a task that excludes nobody. Default: no such task has a key.
+	// "" is for a task that excludes no other. Default: no such task has a key.
 	Key func(*asynq.Task) (string, error)
 }
 
@@ -53,13 +51,11 @@ func New(r asynq.RedisConnOpt, c *dibs.Client, o *Options) (*Mutex, error) {
 	if o != nil {
 		m.options = *o
 	}
-	j := &m.options.Jobs
 	var err error
-	if m.jobs, err = jobs.New(c, j); err != nil {
+	if m.jobs, err = jobs.New(c, &m.options.Jobs); err != nil {
 		return nil, err
 	}
-	j.Permits = cmp.Or(j.Permits, 1)
-	j.Ahead = cmp.Or(j.Ahead, jobs.DefaultAhead-1+j.Permits)
+	m.options.Jobs = m.jobs.Options()
 	var ok bool
 	if r != nil {
 		m.redis, ok = r.MakeRedisClient().(redis.UniversalClient)
@@ -137,6 +133,6 @@ func (m *Mutex) sweepEach() {
 func (m *Mutex) log(err error) {
 	now := time.Now().Unix()
 	if last := m.logged.Load(); err != nil && !errors.Is(err, context.Canceled) && now-last >= 60 && m.logged.CompareAndSwap(last, now) {
-		cmp.Or(m.options.Jobs.Logger, slog.Default()).Warn("dibs: parked tasks may be late: Asynq's Redis could not be asked", "error", err)
+		m.options.Jobs.Logger.Warn("dibs: parked tasks may be late: Asynq's Redis could not be asked", "error", err)
 	}
 }

@@ -13,7 +13,7 @@ type Task struct {
 	Type    string
 	Payload []byte
 	// Key is what tasks exclude each other by: 1 to 512 bytes. A task whose Key is ""
-	// excludes nobody.
+	// excludes no other.
 	Key string
 	// Headers travel with the task, beside those that begin with "dibs-".
 	Headers map[string]string

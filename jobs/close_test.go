@@ -52,35 +52,23 @@ func TestCancelledWhileItWaits(t *testing.T) {
 }
 
 func TestPatience(t *testing.T) {
-	for _, policy := range []jobs.Policy{jobs.ComeBack, jobs.Wait} {
+	for _, o := range []jobs.Options{{}, {Policy: jobs.Wait, Wait: time.Hour}, {Policy: jobs.Wait, Wait: 2500 * time.Millisecond}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFixture(t)
-			m := f.mutex(&jobs.Options{Policy: policy, Wait: time.Hour})
+			m := f.mutex(&o)
+			patience := time.Hour
+			if o.Wait != 2500*time.Millisecond {
+				patience = 2500 * time.Millisecond
+			}
 			lease := held(t, f, "k")
 			start := time.Now()
-			err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Pool: jobs.Pool{Workers: 2}, Patience: 2500 * time.Millisecond}, nothing)
+			err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Pool: jobs.Pool{Workers: 2}, Patience: patience}, nothing)
 			if _, ok := errors.AsType[*jobs.ComeBackError](err); !ok || time.Since(start) != 2500*time.Millisecond {
-				t.Errorf("policy %d: %v after %v, want to come back after 2.5 s", policy, err, time.Since(start))
+				t.Errorf("%+v: %v after %v, want to come back after 2.5 s", o, err, time.Since(start))
 			}
 			if err := lease.Release(); err != nil {
 				t.Fatal(err)
 			}
 		})
 	}
-}
-
-func TestWaitIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		m := f.mutex(&jobs.Options{Policy: jobs.Wait, Wait: 10 * time.Millisecond})
-		lease := held(t, f, "k")
-		start := time.Now()
-		err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k"}, nothing)
-		if _, ok := errors.AsType[*jobs.ComeBackError](err); !ok || time.Since(start) != 10*time.Millisecond {
-			t.Errorf("%v after %v, want to come back after 10 ms", err, time.Since(start))
-		}
-		if err := lease.Release(); err != nil {
-			t.Fatal(err)
-		}
-	})
 }

@@ -21,12 +21,12 @@ type Ticket struct {
 
 // Enqueue takes the place of a job that is about to be enqueued, and returns the
 // text of its Ticket. It is "" where there is nothing to take: for a key that is "", with
-// Unordered, with the policies that have no order, and while others have places who agreed
-// on another number of permits. A job that is to run at a later
+// Unordered, with the policies that have no order, and while the key has places with
+// another number of permits. A job that is to run at a later
 // time gets none: its place would be in the way until then.
 //
 // If the job is not enqueued after all, Cancel gives the place back at once, and
-// otherwise it is in nobody's way for longer than Options.Hold. The errors are those
+// otherwise it is in the way for Options.Hold at most. The errors are those
 // of dibs.Client.Reserve; the job should not be enqueued then, as its order would be
 // lost.
 func (m *Mutex) Enqueue(ctx context.Context, key string) (string, error) {
@@ -66,10 +66,10 @@ func (m *Mutex) enqueue(ctx context.Context, key string, reserve func(context.Co
 			return "", err
 		}
 	}
-	t.place, err = reserve(ctx, &dibs.AcquireOptions{Hold: m.options.Hold, Permits: m.options.Permits, Label: m.options.Label})
+	t.place, err = reserve(ctx, &dibs.AcquireOptions{Hold: m.options.Hold, Permits: m.options.Permits})
 	if errors.Is(err, dibs.ErrPermits) {
-		// No place is to be had until those have gone who agreed on another number. The
-		// job takes it when it reaches a worker.
+		// The key has places with another number of permits. The job takes its place
+		// when it reaches a worker.
 		return "", nil
 	}
 	if err != nil {
@@ -125,7 +125,7 @@ func texts(tickets []Ticket) []string {
 
 // Cancel gives the places of jobs back that were not enqueued, or were taken out of
 // their queue. It does not end with ctx, takes 5 s at most, and needs no answer: a
-// place that is not given back is in nobody's way for longer than its Hold. An empty
+// place that is not given back is in the way for its Hold at most. An empty
 // ticket is none.
 func (m *Mutex) Cancel(ctx context.Context, tickets ...string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)

@@ -13,8 +13,8 @@ type EventKind string
 
 // What can happen to a job in a worker. Each time ends in exactly one of those
 // after EventAcquired; but one that Once remembers has EventSucceeded after
-// EventRemembered when it had its key, one that ran anyway may have EventRemembered, and
-// nobody is told of a wait that ended with its context.
+// EventRemembered when it had its key, a job that ran anyway may have EventRemembered, and
+// a wait that ended with its context has no event.
 const (
 	EventAcquired   EventKind = "acquired"   // its turn has come, and it runs
 	EventSucceeded  EventKind = "succeeded"  // it ran to its end
@@ -30,7 +30,7 @@ const (
 	EventRefused    EventKind = "refused"    // its key could not be asked for; Err says why
 )
 
-// Event is what an observer is told. It names the key by its digest, so that it can
+// Event is what Options.Observe gets. It names the key by its digest, so that it can
 // be logged.
 type Event struct {
 	Event  EventKind

@@ -20,7 +20,7 @@ type Job struct {
 	// joins the others of its key when it reaches a worker for the first time.
 	Ticket string
 
-	// Due is when the job was to run first, by the clock of whoever enqueued it;
+	// Due is when the job was to run first, by the clock of the process that enqueued it;
 	// Options.Limit counts from then. Default: from when this process has it first.
 	Due time.Time
 	// Tries is how often a worker had the job, this time included, if the queue
@@ -30,7 +30,7 @@ type Job struct {
 	// Last reports whether the job is not tried again after it ended with that
 	// error. Default: it is tried again.
 	Last func(error) bool
-	// Again returns when it is tried again after that error, as far as can be told.
+	// Again returns when it is tried again after that error, as far as is known.
 	// Default: soon.
 	Again func(error) time.Duration
 

@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -21,7 +20,7 @@ type Mutex struct {
 	counts           counts
 	waiting, running atomic.Int64
 
-	life context.Context // ends with Close: nobody waits any more
+	life context.Context // ends with Close: no job waits any more
 	end  context.CancelFunc
 }
 
@@ -43,6 +42,9 @@ func New(c *dibs.Client, o *Options) (*Mutex, error) {
 // at once, but for those that Stay. What runs goes on. Call it before the queue's workers
 // are stopped, and close the client after that.
 func (m *Mutex) Close() { m.end() }
+
+// Options returns the Mutex's options with their defaults.
+func (m *Mutex) Options() Options { return m.options }
 
 func (m *Mutex) closed() bool { return m.life.Err() != nil }
 
@@ -136,7 +138,7 @@ func (a *attempt) acquire() *dibs.AcquireOptions {
 	o := &a.mutex.options
 	return &dibs.AcquireOptions{
 		TTL: o.TTL, Permits: o.Permits, Hold: o.Recovery,
-		Label: cmp.Or(o.Label, a.job.Kind+" "+a.job.ID),
+		Label: a.job.Kind + " " + a.job.ID,
 	}
 }
 
@@ -155,6 +157,6 @@ const settlePatience = 5 * time.Second
 func (a *attempt) giveUp(ctx context.Context, p dibs.Place) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 	defer cancel()
-	// One that is not given up is in nobody's way for longer than its Hold.
+	// A place that is not given up is in the way for its Hold at most.
 	_ = a.mutex.client.GiveUp(ctx, p)
 }

@@ -53,7 +53,7 @@ func (a *attempt) once(ctx context.Context, fn func(context.Context) error) erro
 	return err
 }
 
-// skip runs fn unless somebody holds the key. The place of another job makes it come back
+// skip runs fn unless another job holds the key. The place of another job makes it come back
 // later.
 func (a *attempt) skip(ctx context.Context, fn func(context.Context) error) error {
 	o := a.acquire()
@@ -84,7 +84,7 @@ func (a *attempt) back(ctx context.Context, err error) error {
 	return err
 }
 
-// periodic runs fn unless somebody holds the key, or it was done a period ago or less.
+// periodic runs fn unless another job holds the key, or it was done a period ago or less.
 // The place of another job makes it come back later.
 func (a *attempt) periodic(ctx context.Context, fn func(context.Context) error) error {
 	m := a.mutex

@@ -22,7 +22,7 @@ const (
 	// Wait waits in the worker, and comes back when that takes longer than
 	// Options.Wait.
 	Wait
-	// Skip is done: somebody does the same at this moment.
+	// Skip is done: another job does the same at this moment.
 	Skip
 	// Replace comes back like ComeBack, and is done without having run when by then
 	// a job of the same key that was enqueued later has reached a worker: the newest
@@ -64,16 +64,13 @@ type Options struct {
 	// TTL is how long the key is kept from others when a worker has died. It has
 	// nothing to do with how long a job takes. Default: the client's.
 	TTL time.Duration
-	// Label tells operators what the keys are held for. Default: the job's kind and
-	// ID.
-	Label string
 
 	// Unordered takes places when jobs reach a worker, and not when they are
 	// enqueued: the jobs of a key run in about the order of the queue.
 	Unordered bool
-	// Hold is how long a place may keep the others of its key waiting although
-	// nobody has come for it, counted from when its turn has come and one of them
-	// wants to run: the place of a job whose enqueuing was rolled back, or that was
+	// Hold is how long each place may keep the others of its key waiting although its
+	// job has not come, counted from when its turn has come and another job wants to
+	// run: the place of a job whose enqueuing was rolled back, or that was
 	// cancelled before a worker had it. Default: 10 s.
 	//
 	// A worker that is killed in the moment between taking a job from its queue and
@@ -87,7 +84,7 @@ type Options struct {
 	// another. What a failed job waits until it is tried again is added. Default:
 	// 2 min.
 	Recovery time.Duration
-	// Stands is how long a place lasts in all, should nobody else want the key.
+	// Stands is how long a place lasts in all, if no other job wants the key.
 	// Default: 7 days.
 	Stands time.Duration
 	// Failed says what becomes of the place of a job that failed and will be tried
@@ -125,11 +122,11 @@ type Options struct {
 	// together with what Once remembers: exactly once. See dibs.Transactor.
 	Transactor dibs.Transactor
 
-	// Logger is told of jobs that waited, were put off, skipped, given up or lost
+	// Logger gets a line for jobs that waited, were put off, skipped, given up or lost
 	// their key. Keys are named by their digests. Default: slog.Default.
 	Logger *slog.Logger
-	// Observe is told what happens to jobs, on the goroutine on which it happens: it
-	// must not block. Default: nobody is told.
+	// Observe is called with what happens to jobs, on the goroutine on which it
+	// happens: it must not block. Default: it is not called.
 	Observe func(context.Context, Event)
 }
 

@@ -26,7 +26,6 @@ type queue struct {
 	jobs    []*entry      // not done, in the order in which they are given out
 	done    []*entry
 	stopped bool
-	blind   bool // it promotes nothing
 	forgets bool // it does not promote when a job begins at times, as after a crash
 
 	pool jobs.Pool // as its jobs are told
@@ -41,7 +40,6 @@ type entry struct {
 	parked   bool
 	fetched  int
 	since    time.Time
-	putOffs  int
 	failures int
 	attempts int // how often it may fail; 0: for ever
 	dropped  bool
@@ -66,7 +64,7 @@ func (q *queue) enqueue(t *testing.T, m *jobs.Mutex, key, id string) *entry {
 		t.Fatal(err)
 	}
 	e := &entry{job: jobs.Job{Kind: "test", ID: id, Key: key, Ticket: tickets[0].Text}, due: time.Now()}
-	if tickets[0].Parked && !q.blind {
+	if tickets[0].Parked {
 		e.parked, e.due = true, time.Now().Add(time.Hour)
 	}
 	return q.put(e)
@@ -184,7 +182,7 @@ func (q *queue) workFor(life, ctx context.Context, m *jobs.Mutex, fn func(ctx co
 		last := e.attempts > 0 && e.failures+1 >= e.attempts
 		j.Last = func(error) bool { return last }
 		j.Again = func(error) time.Duration { return time.Second }
-		j.Promoted = !q.blind
+		j.Promoted = true
 		err := m.Run(ctx, j, func(ctx context.Context) error {
 			if !q.forgets || rand.N(5) > 0 {
 				q.promote(j.Key)
@@ -204,7 +202,6 @@ func (q *queue) finish(e *entry, err error, last bool) {
 	back, putOff := errors.AsType[*jobs.ComeBackError](err)
 	switch {
 	case putOff:
-		e.putOffs++
 		e.parked, e.due = back.Parked, time.Now().Add(back.After)
 	case err != nil && !last:
 		e.failures++
@@ -291,9 +288,7 @@ func (f *fixture) workers(q *queue, m *jobs.Mutex, n int, fn func(ctx context.Co
 	if q.pool.Workers == 0 {
 		q.pool.Workers = n
 	}
-	if !q.blind {
-		f.wg.Go(q.sweep)
-	}
+	f.wg.Go(q.sweep)
 	for range n {
 		f.wg.Go(func() { q.work(f.t.Context(), m, fn) })
 	}

@@ -96,15 +96,15 @@ func (a *attempt) settle(lease *dibs.Lease, err error) error {
 	return err
 }
 
-// keep ends the lease and keeps the place: nobody passes until the job is there
+// keep ends the lease and keeps the place: no job passes until the job is there
 // again, after that time, or Recovery is over; but see absent.
 func (a *attempt) keep(ctx context.Context, lease *dibs.Lease, again time.Duration) error {
 	err := a.end(ctx, lease.Abandon)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 	defer cancel()
 	if errors.Is(err, dibs.ErrLost) && !a.stands(ctx) {
-		// The job was done by another delivery, or in a transaction of which nobody heard
-		// that it was committed. A new place would be in the way, and nobody would come.
+		// The job was done by another delivery, or in a transaction whose commit was not
+		// confirmed. A new place would be in the way, and no job would come for it.
 		return err
 	}
 	// If this fails, the place stands for as long as it did.
@@ -141,7 +141,8 @@ func (a *attempt) undo(ctx context.Context, lease *dibs.Lease) {
 }
 
 // end ends a lease by a call that does it, and goes on in the background while the store
-// does not answer: a lease that nobody ends is renewed for ever.
+// does not answer: the client renews a lease until it is ended, or the client is
+// closed.
 func (a *attempt) end(ctx context.Context, by func(context.Context) error) error {
 	try := func() error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
@@ -183,7 +184,7 @@ func Commit(ctx context.Context, t dibs.Transactor, fn func(context.Context) err
 		if !again || try == dibs.MaxConflicts || ctx.Err() != nil {
 			return err
 		}
-		// Who met in a conflict must not meet again.
+		// Transactions that were in conflict must not meet again.
 		timer := time.NewTimer(rand.N(time.Duration(try) * 10 * time.Millisecond))
 		select {
 		case <-timer.C:

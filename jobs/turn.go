@@ -60,8 +60,8 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 	return a.run(lease, fn)
 }
 
-// agreed is turn for a job whose number of permits may be another than that of those who
-// hold the key or have places. The job gives its own place back, because with it the old
+// agreed is turn for a job whose number of permits may be another than that of the key's
+// holders and places. The job gives its own place back, because with it the old
 // number would stand, and comes back without having failed until the others have gone.
 func (a *attempt) agreed(ctx context.Context) (*dibs.Lease, error) {
 	for {
@@ -129,7 +129,7 @@ func waitable(err error) bool {
 	return errors.Is(err, dibs.ErrHeld) && !errors.Is(err, dibs.ErrPermits)
 }
 
-// unheld reports whether an ErrHeld does not say that somebody holds the key: reserved
+// unheld reports whether an ErrHeld does not say that another job holds the key: reserved
 // places keep the caller from it, or others agreed on another number of permits.
 func unheld(err error) bool {
 	held, ok := errors.AsType[*dibs.HeldError](err)
@@ -157,6 +157,7 @@ func (a *attempt) wait(ctx context.Context) (*dibs.Lease, error) {
 	defer m.waiting.Add(-1)
 	o := a.acquire()
 	o.Wait = a.patience()
+	a.over() // an earlier wait led to no lease
 	// The lease's context derives from this one, which over ends.
 	waiting, end := context.WithCancelCause(ctx)
 	a.waiting = end
@@ -234,8 +235,7 @@ func (a *attempt) within(back *ComeBackError) *ComeBackError {
 	return back
 }
 
-// stand makes the job's place stand, in nobody's way for longer than hold once its turn
-// has come.
+// stand makes the job's place stand, in the way for hold at most once its turn has come.
 func (a *attempt) stand(ctx context.Context, hold time.Duration) (dibs.Standing, error) {
 	o := &a.mutex.options
 	s, err := a.mutex.client.Prolong(ctx, a.place, max(o.Stands, hold), &dibs.AcquireOptions{Permits: o.Permits, Hold: hold, Label: a.acquire().Label})

@@ -166,6 +166,33 @@ func (f *fates) must(_ *rivertype.JobRow, err error) {
 	}
 }
 
+// TestRetriedByHand: a job that is retried when it was discarded is behind the others of its key. It
+// does not keep them parked, although its ID is the first and no job that ends makes them runnable.
+func TestRetriedByHand(t *testing.T) {
+	t.Parallel()
+	var l journal
+	o := hostOptions{url: newDatabase(), idle: true, unswept: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: time.Hour, Recovery: time.Hour}}}
+	h := newHost(t, o)
+	first := h.insert("it", 1, &river.InsertOpts{MaxAttempts: 1})
+	h.insert("it", 2, nil)
+	last := h.insert("it", 3, nil)
+	o.idle, o.work = false, func(_ context.Context, _ *host, j *river.Job[job]) error {
+		return l.run(j.Args.Number, func() error { return map[bool]error{true: errors.New("bad luck")}[len(l.order()) == 1] })
+	}
+	died := newHost(t, o)
+	h.await(first.ID, rivertype.JobStateDiscarded)
+	if err := died.close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.river.JobRetry(t.Context(), first.ID); err != nil {
+		t.Fatal(err)
+	}
+	o.unswept = false
+	newHost(t, o)
+	h.await(last.ID, rivertype.JobStateCompleted)
+	l.await(t, 1, 2, 3, 1)
+}
+
 // TestCancelled: a job that is cancelled while a worker has it lets the others pass at once.
 func TestCancelled(t *testing.T) {
 	t.Parallel()

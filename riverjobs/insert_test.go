@@ -113,27 +113,6 @@ func TestInsert(t *testing.T) {
 	}
 }
 
-// TestNotRolledBack: a place that was taken outside of a transaction that is rolled back is in
-// nobody's way for longer than Hold, and not before that.
-func TestNotRolledBack(t *testing.T) {
-	t.Parallel()
-	var l journal
-	h := newHost(t, hostOptions{work: l.noted(), mutex: Options{Jobs: jobs.Options{Hold: time.Second}}})
-	err := pgx.BeginFunc(t.Context(), h.pool, func(tx pgx.Tx) error {
-		_, err := h.river.InsertTx(t.Context(), tx, job{Of: "it", Number: 1}, nil)
-		return errors.Join(err, errors.ErrUnsupported)
-	})
-	if n := h.waiting("it"); n != 1 || !errors.Is(err, errors.ErrUnsupported) {
-		t.Errorf("%d places, %v", n, err)
-	}
-	began := time.Now()
-	h.await(h.insert("it", 2, nil).ID, rivertype.JobStateCompleted)
-	l.check(t, 2)
-	if took := time.Since(began); took < 900*time.Millisecond {
-		t.Errorf("the place was in the way for %v; Hold is a second", took)
-	}
-}
-
 // TestClosed: a job whose key cannot be asked for is not inserted, and one that is there already
 // comes back without having failed.
 func TestClosed(t *testing.T) {

@@ -22,8 +22,8 @@ type keyFunc func(args rivertype.JobArgs, encoded []byte) (string, error)
 // "conversation 42". The function has to return the same for the arguments that River
 // has stored as JSON.
 //
-// Call it before the River client is made. It panics when m was told of the kind
-// before, as river.AddWorker does.
+// Call it before the River client is made. It panics when m has the kind
+// already, as river.AddWorker does.
 func Key[A river.JobArgs](m *Mutex, key func(A) string) {
 	register[A](m, func(args A) (string, error) { return key(args), nil })
 }
@@ -69,7 +69,7 @@ func register[A river.JobArgs](m *Mutex, key func(A) (string, error)) {
 	defer m.mu.Unlock()
 	for _, kind := range kinds {
 		if _, dup := m.keys[kind]; dup {
-			panic(fmt.Sprintf("riverjobs: the Mutex was told of the kind %q before", kind))
+			panic(fmt.Sprintf("riverjobs: the Mutex has the kind %q already", kind))
 		}
 		m.keys[kind] = f
 	}

@@ -80,7 +80,7 @@ func TestKey(t *testing.T) {
 		t.Error("arguments that cannot be read have a key")
 	}
 	for want, call := range map[string]func(*Mutex){
-		"told of the kind \"job\" before":      Tagged[job],
+		"has the kind \"job\" already":         Tagged[job],
 		"no field of riverjobs.bare has a tag": Tagged[bare],
 		"cannot be part of a key":              Tagged[wrong],
 	} {

@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,7 +22,6 @@ type Mutex struct {
 
 	jobs    *jobs.Mutex
 	options Options
-	logger  *slog.Logger
 	pool    *pgxpool.Pool
 	schema  string
 	workers map[string]int // by queue
@@ -33,8 +31,8 @@ type Mutex struct {
 
 	mu   sync.Mutex
 	keys map[string]keyFunc // by kind
-	told map[string]int64   // by key, the ID of the last job that is over
-	wake chan struct{}      // something was told
+	over map[string]int64   // by key, the ID of the last job that is over
+	wake chan struct{}      // over has grown
 
 	end   context.CancelFunc
 	ended chan struct{}
@@ -62,18 +60,19 @@ func Configure(config *river.Config, client *dibs.Client, pool *pgxpool.Pool, o 
 	if err != nil {
 		return nil, err
 	}
-	core := options.Jobs
-	turns, err := jobs.New(client, &core)
+	turns, err := jobs.New(client, &options.Jobs)
 	if err != nil {
 		return nil, err
 	}
+	core := turns.Options()
+	options.Jobs = core
 	ctx, end := context.WithCancel(context.Background())
 	m := &Mutex{
-		jobs: turns, options: options, logger: core.Logger, pool: pool, schema: config.Schema,
+		jobs: turns, options: options, pool: pool, schema: config.Schema,
 		workers: map[string]int{}, retries: config.RetryPolicy,
 		queues: core.Policy != jobs.Skip && core.Policy != jobs.Periodic,
 		keeps:  core.Failed == jobs.KeepPlace && core.Policy != jobs.Replace,
-		keys:   map[string]keyFunc{}, told: map[string]int64{}, wake: make(chan struct{}, 1),
+		keys:   map[string]keyFunc{}, over: map[string]int64{}, wake: make(chan struct{}, 1),
 		end: end, ended: make(chan struct{}),
 	}
 	for name, queue := range config.Queues {

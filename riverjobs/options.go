@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,7 +20,7 @@ const DefaultPatience = 5 * time.Minute
 // clients of a River database have the same, as far as keys and places are concerned.
 type Options struct {
 	// Jobs is what is the same for all queues: the policy, what happens to the place
-	// of a job that failed, limits, who is told. Its Recovery should be longer than
+	// of a job that failed, limits, Observe. Its Recovery should be longer than
 	// River takes to rescue the jobs of a dead worker; see the README.
 	Jobs jobs.Options
 
@@ -51,11 +50,6 @@ func (o *Options) withDefaults() (Options, error) {
 		r = *o
 	}
 	r.Patience = cmp.Or(r.Patience, DefaultPatience)
-	if r.Jobs.Logger == nil {
-		r.Jobs.Logger = slog.Default()
-	}
-	r.Jobs.Permits = cmp.Or(r.Jobs.Permits, 1)
-	r.Jobs.Ahead = cmp.Or(r.Jobs.Ahead, jobs.DefaultAhead-1+r.Jobs.Permits)
 	switch {
 	case r.Patience < 0:
 		return r, fmt.Errorf("riverjobs: Options.Patience is %v; it must not be negative", r.Patience)

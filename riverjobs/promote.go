@@ -54,11 +54,11 @@ func (m *Mutex) promote(ctx context.Context, by querier, keys []string, after []
 }
 
 // promoteAll promotes for keys, with the IDs after which jobs count.
-func (m *Mutex) promoteAll(ctx context.Context, told map[string]int64) error {
-	for keys := range slices.Chunk(slices.Collect(maps.Keys(told)), statementKeys) {
+func (m *Mutex) promoteAll(ctx context.Context, over map[string]int64) error {
+	for keys := range slices.Chunk(slices.Collect(maps.Keys(over)), statementKeys) {
 		after := make([]int64, len(keys))
 		for i, key := range keys {
-			after[i] = told[key]
+			after[i] = over[key]
 		}
 		if _, err := m.promote(ctx, m.pool, keys, after, nil); err != nil {
 			return err
@@ -76,18 +76,18 @@ func (m *Mutex) sweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	told := make(map[string]int64, len(keys))
+	over := make(map[string]int64, len(keys))
 	for _, key := range keys {
-		told[key] = 0
+		over[key] = 0
 	}
-	return m.promoteAll(ctx, told)
+	return m.promoteAll(ctx, over)
 }
 
-// tell has promoted soon for a key whose jobs up to that ID are over, or do not count. If the
+// promoteSoon promotes in the background for a key whose jobs up to that ID are over, or do not count. If the
 // process ends before that, the sweep of another one does it.
-func (m *Mutex) tell(key string, after int64) {
+func (m *Mutex) promoteSoon(key string, after int64) {
 	m.mu.Lock()
-	m.told[key] = max(m.told[key], after)
+	m.over[key] = max(m.over[key], after)
 	m.mu.Unlock()
 	select {
 	case m.wake <- struct{}{}:
@@ -95,7 +95,7 @@ func (m *Mutex) tell(key string, after int64) {
 	}
 }
 
-// run promotes until ctx ends. What was told while a statement runs is in the next one.
+// run promotes until ctx ends. What is over while a statement runs is in the next one.
 func (m *Mutex) run(ctx context.Context, sweepEvery time.Duration) {
 	timer := time.NewTimer(sweepEvery)
 	defer timer.Stop()
@@ -107,10 +107,10 @@ func (m *Mutex) run(ctx context.Context, sweepEvery time.Duration) {
 			return
 		case <-m.wake:
 			m.mu.Lock()
-			told := m.told
-			m.told = map[string]int64{}
+			over := m.over
+			m.over = map[string]int64{}
 			m.mu.Unlock()
-			err = m.promoteAll(ctx, told)
+			err = m.promoteAll(ctx, over)
 		case <-timer.C:
 			began := time.Now()
 			err = m.sweep(ctx)
@@ -118,7 +118,7 @@ func (m *Mutex) run(ctx context.Context, sweepEvery time.Duration) {
 		}
 		if err != nil && ctx.Err() == nil && time.Since(complained) > complainEvery {
 			complained = time.Now()
-			m.logger.WarnContext(ctx, "dibs: parked jobs cannot be made runnable; trying again each second", "error", err)
+			m.options.Jobs.Logger.WarnContext(ctx, "dibs: parked jobs cannot be made runnable; trying again each second", "error", err)
 		}
 	}
 }

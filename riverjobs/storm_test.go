@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/jobs"
 )
@@ -54,7 +56,7 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 	workers := make([]*process, 4)
 	ids := make([]string, len(workers))
 	start := func(i int) {
-		ids[i] = fmt.Sprint("worker ", rand.Uint64())
+		ids[i] = fmt.Sprint("worker-", rand.Uint64()) // without a space, which the name of a connection has as another character
 		config.ID = ids[i]
 		workers[i] = startChild(t, "", config)
 	}
@@ -66,6 +68,11 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 		work: workStorm, river: river.Config{MaxAttempts: 100}, // it schedules what is tried again
 	}
 	h := newHost(t, o)
+	t.Cleanup(func() {
+		if t.Failed() {
+			h.logUnfinished()
+		}
+	})
 	o.idle = true
 	var enqueuers sync.WaitGroup
 	for half := range 2 {
@@ -85,6 +92,7 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 		h.progress((killed+1)*conversations*events/(kills+2), done)
 		i := r.IntN(len(workers))
 		workers[i].Kill()
+		t.Logf("killed %s at %s", ids[i], time.Now().UTC().Format("15:04:05.000"))
 		h.rescue(ids[i]) // River's rescuer does this, after minutes
 		start(i)
 	}
@@ -106,6 +114,23 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 	bad("attempts ended after another one of their key had begun", `SELECT count(*) FROM (SELECT what, attempt,
 		lag(attempt) OVER (PARTITION BY key ORDER BY seq) AS before FROM mark) m WHERE what = 'end' AND attempt <> before`)
 	bad("jobs are not completed", "SELECT count(*) FROM river_job WHERE state <> 'completed'")
+}
+
+// logUnfinished logs what is known of the jobs that are not completed and of their keys.
+func (h *host) logUnfinished() {
+	ctx := context.Background()
+	rows, err := h.pool.Query(ctx, "SELECT now()::text || ' ' || to_jsonb(j)::text FROM river_job j WHERE state <> 'completed' ORDER BY id LIMIT 20")
+	if err != nil {
+		h.t.Log(err)
+		return
+	}
+	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	h.t.Log(strings.Join(texts, "\n"), err)
+	for e, err := range h.store.(dibs.Inspector).List(ctx, dibs.Query{}) {
+		if err != nil || e.Waiters > 0 || len(e.Attempts) > 0 {
+			h.t.Logf("%+v, %v", e, err)
+		}
+	}
 }
 
 func init() { works["storm"] = workStorm }

@@ -45,7 +45,7 @@ func (m *Mutex) Work(ctx context.Context, row *rivertype.JobRow, doInner func(co
 	defer func() {
 		// A ticket may be from a version with another policy, which has parked other jobs.
 		if !back && d.note.Key != "" && (m.queues || d.note.Ticket != "") {
-			m.tell(d.note.Key, d.after(err))
+			m.promoteSoon(d.note.Key, d.after(err))
 		}
 	}()
 	ran := false
@@ -58,6 +58,9 @@ func (m *Mutex) Work(ctx context.Context, row *rivertype.JobRow, doInner func(co
 	})
 	if err != nil && !ran {
 		err, back = d.waited(err)
+	}
+	if err != nil && !back && m.options.Jobs.Policy != jobs.Replace && (d.last(err) || ran && !m.keeps) {
+		d.set(noteKey, note{Key: d.note.Key}) // it gave its place up: if it runs again, its ID does not say where
 	}
 	return err
 }

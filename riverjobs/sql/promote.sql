@@ -1,13 +1,16 @@
--- Keeps the rule for keys ($1): of a key's unfinished jobs that have a ticket or were parked before,
--- and were inserted after the one in $2, the first $3 are runnable. A job that found no room in a worker and is parked again is made
--- runnable when it is among the first $4, which can run at once. Jobs that wait for their next
--- attempt count if they keep their places ($5). With $6, only jobs with these tickets are touched.
--- Running it twice changes nothing. It waits for no lock and locks in the order of the ids.
--- Returns the jobs that it made runnable, and notifies the clients of their queues as an
--- insertion does.
+-- Keeps the rule for keys ($1): of a key's unfinished jobs that have tickets and were inserted after
+-- the one in $2, the first $3 are runnable. A job that found no room in a worker and is parked again
+-- is made runnable when it is among the first $4, which can run at once. Jobs without tickets took
+-- their places later than their ids say: they keep no job with a ticket parked. Jobs that wait for
+-- their next attempt count if they keep their places ($5). With $6, only jobs with these tickets are
+-- touched. Running it twice changes nothing. It waits for no lock and locks in the order of the ids.
+-- Returns the jobs that it made runnable, and notifies the clients of their queues as an insertion
+-- does.
 WITH unfinished AS (
-    SELECT j.id, row_number() OVER (PARTITION BY k.key ORDER BY j.id) AS rank
+    SELECT j.id, CASE WHEN c.ticket THEN row_number() OVER (PARTITION BY k.key, c.ticket ORDER BY j.id)
+        ELSE row_number() OVER (PARTITION BY k.key ORDER BY j.id) END AS rank
     FROM unnest($1::text[], $2::bigint[]) AS k(key, after)
+    CROSS JOIN (VALUES (true), (false)) AS c(ticket)
     CROSS JOIN LATERAL (
         SELECT s.id
         FROM unnest('{running,available,pending,scheduled,retryable}'::@river_job_state[]) AS of(state)
@@ -15,6 +18,7 @@ WITH unfinished AS (
             SELECT j.id FROM @river_job j
             WHERE j.state = of.state AND j.metadata->'dibs'->>'key' = k.key AND j.id > k.after AND j.finalized_at IS NULL
                 AND (j.metadata->'dibs' ? 'ticket' OR j.metadata ? 'dibs_parked')
+                AND (j.metadata->'dibs' ? 'ticket') = c.ticket
                 AND (j.state IN ('running', 'available', 'pending') OR j.state = 'scheduled' AND j.metadata->'dibs_parked' = 'true' OR $5::boolean)
             ORDER BY j.id LIMIT $3::int
         ) s
