@@ -38,7 +38,7 @@ func TestHouse(t *testing.T) {
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint"},
 		},
 		{Dir: "internal/demo"},
-		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", prometheus, prometheus + "/promhttp", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, root + "/idempotency", root + "/jobs"}},
+		{Dir: "internal/metrics", Imports: []string{root + "/dibsotel", prometheus, prometheus + "/collectors", prometheus + "/promhttp", "go.opentelemetry.io/otel/exporters/prometheus", "go.opentelemetry.io/otel/sdk/metric", "go.opentelemetry.io/otel/sdk/metric/exemplar"}, Tests: []string{root, root + "/idempotency", root + "/jobs"}},
 		{Dir: "internal/foreign", Imports: []string{root + "/internal/failpoint", server}},
 		{Dir: "internal/process", Imports: []string{unix}},
 		{

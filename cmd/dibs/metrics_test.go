@@ -90,6 +90,9 @@ func TestMetricsAddUp(t *testing.T) {
 	if total != sent || !maps.Equal(got, want) {
 		t.Errorf("%v requests were sent; counted are %v: %v, want %v", sent, total, got, want)
 	}
+	if _, ok := series(t, text)["process_cpu_seconds_total"]; !ok {
+		t.Error("the metrics do not say what the process takes of the processor")
+	}
 	if version := p.scrape(t, "/version"); !strings.HasPrefix(version, "dibs ") {
 		t.Errorf("/version says %q", version)
 	}

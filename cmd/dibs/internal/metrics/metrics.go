@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	exporter "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -13,7 +14,8 @@ import (
 	"github.com/dibs-go/dibs/dibsotel"
 )
 
-// Metrics are those of dibsotel, and others of the program's own.
+// Metrics are those of dibsotel, and others of the program's own: without a run, what it
+// takes of the processor and of memory.
 type Metrics struct {
 	*dibsotel.Telemetry
 	registry *prometheus.Registry
@@ -25,7 +27,9 @@ type Metrics struct {
 func New(run string) (*Metrics, error) {
 	m := &Metrics{registry: prometheus.NewRegistry()}
 	m.labelled = m.registry
-	if run != "" {
+	if run == "" {
+		m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	} else {
 		m.labelled = prometheus.WrapRegistererWith(prometheus.Labels{"run": run}, m.registry)
 	}
 	reader, err := exporter.New(exporter.WithRegisterer(m.labelled), exporter.WithoutScopeInfo(), exporter.WithoutTargetInfo())
