@@ -34,8 +34,7 @@ func TestEndingsOfATransaction(t *testing.T) {
 				o.Once, o.Transactor = time.Hour, table
 			}
 			m := f.mutex(o)
-			ticket := f.ticket(m, "k")
-			j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}
+			j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k")}
 			write := func(ctx context.Context) error { journal.Write(ctx, "booked"); return nil }
 			work := write
 			if !c.once {
@@ -99,9 +98,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		if err := f.client().TryDo(t.Context(), "k", nil); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("the place does not stand after the commit: %v", err)
 		}
-		if err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing); err != nil {
-			t.Error(err)
-		}
+		must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing))
 		full := errors.New("the table is full")
 		if _, err := m.EnqueueIn(t.Context(), failing{full}, "k"); !errors.Is(err, full) {
 			t.Errorf("a place that could not be taken: %v", err)
@@ -130,8 +127,7 @@ func TestShutdownGivesKeysUp(t *testing.T) {
 			leaving, staying := f.mutex(&jobs.Options{Failed: failed}), f.mutex(&jobs.Options{Failed: failed})
 			var tickets []string
 			for range 2 {
-				ticket := f.ticket(leaving, "k")
-				tickets = append(tickets, ticket)
+				tickets = append(tickets, f.ticket(leaving, "k"))
 			}
 			job := func(i int) jobs.Job { return jobs.Job{Kind: "test", ID: fmt.Sprint(i), Key: "k", Ticket: tickets[i]} }
 			pool, stop := context.WithCancel(t.Context())
@@ -151,9 +147,7 @@ func TestShutdownGivesKeysUp(t *testing.T) {
 				next = 1
 			}
 			for range 2 {
-				if err := staying.Run(t.Context(), job(next), nothing); err != nil {
-					t.Error(err)
-				}
+				must(t, staying.Run(t.Context(), job(next), nothing))
 				next = 1 - next
 			}
 			if took := time.Since(start); took > 0 {

@@ -155,8 +155,7 @@ func TestFailedJob(t *testing.T) {
 func TestPanicGivesTheKeyUp(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		m := f.mutex(nil)
-		ticket := f.ticket(m, "k")
-		j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}
+		j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k")}
 		func() {
 			defer func() {
 				if recover() == nil {

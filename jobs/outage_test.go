@@ -33,8 +33,7 @@ func TestFailedWhileTheStoreIsAway(t *testing.T) {
 		simulateAs(t, failed, func(t *testing.T, f *fixture) {
 			store := &muteStore{Store: f.store}
 			m := f.mutexOf(store, &jobs.Options{Failed: failed})
-			ticket := f.ticket(m, "k")
-			j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket, Stays: true}
+			j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k"), Stays: true}
 			accident := errors.New("an accident")
 			store.mute.Store(true)
 			if err := m.Run(t.Context(), j, func(context.Context) error { return accident }); !errors.Is(err, accident) {
@@ -101,8 +100,7 @@ func TestLimitThatFailsKeepsThePlace(t *testing.T) {
 		second := f.mutex(&jobs.Options{Recovery: time.Minute})
 		var tickets []string
 		for range 2 {
-			ticket := f.ticket(second, "k")
-			tickets = append(tickets, ticket)
+			tickets = append(tickets, f.ticket(second, "k"))
 		}
 		first := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: tickets[1], Stays: true, Again: func(error) time.Duration { return 10 * time.Minute }}
 		if err := m.Run(t.Context(), first, nothing); !errors.Is(err, dibs.ErrHeld) {
@@ -127,12 +125,9 @@ func TestNoPlaceForAJobThatIsDone(t *testing.T) {
 		"another delivery": func(t *testing.T, f *fixture, j jobs.Job) func(context.Context) error {
 			other := f.mutex(nil)
 			return func(ctx context.Context) error {
-				if _, err := f.store.Evict(t.Context(), f.client().Key("k"), ""); err != nil { // it stood still
-					t.Error(err)
-				}
-				if err := other.Run(t.Context(), j, nothing); err != nil {
-					t.Error(err)
-				}
+				_, err := f.store.Evict(t.Context(), f.client().Key("k"), "") // it stood still
+				must(t, err)
+				must(t, other.Run(t.Context(), j, nothing))
 				<-ctx.Done()
 				return ctx.Err()
 			}
@@ -140,8 +135,7 @@ func TestNoPlaceForAJobThatIsDone(t *testing.T) {
 	} {
 		simulateAs(t, name, func(t *testing.T, f *fixture) {
 			m := f.mutex(nil)
-			ticket := f.ticket(m, "k")
-			j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}
+			j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k")}
 			if err := m.Run(t.Context(), j, work(t, f, j)); !errors.Is(err, dibs.ErrLost) {
 				t.Errorf("the job ended with %v", err)
 			}
@@ -156,8 +150,7 @@ func TestLostKeyKeepsThePlace(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		deaf := f.mutexOf(&deafStore{f.store}, &jobs.Options{Recovery: time.Minute})
 		m := f.mutex(&jobs.Options{Recovery: time.Minute})
-		ticket := f.ticket(m, "k")
-		j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket, Again: func(error) time.Duration { return 5 * time.Minute }}
+		j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k"), Again: func(error) time.Duration { return 5 * time.Minute }}
 		err := deaf.Run(t.Context(), j, func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(time.Second)

@@ -307,9 +307,8 @@ func TestLostKey(t *testing.T) {
 			m := f.mutex(nil)
 			ticket := f.ticket(m, "k")
 			err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(ctx context.Context) error {
-				if _, err := f.store.Evict(t.Context(), dibs.Key{Name: "k"}, ""); err != nil {
-					t.Error(err)
-				}
+				_, err := f.store.Evict(t.Context(), dibs.Key{Name: "k"}, "")
+				must(t, err)
 				<-ctx.Done()
 				if !errors.Is(context.Cause(ctx), dibs.ErrLost) {
 					t.Errorf("the job's context ended with %v", context.Cause(ctx))
