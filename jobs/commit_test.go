@@ -27,41 +27,34 @@ func TestEndingsOfATransaction(t *testing.T) {
 		{end: journal.Committed, once: true}, {end: journal.Conflicted, once: true}, {end: journal.Refused, once: true},
 		{end: journal.Unheard, once: true}, {end: journal.CutOff, once: true}, {end: journal.Unbegun, once: true},
 	} {
-		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				table := journal.New(f.store, c.end)
-				o := &jobs.Options{}
-				if c.once {
-					o.Once, o.Transactor = time.Hour, table
-				}
-				m := f.mutex(o)
-				ticket, err := m.Enqueue(t.Context(), "k")
-				if err != nil {
-					t.Fatal(err)
-				}
-				j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}
-				write := func(ctx context.Context) error { journal.Write(ctx, "booked"); return nil }
-				work := write
-				if !c.once {
-					work = func(ctx context.Context) error { return jobs.Commit(ctx, table, write) }
-				}
-				tries := 0
-				for err = m.Run(t.Context(), j, work); err != nil && tries < 3; err = m.Run(t.Context(), j, work) {
-					tries++
-				}
-				if rows := table.Rows(); err != nil || !slices.Equal(rows, []string{"booked"}) {
-					t.Errorf("after %d tries more: %v, %v; want it booked once", tries, rows, err)
-				}
-				f.empty()
-			})
+		simulateAs(t, fmt.Sprintf("%+v", c), func(t *testing.T, f *fixture) {
+			table := journal.New(f.store, c.end)
+			o := &jobs.Options{}
+			if c.once {
+				o.Once, o.Transactor = time.Hour, table
+			}
+			m := f.mutex(o)
+			j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k")}
+			write := func(ctx context.Context) error { journal.Write(ctx, "booked"); return nil }
+			work := write
+			if !c.once {
+				work = func(ctx context.Context) error { return jobs.Commit(ctx, table, write) }
+			}
+			tries := 0
+			err := m.Run(t.Context(), j, work)
+			for ; err != nil && tries < 3; err = m.Run(t.Context(), j, work) {
+				tries++
+			}
+			if rows := table.Rows(); err != nil || !slices.Equal(rows, []string{"booked"}) {
+				t.Errorf("after %d tries more: %v, %v; want it booked once", tries, rows, err)
+			}
+			f.empty()
 		})
 	}
 }
 
 func TestCommitThatFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	simulate(t, func(t *testing.T, f *fixture) {
 		table := journal.New(f.store)
 		m := f.mutex(nil)
 		accident := errors.New("an accident")
@@ -86,15 +79,14 @@ func TestCommitThatFails(t *testing.T) {
 		if !errors.Is(err, dibs.ErrLost) || len(table.Rows()) > 0 {
 			t.Errorf("%v, %v; want ErrLost and nothing written", err, table.Rows())
 		}
-		if err := jobs.Commit(t.Context(), table, func(context.Context) error { return nil }); !errors.Is(err, dibs.ErrNoLease) {
+		if err := jobs.Commit(t.Context(), table, nothing); !errors.Is(err, dibs.ErrNoLease) {
 			t.Errorf("outside of a job: %v", err)
 		}
 	})
 }
 
 func TestEnqueueInATransaction(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	simulate(t, func(t *testing.T, f *fixture) {
 		m := f.mutex(nil)
 		var tx pending
 		ticket, err := m.EnqueueIn(t.Context(), &tx, "k")
@@ -102,15 +94,11 @@ func TestEnqueueInATransaction(t *testing.T) {
 			t.Fatalf("%v, %+v", err, tx)
 		}
 		f.empty() // until it commits
-		if err := f.store.Claim(t.Context(), tx, make([]dibs.Answer, 1)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.store.Claim(t.Context(), tx, make([]dibs.Answer, 1)))
 		if err := f.client().TryDo(t.Context(), "k", nil); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("the place does not stand after the commit: %v", err)
 		}
-		if err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
+		must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing))
 		full := errors.New("the table is full")
 		if _, err := m.EnqueueIn(t.Context(), failing{full}, "k"); !errors.Is(err, full) {
 			t.Errorf("a place that could not be taken: %v", err)
@@ -135,46 +123,37 @@ func (f failing) Reserve(context.Context, []dibs.Claim) error { return f.err }
 // told to stop at once.
 func TestShutdownGivesKeysUp(t *testing.T) {
 	for _, failed := range []jobs.Failed{jobs.KeepPlace, jobs.LetPass} {
-		t.Run(fmt.Sprint(failed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				leaving, staying := f.mutex(&jobs.Options{Failed: failed}), f.mutex(&jobs.Options{Failed: failed})
-				var tickets []string
-				for range 2 {
-					ticket, err := leaving.Enqueue(t.Context(), "k")
-					if err != nil {
-						t.Fatal(err)
-					}
-					tickets = append(tickets, ticket)
-				}
-				job := func(i int) jobs.Job { return jobs.Job{Kind: "test", ID: fmt.Sprint(i), Key: "k", Ticket: tickets[i]} }
-				pool, stop := context.WithCancel(t.Context())
-				ended := make(chan error, 1)
-				go func() {
-					ended <- leaving.Run(pool, job(0), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-				}()
-				synctest.Wait()
-				leaving.Close()
-				stop()
-				if err := <-ended; !errors.Is(err, context.Canceled) {
-					t.Errorf("the job that was stopped ended with %v", err)
-				}
-				start := time.Now()
-				next := 0 // the order is kept
-				if failed == jobs.LetPass {
-					next = 1
-				}
-				for range 2 {
-					if err := staying.Run(t.Context(), job(next), func(context.Context) error { return nil }); err != nil {
-						t.Error(err)
-					}
-					next = 1 - next
-				}
-				if took := time.Since(start); took > 0 {
-					t.Errorf("the key of a pool that was shut down was free after %v", took)
-				}
-				f.empty()
-			})
+		simulateAs(t, failed, func(t *testing.T, f *fixture) {
+			leaving, staying := f.mutex(&jobs.Options{Failed: failed}), f.mutex(&jobs.Options{Failed: failed})
+			var tickets []string
+			for range 2 {
+				tickets = append(tickets, f.ticket(leaving, "k"))
+			}
+			job := func(i int) jobs.Job { return jobs.Job{Kind: "test", ID: fmt.Sprint(i), Key: "k", Ticket: tickets[i]} }
+			pool, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				ended <- leaving.Run(pool, job(0), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+			}()
+			synctest.Wait()
+			leaving.Close()
+			stop()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("the job that was stopped ended with %v", err)
+			}
+			start := time.Now()
+			next := 0 // the order is kept
+			if failed == jobs.LetPass {
+				next = 1
+			}
+			for range 2 {
+				must(t, staying.Run(t.Context(), job(next), nothing))
+				next = 1 - next
+			}
+			if took := time.Since(start); took > 0 {
+				t.Errorf("the key of a pool that was shut down was free after %v", took)
+			}
+			f.empty()
 		})
 	}
 }

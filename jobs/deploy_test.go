@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs/jobs"
@@ -15,176 +14,120 @@ import (
 // nothing uses an attempt, also while the old version still runs one.
 func TestPermitsThatDifferUseNoAttempt(t *testing.T) {
 	for _, c := range []struct{ old, new int }{{1, 2}, {3, 1}, {2, 5}} {
-		t.Run(fmt.Sprint(c.old, " to ", c.new), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				q := newQueue()
-				before := f.mutex(&jobs.Options{Permits: c.old})
-				after := f.mutex(&jobs.Options{Permits: c.new})
-				// The old version is at its last job.
-				ticket, err := before.Enqueue(t.Context(), "k")
-				if err != nil {
-					t.Fatal(err)
-				}
-				old, runs := make(chan error, 1), make(chan struct{})
-				go func() {
-					old <- before.Run(t.Context(), jobs.Job{Kind: "test", ID: "old", Key: "k", Ticket: ticket}, func(context.Context) error {
-						close(runs)
-						time.Sleep(time.Minute)
-						return nil
-					})
-				}()
-				<-runs
-				var all []*entry
-				for i := range 4 {
-					all = append(all, q.enqueue(t, before, "k", fmt.Sprint("k/", i)))
-				}
-				// What the new version enqueues meanwhile is not refused either.
-				all = append(all, q.enqueue(t, after, "k", "k/4"))
-				for _, e := range all {
-					e.attempts = 1
-				}
-				f.workers(q, after, 6, func(context.Context, string) error {
-					time.Sleep(time.Second)
+		simulateAs(t, fmt.Sprint(c.old, " to ", c.new), func(t *testing.T, f *fixture) {
+			q := newQueue()
+			before := f.mutex(&jobs.Options{Permits: c.old})
+			after := f.mutex(&jobs.Options{Permits: c.new})
+			// The old version is at its last job.
+			ticket := f.ticket(before, "k")
+			old, runs := make(chan error, 1), make(chan struct{})
+			go func() {
+				old <- before.Run(t.Context(), jobs.Job{Kind: "test", ID: "old", Key: "k", Ticket: ticket}, func(context.Context) error {
+					close(runs)
+					time.Sleep(time.Minute)
 					return nil
 				})
-				q.drain()
-				f.wg.Wait()
-				if err := <-old; err != nil {
-					t.Error(err)
-				}
-				for _, e := range all {
-					if e.dropped || e.failures > 0 {
-						t.Errorf("job %s failed %d times: %v", e.job.ID, e.failures, e.err)
-					}
-				}
-				if s := after.Stats(); s.Succeeded != 5 || s.Refused != 0 {
-					t.Errorf("%+v", s)
-				}
+			}()
+			<-runs
+			var all []*entry
+			for i := range 4 {
+				all = append(all, q.enqueue(t, before, "k", fmt.Sprint("k/", i)))
+			}
+			// What the new version enqueues meanwhile is not refused either.
+			all = append(all, q.enqueue(t, after, "k", "k/4"))
+			for _, e := range all {
+				e.attempts = 1
+			}
+			f.run(q, after, 6, func(context.Context, string) error {
+				time.Sleep(time.Second)
+				return nil
 			})
+			if err := <-old; err != nil {
+				t.Error(err)
+			}
+			for _, e := range all {
+				if e.dropped || e.failures > 0 {
+					t.Errorf("job %s failed %d times: %v", e.job.ID, e.failures, e.err)
+				}
+			}
+			if s := after.Stats(); s.Succeeded != 5 || s.Refused != 0 {
+				t.Errorf("%+v", s)
+			}
 		})
 	}
 }
 
-// Nobody holds the key: a backlog that was enqueued under another policy is not skipped.
+// Nobody holds the key: no job is skipped because of a backlog that was enqueued under
+// another policy, nor of the place of a job that never comes.
 func TestPlacesHaveNobodySkipped(t *testing.T) {
 	for name, o := range map[string]jobs.Options{
 		"skip":     {Policy: jobs.Skip},
 		"periodic": {Policy: jobs.Periodic, Period: time.Millisecond},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				q := newQueue()
+		for backlog := range 4 {
+			simulateAs(t, fmt.Sprint(name, backlog), func(t *testing.T, f *fixture) {
+				q, l := newQueue(), newLedger(t)
 				before, after := f.mutex(nil), f.mutex(&o)
-				for i := range 3 {
-					q.enqueue(t, before, "k", fmt.Sprint("k/", i))
+				if backlog == 0 {
+					f.ticket(before, "k")
 				}
-				q.enqueue(t, after, "k", "new")
-				var ran []string
-				f.workers(q, after, 1, func(_ context.Context, id string) error {
-					ran = append(ran, id)
-					time.Sleep(time.Second)
-					return nil
-				})
-				q.drain()
-				f.wg.Wait()
-				if s := after.Stats(); len(ran) == 0 || len(ran)+int(s.Remembered) != 4 || s.Skipped != 0 {
-					t.Errorf("%v ran, %+v", ran, s)
+				q.backlog(t, before, backlog)
+				q.enqueue(t, after, "k", "k/new")
+				f.run(q, after, 1, l.work(time.Second))
+				if s := after.Stats(); len(l.ran["k"]) == 0 || len(l.ran["k"])+int(s.Remembered) != backlog+1 || s.Skipped != 0 {
+					t.Errorf("%v ran, %+v", l.ran, s)
 				}
 				f.empty()
 			})
-		})
+		}
 	}
-}
-
-// A place whose job will never come is in the way for its Hold, and no longer.
-func TestAPlaceAloneHasNobodySkipped(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		q := newQueue()
-		if _, err := f.mutex(nil).Enqueue(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		m := f.mutex(&jobs.Options{Policy: jobs.Skip})
-		q.enqueue(t, m, "k", "k/0")
-		f.workers(q, m, 1, func(context.Context, string) error { return nil })
-		q.drain()
-		f.wg.Wait()
-		if s := m.Stats(); s.Succeeded != 1 || s.Skipped != 0 {
-			t.Errorf("%+v", s)
-		}
-		f.empty()
-	})
-}
-
-// A job that was enqueued with a key and runs without gives its place back.
-func TestAJobWithoutItsKeyGivesItsPlaceBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		m := f.mutex(nil)
-		ticket, err := m.Enqueue(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Ticket: ticket}, func(context.Context) error { return nil }); err != nil {
-			t.Error(err)
-		}
-		f.empty()
-	})
 }
 
 // The place of a job that failed and waits to be tried again is not in the way of a newer
 // one that replaces it, whichever was first.
 func TestAFailedJobIsReplacedAtOnce(t *testing.T) {
 	for _, early := range []bool{true, false} {
-		t.Run(fmt.Sprint("enqueued before it failed ", early), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				m := f.mutex(&jobs.Options{Policy: jobs.Replace})
-				ticket := func() string {
-					s, err := m.Enqueue(t.Context(), "k")
-					if err != nil {
-						t.Fatal(err)
+		simulateAs(t, fmt.Sprint("enqueued before it failed ", early), func(t *testing.T, f *fixture) {
+			m := f.mutex(&jobs.Options{Policy: jobs.Replace})
+			ticket := func() string {
+				s := f.ticket(m, "k")
+				return s
+			}
+			// run runs a job until it is done or fails, and returns how long that took.
+			run := func(id, ticket string, fn func(context.Context) error) (time.Duration, error) {
+				start := time.Now()
+				for {
+					err := m.Run(t.Context(), jobs.Job{
+						Kind: "test", ID: id, Key: "k", Ticket: ticket, Due: start,
+						Again: func(error) time.Duration { return time.Hour },
+					}, fn)
+					back, ok := errors.AsType[*jobs.ComeBackError](err)
+					if !ok {
+						return time.Since(start), err
 					}
-					return s
+					time.Sleep(back.After)
 				}
-				// run runs a job until it is done or fails, and returns how long that took.
-				run := func(id, ticket string, fn func(context.Context) error) (time.Duration, error) {
-					start := time.Now()
-					for {
-						err := m.Run(t.Context(), jobs.Job{
-							Kind: "test", ID: id, Key: "k", Ticket: ticket, Due: start,
-							Again: func(error) time.Duration { return time.Hour },
-						}, fn)
-						back, ok := errors.AsType[*jobs.ComeBackError](err)
-						if !ok {
-							return time.Since(start), err
-						}
-						time.Sleep(back.After)
-					}
-				}
-				accident := errors.New("an accident")
-				first, second := ticket(), ""
-				if early {
-					second = ticket()
-				}
-				if _, err := run("1", first, func(context.Context) error { return accident }); err != accident {
-					t.Fatal(err)
-				}
-				if !early {
-					second = ticket()
-				}
-				if took, err := run("2", second, func(context.Context) error { return nil }); err != nil || took > 30*time.Second {
-					t.Errorf("the newer one ran after %v: %v", took, err)
-				}
-				if _, err := run("1", first, func(context.Context) error { t.Error("it ran again"); return nil }); err != nil {
-					t.Error(err)
-				}
-				if s := m.Stats(); s.Replaced != 1 || s.Succeeded != 1 {
-					t.Errorf("%+v", s)
-				}
-			})
+			}
+			accident := errors.New("an accident")
+			first, second := ticket(), ""
+			if early {
+				second = ticket()
+			}
+			if _, err := run("1", first, func(context.Context) error { return accident }); err != accident {
+				t.Fatal(err)
+			}
+			if !early {
+				second = ticket()
+			}
+			if took, err := run("2", second, nothing); err != nil || took > 30*time.Second {
+				t.Errorf("the newer one ran after %v: %v", took, err)
+			}
+			if _, err := run("1", first, func(context.Context) error { t.Error("it ran again"); return nil }); err != nil {
+				t.Error(err)
+			}
+			if s := m.Stats(); s.Replaced != 1 || s.Succeeded != 1 {
+				t.Errorf("%+v", s)
+			}
 		})
 	}
 }

@@ -56,7 +56,7 @@ func (m *Mutex) EnqueueIn(ctx context.Context, r dibs.Reserver, key string) (str
 }
 
 func (m *Mutex) enqueue(ctx context.Context, key string, reserve func(context.Context, *dibs.AcquireOptions) (dibs.Place, error)) (string, error) {
-	if key == "" || !m.options.ordered() {
+	if key == "" || !m.options.Policy.queues() || m.options.Unordered {
 		return "", nil
 	}
 	var t ticket
@@ -111,16 +111,12 @@ func (m *Mutex) EnqueueMany(ctx context.Context, keys []string) ([]Ticket, error
 	if ctx.Err() == nil {
 		return tickets, nil
 	}
-	m.Cancel(ctx, texts(tickets)...)
-	return nil, context.Cause(ctx)
-}
-
-func texts(tickets []Ticket) []string {
-	all := make([]string, len(tickets))
-	for i, t := range tickets {
-		all[i] = t.Text
+	var taken []string
+	for _, t := range tickets {
+		taken = append(taken, t.Text)
 	}
-	return all
+	m.Cancel(ctx, taken...)
+	return nil, context.Cause(ctx)
 }
 
 // Cancel gives the places of jobs back that were not enqueued, or were taken out of

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 )
 
@@ -56,37 +55,33 @@ type Stats struct {
 	Waiting, Running int
 }
 
-// kinds are the events that are counted, in the order of the counts.
-var kinds = [...]EventKind{
-	EventAcquired, EventSucceeded, EventFailed, EventLost, EventPutOff, EventSkipped, EventReplaced,
-	EventRemembered, EventGaveUp, EventRanAnyway, EventHeld, EventRefused,
-}
-
-type counts [len(kinds)]atomic.Uint64
-
-func (c *counts) add(kind EventKind) {
-	for i, k := range kinds {
-		if k == kind {
-			c[i].Add(1)
-		}
-	}
+// of returns the count of an event.
+func (s *Stats) of(kind EventKind) *uint64 {
+	return map[EventKind]*uint64{
+		EventAcquired: &s.Acquired, EventSucceeded: &s.Succeeded, EventFailed: &s.Failed, EventLost: &s.Lost,
+		EventPutOff: &s.PutOff, EventSkipped: &s.Skipped, EventReplaced: &s.Replaced,
+		EventRemembered: &s.Remembered, EventGaveUp: &s.GaveUp, EventRanAnyway: &s.RanAnyway,
+		EventHeld: &s.Held, EventRefused: &s.Refused,
+	}[kind]
 }
 
 // Stats returns the counts.
 func (m *Mutex) Stats() Stats {
-	s := Stats{Waiting: int(m.waiting.Load()), Running: int(m.running.Load())}
-	for i, n := range []*uint64{
-		&s.Acquired, &s.Succeeded, &s.Failed, &s.Lost, &s.PutOff, &s.Skipped, &s.Replaced,
-		&s.Remembered, &s.GaveUp, &s.RanAnyway, &s.Held, &s.Refused,
-	} {
-		*n = m.counts[i].Load()
-	}
-	return s
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stats
+}
+
+// count changes the counts.
+func (m *Mutex) count(change func(*Stats)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	change(&m.stats)
 }
 
 // tell counts, logs and reports what happened to a job.
 func (m *Mutex) tell(ctx context.Context, a *attempt, kind EventKind, err error) {
-	m.counts.add(kind)
+	m.count(func(s *Stats) { *s.of(kind)++ })
 	e := Event{
 		Event: kind, Kind: a.job.Kind, ID: a.job.ID, Key: a.place.Key.Digest(),
 		Tries: a.tries, Waited: a.waited, Err: err,

@@ -3,7 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -16,9 +16,9 @@ type Mutex struct {
 	client  *dibs.Client
 	options Options
 
-	rooms            rooms
-	counts           counts
-	waiting, running atomic.Int64
+	rooms rooms
+	mu    sync.Mutex
+	stats Stats // guarded by mu
 
 	life context.Context // ends with Close: no job waits any more
 	end  context.CancelFunc
@@ -142,9 +142,12 @@ func (a *attempt) acquire() *dibs.AcquireOptions {
 	}
 }
 
-// refused reports why a key could not be had, unless the caller has gone away.
+// refused reports that the job comes back, or why its key could not be had, unless the
+// caller has gone away.
 func (a *attempt) refused(ctx context.Context, err error) error {
-	if ctx.Err() == nil {
+	if _, ok := errors.AsType[*ComeBackError](err); ok {
+		a.mutex.tell(ctx, a, EventPutOff, nil)
+	} else if ctx.Err() == nil {
 		a.mutex.tell(ctx, a, EventRefused, err)
 	}
 	return err

@@ -11,11 +11,8 @@ import (
 
 // onceKey is the name of the key under which it is remembered that a job was done.
 func (j *Job) onceKey() string {
-	h := sha256.New()
-	h.Write([]byte(j.Kind))
-	h.Write([]byte{0})
-	h.Write([]byte(j.ID))
-	return "dibs job " + hex.EncodeToString(h.Sum(nil))
+	sum := sha256.Sum256([]byte(j.Kind + "\x00" + j.ID))
+	return "dibs job " + hex.EncodeToString(sum[:])
 }
 
 // once runs fn, unless it is remembered that this job was done.
@@ -70,18 +67,9 @@ func (a *attempt) skip(ctx context.Context, fn func(context.Context) error) erro
 			return nil
 		}
 		if err := a.later(ctx); err != nil {
-			return a.back(ctx, err)
+			return a.refused(ctx, err)
 		}
 	}
-}
-
-// back ends an attempt that later has ended.
-func (a *attempt) back(ctx context.Context, err error) error {
-	if _, ok := errors.AsType[*ComeBackError](err); !ok {
-		return a.refused(ctx, err)
-	}
-	a.mutex.tell(ctx, a, EventPutOff, nil)
-	return err
 }
 
 // periodic runs fn unless another job holds the key, or it was done a period ago or less.
@@ -102,7 +90,7 @@ func (a *attempt) periodic(ctx context.Context, fn func(context.Context) error) 
 	err := once()
 	for ; !ran && errors.Is(err, dibs.ErrHeld) && unheld(err); err = once() {
 		if err := a.later(ctx); err != nil {
-			return a.back(ctx, err)
+			return a.refused(ctx, err)
 		}
 	}
 	var unkept *dibs.KeepError

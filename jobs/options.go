@@ -45,6 +45,19 @@ const (
 	LetPass
 )
 
+// Otherwise is what becomes of a job whose Limit is over. There is no default: it has to
+// be chosen.
+type Otherwise uint8
+
+const (
+	// Fail fails this attempt with dibs.ErrHeld.
+	Fail Otherwise = iota + 1
+	// RunAnyway runs the job without its key.
+	RunAnyway
+	// GiveUp hands the job to Options.GaveUp, which has to note it down; the job is done.
+	GiveUp
+)
+
 // Defaults of Options.
 const (
 	DefaultAhead    = 8 // with Permits 1
@@ -188,6 +201,3 @@ func (o *Options) withDefaults() (Options, error) {
 
 // queues reports whether jobs have places in their key's queue.
 func (p Policy) queues() bool { return p == ComeBack || p == Wait || p == Replace }
-
-// ordered reports whether they are taken when jobs are enqueued.
-func (o *Options) ordered() bool { return o.Policy.queues() && !o.Unordered }

@@ -23,44 +23,26 @@ func TestOrderIsKept(t *testing.T) {
 	for _, o := range []jobs.Options{
 		{}, {Ahead: 1}, {Ahead: 30}, {Policy: jobs.Wait},
 	} {
-		t.Run(fmt.Sprintf("policy %d, %d ahead", o.Policy, o.Ahead), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const keys, each = 10, 25
-				f := newFixture(t)
-				q, l := newQueue(), newLedger(t)
-				enqueuer := f.mutex(&o)
-				want := map[string][]string{}
-				for i := range each {
-					for k := range keys {
-						key := fmt.Sprint("k", k)
-						id := fmt.Sprint(key, "/", i)
-						q.enqueue(t, enqueuer, key, id)
-						want[key] = append(want[key], id)
+		simulateAs(t, fmt.Sprintf("policy %d, %d ahead", o.Policy, o.Ahead), func(t *testing.T, f *fixture) {
+			const keys, each = 10, 25
+			q, l := newQueue(), newLedger(t)
+			want := q.mixed(t, f.mutex(&o), keys, each)
+			var failing sync.Map
+			for range 4 {
+				f.workers(q, f.mutex(&o), 5, func(_ context.Context, id string) error {
+					if _, before := failing.LoadOrStore(id, true); !before && rand.N(20) == 0 {
+						time.Sleep(time.Millisecond)
+						return errors.New("an accident")
 					}
-				}
-				var failing sync.Map
-				for range 4 {
-					f.workers(q, f.mutex(&o), 5, func(_ context.Context, id string) error {
-						l.mu.Lock()
-						fails := rand.N(20) == 0
-						l.mu.Unlock()
-						if _, before := failing.LoadOrStore(id, true); fails && !before {
-							time.Sleep(time.Millisecond)
-							return errors.New("an accident")
-						}
-						l.run(keyOf(id), id, rand.N(20*time.Millisecond))
-						return nil
-					})
-				}
-				start := time.Now()
-				q.drain()
-				f.wg.Wait()
-				for key, ids := range want {
-					l.inOrder(key, ids...)
-				}
-				f.empty()
-				t.Logf("%v", time.Since(start))
-			})
+					l.run(keyOf(id), id, rand.N(20*time.Millisecond))
+					return nil
+				})
+			}
+			f.drain(q)
+			for key, ids := range want {
+				l.inOrder(key, ids...)
+			}
+			f.empty()
 		})
 	}
 }
@@ -69,9 +51,8 @@ func TestOrderIsKept(t *testing.T) {
 // pool has room for Ahead of them, no more than Ahead are in workers, and the jobs of other
 // keys are done before a fifth of them.
 func TestHotKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	simulate(t, func(t *testing.T, f *fixture) {
 		const many, ahead = 1000, 8
-		f := newFixture(t)
 		q, l := newQueue(), newLedger(t)
 		m := f.mutex(nil)
 		for i := range many {
@@ -92,8 +73,7 @@ func TestHotKey(t *testing.T) {
 				return nil
 			})
 		}
-		q.drain()
-		f.wg.Wait()
+		f.drain(q)
 		l.inOrder("hot", ids("hot/", many)...)
 		if n := before.Load(); n > many/5 {
 			t.Errorf("%d jobs of the hot key ran before the last one of the others", n)
@@ -110,146 +90,82 @@ func TestHotKey(t *testing.T) {
 	})
 }
 
-func TestLongJobKeepsItsKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		q, l := newQueue(), newLedger(t)
-		m := f.mutex(&jobs.Options{TTL: time.Second})
-		for i := range 4 {
-			q.enqueue(t, m, "k", fmt.Sprint("k/", i))
-		}
-		f.workers(q, m, 4, func(_ context.Context, id string) error {
-			l.run("k", id, 5*time.Second)
-			return nil
-		})
-		q.drain()
-		f.wg.Wait()
-		l.inOrder("k", ids("k/", 4)...)
-		f.empty()
-	})
-}
-
 func TestPlaceOfAJobThatNeverComes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		q, l := newQueue(), newLedger(t)
-		m := f.mutex(&jobs.Options{Hold: 3 * time.Second})
-		if _, err := m.Enqueue(t.Context(), "k"); err != nil { // and is rolled back
-			t.Fatal(err)
-		}
-		q.enqueue(t, m, "k", "k/0")
-		time.Sleep(time.Hour) // no worker is there
-		start := time.Now()
-		f.workers(q, m, 1, func(_ context.Context, id string) error {
-			l.run("k", id, 0)
-			return nil
+	for cancelled, want := range map[bool]time.Duration{false: 3 * time.Second, true: 0} {
+		simulateAs(t, cancelled, func(t *testing.T, f *fixture) {
+			q, l := newQueue(), newLedger(t)
+			m := f.mutex(&jobs.Options{Hold: 3 * time.Second})
+			tickets, err := m.EnqueueMany(t.Context(), []string{"k", "j", ""}) // and is rolled back
+			if err != nil || tickets[2].Text != "" {
+				t.Fatal(tickets, err)
+			}
+			if cancelled {
+				m.Cancel(t.Context(), tickets[0].Text, tickets[1].Text, "")
+			}
+			q.backlog(t, m, 1)
+			q.enqueue(t, m, "j", "j/0")
+			time.Sleep(time.Hour) // no worker is there
+			start := time.Now()
+			f.run(q, m, 2, l.work(0))
+			for id, at := range l.at {
+				if took := at.Sub(start); took < want || took > want+want/3 {
+					t.Errorf("a place whose job never came was in %s's way for %v, want %v", id, took, want)
+				}
+			}
+			f.empty()
 		})
-		q.drain()
-		f.wg.Wait()
-		if took := l.at["k/0"].Sub(start); took < 3*time.Second || took > 4*time.Second {
-			t.Errorf("a place whose job never came was in the way for %v, want 3 s", took)
-		}
-		f.empty()
-	})
-}
-
-func TestCancelledTicketIsInNobodysWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		q, l := newQueue(), newLedger(t)
-		m := f.mutex(nil)
-		tickets, err := m.EnqueueMany(t.Context(), []string{"k", "k", "j", ""})
-		if err != nil || tickets[3].Text != "" {
-			t.Fatal(tickets, err)
-		}
-		m.Cancel(t.Context(), tickets[0].Text, tickets[1].Text, tickets[2].Text, "")
-		start := time.Now()
-		q.enqueue(t, m, "k", "k/0")
-		f.workers(q, m, 1, func(_ context.Context, id string) error {
-			l.run("k", id, 0)
-			return nil
-		})
-		q.drain()
-		f.wg.Wait()
-		if took := l.at["k/0"].Sub(start); took > time.Millisecond {
-			t.Errorf("cancelled tickets were in the way for %v", took)
-		}
-		f.empty()
-	})
+	}
 }
 
 func TestFailedJob(t *testing.T) {
 	for _, c := range []struct {
 		failed   jobs.Failed
 		attempts int
-		panics   bool
 		want     []string
 	}{
-		{jobs.KeepPlace, 0, false, []string{"k/0", "k/1"}},
-		{jobs.KeepPlace, 0, true, []string{"k/0", "k/1"}},
-		{jobs.LetPass, 0, false, []string{"k/1", "k/0"}},
-		{jobs.KeepPlace, 1, false, []string{"k/1"}},
+		{jobs.KeepPlace, 0, []string{"k/0", "k/1"}},
+		{jobs.LetPass, 0, []string{"k/1", "k/0"}},
+		{jobs.KeepPlace, 1, []string{"k/1"}},
 	} {
-		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				q, l := newQueue(), newLedger(t)
-				m := f.mutex(&jobs.Options{Failed: c.failed})
-				q.enqueue(t, m, "k", "k/0").attempts = c.attempts
-				q.enqueue(t, m, "k", "k/1")
-				failed := false
-				start := time.Now()
-				f.workers(q, m, 2, func(_ context.Context, id string) error {
-					if id == "k/0" && !failed {
-						failed = true
-						time.Sleep(100 * time.Millisecond)
-						if c.panics {
-							return recovered(func() { panic("an accident") })
-						}
-						return errors.New("an accident")
-					}
-					l.run("k", id, 10*time.Millisecond)
-					return nil
-				})
-				q.drain()
-				f.wg.Wait()
-				l.inOrder("k", c.want...)
-				if took := l.at["k/1"].Sub(start); (took < time.Second) != (c.want[0] == "k/1") {
-					t.Errorf("the second job ended after %v", took)
+		simulateAs(t, fmt.Sprintf("%+v", c), func(t *testing.T, f *fixture) {
+			q, l := newQueue(), newLedger(t)
+			m := f.mutex(&jobs.Options{Failed: c.failed})
+			q.enqueue(t, m, "k", "k/0").attempts = c.attempts
+			q.enqueue(t, m, "k", "k/1")
+			failed := false
+			start := time.Now()
+			f.run(q, m, 2, func(_ context.Context, id string) error {
+				if id == "k/0" && !failed {
+					failed = true
+					time.Sleep(100 * time.Millisecond)
+					return errors.New("an accident")
 				}
-				f.empty()
+				l.run("k", id, 10*time.Millisecond)
+				return nil
 			})
+			l.inOrder("k", c.want...)
+			if took := l.at["k/1"].Sub(start); (took < time.Second) != (c.want[0] == "k/1") {
+				t.Errorf("the second job ended after %v", took)
+			}
+			f.empty()
 		})
 	}
 }
 
-// recovered is what a queue does with a job that panics.
-func recovered(fn func()) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
-		}
-	}()
-	fn()
-	return nil
-}
-
 func TestPanicGivesTheKeyUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	simulate(t, func(t *testing.T, f *fixture) {
 		m := f.mutex(nil)
-		ticket, err := m.Enqueue(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}
-		if err := recovered(func() {
+		j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k")}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic was swallowed")
+				}
+			}()
 			_ = m.Run(t.Context(), j, func(context.Context) error { panic("an accident") })
-		}); err == nil {
-			t.Fatal("the panic was swallowed")
-		}
+		}()
 		start := time.Now()
-		err = m.Run(t.Context(), j, func(ctx context.Context) error {
+		err := m.Run(t.Context(), j, func(ctx context.Context) error {
 			if r, ok := jobs.FromContext(ctx); !ok || r.Abandoned != 1 {
 				t.Errorf("the job sees %+v, want one that was abandoned", r)
 			}
@@ -264,57 +180,34 @@ func TestPanicGivesTheKeyUp(t *testing.T) {
 
 func TestCrashedWorkerKeepsThePlaceForRecovery(t *testing.T) {
 	for _, comesBack := range []bool{true, false} {
-		t.Run(fmt.Sprint(comesBack), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				q, l := newQueue(), newLedger(t)
-				m := f.mutex(&jobs.Options{Recovery: time.Minute})
-				ticket, err := m.Enqueue(t.Context(), "k")
-				if err != nil {
-					t.Fatal(err)
+		simulateAs(t, comesBack, func(t *testing.T, f *fixture) {
+			q, l := newQueue(), newLedger(t)
+			m := f.mutex(&jobs.Options{Recovery: time.Minute})
+			ticket := f.ticket(m, "k")
+			// A worker that crashes: its lease is taken and never heard of again.
+			o := &dibs.AcquireOptions{Hold: time.Minute, TTL: time.Second}
+			_, err := f.clientOf(&deafStore{f.store}).Redeem(t.Context(), placeOf(t, ticket), o)
+			must(t, err)
+			q.enqueue(t, m, "k", "k/1")
+			start := time.Now()
+			f.workers(q, m, 2, l.work(10*time.Millisecond))
+			if comesBack {
+				time.Sleep(20 * time.Second)
+				q.add(jobs.Job{Kind: "test", ID: "k/0", Key: "k", Ticket: ticket})
+			}
+			f.drain(q)
+			took := l.at["k/1"].Sub(start)
+			if comesBack {
+				l.inOrder("k", "k/0", "k/1")
+				if took < 20*time.Second || took > 21*time.Second {
+					t.Errorf("the job behind one whose worker died ran after %v, want 20 s and a little", took)
 				}
-				// A worker that crashes: its lease is taken and never heard of again.
-				crash := abandonedClient(t, f)
-				place := placeOf(t, ticket)
-				if _, err := crash.Redeem(t.Context(), place, &dibs.AcquireOptions{Hold: time.Minute, TTL: time.Second}); err != nil {
-					t.Fatal(err)
-				}
-				q.enqueue(t, m, "k", "k/1")
-				start := time.Now()
-				f.workers(q, m, 2, func(_ context.Context, id string) error {
-					l.run("k", id, 10*time.Millisecond)
-					return nil
-				})
-				if comesBack {
-					time.Sleep(20 * time.Second)
-					q.add(jobs.Job{Kind: "test", ID: "k/0", Key: "k", Ticket: ticket})
-				}
-				q.drain()
-				f.wg.Wait()
-				took := l.at["k/1"].Sub(start)
-				if comesBack {
-					l.inOrder("k", "k/0", "k/1")
-					if took < 20*time.Second || took > 21*time.Second {
-						t.Errorf("the job behind one whose worker died ran after %v, want 20 s and a little", took)
-					}
-				} else if took < time.Minute || took > 62*time.Second {
-					t.Errorf("the job behind one whose worker died for good ran after %v, want a minute and a little", took)
-				}
-				f.empty()
-			})
+			} else if took < time.Minute || took > 62*time.Second {
+				t.Errorf("the job behind one whose worker died for good ran after %v, want a minute and a little", took)
+			}
+			f.empty()
 		})
 	}
-}
-
-// abandonedClient returns a client whose calls of the store stop after the first.
-func abandonedClient(t *testing.T, f *fixture) *dibs.Client {
-	t.Helper()
-	c, err := dibs.New(&deafStore{Store: f.store}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
 }
 
 // deafStore neither renews nor settles.
@@ -328,24 +221,16 @@ func (deafStore) Settle(context.Context, []dibs.Settlement, []error) error { ret
 func placeOf(t *testing.T, ticket string) dibs.Place {
 	t.Helper()
 	var p dibs.Place
-	if err := p.UnmarshalText([]byte(ticket)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.UnmarshalText([]byte(ticket)))
 	return p
 }
 
 func TestCloseSendsWaitingJobsBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	simulate(t, func(t *testing.T, f *fixture) {
 		q, l := newQueue(), newLedger(t)
 		leaving, staying := f.mutex(nil), f.mutex(nil)
-		for i := range 10 {
-			q.enqueue(t, staying, "k", fmt.Sprint("k/", i))
-		}
-		work := func(_ context.Context, id string) error {
-			l.run("k", id, time.Second)
-			return nil
-		}
+		q.backlog(t, staying, 10)
+		work := l.work(time.Second)
 		f.workers(q, leaving, 10, work)
 		time.Sleep(1500 * time.Millisecond)
 		if s := leaving.Stats(); s.Running != 1 || s.Waiting == 0 {
@@ -356,9 +241,7 @@ func TestCloseSendsWaitingJobsBack(t *testing.T) {
 		if s := leaving.Stats(); s.Running != 1 || s.Waiting != 0 {
 			t.Errorf("after Close: %+v", s)
 		}
-		f.workers(q, staying, 10, work)
-		q.drain()
-		f.wg.Wait()
+		f.run(q, staying, 10, work)
 		l.inOrder("k", ids("k/", 10)...)
 		f.empty()
 	})

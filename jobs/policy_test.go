@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -17,8 +16,7 @@ import (
 )
 
 func TestSkip(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	simulate(t, func(t *testing.T, f *fixture) {
 		q, l := newQueue(), newLedger(t)
 		m := f.mutex(&jobs.Options{Policy: jobs.Skip})
 		for i := range 5 {
@@ -26,12 +24,7 @@ func TestSkip(t *testing.T) {
 				t.Errorf("a job that is skipped rather than waits has the ticket %q", e.job.Ticket)
 			}
 		}
-		f.workers(q, m, 5, func(_ context.Context, id string) error {
-			l.run("k", id, time.Minute)
-			return nil
-		})
-		q.drain()
-		f.wg.Wait()
+		f.run(q, m, 5, l.work(time.Minute))
 		if len(l.ran["k"]) != 1 || m.Stats().Skipped != 4 {
 			t.Errorf("%v ran, %+v; want one, and 4 skipped", l.ran["k"], m.Stats())
 		}
@@ -40,24 +33,17 @@ func TestSkip(t *testing.T) {
 }
 
 func TestReplace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	simulate(t, func(t *testing.T, f *fixture) {
 		q, l := newQueue(), newLedger(t)
 		m := f.mutex(&jobs.Options{Policy: jobs.Replace})
-		f.workers(q, m, 6, func(_ context.Context, id string) error {
-			l.run("k", id, time.Second)
-			return nil
-		})
+		f.workers(q, m, 6, l.work(time.Second))
 		for i := range 5 {
 			q.enqueue(t, m, "k", fmt.Sprint("k/", i))
 			time.Sleep(10 * time.Millisecond)
 		}
 		// One that is rolled back is the end of none.
-		if _, err := m.Enqueue(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
-		q.drain()
-		f.wg.Wait()
+		f.ticket(m, "k")
+		f.drain(q)
 		l.inOrder("k", "k/0", "k/4")
 		if s := m.Stats(); s.Replaced != 3 {
 			t.Errorf("%+v, want 3 replaced", s)
@@ -66,8 +52,7 @@ func TestReplace(t *testing.T) {
 }
 
 func TestPeriodic(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	simulate(t, func(t *testing.T, f *fixture) {
 		m := f.mutex(&jobs.Options{Policy: jobs.Periodic, Period: time.Hour})
 		ran := 0
 		run := func(fails bool) error {
@@ -83,9 +68,7 @@ func TestPeriodic(t *testing.T) {
 			t.Error("a failure was swallowed")
 		}
 		for range 3 {
-			if err := run(false); err != nil {
-				t.Error(err)
-			}
+			must(t, run(false))
 			time.Sleep(25 * time.Minute)
 		}
 		if s := m.Stats(); ran != 1 || s.Remembered != 2 || s.Failed != 1 {
@@ -107,77 +90,62 @@ func TestLimit(t *testing.T) {
 		{"run anyway", jobs.RunAnyway, func(s jobs.Stats) uint64 { return s.RanAnyway }},
 		{"give up", jobs.GiveUp, func(s jobs.Stats) uint64 { return s.GaveUp }},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				q := newQueue()
-				o := jobs.Options{Limit: time.Minute, Otherwise: c.otherwise}
-				var noted atomic.Int64
-				if c.otherwise == jobs.GiveUp {
-					o.GaveUp = func(_ context.Context, j jobs.Job, waited time.Duration) error {
-						if noted.Add(1); j.ID != "k/1" || waited < time.Minute || waited > 61*time.Second {
-							t.Errorf("%q was given up after %v", j.ID, waited)
-						}
-						return nil
-					}
-				}
-				m := f.mutex(&o)
-				q.enqueue(t, m, "k", "k/0")
-				second := q.enqueue(t, m, "k", "k/1")
-				second.attempts = 1
-				start := time.Now()
-				ran := false
-				f.workers(q, m, 3, func(ctx context.Context, id string) error {
-					if id == "k/0" {
-						time.Sleep(5 * time.Minute)
-						return nil
-					}
-					ran = true
-					if r, ok := jobs.FromContext(ctx); !ok || r.Lease != nil {
-						t.Errorf("a job that runs anyway sees %+v, want one without a lease", r)
-					}
-					if took := time.Since(start); took < time.Minute || took > 61*time.Second {
-						t.Errorf("it ran anyway after %v", took)
+		simulateAs(t, c.name, func(t *testing.T, f *fixture) {
+			q := newQueue()
+			o := jobs.Options{Limit: time.Minute, Otherwise: c.otherwise}
+			var noted atomic.Int64
+			if c.otherwise == jobs.GiveUp {
+				o.GaveUp = func(_ context.Context, j jobs.Job, waited time.Duration) error {
+					if noted.Add(1); j.ID != "k/1" || waited < time.Minute || waited > 61*time.Second {
+						t.Errorf("%q was given up after %v", j.ID, waited)
 					}
 					return nil
-				})
-				q.drain()
-				f.wg.Wait()
-				if n := c.count(m.Stats()); n != 1 {
-					t.Errorf("counted %d times: %+v", n, m.Stats())
 				}
-				if ran != (c.otherwise == jobs.RunAnyway) || noted.Load() > 0 != (c.otherwise == jobs.GiveUp) ||
-					second.dropped != (c.otherwise == jobs.Fail) || second.dropped && !errors.Is(second.err, dibs.ErrHeld) {
-					t.Errorf("ran %v, noted %d, %+v", ran, noted.Load(), second)
+			}
+			m := f.mutex(&o)
+			q.enqueue(t, m, "k", "k/0")
+			second := q.enqueue(t, m, "k", "k/1")
+			second.attempts = 1
+			start := time.Now()
+			ran := false
+			f.run(q, m, 3, func(ctx context.Context, id string) error {
+				if id == "k/0" {
+					time.Sleep(5 * time.Minute)
+					return nil
 				}
-				f.empty()
+				ran = true
+				if r, ok := jobs.FromContext(ctx); !ok || r.Lease != nil {
+					t.Errorf("a job that runs anyway sees %+v, want one without a lease", r)
+				}
+				if took := time.Since(start); took < time.Minute || took > 61*time.Second {
+					t.Errorf("it ran anyway after %v", took)
+				}
+				return nil
 			})
+			if n := c.count(m.Stats()); n != 1 {
+				t.Errorf("counted %d times: %+v", n, m.Stats())
+			}
+			if ran != (c.otherwise == jobs.RunAnyway) || noted.Load() > 0 != (c.otherwise == jobs.GiveUp) ||
+				second.dropped != (c.otherwise == jobs.Fail) || second.dropped && !errors.Is(second.err, dibs.ErrHeld) {
+				t.Errorf("ran %v, noted %d, %+v", ran, noted.Load(), second)
+			}
+			f.empty()
 		})
 	}
 }
 
 func TestGaveUpThatCannotBeNoted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	simulate(t, func(t *testing.T, f *fixture) {
 		full := errors.New("the dead-letter table is full")
 		m := f.mutex(&jobs.Options{Limit: time.Second, Otherwise: jobs.GiveUp, GaveUp: func(context.Context, jobs.Job, time.Duration) error { return full }})
-		ticket, err := m.Enqueue(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		second, err := m.Enqueue(t.Context(), "k")
-		if err != nil {
-			t.Fatal(err)
-		}
-		fn := func(context.Context) error { return nil }
+		ticket := f.ticket(m, "k")
+		second := f.ticket(m, "k")
 		j := jobs.Job{Kind: "test", ID: "2", Key: "k", Ticket: second, Due: time.Now().Add(-time.Minute)}
-		if err := m.Run(t.Context(), j, fn); !errors.Is(err, full) {
+		if err := m.Run(t.Context(), j, nothing); !errors.Is(err, full) {
 			t.Errorf("a job that could not be noted down ended with %v; it would be lost", err)
 		}
-		if err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, fn); err != nil {
-			t.Error(err)
-		}
-		if err := m.Run(t.Context(), j, fn); err != nil {
+		must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing))
+		if err := m.Run(t.Context(), j, nothing); err != nil {
 			t.Errorf("the job, whose place has to stand, ended with %v", err)
 		}
 		f.empty()
@@ -185,8 +153,7 @@ func TestGaveUpThatCannotBeNoted(t *testing.T) {
 }
 
 func TestOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	simulate(t, func(t *testing.T, f *fixture) {
 		m := f.mutex(&jobs.Options{Once: time.Hour})
 		ran := 0
 		j := jobs.Job{Kind: "event", ID: "7", Key: "k"}
@@ -212,32 +179,26 @@ func TestOnce(t *testing.T) {
 	})
 }
 
+// TestPermits runs jobs that take longer than their TTL.
 func TestPermits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		q, l := newQueue(), newLedger(t)
-		l.most = 3
-		m := f.mutex(&jobs.Options{Permits: 3})
-		for i := range 30 {
-			q.enqueue(t, m, "k", fmt.Sprint("k/", i))
-		}
-		start := time.Now()
-		f.workers(q, m, 10, func(_ context.Context, id string) error {
-			l.run("k", id, time.Second)
-			return nil
+	for _, n := range []int{1, 3} {
+		simulateAs(t, n, func(t *testing.T, f *fixture) {
+			q, l := newQueue(), newLedger(t)
+			l.most = n
+			m := f.mutex(&jobs.Options{Permits: n, TTL: time.Second})
+			q.backlog(t, m, 10*n)
+			start := time.Now()
+			f.run(q, m, 10, l.work(5*time.Second))
+			if took := time.Since(start); took < 50*time.Second || took > 52*time.Second {
+				t.Errorf("%d jobs of 5 s, %d at once, took %v", 10*n, n, took)
+			}
+			f.empty()
 		})
-		q.drain()
-		f.wg.Wait()
-		if took := time.Since(start); took < 10*time.Second || took > 12*time.Second {
-			t.Errorf("30 jobs of a second, 3 at once, took %v", took)
-		}
-		f.empty()
-	})
+	}
 }
 
 func TestJobsWithoutTickets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	simulate(t, func(t *testing.T, f *fixture) {
 		q, l := newQueue(), newLedger(t)
 		m := f.mutex(&jobs.Options{Unordered: true})
 		for i := range 50 {
@@ -245,12 +206,7 @@ func TestJobsWithoutTickets(t *testing.T) {
 				t.Fatal("a job has a ticket although order is not kept")
 			}
 		}
-		f.workers(q, m, 3, func(_ context.Context, id string) error {
-			l.run("k", id, 10*time.Millisecond)
-			return nil
-		})
-		q.drain()
-		f.wg.Wait()
+		f.run(q, m, 3, l.work(10*time.Millisecond))
 		if n := len(l.ran["k"]); n != 50 {
 			t.Errorf("%d of 50 ran", n)
 		}
@@ -259,14 +215,10 @@ func TestJobsWithoutTickets(t *testing.T) {
 }
 
 func TestTicketsThatDoNotFit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	simulate(t, func(t *testing.T, f *fixture) {
 		var log bytes.Buffer
 		m := f.mutex(&jobs.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		other, err := m.Enqueue(t.Context(), "another key")
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := f.ticket(m, "another key")
 		for _, ticket := range []string{"rubbish", other, "dibs1.~", strings.Repeat("x", 10000)} {
 			log.Reset()
 			ran := false
@@ -281,19 +233,19 @@ func TestTicketsThatDoNotFit(t *testing.T) {
 				t.Errorf("nothing was said of the ticket %.20q: %s", ticket, &log)
 			}
 		}
+		// A job that was enqueued with a key and runs without gives its place back.
+		must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Ticket: f.ticket(m, "k")}, nothing))
 		f.empty()
 	})
 }
 
 func TestJobSeesWhatThereIsToKnow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	simulate(t, func(t *testing.T, f *fixture) {
 		q := newQueue()
 		var log bytes.Buffer
 		m := f.mutex(&jobs.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		q.enqueue(t, m, "k", "k/0")
-		q.enqueue(t, m, "k", "k/1")
-		f.workers(q, m, 1, func(ctx context.Context, id string) error {
+		q.backlog(t, m, 2)
+		f.run(q, m, 1, func(ctx context.Context, id string) error {
 			r, ok := jobs.FromContext(ctx)
 			lease, held := dibs.FromContext(ctx)
 			if !ok || !held || r.Lease != lease || r.Job.ID != id {
@@ -301,13 +253,8 @@ func TestJobSeesWhatThereIsToKnow(t *testing.T) {
 			}
 			return nil
 		})
-		q.drain()
-		f.wg.Wait()
 		second := f.mutex(&jobs.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		holder, err := f.client().Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		holder := f.held("k")
 		q = newQueue()
 		q.enqueue(t, m, "k", "k/2")
 		f.workers(q, second, 2, func(ctx context.Context, _ string) error {
@@ -317,11 +264,8 @@ func TestJobSeesWhatThereIsToKnow(t *testing.T) {
 			return nil
 		})
 		time.Sleep(1200 * time.Millisecond)
-		if err := holder.Release(); err != nil {
-			t.Fatal(err)
-		}
-		q.drain()
-		f.wg.Wait()
+		must(t, holder.Release())
+		f.drain(q)
 		if text := log.String(); !strings.Contains(text, "dibs: acquired on attempt 1 after 1.2") || strings.Contains(text, "key=k ") {
 			t.Errorf("the log says:\n%s", text)
 		}
@@ -330,15 +274,13 @@ func TestJobSeesWhatThereIsToKnow(t *testing.T) {
 }
 
 func TestStepsAreTheJobsOwn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
+	simulate(t, func(t *testing.T, f *fixture) {
 		q := newQueue()
 		m := f.mutex(&jobs.Options{Recovery: time.Second})
-		q.enqueue(t, m, "k", "k/0")
-		q.enqueue(t, m, "k", "k/1")
+		q.backlog(t, m, 2)
 		charged := map[string]int{}
 		crashed := false
-		f.workers(q, m, 2, func(ctx context.Context, id string) error {
+		f.run(q, m, 2, func(ctx context.Context, id string) error {
 			_, err := dibs.Step(ctx, "charge", func(context.Context) (string, error) {
 				charged[id]++
 				return id, nil
@@ -352,8 +294,6 @@ func TestStepsAreTheJobsOwn(t *testing.T) {
 			}
 			return nil
 		})
-		q.drain()
-		f.wg.Wait()
 		if charged["k/0"] != 1 || charged["k/1"] != 1 {
 			t.Errorf("charged %v, want each once", charged)
 		}
@@ -361,103 +301,58 @@ func TestStepsAreTheJobsOwn(t *testing.T) {
 	})
 }
 
-func TestStaysWaitsInTheWorker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t)
-		m := f.mutex(nil)
-		holder, err := f.client().Acquire(t.Context(), "k", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		time.AfterFunc(time.Minute, func() {
-			if err := holder.Release(); err != nil {
-				t.Error(err)
-			}
-		})
-		start := time.Now()
-		err = m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Stays: true}, func(context.Context) error { return nil })
-		if took := time.Since(start); err != nil || took < time.Minute || took > 61*time.Second {
-			t.Errorf("a job that cannot come back ended after %v: %v", took, err)
-		}
-		f.empty()
-	})
-}
-
 func TestLostKey(t *testing.T) {
 	for _, returns := range []error{nil, errors.New("an accident")} {
-		t.Run(fmt.Sprint(returns), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newFixture(t)
-				m := f.mutex(nil)
-				ticket, err := m.Enqueue(t.Context(), "k")
-				if err != nil {
-					t.Fatal(err)
+		simulateAs(t, returns, func(t *testing.T, f *fixture) {
+			m := f.mutex(nil)
+			ticket := f.ticket(m, "k")
+			err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(ctx context.Context) error {
+				_, err := f.store.Evict(t.Context(), dibs.Key{Name: "k"}, "")
+				must(t, err)
+				<-ctx.Done()
+				if !errors.Is(context.Cause(ctx), dibs.ErrLost) {
+					t.Errorf("the job's context ended with %v", context.Cause(ctx))
 				}
-				err = m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(ctx context.Context) error {
-					if _, err := f.store.Evict(t.Context(), dibs.Key{Name: "k"}, ""); err != nil {
-						t.Error(err)
-					}
-					<-ctx.Done()
-					if !errors.Is(context.Cause(ctx), dibs.ErrLost) {
-						t.Errorf("the job's context ended with %v", context.Cause(ctx))
-					}
-					return returns
-				})
-				// What was done is done; what failed has lost its key too.
-				if returns == nil && err != nil || returns != nil && (!errors.Is(err, dibs.ErrLost) || !errors.Is(err, returns)) {
-					t.Errorf("the job ended with %v", err)
-				}
-				if s := m.Stats(); s.Lost != 1 {
-					t.Errorf("%+v, want one lost", s)
-				}
-				if err != nil { // it is tried again, and its place is kept for that
-					if err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(context.Context) error { return nil }); err != nil {
-						t.Error(err)
-					}
-				}
-				f.empty()
+				return returns
 			})
+			// What was done is done; what failed has lost its key too.
+			if returns == nil && err != nil || returns != nil && (!errors.Is(err, dibs.ErrLost) || !errors.Is(err, returns)) {
+				t.Errorf("the job ended with %v", err)
+			}
+			if s := m.Stats(); s.Lost != 1 {
+				t.Errorf("%+v, want one lost", s)
+			}
+			if err != nil { // it is tried again, and its place is kept for that
+				must(t, m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, nothing))
+			}
+			f.empty()
 		})
 	}
 }
 
 func TestStoreThatIsDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, err := dibs.New(downStore{}, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		quiet := slog.New(slog.DiscardHandler)
-		m, err := jobs.New(c, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+	simulate(t, func(t *testing.T, f *fixture) {
+		m := f.mutexOf(downStore{}, nil)
 		if _, err := m.Enqueue(t.Context(), "k"); !errors.Is(err, dibs.ErrStore) {
 			t.Errorf("enqueued without a place: %v", err)
 		}
 		if _, err := m.EnqueueMany(t.Context(), []string{"k", "j"}); !errors.Is(err, dibs.ErrStore) {
 			t.Errorf("enqueued without places: %v", err)
 		}
-		for _, p := range []jobs.Policy{jobs.ComeBack, jobs.Wait, jobs.Skip, jobs.Replace, jobs.Periodic} {
-			o := &jobs.Options{Policy: p, Logger: quiet}
-			if p == jobs.Periodic {
-				o.Period = time.Hour
-			}
-			m, err := jobs.New(c, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, o := range []jobs.Options{
+			{}, {Policy: jobs.Wait}, {Policy: jobs.Skip}, {Policy: jobs.Replace},
+			{Policy: jobs.Periodic, Period: time.Hour},
+		} {
+			m := f.mutexOf(downStore{}, &o)
 			ticket := "dibs1.AAAAAAAAAAAAAAAAAAAAAQ..aw~5"
-			err = m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(context.Context) error {
-				t.Errorf("a job with policy %d ran without its key", p)
+			err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(context.Context) error {
+				t.Errorf("a job with policy %d ran without its key", o.Policy)
 				return nil
 			})
 			if !errors.Is(err, dibs.ErrStore) || m.Stats().Refused != 1 {
-				t.Errorf("policy %d: %v, %+v", p, err, m.Stats())
+				t.Errorf("policy %d: %v, %+v", o.Policy, err, m.Stats())
 			}
-			m.Close()
 		}
-		_ = c.Close() // what could not be undone is counted
 	})
 }
 
@@ -472,9 +367,7 @@ func (downStore) Settle(context.Context, []dibs.Settlement, []error) error { ret
 
 func TestOptionsAreChecked(t *testing.T) {
 	c, err := dibs.New(downStore{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for name, o := range map[string]*jobs.Options{
 		"Policy":              {Policy: 99},
 		"Failed":              {Failed: 7},

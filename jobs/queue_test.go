@@ -70,6 +70,27 @@ func (q *queue) enqueue(t *testing.T, m *jobs.Mutex, key, id string) *entry {
 	return q.put(e)
 }
 
+// backlog adds n jobs of the key "k".
+func (q *queue) backlog(t *testing.T, m *jobs.Mutex, n int) {
+	for _, id := range ids("k/", n) {
+		q.enqueue(t, m, "k", id)
+	}
+}
+
+// mixed adds jobs of several keys in turn, and returns their IDs by key.
+func (q *queue) mixed(t *testing.T, m *jobs.Mutex, keys, each int) map[string][]string {
+	all := map[string][]string{}
+	for i := range each {
+		for k := range keys {
+			key := fmt.Sprint("k", k)
+			id := fmt.Sprint(key, "/", i)
+			q.enqueue(t, m, key, id)
+			all[key] = append(all[key], id)
+		}
+	}
+	return all
+}
+
 func (q *queue) add(j jobs.Job) *entry { return q.put(&entry{job: j, due: time.Now()}) }
 
 func (q *queue) put(e *entry) *entry {
@@ -166,12 +187,7 @@ func (q *queue) take(ctx context.Context) *entry {
 	}
 }
 
-// work runs jobs until the queue is stopped.
-func (q *queue) work(ctx context.Context, m *jobs.Mutex, fn func(ctx context.Context, id string) error) {
-	q.workFor(ctx, ctx, m, fn)
-}
-
-// workFor does so until life ends.
+// workFor runs jobs until the queue is stopped or life ends.
 func (q *queue) workFor(life, ctx context.Context, m *jobs.Mutex, fn func(ctx context.Context, id string) error) {
 	for e := q.take(life); e != nil; e = q.take(life) {
 		j := e.job
@@ -237,36 +253,47 @@ type fixture struct {
 	wg    sync.WaitGroup
 }
 
-func newFixture(t *testing.T) *fixture {
+// simulate runs fn in simulated time.
+func simulate(t *testing.T, fn func(t *testing.T, f *fixture)) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := memstore.New(nil)
+		must(t, err)
+		t.Cleanup(func() { must(t, s.Close()) })
+		fn(t, &fixture{t: t, store: s})
+	})
+}
+
+func simulateAs(t *testing.T, name any, fn func(t *testing.T, f *fixture)) {
+	t.Run(fmt.Sprint(name), func(t *testing.T) { simulate(t, fn) })
+}
+
+func must(t *testing.T, err error) {
 	t.Helper()
-	s, err := memstore.New(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fixture{t: t, store: s}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return f
 }
 
-func (f *fixture) client() *dibs.Client {
+func nothing(context.Context) error { return nil }
+
+func (f *fixture) client() *dibs.Client { return f.clientOf(f.store) }
+
+// clientOf returns a client of f.store, or of a faulty store in front of it.
+func (f *fixture) clientOf(s dibs.Store) *dibs.Client {
 	f.t.Helper()
-	c, err := dibs.New(f.store, &dibs.Options{TTL: time.Second})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	c, err := dibs.New(s, &dibs.Options{TTL: time.Second})
+	must(f.t, err)
 	f.t.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			f.t.Error(err)
+		if err := c.Close(); s == f.store {
+			must(f.t, err)
 		}
 	})
 	return c
 }
 
-func (f *fixture) mutex(o *jobs.Options) *jobs.Mutex {
+func (f *fixture) mutex(o *jobs.Options) *jobs.Mutex { return f.mutexOf(f.store, o) }
+
+func (f *fixture) mutexOf(s dibs.Store, o *jobs.Options) *jobs.Mutex {
 	f.t.Helper()
 	var options jobs.Options
 	if o != nil {
@@ -275,12 +302,26 @@ func (f *fixture) mutex(o *jobs.Options) *jobs.Mutex {
 	if options.Logger == nil {
 		options.Logger = slog.New(slog.DiscardHandler)
 	}
-	m, err := jobs.New(f.client(), &options)
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	m, err := jobs.New(f.clientOf(s), &options)
+	must(f.t, err)
 	f.t.Cleanup(m.Close)
 	return m
+}
+
+// ticket takes the place of a job.
+func (f *fixture) ticket(m *jobs.Mutex, key string) string {
+	f.t.Helper()
+	ticket, err := m.Enqueue(f.t.Context(), key)
+	must(f.t, err)
+	return ticket
+}
+
+// held returns a lease on the key, as somebody else's job has it.
+func (f *fixture) held(key string) *dibs.Lease {
+	f.t.Helper()
+	lease, err := f.client().Acquire(f.t.Context(), key, nil)
+	must(f.t, err)
+	return lease
 }
 
 // workers lets n workers of a process run the queue's jobs.
@@ -290,8 +331,20 @@ func (f *fixture) workers(q *queue, m *jobs.Mutex, n int, fn func(ctx context.Co
 	}
 	f.wg.Go(q.sweep)
 	for range n {
-		f.wg.Go(func() { q.work(f.t.Context(), m, fn) })
+		f.wg.Go(func() { q.workFor(f.t.Context(), f.t.Context(), m, fn) })
 	}
+}
+
+// run lets n workers run the queue's jobs until all are done.
+func (f *fixture) run(q *queue, m *jobs.Mutex, n int, fn func(ctx context.Context, id string) error) {
+	f.workers(q, m, n, fn)
+	f.drain(q)
+}
+
+// drain waits until all jobs are done and the workers have ended.
+func (f *fixture) drain(q *queue) {
+	q.drain()
+	f.wg.Wait()
 }
 
 // empty fails the test if anything is left of the keys.
@@ -336,6 +389,11 @@ func (l *ledger) run(key, id string, d time.Duration) {
 	l.running[key]--
 	l.ran[key] = append(l.ran[key], id)
 	l.at[id] = time.Now()
+}
+
+// work is what workers do whose jobs take d.
+func (l *ledger) work(d time.Duration) func(context.Context, string) error {
+	return func(_ context.Context, id string) error { l.run(keyOf(id), id, d); return nil }
 }
 
 // inOrder fails the test unless the key's jobs were these, in this order.

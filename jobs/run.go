@@ -46,8 +46,8 @@ func (a *attempt) begin(ctx context.Context) (end func()) {
 	m := a.mutex
 	a.began = time.Now()
 	m.tell(ctx, a, EventAcquired, nil)
-	m.running.Add(1)
-	return func() { m.running.Add(-1) }
+	m.count(func(s *Stats) { s.Running++ })
+	return func() { m.count(func(s *Stats) { s.Running-- }) }
 }
 
 // errUnwound: fn did not return.
@@ -132,12 +132,6 @@ func (a *attempt) absent(again time.Duration) time.Duration {
 		return dibs.MinDuration
 	}
 	return a.mutex.options.Recovery + again
-}
-
-// undo ends the lease of a job that did not run, as if it had not been granted: the
-// place stands again.
-func (a *attempt) undo(ctx context.Context, lease *dibs.Lease) {
-	_ = a.end(ctx, lease.Undo)
 }
 
 // end ends a lease by a call that does it, and goes on in the background while the store

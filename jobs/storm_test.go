@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -57,28 +56,18 @@ func TestStorm(t *testing.T) {
 	for _, o := range []jobs.Options{
 		{}, {Ahead: 1}, {Ahead: 30}, {Policy: jobs.Wait, Wait: time.Second},
 	} {
-		t.Run(fmt.Sprintf("policy %d, %d ahead", o.Policy, o.Ahead), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { storm(t, o) })
-		})
+		name := fmt.Sprintf("policy %d, %d ahead", o.Policy, o.Ahead)
+		simulateAs(t, name, func(t *testing.T, f *fixture) { storm(t, f, o) })
 	}
 }
 
-func storm(t *testing.T, o jobs.Options) {
+func storm(t *testing.T, f *fixture, o jobs.Options) {
 	const keys, each, workers, pause = 8, 25, 6, 15 * time.Second
-	f := newFixture(t)
 	q, l := newQueue(), newLedger(t)
 	q.forgets, q.pool.Workers = true, workers
 	f.wg.Go(q.sweep)
 	enqueuer := f.mutex(nil)
-	want := map[string][]string{}
-	for range each {
-		for k := range keys {
-			key := fmt.Sprint("k", k)
-			id := fmt.Sprint(key, "/", len(want[key]))
-			q.enqueue(t, enqueuer, key, id)
-			want[key] = append(want[key], id)
-		}
-	}
+	want := q.mixed(t, enqueuer, keys, each)
 	o.Logger = slog.New(slog.DiscardHandler)
 	failed := map[string]bool{}
 	last := map[string]time.Time{}

@@ -35,22 +35,18 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 		}
 	}
 	lease, err := a.agreed(ctx)
-	if back, ok := errors.AsType[*ComeBackError](err); ok {
-		m.tell(ctx, a, EventPutOff, nil)
-		return back
-	}
 	if errors.Is(err, errLimit) {
 		return a.otherwise(ctx, err, fn)
 	}
 	if err != nil {
-		if ctx.Err() != nil && a.job.last(err) {
+		if _, back := errors.AsType[*ComeBackError](err); !back && ctx.Err() != nil && a.job.last(err) {
 			a.giveUp(ctx, a.place) // the job is cancelled
 		}
 		return a.refused(ctx, err)
 	}
 	if m.options.Policy == Replace {
 		if newer, err := a.outdated(ctx); err != nil {
-			a.undo(ctx, lease)
+			_ = a.end(ctx, lease.Undo)
 			return a.refused(ctx, err)
 		} else if newer {
 			_ = lease.Release() // the client goes on in the background if this fails
@@ -153,8 +149,8 @@ func (a *attempt) enter() (leave func(), ok bool) {
 // wait waits for the job's turn in the worker, as long as that may be.
 func (a *attempt) wait(ctx context.Context) (*dibs.Lease, error) {
 	m := a.mutex
-	m.waiting.Add(1)
-	defer m.waiting.Add(-1)
+	m.count(func(s *Stats) { s.Waiting++ })
+	defer m.count(func(s *Stats) { s.Waiting-- })
 	o := a.acquire()
 	o.Wait = a.patience()
 	a.over() // an earlier wait led to no lease
@@ -168,7 +164,7 @@ func (a *attempt) wait(ctx context.Context) (*dibs.Lease, error) {
 	lease, err := m.client.Redeem(waiting, a.place, o)
 	if !stop() && err == nil {
 		// The key was granted at that very moment; the lease's context ends.
-		a.undo(ctx, lease)
+		_ = a.end(ctx, lease.Undo)
 		return nil, errClosed
 	}
 	return lease, err
