@@ -144,9 +144,7 @@ func (h *host) effects(of string) []int {
 	h.t.Helper()
 	rows, _ := h.pool.Query(h.t.Context(), "SELECT number FROM effect WHERE key = $1 ORDER BY seq", of)
 	numbers, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	h.must(nil, err)
 	return numbers
 }
 
@@ -224,24 +222,17 @@ func TestKilledWorker(t *testing.T) {
 func (h *host) buryChild() {
 	h.t.Helper()
 	h.rescue("child")
-	if _, err := h.pool.Exec(h.t.Context(), "UPDATE dibs_key SET ends = now() WHERE ends > now()"); err != nil {
-		h.t.Fatal(err)
-	}
+	h.exec("UPDATE dibs_key SET ends = now() WHERE ends > now()")
 }
 
 // rescue gives the jobs of a dead child to others, when the server has heard of its death.
 func (h *host) rescue(child string) {
 	h.t.Helper()
 	eventually(h.t, "the server has heard of the child's death", func() bool {
-		var n int
-		err := h.pool.QueryRow(h.t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1", child).Scan(&n)
-		return err == nil && n == 0
+		return h.count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1", child) == 0
 	})
-	_, err := h.pool.Exec(h.t.Context(), `UPDATE river_job SET state = 'available', scheduled_at = now()
+	h.exec(`UPDATE river_job SET state = 'available', scheduled_at = now()
 		WHERE state = 'running' AND attempted_by[array_upper(attempted_by, 1)] = $1`, child)
-	if err != nil {
-		h.t.Fatal(err)
-	}
 }
 
 // inserts are how children insert a job.

@@ -30,17 +30,17 @@ func TestFates(t *testing.T) {
 	}{
 		{name: "deleted while it is parked", insert: func(f *fates) {
 			f.insert(1, 2, 3)
-			f.must(f.h.river.JobDelete(f.ctx, f.ids[2]))
+			f.must(f.river.JobDelete(f.ctx, f.ids[2]))
 			delete(f.ids, 2)
 		}, want: []int{1, 3}},
 		{name: "cancelled while it is parked", insert: func(f *fates) {
 			f.insert(1, 2, 3)
-			f.must(f.h.river.JobCancel(f.ctx, f.ids[2]))
+			f.must(f.river.JobCancel(f.ctx, f.ids[2]))
 			delete(f.ids, 2)
 		}, want: []int{1, 3}},
 		{name: "cancels itself", first: func() error { return river.JobCancel(errors.New("no")) }, during: func(f *fates) { delete(f.ids, 1) }, want: []int{1, 2, 3}},
 		{name: "discarded", insert: func(f *fates) {
-			f.ids[1] = f.h.insert("it", 1, &river.InsertOpts{MaxAttempts: 1}).ID
+			f.ids[1] = f.host.insert("it", 1, &river.InsertOpts{MaxAttempts: 1}).ID
 			f.insert(2, 3)
 		}, first: func() error { return fail(1) }, during: func(f *fates) { delete(f.ids, 1) }, want: []int{1, 2, 3}},
 		{name: "fails", first: func() error { return fail(1) }, want: []int{1, 1, 2, 3}},
@@ -53,43 +53,27 @@ func TestFates(t *testing.T) {
 			f.insert(1, 2, 3)
 			f.exec(`UPDATE river_job SET metadata = metadata || '{"dibs_parked": true}' WHERE id = $1`, f.ids[1]) // it was parked before
 		}, first: func() error { return river.JobSnooze(time.Hour) }, during: func(f *fates) {
-			f.h.await(f.ids[1], rivertype.JobStateScheduled)
-			if err := f.h.mutex.sweep(f.ctx); err != nil {
-				f.t.Error(err)
-			}
-			if row := f.h.row(f.ids[1]); row.State != rivertype.JobStateScheduled {
+			f.await(f.ids[1], rivertype.JobStateScheduled)
+			f.must(nil, f.mutex.sweep(f.ctx))
+			if row := f.row(f.ids[1]); row.State != rivertype.JobStateScheduled {
 				f.t.Errorf("a job that snoozed itself is %s", row.State)
 			}
-			f.must(f.h.river.JobRetry(f.ctx, f.ids[1]))
+			f.must(f.river.JobRetry(f.ctx, f.ids[1]))
 		}, want: []int{1, 1, 2, 3}},
 		{name: "scheduled for later", insert: func(f *fates) {
-			f.ids[3] = f.h.insert("it", 3, later).ID
+			f.ids[3] = f.host.insert("it", 3, later).ID
 			f.insert(1, 2)
 		}, during: func(f *fates) {
-			f.h.await(f.ids[2], rivertype.JobStateCompleted)
-			f.must(f.h.river.JobRetry(f.ctx, f.ids[3]))
+			f.await(f.ids[2], rivertype.JobStateCompleted)
+			f.must(f.river.JobRetry(f.ctx, f.ids[3]))
 		}, want: []int{1, 2, 3}},
-		{name: "inserted by SQL", insert: func(f *fates) {
+		{name: "inserted by SQL, or without the middleware", insert: func(f *fates) {
 			f.insert(1, 2)
 			f.exec(insertSQL, 3)
 		}, want: []int{1, 2, 3}},
-		{name: "inserted without the middleware", insert: func(f *fates) {
-			f.insert(1, 2)
-			config := *f.h.config
-			config.Middleware = nil
-			plain, err := river.NewClient(f.h.river.Driver(), &config)
-			if err != nil {
-				f.t.Fatal(err)
-			}
-			r, err := plain.Insert(f.ctx, job{Of: "it", Number: 3}, nil)
-			if err != nil {
-				f.t.Fatal(err)
-			}
-			f.ids[3] = r.Job.ID
-		}, want: []int{1, 2, 3}},
 		{name: "retried while it is parked", insert: func(f *fates) {
 			f.insert(1, 2, 3)
-			f.must(f.h.river.JobRetry(f.ctx, f.ids[3]))
+			f.must(f.river.JobRetry(f.ctx, f.ids[3]))
 		}, want: []int{1, 2, 3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -100,7 +84,7 @@ func TestFates(t *testing.T) {
 				url: newDatabase(), idle: true, unswept: true, outside: true,
 				mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: 500 * time.Millisecond, Recovery: time.Hour}},
 			}
-			f := &fates{t: t, ctx: t.Context(), h: newHost(t, o), ids: map[int]int64{}}
+			f := &fates{host: newHost(t, o), ctx: t.Context(), ids: map[int]int64{}}
 			if c.insert != nil {
 				c.insert(f)
 			} else {
@@ -125,7 +109,7 @@ func TestFates(t *testing.T) {
 				c.during(f)
 			}
 			for _, id := range f.ids {
-				f.h.await(id, rivertype.JobStateCompleted)
+				f.await(id, rivertype.JobStateCompleted)
 			}
 			l.await(t, c.want...)
 		})
@@ -134,9 +118,8 @@ func TestFates(t *testing.T) {
 
 // fates is what a story can use.
 type fates struct {
-	t   *testing.T
+	*host
 	ctx context.Context
-	h   *host
 	ids map[int]int64 // by number, of jobs that are to be completed in the end
 }
 
@@ -144,25 +127,11 @@ type fates struct {
 func (f *fates) insert(numbers ...int) {
 	f.t.Helper()
 	for _, n := range numbers {
-		row := f.h.insert("it", n, nil)
+		row := f.host.insert("it", n, nil)
 		if parked := row.State == rivertype.JobStatePending; parked != (n > 1) {
 			f.t.Errorf("job %d is %s", n, row.State)
 		}
 		f.ids[n] = row.ID
-	}
-}
-
-func (f *fates) exec(sql string, args ...any) {
-	f.t.Helper()
-	if _, err := f.h.pool.Exec(f.ctx, sql, args...); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-func (f *fates) must(_ *rivertype.JobRow, err error) {
-	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
 	}
 }
 
@@ -181,12 +150,8 @@ func TestRetriedByHand(t *testing.T) {
 	}
 	died := newHost(t, o)
 	h.await(first.ID, rivertype.JobStateDiscarded)
-	if err := died.close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := h.river.JobRetry(t.Context(), first.ID); err != nil {
-		t.Fatal(err)
-	}
+	h.must(nil, died.close())
+	h.must(h.river.JobRetry(t.Context(), first.ID))
 	o.unswept = false
 	newHost(t, o)
 	h.await(last.ID, rivertype.JobStateCompleted)
@@ -207,9 +172,7 @@ func TestCancelled(t *testing.T) {
 				rows = append(rows, h.insert("it", n, nil))
 			}
 			eventually(t, "one runs, and two wait", func() bool { s := h.mutex.Stats(); return s.Running == 1 && s.Waiting == 2 })
-			if _, err := h.river.JobCancel(t.Context(), rows[number-1].ID); err != nil {
-				t.Fatal(err)
-			}
+			h.must(h.river.JobCancel(t.Context(), rows[number-1].ID))
 			h.await(rows[number-1].ID, rivertype.JobStateCancelled)
 			want := []int{1, 2, 3}
 			if number == 2 {

@@ -81,31 +81,24 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 			enqueue(h, rand.New(rand.NewPCG(seed, uint64(half+1))), half*(conversations/2), conversations/2, events)
 		})
 	}
-	done := func() (n int) {
-		if err := h.pool.QueryRow(t.Context(), "SELECT count(*) FROM effect").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
 	for killed := range kills {
 		// Spread over the work, however fast the machine does it.
-		h.progress((killed+1)*conversations*events/(kills+2), done)
+		h.progress((killed + 1) * conversations * events / (kills + 2))
 		i := r.IntN(len(workers))
 		workers[i].Kill()
 		t.Logf("killed %s at %s", ids[i], time.Now().UTC().Format("15:04:05.000"))
 		h.rescue(ids[i]) // River's rescuer does this, after minutes
 		start(i)
 	}
-	h.progress(conversations*events, done)
+	h.progress(conversations * events)
 	enqueuers.Wait()
 	for _, w := range workers {
 		w.end(t)
 	}
 	bad := func(what, sql string, args ...any) {
 		t.Helper()
-		var n int
-		if err := h.pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil || n > 0 {
-			t.Errorf("%d %s, %v", n, what, err)
+		if n := h.count(sql, args...); n > 0 {
+			t.Errorf("%d %s", n, what)
 		}
 	}
 	bad("conversations do not have all their effects once each in their order", `SELECT $1 - count(*) FROM (SELECT key FROM effect
@@ -114,6 +107,15 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 	bad("attempts ended after another one of their key had begun", `SELECT count(*) FROM (SELECT what, attempt,
 		lag(attempt) OVER (PARTITION BY key ORDER BY seq) AS before FROM mark) m WHERE what = 'end' AND attempt <> before`)
 	bad("jobs are not completed", "SELECT count(*) FROM river_job WHERE state <> 'completed'")
+}
+
+// progress waits until there are n effects. It may take as long as there are more and more.
+func (h *host) progress(n int) {
+	h.t.Helper()
+	count := func() int { return h.count("SELECT count(*) FROM effect") }
+	for last := count(); last < n; last = count() {
+		eventually(h.t, fmt.Sprintf("more than %d of %d", last, n), func() bool { return count() > last })
+	}
 }
 
 // logUnfinished logs what is known of the jobs that are not completed and of their keys.
