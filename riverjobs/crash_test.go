@@ -69,10 +69,7 @@ type stopping struct{ dibs.Transactor }
 
 func (s stopping) Begin(ctx context.Context) (dibs.Transaction, error) {
 	tx, err := s.Transactor.Begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &stoppingTransaction{tx}, nil
+	return &stoppingTransaction{tx}, err
 }
 
 type stoppingTransaction struct{ dibs.Transaction }
@@ -109,11 +106,9 @@ func workCommit(ctx context.Context, _ *host, j *river.Job[job]) error {
 		return err
 	}
 	err := Commit(ctx, j, func(ctx context.Context, tx pgx.Tx) error {
-		if err := effect(ctx, tx, j); err != nil {
-			return err
-		}
+		err := effect(ctx, tx, j)
 		failpoint.Reach(inTransaction)
-		return nil
+		return err
 	})
 	failpoint.Reach(afterCommit)
 	return err
@@ -124,11 +119,9 @@ func workPlain(ctx context.Context, h *host, j *river.Job[job]) error {
 	if err := workFirst(ctx, j); err != nil {
 		return err
 	}
-	if err := effect(ctx, h.pool, j); err != nil {
-		return err
-	}
+	err := effect(ctx, h.pool, j)
 	failpoint.Reach(effected)
-	return nil
+	return err
 }
 
 // effect writes down that a job was done.
@@ -172,12 +165,11 @@ func TestKilledWorker(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.work, " ", c.point, " ", c.outside), func(t *testing.T) {
 			t.Parallel()
-			const all = 6
 			options := Options{Jobs: jobs.Options{Ahead: 4, Recovery: c.recovery, Hold: c.recovery}}
 			h := newHost(t, hostOptions{url: newDatabase(), idle: true, unswept: true, mutex: options})
-			var ids []int64
-			for n := 1; n <= all; n++ {
-				ids = append(ids, h.insert("it", n, nil).ID)
+			var rows []*rivertype.JobRow
+			for n := 1; n <= 6; n++ {
+				rows = append(rows, h.insert("it", n, nil))
 			}
 			child := startChild(t, c.point, childConfig{
 				ID: "child", URL: h.url, Work: c.work, Outside: c.outside, Workers: 3, Unswept: true, Ahead: 4, TTL: time.Hour,
@@ -198,8 +190,8 @@ func TestKilledWorker(t *testing.T) {
 					return effect(ctx, h.pool, j)
 				},
 			})
-			for _, id := range ids {
-				h.await(id, rivertype.JobStateCompleted)
+			for _, row := range rows {
+				h.await(row.ID, rivertype.JobStateCompleted)
 			}
 			got := h.effects("it")
 			if c.work != "commit" { // job 1 has its effect twice
@@ -238,15 +230,11 @@ func (h *host) rescue(child string) {
 // inserts are how children insert a job.
 var inserts = map[string]func(context.Context, *host) error{
 	"in a transaction": func(ctx context.Context, h *host) error {
-		tx, err := h.pool.Begin(ctx)
-		if err != nil {
+		return pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+			_, err := InsertTx(ctx, h.river, tx, job{Of: "it", Number: 1}, nil)
+			failpoint.Reach(beforeInsert)
 			return err
-		}
-		if _, err := InsertTx(ctx, h.river, tx, job{Of: "it", Number: 1}, nil); err != nil {
-			return err
-		}
-		failpoint.Reach(beforeInsert)
-		return tx.Commit(ctx)
+		})
 	},
 	"alone": func(ctx context.Context, h *host) error {
 		_, err := h.river.Insert(ctx, job{Of: "it", Number: 1}, nil)

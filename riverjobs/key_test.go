@@ -1,13 +1,11 @@
 package riverjobs
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
@@ -37,16 +35,10 @@ func (wrong) Kind() string            { return "wrong" }
 // newClient returns a client of a store in memory, and a pool that has no server.
 func newClient(t *testing.T) (*dibs.Client, *pgxpool.Pool) {
 	t.Helper()
-	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store, storeErr := memstore.New(nil)
 	c, err := dibs.New(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
-	if err != nil {
+	pool, poolErr := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
+	if err := errors.Join(storeErr, err, poolErr); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pool.Close(); _ = c.Close() })
@@ -95,23 +87,17 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// transactor begins nothing.
-type transactor struct{}
-
-func (transactor) Begin(context.Context) (dibs.Transaction, error) { return nil, errors.New("none") }
-
 // TestConfigure: the error names the option that is wrong, and River's settings are read.
 func TestConfigure(t *testing.T) {
 	t.Parallel()
 	c, pool := newClient(t)
-	tx := func(context.Context) (pgx.Tx, bool) { return nil, false }
 	for _, o := range []struct {
 		o    Options
 		want string
 	}{
 		{Options{Patience: -1}, "Options.Patience"},
-		{Options{Transactor: transactor{}}, "Options.Transactor and Tx"},
-		{Options{Transactor: transactor{}, Tx: tx, Jobs: jobs.Options{Once: time.Hour}}, "Options.Transactor cannot be with Jobs.Once"},
+		{Options{Transactor: stopping{}}, "Options.Transactor and Tx"},
+		{Options{Transactor: stopping{}, Tx: stoppingTx, Jobs: jobs.Options{Once: time.Hour}}, "Options.Transactor cannot be with Jobs.Once"},
 		{Options{Jobs: jobs.Options{Permits: -1}}, "Options.Permits"},
 		{Options{Jobs: jobs.Options{Ahead: 2, Permits: 3}}, "Options.Ahead"},
 		{Options{Jobs: jobs.Options{Ahead: -1}}, "Options.Ahead"},
@@ -120,11 +106,10 @@ func TestConfigure(t *testing.T) {
 			t.Errorf("Configure returned %v, want %s", err, o.want)
 		}
 	}
-	if _, err := Configure(nil, c, nil, nil); err == nil {
-		t.Error("Configure was given nothing, and says nothing")
-	}
-	if _, err := Configure(&river.Config{}, nil, pool, nil); err == nil {
-		t.Error("Configure was given no client, and says nothing")
+	_, noConfig := Configure(nil, c, nil, nil)
+	_, noClient := Configure(&river.Config{}, nil, pool, nil)
+	if noConfig == nil || noClient == nil {
+		t.Error("Configure was given no config, or no client, and says nothing")
 	}
 	mine := &presence{}
 	config := &river.Config{Middleware: []rivertype.Middleware{mine}, Queues: map[string]river.QueueConfig{"a": {MaxWorkers: 7}}}
