@@ -81,6 +81,7 @@ func beChild(text string) error {
 type process struct {
 	*failpoint.Child
 	input io.Closer
+	id    string
 }
 
 // startChild starts a child that stops at the point, if it is not "", and waits until it is ready.
@@ -97,7 +98,7 @@ func startChild(t testing.TB, point string, c childConfig) *process {
 	if err := errors.Join(err, outErr); err != nil {
 		t.Fatal(err)
 	}
-	p := &process{failpoint.Start(t, point, cmd), in}
+	p := &process{failpoint.Start(t, point, cmd), in, c.ID}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || strings.TrimSpace(line) != "ready" {
 		t.Fatalf("a child said %q, %v", line, err)
 	}

@@ -166,7 +166,7 @@ func TestKilledWorker(t *testing.T) {
 		t.Run(fmt.Sprint(c.work, " ", c.point, " ", c.outside), func(t *testing.T) {
 			t.Parallel()
 			options := Options{Jobs: jobs.Options{Ahead: 4, Recovery: c.recovery, Hold: c.recovery}}
-			h := newHost(t, hostOptions{url: newDatabase(), idle: true, unswept: true, mutex: options})
+			h := newHost(t, hostOptions{url: NewDatabase(), idle: true, unswept: true, mutex: options})
 			var rows []*rivertype.JobRow
 			for n := 1; n <= 6; n++ {
 				rows = append(rows, h.insert("it", n, nil))

@@ -80,7 +80,7 @@ func TestFates(t *testing.T) {
 			var l journal
 			ran := make(chan struct{})
 			o := hostOptions{
-				url: newDatabase(), idle: true, unswept: true, outside: true,
+				url: NewDatabase(), idle: true, unswept: true, outside: true,
 				mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: 500 * time.Millisecond, Recovery: time.Hour}},
 			}
 			f := &fates{host: newHost(t, o), ctx: t.Context(), ids: map[int]int64{}}
@@ -140,7 +140,7 @@ func (f *fates) insert(numbers ...int) {
 func TestRetriedByHand(t *testing.T) {
 	t.Parallel()
 	var l journal
-	o := hostOptions{url: newDatabase(), idle: true, unswept: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: time.Hour, Recovery: time.Hour}}}
+	o := hostOptions{url: NewDatabase(), idle: true, unswept: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: time.Hour, Recovery: time.Hour}}}
 	h := newHost(t, o)
 	first := h.insert("it", 1, &river.InsertOpts{MaxAttempts: 1})
 	h.insert("it", 2, nil)

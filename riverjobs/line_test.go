@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,6 +39,18 @@ func (h *host) fetches() int {
 	return h.count("SELECT max(attempt + coalesce((metadata->>'snoozes')::int, 0)) FROM river_job")
 }
 
+// insertMany inserts jobs, perhaps with their places in the same transaction.
+func (h *host) insertMany(ctx context.Context, batch []river.InsertManyParams, in bool) (rows []*rivertype.JobInsertResult, err error) {
+	if !in {
+		return h.river.InsertMany(ctx, batch)
+	}
+	err = pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+		rows, err = InsertManyTx(ctx, h.river, tx, batch)
+		return err
+	})
+	return rows, err
+}
+
 // TestHotKey: all other jobs are done while the first of a hot key runs; no job is fetched more
 // than twice, and no more workers than Ahead have one of the hot key.
 func TestHotKey(t *testing.T) {
@@ -49,7 +62,7 @@ func TestHotKey(t *testing.T) {
 			var l journal
 			var p presence
 			gate := make(chan struct{})
-			o := hostOptions{url: newDatabase(), outer: &p, told: true, mutex: Options{Jobs: jobs.Options{Ahead: ahead, Recovery: time.Hour}}}
+			o := hostOptions{url: NewDatabase(), outer: &p, told: true, mutex: Options{Jobs: jobs.Options{Ahead: ahead, Recovery: time.Hour}}}
 			o.work = func(ctx context.Context, h *host, j *river.Job[job]) error {
 				if j.Args.Of == "hot" {
 					return l.gated(gate)(ctx, h, j)
@@ -62,27 +75,18 @@ func TestHotKey(t *testing.T) {
 			for n := 1; n <= each; n++ {
 				batch = append(batch, river.InsertManyParams{Args: job{Of: "hot", Number: n}}, river.InsertManyParams{Args: job{Of: fmt.Sprint("other ", n)}})
 			}
-			var rows []*rivertype.JobInsertResult
-			var err error
-			if way == "places outside" {
-				rows, err = h.river.InsertMany(t.Context(), batch)
-			} else {
-				err = pgx.BeginFunc(t.Context(), h.pool, func(tx pgx.Tx) (err error) {
-					rows, err = InsertManyTx(t.Context(), h.river, tx, batch)
-					return err
-				})
-			}
+			rows, err := h.insertMany(t.Context(), batch, way == "places in the transaction")
 			h.must(nil, err)
 			var want []int
 			for i, r := range rows {
-				switch args := batch[i].Args.(job); args.Of {
-				case "hot":
-					want = append(want, args.Number)
-					if parked := r.Job.State == rivertype.JobStatePending; parked != (args.Number > ahead) && args.Number != ahead {
-						t.Errorf("hot job %d is %s", args.Number, r.Job.State)
-					}
-				default:
+				args := batch[i].Args.(job)
+				if args.Of != "hot" {
 					h.await(r.Job.ID, rivertype.JobStateCompleted)
+					continue
+				}
+				want = append(want, args.Number)
+				if parked := r.Job.State == rivertype.JobStatePending; parked != (args.Number > ahead) && args.Number != ahead {
+					t.Errorf("hot job %d is %s", args.Number, r.Job.State)
 				}
 			}
 			if n := len(l.order()); n > 1 {
@@ -106,10 +110,7 @@ func TestHotKeys(t *testing.T) {
 	const keys, each = 12, 10
 	var ls [keys]journal
 	h := newHost(t, hostOptions{queue: 4, mutex: Options{Jobs: jobs.Options{Recovery: time.Hour}}, work: func(ctx context.Context, h *host, j *river.Job[job]) error {
-		var key int
-		if _, err := fmt.Sscan(j.Args.Of, &key); err != nil {
-			return err
-		}
+		key, _ := strconv.Atoi(j.Args.Of)
 		return ls[key].noted()(ctx, h, j)
 	}})
 	var want []int

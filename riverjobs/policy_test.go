@@ -85,7 +85,7 @@ func TestLimit(t *testing.T) {
 	var l journal
 	gate := make(chan struct{})
 	gaveUp := make(chan time.Duration, 1)
-	o := hostOptions{url: newDatabase(), queue: 1, work: l.gated(gate), mutex: Options{Jobs: jobs.Options{
+	o := hostOptions{url: NewDatabase(), queue: 1, work: l.gated(gate), mutex: Options{Jobs: jobs.Options{
 		Limit: time.Hour, Otherwise: jobs.GiveUp,
 		GaveUp: func(_ context.Context, _ jobs.Job, waited time.Duration) error { gaveUp <- waited; return nil },
 	}}}
@@ -125,7 +125,7 @@ func TestDeployment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := hostOptions{url: newDatabase(), idle: true, unswept: true, mutex: Options{Jobs: c.old}}
+			o := hostOptions{url: NewDatabase(), idle: true, unswept: true, mutex: Options{Jobs: c.old}}
 			old := newHost(t, o)
 			var rows []*rivertype.JobRow
 			insert := func(h *host) {
@@ -147,7 +147,7 @@ func TestDeployment(t *testing.T) {
 // that it ran, that waited in it and that are parked lose nothing.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
-	url := newDatabase()
+	url := NewDatabase()
 	o := Options{Jobs: jobs.Options{Ahead: 4, Recovery: time.Hour}}
 	h := newHost(t, hostOptions{url: url, idle: true, mutex: o})
 	// Nothing here waits for the end of the lease, or for Recovery.

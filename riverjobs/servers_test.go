@@ -96,21 +96,16 @@ func database(s *servertest.PostgresServer, name string) string {
 
 var databases atomic.Int64
 
-// one keeps newDatabase from itself: the template serves one at a time.
+// one keeps NewDatabase from itself: the template serves one at a time.
 var one sync.Mutex
 
-// newDatabase returns the URL of a database of the test's own.
-func newDatabase() string { return makeDatabase(" TEMPLATE " + template) }
-
-// EmptyDatabase is one without tables, for the example, which is in a package of its own.
-func EmptyDatabase() string { return makeDatabase("") }
-
-func makeDatabase(how string) string {
+// NewDatabase returns the URL of a database of the test's own. The example is in another package.
+func NewDatabase() string {
 	s := shared()
 	one.Lock()
 	defer one.Unlock()
 	name := fmt.Sprint("own", databases.Add(1))
-	s.Query("CREATE DATABASE " + name + how)
+	s.Query("CREATE DATABASE " + name + " TEMPLATE " + template)
 	return database(s, name)
 }
 
@@ -183,7 +178,7 @@ func newHost(t testing.TB, o hostOptions) *host {
 func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	h := &host{t: t, url: o.url, seed: o.seed, config: &o.river}
 	if h.url == "" {
-		h.url = newDatabase()
+		h.url = NewDatabase()
 	}
 	config, err := pgxpool.ParseConfig(h.url)
 	if err != nil {

@@ -41,28 +41,18 @@ func TestStormRedis(t *testing.T) {
 
 func storm(t *testing.T, redis string, conversations, events, kills int) {
 	seed := cmp.Or(*stormSeed, rand.Uint64())
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("again: go test -race -tags nightly -run '^%s$' . -storm-seed %d", t.Name(), seed)
-		}
-	})
 	r := rand.New(rand.NewPCG(seed, 0))
 	const recovery = 40 * time.Second
-	url := newDatabase()
+	url := NewDatabase()
 	config := childConfig{
 		URL: url, Redis: redis, Work: "storm", Workers: 12, Ahead: 3, TTL: 2 * time.Second,
 		Recovery: recovery, Patience: time.Second, Timeout: 3 * time.Second, Seed: seed, Outside: redis != "",
 	}
-	workers := make([]*process, 4)
-	ids := make([]string, len(workers))
-	start := func(i int) {
-		ids[i] = fmt.Sprint("worker-", rand.Uint64()) // without a space, which the name of a connection has as another character
-		config.ID = ids[i]
-		workers[i] = startChild(t, "", config)
+	start := func() *process {
+		config.ID = fmt.Sprint("worker-", rand.Uint64()) // without a space, which the name of a connection has as another character
+		return startChild(t, "", config)
 	}
-	for i := range workers {
-		start(i)
-	}
+	workers := []*process{start(), start(), start(), start()}
 	o := hostOptions{
 		url: url, redis: redis, commits: redis == "", mutex: Options{Jobs: jobs.Options{Ahead: 3, Hold: recovery, Recovery: recovery}},
 		work: workStorm, river: river.Config{MaxAttempts: 100}, // it schedules what is tried again
@@ -70,6 +60,7 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 	h := newHost(t, o)
 	t.Cleanup(func() {
 		if t.Failed() {
+			t.Logf("again: go test -race -tags nightly -run '^%s$' . -storm-seed %d", t.Name(), seed)
 			h.logUnfinished()
 		}
 	})
@@ -84,11 +75,11 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 	for killed := range kills {
 		// Spread over the work, however fast the machine does it.
 		h.progress((killed + 1) * conversations * events / (kills + 2))
-		i := r.IntN(len(workers))
-		workers[i].Kill()
-		t.Logf("killed %s at %s", ids[i], time.Now().UTC().Format("15:04:05.000"))
-		h.rescue(ids[i]) // River's rescuer does this, after minutes
-		start(i)
+		w := &workers[r.IntN(len(workers))]
+		(*w).Kill()
+		t.Logf("killed %s at %s", (*w).id, time.Now().UTC().Format("15:04:05.000"))
+		h.rescue((*w).id) // River's rescuer does this, after minutes
+		*w = start()
 	}
 	h.progress(conversations * events)
 	enqueuers.Wait()
@@ -151,8 +142,10 @@ func workStorm(ctx context.Context, h *host, j *river.Job[job]) error {
 	if r.IntN(20) == 0 {
 		takes = 50 * time.Millisecond
 	}
-	if err := spend(ctx, takes); err != nil {
-		return err
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 	if n := r.IntN(100); n < 7 {
 		if _, err := h.pool.Exec(ctx, markSQL, end...); n < 5 || err != nil {
@@ -187,24 +180,11 @@ func enqueue(h *host, r *rand.Rand, first, conversations, events int) {
 		if r.IntN(2) == 0 {
 			_, err = h.river.InsertManyFast(ctx, batch)
 		} else {
-			err = pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
-				_, err := InsertManyTx(ctx, h.river, tx, batch)
-				return err
-			})
+			_, err = h.insertMany(ctx, batch, true)
 		}
 		if err != nil {
 			h.t.Error(err)
 			return
 		}
-	}
-}
-
-// spend takes that long, as work does.
-func spend(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
