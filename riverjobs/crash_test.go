@@ -167,10 +167,7 @@ func TestKilledWorker(t *testing.T) {
 			t.Parallel()
 			options := Options{Jobs: jobs.Options{Ahead: 4, Recovery: c.recovery, Hold: c.recovery}}
 			h := newHost(t, hostOptions{url: NewDatabase(), idle: true, unswept: true, mutex: options})
-			var rows []*rivertype.JobRow
-			for n := 1; n <= 6; n++ {
-				rows = append(rows, h.insert("it", n, nil))
-			}
+			rows := h.inserts("it", 1, 6)
 			child := startChild(t, c.point, childConfig{
 				ID: "child", URL: h.url, Work: c.work, Outside: c.outside, Workers: 3, Unswept: true, Ahead: 4, TTL: time.Hour,
 				Recovery: c.recovery, Patience: DefaultPatience, Timeout: time.Hour,

@@ -164,13 +164,8 @@ func TestCancelled(t *testing.T) {
 	for number, name := range map[int]string{1: "while it runs", 2: "while it waits"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var l journal
-			gate := make(chan struct{})
-			h := newHost(t, hostOptions{work: l.gated(gate), mutex: Options{Jobs: jobs.Options{Recovery: time.Hour}}})
-			var rows []*rivertype.JobRow
-			for n := 1; n <= 3; n++ {
-				rows = append(rows, h.insert("it", n, nil))
-			}
+			h, l, gate, first := gatedHost(t, hostOptions{mutex: Options{Jobs: jobs.Options{Recovery: time.Hour}}})
+			rows := append([]*rivertype.JobRow{first}, h.inserts("it", 2, 3)...)
 			eventually(t, "one runs, and two wait", func() bool { s := h.mutex.Stats(); return s.Running == 1 && s.Waiting == 2 })
 			h.must(h.river.JobCancel(t.Context(), rows[number-1].ID))
 			h.await(rows[number-1].ID, rivertype.JobStateCancelled)

@@ -31,15 +31,9 @@ func TestPolicies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			var l journal
-			gate := make(chan struct{})
 			c.jobs.Ahead = 2
-			h := newHost(t, hostOptions{mutex: Options{Jobs: c.jobs}, work: l.gated(gate)})
-			rows := []*rivertype.JobRow{h.insert("it", 1, nil)}
-			l.await(t, 1)
-			for n := 2; n <= 4; n++ {
-				rows = append(rows, h.insert("it", n, nil))
-			}
+			h, l, gate, first := gatedHost(t, hostOptions{mutex: Options{Jobs: c.jobs}})
+			rows := append([]*rivertype.JobRow{first}, h.inserts("it", 2, 4)...)
 			if c.over {
 				for _, row := range rows[1:] {
 					h.await(row.ID, rivertype.JobStateCompleted)
@@ -61,11 +55,8 @@ func TestPolicies(t *testing.T) {
 // TestUnordered: jobs without tickets are parked, too, when workers have had them, and run.
 func TestUnordered(t *testing.T) {
 	t.Parallel()
-	var l journal
-	gate := make(chan struct{})
-	h := newHost(t, hostOptions{queue: 3, mutex: Options{Jobs: jobs.Options{Unordered: true}}, work: l.gated(gate)})
-	rows := []*rivertype.JobRow{h.insert("it", 1, nil)}
-	l.await(t, 1)
+	h, l, gate, first := gatedHost(t, hostOptions{queue: 3, mutex: Options{Jobs: jobs.Options{Unordered: true}}})
+	rows := []*rivertype.JobRow{first}
 	for range 5 {
 		rows = append(rows, h.insert("it", 2, nil))
 	}
@@ -82,17 +73,14 @@ func TestUnordered(t *testing.T) {
 // between and comes to another process.
 func TestLimit(t *testing.T) {
 	t.Parallel()
-	var l journal
-	gate := make(chan struct{})
 	gaveUp := make(chan time.Duration, 1)
-	o := hostOptions{url: NewDatabase(), queue: 1, work: l.gated(gate), mutex: Options{Jobs: jobs.Options{
+	o := hostOptions{url: NewDatabase(), queue: 1, mutex: Options{Jobs: jobs.Options{
 		Limit: time.Hour, Otherwise: jobs.GiveUp,
 		GaveUp: func(_ context.Context, _ jobs.Job, waited time.Duration) error { gaveUp <- waited; return nil },
 	}}}
-	h := newHost(t, o)
-	h.insert("it", 1, nil)
-	l.await(t, 1)
+	h, l, gate, _ := gatedHost(t, o)
 	second := h.insert("it", 2, nil)
+	o.work = l.noted()
 	newHost(t, o) // no room to wait there, either
 	row := h.await(second.ID, rivertype.JobStateScheduled)
 	if m := readMetadata(row.Metadata); !m.Parked || m.Dibs.Try != 1 || !m.Dibs.Due.Equal(second.ScheduledAt) {
@@ -155,10 +143,7 @@ func TestShutdown(t *testing.T) {
 		URL: url, Work: "stuck", Workers: 3, Ahead: 4, TTL: time.Hour, Recovery: time.Hour,
 		Patience: DefaultPatience, Timeout: 10 * time.Minute, SoftStop: 100 * time.Millisecond,
 	})
-	var rows []*rivertype.JobRow
-	for n := range 6 {
-		rows = append(rows, h.insert("it", n, nil))
-	}
+	rows := h.inserts("it", 0, 5)
 	eventually(t, "one runs, one is parked again, and the last one is parked", func() bool {
 		again := slices.ContainsFunc(rows, func(r *rivertype.JobRow) bool { return h.row(r.ID).State == rivertype.JobStateScheduled })
 		return again && len(h.effects("it")) == 1 && h.row(rows[5].ID).State == rivertype.JobStatePending
@@ -174,11 +159,7 @@ func TestShutdown(t *testing.T) {
 // that costs it nothing, however often it comes back.
 func TestPatience(t *testing.T) {
 	t.Parallel()
-	var l journal
-	gate := make(chan struct{})
-	h := newHost(t, hostOptions{work: l.gated(gate), river: river.Config{MaxAttempts: 1}, mutex: Options{Patience: 100 * time.Millisecond}})
-	h.insert("it", 1, nil)
-	l.await(t, 1)
+	h, l, gate, _ := gatedHost(t, hostOptions{river: river.Config{MaxAttempts: 1}, mutex: Options{Patience: 100 * time.Millisecond}})
 	second, third := h.insert("it", 2, nil), h.insert("it", 3, nil)
 	for n := 1; n <= 2; n++ {
 		eventually(t, "it is parked again", func() bool {

@@ -288,6 +288,15 @@ func (h *host) insert(of string, number int, o *river.InsertOpts) *rivertype.Job
 	return r.Job
 }
 
+// inserts inserts the jobs with these numbers.
+func (h *host) inserts(of string, first, last int) (rows []*rivertype.JobRow) {
+	h.t.Helper()
+	for n := first; n <= last; n++ {
+		rows = append(rows, h.insert(of, n, nil))
+	}
+	return rows
+}
+
 // must ends the test if something went wrong.
 func (h *host) must(_ any, err error) {
 	h.t.Helper()

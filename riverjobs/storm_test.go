@@ -29,17 +29,16 @@ var stormSeed = flag.Uint64("storm-seed", 0, "the seed of TestStorm and TestStor
 // killed at any moment, have their effects once each, in the order in which they were inserted, and
 // one after the other.
 func TestStorm(t *testing.T) {
-	t.Parallel()
 	storm(t, "", 200, 25, 8)
 }
 
 // TestStormRedis is the same with the keys elsewhere, and smaller.
 func TestStormRedis(t *testing.T) {
-	t.Parallel()
 	storm(t, servertest.Redis(scope, nil).URL(), 40, 15, 3)
 }
 
 func storm(t *testing.T, redis string, conversations, events, kills int) {
+	t.Parallel()
 	seed := cmp.Or(*stormSeed, rand.Uint64())
 	r := rand.New(rand.NewPCG(seed, 0))
 	const recovery = 40 * time.Second
@@ -112,11 +111,7 @@ func (h *host) progress(n int) {
 // logUnfinished logs what is known of the jobs that are not completed and of their keys.
 func (h *host) logUnfinished() {
 	ctx := context.Background()
-	rows, err := h.pool.Query(ctx, "SELECT now()::text || ' ' || to_jsonb(j)::text FROM river_job j WHERE state <> 'completed' ORDER BY id LIMIT 20")
-	if err != nil {
-		h.t.Log(err)
-		return
-	}
+	rows, _ := h.pool.Query(ctx, "SELECT now()::text || ' ' || to_jsonb(j)::text FROM river_job j WHERE state <> 'completed' ORDER BY id LIMIT 20")
 	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	h.t.Log(strings.Join(texts, "\n"), err)
 	for e, err := range h.store.(dibs.Inspector).List(ctx, dibs.Query{}) {
