@@ -24,19 +24,14 @@ func TestFates(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		insert func(f *fates) // before a worker runs; default: jobs 1, 2 and 3
+		then   func(f *fates) // after that
 		first  func() error   // what the first run of job 1 does
 		during func(f *fates) // after job 1 has run once
 		ends   int            // the job that does not come to be completed
 		want   []int
 	}{
-		{name: "deleted while it is parked", insert: func(f *fates) {
-			f.insert(1, 2, 3)
-			f.must(f.river.JobDelete(f.ctx, f.ids[2]))
-		}, ends: 2, want: []int{1, 3}},
-		{name: "cancelled while it is parked", insert: func(f *fates) {
-			f.insert(1, 2, 3)
-			f.must(f.river.JobCancel(f.ctx, f.ids[2]))
-		}, ends: 2, want: []int{1, 3}},
+		{name: "deleted while it is parked", then: func(f *fates) { f.must(f.river.JobDelete(f.ctx, f.ids[2])) }, ends: 2, want: []int{1, 3}},
+		{name: "cancelled while it is parked", then: func(f *fates) { f.must(f.river.JobCancel(f.ctx, f.ids[2])) }, ends: 2, want: []int{1, 3}},
 		{name: "cancels itself", first: func() error { return river.JobCancel(errors.New("no")) }, ends: 1, want: []int{1, 2, 3}},
 		{name: "discarded", insert: func(f *fates) {
 			f.host.insert("it", 1, &river.InsertOpts{MaxAttempts: 1})
@@ -44,12 +39,10 @@ func TestFates(t *testing.T) {
 		}, first: fail, ends: 1, want: []int{1, 2, 3}},
 		{name: "fails", first: fail, want: []int{1, 1, 2, 3}},
 		{name: "panics", first: func() error { panic("bad luck") }, want: []int{1, 1, 2, 3}},
-		{name: "rescued", insert: func(f *fates) {
-			f.insert(1, 2, 3)
+		{name: "rescued", then: func(f *fates) {
 			f.exec("UPDATE river_job SET state = 'running', attempt = 1, attempted_at = now() - interval '1 day' WHERE id = $1", f.ids[1])
 		}, want: []int{1, 2, 3}},
-		{name: "snoozes itself", insert: func(f *fates) {
-			f.insert(1, 2, 3)
+		{name: "snoozes itself", then: func(f *fates) {
 			f.exec(`UPDATE river_job SET metadata = metadata || '{"dibs_parked": true}' WHERE id = $1`, f.ids[1]) // it was parked before
 		}, first: func() error { return river.JobSnooze(time.Hour) }, during: func(f *fates) {
 			f.await(f.ids[1], rivertype.JobStateScheduled)
@@ -70,13 +63,13 @@ func TestFates(t *testing.T) {
 			f.insert(1, 2)
 			f.exec(insertSQL, 3)
 		}, want: []int{1, 2, 3}},
-		{name: "retried while it is parked", insert: func(f *fates) {
-			f.insert(1, 2, 3)
-			f.must(f.river.JobRetry(f.ctx, f.ids[3]))
-		}, want: []int{1, 2, 3}},
+		{name: "retried while it is parked", then: func(f *fates) { f.must(f.river.JobRetry(f.ctx, f.ids[3])) }, want: []int{1, 2, 3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
+			if c.first == nil {
+				c.first = func() error { return nil }
+			}
 			var l journal
 			ran := make(chan struct{})
 			o := hostOptions{
@@ -89,6 +82,9 @@ func TestFates(t *testing.T) {
 			} else {
 				f.insert(1, 2, 3)
 			}
+			if c.then != nil {
+				c.then(f)
+			}
 			o.idle, o.unswept = false, false
 			o.work = func(_ context.Context, _ *host, j *river.Job[job]) error {
 				return l.run(j.Args.Number, func() error {
@@ -96,10 +92,7 @@ func TestFates(t *testing.T) {
 						return nil
 					}
 					close(ran)
-					if c.first != nil {
-						return c.first()
-					}
-					return nil
+					return c.first()
 				})
 			}
 			newHost(t, o)
