@@ -136,8 +136,7 @@ func TestRetriedByHand(t *testing.T) {
 	o := hostOptions{url: NewDatabase(), idle: true, unswept: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: time.Hour, Recovery: time.Hour}}}
 	h := newHost(t, o)
 	first := h.insert("it", 1, &river.InsertOpts{MaxAttempts: 1})
-	h.insert("it", 2, nil)
-	last := h.insert("it", 3, nil)
+	last := h.inserts("it", 2, 3)[1]
 	o.idle, o.work = false, func(_ context.Context, _ *host, j *river.Job[job]) error {
 		return l.run(j.Args.Number, func() error { return map[bool]error{true: errors.New("bad luck")}[len(l.order()) == 1] })
 	}
