@@ -180,19 +180,15 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	if h.url == "" {
 		h.url = NewDatabase()
 	}
-	config, err := pgxpool.ParseConfig(h.url)
-	if err != nil {
-		return nil, err
-	}
-	config.MaxConns = 16
-	if h.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+	var err error
+	if h.pool, err = pgxpool.New(ctx, h.url+"&pool_max_conns=16"); err != nil {
 		return nil, err
 	}
 	switch {
 	case o.keys != nil:
 		h.store = o.keys
 	case o.redis != "":
-		h.store, err = redisstore.Open(ctx, o.redis, &redisstore.Options{Prefix: config.ConnConfig.Database})
+		h.store, err = redisstore.Open(ctx, o.redis, &redisstore.Options{Prefix: h.pool.Config().ConnConfig.Database})
 	default:
 		var s *pgstore.Store
 		if s, err = pgstore.Open(ctx, h.url, nil); err == nil {
@@ -213,20 +209,16 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	}
 	c := h.config
 	c.Workers, c.Logger, c.TestOnly = river.NewWorkers(), silent, true
-	c.FetchCooldown = cmp.Or(c.FetchCooldown, 5*time.Millisecond)
+	c.FetchCooldown = 5 * time.Millisecond
 	c.FetchPollInterval = cmp.Or(c.FetchPollInterval, time.Second)
-	if c.RetryPolicy == nil {
-		c.RetryPolicy = retryIn(50 * time.Millisecond)
-	}
+	c.RetryPolicy = soon{}
 	if !o.idle {
 		c.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: cmp.Or(o.queue, 10)}}
 	}
 	if o.inner != nil {
 		c.Middleware = []rivertype.Middleware{o.inner}
 	}
-	if o.mutex.Jobs.Logger == nil {
-		o.mutex.Jobs.Logger = silent
-	}
+	o.mutex.Jobs.Logger = silent
 	if h.mutex, err = Configure(c, h.dibs, h.pool, &o.mutex); err != nil {
 		return nil, err
 	}
@@ -258,10 +250,10 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	return h, err
 }
 
-// retryIn is a retry policy.
-type retryIn time.Duration
+// soon is a retry policy.
+type soon struct{}
 
-func (r retryIn) NextRetry(*rivertype.JobRow) time.Time { return time.Now().Add(time.Duration(r)) }
+func (soon) NextRetry(*rivertype.JobRow) time.Time { return time.Now().Add(50 * time.Millisecond) }
 
 // close ends the host in the order that the README says.
 func (h *host) close() error {
