@@ -4,14 +4,13 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -52,19 +51,13 @@ var works = map[string]work{
 	"plain":  workPlain,
 }
 
-// beChild works jobs until it is told to end: by SIGTERM, or by the end of its input, which comes
-// when its parent has died.
+// beChild works jobs until its input ends: its parent has closed it, or has died.
 func beChild(text string) error {
 	var c childConfig
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		stop()
-	}()
+	ctx := context.Background()
 	h, err := openHost(ctx, nil, hostOptions{
 		url: c.URL + "&application_name=" + url.QueryEscape(c.ID), redis: c.Redis, ttl: c.TTL, queue: c.Workers, commits: !c.Outside, unswept: c.Unswept, seed: c.Seed,
 		idle: c.Insert != "", outer: &outerPoints{}, inner: &innerPoints{}, work: works[c.Work],
@@ -80,14 +73,15 @@ func beChild(text string) error {
 			return err
 		}
 	}
-	<-ctx.Done()
+	_, _ = io.Copy(io.Discard, os.Stdin)
 	return h.close()
 }
 
 // process is a child, as its parent sees it.
 type process struct {
 	*failpoint.Child
-	cmd *exec.Cmd
+	input io.Closer
+	id    string
 }
 
 // startChild starts a child that stops at the point, if it is not "", and waits until it is ready.
@@ -99,14 +93,12 @@ func startChild(t testing.TB, point string, c childConfig) *process {
 	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), childVar+"="+string(text))
-	if _, err = cmd.StdinPipe(); err != nil { // it ends with this process
+	in, err := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if err := errors.Join(err, outErr); err != nil {
 		t.Fatal(err)
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &process{Child: failpoint.Start(t, point, cmd), cmd: cmd}
+	p := &process{failpoint.Start(t, point, cmd), in, c.ID}
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || strings.TrimSpace(line) != "ready" {
 		t.Fatalf("a child said %q, %v", line, err)
 	}
@@ -116,10 +108,7 @@ func startChild(t testing.TB, point string, c childConfig) *process {
 // end asks it to end, as a deployment does, and waits for that.
 func (p *process) end(t testing.TB) {
 	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Error(err)
-	}
-	if err := p.Wait(); err != nil {
+	if err := errors.Join(p.input.Close(), p.Wait()); err != nil {
 		t.Error("a child:", err)
 	}
 }

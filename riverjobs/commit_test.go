@@ -21,9 +21,7 @@ func TestOnce(t *testing.T) {
 	h := newHost(t, hostOptions{work: l.noted(), mutex: Options{Jobs: jobs.Options{Once: time.Hour}}, river: river.Config{FetchPollInterval: 50 * time.Millisecond}})
 	row := h.insert("it", 1, nil)
 	h.await(row.ID, rivertype.JobStateCompleted)
-	if _, err := h.river.JobRetry(t.Context(), row.ID); err != nil {
-		t.Fatal(err)
-	}
+	h.must(h.river.JobRetry(t.Context(), row.ID))
 	eventually(t, "it was delivered again", func() bool { return h.mutex.Stats().Remembered == 1 })
 	h.await(h.insert("it", 2, nil).ID, rivertype.JobStateCompleted)
 	l.check(t, 1, 2)

@@ -1,8 +1,8 @@
 package riverjobs
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -39,11 +39,7 @@ const (
 type outerPoints struct{ river.MiddlewareDefaults }
 
 func (*outerPoints) Work(ctx context.Context, row *rivertype.JobRow, doInner func(context.Context) error) error {
-	var args job
-	if err := json.Unmarshal(row.EncodedArgs, &args); err != nil {
-		return err
-	}
-	if args.Number == 1 {
+	if bytes.Contains(row.EncodedArgs, []byte(`"number": 1}`)) {
 		failpoint.Reach(fetched)
 	}
 	err := doInner(ctx)
@@ -69,10 +65,7 @@ type stopping struct{ dibs.Transactor }
 
 func (s stopping) Begin(ctx context.Context) (dibs.Transaction, error) {
 	tx, err := s.Transactor.Begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &stoppingTransaction{tx}, nil
+	return &stoppingTransaction{tx}, err
 }
 
 type stoppingTransaction struct{ dibs.Transaction }
@@ -109,11 +102,9 @@ func workCommit(ctx context.Context, _ *host, j *river.Job[job]) error {
 		return err
 	}
 	err := Commit(ctx, j, func(ctx context.Context, tx pgx.Tx) error {
-		if err := effect(ctx, tx, j); err != nil {
-			return err
-		}
+		err := effect(ctx, tx, j)
 		failpoint.Reach(inTransaction)
-		return nil
+		return err
 	})
 	failpoint.Reach(afterCommit)
 	return err
@@ -124,11 +115,9 @@ func workPlain(ctx context.Context, h *host, j *river.Job[job]) error {
 	if err := workFirst(ctx, j); err != nil {
 		return err
 	}
-	if err := effect(ctx, h.pool, j); err != nil {
-		return err
-	}
+	err := effect(ctx, h.pool, j)
 	failpoint.Reach(effected)
-	return nil
+	return err
 }
 
 // effect writes down that a job was done.
@@ -144,9 +133,7 @@ func (h *host) effects(of string) []int {
 	h.t.Helper()
 	rows, _ := h.pool.Query(h.t.Context(), "SELECT number FROM effect WHERE key = $1 ORDER BY seq", of)
 	numbers, err := pgx.CollectRows(rows, pgx.RowTo[int])
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	h.must(nil, err)
 	return numbers
 }
 
@@ -174,13 +161,9 @@ func TestKilledWorker(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.work, " ", c.point, " ", c.outside), func(t *testing.T) {
 			t.Parallel()
-			const all = 6
 			options := Options{Jobs: jobs.Options{Ahead: 4, Recovery: c.recovery, Hold: c.recovery}}
-			h := newHost(t, hostOptions{url: newDatabase(), idle: true, unswept: true, mutex: options})
-			var ids []int64
-			for n := 1; n <= all; n++ {
-				ids = append(ids, h.insert("it", n, nil).ID)
-			}
+			h := newHost(t, hostOptions{url: NewDatabase(), idle: true, unswept: true, mutex: options})
+			rows := h.inserts("it", 1, 6)
 			child := startChild(t, c.point, childConfig{
 				ID: "child", URL: h.url, Work: c.work, Outside: c.outside, Workers: 3, Unswept: true, Ahead: 4, TTL: time.Hour,
 				Recovery: c.recovery, Patience: DefaultPatience, Timeout: time.Hour,
@@ -200,8 +183,8 @@ func TestKilledWorker(t *testing.T) {
 					return effect(ctx, h.pool, j)
 				},
 			})
-			for _, id := range ids {
-				h.await(id, rivertype.JobStateCompleted)
+			for _, row := range rows {
+				h.await(row.ID, rivertype.JobStateCompleted)
 			}
 			got := h.effects("it")
 			if c.work != "commit" { // job 1 has its effect twice
@@ -224,38 +207,27 @@ func TestKilledWorker(t *testing.T) {
 func (h *host) buryChild() {
 	h.t.Helper()
 	h.rescue("child")
-	if _, err := h.pool.Exec(h.t.Context(), "UPDATE dibs_key SET ends = now() WHERE ends > now()"); err != nil {
-		h.t.Fatal(err)
-	}
+	h.exec("UPDATE dibs_key SET ends = now() WHERE ends > now()")
 }
 
 // rescue gives the jobs of a dead child to others, when the server has heard of its death.
 func (h *host) rescue(child string) {
 	h.t.Helper()
 	eventually(h.t, "the server has heard of the child's death", func() bool {
-		var n int
-		err := h.pool.QueryRow(h.t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1", child).Scan(&n)
-		return err == nil && n == 0
+		return h.count("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name = $1", child) == 0
 	})
-	_, err := h.pool.Exec(h.t.Context(), `UPDATE river_job SET state = 'available', scheduled_at = now()
+	h.exec(`UPDATE river_job SET state = 'available', scheduled_at = now()
 		WHERE state = 'running' AND attempted_by[array_upper(attempted_by, 1)] = $1`, child)
-	if err != nil {
-		h.t.Fatal(err)
-	}
 }
 
 // inserts are how children insert a job.
 var inserts = map[string]func(context.Context, *host) error{
 	"in a transaction": func(ctx context.Context, h *host) error {
-		tx, err := h.pool.Begin(ctx)
-		if err != nil {
+		return pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+			_, err := InsertTx(ctx, h.river, tx, job{Of: "it", Number: 1}, nil)
+			failpoint.Reach(beforeInsert)
 			return err
-		}
-		if _, err := InsertTx(ctx, h.river, tx, job{Of: "it", Number: 1}, nil); err != nil {
-			return err
-		}
-		failpoint.Reach(beforeInsert)
-		return tx.Commit(ctx)
+		})
 	},
 	"alone": func(ctx context.Context, h *host) error {
 		_, err := h.river.Insert(ctx, job{Of: "it", Number: 1}, nil)

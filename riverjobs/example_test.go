@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-	"github.com/riverqueue/river/rivermigrate"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/pgstore"
@@ -38,12 +38,13 @@ func (*Worker) Work(ctx context.Context, job *river.Job[Message]) error {
 }
 
 func Example() {
-	url := databaseURL()
 	ctx := context.Background()
-	pool, err := pgxpool.New(ctx, url)
+	pool, err := pgxpool.New(ctx, riverjobs.NewDatabase()) // that has River's tables
 	check(err)
 	defer pool.Close()
-	prepare(ctx, pool)
+	_, err = pool.Exec(ctx, "CREATE TABLE said (id bigserial PRIMARY KEY, conversation bigint, text text)")
+	check(err)
+	check(riverjobs.Migrate(ctx, pool, ""))
 
 	store, err := pgstore.New(ctx, pool, &pgstore.Options{Migrate: true})
 	check(err)
@@ -67,6 +68,8 @@ func Example() {
 	riverjobs.Tagged[Message](turns)
 	client, err := river.NewClient(riverpgxv5.New(pool), config)
 	check(err)
+	done, end := client.Subscribe(river.EventKindJobCompleted)
+	defer end()
 	check(client.Start(ctx))
 
 	tx, err := pool.Begin(ctx)
@@ -78,9 +81,13 @@ func Example() {
 	}
 	check(tx.Commit(ctx))
 
-	for _, text := range said(ctx, pool, 3) {
-		fmt.Println(text)
+	for range 3 {
+		<-done
 	}
+	rows, _ := pool.Query(ctx, "SELECT text FROM said ORDER BY id")
+	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	check(err)
+	fmt.Println(strings.Join(texts, "\n"))
 
 	turns.Close() // jobs that wait in a worker go back to the queue
 	check(client.Stop(ctx))
@@ -95,34 +102,4 @@ func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
-}
-
-// databaseURL names the database that you have.
-func databaseURL() string { return riverjobs.EmptyDatabase() }
-
-// prepare makes River's tables, and the application's.
-func prepare(ctx context.Context, pool *pgxpool.Pool) {
-	migrator, err := rivermigrate.New(riverpgxv5.New(pool), nil)
-	check(err)
-	_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
-	check(err)
-	check(riverjobs.Migrate(ctx, pool, ""))
-	_, err = pool.Exec(ctx, "CREATE TABLE said (id bigserial PRIMARY KEY, conversation bigint, text text)")
-	check(err)
-}
-
-// said waits until so many messages are there, and returns them in order.
-func said(ctx context.Context, pool *pgxpool.Pool, n int) []string {
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for range tick.C {
-		rows, err := pool.Query(ctx, "SELECT text FROM said ORDER BY id")
-		check(err)
-		texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		check(err)
-		if len(texts) >= n {
-			return texts
-		}
-	}
-	return nil
 }

@@ -19,92 +19,71 @@ const insertSQL = `INSERT INTO river_job (args, kind, max_attempts) VALUES (json
 // are parked when the story begins.
 func TestFates(t *testing.T) {
 	t.Parallel()
-	fail := func(n int) error { return map[int]error{1: errors.New("bad luck")}[n] }
+	fail := func() error { return errors.New("bad luck") }
 	later := &river.InsertOpts{ScheduledAt: time.Now().Add(time.Hour)}
 	for _, c := range []struct {
 		name   string
 		insert func(f *fates) // before a worker runs; default: jobs 1, 2 and 3
+		then   func(f *fates) // after that
 		first  func() error   // what the first run of job 1 does
 		during func(f *fates) // after job 1 has run once
+		ends   int            // the job that does not come to be completed
 		want   []int
 	}{
-		{name: "deleted while it is parked", insert: func(f *fates) {
-			f.insert(1, 2, 3)
-			f.must(f.h.river.JobDelete(f.ctx, f.ids[2]))
-			delete(f.ids, 2)
-		}, want: []int{1, 3}},
-		{name: "cancelled while it is parked", insert: func(f *fates) {
-			f.insert(1, 2, 3)
-			f.must(f.h.river.JobCancel(f.ctx, f.ids[2]))
-			delete(f.ids, 2)
-		}, want: []int{1, 3}},
-		{name: "cancels itself", first: func() error { return river.JobCancel(errors.New("no")) }, during: func(f *fates) { delete(f.ids, 1) }, want: []int{1, 2, 3}},
+		{name: "deleted while it is parked", then: func(f *fates) { f.must(f.river.JobDelete(f.ctx, f.ids[2])) }, ends: 2, want: []int{1, 3}},
+		{name: "cancelled while it is parked", then: func(f *fates) { f.must(f.river.JobCancel(f.ctx, f.ids[2])) }, ends: 2, want: []int{1, 3}},
+		{name: "cancels itself", first: func() error { return river.JobCancel(errors.New("no")) }, ends: 1, want: []int{1, 2, 3}},
 		{name: "discarded", insert: func(f *fates) {
-			f.ids[1] = f.h.insert("it", 1, &river.InsertOpts{MaxAttempts: 1}).ID
+			f.host.insert("it", 1, &river.InsertOpts{MaxAttempts: 1})
 			f.insert(2, 3)
-		}, first: func() error { return fail(1) }, during: func(f *fates) { delete(f.ids, 1) }, want: []int{1, 2, 3}},
-		{name: "fails", first: func() error { return fail(1) }, want: []int{1, 1, 2, 3}},
+		}, first: fail, ends: 1, want: []int{1, 2, 3}},
+		{name: "fails", first: fail, want: []int{1, 1, 2, 3}},
 		{name: "panics", first: func() error { panic("bad luck") }, want: []int{1, 1, 2, 3}},
-		{name: "rescued", insert: func(f *fates) {
-			f.insert(1, 2, 3)
+		{name: "rescued", then: func(f *fates) {
 			f.exec("UPDATE river_job SET state = 'running', attempt = 1, attempted_at = now() - interval '1 day' WHERE id = $1", f.ids[1])
 		}, want: []int{1, 2, 3}},
-		{name: "snoozes itself", insert: func(f *fates) {
-			f.insert(1, 2, 3)
+		{name: "snoozes itself", then: func(f *fates) {
 			f.exec(`UPDATE river_job SET metadata = metadata || '{"dibs_parked": true}' WHERE id = $1`, f.ids[1]) // it was parked before
 		}, first: func() error { return river.JobSnooze(time.Hour) }, during: func(f *fates) {
-			f.h.await(f.ids[1], rivertype.JobStateScheduled)
-			if err := f.h.mutex.sweep(f.ctx); err != nil {
-				f.t.Error(err)
-			}
-			if row := f.h.row(f.ids[1]); row.State != rivertype.JobStateScheduled {
+			f.await(f.ids[1], rivertype.JobStateScheduled)
+			f.must(nil, f.mutex.sweep(f.ctx))
+			if row := f.row(f.ids[1]); row.State != rivertype.JobStateScheduled {
 				f.t.Errorf("a job that snoozed itself is %s", row.State)
 			}
-			f.must(f.h.river.JobRetry(f.ctx, f.ids[1]))
+			f.must(f.river.JobRetry(f.ctx, f.ids[1]))
 		}, want: []int{1, 1, 2, 3}},
 		{name: "scheduled for later", insert: func(f *fates) {
-			f.ids[3] = f.h.insert("it", 3, later).ID
+			f.ids[3] = f.host.insert("it", 3, later).ID
 			f.insert(1, 2)
 		}, during: func(f *fates) {
-			f.h.await(f.ids[2], rivertype.JobStateCompleted)
-			f.must(f.h.river.JobRetry(f.ctx, f.ids[3]))
+			f.await(f.ids[2], rivertype.JobStateCompleted)
+			f.must(f.river.JobRetry(f.ctx, f.ids[3]))
 		}, want: []int{1, 2, 3}},
-		{name: "inserted by SQL", insert: func(f *fates) {
+		{name: "inserted by SQL, or without the middleware", insert: func(f *fates) {
 			f.insert(1, 2)
 			f.exec(insertSQL, 3)
 		}, want: []int{1, 2, 3}},
-		{name: "inserted without the middleware", insert: func(f *fates) {
-			f.insert(1, 2)
-			config := *f.h.config
-			config.Middleware = nil
-			plain, err := river.NewClient(f.h.river.Driver(), &config)
-			if err != nil {
-				f.t.Fatal(err)
-			}
-			r, err := plain.Insert(f.ctx, job{Of: "it", Number: 3}, nil)
-			if err != nil {
-				f.t.Fatal(err)
-			}
-			f.ids[3] = r.Job.ID
-		}, want: []int{1, 2, 3}},
-		{name: "retried while it is parked", insert: func(f *fates) {
-			f.insert(1, 2, 3)
-			f.must(f.h.river.JobRetry(f.ctx, f.ids[3]))
-		}, want: []int{1, 2, 3}},
+		{name: "retried while it is parked", then: func(f *fates) { f.must(f.river.JobRetry(f.ctx, f.ids[3])) }, want: []int{1, 2, 3}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
+			if c.first == nil {
+				c.first = func() error { return nil }
+			}
 			var l journal
 			ran := make(chan struct{})
 			o := hostOptions{
-				url: newDatabase(), idle: true, unswept: true, outside: true,
+				url: NewDatabase(), idle: true, unswept: true, outside: true,
 				mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: 500 * time.Millisecond, Recovery: time.Hour}},
 			}
-			f := &fates{t: t, ctx: t.Context(), h: newHost(t, o), ids: map[int]int64{}}
+			f := &fates{host: newHost(t, o), ctx: t.Context(), ids: map[int]int64{}}
 			if c.insert != nil {
 				c.insert(f)
 			} else {
 				f.insert(1, 2, 3)
+			}
+			if c.then != nil {
+				c.then(f)
 			}
 			o.idle, o.unswept = false, false
 			o.work = func(_ context.Context, _ *host, j *river.Job[job]) error {
@@ -113,10 +92,7 @@ func TestFates(t *testing.T) {
 						return nil
 					}
 					close(ran)
-					if c.first != nil {
-						return c.first()
-					}
-					return nil
+					return c.first()
 				})
 			}
 			newHost(t, o)
@@ -124,8 +100,9 @@ func TestFates(t *testing.T) {
 			if c.during != nil {
 				c.during(f)
 			}
+			delete(f.ids, c.ends)
 			for _, id := range f.ids {
-				f.h.await(id, rivertype.JobStateCompleted)
+				f.await(id, rivertype.JobStateCompleted)
 			}
 			l.await(t, c.want...)
 		})
@@ -134,9 +111,8 @@ func TestFates(t *testing.T) {
 
 // fates is what a story can use.
 type fates struct {
-	t   *testing.T
+	*host
 	ctx context.Context
-	h   *host
 	ids map[int]int64 // by number, of jobs that are to be completed in the end
 }
 
@@ -144,25 +120,11 @@ type fates struct {
 func (f *fates) insert(numbers ...int) {
 	f.t.Helper()
 	for _, n := range numbers {
-		row := f.h.insert("it", n, nil)
+		row := f.host.insert("it", n, nil)
 		if parked := row.State == rivertype.JobStatePending; parked != (n > 1) {
 			f.t.Errorf("job %d is %s", n, row.State)
 		}
 		f.ids[n] = row.ID
-	}
-}
-
-func (f *fates) exec(sql string, args ...any) {
-	f.t.Helper()
-	if _, err := f.h.pool.Exec(f.ctx, sql, args...); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-func (f *fates) must(_ *rivertype.JobRow, err error) {
-	f.t.Helper()
-	if err != nil {
-		f.t.Fatal(err)
 	}
 }
 
@@ -171,22 +133,17 @@ func (f *fates) must(_ *rivertype.JobRow, err error) {
 func TestRetriedByHand(t *testing.T) {
 	t.Parallel()
 	var l journal
-	o := hostOptions{url: newDatabase(), idle: true, unswept: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: time.Hour, Recovery: time.Hour}}}
+	o := hostOptions{url: NewDatabase(), idle: true, unswept: true, outside: true, mutex: Options{Jobs: jobs.Options{Ahead: 1, Hold: time.Hour, Recovery: time.Hour}}}
 	h := newHost(t, o)
 	first := h.insert("it", 1, &river.InsertOpts{MaxAttempts: 1})
-	h.insert("it", 2, nil)
-	last := h.insert("it", 3, nil)
+	last := h.inserts("it", 2, 3)[1]
 	o.idle, o.work = false, func(_ context.Context, _ *host, j *river.Job[job]) error {
 		return l.run(j.Args.Number, func() error { return map[bool]error{true: errors.New("bad luck")}[len(l.order()) == 1] })
 	}
 	died := newHost(t, o)
 	h.await(first.ID, rivertype.JobStateDiscarded)
-	if err := died.close(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := h.river.JobRetry(t.Context(), first.ID); err != nil {
-		t.Fatal(err)
-	}
+	h.must(nil, died.close())
+	h.must(h.river.JobRetry(t.Context(), first.ID))
 	o.unswept = false
 	newHost(t, o)
 	h.await(last.ID, rivertype.JobStateCompleted)
@@ -199,17 +156,10 @@ func TestCancelled(t *testing.T) {
 	for number, name := range map[int]string{1: "while it runs", 2: "while it waits"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var l journal
-			gate := make(chan struct{})
-			h := newHost(t, hostOptions{work: l.gated(gate), mutex: Options{Jobs: jobs.Options{Recovery: time.Hour}}})
-			var rows []*rivertype.JobRow
-			for n := 1; n <= 3; n++ {
-				rows = append(rows, h.insert("it", n, nil))
-			}
+			h, l, gate, first := gatedHost(t, hostOptions{mutex: Options{Jobs: jobs.Options{Recovery: time.Hour}}})
+			rows := append([]*rivertype.JobRow{first}, h.inserts("it", 2, 3)...)
 			eventually(t, "one runs, and two wait", func() bool { s := h.mutex.Stats(); return s.Running == 1 && s.Waiting == 2 })
-			if _, err := h.river.JobCancel(t.Context(), rows[number-1].ID); err != nil {
-				t.Fatal(err)
-			}
+			h.must(h.river.JobCancel(t.Context(), rows[number-1].ID))
 			h.await(rows[number-1].ID, rivertype.JobStateCancelled)
 			want := []int{1, 2, 3}
 			if number == 2 {

@@ -119,19 +119,14 @@ func TestClosed(t *testing.T) {
 	t.Parallel()
 	var l journal
 	h := newHost(t, hostOptions{work: l.noted(), river: river.Config{FetchPollInterval: 50 * time.Millisecond}})
-	if err := h.dibs.Close(); err != nil {
-		t.Fatal(err)
-	}
+	h.must(nil, h.dibs.Close())
 	if _, err := h.river.Insert(t.Context(), job{Of: "it"}, nil); !errors.Is(err, dibs.ErrClosed) {
 		t.Errorf("Insert returned %v, want dibs.ErrClosed", err)
 	}
-	if _, err := h.pool.Exec(t.Context(), insertSQL, 1); err != nil {
-		t.Fatal(err)
-	}
+	h.exec(insertSQL, 1)
 	eventually(t, "it came back", func() bool { return h.fetches() > 1 })
-	var errs int
-	if err := h.pool.QueryRow(t.Context(), "SELECT count(*) FROM river_job WHERE errors IS NOT NULL OR finalized_at IS NOT NULL").Scan(&errs); err != nil || errs > 0 {
-		t.Errorf("it has failed, %v", err)
+	if h.count("SELECT count(*) FROM river_job WHERE errors IS NOT NULL OR finalized_at IS NOT NULL") > 0 {
+		t.Error("it has failed")
 	}
 	l.check(t)
 }

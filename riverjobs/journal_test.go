@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
 )
 
 // journal is what jobs of one key did.
@@ -64,6 +65,17 @@ type work = func(context.Context, *host, *river.Job[job]) error
 
 // noted is work that ends at once.
 func (l *journal) noted() work { return l.gated(nil) }
+
+// gatedHost returns a host in which job 1 runs until the gate is closed.
+func gatedHost(t *testing.T, o hostOptions) (h *host, l *journal, gate chan struct{}, first *rivertype.JobRow) {
+	t.Helper()
+	l, gate = &journal{}, make(chan struct{})
+	o.work = l.gated(gate)
+	h = newHost(t, o)
+	first = h.insert("it", 1, nil)
+	l.await(t, 1)
+	return h, l, gate, first
+}
 
 // gated is work in which the job 1 waits until the gate is closed, and all note that they ran.
 func (l *journal) gated(gate <-chan struct{}) work {

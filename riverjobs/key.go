@@ -12,18 +12,17 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// keyFunc returns the key of a job by its arguments, or by those as they are stored
-// when the worker's side has nothing else.
+// keyFunc returns the key of a job by its arguments, or by those as they are stored when the
+// worker's side has nothing else.
 type keyFunc func(args rivertype.JobArgs, encoded []byte) (string, error)
 
-// Key tells m to let the jobs with the arguments A take turns by the key that the
-// function returns; a job whose key is "" just runs. Jobs of several kinds exclude each
-// other where their functions return the same: begin keys with what they name, such as
-// "conversation 42". The function has to return the same for the arguments that River
-// has stored as JSON.
+// Key tells m to let the jobs with the arguments A take turns by the key that the function returns;
+// a job whose key is "" just runs. Jobs of several kinds exclude each other where their functions
+// return the same: begin keys with what they name, such as "conversation 42". The function has to
+// return the same for the arguments that River has stored as JSON.
 //
-// Call it before the River client is made. It panics when m has the kind
-// already, as river.AddWorker does.
+// Call it before the River client is made. It panics when m has the kind already, as
+// river.AddWorker does.
 func Key[A river.JobArgs](m *Mutex, key func(A) string) {
 	register[A](m, func(args A) (string, error) { return key(args), nil })
 }

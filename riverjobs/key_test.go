@@ -1,20 +1,14 @@
 package riverjobs
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/jobs"
-	"github.com/dibs-go/dibs/memstore"
 )
 
 // renamed is a kind with an older name, bare one without a key, and wrong one with a tag that
@@ -34,36 +28,11 @@ func (renamed) KindAliases() []string { return []string{"older"} }
 func (bare) Kind() string             { return "bare" }
 func (wrong) Kind() string            { return "wrong" }
 
-// newClient returns a client of a store in memory, and a pool that has no server.
-func newClient(t *testing.T) (*dibs.Client, *pgxpool.Pool) {
-	t.Helper()
-	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := dibs.New(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1:1/none")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { pool.Close(); _ = c.Close() })
-	return c, pool
-}
-
 // TestKey: a key is the same by the arguments and by what is stored of them, and kinds share keys
 // where their functions return the same. What is wrong is said before anything runs.
 func TestKey(t *testing.T) {
 	t.Parallel()
-	c, pool := newClient(t)
-	m, err := Configure(&river.Config{}, c, pool, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(m.Close)
-	Tagged[job](m)
+	m := newHost(t, hostOptions{idle: true, unswept: true}).mutex
 	Key(m, func(r renamed) string { return keyOf(r.Of) })
 	for _, c := range []struct {
 		kind string
@@ -95,43 +64,32 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// transactor begins nothing.
-type transactor struct{}
-
-func (transactor) Begin(context.Context) (dibs.Transaction, error) { return nil, errors.New("none") }
-
 // TestConfigure: the error names the option that is wrong, and River's settings are read.
 func TestConfigure(t *testing.T) {
 	t.Parallel()
-	c, pool := newClient(t)
-	tx := func(context.Context) (pgx.Tx, bool) { return nil, false }
+	h := newHost(t, hostOptions{idle: true, unswept: true})
 	for _, o := range []struct {
 		o    Options
 		want string
 	}{
 		{Options{Patience: -1}, "Options.Patience"},
-		{Options{Transactor: transactor{}}, "Options.Transactor and Tx"},
-		{Options{Transactor: transactor{}, Tx: tx, Jobs: jobs.Options{Once: time.Hour}}, "Options.Transactor cannot be with Jobs.Once"},
+		{Options{Transactor: stopping{}}, "Options.Transactor and Tx"},
+		{Options{Transactor: stopping{}, Tx: stoppingTx, Jobs: jobs.Options{Once: time.Hour}}, "Options.Transactor cannot be with Jobs.Once"},
 		{Options{Jobs: jobs.Options{Permits: -1}}, "Options.Permits"},
-		{Options{Jobs: jobs.Options{Ahead: 2, Permits: 3}}, "Options.Ahead"},
-		{Options{Jobs: jobs.Options{Ahead: -1}}, "Options.Ahead"},
 	} {
-		if _, err := Configure(&river.Config{}, c, pool, &o.o); err == nil || !strings.Contains(err.Error(), o.want) {
+		if _, err := Configure(&river.Config{}, h.dibs, h.pool, &o.o); err == nil || !strings.Contains(err.Error(), o.want) {
 			t.Errorf("Configure returned %v, want %s", err, o.want)
 		}
 	}
-	if _, err := Configure(nil, c, nil, nil); err == nil {
-		t.Error("Configure was given nothing, and says nothing")
-	}
-	if _, err := Configure(&river.Config{}, nil, pool, nil); err == nil {
-		t.Error("Configure was given no client, and says nothing")
+	_, noConfig := Configure(nil, h.dibs, nil, nil)
+	_, noClient := Configure(&river.Config{}, nil, h.pool, nil)
+	if noConfig == nil || noClient == nil {
+		t.Error("Configure was given no config, or no client, and says nothing")
 	}
 	mine := &presence{}
 	config := &river.Config{Middleware: []rivertype.Middleware{mine}, Queues: map[string]river.QueueConfig{"a": {MaxWorkers: 7}}}
-	m, err := Configure(config, c, pool, &Options{Jobs: jobs.Options{Permits: 3}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, err := Configure(config, h.dibs, h.pool, &Options{Jobs: jobs.Options{Permits: 3}})
+	h.must(nil, err)
 	m.Close()
 	if o := m.options; o.Patience != DefaultPatience || o.Jobs.Ahead != 10 || m.retries == nil || m.workers["a"] != 7 {
 		t.Errorf("the defaults are %+v", o)

@@ -4,16 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-	"github.com/riverqueue/river/rivermigrate"
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/dibs-go/dibs/jobs"
@@ -36,13 +34,21 @@ func (p *presence) Work(ctx context.Context, row *rivertype.JobRow, doInner func
 }
 
 // fetches returns how often a worker had the job that most often had to be fetched.
-func (h *host) fetches() (most int) {
+func (h *host) fetches() int {
 	h.t.Helper()
-	err := h.pool.QueryRow(h.t.Context(), "SELECT max(attempt + coalesce((metadata->>'snoozes')::int, 0)) FROM river_job").Scan(&most)
-	if err != nil {
-		h.t.Fatal(err)
+	return h.count("SELECT max(attempt + coalesce((metadata->>'snoozes')::int, 0)) FROM river_job")
+}
+
+// insertMany inserts jobs, perhaps with their places in the same transaction.
+func (h *host) insertMany(ctx context.Context, batch []river.InsertManyParams, in bool) (rows []*rivertype.JobInsertResult, err error) {
+	if !in {
+		return h.river.InsertMany(ctx, batch)
 	}
-	return most
+	err = pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
+		rows, err = InsertManyTx(ctx, h.river, tx, batch)
+		return err
+	})
+	return rows, err
 }
 
 // TestHotKey: all other jobs are done while the first of a hot key runs; no job is fetched more
@@ -56,7 +62,7 @@ func TestHotKey(t *testing.T) {
 			var l journal
 			var p presence
 			gate := make(chan struct{})
-			o := hostOptions{url: newDatabase(), outer: &p, told: true, mutex: Options{Jobs: jobs.Options{Ahead: ahead, Recovery: time.Hour}}}
+			o := hostOptions{url: NewDatabase(), outer: &p, told: true, mutex: Options{Jobs: jobs.Options{Ahead: ahead, Recovery: time.Hour}}}
 			o.work = func(ctx context.Context, h *host, j *river.Job[job]) error {
 				if j.Args.Of == "hot" {
 					return l.gated(gate)(ctx, h, j)
@@ -69,29 +75,18 @@ func TestHotKey(t *testing.T) {
 			for n := 1; n <= each; n++ {
 				batch = append(batch, river.InsertManyParams{Args: job{Of: "hot", Number: n}}, river.InsertManyParams{Args: job{Of: fmt.Sprint("other ", n)}})
 			}
-			var rows []*rivertype.JobInsertResult
-			var err error
-			if way == "places outside" {
-				rows, err = h.river.InsertMany(t.Context(), batch)
-			} else {
-				err = pgx.BeginFunc(t.Context(), h.pool, func(tx pgx.Tx) (err error) {
-					rows, err = InsertManyTx(t.Context(), h.river, tx, batch)
-					return err
-				})
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			rows, err := h.insertMany(t.Context(), batch, way == "places in the transaction")
+			h.must(nil, err)
 			var want []int
 			for i, r := range rows {
-				switch args := batch[i].Args.(job); args.Of {
-				case "hot":
-					want = append(want, args.Number)
-					if parked := r.Job.State == rivertype.JobStatePending; parked != (args.Number > ahead) && args.Number != ahead {
-						t.Errorf("hot job %d is %s", args.Number, r.Job.State)
-					}
-				default:
+				args := batch[i].Args.(job)
+				if args.Of != "hot" {
 					h.await(r.Job.ID, rivertype.JobStateCompleted)
+					continue
+				}
+				want = append(want, args.Number)
+				if parked := r.Job.State == rivertype.JobStatePending; parked != (args.Number > ahead) && args.Number != ahead {
+					t.Errorf("hot job %d is %s", args.Number, r.Job.State)
 				}
 			}
 			if n := len(l.order()); n > 1 {
@@ -100,9 +95,7 @@ func TestHotKey(t *testing.T) {
 			close(gate)
 			h.await(rows[len(rows)-2].Job.ID, rivertype.JobStateCompleted)
 			l.check(t, want...)
-			if n := h.fetches(); n > 2 {
-				t.Errorf("a job was fetched %d times", n)
-			}
+			h.checkFetches()
 			// A worker has its job until River takes the result: the next one may be there already.
 			if n := p.most.Load(); n > ahead+1 {
 				t.Errorf("%d workers had jobs of the hot key, want %d at most", n, ahead)
@@ -117,10 +110,7 @@ func TestHotKeys(t *testing.T) {
 	const keys, each = 12, 10
 	var ls [keys]journal
 	h := newHost(t, hostOptions{queue: 4, mutex: Options{Jobs: jobs.Options{Recovery: time.Hour}}, work: func(ctx context.Context, h *host, j *river.Job[job]) error {
-		var key int
-		if _, err := fmt.Sscan(j.Args.Of, &key); err != nil {
-			return err
-		}
+		key, _ := strconv.Atoi(j.Args.Of)
 		return ls[key].noted()(ctx, h, j)
 	}})
 	var want []int
@@ -132,20 +122,14 @@ func TestHotKeys(t *testing.T) {
 		}
 	}
 	rows, err := h.river.InsertMany(t.Context(), batch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.must(nil, err)
 	for _, r := range rows {
-		if row := h.await(r.Job.ID, rivertype.JobStateCompleted); row.Attempt != 1 || len(row.Errors) > 0 {
-			t.Errorf("job %d is at its attempt %d, with the errors %v", row.ID, row.Attempt, row.Errors)
-		}
+		h.completed(r.Job)
 	}
 	for key := range ls {
 		ls[key].check(t, want...)
 	}
-	if n := h.fetches(); n > 2 {
-		t.Errorf("a job was fetched %d times", n)
-	}
+	h.checkFetches()
 }
 
 // TestPromote: the statement makes the first jobs of a key runnable and no others, is the same
@@ -193,16 +177,12 @@ func TestPromote(t *testing.T) {
 				var ids []int64
 				for n, state := range c.are {
 					row := h.insert(of, n, nil)
-					if _, err := h.pool.Exec(t.Context(), "UPDATE river_job SET "+states[state]+" WHERE id = $1", row.ID); err != nil {
-						t.Fatal(err)
-					}
+					h.exec("UPDATE river_job SET "+states[state]+" WHERE id = $1", row.ID)
 					ids = append(ids, row.ID)
 				}
 				h.mutex.keeps = !passes
 				for range 2 { // again, it does nothing
-					if _, err := h.mutex.promote(t.Context(), h.pool, []string{keyOf(of)}, []int64{ids[0] + int64(c.after) - 1}, nil); err != nil {
-						t.Fatal(err)
-					}
+					h.must(h.mutex.promote(t.Context(), h.pool, []string{keyOf(of)}, []int64{ids[0] + int64(c.after) - 1}, nil))
 					for n, id := range ids {
 						row, was := h.row(id), rune(c.are[n])
 						promoted := rune(want[n]) != was
@@ -251,49 +231,27 @@ func TestSweep(t *testing.T) {
 	other := newHost(t, hostOptions{url: h.url, idle: true, unswept: true, untagged: true})
 	Key(other.mutex, func(renamed) string { return "" })
 	row := h.insert("it", 1, nil)
-	if _, err := h.pool.Exec(t.Context(), "UPDATE river_job SET state = 'pending' WHERE id = $1", row.ID); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		m    *Mutex
-		want rivertype.JobState
-	}{{other.mutex, rivertype.JobStatePending}, {h.mutex, rivertype.JobStateAvailable}} {
-		if err := c.m.sweep(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if got := h.row(row.ID).State; got != c.want {
-			t.Errorf("it is %s, want %s", got, c.want)
-		}
+	h.exec("UPDATE river_job SET state = 'pending' WHERE id = $1", row.ID)
+	h.must(nil, other.mutex.sweep(t.Context()))
+	before := h.row(row.ID).State
+	h.must(nil, h.mutex.sweep(t.Context()))
+	if after := h.row(row.ID).State; before != rivertype.JobStatePending || after != rivertype.JobStateAvailable {
+		t.Errorf("it is %s, and then %s", before, after)
 	}
 }
 
 // TestSchema: River's tables may be in a schema, and the index is made once.
 func TestSchema(t *testing.T) {
 	t.Parallel()
-	url := newDatabase()
-	pool, err := pgxpool.New(t.Context(), url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer pool.Close()
-	if _, err := pool.Exec(t.Context(), `DROP TABLE river_job CASCADE; CREATE SCHEMA "Own"`); err != nil {
-		t.Fatal(err)
-	}
-	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: "Own", Logger: silent})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := migrator.Migrate(t.Context(), rivermigrate.DirectionUp, nil); err != nil {
-		t.Fatal(err)
-	}
+	before := newHost(t, hostOptions{idle: true, unswept: true})
+	before.exec(`DROP TABLE river_job CASCADE; CREATE SCHEMA "Own"`)
+	before.must(nil, migrateRiver(t.Context(), before.pool, "Own"))
 	for range 2 {
-		if err := Migrate(t.Context(), pool, "Own"); err != nil {
-			t.Fatal(err)
-		}
+		before.must(nil, Migrate(t.Context(), before.pool, "Own"))
 	}
 	var l journal
 	h := newHost(t, hostOptions{
-		url: url, mutex: Options{Jobs: jobs.Options{Ahead: 1}}, river: river.Config{Schema: "Own", FetchPollInterval: time.Hour},
+		url: before.url, mutex: Options{Jobs: jobs.Options{Ahead: 1}}, river: river.Config{Schema: "Own", FetchPollInterval: time.Hour},
 		work: func(ctx context.Context, h *host, j *river.Job[job]) error {
 			return l.run(j.Args.Number, func() error {
 				return Commit(ctx, j, func(context.Context, pgx.Tx) error { return nil })
@@ -301,9 +259,7 @@ func TestSchema(t *testing.T) {
 		},
 	})
 	rows, err := h.river.InsertMany(t.Context(), many("it", 3, nil))
-	if err != nil {
-		t.Fatal(err)
-	}
+	h.must(nil, err)
 	h.await(rows[2].Job.ID, rivertype.JobStateCompleted)
 	l.check(t, 1, 2, 3)
 }

@@ -1,6 +1,7 @@
 package riverjobs
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -64,22 +65,19 @@ func Configure(config *river.Config, client *dibs.Client, pool *pgxpool.Pool, o 
 	if err != nil {
 		return nil, err
 	}
-	core := turns.Options()
-	options.Jobs = core
+	options.Jobs = turns.Options()
+	policy := options.Jobs.Policy
 	ctx, end := context.WithCancel(context.Background())
 	m := &Mutex{
 		jobs: turns, options: options, pool: pool, schema: config.Schema,
-		workers: map[string]int{}, retries: config.RetryPolicy,
-		queues: core.Policy != jobs.Skip && core.Policy != jobs.Periodic,
-		keeps:  core.Failed == jobs.KeepPlace && core.Policy != jobs.Replace,
+		workers: map[string]int{}, retries: cmp.Or[river.ClientRetryPolicy](config.RetryPolicy, &river.DefaultClientRetryPolicy{}),
+		queues: policy != jobs.Skip && policy != jobs.Periodic,
+		keeps:  options.Jobs.Failed == jobs.KeepPlace && policy != jobs.Replace,
 		keys:   map[string]keyFunc{}, over: map[string]int64{}, wake: make(chan struct{}, 1),
 		end: end, ended: make(chan struct{}),
 	}
 	for name, queue := range config.Queues {
 		m.workers[name] = queue.MaxWorkers
-	}
-	if m.retries == nil {
-		m.retries = &river.DefaultClientRetryPolicy{}
 	}
 	config.Middleware = append([]rivertype.Middleware{m}, config.Middleware...)
 	go func() {

@@ -16,31 +16,30 @@ import (
 // DefaultPatience is the default of Options.Patience.
 const DefaultPatience = 5 * time.Minute
 
-// Options say how jobs take turns. The zero value, and nil, mean the defaults. All
-// clients of a River database have the same, as far as keys and places are concerned.
+// Options say how jobs take turns. The zero value, and nil, mean the defaults. All clients of a
+// River database have the same, as far as keys and places are concerned.
 type Options struct {
-	// Jobs is what is the same for all queues: the policy, what happens to the place
-	// of a job that failed, limits, Observe. Its Recovery should be longer than
-	// River takes to rescue the jobs of a dead worker; see the README.
+	// Jobs is what is the same for all queues: the policy, what happens to the place of a job that
+	// failed, limits, Observe. Its Recovery should be longer than River takes to rescue the jobs of
+	// a dead worker; see the README.
 	Jobs jobs.Options
 
-	// Reserver makes places be taken in the transaction that inserts the job, when
-	// that is inserted with InsertTx, InsertManyTx or In: pgstore's Store.Reserver.
-	// Default: they are taken outside of it, before the job is inserted.
+	// Reserver makes places be taken in the transaction that inserts the job, when that is inserted
+	// with InsertTx, InsertManyTx or In: pgstore's Store.Reserver. Default: they are taken outside
+	// of it, before the job is inserted.
 	Reserver func(pgx.Tx) dibs.Reserver
 
-	// Transactor makes the transactions of Commit, which end the job's key together
-	// with what they commit: pgstore's Store.Transactions. Default: they are River's
-	// own, and the key is given up after them.
+	// Transactor makes the transactions of Commit, which end the job's key together with what they
+	// commit: pgstore's Store.Transactions. Default: they are River's own, and the key is given up
+	// after them.
 	Transactor dibs.Transactor
-	// Tx returns the transaction that ctx carries, of those that Transactor makes:
-	// pgstore.Tx. Required with Transactor.
+	// Tx returns the transaction that ctx carries, of those that Transactor makes: pgstore.Tx.
+	// Required with Transactor.
 	Tx func(ctx context.Context) (pgx.Tx, bool)
 
-	// Patience is how long a job waits for its turn in a worker at a time. Then it
-	// comes back, at its place. River takes a job that waits for one that runs: so
-	// Patience and the job's own timeout have to be less than RescueStuckJobsAfter
-	// together. Default: 5 min.
+	// Patience is how long a job waits for its turn in a worker at a time. Then it comes back, at
+	// its place. River takes a job that waits for one that runs: so Patience and the job's own
+	// timeout have to be less than RescueStuckJobsAfter together. Default: 5 min.
 	Patience time.Duration
 }
 

@@ -31,15 +31,9 @@ func TestPolicies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			var l journal
-			gate := make(chan struct{})
 			c.jobs.Ahead = 2
-			h := newHost(t, hostOptions{mutex: Options{Jobs: c.jobs}, work: l.gated(gate)})
-			rows := []*rivertype.JobRow{h.insert("it", 1, nil)}
-			l.await(t, 1)
-			for n := 2; n <= 4; n++ {
-				rows = append(rows, h.insert("it", n, nil))
-			}
+			h, l, gate, first := gatedHost(t, hostOptions{mutex: Options{Jobs: c.jobs}})
+			rows := append([]*rivertype.JobRow{first}, h.inserts("it", 2, 4)...)
 			if c.over {
 				for _, row := range rows[1:] {
 					h.await(row.ID, rivertype.JobStateCompleted)
@@ -49,11 +43,7 @@ func TestPolicies(t *testing.T) {
 			}
 			l.check(t, 1)
 			close(gate)
-			for _, row := range rows {
-				if row = h.await(row.ID, rivertype.JobStateCompleted); row.Attempt != 1 || len(row.Errors) > 0 {
-					t.Errorf("job %d is at its attempt %d, with the errors %v", row.ID, row.Attempt, row.Errors)
-				}
-			}
+			h.completed(rows...)
 			if got := l.order(); c.jobs.Policy == jobs.Replace && len(got) > 1 && got[len(got)-1] == 4 {
 				return // an older one may have had its turn before the newest reached a worker
 			}
@@ -65,57 +55,40 @@ func TestPolicies(t *testing.T) {
 // TestUnordered: jobs without tickets are parked, too, when workers have had them, and run.
 func TestUnordered(t *testing.T) {
 	t.Parallel()
-	var l journal
-	gate := make(chan struct{})
-	h := newHost(t, hostOptions{queue: 3, mutex: Options{Jobs: jobs.Options{Unordered: true}}, work: l.gated(gate)})
-	rows := []*rivertype.JobRow{h.insert("it", 1, nil)}
-	l.await(t, 1)
+	h, l, gate, first := gatedHost(t, hostOptions{queue: 3, mutex: Options{Jobs: jobs.Options{Unordered: true}}})
+	rows := []*rivertype.JobRow{first}
 	for range 5 {
 		rows = append(rows, h.insert("it", 2, nil))
 	}
 	eventually(t, "one waits, and four are parked", func() bool {
-		var n int
-		err := h.pool.QueryRow(t.Context(), "SELECT count(*) FROM river_job WHERE state = 'scheduled' AND metadata->'dibs_parked' = 'true'").Scan(&n)
-		return err == nil && n == 4
+		return h.count("SELECT count(*) FROM river_job WHERE state = 'scheduled' AND metadata->'dibs_parked' = 'true'") == 4
 	})
 	close(gate)
-	for _, row := range rows {
-		h.await(row.ID, rivertype.JobStateCompleted)
-	}
+	h.completed(rows...)
 	l.check(t, 1, 2, 2, 2, 2, 2)
-	if n := h.fetches(); n > 2 {
-		t.Errorf("a job was fetched %d times", n)
-	}
+	h.checkFetches()
 }
 
 // TestLimit: the limit of a wait counts from when the job was due, also when it was parked in
 // between and comes to another process.
 func TestLimit(t *testing.T) {
 	t.Parallel()
-	var l journal
-	gate := make(chan struct{})
 	gaveUp := make(chan time.Duration, 1)
-	o := hostOptions{url: newDatabase(), queue: 1, work: l.gated(gate), mutex: Options{Jobs: jobs.Options{
+	o := hostOptions{url: NewDatabase(), queue: 1, mutex: Options{Jobs: jobs.Options{
 		Limit: time.Hour, Otherwise: jobs.GiveUp,
 		GaveUp: func(_ context.Context, _ jobs.Job, waited time.Duration) error { gaveUp <- waited; return nil },
 	}}}
-	h := newHost(t, o)
-	h.insert("it", 1, nil)
-	l.await(t, 1)
+	h, l, gate, _ := gatedHost(t, o)
 	second := h.insert("it", 2, nil)
+	o.work = l.noted()
 	newHost(t, o) // no room to wait there, either
 	row := h.await(second.ID, rivertype.JobStateScheduled)
 	if m := readMetadata(row.Metadata); !m.Parked || m.Dibs.Try != 1 || !m.Dibs.Due.Equal(second.ScheduledAt) {
 		t.Errorf("its note is %+v; it was due at %v", m, second.ScheduledAt)
 	}
-	_, err := h.pool.Exec(t.Context(), `UPDATE river_job SET metadata =
+	h.exec(`UPDATE river_job SET metadata =
 		jsonb_set(metadata, '{dibs,due}', to_jsonb((metadata->'dibs'->>'due')::timestamptz - interval '2 hours')) WHERE id = $1`, second.ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := h.river.JobRetry(t.Context(), second.ID); err != nil {
-		t.Fatal(err)
-	}
+	h.must(h.river.JobRetry(t.Context(), second.ID))
 	if waited := <-gaveUp; waited < 2*time.Hour {
 		t.Errorf("it gave up after %v", waited)
 	}
@@ -129,7 +102,6 @@ func TestLimit(t *testing.T) {
 // beside it. No job fails, and each runs.
 func TestDeployment(t *testing.T) {
 	t.Parallel()
-	const backlog = 12
 	for name, c := range map[string]struct{ old, new jobs.Options }{
 		"ahead":   {jobs.Options{Ahead: 2}, jobs.Options{Ahead: 6}},
 		"behind":  {jobs.Options{Ahead: 6}, jobs.Options{Ahead: 1}},
@@ -141,25 +113,20 @@ func TestDeployment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			work := func(context.Context, *host, *river.Job[job]) error { return nil }
-			o := hostOptions{url: newDatabase(), idle: true, unswept: true, mutex: Options{Jobs: c.old}}
+			o := hostOptions{url: NewDatabase(), idle: true, unswept: true, mutex: Options{Jobs: c.old}}
 			old := newHost(t, o)
-			var ids []int64
-			insert := func(h *host, from int) {
-				for n := range backlog / 2 {
-					ids = append(ids, h.insert("it", from+n, &river.InsertOpts{MaxAttempts: 1}).ID)
+			var rows []*rivertype.JobRow
+			insert := func(h *host) {
+				for n := range 6 {
+					rows = append(rows, h.insert("it", n, &river.InsertOpts{MaxAttempts: 1}))
 				}
 			}
-			insert(old, 0)
-			o.idle, o.unswept, o.work = false, false, work
+			insert(old)
+			o.idle, o.unswept = false, false
 			newHost(t, o)
 			o.mutex.Jobs = c.new
-			insert(newHost(t, o), backlog/2)
-			for _, id := range ids {
-				if row := old.await(id, rivertype.JobStateCompleted); row.Attempt != 1 || len(row.Errors) > 0 {
-					t.Errorf("job %d is at its attempt %d, with the errors %v", id, row.Attempt, row.Errors)
-				}
-			}
+			insert(newHost(t, o))
+			old.completed(rows...)
 		})
 	}
 }
@@ -168,7 +135,7 @@ func TestDeployment(t *testing.T) {
 // that it ran, that waited in it and that are parked lose nothing.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
-	url := newDatabase()
+	url := NewDatabase()
 	o := Options{Jobs: jobs.Options{Ahead: 4, Recovery: time.Hour}}
 	h := newHost(t, hostOptions{url: url, idle: true, mutex: o})
 	// Nothing here waits for the end of the lease, or for Recovery.
@@ -176,10 +143,7 @@ func TestShutdown(t *testing.T) {
 		URL: url, Work: "stuck", Workers: 3, Ahead: 4, TTL: time.Hour, Recovery: time.Hour,
 		Patience: DefaultPatience, Timeout: 10 * time.Minute, SoftStop: 100 * time.Millisecond,
 	})
-	var rows []*rivertype.JobRow
-	for n := range 6 {
-		rows = append(rows, h.insert("it", n, nil))
-	}
+	rows := h.inserts("it", 0, 5)
 	eventually(t, "one runs, one is parked again, and the last one is parked", func() bool {
 		again := slices.ContainsFunc(rows, func(r *rivertype.JobRow) bool { return h.row(r.ID).State == rivertype.JobStateScheduled })
 		return again && len(h.effects("it")) == 1 && h.row(rows[5].ID).State == rivertype.JobStatePending
@@ -187,11 +151,7 @@ func TestShutdown(t *testing.T) {
 	var l journal
 	newHost(t, hostOptions{url: url, mutex: o, river: river.Config{FetchPollInterval: 200 * time.Millisecond}, work: l.noted()})
 	old.end(t)
-	for _, row := range rows {
-		if row = h.await(row.ID, rivertype.JobStateCompleted); row.Attempt != 1 || len(row.Errors) > 0 {
-			t.Errorf("job %d is at its attempt %d, with the errors %v", row.ID, row.Attempt, row.Errors)
-		}
-	}
+	h.completed(rows...)
 	l.check(t, 0, 1, 2, 3, 4, 5)
 }
 
@@ -199,25 +159,16 @@ func TestShutdown(t *testing.T) {
 // that costs it nothing, however often it comes back.
 func TestPatience(t *testing.T) {
 	t.Parallel()
-	var l journal
-	gate := make(chan struct{})
-	h := newHost(t, hostOptions{work: l.gated(gate), river: river.Config{MaxAttempts: 1}, mutex: Options{Patience: 100 * time.Millisecond}})
-	h.insert("it", 1, nil)
-	l.await(t, 1)
+	h, l, gate, _ := gatedHost(t, hostOptions{river: river.Config{MaxAttempts: 1}, mutex: Options{Patience: 100 * time.Millisecond}})
 	second, third := h.insert("it", 2, nil), h.insert("it", 3, nil)
 	for n := 1; n <= 2; n++ {
 		eventually(t, "it is parked again", func() bool {
 			row := h.row(second.ID)
 			return row.State == rivertype.JobStateScheduled && readMetadata(row.Metadata).Snoozes == n
 		})
-		if _, err := h.river.JobRetry(t.Context(), second.ID); err != nil { // so that it comes back at once
-			t.Fatal(err)
-		}
+		h.must(h.river.JobRetry(t.Context(), second.ID)) // so that it comes back at once
 	}
 	close(gate)
-	h.await(third.ID, rivertype.JobStateCompleted)
+	h.completed(second, third)
 	l.check(t, 1, 2, 3)
-	if row := h.row(second.ID); row.Attempt != 1 || len(row.Errors) > 0 {
-		t.Errorf("it is at its attempt %d, with the errors %v", row.Attempt, row.Errors)
-	}
 }

@@ -59,29 +59,31 @@ const template = "riverjobs"
 // shared is the server of all tests.
 var shared = sync.OnceValue(func() *servertest.PostgresServer {
 	s := servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true, MaxConnections: 400, Settings: []string{"shared_buffers = 64MB"}})
-	must := func(err error) {
-		if err != nil {
-			scope.Fatalf("%v", err)
-		}
-	}
 	s.Query("CREATE DATABASE " + template)
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, database(s, template))
-	must(err)
-	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Logger: silent})
-	must(err)
-	_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
-	must(err)
-	must(pgstore.Migrate(ctx, pool, nil))
-	must(Migrate(ctx, pool, ""))
-	_, err = pool.Exec(ctx, `
-		CREATE TABLE mark (seq bigserial PRIMARY KEY, key text, number int, what text, attempt text);
-		CREATE TABLE effect (seq bigserial PRIMARY KEY, key text, number int);
-		CREATE TABLE span (key text, number int, begun bigint, ended bigint)`)
-	must(err)
-	pool.Close()
+	if err == nil {
+		defer pool.Close()
+		err = errors.Join(migrateRiver(ctx, pool, ""), pgstore.Migrate(ctx, pool, nil), Migrate(ctx, pool, ""))
+	}
+	if err == nil {
+		_, err = pool.Exec(ctx, `
+			CREATE TABLE mark (seq bigserial PRIMARY KEY, key text, number int, what text, attempt text);
+			CREATE TABLE effect (seq bigserial PRIMARY KEY, key text, number int)`)
+	}
+	if err != nil {
+		scope.Fatalf("%v", err)
+	}
 	return s
 })
+
+func migrateRiver(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+	migrator, err := rivermigrate.New(riverpgxv5.New(pool), &rivermigrate.Config{Schema: schema, Logger: silent})
+	if err == nil {
+		_, err = migrator.Migrate(ctx, rivermigrate.DirectionUp, nil)
+	}
+	return err
+}
 
 func database(s *servertest.PostgresServer, name string) string {
 	u, err := url.Parse(s.URL())
@@ -94,21 +96,16 @@ func database(s *servertest.PostgresServer, name string) string {
 
 var databases atomic.Int64
 
-// one keeps newDatabase from itself: the template serves one at a time.
+// one keeps NewDatabase from itself: the template serves one at a time.
 var one sync.Mutex
 
-// newDatabase returns the URL of a database of the test's own.
-func newDatabase() string { return makeDatabase(" TEMPLATE " + template) }
-
-// EmptyDatabase is one without tables, for the example, which is in a package of its own.
-func EmptyDatabase() string { return makeDatabase("") }
-
-func makeDatabase(how string) string {
+// NewDatabase returns the URL of a database of the test's own. The example is in another package.
+func NewDatabase() string {
 	s := shared()
 	one.Lock()
 	defer one.Unlock()
 	name := fmt.Sprint("own", databases.Add(1))
-	s.Query("CREATE DATABASE " + name + how)
+	s.Query("CREATE DATABASE " + name + " TEMPLATE " + template)
 	return database(s, name)
 }
 
@@ -181,21 +178,17 @@ func newHost(t testing.TB, o hostOptions) *host {
 func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	h := &host{t: t, url: o.url, seed: o.seed, config: &o.river}
 	if h.url == "" {
-		h.url = newDatabase()
+		h.url = NewDatabase()
 	}
-	config, err := pgxpool.ParseConfig(h.url)
-	if err != nil {
-		return nil, err
-	}
-	config.MaxConns = 16
-	if h.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+	var err error
+	if h.pool, err = pgxpool.New(ctx, h.url+"&pool_max_conns=16"); err != nil {
 		return nil, err
 	}
 	switch {
 	case o.keys != nil:
 		h.store = o.keys
 	case o.redis != "":
-		h.store, err = redisstore.Open(ctx, o.redis, &redisstore.Options{Prefix: config.ConnConfig.Database})
+		h.store, err = redisstore.Open(ctx, o.redis, &redisstore.Options{Prefix: h.pool.Config().ConnConfig.Database})
 	default:
 		var s *pgstore.Store
 		if s, err = pgstore.Open(ctx, h.url, nil); err == nil {
@@ -216,20 +209,16 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	}
 	c := h.config
 	c.Workers, c.Logger, c.TestOnly = river.NewWorkers(), silent, true
-	c.FetchCooldown = cmp.Or(c.FetchCooldown, 5*time.Millisecond)
+	c.FetchCooldown = 5 * time.Millisecond
 	c.FetchPollInterval = cmp.Or(c.FetchPollInterval, time.Second)
-	if c.RetryPolicy == nil {
-		c.RetryPolicy = retryIn(50 * time.Millisecond)
-	}
+	c.RetryPolicy = soon{}
 	if !o.idle {
 		c.Queues = map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: cmp.Or(o.queue, 10)}}
 	}
 	if o.inner != nil {
 		c.Middleware = []rivertype.Middleware{o.inner}
 	}
-	if o.mutex.Jobs.Logger == nil {
-		o.mutex.Jobs.Logger = silent
-	}
+	o.mutex.Jobs.Logger = silent
 	if h.mutex, err = Configure(c, h.dibs, h.pool, &o.mutex); err != nil {
 		return nil, err
 	}
@@ -261,10 +250,10 @@ func openHost(ctx context.Context, t testing.TB, o hostOptions) (*host, error) {
 	return h, err
 }
 
-// retryIn is a retry policy.
-type retryIn time.Duration
+// soon is a retry policy.
+type soon struct{}
 
-func (r retryIn) NextRetry(*rivertype.JobRow) time.Time { return time.Now().Add(time.Duration(r)) }
+func (soon) NextRetry(*rivertype.JobRow) time.Time { return time.Now().Add(50 * time.Millisecond) }
 
 // close ends the host in the order that the README says.
 func (h *host) close() error {
@@ -287,20 +276,63 @@ func (h *host) close() error {
 func (h *host) insert(of string, number int, o *river.InsertOpts) *rivertype.JobRow {
 	h.t.Helper()
 	r, err := h.river.Insert(h.t.Context(), job{Of: of, Number: number}, o)
+	h.must(nil, err)
+	return r.Job
+}
+
+// inserts inserts the jobs with these numbers.
+func (h *host) inserts(of string, first, last int) (rows []*rivertype.JobRow) {
+	h.t.Helper()
+	for n := first; n <= last; n++ {
+		rows = append(rows, h.insert(of, n, nil))
+	}
+	return rows
+}
+
+// must ends the test if something went wrong.
+func (h *host) must(_ any, err error) {
+	h.t.Helper()
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	return r.Job
+}
+
+func (h *host) exec(sql string, args ...any) {
+	h.t.Helper()
+	h.must(h.pool.Exec(h.t.Context(), sql, args...))
+}
+
+// count returns the number that a query returns.
+func (h *host) count(sql string, args ...any) (n int) {
+	h.t.Helper()
+	h.must(nil, h.pool.QueryRow(h.t.Context(), sql, args...).Scan(&n))
+	return n
 }
 
 // row returns how River has a job.
 func (h *host) row(id int64) *rivertype.JobRow {
 	h.t.Helper()
 	row, err := h.river.JobGet(h.t.Context(), id)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	h.must(nil, err)
 	return row
+}
+
+// completed waits until jobs are completed, and checks that none of them used an attempt.
+func (h *host) completed(rows ...*rivertype.JobRow) {
+	h.t.Helper()
+	for _, row := range rows {
+		if row = h.await(row.ID, rivertype.JobStateCompleted); row.Attempt != 1 || len(row.Errors) > 0 {
+			h.t.Errorf("job %d is at its attempt %d, with the errors %v", row.ID, row.Attempt, row.Errors)
+		}
+	}
+}
+
+// checkFetches checks that no job was given to a worker more than twice.
+func (h *host) checkFetches() {
+	h.t.Helper()
+	if n := h.fetches(); n > 2 {
+		h.t.Errorf("a job was fetched %d times", n)
+	}
 }
 
 // await waits until River has a job in that state.
@@ -319,19 +351,8 @@ func (h *host) waiting(of string) int {
 	h.t.Helper()
 	answers := make([]dibs.Answer, 1)
 	claim := dibs.Claim{Key: h.dibs.Key(keyOf(of)), Mode: dibs.Look, Permits: 1}
-	if err := h.store.Claim(h.t.Context(), []dibs.Claim{claim}, answers); err != nil {
-		h.t.Fatal(err)
-	}
+	h.must(nil, h.store.Claim(h.t.Context(), []dibs.Claim{claim}, answers))
 	return answers[0].Ahead
-}
-
-// progress waits until count returns n. It may take as long as it rises.
-func (h *host) progress(n int, count func() int) {
-	h.t.Helper()
-	for last := count(); last < n; {
-		eventually(h.t, fmt.Sprintf("more than %d of %d", last, n), func() bool { return count() > last })
-		last = count()
-	}
 }
 
 // eventually waits until something is so that happens elsewhere.

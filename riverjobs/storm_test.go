@@ -29,40 +29,29 @@ var stormSeed = flag.Uint64("storm-seed", 0, "the seed of TestStorm and TestStor
 // killed at any moment, have their effects once each, in the order in which they were inserted, and
 // one after the other.
 func TestStorm(t *testing.T) {
-	t.Parallel()
 	storm(t, "", 200, 25, 8)
 }
 
 // TestStormRedis is the same with the keys elsewhere, and smaller.
 func TestStormRedis(t *testing.T) {
-	t.Parallel()
 	storm(t, servertest.Redis(scope, nil).URL(), 40, 15, 3)
 }
 
 func storm(t *testing.T, redis string, conversations, events, kills int) {
+	t.Parallel()
 	seed := cmp.Or(*stormSeed, rand.Uint64())
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("again: go test -race -tags nightly -run '^%s$' . -storm-seed %d", t.Name(), seed)
-		}
-	})
 	r := rand.New(rand.NewPCG(seed, 0))
 	const recovery = 40 * time.Second
-	url := newDatabase()
+	url := NewDatabase()
 	config := childConfig{
 		URL: url, Redis: redis, Work: "storm", Workers: 12, Ahead: 3, TTL: 2 * time.Second,
 		Recovery: recovery, Patience: time.Second, Timeout: 3 * time.Second, Seed: seed, Outside: redis != "",
 	}
-	workers := make([]*process, 4)
-	ids := make([]string, len(workers))
-	start := func(i int) {
-		ids[i] = fmt.Sprint("worker-", rand.Uint64()) // without a space, which the name of a connection has as another character
-		config.ID = ids[i]
-		workers[i] = startChild(t, "", config)
+	start := func() *process {
+		config.ID = fmt.Sprint("worker-", rand.Uint64()) // without a space, which the name of a connection has as another character
+		return startChild(t, "", config)
 	}
-	for i := range workers {
-		start(i)
-	}
+	workers := []*process{start(), start(), start(), start()}
 	o := hostOptions{
 		url: url, redis: redis, commits: redis == "", mutex: Options{Jobs: jobs.Options{Ahead: 3, Hold: recovery, Recovery: recovery}},
 		work: workStorm, river: river.Config{MaxAttempts: 100}, // it schedules what is tried again
@@ -70,6 +59,7 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 	h := newHost(t, o)
 	t.Cleanup(func() {
 		if t.Failed() {
+			t.Logf("again: go test -race -tags nightly -run '^%s$' . -storm-seed %d", t.Name(), seed)
 			h.logUnfinished()
 		}
 	})
@@ -81,31 +71,24 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 			enqueue(h, rand.New(rand.NewPCG(seed, uint64(half+1))), half*(conversations/2), conversations/2, events)
 		})
 	}
-	done := func() (n int) {
-		if err := h.pool.QueryRow(t.Context(), "SELECT count(*) FROM effect").Scan(&n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
 	for killed := range kills {
 		// Spread over the work, however fast the machine does it.
-		h.progress((killed+1)*conversations*events/(kills+2), done)
-		i := r.IntN(len(workers))
-		workers[i].Kill()
-		t.Logf("killed %s at %s", ids[i], time.Now().UTC().Format("15:04:05.000"))
-		h.rescue(ids[i]) // River's rescuer does this, after minutes
-		start(i)
+		h.progress((killed + 1) * conversations * events / (kills + 2))
+		w := &workers[r.IntN(len(workers))]
+		(*w).Kill()
+		t.Logf("killed %s at %s", (*w).id, time.Now().UTC().Format("15:04:05.000"))
+		h.rescue((*w).id) // River's rescuer does this, after minutes
+		*w = start()
 	}
-	h.progress(conversations*events, done)
+	h.progress(conversations * events)
 	enqueuers.Wait()
 	for _, w := range workers {
 		w.end(t)
 	}
 	bad := func(what, sql string, args ...any) {
 		t.Helper()
-		var n int
-		if err := h.pool.QueryRow(t.Context(), sql, args...).Scan(&n); err != nil || n > 0 {
-			t.Errorf("%d %s, %v", n, what, err)
+		if n := h.count(sql, args...); n > 0 {
+			t.Errorf("%d %s", n, what)
 		}
 	}
 	bad("conversations do not have all their effects once each in their order", `SELECT $1 - count(*) FROM (SELECT key FROM effect
@@ -116,14 +99,19 @@ func storm(t *testing.T, redis string, conversations, events, kills int) {
 	bad("jobs are not completed", "SELECT count(*) FROM river_job WHERE state <> 'completed'")
 }
 
+// progress waits until there are n effects. It may take as long as there are more and more.
+func (h *host) progress(n int) {
+	h.t.Helper()
+	count := func() int { return h.count("SELECT count(*) FROM effect") }
+	for last := count(); last < n; last = count() {
+		eventually(h.t, fmt.Sprintf("more than %d of %d", last, n), func() bool { return count() > last })
+	}
+}
+
 // logUnfinished logs what is known of the jobs that are not completed and of their keys.
 func (h *host) logUnfinished() {
 	ctx := context.Background()
-	rows, err := h.pool.Query(ctx, "SELECT now()::text || ' ' || to_jsonb(j)::text FROM river_job j WHERE state <> 'completed' ORDER BY id LIMIT 20")
-	if err != nil {
-		h.t.Log(err)
-		return
-	}
+	rows, _ := h.pool.Query(ctx, "SELECT now()::text || ' ' || to_jsonb(j)::text FROM river_job j WHERE state <> 'completed' ORDER BY id LIMIT 20")
 	texts, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	h.t.Log(strings.Join(texts, "\n"), err)
 	for e, err := range h.store.(dibs.Inspector).List(ctx, dibs.Query{}) {
@@ -149,8 +137,10 @@ func workStorm(ctx context.Context, h *host, j *river.Job[job]) error {
 	if r.IntN(20) == 0 {
 		takes = 50 * time.Millisecond
 	}
-	if err := spend(ctx, takes); err != nil {
-		return err
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 	if n := r.IntN(100); n < 7 {
 		if _, err := h.pool.Exec(ctx, markSQL, end...); n < 5 || err != nil {
@@ -185,24 +175,11 @@ func enqueue(h *host, r *rand.Rand, first, conversations, events int) {
 		if r.IntN(2) == 0 {
 			_, err = h.river.InsertManyFast(ctx, batch)
 		} else {
-			err = pgx.BeginFunc(ctx, h.pool, func(tx pgx.Tx) error {
-				_, err := InsertManyTx(ctx, h.river, tx, batch)
-				return err
-			})
+			_, err = h.insertMany(ctx, batch, true)
 		}
 		if err != nil {
 			h.t.Error(err)
 			return
 		}
-	}
-}
-
-// spend takes that long, as work does.
-func spend(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }

@@ -41,7 +41,7 @@ func (m *Mutex) Work(ctx context.Context, row *rivertype.JobRow, doInner func(co
 		}
 	}
 	back := false
-	err = errUnwound
+	err = errors.New("riverjobs: the job panicked, or ended its goroutine") // if the worker does not return
 	defer func() {
 		// A ticket may be from a version with another policy, which has parked other jobs.
 		if !back && d.note.Key != "" && (m.queues || d.note.Ticket != "") {
@@ -64,9 +64,6 @@ func (m *Mutex) Work(ctx context.Context, row *rivertype.JobRow, doInner func(co
 	}
 	return err
 }
-
-// errUnwound stands for the error of a worker that did not return.
-var errUnwound = errors.New("riverjobs: the job panicked, or ended its goroutine")
 
 // delivery is a job that River has given to a worker.
 type delivery struct {
