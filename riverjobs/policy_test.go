@@ -53,6 +53,7 @@ func TestPolicies(t *testing.T) {
 }
 
 // TestUnordered: jobs without tickets are parked, too, when workers have had them, and run.
+// The order of their IDs is not that of their places, so some are fetched more often.
 func TestUnordered(t *testing.T) {
 	t.Parallel()
 	h, l, gate, first := gatedHost(t, hostOptions{queue: 3, mutex: Options{Jobs: jobs.Options{Unordered: true}}})
@@ -66,7 +67,6 @@ func TestUnordered(t *testing.T) {
 	close(gate)
 	h.completed(rows...)
 	l.check(t, 1, 2, 2, 2, 2, 2)
-	h.checkFetches()
 }
 
 // TestLimit: the limit of a wait counts from when the job was due, also when it was parked in
