@@ -103,7 +103,7 @@ func beChild(text string, in io.Reader) error {
 		Concurrency:              p.Concurrency,
 		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
 		DelayedTaskCheckInterval: 100 * time.Millisecond,
-		Logger:                   quiet{},
+		LogLevel:                 asynq.FatalLevel,
 	}))
 	if err := server.Start(mutex.Middleware(asynq.HandlerFunc(handler))); err != nil {
 		return err

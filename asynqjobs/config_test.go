@@ -87,7 +87,7 @@ func TestSetUp(t *testing.T) {
 	if err := handler.ProcessTask(t.Context(), asynq.NewTask("plain", []byte("k"))); !errors.Is(err, errNoServer) {
 		t.Error(err)
 	}
-	server := asynq.NewServer(f.redis, asynq.Config{Logger: quiet{}})
+	server := asynq.NewServer(f.redis, asynq.Config{LogLevel: asynq.FatalLevel})
 	if err := server.Start(handler); err != nil {
 		t.Fatal(err)
 	}

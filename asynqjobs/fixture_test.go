@@ -89,7 +89,7 @@ func (f *fixture) serve(t testing.TB, c asynq.Config, handler asynq.HandlerFunc)
 	c.TaskCheckInterval = 5 * time.Millisecond
 	c.DelayedTaskCheckInterval = 20 * time.Millisecond
 	c.ShutdownTimeout = 100 * time.Millisecond // handlers that wait for ever are not waited for
-	c.Logger = quiet{}
+	c.LogLevel = asynq.FatalLevel
 	turns := f.mutex.Middleware(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		key := task.Headers()[headerKey]
 		if n := f.add(f.running, key, 1); key != "" && n > max(f.mutex.options.Jobs.Permits, 1) && f.mutex.options.Jobs.Otherwise == 0 {
@@ -289,12 +289,3 @@ func (g *gates) wait(ctx context.Context, name string) error {
 		return context.Cause(ctx)
 	}
 }
-
-// quiet is Asynq's logger where nobody reads.
-type quiet struct{}
-
-func (quiet) Debug(...any)   {}
-func (quiet) Info(...any)    {}
-func (quiet) Warn(...any)    {}
-func (quiet) Error(...any)   {}
-func (quiet) Fatal(a ...any) { panic(fmt.Sprint(a...)) }

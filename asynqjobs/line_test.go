@@ -96,68 +96,47 @@ func TestManyHotKeys(t *testing.T) {
 // everything else stays as it is.
 func TestPromote(t *testing.T) {
 	t.Parallel()
-	fails := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}
-	parkedByWorker := func(id string) error {
-		return &putOffError{&jobs.ComeBackError{After: time.Hour}, " (" + parkedMark + " " + id + ")"}
-	}
+	putOff := func(text string) error { return &putOffError{&jobs.ComeBackError{After: time.Hour}, text} }
+	parked := func() error { return putOff(" (" + parkedMark + " 7)") }
 	for _, tt := range []struct {
 		name   string
-		before int // of the key, which are not over
-		ends   func(id string) error
-		change func(*asynq.Inspector, string) error
+		before int          // of the key, which are not over
+		ends   func() error // in a worker
 		want   asynq.TaskState
-		stays  bool // in the line
 	}{
-		{name: "parked", before: 2, want: asynq.TaskStatePending, stays: true},
-		{name: "parked, and not among the first", before: 3, want: asynq.TaskStateScheduled, stays: true},
-		{name: "parked by a worker, and next", ends: parkedByWorker, want: asynq.TaskStatePending, stays: true},
-		{name: "parked by a worker, and not next", before: 1, ends: parkedByWorker, want: asynq.TaskStateRetry, stays: true},
-		{name: "failed", ends: func(string) error { return errors.New("it failed, " + parkedMark) }, want: asynq.TaskStateRetry, stays: true},
-		{name: "put off, and not parked", ends: func(string) error { return &putOffError{back: &jobs.ComeBackError{After: time.Hour}} }, want: asynq.TaskStateRetry, stays: true},
-		{name: "completed", ends: func(string) error { return nil }, want: asynq.TaskStateCompleted},
-		{name: "archived", change: func(i *asynq.Inspector, id string) error { return i.ArchiveTask("default", id) }, want: asynq.TaskStateArchived},
-		{name: "made to run", change: func(i *asynq.Inspector, id string) error { return i.RunTask("default", id) }, want: asynq.TaskStatePending, stays: true},
-		{name: "deleted", change: func(i *asynq.Inspector, id string) error { return i.DeleteTask("default", id) }, stays: true}, // for a minute
+		{"parked", 2, nil, asynq.TaskStatePending},
+		{"parked, and not among the first", 3, nil, asynq.TaskStateScheduled},
+		{"parked by a worker, and next", 0, parked, asynq.TaskStatePending},
+		{"parked by a worker, and not next", 1, parked, asynq.TaskStateRetry},
+		{"failed", 0, func() error { return errors.New("it failed, " + parkedMark) }, asynq.TaskStateRetry},
+		{"put off, and not parked", 0, func() error { return putOff("") }, asynq.TaskStateRetry},
+		{"completed", 0, func() error { return nil }, asynq.TaskStateCompleted},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 3})
-			for range tt.before {
-				info, err := f.plain.Enqueue(asynq.NewTask("x", nil, asynq.Queue("default")))
+			plain := func(task *asynq.Task, opts ...asynq.Option) string {
+				info, err := f.plain.Enqueue(task, opts...)
 				if err != nil {
 					t.Fatal(err)
 				}
-				f.enter(t, info.ID)
+				return info.ID
 			}
 			opts := []asynq.Option{asynq.TaskID("7"), asynq.Retention(time.Hour)}
 			if tt.ends == nil {
 				opts = append(opts, asynq.ProcessIn(time.Hour))
 			}
-			if _, err := f.plain.Enqueue(asynq.NewTaskWithHeaders("it", nil, map[string]string{parkedMark: "7"}), opts...); err != nil {
-				t.Fatal(err)
-			}
+			plain(asynq.NewTaskWithHeaders("it", nil, map[string]string{parkedMark: "7"}), opts...)
 			if tt.ends != nil {
-				if _, err := f.plain.Enqueue(asynq.NewTask("x", nil)); err != nil {
-					t.Fatal(err)
-				}
-				ended := make(chan struct{})
-				stop := f.serve(t, fails, func(ctx context.Context, task *asynq.Task) error {
-					if task.Type() == "it" {
-						defer close(ended)
-						return tt.ends("7")
-					}
-					<-ctx.Done()
-					return ctx.Err()
-				})
-				<-ended
-				eventually(t, "it is not active", func() bool { return f.state("7") != asynq.TaskStateActive })
+				fails := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}
+				stop := f.serve(t, fails, func(context.Context, *asynq.Task) error { return tt.ends() })
+				eventually(t, "it has ended", func() bool { return f.state("7") >= asynq.TaskStateScheduled })
 				stop()
 			}
-			if tt.change != nil {
-				if err := tt.change(f.inspector, "7"); err != nil {
-					t.Fatal(err)
-				}
+			for range tt.before {
+				f.enter(t, plain(asynq.NewTask("before", nil)))
 			}
+			plain(asynq.NewTask("other", nil))
 			f.enter(t, "7")
 			for range 2 { // it is the same twice
 				f.mutex.leave(t.Context(), "default", "k", "")
@@ -166,12 +145,13 @@ func TestPromote(t *testing.T) {
 				}
 			}
 			line := names("default", f.mutex.dibs.Key("k").Digest())[0]
-			if stays := f.mutex.redis.ZScore(t.Context(), line, "7").Err() == nil; stays != tt.stays {
-				t.Errorf("it is in the line: %v, want %v", stays, tt.stays)
+			stays := f.mutex.redis.ZScore(t.Context(), line, "7").Err() == nil
+			if over := tt.want == asynq.TaskStateCompleted; stays == over {
+				t.Errorf("it is in the line: %v", stays)
 			}
-			pending := f.mutex.redis.LRange(t.Context(), "asynq:{default}:pending", 0, -1).Val()
-			if tt.want == asynq.TaskStatePending && tt.change == nil && pending[len(pending)-1] != "7" {
-				t.Errorf("%v are pending; it is not next", pending)
+			next := f.mutex.redis.LIndex(t.Context(), "asynq:{default}:pending", -1).Val()
+			if tt.want == asynq.TaskStatePending && next != "7" {
+				t.Errorf("it is not next: %s is", next)
 			}
 		})
 	}
@@ -288,39 +268,5 @@ func TestDeployment(t *testing.T) {
 				t.Errorf("done was %v, want %v", got, want)
 			}
 		})
-	}
-}
-
-// TestConversations: the tasks of a few conversations, some of which fail once, are enqueued
-// while two programs run them: each conversation's in their order.
-func TestConversations(t *testing.T) {
-	t.Parallel()
-	const conversations, each = 5, 24
-	r := ownRedis(t)
-	did := make([]record, conversations)
-	first, second := newFixture(t, r, nil), newFixture(t, r, nil)
-	var want []string
-	for n := range each {
-		want = append(want, strconv.Itoa(n))
-		for c := range conversations {
-			first.enqueue(t, NewTask(strconv.Itoa(c), []byte(want[n]), fmt.Sprint("conversation ", c)))
-		}
-		if n != each/2 {
-			continue
-		}
-		for _, f := range []*fixture{first, second} {
-			f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
-				c, _ := strconv.Atoi(task.Type())
-				n, _ := strconv.Atoi(string(task.Payload()))
-				if retried, _ := asynq.GetRetryCount(ctx); (n+c)%7 == 0 && retried == 0 {
-					return errors.New("it fails once")
-				}
-				did[c].add("%d", n)
-				return nil
-			})
-		}
-	}
-	for c := range did {
-		did[c].is(t, want...)
 	}
 }
