@@ -129,19 +129,13 @@ type child struct {
 func launch(t testing.TB, point string, p plan) *child {
 	t.Helper()
 	text, err := json.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), planVar+"="+string(text))
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return &child{Child: failpoint.Start(t, point, cmd), in: in, out: out}
 }
 

@@ -88,9 +88,7 @@ func TestSetUp(t *testing.T) {
 		t.Error(err)
 	}
 	server := asynq.NewServer(f.redis, asynq.Config{LogLevel: asynq.FatalLevel})
-	if err := server.Start(handler); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Start(handler))
 	t.Cleanup(server.Shutdown)
 	info := f.enqueue(t, job("k", "x"))
 	if got := f.becomes(t, info.ID, asynq.TaskStateRetry); got.LastErr != errNoConfig.Error() {
@@ -98,9 +96,7 @@ func TestSetUp(t *testing.T) {
 	}
 	wrong := &Options{Key: func(*asynq.Task) (string, error) { return "", errors.New("no key") }}
 	m, err := New(f.redis, f.mutex.dibs, wrong)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer m.Close()
 	if err := m.Middleware(handler).ProcessTask(t.Context(), asynq.NewTask("x", nil)); err == nil || err.Error() != "no key" {
 		t.Error(err)

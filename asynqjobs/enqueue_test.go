@@ -24,9 +24,7 @@ func TestEnqueue(t *testing.T) {
 	for range 2 {
 		info := f.enqueue(t, task, asynq.Queue("second"))
 		got, err := f.inspector.GetTaskInfo("second", info.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got.Type != "job" || string(got.Payload) != "payload" || got.Timeout != time.Minute || got.MaxRetry != 3+spare {
 			t.Errorf("%+v", got)
 		}

@@ -34,27 +34,21 @@ type fixture struct {
 	running map[string]int // how many tasks of each key run
 }
 
-// newFixture makes a program that ends with the test; options may be nil.
-func newFixture(t testing.TB, r asynq.RedisClientOpt, o *jobs.Options) *fixture {
+// newFixture makes a program that ends with the test, and with it the store, if another one
+// than Redis is given; options may be nil.
+func newFixture(t testing.TB, r asynq.RedisClientOpt, o *jobs.Options, stores ...dibs.Store) *fixture {
 	t.Helper()
-	store, err := redisstore.Open(t.Context(), storeURL(r), nil)
-	if err != nil {
-		t.Fatal(err)
+	if stores == nil {
+		store, err := redisstore.Open(t.Context(), storeURL(r), nil)
+		must(t, err)
+		stores = append(stores, store)
 	}
-	return newFixtureOn(t, store, r, o)
-}
-
-// newFixtureOn is newFixture with its keys on that store, which the client closes.
-func newFixtureOn(t testing.TB, store dibs.Store, r asynq.RedisClientOpt, o *jobs.Options) *fixture {
-	t.Helper()
 	if o == nil {
 		o = &jobs.Options{}
 	}
 	o.Logger = slog.New(slog.DiscardHandler)
-	client, err := dibs.New(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client, err := dibs.New(stores[0], nil)
+	must(t, err)
 	f := &fixture{
 		redis: r, plain: asynq.NewClient(r), inspector: asynq.NewInspector(r),
 		fetched: map[string]int{}, inside: map[string]int{}, running: map[string]int{},
@@ -168,9 +162,7 @@ func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	info, err := f.mutex.EnqueueContext(ctx, task, opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info
 }
 
@@ -178,9 +170,7 @@ func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq
 func (f *fixture) enqueuePlain(t testing.TB, key string, opts ...asynq.Option) *asynq.TaskInfo {
 	t.Helper()
 	info, err := f.plain.Enqueue(asynq.NewTask("plain", []byte(key)), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info
 }
 
@@ -193,17 +183,13 @@ func (f *fixture) cancel(t *testing.T, id string) {
 		all, err := f.mutex.redis.(*redis.Client).Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
 		return err == nil && strings.Contains(all, fmt.Sprintf(" db=%d sub=1 ", f.redis.DB))
 	})
-	if err := f.inspector.CancelProcessing(id); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.inspector.CancelProcessing(id))
 }
 
 func (f *fixture) info(t testing.TB) *asynq.QueueInfo {
 	t.Helper()
 	info, err := f.inspector.GetQueueInfo("default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info
 }
 

@@ -42,9 +42,7 @@ func TestKilled(t *testing.T) {
 			}
 			// A minute passes, as far as Asynq knows; it looks when a server starts.
 			old := redis.Z{Member: first.ID, Score: float64(time.Now().Add(-time.Minute).Unix())}
-			if err := f.mutex.redis.ZAddXX(t.Context(), "asynq:{default}:lease", old).Err(); err != nil {
-				t.Fatal(err)
-			}
+			must(t, f.mutex.redis.ZAddXX(t.Context(), "asynq:{default}:lease", old).Err())
 			p.Concurrency = 2
 			startChild(t, p)
 			f.gone(t, last.ID)

@@ -117,9 +117,7 @@ func TestPromote(t *testing.T) {
 			f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 3})
 			plain := func(task *asynq.Task, opts ...asynq.Option) string {
 				info, err := f.plain.Enqueue(task, opts...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				return info.ID
 			}
 			opts := []asynq.Option{asynq.TaskID("7"), asynq.Retention(time.Hour)}
@@ -172,15 +170,12 @@ func TestOverlap(t *testing.T) {
 	f.enqueue(t, job("k", "waits"))
 	want := []string{"runs", "waits"}
 	before, err := f.mutex.number(t.Context(), "default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for n := others; n > 0; n-- { // the entries are in the order of their IDs
 		w := wish{id: fmt.Sprintf("%02d", n), queue: "default", due: time.Now()}
 		want = append(want, w.id)
-		if _, err := f.mutex.place(t.Context(), job("k", w.id), w, before, []asynq.Option{asynq.TaskID(w.id), asynq.MaxRetry(3)}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.mutex.place(t.Context(), job("k", w.id), w, before, []asynq.Option{asynq.TaskID(w.id), asynq.MaxRetry(3)})
+		must(t, err)
 	}
 	if n := f.info(t).Scheduled; n != others {
 		t.Errorf("%d are parked, want all %d", n, others)
@@ -196,9 +191,8 @@ func TestEnqueuingCrashes(t *testing.T) {
 	f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 2, Hold: 100 * time.Millisecond})
 	var want []string
 	for n := range 12 {
-		if _, err := f.mutex.jobs.Enqueue(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.mutex.jobs.Enqueue(t.Context(), "k")
+		must(t, err)
 		f.enter(t, fmt.Sprint("dead ", n))
 		want = append(want, strconv.Itoa(n))
 		f.enqueue(t, job("k", want[n]))
@@ -214,9 +208,7 @@ func (f *fixture) enter(t *testing.T, id string) {
 	if err == nil {
 		_, err = f.mutex.enter(t.Context(), "default", "k", id, before)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // TestDeployment: a version with another Ahead, one with other Permits, and one that knows of
@@ -248,9 +240,7 @@ func TestDeployment(t *testing.T) {
 			}
 			if tt.lost {
 				digest := before.mutex.dibs.Key("k").Digest()
-				if err := before.mutex.redis.Del(t.Context(), names("default", digest)...).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, before.mutex.redis.Del(t.Context(), names("default", digest)...).Err())
 				if _, err := before.inspector.RunAllScheduledTasks("default"); err != nil { // their time has come
 					t.Fatal(err)
 				}

@@ -62,6 +62,14 @@ func ownRedis(t testing.TB) asynq.RedisClientOpt {
 // storeURL is that of a store in the same database.
 func storeURL(r asynq.RedisClientOpt) string { return fmt.Sprintf("redis://%s/%d", r.Addr, r.DB) }
 
+// must fails the test if something failed that it needs.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // eventually waits until something is so that happens in another process or in Asynq.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
