@@ -74,6 +74,13 @@ func TestConfig(t *testing.T) {
 	if n, _ := GetMaxRetry(c.BaseContext()); n != 17 || c.TaskCheckInterval != time.Minute || c.DelayedTaskCheckInterval != time.Hour {
 		t.Errorf("%d, %+v", n, c)
 	}
+	// How many workers it has is told, also when Asynq chooses.
+	for asked, want := range map[int]int{0: runtime.NumCPU(), -1: runtime.NumCPU(), 7: 7} {
+		its, ok := Config(asynq.Config{Concurrency: asked}).BaseContext().Value(serverKey{}).(*server)
+		if !ok || its.pool.Workers != want || its.pool.Name == "" {
+			t.Errorf("of %d workers the server is known to have %+v, want %d", asked, its.pool, want)
+		}
+	}
 }
 
 // TestSetUp: what is not set up is told, and nothing runs without its key.
@@ -116,14 +123,3 @@ func TestSetUp(t *testing.T) {
 type nothing struct{}
 
 func (nothing) MakeRedisClient() any { return nothing{} }
-
-// TestWorkersAreTold: a Mutex knows how many workers a server has, also when Asynq chooses.
-func TestWorkersAreTold(t *testing.T) {
-	t.Parallel()
-	for asked, want := range map[int]int{0: runtime.NumCPU(), -1: runtime.NumCPU(), 7: 7} {
-		its, ok := Config(asynq.Config{Concurrency: asked}).BaseContext().Value(serverKey{}).(*server)
-		if !ok || its.pool.Workers != want || its.pool.Name == "" {
-			t.Errorf("of %d workers the server is known to have %+v, want %d", asked, its.pool, want)
-		}
-	}
-}

@@ -3,7 +3,6 @@
 package asynqjobs
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -12,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/hibiken/asynq"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "the seed of the storm; 0: a new one")
@@ -95,68 +92,5 @@ func TestStorm(t *testing.T) {
 	}
 	if again > kills*workers {
 		t.Errorf("%d were done again, by %d kills", again, kills)
-	}
-}
-
-// TestHotKey: a thousand tasks of one key beside a thousand others, four servers of ten
-// workers. The others are done before a fifth of the hot ones, and none of those is fetched
-// more than twice. For how long the key lies idle is a figure.
-func TestHotKey(t *testing.T) {
-	const each, servers, takes = 1000, 4, 5 * time.Millisecond
-	r := ownRedis(t)
-	fixtures := make([]*fixture, servers)
-	for i := range fixtures {
-		fixtures[i] = newFixture(t, r, nil)
-	}
-	f := fixtures[0]
-	var want []string
-	for n := range each {
-		want = append(want, strconv.Itoa(n))
-		f.enqueue(t, job("hot", want[n]))
-		f.enqueue(t, job(fmt.Sprint("other ", n%250), "other"))
-	}
-	var others, hotAtLast int
-	var idle []time.Duration
-	var end time.Time
-	var all record // also guards these
-	for _, g := range fixtures {
-		g.serve(t, asynq.Config{}, func(_ context.Context, task *asynq.Task) error {
-			begin := time.Now()
-			time.Sleep(takes)
-			all.mu.Lock()
-			defer all.mu.Unlock()
-			if string(task.Payload()) == "other" {
-				if others++; others == each {
-					hotAtLast = len(all.lines)
-				}
-				return nil
-			}
-			if !end.IsZero() {
-				idle = append(idle, begin.Sub(end))
-			}
-			all.lines = append(all.lines, string(task.Payload()))
-			end = time.Now()
-			return nil
-		})
-	}
-	all.is(t, want...)
-	often := map[string]int{}
-	for _, g := range fixtures {
-		for id, n := range g.fetched {
-			often[id] += n
-		}
-	}
-	twice := 0
-	for id, n := range often {
-		if n > 2 {
-			t.Errorf("task %s was fetched %d times", id, n)
-		}
-		twice += n - 1
-	}
-	slices.Sort(idle)
-	t.Logf("%d were fetched twice; %d hot ones were done when the last other was; idle for %v (median), %v (99 %%), %v (at most)",
-		twice, hotAtLast, idle[len(idle)/2], idle[len(idle)*99/100], idle[len(idle)-1])
-	if hotAtLast > each/5 {
-		t.Errorf("the last of the others was done after %d of the %d hot ones", hotAtLast, each)
 	}
 }
