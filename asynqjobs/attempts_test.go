@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,8 +21,7 @@ func TestWaitingIsNotCounted(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"with a short time", "plain"} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, ownRedis(t), nil)
+			f := parallel(t, nil)
 			config := asynq.Config{
 				Concurrency:  12,
 				ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { f.did.add("%v", err) }),
@@ -39,13 +37,13 @@ func TestWaitingIsNotCounted(t *testing.T) {
 			f.enqueue(t, job("k", "first", asynq.MaxRetry(5)))
 			f.did.has(t, "5 retries")
 			want := []string{"5 retries"}
+			other := plain("k", asynq.MaxRetry(0))
+			if name != "plain" {
+				other = job("k", "other", asynq.MaxRetry(0), asynq.Timeout(8*time.Second))
+			}
 			for range 11 {
 				want = append(want, "0 retries")
-				if name == "plain" {
-					f.enqueuePlain(t, "k", asynq.MaxRetry(0))
-				} else {
-					f.enqueue(t, job("k", "other", asynq.MaxRetry(0), asynq.Timeout(8*time.Second)))
-				}
+				f.enqueue(t, other)
 			}
 			if name != "plain" {
 				// All those in the worker leave it when a quarter of their time is over.
@@ -83,8 +81,7 @@ func TestLastAttempt(t *testing.T) {
 		{name: "cancelled", run: waits, cancel: true, wantErr: refusal},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 1, Hold: time.Hour, Recovery: time.Hour})
+			f := parallel(t, &jobs.Options{Ahead: 1, Hold: time.Hour, Recovery: time.Hour})
 			var handled atomic.Int64
 			config := asynq.Config{ErrorHandler: asynq.ErrorHandlerFunc(func(ctx context.Context, _ *asynq.Task, _ error) {
 				retried, _ := asynq.GetRetryCount(ctx)
@@ -99,12 +96,11 @@ func TestLastAttempt(t *testing.T) {
 				}
 				return tt.run(ctx)
 			})
-			var info *asynq.TaskInfo
+			task := job("k", "k", asynq.MaxRetry(0))
 			if tt.plain {
-				info = f.enqueuePlain(t, "k", asynq.MaxRetry(0))
-			} else {
-				info = f.enqueue(t, job("k", "k", slices.Concat([]asynq.Option{asynq.MaxRetry(0)}, tt.opts)...))
+				task = plain("k", asynq.MaxRetry(0))
 			}
+			info := f.enqueue(t, task, tt.opts...)
 			f.did.has(t, "k")
 			f.enqueue(t, job("k", "next"))
 			if tt.cancel {
@@ -143,8 +139,7 @@ func TestFailed(t *testing.T) {
 		{"lets others pass", jobs.LetPass, []string{"0", "1", "2", "last", "0", "1", "2"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, ownRedis(t), &jobs.Options{Failed: tt.failed, Ahead: 2})
+			f := parallel(t, &jobs.Options{Failed: tt.failed, Ahead: 2})
 			config := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration {
 				return map[bool]time.Duration{true: time.Hour}[tt.failed == jobs.LetPass]
 			}}
@@ -186,7 +181,7 @@ func TestStoreAway(t *testing.T) {
 	f := newFixture(t, ownRedis(t), nil, store)
 	f.serve(t, asynq.Config{}, f.note)
 	store.away.Store(true)
-	f.enqueuePlain(t, "k", asynq.MaxRetry(1))
+	f.enqueue(t, plain("k", asynq.MaxRetry(1)))
 	eventually(t, "it is put off", func() bool { return f.info(t).Retry > 0 })
 	store.away.Store(false)
 	f.did.is(t, "k")

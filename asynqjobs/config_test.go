@@ -85,13 +85,17 @@ func TestConfig(t *testing.T) {
 
 // TestSetUp: what is not set up is told, and nothing runs without its key.
 func TestSetUp(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), nil)
+	f := parallel(t, nil)
 	handler := f.mutex.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 		t.Error("it ran")
 		return nil
 	}))
 	if err := handler.ProcessTask(t.Context(), asynq.NewTask("plain", []byte("k"))); !errors.Is(err, errNoServer) {
+		t.Error(err)
+	}
+	noKey := errors.New("no key")
+	f.mutex.options.Key = func(*asynq.Task) (string, error) { return "", noKey }
+	if err := handler.ProcessTask(t.Context(), asynq.NewTask("x", nil)); err != noKey {
 		t.Error(err)
 	}
 	server := asynq.NewServer(f.redis, asynq.Config{LogLevel: asynq.FatalLevel})
@@ -100,13 +104,6 @@ func TestSetUp(t *testing.T) {
 	info := f.enqueue(t, job("k", "x"))
 	if got := f.becomes(t, info.ID, asynq.TaskStateRetry); got.LastErr != errNoConfig.Error() {
 		t.Errorf("it says %q", got.LastErr)
-	}
-	wrong := &Options{Key: func(*asynq.Task) (string, error) { return "", errors.New("no key") }}
-	m, err := New(f.redis, f.mutex.dibs, wrong)
-	must(t, err)
-	defer m.Close()
-	if err := m.Middleware(handler).ProcessTask(t.Context(), asynq.NewTask("x", nil)); err == nil || err.Error() != "no key" {
-		t.Error(err)
 	}
 	for name, err := range map[string]error{
 		"no Redis":      func() error { _, err := New(nil, f.mutex.dibs, nil); return err }(),

@@ -17,8 +17,7 @@ import (
 
 // TestEnqueue: what a task is given arrives.
 func TestEnqueue(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), nil)
+	f := parallel(t, nil)
 	task := job("k", "payload", asynq.MaxRetry(3), asynq.Timeout(time.Minute), asynq.Queue("first"))
 	task.Headers = map[string]string{"trace": "17"}
 	for range 2 {
@@ -61,8 +60,7 @@ func TestNotEnqueued(t *testing.T) {
 		{"wrong option", []asynq.Option{asynq.Queue(" ")}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour, Ahead: 1})
+			f := parallel(t, &jobs.Options{Hold: time.Hour, Ahead: 1})
 			if tt.want != nil {
 				f.enqueue(t, job("other", "same", append(tt.opts, asynq.ProcessIn(time.Hour))...))
 			}
@@ -82,8 +80,7 @@ func TestNotEnqueued(t *testing.T) {
 // TestUnheard: a parked task that Redis has although its enqueuing failed is made runnable in
 // its turn.
 func TestUnheard(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour, Ahead: 1})
+	f := parallel(t, &jobs.Options{Hold: time.Hour, Ahead: 1})
 	f.enqueue(t, job("k", "first"))
 	f.mutex.redis.AddHook(&cutOff{})
 	if _, err := f.mutex.EnqueueContext(t.Context(), job("k", "unheard")); err == nil {
@@ -118,8 +115,7 @@ func (c *cutOff) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // TestLater: a task that runs later takes its place when it does, and so does one of a client
 // that knows nothing of keys.
 func TestLater(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour})
+	f := parallel(t, &jobs.Options{Hold: time.Hour})
 	f.serve(t, asynq.Config{}, f.work)
 	later := f.enqueue(t, job("k", "later", asynq.ProcessIn(time.Hour)))
 	if h := later.Headers; h[headerTicket] != "" || h[headerKey] != "k" {
@@ -131,7 +127,7 @@ func TestLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the later one has a place", func() bool { return f.mutex.Stats().Waiting == 1 })
-	f.enqueuePlain(t, "k")
+	f.enqueue(t, plain("k"))
 	eventually(t, "the plain one has a place", func() bool { return f.mutex.Stats().Waiting == 2 })
 	f.enqueue(t, job("k", "last"))
 	f.gates.open("now", "later", "k", "last")

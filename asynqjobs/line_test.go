@@ -23,8 +23,7 @@ func TestAhead(t *testing.T) {
 	const all = 40
 	for _, tt := range []struct{ ahead, workers int }{{1, 1}, {1, 10}, {2, 10}, {8, 1}, {8, 4}, {8, 20}} {
 		t.Run(fmt.Sprintf("%d of %d workers", tt.ahead, tt.workers), func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: tt.ahead})
+			f := parallel(t, &jobs.Options{Ahead: tt.ahead})
 			var want []string
 			for n := range all {
 				want = append(want, strconv.Itoa(n))
@@ -118,18 +117,14 @@ func TestPromote(t *testing.T) {
 		{"completed", 0, func() error { return nil }, asynq.TaskStateCompleted},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 3})
-			plain := func(task *asynq.Task, opts ...asynq.Option) string {
-				info, err := f.plain.Enqueue(task, opts...)
-				must(t, err)
-				return info.ID
-			}
+			f := parallel(t, &jobs.Options{Ahead: 3})
 			opts := []asynq.Option{asynq.TaskID("7"), asynq.Retention(time.Hour)}
 			if tt.ends == nil {
 				opts = append(opts, asynq.ProcessIn(time.Hour))
 			}
-			plain(asynq.NewTaskWithHeaders("it", nil, map[string]string{parkedMark: "7"}), opts...)
+			it := plain("", opts...)
+			it.Headers = map[string]string{parkedMark: "7"}
+			f.enqueue(t, it)
 			if tt.ends != nil {
 				fails := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}
 				stop := f.serve(t, fails, func(context.Context, *asynq.Task) error { return tt.ends() })
@@ -137,9 +132,9 @@ func TestPromote(t *testing.T) {
 				stop()
 			}
 			for range tt.before {
-				f.enter(t, plain(asynq.NewTask("before", nil)))
+				f.enter(t, f.enqueue(t, plain("")).ID)
 			}
-			plain(asynq.NewTask("other", nil))
+			f.enqueue(t, plain("")) // another one
 			f.enter(t, "7")
 			for range 2 { // it is the same twice
 				f.mutex.leave(t.Context(), "default", "k", "")
@@ -163,9 +158,8 @@ func TestPromote(t *testing.T) {
 // TestOverlap: where several enqueue tasks of a key at once, the order of their entries may
 // not be that of their places. The task with the first place is made runnable all the same.
 func TestOverlap(t *testing.T) {
-	t.Parallel()
 	const others = 12
-	f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 2, Hold: time.Hour, Recovery: time.Hour})
+	f := parallel(t, &jobs.Options{Ahead: 2, Hold: time.Hour, Recovery: time.Hour})
 	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
 		f.did.add("%s", task.Payload())
 		return f.gates.wait(ctx, "end")
@@ -192,8 +186,7 @@ func TestOverlap(t *testing.T) {
 // TestEnqueuingCrashes: a program that dies before it enqueues a task leaves a place and an
 // entry. The others go on when the place has been in their way for Hold.
 func TestEnqueuingCrashes(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 2, Hold: 100 * time.Millisecond})
+	f := parallel(t, &jobs.Options{Ahead: 2, Hold: 100 * time.Millisecond})
 	var want []string
 	for n := range 12 {
 		_, err := f.mutex.jobs.Enqueue(t.Context(), "k")

@@ -35,8 +35,7 @@ func TestPolicies(t *testing.T) {
 		{"give up after the limit", jobs.Options{Limit: time.Second, Otherwise: jobs.GiveUp, GaveUp: gaveUp}, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, ownRedis(t), &tt.options)
+			f := parallel(t, &tt.options)
 			config := asynq.Config{ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) {
 				if errors.Is(err, dibs.ErrHeld) {
 					f.did.add("failed")
@@ -82,8 +81,7 @@ func TestPolicies(t *testing.T) {
 // TestOnce: what is delivered again after it was done does nothing; what had failed runs
 // again.
 func TestOnce(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), &jobs.Options{Once: time.Hour})
+	f := parallel(t, &jobs.Options{Once: time.Hour})
 	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
 		f.did.add("%s", task.Payload())
 		if n, _ := asynq.GetRetryCount(ctx); n == 0 && string(task.Payload()) == "fails" {
@@ -102,8 +100,7 @@ func TestOnce(t *testing.T) {
 // TestCancelled: tasks are cancelled while they wait, and while they run. They come again,
 // as Asynq's always do, and in their order.
 func TestCancelled(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), nil)
+	f := parallel(t, nil)
 	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
 		name := string(task.Payload())
 		retried, _ := asynq.GetRetryCount(ctx)
@@ -129,8 +126,7 @@ func TestCancelled(t *testing.T) {
 
 // TestByHand: of parked tasks one is deleted, one is archived, one is made to run.
 func TestByHand(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 1, Hold: 100 * time.Millisecond})
+	f := parallel(t, &jobs.Options{Ahead: 1, Hold: 100 * time.Millisecond})
 	f.serve(t, asynq.Config{}, f.work)
 	f.enqueue(t, job("k", "first"))
 	f.did.has(t, "first")
