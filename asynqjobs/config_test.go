@@ -20,6 +20,7 @@ func TestConfig(t *testing.T) {
 	boom := errors.New("boom")
 	keyed := asynq.NewTaskWithHeaders("x", nil, map[string]string{headerKey: "k", headerRetry: "3"})
 	plain := asynq.NewTask("x", nil)
+	bare := Config(asynq.Config{})
 	for _, tt := range []struct {
 		name    string
 		err     error
@@ -36,36 +37,29 @@ func TestConfig(t *testing.T) {
 		{"dead worker of another handler", asynq.ErrLeaseExpired, plain, 1, time.Hour, asked{true, true}, true},
 		{"no attempts left", context.DeadlineExceeded, keyed, 3, 0, asked{true, true}, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			var got asked
-			want := tt.err
-			if errors.Is(want, boom) {
-				want = boom // as the handler returned it
-			}
-			c := Config(Config(asynq.Config{ // twice does no harm
-				IsFailure:      func(err error) bool { got.failure = err == want; return true },
-				ErrorHandler:   asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { got.handled = err == want }),
-				RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
-			}))
-			if d := c.RetryDelayFunc(tt.n, tt.err, tt.task); d != tt.delay {
-				t.Errorf("it comes back after %v, want %v", d, tt.delay)
-			}
-			if failure := c.IsFailure(tt.err); failure != tt.failure {
-				t.Errorf("a failure: %v, want %v", failure, tt.failure)
-			}
-			c.ErrorHandler.HandleError(t.Context(), tt.task, tt.err)
-			if got != tt.asked {
-				t.Errorf("they were asked %+v, want %+v", got, tt.asked)
-			}
-			bare := Config(asynq.Config{})
-			if failure := bare.IsFailure(tt.err); failure != tt.failure {
-				t.Errorf("a failure without IsFailure: %v, want %v", failure, tt.failure)
-			}
-			if bare.IsFailure(nil) || bare.ErrorHandler != nil || bare.TaskCheckInterval != DefaultTaskCheckInterval || bare.DelayedTaskCheckInterval != DefaultDelayedTaskCheckInterval {
-				t.Errorf("%+v", bare)
-			}
-		})
+		var got asked
+		want := tt.err
+		if errors.Is(want, boom) {
+			want = boom // as the handler returned it
+		}
+		c := Config(Config(asynq.Config{ // twice does no harm
+			IsFailure:      func(err error) bool { got.failure = err == want; return true },
+			ErrorHandler:   asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { got.handled = err == want }),
+			RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
+		}))
+		if d := c.RetryDelayFunc(tt.n, tt.err, tt.task); d != tt.delay {
+			t.Errorf("%s: it comes back after %v, want %v", tt.name, d, tt.delay)
+		}
+		if with, without := c.IsFailure(tt.err), bare.IsFailure(tt.err); with != tt.failure || without != tt.failure {
+			t.Errorf("%s: a failure: %v, and %v without IsFailure; want %v", tt.name, with, without, tt.failure)
+		}
+		c.ErrorHandler.HandleError(t.Context(), tt.task, tt.err)
+		if got != tt.asked {
+			t.Errorf("%s: they were asked %+v, want %+v", tt.name, got, tt.asked)
+		}
+	}
+	if bare.IsFailure(nil) || bare.ErrorHandler != nil || bare.TaskCheckInterval != DefaultTaskCheckInterval || bare.DelayedTaskCheckInterval != DefaultDelayedTaskCheckInterval {
+		t.Errorf("%+v", bare)
 	}
 	c := Config(asynq.Config{
 		TaskCheckInterval: time.Minute, DelayedTaskCheckInterval: time.Hour,

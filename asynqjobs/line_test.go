@@ -160,10 +160,7 @@ func TestPromote(t *testing.T) {
 func TestOverlap(t *testing.T) {
 	const others = 12
 	f := parallel(t, &jobs.Options{Ahead: 2, Hold: time.Hour, Recovery: time.Hour})
-	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
-		f.did.add("%s", task.Payload())
-		return f.gates.wait(ctx, "end")
-	})
+	f.serve(t, asynq.Config{}, f.work)
 	f.enqueue(t, job("k", "runs"))
 	f.did.has(t, "runs")
 	f.enqueue(t, job("k", "waits"))
@@ -179,7 +176,7 @@ func TestOverlap(t *testing.T) {
 	if n := f.info(t).Scheduled; n != others {
 		t.Errorf("%d are parked, want all %d", n, others)
 	}
-	f.gates.open("end")
+	f.gates.open(want...)
 	f.did.is(t, want...)
 }
 
@@ -229,7 +226,6 @@ func TestDeployment(t *testing.T) {
 			t.Parallel()
 			r := ownRedis(t)
 			before, after := newFixture(t, r, &tt.old), newFixture(t, r, &tt.new)
-			var did record
 			config := asynq.Config{ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { t.Error(err) })}
 			var want []string
 			for n := range 30 {
@@ -243,16 +239,12 @@ func TestDeployment(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			handler := func(ctx context.Context, task *asynq.Task) error {
-				did.add("%s", task.Payload())
-				return before.gates.wait(ctx, "deployed")
-			}
-			before.serve(t, config, handler)
-			did.has(t, "0")
-			after.serve(t, config, handler)
-			before.gates.open("deployed")
-			eventually(t, "all have run", func() bool { return len(did.read()) == len(want) })
-			if got := did.read(); tt.old.Permits == tt.new.Permits && !slices.Equal(got, want) {
+			before.serve(t, config, before.work)
+			before.did.has(t, "0")
+			after.serve(t, config, before.work)
+			before.gates.open(want...)
+			eventually(t, "all have run", func() bool { return len(before.did.read()) == len(want) })
+			if got := before.did.read(); tt.old.Permits == tt.new.Permits && !slices.Equal(got, want) {
 				t.Errorf("done was %v, want %v", got, want)
 			}
 		})

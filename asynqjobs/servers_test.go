@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -16,9 +17,6 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 )
-
-// limit is how long anything may take before the test says that it hangs.
-const limit = failpoint.Limit
 
 // scope owns the servers that the tests share.
 var scope = servertest.NewScope()
@@ -41,10 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-const databases = 200
-
 var sharedRedis = sync.OnceValue(func() *servertest.RedisServer {
-	return servertest.Redis(scope, &servertest.RedisOptions{Databases: databases})
+	return servertest.Redis(scope, &servertest.RedisOptions{Databases: 200})
 })
 
 var used atomic.Int64
@@ -52,11 +48,7 @@ var used atomic.Int64
 // ownRedis returns a database that nobody else in this run has.
 func ownRedis(t testing.TB) asynq.RedisClientOpt {
 	t.Helper()
-	n := int(used.Add(1))
-	if n >= databases {
-		t.Fatal("there are no databases left; let the server have more")
-	}
-	return asynq.RedisClientOpt{Addr: sharedRedis().Addr(), DB: n}
+	return asynq.RedisClientOpt{Addr: sharedRedis().Addr(), DB: int(used.Add(1))}
 }
 
 // storeURL is that of a store in the same database.
@@ -70,19 +62,15 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// eventually waits until something is so that happens in another process or in Asynq.
-func eventually(t testing.TB, what string, is func() bool) {
+// eventually waits until something is so that happens in another process or in Asynq. What
+// takes longer than other things has a time of its own.
+func eventually(t testing.TB, what string, is func() bool, within ...time.Duration) {
 	t.Helper()
-	eventuallyWithin(t, limit, what, is)
-}
-
-// eventuallyWithin is eventually for what takes longer, which it asks for less often.
-func eventuallyWithin(t testing.TB, within time.Duration, what string, is func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(within)
+	limit := slices.Max(append(within, failpoint.Limit))
+	deadline := time.Now().Add(limit)
 	for pause := 2 * time.Millisecond; !is(); pause = min(pause*5/4, 100*time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it hangs: after %v it is not so that %s", within, what)
+			t.Fatalf("it hangs: after %v it is not so that %s", limit, what)
 		}
 		<-time.After(pause)
 	}

@@ -33,11 +33,9 @@ func TestStorm(t *testing.T) {
 		}
 	})
 	const conversations, each, processes, kills, workers = 200, 25, 4, 8, 10
-	// Longer than it takes until the tasks of the dead come back: who is late is passed.
-	const back = 10 * time.Minute
-	r := ownRedis(t)
-	p := plan{Redis: r, Concurrency: workers, TTL: 5 * time.Second, Back: back, Fails: 7}
-	f := newFixture(t, r, p.options())
+	p := plan{Redis: ownRedis(t), Concurrency: workers, TTL: 5 * time.Second, Fails: 7}
+	p.Back = 10 * time.Minute // longer than it takes until the tasks of the dead come back: who is late is passed
+	f := newFixture(t, p.Redis, p.options())
 	keys := make([]string, conversations)
 	for i := range keys {
 		keys[i] = fmt.Sprint("conversation ", i)
@@ -48,11 +46,8 @@ func TestStorm(t *testing.T) {
 		children[i] = startChild(t, p)
 	}
 	counts := make([]int, conversations)
-	for n := range conversations * each {
-		i := chance.IntN(conversations)
-		for counts[i] == each {
-			i = (i + 1) % conversations
-		}
+	for n, i := range chance.Perm(conversations * each) {
+		i %= conversations
 		counts[i]++
 		f.enqueue(t, job(keys[i], strconv.Itoa(counts[i])))
 		if k := n / 100; n%100 == 99 && k < kills {
@@ -61,24 +56,24 @@ func TestStorm(t *testing.T) {
 		}
 	}
 	killed := time.Now()
-	eventuallyWithin(t, 2*time.Minute, "Asynq gives up the dead processes' tasks", func() bool {
+	eventually(t, "Asynq gives up the dead processes' tasks", func() bool {
 		return f.info(t).Size == 0 || time.Since(killed) > 61*time.Second
-	})
+	}, 2*time.Minute)
 	// A server looks for those when it starts, and every minute.
 	children[0].stop(t)
 	children[0] = startChild(t, p)
-	eventuallyWithin(t, 5*time.Minute, "the queue is empty", func() bool { return f.info(t).Size == 0 })
+	eventually(t, "the queue is empty", func() bool { return f.info(t).Size == 0 }, 5*time.Minute)
 	for _, c := range children {
 		c.stop(t)
+	}
+	var want []string
+	for n := range each {
+		want = append(want, strconv.Itoa(n+1))
 	}
 	again := 0
 	for _, key := range keys {
 		got := f.mutex.redis.LRange(t.Context(), "done "+key, 0, -1).Val()
 		again += len(got) - each
-		var want []string
-		for n := range each {
-			want = append(want, strconv.Itoa(n+1))
-		}
 		if once := slices.Compact(slices.Clone(got)); !slices.Equal(once, want) {
 			t.Errorf("%s: done was %v", key, strings.Join(got, " "))
 		}
