@@ -22,13 +22,6 @@ import (
 var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
-	if plan := os.Getenv(planVar); plan != "" {
-		if err := beChild(plan, os.Stdin); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	flag.Parse()
 	// Tests that are parallel mostly wait, for servers and for time.
 	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {

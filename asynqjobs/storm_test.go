@@ -32,8 +32,8 @@ func TestStorm(t *testing.T) {
 			t.Logf("to repeat it: go test -race -tags nightly -run TestStorm -args -seed %d", seed)
 		}
 	})
-	const conversations, each, processes, kills, workers = 200, 25, 4, 8, 10
-	p := plan{Redis: ownRedis(t), Concurrency: workers, TTL: 5 * time.Second, Fails: 7}
+	const conversations, each, processes, kills = 200, 25, 4, 8
+	p := plan{Redis: ownRedis(t), TTL: 5 * time.Second, Fails: 7}
 	p.Back = 10 * time.Minute // longer than it takes until the tasks of the dead come back: who is late is passed
 	f := newFixture(t, p.Redis, p.options())
 	keys := make([]string, conversations)
