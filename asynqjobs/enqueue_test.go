@@ -146,7 +146,7 @@ func TestWishOf(t *testing.T) {
 		{[]asynq.Option{asynq.MaxRetry(3), asynq.MaxRetry(-1)}, wish{due: now, maxRetry: 0, queue: "default"}},
 		{[]asynq.Option{asynq.ProcessIn(time.Hour)}, wish{due: now.Add(time.Hour), later: true, maxRetry: 25, queue: "default"}},
 		{[]asynq.Option{asynq.ProcessIn(time.Hour), asynq.ProcessAt(now.Add(-time.Hour))}, wish{due: now, maxRetry: 25, queue: "default"}},
-		{[]asynq.Option{asynq.Group("g"), asynq.Queue("q"), asynq.TaskID("7")}, wish{due: now, maxRetry: 25, grouped: true, queue: "q", id: "7"}},
+		{[]asynq.Option{asynq.Group("g"), asynq.Queue("q"), asynq.TaskID("7")}, wish{due: now, maxRetry: 25, later: true, queue: "q", id: "7"}},
 	} {
 		if got := wishOf(tt.opts, now); got != tt.want {
 			t.Errorf("%v: %+v, want %+v", tt.opts, got, tt.want)
