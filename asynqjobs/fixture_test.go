@@ -196,6 +196,14 @@ func (f *fixture) info(t testing.TB) *asynq.QueueInfo {
 	return info
 }
 
+// parked fails the test unless so many tasks are parked, and none has failed.
+func (f *fixture) parked(t testing.TB, want int) {
+	t.Helper()
+	if info := f.info(t); info.Scheduled != want || info.Failed != 0 || info.Archived != 0 {
+		t.Errorf("%+v; want %d to be parked", info, want)
+	}
+}
+
 // state returns the state of a task, 0 for one that is gone.
 func (f *fixture) state(id string) asynq.TaskState {
 	info, err := f.inspector.GetTaskInfo("default", id)

@@ -29,9 +29,7 @@ func TestAhead(t *testing.T) {
 				want = append(want, strconv.Itoa(n))
 				f.enqueue(t, job("k", want[n], asynq.MaxRetry(0)))
 			}
-			if n := f.info(t).Scheduled; n != all-tt.ahead {
-				t.Errorf("%d are parked, want %d", n, all-tt.ahead)
-			}
+			f.parked(t, all-tt.ahead)
 			other := f.enqueue(t, job("other", "other"))
 			f.serve(t, asynq.Config{Concurrency: tt.workers}, func(ctx context.Context, task *asynq.Task) error {
 				if string(task.Payload()) == "other" {
@@ -53,9 +51,7 @@ func TestAhead(t *testing.T) {
 				})
 			})
 			f.atMost(t, 2, tt.ahead)
-			if info := f.info(t); info.Failed != 0 || info.Archived != 0 {
-				t.Errorf("%+v", info)
-			}
+			f.parked(t, 0)
 		})
 	}
 }
@@ -173,9 +169,7 @@ func TestOverlap(t *testing.T) {
 		_, err := f.mutex.place(t.Context(), job("k", w.id), w, before, []asynq.Option{asynq.TaskID(w.id), asynq.MaxRetry(3)})
 		must(t, err)
 	}
-	if n := f.info(t).Scheduled; n != others {
-		t.Errorf("%d are parked, want all %d", n, others)
-	}
+	f.parked(t, others)
 	f.gates.open(want...)
 	f.did.is(t, want...)
 }

@@ -134,9 +134,7 @@ func TestByHand(t *testing.T) {
 	for _, name := range []string{"deleted", "archived", "next", "made to run", "last"} {
 		ids = append(ids, f.enqueue(t, job("k", name)).ID)
 	}
-	if n := f.info(t).Scheduled; n != len(ids) {
-		t.Errorf("%d are parked, want %d", n, len(ids))
-	}
+	f.parked(t, len(ids))
 	for i, do := range map[int]func(queue, id string) error{
 		0: f.inspector.DeleteTask, 1: f.inspector.ArchiveTask, 3: f.inspector.RunTask,
 	} {
