@@ -114,12 +114,12 @@ func TestChild(t *testing.T) {
 // child is a process with workers.
 type child struct {
 	*failpoint.Child
-	in  io.WriteCloser
-	out io.Reader
+	in io.WriteCloser
 }
 
-// launch starts a process with workers that stops at a point.
-func launch(t testing.TB, point string, p plan) *child {
+// startChild starts a process with workers that stops at a point. If it has none, startChild
+// returns when its workers work.
+func startChild(t testing.TB, point string, p plan) *child {
 	t.Helper()
 	text, err := json.Marshal(p)
 	must(t, err)
@@ -129,15 +129,11 @@ func launch(t testing.TB, point string, p plan) *child {
 	must(t, err)
 	out, err := cmd.StdoutPipe()
 	must(t, err)
-	return &child{Child: failpoint.Start(t, point, cmd), in: in, out: out}
-}
-
-// startChild returns when its workers work.
-func startChild(t testing.TB, p plan) *child {
-	t.Helper()
-	c := launch(t, "", p)
-	if line, err := bufio.NewReader(c.out).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("a process with workers says %q, %v", line, err)
+	c := &child{failpoint.Start(t, point, cmd), in}
+	if point == "" {
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+			t.Fatalf("a process with workers says %q, %v", line, err)
+		}
 	}
 	return c
 }

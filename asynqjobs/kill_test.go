@@ -34,7 +34,7 @@ func TestKilled(t *testing.T) {
 			first := f.enqueue(t, job("k", "1", tt.opts...))
 			f.enqueue(t, job("k", "2"))
 			last := f.enqueue(t, job("k", "3"))
-			victim := launch(t, tt.point, p)
+			victim := startChild(t, tt.point, p)
 			victim.Await()
 			victim.Kill()
 			if err := f.mutex.redis.Del(t.Context(), "inside k").Err(); err != nil { // the dead are not inside
@@ -43,7 +43,7 @@ func TestKilled(t *testing.T) {
 			// A minute passes, as far as Asynq knows; it looks when a server starts.
 			old := redis.Z{Member: first.ID, Score: float64(time.Now().Add(-time.Minute).Unix())}
 			must(t, f.mutex.redis.ZAddXX(t.Context(), "asynq:{default}:lease", old).Err())
-			startChild(t, p)
+			startChild(t, "", p)
 			f.gone(t, last.ID)
 			if got := f.mutex.redis.LRange(t.Context(), "done k", 0, -1).Val(); !slices.Equal(got, tt.want) {
 				t.Errorf("%v ran, want %v", got, tt.want)

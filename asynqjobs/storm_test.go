@@ -43,7 +43,7 @@ func TestStorm(t *testing.T) {
 	chance := rand.New(rand.NewPCG(seed, 1))
 	children := make([]*child, processes)
 	for i := range children {
-		children[i] = startChild(t, p)
+		children[i] = startChild(t, "", p)
 	}
 	counts := make([]int, conversations)
 	for n, i := range chance.Perm(conversations * each) {
@@ -52,7 +52,7 @@ func TestStorm(t *testing.T) {
 		f.enqueue(t, job(keys[i], strconv.Itoa(counts[i])))
 		if k := n / 100; n%100 == 99 && k < kills {
 			children[k%processes].Kill()
-			children[k%processes] = startChild(t, p)
+			children[k%processes] = startChild(t, "", p)
 		}
 	}
 	killed := time.Now()
@@ -61,7 +61,7 @@ func TestStorm(t *testing.T) {
 	}, 2*time.Minute)
 	// A server looks for those when it starts, and every minute.
 	children[0].stop(t)
-	children[0] = startChild(t, p)
+	children[0] = startChild(t, "", p)
 	eventually(t, "the queue is empty", func() bool { return f.info(t).Size == 0 }, 5*time.Minute)
 	for _, c := range children {
 		c.stop(t)
