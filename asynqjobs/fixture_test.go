@@ -67,9 +67,7 @@ func newFixture(t testing.TB, r asynq.RedisClientOpt, o *jobs.Options, stores ..
 	f.mutex, err = New(r, client, &Options{Jobs: *o, Key: key})
 	must(t, err)
 	t.Cleanup(func() {
-		if err := errors.Join(f.mutex.Close(), f.plain.Close(), f.inspector.Close(), client.Close()); err != nil {
-			t.Error(err)
-		}
+		must(t, errors.Join(f.mutex.Close(), f.plain.Close(), f.inspector.Close(), client.Close()))
 	})
 	return f
 }

@@ -3,6 +3,7 @@
 package asynqjobs
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -23,15 +24,8 @@ var seedFlag = flag.Uint64("seed", 0, "the seed of the storm; 0: a new one")
 // earliest, and that cannot be set: the kills are early.
 func TestStorm(t *testing.T) {
 	t.Parallel()
-	seed := *seedFlag
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("to repeat it: go test -race -tags nightly -run TestStorm -args -seed %d", seed)
-		}
-	})
+	seed := cmp.Or(*seedFlag, rand.Uint64())
+	t.Logf("to repeat it: go test -race -tags nightly -run TestStorm -args -seed %d", seed)
 	const conversations, each, processes, kills = 200, 25, 4, 8
 	p := plan{Redis: ownRedis(t), TTL: 5 * time.Second, Fails: 7}
 	p.Back = 10 * time.Minute // longer than it takes until the tasks of the dead come back: who is late is passed
