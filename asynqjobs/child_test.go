@@ -29,13 +29,15 @@ const planVar = "ASYNQJOBS_PLAN"
 // plan is what such a process does: it writes down the tasks that it has run, in the list
 // "done KEY", and those that began beside another one of their key, in the list "crowd".
 type plan struct {
-	Redis       asynq.RedisClientOpt
-	Concurrency int
-	TTL         time.Duration
-	Ahead       int
-	Back        time.Duration // Hold and Recovery
-	Fails       int           // one of so many tasks fails when it is tried first
+	Redis asynq.RedisClientOpt
+	TTL   time.Duration
+	Ahead int
+	Back  time.Duration // Hold and Recovery
+	Fails int           // one of so many tasks fails when it is tried first
 }
+
+// workers is how many such a process has.
+const workers = 10
 
 func (p *plan) options() *jobs.Options {
 	return &jobs.Options{Ahead: p.Ahead, Hold: p.Back, Recovery: p.Back, Once: time.Hour, Logger: slog.New(slog.DiscardHandler)}
@@ -62,32 +64,26 @@ func (r *reaching) Settle(ctx context.Context, settlements []dibs.Settlement, er
 	return err
 }
 
-// beChild works until its standard input ends, and then shuts down.
-func beChild(text string, in io.Reader) error {
+// TestChild is what such a process runs: it works until its standard input ends, and then
+// shuts down.
+func TestChild(t *testing.T) {
+	text := os.Getenv(planVar)
+	if text == "" {
+		t.Skip("it is for the processes that other tests start")
+	}
 	var p plan
-	if err := json.Unmarshal([]byte(text), &p); err != nil {
-		return err
-	}
-	store, err := redisstore.Open(context.Background(), storeURL(p.Redis), nil)
-	if err != nil {
-		return err
-	}
+	must(t, json.Unmarshal([]byte(text), &p))
+	store, err := redisstore.Open(t.Context(), storeURL(p.Redis), nil)
+	must(t, err)
 	client, err := dibs.New(&reaching{store}, &dibs.Options{TTL: p.TTL})
-	if err != nil {
-		return err
-	}
+	must(t, err)
 	mutex, err := New(p.Redis, client, &Options{Jobs: *p.options()})
-	if err != nil {
-		return err
-	}
+	must(t, err)
 	c := mutex.redis
 	handler := func(ctx context.Context, t *asynq.Task) error {
 		ctx = context.WithoutCancel(ctx)
 		key, name := t.Headers()[headerKey], string(t.Payload())
-		inside, err := c.Incr(ctx, "inside "+key).Result()
-		if err != nil {
-			return err
-		}
+		inside := c.Incr(ctx, "inside "+key).Val()
 		defer c.Decr(ctx, "inside "+key)
 		failpoint.Reach("in the handler")
 		if inside != 1 {
@@ -100,57 +96,44 @@ func beChild(text string, in io.Reader) error {
 		return c.RPush(ctx, "done "+key, name).Err()
 	}
 	server := asynq.NewServer(p.Redis, Config(asynq.Config{
-		Concurrency:              p.Concurrency,
+		Concurrency:              workers,
 		RetryDelayFunc:           func(int, error, *asynq.Task) time.Duration { return 0 },
 		DelayedTaskCheckInterval: 100 * time.Millisecond,
-		Logger:                   quiet{},
+		LogLevel:                 asynq.FatalLevel,
 	}))
-	if err := server.Start(mutex.Middleware(asynq.HandlerFunc(handler))); err != nil {
-		return err
-	}
+	must(t, server.Start(mutex.Middleware(asynq.HandlerFunc(handler))))
 	fmt.Println("ready")
-	if _, err := io.Copy(io.Discard, in); err != nil {
-		return err
-	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	must(t, err)
 	server.Stop()
 	mutex.Stop()
 	server.Shutdown()
-	return errors.Join(mutex.Close(), client.Close())
+	must(t, errors.Join(mutex.Close(), client.Close()))
 }
 
 // child is a process with workers.
 type child struct {
 	*failpoint.Child
-	in  io.WriteCloser
-	out io.Reader
+	in io.WriteCloser
 }
 
-// launch starts a process with workers that stops at a point.
-func launch(t testing.TB, point string, p plan) *child {
+// startChild starts a process with workers that stops at a point. If it has none, startChild
+// returns when its workers work.
+func startChild(t testing.TB, point string, p plan) *child {
 	t.Helper()
 	text, err := json.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0])
+	must(t, err)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestChild$")
 	cmd.Env = append(os.Environ(), planVar+"="+string(text))
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &child{Child: failpoint.Start(t, point, cmd), in: in, out: out}
-}
-
-// startChild returns when its workers work.
-func startChild(t testing.TB, p plan) *child {
-	t.Helper()
-	c := launch(t, "", p)
-	if line, err := bufio.NewReader(c.out).ReadString('\n'); line != "ready\n" {
-		t.Fatalf("a process with workers says %q, %v", line, err)
+	must(t, err)
+	c := &child{failpoint.Start(t, point, cmd), in}
+	if point == "" {
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+			t.Fatalf("a process with workers says %q, %v", line, err)
+		}
 	}
 	return c
 }

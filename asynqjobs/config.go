@@ -3,10 +3,9 @@ package asynqjobs
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
-	"fmt"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -43,7 +42,7 @@ func Config(c asynq.Config) asynq.Config {
 	if workers < 1 {
 		workers = runtime.NumCPU() // as Asynq does it
 	}
-	its := &server{delay: delay, pool: jobs.Pool{Name: fmt.Sprint("asynq ", servers.Add(1)), Workers: workers}}
+	its := &server{delay: delay, pool: jobs.Pool{Name: "asynq " + rand.Text(), Workers: workers}}
 	base := c.BaseContext
 	c.BaseContext = func() context.Context {
 		ctx := context.Background()
@@ -86,9 +85,6 @@ type server struct {
 	delay asynq.RetryDelayFunc // its own
 	pool  jobs.Pool
 }
-
-// servers counts those of the process, to tell them apart.
-var servers atomic.Int64
 
 // serverKey is that of a server in a task's context, which also says that Config was used.
 type serverKey struct{}

@@ -16,56 +16,48 @@ import (
 // else is as it was, and said by the functions that were there.
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	type asked struct{ failure, handled bool }
 	boom := errors.New("boom")
 	keyed := asynq.NewTaskWithHeaders("x", nil, map[string]string{headerKey: "k", headerRetry: "3"})
 	plain := asynq.NewTask("x", nil)
+	bare := Config(asynq.Config{})
 	for _, tt := range []struct {
 		name    string
 		err     error
 		task    *asynq.Task
 		n       int
 		delay   time.Duration
-		asked   asked // what the functions that were there were asked about it
-		failure bool
+		failure bool // and the functions that were there are asked about it
 	}{
-		{"put off", &putOffError{back: &jobs.ComeBackError{After: time.Second}}, keyed, 0, time.Second, asked{}, false},
-		{"failed for good", &lastError{boom}, keyed, 3, 0, asked{true, true}, true},
-		{"of another handler", boom, plain, 1, time.Hour, asked{true, true}, true},
-		{"dead worker", asynq.ErrLeaseExpired, keyed, 1, 0, asked{true, true}, true},
-		{"dead worker of another handler", asynq.ErrLeaseExpired, plain, 1, time.Hour, asked{true, true}, true},
-		{"no attempts left", context.DeadlineExceeded, keyed, 3, 0, asked{true, true}, true},
+		{"put off", &putOffError{back: &jobs.ComeBackError{After: time.Second}}, keyed, 0, time.Second, false},
+		{"failed for good", &lastError{boom}, keyed, 3, 0, true},
+		{"of another handler", boom, plain, 1, time.Hour, true},
+		{"dead worker", asynq.ErrLeaseExpired, keyed, 1, 0, true},
+		{"dead worker of another handler", asynq.ErrLeaseExpired, plain, 1, time.Hour, true},
+		{"no attempts left", context.DeadlineExceeded, keyed, 3, 0, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			var got asked
-			want := tt.err
-			if errors.Is(want, boom) {
-				want = boom // as the handler returned it
-			}
-			c := Config(Config(asynq.Config{ // twice does no harm
-				IsFailure:      func(err error) bool { got.failure = err == want; return true },
-				ErrorHandler:   asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { got.handled = err == want }),
-				RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
-			}))
-			if d := c.RetryDelayFunc(tt.n, tt.err, tt.task); d != tt.delay {
-				t.Errorf("it comes back after %v, want %v", d, tt.delay)
-			}
-			if failure := c.IsFailure(tt.err); failure != tt.failure {
-				t.Errorf("a failure: %v, want %v", failure, tt.failure)
-			}
-			c.ErrorHandler.HandleError(t.Context(), tt.task, tt.err)
-			if got != tt.asked {
-				t.Errorf("they were asked %+v, want %+v", got, tt.asked)
-			}
-			bare := Config(asynq.Config{})
-			if failure := bare.IsFailure(tt.err); failure != tt.failure {
-				t.Errorf("a failure without IsFailure: %v, want %v", failure, tt.failure)
-			}
-			if bare.IsFailure(nil) || bare.ErrorHandler != nil || bare.TaskCheckInterval != DefaultTaskCheckInterval || bare.DelayedTaskCheckInterval != DefaultDelayedTaskCheckInterval {
-				t.Errorf("%+v", bare)
-			}
-		})
+		var failure, handled bool
+		want := tt.err
+		if errors.Is(want, boom) {
+			want = boom // as the handler returned it
+		}
+		c := Config(Config(asynq.Config{ // twice does no harm
+			IsFailure:      func(err error) bool { failure = err == want; return true },
+			ErrorHandler:   asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { handled = err == want }),
+			RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
+		}))
+		if d := c.RetryDelayFunc(tt.n, tt.err, tt.task); d != tt.delay {
+			t.Errorf("%s: it comes back after %v, want %v", tt.name, d, tt.delay)
+		}
+		if with, without := c.IsFailure(tt.err), bare.IsFailure(tt.err); with != tt.failure || without != tt.failure {
+			t.Errorf("%s: a failure: %v, and %v without IsFailure; want %v", tt.name, with, without, tt.failure)
+		}
+		c.ErrorHandler.HandleError(t.Context(), tt.task, tt.err)
+		if failure != tt.failure || handled != tt.failure {
+			t.Errorf("%s: IsFailure was asked: %v, ErrorHandler: %v, want %v", tt.name, failure, handled, tt.failure)
+		}
+	}
+	if bare.IsFailure(nil) || bare.ErrorHandler != nil || bare.TaskCheckInterval != DefaultTaskCheckInterval || bare.DelayedTaskCheckInterval != DefaultDelayedTaskCheckInterval {
+		t.Errorf("%+v", bare)
 	}
 	c := Config(asynq.Config{
 		TaskCheckInterval: time.Minute, DelayedTaskCheckInterval: time.Hour,
@@ -74,56 +66,7 @@ func TestConfig(t *testing.T) {
 	if n, _ := GetMaxRetry(c.BaseContext()); n != 17 || c.TaskCheckInterval != time.Minute || c.DelayedTaskCheckInterval != time.Hour {
 		t.Errorf("%d, %+v", n, c)
 	}
-}
-
-// TestSetUp: what is not set up is told, and nothing runs without its key.
-func TestSetUp(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), nil)
-	handler := f.mutex.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-		t.Error("it ran")
-		return nil
-	}))
-	if err := handler.ProcessTask(t.Context(), asynq.NewTask("plain", []byte("k"))); !errors.Is(err, errNoServer) {
-		t.Error(err)
-	}
-	server := asynq.NewServer(f.redis, asynq.Config{Logger: quiet{}})
-	if err := server.Start(handler); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Shutdown)
-	info := f.enqueue(t, job("k", "x"))
-	if got := f.becomes(t, info.ID, asynq.TaskStateRetry); got.LastErr != errNoConfig.Error() {
-		t.Errorf("it says %q", got.LastErr)
-	}
-	wrong := &Options{Key: func(*asynq.Task) (string, error) { return "", errors.New("no key") }}
-	m, err := New(f.redis, f.mutex.dibs, wrong)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	if err := m.Middleware(handler).ProcessTask(t.Context(), asynq.NewTask("x", nil)); err == nil || err.Error() != "no key" {
-		t.Error(err)
-	}
-	for name, err := range map[string]error{
-		"no Redis":      func() error { _, err := New(nil, f.mutex.dibs, nil); return err }(),
-		"another Redis": func() error { _, err := New(nothing{}, f.mutex.dibs, nil); return err }(),
-		"no client":     func() error { _, err := New(f.redis, nil, nil); return err }(),
-	} {
-		if err == nil {
-			t.Errorf("a Mutex with %s", name)
-		}
-	}
-}
-
-// nothing makes what is no Redis client.
-type nothing struct{}
-
-func (nothing) MakeRedisClient() any { return nothing{} }
-
-// TestWorkersAreTold: a Mutex knows how many workers a server has, also when Asynq chooses.
-func TestWorkersAreTold(t *testing.T) {
-	t.Parallel()
+	// How many workers it has is told, also when Asynq chooses.
 	for asked, want := range map[int]int{0: runtime.NumCPU(), -1: runtime.NumCPU(), 7: 7} {
 		its, ok := Config(asynq.Config{Concurrency: asked}).BaseContext().Value(serverKey{}).(*server)
 		if !ok || its.pool.Workers != want || its.pool.Name == "" {
@@ -131,3 +74,38 @@ func TestWorkersAreTold(t *testing.T) {
 		}
 	}
 }
+
+// TestSetUp: what is not set up is told, and nothing runs without its key.
+func TestSetUp(t *testing.T) {
+	f := parallel(t, nil)
+	handler := f.mutex.Middleware(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+		t.Error("it ran")
+		return nil
+	}))
+	if err := handler.ProcessTask(t.Context(), asynq.NewTask("plain", []byte("k"))); !errors.Is(err, errNoServer) {
+		t.Error(err)
+	}
+	noKey := errors.New("no key")
+	f.mutex.options.Key = func(*asynq.Task) (string, error) { return "", noKey }
+	if err := handler.ProcessTask(t.Context(), asynq.NewTask("x", nil)); err != noKey {
+		t.Error(err)
+	}
+	server := asynq.NewServer(f.redis, asynq.Config{LogLevel: asynq.FatalLevel})
+	must(t, server.Start(handler))
+	t.Cleanup(server.Shutdown)
+	info := f.enqueue(t, job("k", "x"))
+	if got := f.becomes(t, info.ID, asynq.TaskStateRetry); got.LastErr != errNoConfig.Error() {
+		t.Errorf("it says %q", got.LastErr)
+	}
+	_, noRedis := New(nil, f.mutex.dibs, nil)
+	_, anotherRedis := New(nothing{}, f.mutex.dibs, nil)
+	_, noClient := New(f.redis, nil, nil)
+	if noRedis == nil || anotherRedis == nil || noClient == nil {
+		t.Error(noRedis, anotherRedis, noClient)
+	}
+}
+
+// nothing makes what is no Redis client.
+type nothing struct{}
+
+func (nothing) MakeRedisClient() any { return nothing{} }

@@ -40,7 +40,7 @@ func (m *Mutex) EnqueueContext(ctx context.Context, task *Task, opts ...asynq.Op
 	w := wishOf(opts, time.Now())
 	w.id = cmp.Or(w.id, crand.Text())
 	opts = append(opts, asynq.MaxRetry(w.maxRetry+spare), asynq.TaskID(w.id))
-	if w.later || w.grouped {
+	if w.later {
 		return m.enqueue(ctx, task, w, opts)
 	}
 	// Before the place is taken: a task whose entry is late is not parked.

@@ -17,16 +17,13 @@ import (
 
 // TestEnqueue: what a task is given arrives.
 func TestEnqueue(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), nil)
+	f := parallel(t, nil)
 	task := job("k", "payload", asynq.MaxRetry(3), asynq.Timeout(time.Minute), asynq.Queue("first"))
 	task.Headers = map[string]string{"trace": "17"}
 	for range 2 {
 		info := f.enqueue(t, task, asynq.Queue("second"))
 		got, err := f.inspector.GetTaskInfo("second", info.ID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got.Type != "job" || string(got.Payload) != "payload" || got.Timeout != time.Minute || got.MaxRetry != 3+spare {
 			t.Errorf("%+v", got)
 		}
@@ -63,8 +60,7 @@ func TestNotEnqueued(t *testing.T) {
 		{"wrong option", []asynq.Option{asynq.Queue(" ")}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour, Ahead: 1})
+			f := parallel(t, &jobs.Options{Hold: time.Hour, Ahead: 1})
 			if tt.want != nil {
 				f.enqueue(t, job("other", "same", append(tt.opts, asynq.ProcessIn(time.Hour))...))
 			}
@@ -84,12 +80,9 @@ func TestNotEnqueued(t *testing.T) {
 // TestUnheard: a parked task that Redis has although its enqueuing failed is made runnable in
 // its turn.
 func TestUnheard(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour, Ahead: 1})
+	f := parallel(t, &jobs.Options{Hold: time.Hour, Ahead: 1})
 	f.enqueue(t, job("k", "first"))
-	cut := &cutOff{command: ":scheduled"}
-	f.mutex.redis.AddHook(cut)
-	cut.armed.Store(true)
+	f.mutex.redis.AddHook(&cutOff{})
 	if _, err := f.mutex.EnqueueContext(t.Context(), job("k", "unheard")); err == nil {
 		t.Fatal("nothing was cut off")
 	}
@@ -98,17 +91,12 @@ func TestUnheard(t *testing.T) {
 	f.did.is(t, "first", "unheard", "last")
 }
 
-// cutOff loses one answer to a command, when it is armed.
-type cutOff struct {
-	command string
-	armed   atomic.Bool
-}
+// cutOff loses the first answer to a command that schedules a task.
+type cutOff struct{ done atomic.Bool }
 
-var errCutOff = errors.New("the connection was cut off")
+func (*cutOff) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (c *cutOff) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (c *cutOff) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (*cutOff) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
@@ -116,9 +104,9 @@ func (c *cutOff) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		err := next(ctx, cmd)
 		// The first EVALSHA of a script may say that Redis does not know it.
-		if err == nil && strings.Contains(fmt.Sprint(cmd.Args()), c.command) && c.armed.CompareAndSwap(true, false) {
-			cmd.SetErr(errCutOff)
-			return errCutOff
+		if err == nil && strings.Contains(fmt.Sprint(cmd.Args()), ":scheduled") && !c.done.Swap(true) {
+			err = errors.New("the connection was cut off")
+			cmd.SetErr(err)
 		}
 		return err
 	}
@@ -127,8 +115,7 @@ func (c *cutOff) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // TestLater: a task that runs later takes its place when it does, and so does one of a client
 // that knows nothing of keys.
 func TestLater(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), &jobs.Options{Hold: time.Hour})
+	f := parallel(t, &jobs.Options{Hold: time.Hour})
 	f.serve(t, asynq.Config{}, f.work)
 	later := f.enqueue(t, job("k", "later", asynq.ProcessIn(time.Hour)))
 	if h := later.Headers; h[headerTicket] != "" || h[headerKey] != "k" {
@@ -140,7 +127,7 @@ func TestLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the later one has a place", func() bool { return f.mutex.Stats().Waiting == 1 })
-	f.enqueuePlain(t, "k")
+	f.enqueue(t, plain("k"))
 	eventually(t, "the plain one has a place", func() bool { return f.mutex.Stats().Waiting == 2 })
 	f.enqueue(t, job("k", "last"))
 	f.gates.open("now", "later", "k", "last")
@@ -159,13 +146,10 @@ func TestWishOf(t *testing.T) {
 		{[]asynq.Option{asynq.MaxRetry(3), asynq.MaxRetry(-1)}, wish{due: now, maxRetry: 0, queue: "default"}},
 		{[]asynq.Option{asynq.ProcessIn(time.Hour)}, wish{due: now.Add(time.Hour), later: true, maxRetry: 25, queue: "default"}},
 		{[]asynq.Option{asynq.ProcessIn(time.Hour), asynq.ProcessAt(now.Add(-time.Hour))}, wish{due: now, maxRetry: 25, queue: "default"}},
-		{[]asynq.Option{asynq.Group("g"), asynq.Queue("q"), asynq.TaskID("7")}, wish{due: now, maxRetry: 25, grouped: true, queue: "q", id: "7"}},
+		{[]asynq.Option{asynq.Group("g"), asynq.Queue("q"), asynq.TaskID("7")}, wish{due: now, maxRetry: 25, later: true, queue: "q", id: "7"}},
 	} {
-		t.Run(fmt.Sprint(tt.opts), func(t *testing.T) {
-			t.Parallel()
-			if got := wishOf(tt.opts, now); got != tt.want {
-				t.Errorf("%+v, want %+v", got, tt.want)
-			}
-		})
+		if got := wishOf(tt.opts, now); got != tt.want {
+			t.Errorf("%v: %+v, want %+v", tt.opts, got, tt.want)
+		}
 	}
 }

@@ -23,6 +23,12 @@ func startRedis() (addr string, stop func()) {
 	return servertest.Redis(scope, nil).Addr(), scope.Close
 }
 
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}
+
 // Message is an event of a conversation.
 type Message struct {
 	Conversation int64
@@ -48,29 +54,21 @@ func Example() {
 
 	// In every program: the mutex.
 	store, err := redisstore.Open(ctx, "redis://"+addr, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	defer store.Close()
 	client, err := dibs.New(store, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	defer client.Close()
 	redis := asynq.RedisClientOpt{Addr: addr}
 	mutex, err := asynqjobs.New(redis, client, nil)
-	if err != nil {
-		log.Fatal(err)
-	}
+	check(err)
 	defer mutex.Close()
 
 	// Where tasks are enqueued: their places are taken.
 	var all sync.WaitGroup
 	for i := range 5 {
 		task, err := NewMessageTask(Message{Conversation: 42, Text: fmt.Sprint("message ", i+1)})
-		if err != nil {
-			log.Fatal(err)
-		}
+		check(err)
 		if _, err := mutex.EnqueueContext(ctx, task); err != nil {
 			log.Fatal(err)
 		}
@@ -90,9 +88,7 @@ func Example() {
 		return nil
 	})
 	server := asynq.NewServer(redis, asynqjobs.Config(asynq.Config{Concurrency: 20, LogLevel: asynq.FatalLevel}))
-	if err := server.Start(mux); err != nil {
-		log.Fatal(err)
-	}
+	check(server.Start(mux))
 	all.Wait() // your program waits for a signal here
 
 	// The end, in this order: what waits in a worker goes to another process at once.

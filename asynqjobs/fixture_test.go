@@ -2,6 +2,7 @@ package asynqjobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -34,27 +35,27 @@ type fixture struct {
 	running map[string]int // how many tasks of each key run
 }
 
-// newFixture makes a program that ends with the test; options may be nil.
-func newFixture(t testing.TB, r asynq.RedisClientOpt, o *jobs.Options) *fixture {
-	t.Helper()
-	store, err := redisstore.Open(t.Context(), storeURL(r), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return newFixtureOn(t, store, r, o)
+// parallel runs the test beside others, with a program and a database of its own.
+func parallel(t *testing.T, o *jobs.Options) *fixture {
+	t.Parallel()
+	return newFixture(t, ownRedis(t), o)
 }
 
-// newFixtureOn is newFixture with its keys on that store, which the client closes.
-func newFixtureOn(t testing.TB, store dibs.Store, r asynq.RedisClientOpt, o *jobs.Options) *fixture {
+// newFixture makes a program that ends with the test, and with it the store, if another one
+// than Redis is given; options may be nil.
+func newFixture(t testing.TB, r asynq.RedisClientOpt, o *jobs.Options, stores ...dibs.Store) *fixture {
 	t.Helper()
+	if stores == nil {
+		store, err := redisstore.Open(t.Context(), storeURL(r), nil)
+		must(t, err)
+		stores = append(stores, store)
+	}
 	if o == nil {
 		o = &jobs.Options{}
 	}
 	o.Logger = slog.New(slog.DiscardHandler)
-	client, err := dibs.New(store, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client, err := dibs.New(stores[0], nil)
+	must(t, err)
 	f := &fixture{
 		redis: r, plain: asynq.NewClient(r), inspector: asynq.NewInspector(r),
 		fetched: map[string]int{}, inside: map[string]int{}, running: map[string]int{},
@@ -63,15 +64,10 @@ func newFixtureOn(t testing.TB, store dibs.Store, r asynq.RedisClientOpt, o *job
 	key := func(t *asynq.Task) (string, error) {
 		return map[bool]string{true: string(t.Payload())}[t.Type() == "plain"], nil
 	}
-	if f.mutex, err = New(r, client, &Options{Jobs: *o, Key: key}); err != nil {
-		t.Fatal(err)
-	}
+	f.mutex, err = New(r, client, &Options{Jobs: *o, Key: key})
+	must(t, err)
 	t.Cleanup(func() {
-		for _, end := range []func() error{f.mutex.Close, f.plain.Close, f.inspector.Close, client.Close} {
-			if err := end(); err != nil {
-				t.Error(err)
-			}
-		}
+		must(t, errors.Join(f.mutex.Close(), f.plain.Close(), f.inspector.Close(), client.Close()))
 	})
 	return f
 }
@@ -89,7 +85,7 @@ func (f *fixture) serve(t testing.TB, c asynq.Config, handler asynq.HandlerFunc)
 	c.TaskCheckInterval = 5 * time.Millisecond
 	c.DelayedTaskCheckInterval = 20 * time.Millisecond
 	c.ShutdownTimeout = 100 * time.Millisecond // handlers that wait for ever are not waited for
-	c.Logger = quiet{}
+	c.LogLevel = asynq.FatalLevel
 	turns := f.mutex.Middleware(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		key := task.Headers()[headerKey]
 		if n := f.add(f.running, key, 1); key != "" && n > max(f.mutex.options.Jobs.Permits, 1) && f.mutex.options.Jobs.Otherwise == 0 {
@@ -162,25 +158,20 @@ func job(key, name string, opts ...asynq.Option) *Task {
 	return NewTask("job", []byte(name), key, opts...)
 }
 
+// plain returns a task that a client which knows nothing of keys enqueues.
+func plain(key string, opts ...asynq.Option) *Task { return NewTask("plain", []byte(key), "", opts...) }
+
 // enqueue enqueues a task, which has to work.
 func (f *fixture) enqueue(t testing.TB, task *Task, opts ...asynq.Option) *asynq.TaskInfo {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	info, err := f.mutex.EnqueueContext(ctx, task, opts...)
-	if err != nil {
-		t.Fatal(err)
+	var info *asynq.TaskInfo
+	var err error
+	if task.Type == "plain" {
+		info, err = f.plain.Enqueue(asynq.NewTaskWithHeaders(task.Type, task.Payload, task.Headers), task.Options...)
+	} else {
+		info, err = f.mutex.EnqueueContext(t.Context(), task, opts...)
 	}
-	return info
-}
-
-// enqueuePlain enqueues a task with a client that knows nothing of keys.
-func (f *fixture) enqueuePlain(t testing.TB, key string, opts ...asynq.Option) *asynq.TaskInfo {
-	t.Helper()
-	info, err := f.plain.Enqueue(asynq.NewTask("plain", []byte(key)), opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info
 }
 
@@ -193,18 +184,22 @@ func (f *fixture) cancel(t *testing.T, id string) {
 		all, err := f.mutex.redis.(*redis.Client).Do(t.Context(), "CLIENT", "LIST", "TYPE", "pubsub").Text()
 		return err == nil && strings.Contains(all, fmt.Sprintf(" db=%d sub=1 ", f.redis.DB))
 	})
-	if err := f.inspector.CancelProcessing(id); err != nil {
-		t.Fatal(err)
-	}
+	must(t, f.inspector.CancelProcessing(id))
 }
 
 func (f *fixture) info(t testing.TB) *asynq.QueueInfo {
 	t.Helper()
 	info, err := f.inspector.GetQueueInfo("default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info
+}
+
+// parked fails the test unless so many tasks are parked, and none has failed.
+func (f *fixture) parked(t testing.TB, want int) {
+	t.Helper()
+	if info := f.info(t); info.Scheduled != want || info.Failed != 0 || info.Archived != 0 {
+		t.Errorf("%+v; want %d to be parked", info, want)
+	}
 }
 
 // state returns the state of a task, 0 for one that is gone.
@@ -220,17 +215,14 @@ func (f *fixture) state(id string) asynq.TaskState {
 func (f *fixture) becomes(t testing.TB, id string, want asynq.TaskState) *asynq.TaskInfo {
 	t.Helper()
 	eventually(t, fmt.Sprint("the task is ", want), func() bool { return f.state(id) == want })
-	info, err := f.inspector.GetTaskInfo("default", id)
-	if err != nil && want != 0 {
-		t.Fatal(err)
-	}
+	info, _ := f.inspector.GetTaskInfo("default", id)
 	return info
 }
 
 // gone waits until a task is done and forgotten.
 func (f *fixture) gone(t testing.TB, id string) {
 	t.Helper()
-	eventually(t, "the task is gone", func() bool { return f.state(id) == 0 })
+	f.becomes(t, id, 0)
 }
 
 // record is what handlers have done.
@@ -289,12 +281,3 @@ func (g *gates) wait(ctx context.Context, name string) error {
 		return context.Cause(ctx)
 	}
 }
-
-// quiet is Asynq's logger where nobody reads.
-type quiet struct{}
-
-func (quiet) Debug(...any)   {}
-func (quiet) Info(...any)    {}
-func (quiet) Warn(...any)    {}
-func (quiet) Error(...any)   {}
-func (quiet) Fatal(a ...any) { panic(fmt.Sprint(a...)) }

@@ -29,12 +29,12 @@ func TestKilled(t *testing.T) {
 		t.Run(tt.point, func(t *testing.T) {
 			t.Parallel()
 			r := ownRedis(t)
-			p := plan{Redis: r, Concurrency: 1, TTL: time.Second, Ahead: 1, Back: time.Hour}
+			p := plan{Redis: r, TTL: time.Second, Ahead: 1, Back: time.Hour}
 			f := newFixture(t, r, p.options())
 			first := f.enqueue(t, job("k", "1", tt.opts...))
 			f.enqueue(t, job("k", "2"))
 			last := f.enqueue(t, job("k", "3"))
-			victim := launch(t, tt.point, p)
+			victim := startChild(t, tt.point, p)
 			victim.Await()
 			victim.Kill()
 			if err := f.mutex.redis.Del(t.Context(), "inside k").Err(); err != nil { // the dead are not inside
@@ -42,11 +42,8 @@ func TestKilled(t *testing.T) {
 			}
 			// A minute passes, as far as Asynq knows; it looks when a server starts.
 			old := redis.Z{Member: first.ID, Score: float64(time.Now().Add(-time.Minute).Unix())}
-			if err := f.mutex.redis.ZAddXX(t.Context(), "asynq:{default}:lease", old).Err(); err != nil {
-				t.Fatal(err)
-			}
-			p.Concurrency = 2
-			startChild(t, p)
+			must(t, f.mutex.redis.ZAddXX(t.Context(), "asynq:{default}:lease", old).Err())
+			startChild(t, "", p)
 			f.gone(t, last.ID)
 			if got := f.mutex.redis.LRange(t.Context(), "done k", 0, -1).Val(); !slices.Equal(got, tt.want) {
 				t.Errorf("%v ran, want %v", got, tt.want)

@@ -88,22 +88,15 @@ func (m *Mutex) sweep(ctx context.Context) error {
 	queues, err := m.redis.SMembers(ctx, "asynq:queues").Result()
 	for _, queue := range queues {
 		p := prefix(queue) + "dibs:"
-		mine, err := m.redis.SetNX(ctx, p+"sweep", "", sweepEach*9/10).Result()
-		if err != nil {
-			return err
+		var all map[string]string
+		mine, failed := m.redis.SetNX(ctx, p+"sweep", "", sweepEach*9/10).Result()
+		if mine {
+			all, failed = m.redis.HGetAll(ctx, p+"lines").Result()
 		}
-		if !mine {
-			continue
-		}
-		all, err := m.redis.HGetAll(ctx, p+"lines").Result()
-		if err != nil {
-			return err
-		}
+		err = errors.Join(err, failed)
 		for digest, limits := range all {
 			ahead, permits, _ := strings.Cut(limits, " ")
-			if err := m.promote(ctx, queue, digest, "", ahead, permits); err != nil {
-				return err
-			}
+			err = errors.Join(err, m.promote(ctx, queue, digest, "", ahead, permits))
 		}
 	}
 	return err

@@ -23,16 +23,13 @@ func TestAhead(t *testing.T) {
 	const all = 40
 	for _, tt := range []struct{ ahead, workers int }{{1, 1}, {1, 10}, {2, 10}, {8, 1}, {8, 4}, {8, 20}} {
 		t.Run(fmt.Sprintf("%d of %d workers", tt.ahead, tt.workers), func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: tt.ahead})
+			f := parallel(t, &jobs.Options{Ahead: tt.ahead})
 			var want []string
 			for n := range all {
 				want = append(want, strconv.Itoa(n))
 				f.enqueue(t, job("k", want[n], asynq.MaxRetry(0)))
 			}
-			if n := f.info(t).Scheduled; n != all-tt.ahead {
-				t.Errorf("%d are parked, want %d", n, all-tt.ahead)
-			}
+			f.parked(t, all-tt.ahead)
 			other := f.enqueue(t, job("other", "other"))
 			f.serve(t, asynq.Config{Concurrency: tt.workers}, func(ctx context.Context, task *asynq.Task) error {
 				if string(task.Payload()) == "other" {
@@ -54,110 +51,86 @@ func TestAhead(t *testing.T) {
 				})
 			})
 			f.atMost(t, 2, tt.ahead)
-			if info := f.info(t); info.Failed != 0 || info.Archived != 0 {
-				t.Errorf("%+v", info)
-			}
+			f.parked(t, 0)
 		})
 	}
 }
 
 // TestManyHotKeys: at most half of the workers have a task that waits, however many keys
-// have a line, and those that found no room are fetched once more.
+// have a line, and those that found no room are fetched once more, by whichever program.
 func TestManyHotKeys(t *testing.T) {
 	t.Parallel()
 	const keys, each, workers = 12, 15, 6
-	f := newFixture(t, ownRedis(t), nil)
-	counts := map[string][]string{}
+	r := ownRedis(t)
+	first, second := newFixture(t, r, nil), newFixture(t, r, nil)
+	var want []string
 	for n := range each {
+		want = append(want, strconv.Itoa(n))
 		for k := range keys {
-			key := fmt.Sprint("key ", k)
-			counts[key] = append(counts[key], strconv.Itoa(n))
-			f.enqueue(t, job(key, counts[key][n]))
+			first.enqueue(t, NewTask(strconv.Itoa(k), []byte(want[n]), fmt.Sprint("key ", k)))
 		}
 	}
-	did := map[string]*record{}
-	for key := range counts {
-		did[key] = &record{}
+	did := make([]record, keys)
+	for _, f := range []*fixture{first, second} {
+		f.serve(t, asynq.Config{Concurrency: workers}, func(_ context.Context, task *asynq.Task) error {
+			if n := f.mutex.Stats().Waiting; n > workers/2 {
+				t.Errorf("%d of %d workers have a task that waits", n, workers)
+			}
+			k, _ := strconv.Atoi(task.Type())
+			did[k].add("%s", task.Payload())
+			return nil
+		})
 	}
-	f.serve(t, asynq.Config{Concurrency: workers}, func(_ context.Context, task *asynq.Task) error {
-		if n := f.mutex.Stats().Waiting; n > workers/2 {
-			t.Errorf("%d of %d workers have a task that waits", n, workers)
-		}
-		did[task.Headers()[headerKey]].add("%s", task.Payload())
-		return nil
-	})
-	for key, want := range counts {
-		did[key].is(t, want...)
+	for k := range did {
+		did[k].is(t, want...)
 	}
-	f.atMost(t, 2, jobs.DefaultAhead)
+	second.mu.Lock()
+	defer second.mu.Unlock()
+	for id, n := range second.fetched {
+		first.add(first.fetched, id, n)
+	}
+	first.atMost(t, 2, jobs.DefaultAhead)
 }
 
 // TestPromote: of those that come first the parked ones are made pending, in front, and
 // everything else stays as it is.
 func TestPromote(t *testing.T) {
 	t.Parallel()
-	fails := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}
-	parkedByWorker := func(id string) error {
-		return &putOffError{&jobs.ComeBackError{After: time.Hour}, " (" + parkedMark + " " + id + ")"}
-	}
+	putOff := func(text string) error { return &putOffError{&jobs.ComeBackError{After: time.Hour}, text} }
+	parked := func() error { return putOff(" (" + parkedMark + " 7)") }
 	for _, tt := range []struct {
 		name   string
-		before int // of the key, which are not over
-		ends   func(id string) error
-		change func(*asynq.Inspector, string) error
+		before int          // of the key, which are not over
+		ends   func() error // in a worker
 		want   asynq.TaskState
-		stays  bool // in the line
 	}{
-		{name: "parked", before: 2, want: asynq.TaskStatePending, stays: true},
-		{name: "parked, and not among the first", before: 3, want: asynq.TaskStateScheduled, stays: true},
-		{name: "parked by a worker, and next", ends: parkedByWorker, want: asynq.TaskStatePending, stays: true},
-		{name: "parked by a worker, and not next", before: 1, ends: parkedByWorker, want: asynq.TaskStateRetry, stays: true},
-		{name: "failed", ends: func(string) error { return errors.New("it failed, " + parkedMark) }, want: asynq.TaskStateRetry, stays: true},
-		{name: "put off, and not parked", ends: func(string) error { return &putOffError{back: &jobs.ComeBackError{After: time.Hour}} }, want: asynq.TaskStateRetry, stays: true},
-		{name: "completed", ends: func(string) error { return nil }, want: asynq.TaskStateCompleted},
-		{name: "archived", change: func(i *asynq.Inspector, id string) error { return i.ArchiveTask("default", id) }, want: asynq.TaskStateArchived},
-		{name: "made to run", change: func(i *asynq.Inspector, id string) error { return i.RunTask("default", id) }, want: asynq.TaskStatePending, stays: true},
-		{name: "deleted", change: func(i *asynq.Inspector, id string) error { return i.DeleteTask("default", id) }, stays: true}, // for a minute
+		{"parked", 2, nil, asynq.TaskStatePending},
+		{"parked, and not among the first", 3, nil, asynq.TaskStateScheduled},
+		{"parked by a worker, and next", 0, parked, asynq.TaskStatePending},
+		{"parked by a worker, and not next", 1, parked, asynq.TaskStateRetry},
+		{"failed", 0, func() error { return errors.New("it failed, " + parkedMark) }, asynq.TaskStateRetry},
+		{"put off, and not parked", 0, func() error { return putOff("") }, asynq.TaskStateRetry},
+		{"completed", 0, func() error { return nil }, asynq.TaskStateCompleted},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 3})
-			for range tt.before {
-				info, err := f.plain.Enqueue(asynq.NewTask("x", nil, asynq.Queue("default")))
-				if err != nil {
-					t.Fatal(err)
-				}
-				f.enter(t, info.ID)
-			}
+			f := parallel(t, &jobs.Options{Ahead: 3})
 			opts := []asynq.Option{asynq.TaskID("7"), asynq.Retention(time.Hour)}
 			if tt.ends == nil {
 				opts = append(opts, asynq.ProcessIn(time.Hour))
 			}
-			if _, err := f.plain.Enqueue(asynq.NewTaskWithHeaders("it", nil, map[string]string{parkedMark: "7"}), opts...); err != nil {
-				t.Fatal(err)
-			}
+			it := plain("", opts...)
+			it.Headers = map[string]string{parkedMark: "7"}
+			f.enqueue(t, it)
 			if tt.ends != nil {
-				if _, err := f.plain.Enqueue(asynq.NewTask("x", nil)); err != nil {
-					t.Fatal(err)
-				}
-				ended := make(chan struct{})
-				stop := f.serve(t, fails, func(ctx context.Context, task *asynq.Task) error {
-					if task.Type() == "it" {
-						defer close(ended)
-						return tt.ends("7")
-					}
-					<-ctx.Done()
-					return ctx.Err()
-				})
-				<-ended
-				eventually(t, "it is not active", func() bool { return f.state("7") != asynq.TaskStateActive })
+				fails := asynq.Config{RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour }}
+				stop := f.serve(t, fails, func(context.Context, *asynq.Task) error { return tt.ends() })
+				eventually(t, "it has ended", func() bool { return f.state("7") >= asynq.TaskStateScheduled })
 				stop()
 			}
-			if tt.change != nil {
-				if err := tt.change(f.inspector, "7"); err != nil {
-					t.Fatal(err)
-				}
+			for range tt.before {
+				f.enter(t, f.enqueue(t, plain("")).ID)
 			}
+			f.enqueue(t, plain("")) // another one
 			f.enter(t, "7")
 			for range 2 { // it is the same twice
 				f.mutex.leave(t.Context(), "default", "k", "")
@@ -166,12 +139,13 @@ func TestPromote(t *testing.T) {
 				}
 			}
 			line := names("default", f.mutex.dibs.Key("k").Digest())[0]
-			if stays := f.mutex.redis.ZScore(t.Context(), line, "7").Err() == nil; stays != tt.stays {
-				t.Errorf("it is in the line: %v, want %v", stays, tt.stays)
+			stays := f.mutex.redis.ZScore(t.Context(), line, "7").Err() == nil
+			if over := tt.want == asynq.TaskStateCompleted; stays == over {
+				t.Errorf("it is in the line: %v", stays)
 			}
-			pending := f.mutex.redis.LRange(t.Context(), "asynq:{default}:pending", 0, -1).Val()
-			if tt.want == asynq.TaskStatePending && tt.change == nil && pending[len(pending)-1] != "7" {
-				t.Errorf("%v are pending; it is not next", pending)
+			next := f.mutex.redis.LIndex(t.Context(), "asynq:{default}:pending", -1).Val()
+			if tt.want == asynq.TaskStatePending && next != "7" {
+				t.Errorf("it is not next: %s is", next)
 			}
 		})
 	}
@@ -180,45 +154,34 @@ func TestPromote(t *testing.T) {
 // TestOverlap: where several enqueue tasks of a key at once, the order of their entries may
 // not be that of their places. The task with the first place is made runnable all the same.
 func TestOverlap(t *testing.T) {
-	t.Parallel()
 	const others = 12
-	f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 2, Hold: time.Hour, Recovery: time.Hour})
-	f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
-		f.did.add("%s", task.Payload())
-		return f.gates.wait(ctx, "end")
-	})
+	f := parallel(t, &jobs.Options{Ahead: 2, Hold: time.Hour, Recovery: time.Hour})
+	f.serve(t, asynq.Config{}, f.work)
 	f.enqueue(t, job("k", "runs"))
 	f.did.has(t, "runs")
 	f.enqueue(t, job("k", "waits"))
 	want := []string{"runs", "waits"}
 	before, err := f.mutex.number(t.Context(), "default")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for n := others; n > 0; n-- { // the entries are in the order of their IDs
 		w := wish{id: fmt.Sprintf("%02d", n), queue: "default", due: time.Now()}
 		want = append(want, w.id)
-		if _, err := f.mutex.place(t.Context(), job("k", w.id), w, before, []asynq.Option{asynq.TaskID(w.id), asynq.MaxRetry(3)}); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.mutex.place(t.Context(), job("k", w.id), w, before, []asynq.Option{asynq.TaskID(w.id), asynq.MaxRetry(3)})
+		must(t, err)
 	}
-	if n := f.info(t).Scheduled; n != others {
-		t.Errorf("%d are parked, want all %d", n, others)
-	}
-	f.gates.open("end")
+	f.parked(t, others)
+	f.gates.open(want...)
 	f.did.is(t, want...)
 }
 
 // TestEnqueuingCrashes: a program that dies before it enqueues a task leaves a place and an
 // entry. The others go on when the place has been in their way for Hold.
 func TestEnqueuingCrashes(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, ownRedis(t), &jobs.Options{Ahead: 2, Hold: 100 * time.Millisecond})
+	f := parallel(t, &jobs.Options{Ahead: 2, Hold: 100 * time.Millisecond})
 	var want []string
 	for n := range 12 {
-		if _, err := f.mutex.jobs.Enqueue(t.Context(), "k"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := f.mutex.jobs.Enqueue(t.Context(), "k")
+		must(t, err)
 		f.enter(t, fmt.Sprint("dead ", n))
 		want = append(want, strconv.Itoa(n))
 		f.enqueue(t, job("k", want[n]))
@@ -234,9 +197,7 @@ func (f *fixture) enter(t *testing.T, id string) {
 	if err == nil {
 		_, err = f.mutex.enter(t.Context(), "default", "k", id, before)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // TestDeployment: a version with another Ahead, one with other Permits, and one that knows of
@@ -259,7 +220,6 @@ func TestDeployment(t *testing.T) {
 			t.Parallel()
 			r := ownRedis(t)
 			before, after := newFixture(t, r, &tt.old), newFixture(t, r, &tt.new)
-			var did record
 			config := asynq.Config{ErrorHandler: asynq.ErrorHandlerFunc(func(_ context.Context, _ *asynq.Task, err error) { t.Error(err) })}
 			var want []string
 			for n := range 30 {
@@ -268,59 +228,19 @@ func TestDeployment(t *testing.T) {
 			}
 			if tt.lost {
 				digest := before.mutex.dibs.Key("k").Digest()
-				if err := before.mutex.redis.Del(t.Context(), names("default", digest)...).Err(); err != nil {
-					t.Fatal(err)
-				}
+				must(t, before.mutex.redis.Del(t.Context(), names("default", digest)...).Err())
 				if _, err := before.inspector.RunAllScheduledTasks("default"); err != nil { // their time has come
 					t.Fatal(err)
 				}
 			}
-			handler := func(ctx context.Context, task *asynq.Task) error {
-				did.add("%s", task.Payload())
-				return before.gates.wait(ctx, "deployed")
-			}
-			before.serve(t, config, handler)
-			did.has(t, "0")
-			after.serve(t, config, handler)
-			before.gates.open("deployed")
-			eventually(t, "all have run", func() bool { return len(did.read()) == len(want) })
-			if got := did.read(); tt.old.Permits == tt.new.Permits && !slices.Equal(got, want) {
+			before.serve(t, config, before.work)
+			before.did.has(t, "0")
+			after.serve(t, config, before.work)
+			before.gates.open(want...)
+			eventually(t, "all have run", func() bool { return len(before.did.read()) == len(want) })
+			if got := before.did.read(); tt.old.Permits == tt.new.Permits && !slices.Equal(got, want) {
 				t.Errorf("done was %v, want %v", got, want)
 			}
 		})
-	}
-}
-
-// TestConversations: the tasks of a few conversations, some of which fail once, are enqueued
-// while two programs run them: each conversation's in their order.
-func TestConversations(t *testing.T) {
-	t.Parallel()
-	const conversations, each = 5, 24
-	r := ownRedis(t)
-	did := make([]record, conversations)
-	first, second := newFixture(t, r, nil), newFixture(t, r, nil)
-	var want []string
-	for n := range each {
-		want = append(want, strconv.Itoa(n))
-		for c := range conversations {
-			first.enqueue(t, NewTask(strconv.Itoa(c), []byte(want[n]), fmt.Sprint("conversation ", c)))
-		}
-		if n != each/2 {
-			continue
-		}
-		for _, f := range []*fixture{first, second} {
-			f.serve(t, asynq.Config{}, func(ctx context.Context, task *asynq.Task) error {
-				c, _ := strconv.Atoi(task.Type())
-				n, _ := strconv.Atoi(string(task.Payload()))
-				if retried, _ := asynq.GetRetryCount(ctx); (n+c)%7 == 0 && retried == 0 {
-					return errors.New("it fails once")
-				}
-				did[c].add("%d", n)
-				return nil
-			})
-		}
-	}
-	for c := range did {
-		did[c].is(t, want...)
 	}
 }

@@ -12,47 +12,35 @@ import (
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	example, err := os.ReadFile("example_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	code := false
-	lines := 0
-	for line := range strings.Lines(string(readme)) {
-		switch {
-		case strings.HasPrefix(line, "```"):
-			code = strings.HasPrefix(line, "```go")
-		case code:
-			lines++
+	must(t, err)
+	code := 0 // lines
+	for i, part := range strings.Split(string(readme), "```") {
+		if i%2 == 0 {
+			continue // no code
+		}
+		for line := range strings.Lines(strings.TrimPrefix(part, "go\n")) {
+			code++
 			if !strings.Contains(string(example), line) {
 				t.Errorf("the example does not have %q", line)
 			}
 		}
 	}
-	if lines == 0 {
-		t.Error("it has no code")
-	}
-	if n := strings.Count(string(readme), "\n"); n > 80 {
-		t.Errorf("it has %d lines; it is to be a page", n)
+	if n := strings.Count(string(readme), "\n"); n > 80 || code == 0 {
+		t.Errorf("it has %d lines, and %d of code; it is to be a page", n, code)
 	}
 	// Each promise of the table has its test.
-	var tests strings.Builder
+	var tests []byte
 	files, err := filepath.Glob("*_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, name := range files {
 		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		tests.Write(b)
+		must(t, err)
+		tests = append(tests, b...)
 	}
 	for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(readme), -1) {
-		if !strings.Contains(tests.String(), "func "+name[1]+"(") {
+		if !strings.Contains(string(tests), "func "+name[1]+"(") {
 			t.Errorf("there is no %s", name[1])
 		}
 	}

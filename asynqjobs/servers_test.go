@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -17,20 +18,10 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// limit is how long anything may take before the test says that it hangs.
-const limit = failpoint.Limit
-
 // scope owns the servers that the tests share.
 var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
-	if plan := os.Getenv(planVar); plan != "" {
-		if err := beChild(plan, os.Stdin); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		return
-	}
 	flag.Parse()
 	// Tests that are parallel mostly wait, for servers and for time.
 	if err := flag.Set("test.parallel", strconv.Itoa(max(8, runtime.GOMAXPROCS(0)))); err != nil {
@@ -41,10 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-const databases = 200
-
 var sharedRedis = sync.OnceValue(func() *servertest.RedisServer {
-	return servertest.Redis(scope, &servertest.RedisOptions{Databases: databases})
+	return servertest.Redis(scope, &servertest.RedisOptions{Databases: 200})
 })
 
 var used atomic.Int64
@@ -52,29 +41,29 @@ var used atomic.Int64
 // ownRedis returns a database that nobody else in this run has.
 func ownRedis(t testing.TB) asynq.RedisClientOpt {
 	t.Helper()
-	n := int(used.Add(1))
-	if n >= databases {
-		t.Fatal("there are no databases left; let the server have more")
-	}
-	return asynq.RedisClientOpt{Addr: sharedRedis().Addr(), DB: n}
+	return asynq.RedisClientOpt{Addr: sharedRedis().Addr(), DB: int(used.Add(1))}
 }
 
 // storeURL is that of a store in the same database.
 func storeURL(r asynq.RedisClientOpt) string { return fmt.Sprintf("redis://%s/%d", r.Addr, r.DB) }
 
-// eventually waits until something is so that happens in another process or in Asynq.
-func eventually(t testing.TB, what string, is func() bool) {
+// must fails the test if something failed that it needs.
+func must(t testing.TB, err error) {
 	t.Helper()
-	eventuallyWithin(t, limit, what, is)
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
-// eventuallyWithin is eventually for what takes longer, which it asks for less often.
-func eventuallyWithin(t testing.TB, within time.Duration, what string, is func() bool) {
+// eventually waits until something is so that happens in another process or in Asynq. What
+// takes longer than other things has a time of its own.
+func eventually(t testing.TB, what string, is func() bool, within ...time.Duration) {
 	t.Helper()
-	deadline := time.Now().Add(within)
+	limit := slices.Max(append(within, failpoint.Limit))
+	deadline := time.Now().Add(limit)
 	for pause := 2 * time.Millisecond; !is(); pause = min(pause*5/4, 100*time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it hangs: after %v it is not so that %s", within, what)
+			t.Fatalf("it hangs: after %v it is not so that %s", limit, what)
 		}
 		<-time.After(pause)
 	}

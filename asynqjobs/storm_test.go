@@ -3,7 +3,7 @@
 package asynqjobs
 
 import (
-	"context"
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/hibiken/asynq"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "the seed of the storm; 0: a new one")
@@ -26,137 +24,56 @@ var seedFlag = flag.Uint64("seed", 0, "the seed of the storm; 0: a new one")
 // earliest, and that cannot be set: the kills are early.
 func TestStorm(t *testing.T) {
 	t.Parallel()
-	seed := *seedFlag
-	if seed == 0 {
-		seed = rand.Uint64()
-	}
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("to repeat it: go test -race -tags nightly -run TestStorm -args -seed %d", seed)
-		}
-	})
-	const conversations, each, processes, kills, workers = 200, 25, 4, 8, 10
-	// Longer than it takes until the tasks of the dead come back: who is late is passed.
-	const back = 10 * time.Minute
-	r := ownRedis(t)
-	p := plan{Redis: r, Concurrency: workers, TTL: 5 * time.Second, Back: back, Fails: 7}
-	f := newFixture(t, r, p.options())
+	seed := cmp.Or(*seedFlag, rand.Uint64())
+	t.Logf("to repeat it: go test -race -tags nightly -run TestStorm -args -seed %d", seed)
+	const conversations, each, processes, kills = 200, 25, 4, 8
+	p := plan{Redis: ownRedis(t), TTL: 5 * time.Second, Fails: 7}
+	p.Back = 10 * time.Minute // longer than it takes until the tasks of the dead come back: who is late is passed
+	f := newFixture(t, p.Redis, p.options())
 	keys := make([]string, conversations)
 	for i := range keys {
 		keys[i] = fmt.Sprint("conversation ", i)
 	}
-	done := func() (n int) {
-		for _, key := range keys {
-			n += int(f.mutex.redis.LLen(t.Context(), "done "+key).Val())
-		}
-		return n
-	}
 	chance := rand.New(rand.NewPCG(seed, 1))
 	children := make([]*child, processes)
 	for i := range children {
-		children[i] = startChild(t, p)
+		children[i] = startChild(t, "", p)
 	}
 	counts := make([]int, conversations)
-	for n := range conversations * each {
-		i := chance.IntN(conversations)
-		for counts[i] == each {
-			i = (i + 1) % conversations
-		}
+	for n, i := range chance.Perm(conversations * each) {
+		i %= conversations
 		counts[i]++
 		f.enqueue(t, job(keys[i], strconv.Itoa(counts[i])))
 		if k := n / 100; n%100 == 99 && k < kills {
 			children[k%processes].Kill()
-			children[k%processes] = startChild(t, p)
+			children[k%processes] = startChild(t, "", p)
 		}
 	}
 	killed := time.Now()
-	eventuallyWithin(t, 2*time.Minute, "Asynq gives up the dead processes' tasks", func() bool {
+	eventually(t, "Asynq gives up the dead processes' tasks", func() bool {
 		return f.info(t).Size == 0 || time.Since(killed) > 61*time.Second
-	})
+	}, 2*time.Minute)
 	// A server looks for those when it starts, and every minute.
 	children[0].stop(t)
-	children[0] = startChild(t, p)
-	eventuallyWithin(t, 5*time.Minute, "the queue is empty", func() bool { return f.info(t).Size == 0 })
+	children[0] = startChild(t, "", p)
+	eventually(t, "the queue is empty", func() bool { return f.info(t).Size == 0 }, 5*time.Minute)
 	for _, c := range children {
 		c.stop(t)
 	}
-	t.Logf("%d runs for %d events; failed %d, archived %d", done(), conversations*each, f.info(t).Failed, f.info(t).Archived)
+	var want []string
+	for n := range each {
+		want = append(want, strconv.Itoa(n+1))
+	}
 	again := 0
 	for _, key := range keys {
 		got := f.mutex.redis.LRange(t.Context(), "done "+key, 0, -1).Val()
 		again += len(got) - each
-		var want []string
-		for n := range each {
-			want = append(want, strconv.Itoa(n+1))
-		}
 		if once := slices.Compact(slices.Clone(got)); !slices.Equal(once, want) {
 			t.Errorf("%s: done was %v", key, strings.Join(got, " "))
 		}
 	}
+	t.Logf("%d of %d were done again; failed %d, archived %d", again, conversations*each, f.info(t).Failed, f.info(t).Archived)
 	if again > kills*workers {
 		t.Errorf("%d were done again, by %d kills", again, kills)
-	}
-}
-
-// TestHotKey: a thousand tasks of one key beside a thousand others, four servers of ten
-// workers. The others are done before a fifth of the hot ones, and none of those is fetched
-// more than twice. For how long the key lies idle is a figure.
-func TestHotKey(t *testing.T) {
-	const each, servers, takes = 1000, 4, 5 * time.Millisecond
-	r := ownRedis(t)
-	fixtures := make([]*fixture, servers)
-	for i := range fixtures {
-		fixtures[i] = newFixture(t, r, nil)
-	}
-	f := fixtures[0]
-	var want []string
-	for n := range each {
-		want = append(want, strconv.Itoa(n))
-		f.enqueue(t, job("hot", want[n]))
-		f.enqueue(t, job(fmt.Sprint("other ", n%250), "other"))
-	}
-	var others, hotAtLast int
-	var idle []time.Duration
-	var end time.Time
-	var all record // also guards these
-	for _, g := range fixtures {
-		g.serve(t, asynq.Config{}, func(_ context.Context, task *asynq.Task) error {
-			begin := time.Now()
-			time.Sleep(takes)
-			all.mu.Lock()
-			defer all.mu.Unlock()
-			if string(task.Payload()) == "other" {
-				if others++; others == each {
-					hotAtLast = len(all.lines)
-				}
-				return nil
-			}
-			if !end.IsZero() {
-				idle = append(idle, begin.Sub(end))
-			}
-			all.lines = append(all.lines, string(task.Payload()))
-			end = time.Now()
-			return nil
-		})
-	}
-	all.is(t, want...)
-	often := map[string]int{}
-	for _, g := range fixtures {
-		for id, n := range g.fetched {
-			often[id] += n
-		}
-	}
-	twice := 0
-	for id, n := range often {
-		if n > 2 {
-			t.Errorf("task %s was fetched %d times", id, n)
-		}
-		twice += n - 1
-	}
-	slices.Sort(idle)
-	t.Logf("%d were fetched twice; %d hot ones were done when the last other was; idle for %v (median), %v (99 %%), %v (at most)",
-		twice, hotAtLast, idle[len(idle)/2], idle[len(idle)*99/100], idle[len(idle)-1])
-	if hotAtLast > each/5 {
-		t.Errorf("the last of the others was done after %d of the %d hot ones", hotAtLast, each)
 	}
 }

@@ -41,8 +41,7 @@ const spare = 1
 // wish is what a task's options say that matters here.
 type wish struct {
 	due      time.Time // when it runs first
-	later    bool      // it is not to run at once
-	grouped  bool      // it becomes part of another task
+	later    bool      // it is not to run at once, or becomes part of another task
 	maxRetry int
 	queue    string
 	id       string
@@ -62,14 +61,16 @@ func wishOf(opts []asynq.Option, now time.Time) wish {
 		case asynq.ProcessInOpt:
 			w.due = now.Add(v.(time.Duration))
 		case asynq.GroupOpt:
-			w.grouped = true
+			w.later = true
 		case asynq.QueueOpt:
 			w.queue = v.(string)
 		case asynq.TaskIDOpt:
 			w.id = v.(string)
 		}
 	}
-	if w.later = w.due.After(now); !w.later {
+	if w.due.After(now) {
+		w.later = true
+	} else {
 		w.due = now
 	}
 	return w
