@@ -33,7 +33,7 @@ type plan struct {
 	TTL   time.Duration
 	Ahead int
 	Back  time.Duration // Hold and Recovery
-	Fails int           // one of so many tasks fails when it is tried first
+	Fails int           // one task of this many fails on its first attempt
 }
 
 // workers is how many such a process has.

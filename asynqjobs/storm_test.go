@@ -28,7 +28,7 @@ func TestStorm(t *testing.T) {
 	t.Logf("to repeat it: go test -race -tags nightly -run TestStorm -args -seed %d", seed)
 	const conversations, each, processes, kills = 200, 25, 4, 8
 	p := plan{Redis: ownRedis(t), TTL: 5 * time.Second, Fails: 7}
-	p.Back = 10 * time.Minute // longer than it takes until the tasks of the dead come back: who is late is passed
+	p.Back = 10 * time.Minute // longer than a dead worker's tasks take to come back: other tasks pass a late one
 	f := newFixture(t, p.Redis, p.options())
 	keys := make([]string, conversations)
 	for i := range keys {

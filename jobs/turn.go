@@ -193,7 +193,7 @@ func (a *attempt) patience() time.Duration {
 	return wait
 }
 
-// goBack has the job wait in its queue, with so many before it.
+// goBack sends the job back to its queue. ahead is how many places come before it.
 func (a *attempt) goBack(ahead int) error {
 	back := &ComeBackError{Ahead: ahead}
 	switch {

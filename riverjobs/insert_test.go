@@ -32,8 +32,8 @@ func (*refusing) InsertBegin(_ context.Context, p *rivertype.JobInsertParams) er
 	return nil
 }
 
-// TestInsert: each way to insert jobs takes so many places, and leaves so many of the jobs
-// runnable, and so many parked. One that is not inserted gives its place back.
+// TestInsert: for each way to insert jobs, how many places are taken, and how many jobs are
+// runnable or parked afterwards. A job that is not inserted gives its place back.
 func TestInsert(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, hostOptions{idle: true, unswept: true, mutex: Options{Jobs: jobs.Options{Ahead: 3}}, river: river.Config{Hooks: []rivertype.Hook{&refusing{}}}})

@@ -19,7 +19,7 @@ var keysSQL string
 
 const (
 	defaultSweep   = time.Second
-	sweepShare     = 10 // the sweep takes one part in so many of the time
+	sweepShare     = 10 // the sweep runs for at most a tenth of the time
 	statementLimit = 5 * time.Second
 	statementKeys  = 500 // that one statement promotes for
 	complainEvery  = time.Minute
