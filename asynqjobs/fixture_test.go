@@ -194,7 +194,7 @@ func (f *fixture) info(t testing.TB) *asynq.QueueInfo {
 	return info
 }
 
-// parked fails the test unless n tasks are parked and no task has failed.
+// parked fails the test unless want tasks are parked and no task has failed.
 func (f *fixture) parked(t testing.TB, want int) {
 	t.Helper()
 	if info := f.info(t); info.Scheduled != want || info.Failed != 0 || info.Archived != 0 {
