@@ -21,11 +21,10 @@ type AcquireOptions struct {
 	// client's.
 	Wait time.Duration
 
-	// Permits is how many holders the key may have at once. A caller with another
-	// number than those who hold the key or wait for it waits until they have gone, with
-	// no place in the queue; with NoWait, and where a place is reserved, the answer is
-	// ErrPermits. Default: 1, a mutex.
-	Permits int
+	// Permits is how many permits the key has, and Weight how many of them the lease
+	// takes. A caller with another number of permits than the holders waits in its turn
+	// until they have gone; then its number holds. Default of both: 1, a mutex.
+	Permits, Weight int
 
 	// Fingerprint of what is asked under the key; see Claim.
 	Fingerprint Fingerprint
@@ -60,7 +59,7 @@ type AcquireOptions struct {
 //
 // It returns ErrHeld (with NoWait, when Wait was over, or at once when ctx comes
 // from a lease on the same key, which would be waited for in vain), ErrDone (a record
-// answers), ErrMismatch, ErrPermits (an ErrHeld), ErrUnknown, ErrFull, ErrBusy, ErrClosed, ErrStore,
+// answers), ErrMismatch, ErrUnknown, ErrFull, ErrBusy, ErrClosed, ErrStore,
 // or the cause with which ctx ended. In all these cases the key is not held,
 // the place in the queue is given up, and a claim whose outcome could not be
 // learned is undone in the background.
@@ -72,7 +71,7 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	wait := c.waitOf(o)
 	if wait == noWait {
 		claim.Mode = Try
-	} else if l, ok := holds(ctx, claim.Key); ok && (claim.Permits == 1 || claim.Permits != l.claim.Permits) {
+	} else if l, ok := holds(ctx, claim.Key); ok && (claim.Permits != l.claim.Permits || claim.Weight+l.claim.Weight > claim.Permits) {
 		return nil, fmt.Errorf("%w by the caller itself: its context comes from a lease on it, and waiting would never end", ErrHeld)
 	}
 	b := bid{Claim: claim}
@@ -110,8 +109,9 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 		Token:   NewToken(),
 		Mode:    Queue,
 		TTL:     c.options.TTL,
-		Place:   placeNear,
+		Stay:    stayNear,
 		Permits: 1,
+		Weight:  1,
 		Owner:   c.owner,
 	}
 	if err := claim.Key.Validate(); err != nil {
@@ -129,6 +129,8 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 		return claim, fmt.Errorf("dibs: AcquireOptions.Hold is %v; it must not be negative", o.Hold)
 	case o.Permits < 0 || o.Permits > MaxPermits:
 		return claim, fmt.Errorf("dibs: AcquireOptions.Permits is %d; it must be 1 to %d", o.Permits, MaxPermits)
+	case o.Weight < 0 || o.Weight > max(o.Permits, 1):
+		return claim, fmt.Errorf("dibs: AcquireOptions.Weight is %d; it must be 1 to Permits, which is %d", o.Weight, max(o.Permits, 1))
 	case o.MaxAge < 0:
 		return claim, fmt.Errorf("dibs: AcquireOptions.MaxAge is %v; it must not be negative", o.MaxAge)
 	case o.Margin < 0 || o.Margin > cmp.Or(o.TTL, claim.TTL)/2:
@@ -138,6 +140,7 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 	}
 	claim.TTL = cmp.Or(o.TTL, claim.TTL)
 	claim.Permits = cmp.Or(o.Permits, 1)
+	claim.Weight = cmp.Or(o.Weight, 1)
 	claim.Fingerprint = o.Fingerprint
 	claim.MaxAge = o.MaxAge
 	claim.AtMostOnce = o.AtMostOnce
@@ -162,7 +165,7 @@ func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (lease 
 	case err != nil:
 	case a.State == Granted:
 		lease, err = c.grant(ctx, b, a, sent)
-	case (a.State == Held && a.Queued || a.State == PermitsDiffer) && wait != noWait:
+	case a.State == Held && a.Queued && wait != noWait:
 		waited = true
 		lease, err = c.await(ctx, b, a, sent, wait)
 	default:
@@ -304,13 +307,11 @@ func (c *Client) sleep(ctx context.Context, d time.Duration) {
 func refusal(claim Claim, a Answer) error {
 	switch a.State {
 	case Held:
-		return &HeldError{Key: claim.Key, Left: a.Left, Ahead: a.Ahead, Idle: a.Idle}
+		return &HeldError{Key: claim.Key, Left: a.Left, Ahead: a.Ahead}
 	case Done:
 		return &DoneError{Key: claim.Key, Record: a.Record}
 	case Mismatch:
 		return ErrMismatch
-	case PermitsDiffer:
-		return &PermitsError{Key: claim.Key, Want: claim.Permits, Have: a.Permits}
 	case Unknown:
 		return &UnknownError{Key: claim.Key, ID: a.ID}
 	}

@@ -72,26 +72,15 @@ func (b *batcher[Q, A]) do(ctx context.Context, stop <-chan struct{}, q Q, orpha
 	if b.direct {
 		return b.alone(ctx, q)
 	}
-	return b.await(ctx, stop, b.post(q), orphaned)
-}
-
-// post has q go with the next batch. Its answer is to be awaited, or it is withdrawn.
-func (b *batcher[Q, A]) post(q Q) *ticket[Q, A] {
 	t := b.ticket(q)
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.send(t)
-	return t
+	b.mu.Unlock()
+	return b.await(ctx, stop, t, orphaned)
 }
 
-// withdraw takes back what was not sent yet, and reports whether it could.
-func (b *batcher[Q, A]) withdraw(t *ticket[Q, A]) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.unqueue(t)
-}
-
-// unqueue is withdraw for callers that have the lock.
+// unqueue takes back what was not sent yet, and reports whether it could. The caller
+// has the lock.
 func (b *batcher[Q, A]) unqueue(t *ticket[Q, A]) bool {
 	i := slices.Index(b.queue, t)
 	if i < 0 {

@@ -185,7 +185,7 @@ func (c *Client) Held(ctx context.Context, key string) (bool, error) {
 	switch {
 	case err != nil:
 		return false, err
-	case a.State == Held, a.State == PermitsDiffer:
+	case a.State == Held:
 		return true, nil
 	case a.State == Free:
 		return false, nil

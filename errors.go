@@ -17,9 +17,6 @@ var (
 	ErrDone = errors.New("dibs: the key is done")
 	// ErrMismatch: the key is in use, or was used, for something else.
 	ErrMismatch = errors.New("dibs: the key was used with another fingerprint")
-	// ErrPermits: the key is held or waited for with another number of
-	// permits. It is an ErrHeld too. The error is a *PermitsError.
-	ErrPermits = errors.New("dibs: the key has another number of permits")
 	// ErrUnknown: an earlier attempt, made with AtMostOnce, ended without an
 	// outcome, and somebody has to resolve it. The error is an *UnknownError.
 	ErrUnknown = errors.New("dibs: the outcome of an earlier attempt is unknown")
@@ -51,13 +48,11 @@ var ErrStore = errors.New("dibs: the store did not answer")
 // HeldError is the ErrHeld that a caller gets.
 type HeldError struct {
 	Key Key
-	// Left is the time until something changes even if nobody settles.
+	// Left is the time until the first lease of the key ends unless it is renewed; 0 when
+	// nobody holds the key, and a place in its queue is what keeps the caller from it.
 	Left time.Duration
 	// Ahead is how many places at most come before the caller's; 0 when it is next.
 	Ahead int
-	// Idle says that nobody holds the key, and that a reserved place which nobody has
-	// redeemed is what keeps the caller from it.
-	Idle bool
 	// Waited is how long the caller waited before it gave up; 0 when it did not.
 	Waited time.Duration
 }
@@ -66,6 +61,9 @@ func (e *HeldError) Error() string {
 	s := "dibs: the key " + e.Key.Digest() + " is held"
 	if e.Waited > 0 {
 		return s + ", after waiting " + round(e.Waited)
+	}
+	if e.Left == 0 {
+		return "dibs: others wait for the key " + e.Key.Digest() + " before the caller"
 	}
 	return s + ", for " + round(e.Left) + " more at most unless it is renewed"
 }
@@ -85,27 +83,6 @@ func (e *DoneError) Error() string {
 
 // Is makes errors.Is(err, ErrDone) true.
 func (e *DoneError) Is(target error) bool { return target == ErrDone }
-
-// PermitsError is the ErrPermits that a caller gets.
-type PermitsError struct {
-	Key  Key
-	Want int // what the caller asked for
-	Have int // what those who hold the key or wait for it agreed on
-	// Waited is how long the caller waited before it gave up; 0 when it did not.
-	Waited time.Duration
-}
-
-func (e *PermitsError) Error() string {
-	waited := ""
-	if e.Waited > 0 {
-		waited = ", after waiting " + round(e.Waited)
-	}
-	return fmt.Sprintf("dibs: the key %s is in use with %d permits, not %d%s; another number can be had when those have gone who agreed on this one",
-		e.Key.Digest(), e.Have, e.Want, waited)
-}
-
-// Is makes errors.Is(err, ErrPermits) and errors.Is(err, ErrHeld) true.
-func (e *PermitsError) Is(target error) bool { return target == ErrPermits || target == ErrHeld }
 
 // UnknownError is the ErrUnknown that a caller gets.
 type UnknownError struct {

@@ -70,7 +70,7 @@ const (
 type Entry struct {
 	Key       Key
 	Condition Condition
-	Permits   int       // agreed number of holders; 0 when nobody holds or waits
+	Permits   int       // of the leases; 0 when nobody holds it
 	Attempts  []Attempt // who holds it, abandoned it, or left its outcome unknown
 	Waiters   int       // places in the queue
 	Places    []PlaceInfo
@@ -85,7 +85,6 @@ type Attempt struct {
 	Attempt int           // as in Answer
 	Since   time.Duration // how long ago it was granted
 	Left    time.Duration // until it runs out; not positive when it has
-	Offered bool          // granted to a waiter that has yet to confirm
 }
 
 // PlaceInfo is what a store knows about a place in a key's queue. They come in the order

@@ -58,11 +58,11 @@ func (p *Place) UnmarshalText(text []byte) error {
 
 // Reserve takes a place in the key's queue without waiting there. The place
 // stands for that long; until it is redeemed, given up or has run out, nobody
-// behind it is granted, but with Hold no longer than that once its turn has come.
-// Of the options, Hold, Permits and Fingerprint count.
+// behind it is granted, but no longer than Hold while the key could be had.
+// Of the options, Hold and Fingerprint count.
 //
-// It returns the place and how it stands, or ErrMismatch, ErrPermits, ErrUnknown, ErrFull, ErrClosed, ErrStore
-// or the cause with which ctx ended.
+// It returns the place and how it stands, or ErrMismatch, ErrUnknown, ErrFull, ErrClosed,
+// ErrStore or the cause with which ctx ended.
 func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, o *AcquireOptions) (Place, Standing, error) {
 	p := Place{Key: Key{Namespace: c.options.Namespace, Name: key}, Token: NewToken()}
 	a, err := c.reserve(ctx, p, stands, o, false)
@@ -76,8 +76,7 @@ func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, 
 // these options, also one that a lease has taken: that is what it has when it
 // stands again. A place that stands no more is taken anew, at the end of the queue.
 //
-// It returns how the place stands. That Waits is true also when its turn has come:
-// whether it has, Standing and Redeem tell. The errors are those of Reserve.
+// It returns how the place stands. The errors are those of Reserve.
 func (c *Client) Prolong(ctx context.Context, p Place, stands time.Duration, o *AcquireOptions) (Standing, error) {
 	a, err := c.reserve(ctx, p, stands, o, true)
 	if err != nil {
@@ -87,31 +86,30 @@ func (c *Client) Prolong(ctx context.Context, p Place, stands time.Duration, o *
 }
 
 // placed is what the answer to a reservation says.
-func placed(a Answer) Standing { return Standing{Waits: true, Ahead: a.Ahead, Idle: a.Idle} }
+func placed(a Answer) Standing { return Standing{Stands: true, Waits: true, Ahead: a.Ahead} }
 
 // Standing is how a reserved place stands in its key's queue.
 type Standing struct {
-	// Waits is false when there is nothing to wait for: the place's turn has come, or
-	// it does not stand any more.
+	// Stands is false when the place is over: it was given up, its lease was released,
+	// or its time has run out.
+	Stands bool
+	// Waits is false when Redeem would take the key at once.
 	Waits bool
 	// Ahead is how many places at most come before it; 0 when it is next.
 	Ahead int
-	// Idle says that nobody holds the key, and that a reserved place which nobody has
-	// redeemed is what comes before it.
-	Idle bool
 }
 
 // Standing tells how a reserved place stands. It takes nothing and leaves the place
-// as it is. Of the options, Permits counts. The errors are ErrClosed, ErrStore or the
-// cause with which ctx ended.
+// as it is. Of the options, Permits and Weight count. The errors are ErrClosed, ErrStore
+// or the cause with which ctx ended.
 func (c *Client) Standing(ctx context.Context, p Place, o *AcquireOptions) (Standing, error) {
 	claim, err := c.newClaim(p.Key.Name, o)
 	if err != nil {
 		return Standing{}, err
 	}
-	claim.Key, claim.Mode, claim.Redeems = p.Key, Look, p.Token
+	claim.Key, claim.Mode, claim.From = p.Key, Look, p.Token
 	a, _, err := c.ask(ctx, bid{Claim: claim})
-	return Standing{Waits: a.State == Held && a.Queued, Ahead: a.Ahead, Idle: a.Idle}, err
+	return Standing{Stands: a.Queued, Waits: a.State == Held, Ahead: a.Ahead}, err
 }
 
 // Reserver takes places in a database transaction. The store that has the
@@ -161,7 +159,7 @@ func (c *Client) reservation(p Place, stands time.Duration, o *AcquireOptions) (
 	if stands < MinDuration {
 		return claim, fmt.Errorf("dibs: a place cannot be reserved for %v; at least %v", stands, MinDuration)
 	}
-	claim.Key, claim.Token, claim.Mode, claim.Place = p.Key, p.Token, Reserve, stands
+	claim.Key, claim.Token, claim.Mode, claim.Stay = p.Key, p.Token, Reserve, stands
 	claim.MaxAge, claim.AtMostOnce = 0, false // it is for who redeems the place to say
 	if o != nil {
 		claim.Hold = o.Hold
@@ -169,43 +167,35 @@ func (c *Client) reservation(p Place, stands time.Duration, o *AcquireOptions) (
 	return claim, nil
 }
 
-// Redeem takes the key at a reserved place, waiting for its turn as Acquire
-// does. When it gives up waiting (NoWait, Wait, the end of ctx) the place
-// stands as before, and Redeem can be called again. A place that has run out
-// is none: NoWait finds out whether the key is free all the same, and who
-// waits joins at the end. With other Permits than the place was reserved with, the place
-// itself is waited for, until it has run out: give it up first.
+// Redeem takes the key at a reserved place, waiting for its turn as Acquire does. When
+// it gives up waiting (NoWait, Wait, the end of ctx) the place stands as before, and
+// Redeem can be called again. A place that is over is none: NoWait finds out whether the
+// key is free all the same, and a caller that waits joins at the end.
 //
-// The place is the lease's while that stands, so that of two who redeem it at
-// once one waits for the other. Release and Complete give it up; after Abandon,
-// a crash or a loss it stands again, in front, for as long as it was reserved
-// for, and can be redeemed anew.
+// Of two callers that redeem one place at once, one waits for the other. Release and
+// Complete end the place together with the lease, and so does a record that answers, or
+// ErrMismatch. After Abandon, Undo, a crash or a loss the place stands in front again,
+// and can be redeemed anew.
 func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease, error) {
 	claim, err := c.newClaim(p.Key.Name, o)
 	if err != nil {
 		return nil, err
 	}
-	// A reserved place is granted in its redeemer's absence only while that waits,
-	// so that no turn can be missed between two calls.
 	wait := c.waitOf(o)
-	claim.Key, claim.Mode, claim.Redeems = p.Key, Try, p.Token
+	claim.Key, claim.From = p.Key, p.Token
 	if wait == noWait {
-		claim.Place = 0
+		claim.Mode = Try
 	}
 	b := bid{Claim: claim}
 	if o != nil {
 		b.margin, b.detach, b.Hold = o.Margin, o.Detach, o.Hold
 	}
 	lease, err := c.acquire(ctx, b, wait)
-	if wait == noWait || !errors.Is(err, ErrHeld) || errors.Is(err, ErrPermits) {
-		return lease, err
+	if errors.Is(err, ErrDone) || errors.Is(err, ErrMismatch) {
+		claim.Token = p.Token
+		c.undoer.release(claim)
 	}
-	var held *HeldError
-	if errors.As(err, &held) && held.Waited > 0 {
-		return nil, err
-	}
-	b.Mode, b.Place, b.Hold, b.Redeems = Queue, placeNear, 0, Token{}
-	return c.acquire(ctx, b, wait)
+	return lease, err
 }
 
 // GiveUp gives a reserved place back. It returns ErrStore when the store did not answer,

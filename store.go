@@ -26,11 +26,32 @@ import (
 // Durations may be as long as a time.Duration goes; a store that cannot count
 // that far takes the longest that it can.
 //
+// # The queue
+//
+// A place is a number. A waiter gets the next one when it joins the queue, and the
+// lowest number is served first. A reserved place is a number, too, and a claim From
+// it is an ordinary waiter at that number, with a token and a Stay of its own.
+//
+// At each moment one place is in front: the lowest number that is in the way. The
+// places of a number are in nobody's way while a lease that was granted at that
+// number stands, because their work is under way. A reserved place is not in the way
+// while a waiter stands at its number, because the waiter stands for it.
+//
+// A claim is granted when nothing is in front of it, when no lease stands at its
+// number, and when the leases leave room for it: every one of them has the claim's
+// Permits, and their weights and the claim's are no more than that together. So
+// the number of permits may change: a claim with another number waits until all
+// leases with the old number have ended, and those behind it wait, too.
+//
+// An abandoned lease is remembered in one row a key: how many there were in a row,
+// and the progress that was saved last. The next holder is told of it. A lease that
+// ends cleanly (Release, Keep) deletes the row.
+//
 // Package storetest checks all of this.
 type Store interface {
 	// Claim looks each key up and takes its lease in one step. It is
 	// idempotent: a token that already holds its key is granted the same fence
-	// and attempt again, its lease lasting TTL from now.
+	// and attempt again, and its lease lasts TTL from now.
 	Claim(ctx context.Context, claims []Claim, answers []Answer) error
 
 	// Renew makes each lease last TTL from now. errs[i] is nil when the token
@@ -39,20 +60,21 @@ type Store interface {
 	// the same, which does no harm.
 	Renew(ctx context.Context, renewals []Renewal, errs []error) error
 
-	// Settle ends each lease, or gives up a waiting token's place. errs[i] is
-	// nil when that is done, ErrLost when the token neither holds the key nor
-	// waits for it (nothing is changed then), and otherwise says why this
-	// element failed alone. A record is written only if the token holds the
-	// key, in the same step; when a settlement with a record is sent twice and
-	// the first one's record still stands, the second one is answered nil too.
-	// A token that merely waits cannot leave a record: it is answered ErrLost
-	// and keeps its place. A waiter that was granted in its absence and has not
-	// confirmed gives up its turn; what the next one is told of abandoned
-	// leases and their progress stays as it was. The token of a place that a
-	// lease has taken gives up the place, and the lease stays. A token that waits
-	// at another's place (see Claim.Redeems) waits no more, and is answered ErrLost unless
-	// it has one of its own. The next waiter is granted in the same step, or woken if
-	// its place is reserved and nobody waits there who can be granted in its absence.
+	// Settle ends each lease, or gives a place up, and serves the next waiters in the
+	// same step. errs[i] is nil when that is done, ErrLost when the token neither
+	// holds the key nor has a place (nothing is changed then), and otherwise says why
+	// this element failed alone.
+	//
+	// A record is written only if the token holds the key, in the same step. When a
+	// settlement with a record is sent twice and the record of the first one still
+	// stands, the second one is answered nil, too. A token that only waits cannot
+	// leave a record: it is answered ErrLost and keeps its place.
+	//
+	// Release and Keep delete all places at the number at which the lease was
+	// granted. The waiters among them are woken. Abandon, Undo and the end of the
+	// lease's time leave the reserved place, so that the next claim From it is in
+	// front again. The token of a reserved place gives that place up, and nothing
+	// else: waiters at its number and a lease stay.
 	Settle(ctx context.Context, settlements []Settlement, errs []error) error
 }
 
@@ -60,16 +82,14 @@ type Store interface {
 type Mode uint8
 
 const (
-	// Try takes the key or leaves it. A token that has a place keeps it, and
-	// is granted when its turn has come.
+	// Try takes the key or leaves it. A token that waits keeps its place, and is
+	// granted when its turn has come.
 	Try Mode = iota
 	// Queue takes the key or joins its queue. Asking again with the same token
 	// keeps the place and finds out whether its turn has come.
 	Queue
-	// Reserve joins the queue (or keeps the place there) and is never granted:
-	// the place stands, and nobody behind it is granted, until a claim redeems it
-	// (see Claim.Redeems; or one with the same token), it is settled, or its Place
-	// or its Hold is over.
+	// Reserve takes a place for a later claim From it, or keeps it. It is never
+	// granted.
 	Reserve
 	// Look changes nothing and says what Try would find.
 	Look
@@ -78,8 +98,8 @@ const (
 // AnyAge as a Claim's MaxAge accepts every record that is still kept.
 const AnyAge time.Duration = math.MaxInt64
 
-// Turn is how long a waiter that was granted in its absence has to confirm by
-// claiming again. Then its turn is over and it has left the queue.
+// Turn is how long a lease lasts that a store grants in the waiter's absence, unless
+// the waiter claims again or renews it.
 const Turn = time.Second
 
 // AbandonedMemory is how long a store remembers, at least, that a lease ran
@@ -99,53 +119,30 @@ type Claim struct {
 	// not used with Look and Reserve, which grant nothing.
 	TTL time.Duration
 
-	// Place is how long a place in the queue lasts without being asked for
-	// again. At least 1 ms with Queue and Reserve. With Try it prolongs a place
-	// that the token already has, and 0 leaves that place as it is. With Redeems it
-	// is how long the claim, if it is Held and Queued, waits at the place that it is
-	// made from without being made again; at 0 it does not wait.
-	Place time.Duration
+	// Stay is how long the token's place lasts without being asked for again. At
+	// least 1 ms with Queue and Reserve, not used with Try and Look.
+	Stay time.Duration
 
-	// Redeems names the reserved place that the claim is made from, by the
-	// place's token, which is not the claim's; zero for none. Only with Try and
-	// Look. The place is its own token's to prolong.
-	//
-	// The claim is granted when that place's turn has come; if its own token had
-	// a place too, that one is given up then. While the lease stands, the place is
-	// taken: it is in nobody's way, it does not run out, and whoever else claims
-	// from it, or by its own token, is answered Held and Queued. Such a claim
-	// changes nothing, but for the time that the place's own token asks for.
-	// Release and Keep give the place up together with the lease. When the lease
-	// is abandoned, undone or runs out, the place stands again where it stood, for
-	// as long from then on as was last asked for. A claim from a place that is not
-	// taken and is answered Done or Mismatch gives it up. A place that does not
-	// stand (any more), or whose own token waits or holds the key, is as none.
-	//
-	// A claim that waits there (see Place) may be granted in its absence when the
-	// place's turn comes, by a GrantNotifier and no other store, as if it had been made
-	// again at that moment. Only one waits at a place: none does any more when another
-	// claim is made from it or granted there, when it is claimed by its own token with
-	// Try or Queue, or when its own token gives it up.
-	Redeems Token
+	// From is the token of a reserved place, which is not the claim's; zero for none.
+	// With Try, Queue and Look. The claim has that place's number, unless its own
+	// token has a place, which then counts. A reserved place that does not stand any
+	// more is as none: Queue joins at the end.
+	From Token
 
-	// Hold is how long a reserved place may keep others from the key once its turn
-	// has come. It counts from the first Try or Queue of another that is answered
-	// Held because of it, while the place is the first in the queue and a permit is
-	// free; not from one that waits for a lease that has taken its place. The place runs
-	// out no later than that, however long it was to stand. So a place that
-	// nobody redeems is in nobody's way for longer, and one whose redeemer is late
-	// because all of them are loses nothing. 0: until the place runs out.
+	// Hold is how long a reserved place may keep others from the key while no lease
+	// and no waiter has its number. It counts from the first Try or Queue that finds
+	// room for itself and is Held because of a reserved place, since the last grant of
+	// the key; or from when the place was last asked for with Reserve, if that is
+	// later. Then the place is over, however long it was to stand. 0: as long as the
+	// place stands.
 	//
-	// It does not count any more once the place's own token prolongs the place, or
-	// a claim takes it: should it stand again, Hold is counted anew. With Reserve,
-	// which sets it each time; and with Redeems, where it is what the place has from
-	// when the claim takes it, unless it is 0.
+	// Reserve sets it each time. A claim From the place sets it when it is granted,
+	// unless its Hold is 0. Invalid with other claims.
 	Hold time.Duration
 
-	// Permits is how many holders the key may have at once: 1 (a mutex) to
-	// MaxPermits. All claims of a key must agree while it is held or waited
-	// for; one that does not is answered PermitsDiffer.
-	Permits int
+	// Permits is how many permits the key has, 1 (a mutex) to MaxPermits, and Weight
+	// how many of them the claim takes, 1 to Permits. Not used with Reserve.
+	Permits, Weight int
 
 	// Fingerprint of what is asked. It is compared with that of whoever holds,
 	// abandoned or finished the key last; a difference is answered Mismatch.
@@ -175,13 +172,10 @@ const (
 	Held
 	// Free means that a Look found that Try would be granted.
 	Free
-	// Done means that a record answers the claim.
+	// Done means that a record answers the claim. The token's place is given up.
 	Done
-	// Mismatch means that the fingerprint differs.
+	// Mismatch means that the fingerprint differs. The token's place is given up.
 	Mismatch
-	// PermitsDiffer means that those who hold the key or wait for it agreed on another
-	// number of permits.
-	PermitsDiffer
 	// Unknown means that a lease with AtMostOnce ended without an outcome. Nobody is
 	// granted until somebody resolves it (see Inspector).
 	Unknown
@@ -197,8 +191,8 @@ type Answer struct {
 	Err error
 
 	// Granted: the fencing token. It rises with every grant of a key, also
-	// across a loss of the store's data. Held, from a GrantNotifier: no grant of
-	// the key before this answer has a higher one, also none that was lost since.
+	// across a loss of the store's data. Held, from a store that tells grants (see
+	// Notifier): no grant of the key before this answer has a higher one.
 	Fence uint64
 	// Granted: 1 + how many leases of this key in a row were abandoned before
 	// this one.
@@ -208,24 +202,18 @@ type Answer struct {
 	// Unmodified by the store.
 	Progress []byte
 
-	// Held: the time until the first lease or place in the way can run out,
-	// that is, until something changes even if nobody settles.
+	// Held: the time until the first of the key's leases ends unless it is renewed.
+	// More than 0 while there is a lease. At 0 nobody holds the key, and a place is
+	// what keeps the token from it.
 	Left time.Duration
 	// Held: at most this many places come before the token's (or would come,
 	// if it has none). 0 means that it is next.
 	Ahead int
-	// Held: the token has a place in the queue.
+	// Held, Free: the token has a place, or the place stands that the claim is From.
 	Queued bool
-	// Held: the key lies idle. A permit is free, and it is another's place, the first
-	// and a reserved one that no lease has taken, that keeps the token from it.
-	// Never for a claim from a place that a lease has taken.
-	Idle bool
 
 	// Done: the record.
 	Record Record
-
-	// PermitsDiffer: the number that holds.
-	Permits int
 
 	// Unknown: the public name of the claim whose outcome is unknown.
 	ID string
@@ -261,11 +249,10 @@ const (
 	// Abandon ends the lease as if it had run out now: the next holder is told,
 	// and with AtMostOnce the outcome is unknown from now on.
 	Abandon
-	// Undo ends the lease as if it had not been granted: what the next holder is
-	// told of abandoned leases and their progress is what this one was told, what
-	// this one saved is dropped, and with AtMostOnce nothing is unknown. For
-	// claims that nobody heard the answer of. A token that merely waits, or was
-	// offered the key, gives that up as with Release.
+	// Undo deletes the lease and nothing else, as if it had not been granted: what
+	// the next holder is told of abandoned leases is what this one was told. For
+	// claims that nobody heard the answer of. A token that only waits gives its place
+	// up, as with Release.
 	Undo
 )
 
@@ -275,45 +262,30 @@ type Settlement struct {
 	Token   Token
 	Outcome Outcome
 
-	// Redeems is that of the token's claim, where that may wait at a place: without it
-	// a store need not find it there.
-	Redeems Token
-
 	// Keep: the record's data and how long it is kept, at least 1 ms.
 	Data      []byte
 	Retention time.Duration
 }
 
-// Notifier is implemented by stores that can tell waiters when to ask again.
-// It is a hint: nothing breaks when a wake-up is lost, late or one too many.
+// Notifier is implemented by stores that tell the waiters of this process that their
+// turn has come. It is a hint: nothing breaks when a wake-up is lost, late or one too
+// many.
 type Notifier interface {
-	// Notify calls wake, which never blocks, with each token that waits in
-	// this process and should ask again: a reserved place's when its turn has
-	// come, and, if others claimed from it while a lease had it, when that ends.
-	// stop ends that.
-	Notify(wake func(Token)) (stop func())
-}
-
-// GrantNotifier is a Notifier whose wake-ups can be the grant itself, so that a
-// waiter need not ask once more. Its Answers that are Held have a Fence: no
-// grant of the key before them has a higher one.
-//
-// A grant that is told is a lease of one Turn from the moment it was made, and is
-// renewed and settled as any other; one that runs out was abandoned, as its holder
-// may have begun. It may be told late: it counts only if its fence is higher than
-// that of the last answer to the token, and it was made after that was asked for.
-//
-// Some are not told but offered, and woken to ask: claims with AtMostOnce, which
-// would be unknown if nobody heard; those after an abandoned lease, unless all that
-// they have to hear of it is told; those of which another holder's fingerprint
-// differs; and those who listen with Notify alone. Reserved places are woken, but
-// where a claim waits that can be granted in its absence: that is told by its own token.
-type GrantNotifier interface {
-	Notifier
-
-	// NotifyGrants is Notify for those who can take a grant. The Answer's State
-	// is Granted, or zero when the token should ask again.
-	NotifyGrants(wake func(Token, Answer)) (stop func())
+	// Notify calls wake, which never blocks, with a waiter's token, and either with
+	// the zero Answer (it should ask again) or with its grant. stop ends that.
+	//
+	// A store may tell a grant where the waiter needs no more than that to begin: not
+	// to a claim with AtMostOnce, which would be unknown if nobody heard; not after an
+	// abandoned lease; not where a record or another holder's fingerprint would answer
+	// the claim. The lease is made in the same step that freed the key, and lasts one
+	// Turn, or its TTL if that is shorter. If it runs out it was abandoned, because its
+	// holder may have begun. The grant may be told late: it counts only if its fence is
+	// higher than that of the last answer to the token.
+	//
+	// A store that knows that nobody listens for a waiter passes it over, and the
+	// waiter keeps its number. Where a waiter in front is woken to ask, the key is
+	// nobody's until it does, or until its Stay is over.
+	Notify(wake func(Token, Answer)) (stop func())
 }
 
 // Batcher is implemented by stores for which the default batching is wrong.

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// MinDuration is the shortest TTL, place and retention that a store accepts.
+// MinDuration is the shortest TTL, Stay and Retention that a store accepts.
 const MinDuration = time.Millisecond
 
 // Validate returns nil for a claim that a store accepts, and otherwise the
@@ -15,26 +15,22 @@ func (c *Claim) Validate() error {
 	switch {
 	case c.Mode > Look:
 		return fmt.Errorf("dibs: Claim.Mode is %d; there is no such mode", c.Mode)
-	case c.Permits < 1 || c.Permits > MaxPermits:
+	case c.Mode != Reserve && (c.Permits < 1 || c.Permits > MaxPermits):
 		return fmt.Errorf("dibs: Claim.Permits is %d; it must be 1 to %d", c.Permits, MaxPermits)
+	case c.Mode != Reserve && (c.Weight < 1 || c.Weight > c.Permits):
+		return fmt.Errorf("dibs: Claim.Weight is %d; it must be 1 to Permits, which is %d", c.Weight, c.Permits)
 	case c.AtMostOnce && c.Permits != 1:
 		return errors.New("dibs: Claim.AtMostOnce needs one permit")
 	case c.MaxAge < 0:
 		return fmt.Errorf("dibs: Claim.MaxAge is %v; it must not be negative", c.MaxAge)
-	case c.Place < 0:
-		return fmt.Errorf("dibs: Claim.Place is %v; it must not be negative", c.Place)
 	case c.Hold < 0:
 		return fmt.Errorf("dibs: Claim.Hold is %v; it must not be negative", c.Hold)
-	case c.Hold > 0 && c.Mode != Reserve && c.Redeems.IsZero():
+	case c.Hold > 0 && c.Mode != Reserve && c.From.IsZero():
 		return errors.New("dibs: Claim.Hold is set; only a reserved place has one")
-	}
-	if !c.Redeems.IsZero() {
-		switch {
-		case c.Mode != Try && c.Mode != Look:
-			return errors.New("dibs: Claim.Redeems is set; a place is redeemed with Try")
-		case c.Redeems == c.Token:
-			return errors.New("dibs: Claim.Redeems is the claim's own token; it must have another")
-		}
+	case !c.From.IsZero() && c.Mode == Reserve:
+		return errors.New("dibs: Claim.From is set; a reserved place is not made from another one")
+	case !c.From.IsZero() && c.From == c.Token:
+		return errors.New("dibs: Claim.From is the claim's own token; it must have another")
 	}
 	if c.Mode != Look && c.Token.IsZero() {
 		return errors.New("dibs: Claim.Token is zero; NewToken makes one")
@@ -42,8 +38,8 @@ func (c *Claim) Validate() error {
 	if (c.Mode == Try || c.Mode == Queue) && c.TTL < MinDuration {
 		return fmt.Errorf("dibs: Claim.TTL is %v; it must be at least %v", c.TTL, MinDuration)
 	}
-	if (c.Mode == Queue || c.Mode == Reserve) && c.Place < MinDuration {
-		return fmt.Errorf("dibs: Claim.Place is %v; it must be at least %v", c.Place, MinDuration)
+	if (c.Mode == Queue || c.Mode == Reserve) && c.Stay < MinDuration {
+		return fmt.Errorf("dibs: Claim.Stay is %v; it must be at least %v", c.Stay, MinDuration)
 	}
 	return c.Key.Validate()
 }

@@ -11,12 +11,12 @@ import (
 // they may be lost, so it is never left out. Those far back, where wake-ups are to
 // be had, ask less often.
 const (
-	askNear   = Turn / 2
-	askFar    = 2 * time.Second
-	placeNear = placeAsks * askNear
-	placeFar  = placeAsks * askFar
-	placeAsks = 3  // as many times a place can be asked for before it runs out
-	farAhead  = 64 // from this many places ahead a waiter is far back
+	askNear  = Turn / 2
+	askFar   = 2 * time.Second
+	stayNear = stayAsks * askNear
+	stayFar  = stayAsks * askFar
+	stayAsks = 3  // as many times a place can be asked for before it runs out
+	farAhead = 64 // from this many places ahead a waiter is far back
 
 	// Without wake-ups, the next in line asks every so often; the one behind it
 	// half as often, and so on.
@@ -42,8 +42,8 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		waiting, cancel = context.WithTimeoutCause(ctx, limit, errWaitOver)
 		defer cancel()
 	}
-	woken := c.waiters.enter(b.Token, b.Redeems)
-	defer c.waiters.leave(woken, b.Token, b.Redeems)
+	woken := c.waiters.enter(b.Token)
+	defer c.waiters.leave(b.Token)
 	poll := pollMin
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -54,27 +54,22 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		default:
 		}
 		err := context.Cause(waiting)
-		switch {
-		case err == errWaitOver && a.State == PermitsDiffer:
-			err = &PermitsError{Key: b.Key, Want: b.Permits, Have: a.Permits, Waited: time.Since(start)}
-		case err == errWaitOver:
-			err = &HeldError{Key: b.Key, Left: a.Left, Ahead: a.Ahead, Idle: a.Idle, Waited: time.Since(start)}
+		if err == errWaitOver {
+			err = &HeldError{Key: b.Key, Left: a.Left, Ahead: a.Ahead, Waited: time.Since(start)}
 		}
 		return c.giveUp(b, err)
 	}
 	for {
-		var interval, place time.Duration
-		interval, place, poll = c.waiters.pace(a, poll)
-		// The place that stands is the one that was asked for last; so it is with the
-		// wait at a reserved one.
-		interval = min(interval, b.Place/placeAsks)
-		b.Place = place
+		var interval, stay time.Duration
+		interval, stay, poll = c.waiters.pace(a, poll)
+		// The place lasts for as long as it was asked for last.
+		interval = min(interval, b.Stay/stayAsks)
+		b.Stay = stay
 		again.Reset(interval)
-		granted := func(w word) bool { return c.believes(w, b, a, heard) }
 		select {
-		case w := <-woken:
-			if granted(w) {
-				return c.take(ctx, b, w.answer, heard)
+		case told := <-woken:
+			if c.believes(told, b, a, heard) {
+				return c.take(ctx, b, told, heard)
 			}
 		case <-again.C:
 		case <-waiting.Done():
@@ -82,66 +77,25 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		case <-c.done:
 			return nil, over()
 		}
-		next, told, sent, err := c.askUnlessTold(waiting, b, woken, granted)
+		next, sent, err := c.claims.do(waiting, c.done, b.Claim, c.orphan(b))
 		switch {
-		case told.State == Granted:
-			return c.take(ctx, b, told, heard)
 		case errors.Is(err, errGaveUp):
 			// The claim may be under way, and is undone when it is answered. So
 			// nothing that was told meanwhile can be taken.
 			return nil, over()
-		case err != nil && time.Since(heard) < waitPatience:
-			a.Left = 0
-			continue
-		case err != nil:
+		case err != nil && time.Since(heard) >= waitPatience:
 			return nil, c.giveUp(b, &StoreError{Op: "claim", Err: err})
-		case errors.Is(next.Err, ErrBusy):
+		case err != nil, errors.Is(next.Err, ErrBusy):
 			a.Left = 0
 			continue
 		case next.Err != nil:
 			return nil, c.giveUp(b, next.Err)
 		case next.State == Granted:
 			return c.grant(ctx, b, next, sent)
-		case next.State == PermitsDiffer:
-			// No place is to be had until those have gone who agreed on their number.
 		case next.State != Held:
 			return nil, c.giveUp(b, refusal(b.Claim, next))
-		case !next.Queued:
-			// The place stands no more: join at the end.
-			b.Mode, b.Place, b.Hold, b.Redeems = Queue, placeNear, 0, Token{}
-			next.Left, next.Ahead = 0, 0
 		}
 		a, heard = next, sent
-	}
-}
-
-// askUnlessTold asks the store. It does not when a grant that can be taken is told
-// before the question is sent, which waits while other questions are under way: told is
-// that grant. What else it hears meanwhile it leaves for after the answer.
-func (c *Client) askUnlessTold(ctx context.Context, b bid, woken chan word, granted func(word) bool) (a, told Answer, sent time.Time, err error) {
-	if c.claims.direct {
-		a, sent, err = c.claims.do(ctx, c.done, b.Claim, c.orphan(b))
-		return a, told, sent, err
-	}
-	question := c.claims.post(b.Claim)
-	var unread []word
-	defer func() { c.waiters.putBack(woken, unread) }()
-	for {
-		select {
-		case w := <-woken:
-			if granted(w) && c.claims.withdraw(question) {
-				return a, w.answer, sent, nil
-			}
-			unread = append(unread, w)
-			continue
-		case <-question.done:
-			a, sent, err = c.claims.answer(question)
-		case <-ctx.Done():
-			a, sent, err = c.claims.await(ctx, c.done, question, c.orphan(b))
-		case <-c.done:
-			a, sent, err = c.claims.await(ctx, c.done, question, c.orphan(b))
-		}
-		return a, told, sent, err
 	}
 }
 
@@ -153,12 +107,10 @@ func (c *Client) take(ctx context.Context, b bid, told Answer, heard time.Time) 
 	return c.keep(newToldLease(ctx, c, b, told, heard), b)
 }
 
-// believes reports whether a grant that was told can be taken without asking: it
-// is this token's (a redeemer hears of its place's too), not an old one that came
-// late, as any is to a token without a place, and enough of its time is left.
-func (c *Client) believes(w word, b bid, a Answer, heard time.Time) bool {
-	return w.answer.State == Granted && a.State == Held && w.token == b.Token && w.answer.Fence > a.Fence &&
-		time.Until(toldUntil(b, heard)) > Turn/4
+// believes reports whether a grant that was told can be taken without asking: it is
+// not an old one that came late, and enough of its time is left.
+func (c *Client) believes(told Answer, b bid, a Answer, heard time.Time) bool {
+	return told.State == Granted && told.Fence > a.Fence && time.Until(toldUntil(b, heard)) > Turn/4
 }
 
 // giveUp leaves the queue, unless the place was reserved, and passes the reason

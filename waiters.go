@@ -1,8 +1,6 @@
 package dibs
 
 import (
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 )
@@ -13,15 +11,9 @@ type waiters struct {
 	stop     func()
 
 	mu    sync.Mutex
-	woken map[Token][]chan word // several redeem one place, at worst
+	woken map[Token]chan Answer
 	// early holds wake-ups for tokens that have a place but did not enter yet.
 	early map[Token]Answer
-}
-
-// word is a wake-up to a token: its grant, or that it should ask.
-type word struct {
-	token  Token
-	answer Answer // Granted, or zero
 }
 
 // maxEarly bounds the wake-ups kept for waiters that are about to enter.
@@ -30,105 +22,61 @@ const maxEarly = 1024
 func newWaiters(store Store) *waiters {
 	w := &waiters{
 		stop:  func() {},
-		woken: make(map[Token][]chan word),
+		woken: make(map[Token]chan Answer),
 		early: make(map[Token]Answer),
 	}
-	switch n := store.(type) {
-	case GrantNotifier:
+	if n, ok := store.(Notifier); ok {
 		w.notified = true
-		w.stop = n.NotifyGrants(w.wake)
-	case Notifier:
-		w.notified = true
-		w.stop = n.Notify(func(t Token) { w.wake(t, Answer{}) })
+		w.stop = n.Notify(w.wake)
 	}
 	return w
 }
 
-// enter returns the channel on which the wake-ups of these tokens arrive; zero
-// ones do not count.
-func (w *waiters) enter(tokens ...Token) chan word {
-	woken := make(chan word, len(tokens)) // none is to miss its own for another's
+// enter returns the channel on which the token's wake-ups arrive: its grant, or the
+// zero Answer when it should ask.
+func (w *waiters) enter(t Token) <-chan Answer {
+	woken := make(chan Answer, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, t := range tokens {
-		if t.IsZero() {
-			continue
-		}
-		if a, ok := w.early[t]; ok {
-			delete(w.early, t)
-			nudge(woken, word{t, a})
-		}
-		w.woken[t] = append(w.woken[t], woken)
+	if a, ok := w.early[t]; ok {
+		delete(w.early, t)
+		woken <- a
 	}
+	w.woken[t] = woken
 	return woken
 }
 
-func (w *waiters) leave(woken chan word, tokens ...Token) {
+func (w *waiters) leave(t Token) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, t := range tokens {
-		all := slices.DeleteFunc(w.woken[t], func(c chan word) bool { return c == woken })
-		if len(all) > 0 {
-			w.woken[t] = all
-		} else {
-			delete(w.woken, t)
+	delete(w.woken, t)
+}
+
+// wake is what the store's Notifier calls. The last wake-up counts.
+func (w *waiters) wake(t Token, a Answer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	woken, ok := w.woken[t]
+	if !ok {
+		if len(w.early) >= maxEarly {
+			clear(w.early) // hints: a waiter that loses one asks soon anyway
 		}
-	}
-}
-
-// putBack has the waiter hear again what it was not ready for.
-func (w *waiters) putBack(woken chan word, unread []word) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, u := range unread {
-		nudge(woken, u)
-	}
-}
-
-// nudge leaves a wake-up, if there is room, and a grant in the place of any. The caller
-// has the lock.
-func nudge(woken chan word, w word) {
-	select {
-	case woken <- w:
-		return
-	default:
-	}
-	if w.answer.State != Granted {
+		w.early[t] = a
 		return
 	}
 	select {
 	case <-woken:
 	default:
 	}
-	woken <- w
-}
-
-// wake is what the store's Notifier calls.
-func (w *waiters) wake(t Token, a Answer) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	all := w.woken[t]
-	if len(all) == 0 {
-		if len(w.early) >= maxEarly {
-			clear(w.early) // hints: whoever loses one asks soon anyway
-		}
-		w.early[t] = a
-		return
-	}
-	for _, woken := range all {
-		nudge(woken, word{t, a})
-	}
+	woken <- a
 }
 
 // pace says when a waiter with this answer should ask again, how long its place
-// should stand, and how long to wait after that where nothing wakes it.
-func (w *waiters) pace(a Answer, poll time.Duration) (interval, place, nextPoll time.Duration) {
-	interval, place = askNear, placeNear
-	if a.State == PermitsDiffer { // nobody wakes whoever has no place
-		return poll/2 + rand.N(poll), place, min(2*poll, askNear)
-	}
+// should last, and how long to wait after that where nothing wakes it.
+func (w *waiters) pace(a Answer, poll time.Duration) (interval, stay, nextPoll time.Duration) {
+	interval, stay = askNear, stayNear
 	if w.notified && a.Ahead >= farAhead {
-		interval, place = askFar, placeFar
+		interval, stay = askFar, stayFar
 	}
 	if a.Ahead == 0 && a.Left > 0 {
 		// What stands in the way can run out then.
@@ -138,5 +86,5 @@ func (w *waiters) pace(a Answer, poll time.Duration) (interval, place, nextPoll 
 		interval = min(interval, poll*time.Duration(1+min(a.Ahead, farAhead)))
 		poll = min(poll+poll/2, pollMax)
 	}
-	return interval, place, poll
+	return interval, stay, poll
 }
