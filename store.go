@@ -89,7 +89,7 @@ const (
 	// keeps the place and finds out whether its turn has come.
 	Queue
 	// Reserve takes a place for a later claim From it, or keeps it. It is never
-	// granted.
+	// granted. Its token makes no other claims.
 	Reserve
 	// Look changes nothing and says what Try would find.
 	Look

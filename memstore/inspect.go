@@ -105,13 +105,13 @@ func (e *entry) describe(q *dibs.Query, now instant) (dibs.Entry, bool) {
 	default:
 		return d, false
 	}
-	if e.agreed() {
+	if e.held > 0 {
 		d.Permits = int(e.permits)
 	}
 	if e.queue != nil {
-		d.Waiters = e.queue.living(now)
-		if q.Places {
-			d.Places = e.queue.describe(now)
+		places := e.queue.living(now)
+		if d.Waiters = len(places); q.Places {
+			d.Places = places
 		}
 	}
 	for a := e.leases; a != nil; a = a.next {
@@ -133,19 +133,6 @@ func (e *entry) describe(q *dibs.Query, now instant) (dibs.Entry, bool) {
 		slices.ContainsFunc(d.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID })
 }
 
-// describe describes the places.
-func (q *queue) describe(now instant) []dibs.PlaceInfo {
-	var all []dibs.PlaceInfo
-	for _, a := range q.places[q.head:] {
-		if a != nil && a.until > now {
-			all = append(all, dibs.PlaceInfo{
-				Token: a.token, Owner: dibs.ParseOwner(a.owner.String()), Left: now.until(a.until), Reserved: a.reserved,
-			})
-		}
-	}
-	return all
-}
-
 func (a *attempt) describe(now instant) dibs.Attempt {
 	return dibs.Attempt{
 		ID:      a.token.ID(),
@@ -154,7 +141,6 @@ func (a *attempt) describe(now instant) dibs.Attempt {
 		Attempt: a.number,
 		Since:   a.since.until(now),
 		Left:    now.until(a.until),
-		Offered: a.offered,
 	}
 }
 
@@ -168,8 +154,7 @@ func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (int, error)
 		for l := e.leases; l != nil; {
 			next := l.next
 			if id == "" || l.token.ID() == id {
-				e.removeLease(l)
-				sh.drop(l)
+				sh.release(e, l)
 				ended++
 			}
 			l = next
@@ -179,7 +164,7 @@ func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (int, error)
 		}
 		if ended > 0 {
 			sh.clean(e)
-			sh.handOver(e, now)
+			sh.serve(e, now)
 		}
 	})
 	return ended, nil
@@ -199,7 +184,7 @@ func (s *Store) Forget(ctx context.Context, key dibs.Key) (bool, error) {
 			sh.dropRecord(e)
 		}
 		sh.clean(e)
-		sh.handOver(e, now)
+		sh.serve(e, now)
 	})
 	return forgot, nil
 }
@@ -232,7 +217,7 @@ func (s *Store) resolve(key dibs.Key, id string, data []byte, retention time.Dur
 		}
 		resolved = true
 		sh.clean(e)
-		sh.handOver(e, now)
+		sh.serve(e, now)
 	})
 	return resolved, err
 }

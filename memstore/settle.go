@@ -21,8 +21,8 @@ func (sh *shard) renew(hash uint64, r *dibs.Renewal, now instant) error {
 
 func (sh *shard) prolong(e *entry, r *dibs.Renewal, now instant) error {
 	l := e.holder(r.Token)
-	if l == nil || l.offered {
-		return dibs.ErrLost // an offer is confirmed by a claim, which tells the fence
+	if l == nil {
+		return dibs.ErrLost
 	}
 	if r.Progress != nil {
 		if !sh.store.take(len(r.Progress) - len(l.progress)) {
@@ -43,36 +43,34 @@ func (sh *shard) settle(hash uint64, x *dibs.Settlement, now instant) error {
 	}
 	sh.advance(e, now)
 	err := sh.end(e, x, now)
+	if err == nil {
+		sh.serve(e, now)
+	}
 	sh.finish(e, now)
 	return err
 }
 
 func (sh *shard) end(e *entry, x *dibs.Settlement, now instant) error {
-	l := e.holder(x.Token)
-	switch {
-	case l != nil && !l.offered:
+	if l := e.holder(x.Token); l != nil {
 		return sh.endLease(e, l, x, now)
-	case x.Outcome == dibs.Keep:
-		// Who does not know that it holds the key has nothing to keep: this is
-		// a settlement sent twice, or one that comes too late.
+	}
+	if x.Outcome == dibs.Keep {
+		// This is a settlement sent twice, or one that comes too late.
 		if e.record != nil && e.record.token == x.Token {
 			return nil
 		}
 		return dibs.ErrLost
-	case l != nil:
-		// It gives up a turn that it may not have heard of. What was abandoned
-		// before stays abandoned.
-		e.removeLease(l)
-		sh.drop(l)
-		sh.handOver(e, now)
-		return nil
-	case sh.giveUpTaken(e, x.Token), sh.leave(e, x.Token, now):
-		return nil
+	}
+	if e.queue != nil {
+		if p := sh.place(e.queue, x.Token, now); p != nil {
+			sh.giveUp(e.queue, p, x.Token)
+			return nil
+		}
 	}
 	return dibs.ErrLost
 }
 
-// endLease ends a lease and hands the key over.
+// endLease ends a lease.
 func (sh *shard) endLease(e *entry, l *attempt, x *dibs.Settlement, now instant) error {
 	if x.Outcome == dibs.Keep {
 		if int64(len(x.Data)) > sh.store.options.MaxBytes {
@@ -82,20 +80,47 @@ func (sh *shard) endLease(e *entry, l *attempt, x *dibs.Settlement, now instant)
 			return errNoBytes
 		}
 	}
-	e.removeLease(l)
 	switch x.Outcome {
 	case dibs.Abandon:
-		sh.standAgain(e, l, now, now)
 		sh.abandon(e, l, now)
 	case dibs.Undo:
-		sh.standAgain(e, l, now, now)
-		sh.undo(e, l)
+		e.removeLease(l)
+		sh.leavePlace(e, l)
+		sh.drop(l)
 	default:
 		sh.clean(e)
-		sh.drop(l)
+		sh.release(e, l)
 	}
-	sh.handOver(e, now)
 	return nil
+}
+
+// release ends a lease cleanly, and with it the place that it was granted at.
+func (sh *shard) release(e *entry, l *attempt) {
+	e.removeLease(l)
+	if p := l.place; p != nil {
+		gone := false
+		if p.reserved {
+			gone = e.queue.giveUp(p)
+		}
+		for !gone && p.waiters != nil {
+			w := p.waiters
+			sh.wake(w.token)
+			gone = e.queue.leave(w)
+			sh.drop(w)
+		}
+		if !gone {
+			e.queue.tidy(p)
+		}
+	}
+	sh.drop(l)
+}
+
+// leavePlace leaves the place at which a lease was granted that has ended in another way.
+func (sh *shard) leavePlace(e *entry, l *attempt) {
+	if l.place != nil {
+		e.queue.tidy(l.place)
+		l.place = nil
+	}
 }
 
 // keep writes the key's record and sends those whom it answers to read it. It
@@ -117,12 +142,15 @@ func (sh *shard) keep(e *entry, t dibs.Token, f dibs.Fingerprint, data []byte, r
 	}
 	*r = record{token: t, fingerprint: f, data: bytes.Clone(data), written: now, until: now.after(retention)}
 	if q := e.queue; q != nil {
-		q.removeAll(func(p *attempt) bool { return p.maxAge > 0 }, func(p *attempt) {
-			sh.wake(p.token)
-			sh.drop(p)
-		})
-		if q.waiting == 0 {
-			sh.dropQueue(e)
+		for _, p := range q.places[q.head:] {
+			if p == nil {
+				continue
+			}
+			for w := p.waiters; w != nil; w = w.next {
+				if w.maxAge > 0 {
+					sh.wake(w.token)
+				}
+			}
 		}
 	}
 	return true

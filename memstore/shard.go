@@ -28,6 +28,7 @@ type shard struct {
 	attempts free[attempt]
 	records  free[record]
 	queues   free[queue]
+	places   free[place]
 }
 
 // minBuckets is the size of an empty table.
@@ -55,7 +56,7 @@ func (sh *shard) close() {
 	sh.buckets, sh.count = nil, 0
 	sh.wheel = wheel{}
 	sh.entries, sh.attempts = free[entry]{}, free[attempt]{}
-	sh.records, sh.queues = free[record]{}, free[queue]{}
+	sh.records, sh.queues, sh.places = free[record]{}, free[queue]{}, free[place]{}
 	sh.init()
 }
 
@@ -139,25 +140,6 @@ func (sh *shard) newAttempt() *attempt {
 	return new(attempt)
 }
 
-// drop is the end of an attempt that is in no list any more, and of the place
-// that it had taken, if any.
-func (sh *shard) drop(a *attempt) {
-	if a.told != nil || a.inherited != nil {
-		sh.disinherit(a)
-	}
-	if n := len(a.progress); n > 0 {
-		sh.store.take(-n)
-	}
-	if a.from != nil {
-		sh.drop(a.from)
-	}
-	if a.sought {
-		sh.wake(a.token) // those who claim from the place find out that there is none
-	}
-	*a = attempt{}
-	sh.attempts.put(a)
-}
-
 // dropRecord deletes the key's record.
 func (sh *shard) dropRecord(e *entry) {
 	r := e.record
@@ -174,7 +156,7 @@ func (sh *shard) queueOf(e *entry) *queue {
 		if q == nil {
 			q = &queue{shard: sh, armed: never}
 		}
-		q.entry = e
+		q.entry, q.soonest, q.free = e, never, never
 		e.queue = q
 	}
 	return e.queue
@@ -189,6 +171,7 @@ func (sh *shard) dropQueue(e *entry) {
 		q.armed = never
 	}
 	q.byToken = nil
+	q.places, q.head = q.places[:0], 0
 	if cap(q.places) <= 4*shortQueue {
 		sh.queues.put(q)
 	}

@@ -170,9 +170,8 @@ func (sh *shard) sweep(now instant, limit int) (removed int, all bool) {
 		sh.wheel.remove(e)
 		if removed < limit {
 			sh.advance(e, now)
-		} else if e.queue != nil {
-			sh.handOver(e, now)
 		}
+		sh.serve(e, now)
 		sh.finish(e, now)
 	}
 	return removed, false
@@ -181,7 +180,10 @@ func (sh *shard) sweep(now instant, limit int) (removed int, all bool) {
 // prune removes up to limit of what has run out, except leases, and returns
 // how many.
 func (sh *shard) prune(e *entry, now instant, limit int) int {
-	n := sh.dropDead(e, now, limit)
+	n := 0
+	if e.queue != nil {
+		n = sh.expireAll(e.queue, now, limit)
+	}
 	if e.record != nil && e.record.until <= now && n < limit {
 		sh.dropRecord(e)
 		n++
