@@ -185,17 +185,14 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	if err != nil {
 		return nil, err
 	}
-	// A reserved place is granted in its redeemer's absence only while that waits,
-	// so that no turn can be missed between two calls.
-	wait := c.waitOf(o)
-	claim.Key, claim.Mode, claim.Redeems = p.Key, Try, p.Token
-	if wait == noWait {
-		claim.Place = 0
-	}
+	// A reserved place is never granted in its redeemer's absence, so that no turn can
+	// be missed between two calls.
+	claim.Key, claim.Mode, claim.Place, claim.Redeems = p.Key, Try, 0, p.Token
 	b := bid{Claim: claim}
 	if o != nil {
 		b.margin, b.detach, b.Hold = o.Margin, o.Detach, o.Hold
 	}
+	wait := c.waitOf(o)
 	lease, err := c.acquire(ctx, b, wait)
 	if wait == noWait || !errors.Is(err, ErrHeld) || errors.Is(err, ErrPermits) {
 		return lease, err

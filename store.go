@@ -49,10 +49,8 @@ type Store interface {
 	// and keeps its place. A waiter that was granted in its absence and has not
 	// confirmed gives up its turn; what the next one is told of abandoned
 	// leases and their progress stays as it was. The token of a place that a
-	// lease has taken gives up the place, and the lease stays. A token that waits
-	// at another's place (see Claim.Redeems) waits no more, and is answered ErrLost unless
-	// it has one of its own. The next waiter is granted in the same step, or woken if
-	// its place is reserved and nobody waits there who can be granted in its absence.
+	// lease has taken gives up the place, and the lease stays. The next waiter is
+	// granted in the same step, or woken if its place is reserved.
 	Settle(ctx context.Context, settlements []Settlement, errs []error) error
 }
 
@@ -101,14 +99,13 @@ type Claim struct {
 
 	// Place is how long a place in the queue lasts without being asked for
 	// again. At least 1 ms with Queue and Reserve. With Try it prolongs a place
-	// that the token already has, and 0 leaves that place as it is. With Redeems it
-	// is how long the claim, if it is Held and Queued, waits at the place that it is
-	// made from without being made again; at 0 it does not wait.
+	// that the token already has, and 0 leaves that place as it is. Not used with
+	// Redeems: a reserved place is its own token's to prolong.
 	Place time.Duration
 
 	// Redeems names the reserved place that the claim is made from, by the
 	// place's token, which is not the claim's; zero for none. Only with Try and
-	// Look. The place is its own token's to prolong.
+	// Look.
 	//
 	// The claim is granted when that place's turn has come; if its own token had
 	// a place too, that one is given up then. While the lease stands, the place is
@@ -121,11 +118,8 @@ type Claim struct {
 	// taken and is answered Done or Mismatch gives it up. A place that does not
 	// stand (any more), or whose own token waits or holds the key, is as none.
 	//
-	// A claim that waits there (see Place) may be granted in its absence when the
-	// place's turn comes, by a GrantNotifier and no other store, as if it had been made
-	// again at that moment. Only one waits at a place: none does any more when another
-	// claim is made from it or granted there, when it is claimed by its own token with
-	// Try or Queue, or when its own token gives it up.
+	// Such a claim is never granted in its absence. When the place's turn comes a
+	// Notifier wakes the place's token, and whoever redeems it claims again.
 	Redeems Token
 
 	// Hold is how long a reserved place may keep others from the key once its turn
@@ -275,10 +269,6 @@ type Settlement struct {
 	Token   Token
 	Outcome Outcome
 
-	// Redeems is that of the token's claim, where that may wait at a place: without it
-	// a store need not find it there.
-	Redeems Token
-
 	// Keep: the record's data and how long it is kept, at least 1 ms.
 	Data      []byte
 	Retention time.Duration
@@ -306,8 +296,7 @@ type Notifier interface {
 // Some are not told but offered, and woken to ask: claims with AtMostOnce, which
 // would be unknown if nobody heard; those after an abandoned lease, unless all that
 // they have to hear of it is told; those of which another holder's fingerprint
-// differs; and those who listen with Notify alone. Reserved places are woken, but
-// where a claim waits that can be granted in its absence: that is told by its own token.
+// differs; and those who listen with Notify alone. Reserved places are woken.
 type GrantNotifier interface {
 	Notifier
 

@@ -325,8 +325,8 @@ func TestToldLeaseTakesItsOptions(t *testing.T) {
 	}
 }
 
-// TestRedeemerBelievesNoGrant: whoever waits at a reserved place asks, whatever it
-// is told.
+// TestRedeemerBelievesNoGrant: whoever waits for a reserved place's turn asks, whatever
+// the place is told, and joins no queue meanwhile.
 func TestRedeemerBelievesNoGrant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTeller(t)
@@ -357,6 +357,13 @@ func TestRedeemerBelievesNoGrant(t *testing.T) {
 		end()
 		<-done
 		release(t, lease)
+		for _, call := range s.claims {
+			for _, claim := range call {
+				if claim.Redeems == p.Token && (claim.Mode != dibs.Try || claim.Place != 0) {
+					t.Errorf("it asked with mode %d for a place of %v", claim.Mode, claim.Place)
+				}
+			}
+		}
 		empty(t, s)
 	})
 }

@@ -93,7 +93,7 @@ func (u *undoer) add(claim Claim, o Outcome) {
 		u.queue = append(u.queue[:0], u.queue[1:]...)
 	}
 	u.queue = append(u.queue, undo{
-		settlement: Settlement{Key: claim.Key, Token: claim.Token, Redeems: claim.Redeems, Outcome: o},
+		settlement: Settlement{Key: claim.Key, Token: claim.Token, Outcome: o},
 		until:      time.Now().Add(max(claim.TTL, claim.Place) + u.timeout),
 	})
 	if u.running < undoParallel {

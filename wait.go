@@ -1,6 +1,7 @@
 package dibs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -42,8 +43,10 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		waiting, cancel = context.WithTimeoutCause(ctx, limit, errWaitOver)
 		defer cancel()
 	}
-	woken := c.waiters.enter(b.Token, b.Redeems)
-	defer c.waiters.leave(woken, b.Token, b.Redeems)
+	// Who redeems a place is woken by the place's token.
+	token := cmp.Or(b.Redeems, b.Token)
+	woken := c.waiters.enter(token)
+	defer func() { c.waiters.leave(token, woken) }()
 	poll := pollMin
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -65,16 +68,17 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 	for {
 		var interval, place time.Duration
 		interval, place, poll = c.waiters.pace(a, poll)
-		// The place that stands is the one that was asked for last; so it is with the
-		// wait at a reserved one.
-		interval = min(interval, b.Place/placeAsks)
-		b.Place = place
+		if b.Mode == Queue {
+			// The place that stands is the one that was asked for last.
+			interval = min(interval, b.Place/placeAsks)
+			b.Place = place
+		}
 		again.Reset(interval)
-		granted := func(w word) bool { return c.believes(w, b, a, heard) }
+		granted := func(word Answer) bool { return c.believes(word, b, a, heard) }
 		select {
-		case w := <-woken:
-			if granted(w) {
-				return c.take(ctx, b, w.answer, heard)
+		case word := <-woken:
+			if granted(word) {
+				return c.take(ctx, b, word, heard)
 			}
 		case <-again.C:
 		case <-waiting.Done():
@@ -109,6 +113,9 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		case !next.Queued:
 			// The place stands no more: join at the end.
 			b.Mode, b.Place, b.Hold, b.Redeems = Queue, placeNear, 0, Token{}
+			c.waiters.leave(token, woken)
+			token = b.Token
+			woken = c.waiters.enter(token)
 			next.Left, next.Ahead = 0, 0
 		}
 		a, heard = next, sent
@@ -118,21 +125,21 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 // askUnlessTold asks the store. It does not when a grant that can be taken is told
 // before the question is sent, which waits while other questions are under way: told is
 // that grant. What else it hears meanwhile it leaves for after the answer.
-func (c *Client) askUnlessTold(ctx context.Context, b bid, woken chan word, granted func(word) bool) (a, told Answer, sent time.Time, err error) {
+func (c *Client) askUnlessTold(ctx context.Context, b bid, woken chan Answer, granted func(word Answer) bool) (a, told Answer, sent time.Time, err error) {
 	if c.claims.direct {
 		a, sent, err = c.claims.do(ctx, c.done, b.Claim, c.orphan(b))
 		return a, told, sent, err
 	}
 	question := c.claims.post(b.Claim)
-	var unread []word
+	var unread []Answer
 	defer func() { c.waiters.putBack(woken, unread) }()
 	for {
 		select {
-		case w := <-woken:
-			if granted(w) && c.claims.withdraw(question) {
-				return a, w.answer, sent, nil
+		case word := <-woken:
+			if granted(word) && c.claims.withdraw(question) {
+				return a, word, sent, nil
 			}
-			unread = append(unread, w)
+			unread = append(unread, word)
 			continue
 		case <-question.done:
 			a, sent, err = c.claims.answer(question)
@@ -154,10 +161,10 @@ func (c *Client) take(ctx context.Context, b bid, told Answer, heard time.Time) 
 }
 
 // believes reports whether a grant that was told can be taken without asking: it
-// is this token's (a redeemer hears of its place's too), not an old one that came
+// is the bid's (a place that is redeemed is told none), not an old one that came
 // late, as any is to a token without a place, and enough of its time is left.
-func (c *Client) believes(w word, b bid, a Answer, heard time.Time) bool {
-	return w.answer.State == Granted && a.State == Held && w.token == b.Token && w.answer.Fence > a.Fence &&
+func (c *Client) believes(word Answer, b bid, a Answer, heard time.Time) bool {
+	return word.State == Granted && b.Redeems.IsZero() && a.State == Held && word.Fence > a.Fence &&
 		time.Until(toldUntil(b, heard)) > Turn/4
 }
 

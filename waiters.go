@@ -13,15 +13,9 @@ type waiters struct {
 	stop     func()
 
 	mu    sync.Mutex
-	woken map[Token][]chan word // several redeem one place, at worst
+	woken map[Token][]chan Answer // several redeem one place, at worst
 	// early holds wake-ups for tokens that have a place but did not enter yet.
 	early map[Token]Answer
-}
-
-// word is a wake-up to a token: its grant, or that it should ask.
-type word struct {
-	token  Token
-	answer Answer // Granted, or zero
 }
 
 // maxEarly bounds the wake-ups kept for waiters that are about to enter.
@@ -30,7 +24,7 @@ const maxEarly = 1024
 func newWaiters(store Store) *waiters {
 	w := &waiters{
 		stop:  func() {},
-		woken: make(map[Token][]chan word),
+		woken: make(map[Token][]chan Answer),
 		early: make(map[Token]Answer),
 	}
 	switch n := store.(type) {
@@ -44,63 +38,56 @@ func newWaiters(store Store) *waiters {
 	return w
 }
 
-// enter returns the channel on which the wake-ups of these tokens arrive; zero
-// ones do not count.
-func (w *waiters) enter(tokens ...Token) chan word {
-	woken := make(chan word, len(tokens)) // none is to miss its own for another's
+// enter returns the channel on which the wake-ups of a token arrive: its grant, or the
+// zero Answer, which says that it should ask.
+func (w *waiters) enter(t Token) chan Answer {
+	woken := make(chan Answer, 1)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, t := range tokens {
-		if t.IsZero() {
-			continue
-		}
-		if a, ok := w.early[t]; ok {
-			delete(w.early, t)
-			nudge(woken, word{t, a})
-		}
-		w.woken[t] = append(w.woken[t], woken)
+	if a, ok := w.early[t]; ok {
+		delete(w.early, t)
+		woken <- a
 	}
+	w.woken[t] = append(w.woken[t], woken)
 	return woken
 }
 
-func (w *waiters) leave(woken chan word, tokens ...Token) {
+func (w *waiters) leave(t Token, woken chan Answer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, t := range tokens {
-		all := slices.DeleteFunc(w.woken[t], func(c chan word) bool { return c == woken })
-		if len(all) > 0 {
-			w.woken[t] = all
-		} else {
-			delete(w.woken, t)
-		}
+	all := slices.DeleteFunc(w.woken[t], func(c chan Answer) bool { return c == woken })
+	if len(all) > 0 {
+		w.woken[t] = all
+	} else {
+		delete(w.woken, t)
 	}
 }
 
 // putBack has the waiter hear again what it was not ready for.
-func (w *waiters) putBack(woken chan word, unread []word) {
+func (w *waiters) putBack(woken chan Answer, unread []Answer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, u := range unread {
-		nudge(woken, u)
+	for _, a := range unread {
+		nudge(woken, a)
 	}
 }
 
-// nudge leaves a wake-up, if there is room, and a grant in the place of any. The caller
+// nudge leaves a wake-up if none is there, and a grant in the place of any. The caller
 // has the lock.
-func nudge(woken chan word, w word) {
+func nudge(woken chan Answer, a Answer) {
 	select {
-	case woken <- w:
+	case woken <- a:
 		return
 	default:
 	}
-	if w.answer.State != Granted {
+	if a.State != Granted {
 		return
 	}
 	select {
 	case <-woken:
 	default:
 	}
-	woken <- w
+	woken <- a
 }
 
 // wake is what the store's Notifier calls.
@@ -116,7 +103,7 @@ func (w *waiters) wake(t Token, a Answer) {
 		return
 	}
 	for _, woken := range all {
-		nudge(woken, word{t, a})
+		nudge(woken, a)
 	}
 }
 
