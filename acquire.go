@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"math"
 	"time"
 )
 
@@ -81,15 +81,21 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	return c.acquire(ctx, b, wait)
 }
 
-// waitOf returns how long the caller wants to wait; 0 is without limit.
+// How long a caller waits: not at all, or for as long as its context allows.
+const (
+	noWait  time.Duration = -1
+	anyWait time.Duration = math.MaxInt64
+)
+
+// waitOf returns how long the caller wants to wait.
 func (c *Client) waitOf(o *AcquireOptions) time.Duration {
 	switch {
 	case o == nil:
-		return c.options.Wait
+		return cmp.Or(c.options.Wait, anyWait)
 	case o.NoWait:
 		return noWait
 	}
-	return cmp.Or(o.Wait, c.options.Wait)
+	return cmp.Or(o.Wait, c.options.Wait, anyWait)
 }
 
 // A bid is a claim and what becomes of it when it is given up.
@@ -157,10 +163,7 @@ func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (lease 
 		start = time.Now()
 	}
 	waited := false
-	a, sent, err := c.ask(ctx, b)
-	if crowded(err) && wait != noWait {
-		a, sent, err = c.askPatiently(ctx, b, wait)
-	}
+	a, sent, err := c.ask(ctx, b, wait)
 	switch {
 	case err != nil:
 	case a.State == Granted:
@@ -178,9 +181,6 @@ func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (lease 
 	c.acquired(lease, start, waited)
 	return lease, nil
 }
-
-// noWait as the time to wait: not at all.
-const noWait time.Duration = -1
 
 // grant makes a lease of a granted claim.
 func (c *Client) grant(ctx context.Context, b bid, a Answer, sent time.Time) (*Lease, error) {
@@ -205,45 +205,40 @@ func (c *Client) keep(lease *Lease, b bid) (*Lease, error) {
 	return lease, nil
 }
 
-// A claim that fails is sent again, which is safe because claims are
-// idempotent, as long as no more than askPatience would go by.
-const (
-	askPatience = time.Second
-	askBackoff  = 20 * time.Millisecond
-)
-
-// ask sends one claim and answers with what the store said and when it was
-// sent. On any error the bid is given up.
-func (c *Client) ask(ctx context.Context, b bid) (Answer, time.Time, error) {
+// ask sends one claim and answers with what the store said and when it was sent. A claim
+// that failed is sent again, which is safe because claims are idempotent; one that found
+// the store busy with the key, for as long as the caller would wait for it. On any error
+// the bid is given up.
+func (c *Client) ask(ctx context.Context, b bid, wait time.Duration) (a Answer, sent time.Time, err error) {
 	if c.closed.Load() {
-		return Answer{}, time.Time{}, ErrClosed
+		return a, sent, ErrClosed
 	}
 	if ctx.Err() != nil {
-		return Answer{}, time.Time{}, context.Cause(ctx)
+		return a, sent, context.Cause(ctx)
 	}
-	a, sent, err := c.claims.do(ctx, c.done, b.Claim, c.orphan(b))
-	if err == nil {
-		if errors.Is(a.Err, ErrBusy) && ctx.Err() != nil {
-			return a, sent, context.Cause(ctx) // it was the caller who had no time
+	var r retry
+	unknown := false
+	for {
+		a, sent, err = c.claims.do(ctx, c.done, b.Claim, c.orphan(b))
+		if err == nil && a.Err == nil {
+			return a, sent, nil
 		}
-		return a, sent, a.Err
-	}
-	first, again := sent, false
-	for backoff := askBackoff; c.askAgain(ctx, err) && time.Since(first)+backoff < askPatience; backoff *= 2 {
-		c.sleep(ctx, backoff)
-		again = true
-		if a, sent, err = c.claims.do(ctx, c.done, b.Claim, c.orphan(b)); err == nil {
-			if errors.Is(a.Err, ErrBusy) {
-				err = a.Err
-				continue
-			}
-			if a.Err != nil {
-				c.undo(b) // nothing was done this time; who knows about the others
-			}
-			return a, sent, a.Err
+		if err == errGaveUp || err == nil && !errors.Is(a.Err, ErrBusy) {
+			break
+		}
+		patience := askPatience
+		if err == nil {
+			patience = wait
+		}
+		unknown = unknown || err != nil
+		if r.began.IsZero() {
+			r.began = sent
+		}
+		if !c.again(ctx, &r, patience) {
+			break
 		}
 	}
-	if again || !errors.Is(err, errGaveUp) {
+	if unknown {
 		c.undo(b)
 	}
 	switch {
@@ -251,27 +246,13 @@ func (c *Client) ask(ctx context.Context, b bid) (Answer, time.Time, error) {
 		err = ErrClosed
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
-	default:
+	case err != nil:
 		err = &StoreError{Op: "claim", Err: err}
+	default:
+		err = a.Err
 	}
 	return a, sent, err
 }
-
-// askPatiently asks again for a key that the store was too busy with, for as long as
-// the caller would wait for it.
-func (c *Client) askPatiently(ctx context.Context, b bid, wait time.Duration) (a Answer, sent time.Time, err error) {
-	first := time.Now()
-	for {
-		c.sleep(ctx, askBackoff+rand.N(askBackoff))
-		a, sent, err = c.ask(ctx, b)
-		if !crowded(err) || ctx.Err() != nil || wait > 0 && time.Since(first) > wait {
-			return a, sent, err // the caller's own end may be the ErrBusy of another
-		}
-	}
-}
-
-// crowded reports whether a store was too busy with a key to do anything.
-func crowded(err error) bool { return errors.Is(err, ErrBusy) && !errors.Is(err, ErrStore) }
 
 // orphan returns what is to be done with the answer when nobody waits for it.
 func (c *Client) orphan(b bid) func(Claim, Answer, error) {
@@ -285,21 +266,6 @@ func (c *Client) orphan(b bid) func(Claim, Answer, error) {
 func (c *Client) undo(b bid) {
 	if b.Mode != Look && !b.leave {
 		c.undoer.undo(b.Claim)
-	}
-}
-
-func (c *Client) askAgain(ctx context.Context, err error) bool {
-	return !errors.Is(err, errGaveUp) && ctx.Err() == nil && !c.closed.Load()
-}
-
-// sleep waits for d, for the end of ctx or for Close.
-func (c *Client) sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	case <-c.done:
 	}
 }
 

@@ -74,7 +74,11 @@ func (b *batcher[Q, A]) do(ctx context.Context, stop <-chan struct{}, q Q, orpha
 	}
 	t := b.ticket(q)
 	b.mu.Lock()
-	b.send(t)
+	b.queue = append(b.queue, t)
+	if b.running < b.parallel {
+		b.running++
+		go b.run()
+	}
 	b.mu.Unlock()
 	return b.await(ctx, stop, t, orphaned)
 }
@@ -88,41 +92,6 @@ func (b *batcher[Q, A]) unqueue(t *ticket[Q, A]) bool {
 	}
 	b.queue = slices.Delete(b.queue, i, i+1)
 	return true
-}
-
-// doAll sends all of qs, in one batch where there is room, and returns their answers. It
-// is for what leaves nothing to be undone when its caller gives up.
-func (b *batcher[Q, A]) doAll(ctx context.Context, stop <-chan struct{}, qs []Q) ([]A, error) {
-	as := make([]A, len(qs))
-	if b.direct {
-		ctx, cancel := context.WithTimeout(ctx, b.timeout)
-		defer cancel()
-		return as, b.call(ctx, qs, as)
-	}
-	tickets := make([]*ticket[Q, A], len(qs))
-	b.mu.Lock()
-	for i, q := range qs {
-		tickets[i] = b.ticket(q)
-		b.send(tickets[i])
-	}
-	b.mu.Unlock()
-	var failed error
-	for i, t := range tickets {
-		a, _, err := b.await(ctx, stop, t, nil)
-		if as[i] = a; failed == nil {
-			failed = err
-		}
-	}
-	return as, failed
-}
-
-// send has a ticket go with the next batch. The caller has the lock.
-func (b *batcher[Q, A]) send(t *ticket[Q, A]) {
-	b.queue = append(b.queue, t)
-	if b.running < b.parallel {
-		b.running++
-		go b.run()
-	}
 }
 
 // await returns a ticket's answer, as do does.

@@ -200,7 +200,7 @@ func TestSettlementsOutlastABusyStore(t *testing.T) {
 				if err := c.settle(ctx, lease); !errors.Is(err, c.want) || errors.Is(err, dibs.ErrStore) {
 					t.Errorf("got %v; want %v", err, c.want)
 				}
-				if took := time.Since(start); took < c.takes || took > c.takes+time.Second/10 {
+				if took := time.Since(start); took < c.takes-time.Second || took > c.takes+time.Second { // a pause lasts up to a second
 					t.Errorf("it took %v; want %v", took, c.takes)
 				}
 				// What was released is free, and what was not completed is still held.

@@ -181,7 +181,7 @@ func (c *Client) Held(ctx context.Context, key string) (bool, error) {
 		return false, err
 	}
 	claim.Mode = Look
-	a, _, err := c.ask(ctx, bid{Claim: claim})
+	a, _, err := c.ask(ctx, bid{Claim: claim}, noWait)
 	switch {
 	case err != nil:
 		return false, err
@@ -201,7 +201,7 @@ func (c *Client) Record(ctx context.Context, key string) (r Record, ok bool, err
 		return r, false, err
 	}
 	claim.Mode, claim.MaxAge = Look, AnyAge
-	a, _, err := c.ask(ctx, bid{Claim: claim})
+	a, _, err := c.ask(ctx, bid{Claim: claim}, noWait)
 	return a.Record, err == nil && a.State == Done, err
 }
 

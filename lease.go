@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -255,19 +254,15 @@ func (l *Lease) settle(ctx context.Context, s Settlement) error {
 }
 
 // settle settles, and again while the store is too busy with the key, which has done
-// nothing then: until ctx ends, or over says so, or another try would take longer than
-// the client's Timeout in all. Those who settle other keys have the store in between.
+// nothing then: until ctx ends, or over says so, or the client's Timeout is over.
 func (c *Client) settle(ctx context.Context, s Settlement, over func() bool) (err, callErr error) {
-	for first, again := time.Now(), true; again; {
-		sent := time.Now()
+	r := retry{began: time.Now()}
+	for {
 		err, _, callErr = c.settles.do(ctx, nil, s, nil)
-		if again = callErr == nil && errors.Is(err, ErrBusy); again {
-			took := time.Since(sent)
-			c.sleep(ctx, min(took, time.Second)+askBackoff+rand.N(askBackoff))
-			again = time.Since(first)+took < c.options.Timeout && ctx.Err() == nil && !c.closed.Load() && !over()
+		if callErr != nil || !errors.Is(err, ErrBusy) || over() || !c.again(ctx, &r, c.options.Timeout) {
+			return err, callErr
 		}
 	}
-	return err, callErr
 }
 
 // settleBy ends the lease by a call that does it. What the call returns is what the

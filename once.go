@@ -120,10 +120,6 @@ func (e *KeepError) Error() string { return "dibs: the result could not be kept:
 // Unwrap returns why.
 func (e *KeepError) Unwrap() error { return e.Err }
 
-// keepPatience is how long Once tries to keep a result while the store does
-// not answer, or is busy with the key.
-const keepPatience = 10 * time.Second
-
 // keepResult keeps what fn returned, and returns the error for the caller.
 func (l *Lease) keepResult(result any, failed error, retention time.Duration) error {
 	switch err := l.remember(result, failed, retention); {
@@ -162,12 +158,10 @@ func (l *Lease) remember(result any, failed error, retention time.Duration) erro
 	// of the store is a reason to forget it.
 	ctx, cancel := context.WithTimeout(context.Background(), keepPatience)
 	defer cancel()
-	for backoff := askBackoff; ; backoff = min(2*backoff, time.Second) {
+	r := retry{began: time.Now()}
+	for {
 		err := l.Complete(ctx, data, retention)
-		if !errors.Is(err, ErrStore) && !errors.Is(err, ErrBusy) {
-			return err
-		}
-		if l.client.sleep(ctx, backoff); ctx.Err() != nil || l.client.closed.Load() {
+		if !errors.Is(err, ErrStore) && !errors.Is(err, ErrBusy) || !l.client.again(ctx, &r, keepPatience) {
 			return err
 		}
 	}

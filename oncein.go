@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 )
 
@@ -52,19 +51,15 @@ func OnceIn[T any](ctx context.Context, c *Client, t Transactor, key string, o *
 			err = errors.Join(err, lost)
 		}
 	}()
+	r := retry{began: time.Now()}
 	for try := 1; ; try++ {
 		var again bool
 		result, again, err = runIn(lease, t, o, fn)
-		if !again || try == MaxConflicts || lease.Err() != nil {
+		if !again || try == MaxConflicts || lease.Err() != nil || !c.again(lease.Context(), &r, anyWait) {
 			return result, err
 		}
-		// Who met in a conflict must not meet again.
-		c.sleep(lease.Context(), rand.N(time.Duration(try)*conflictPause))
 	}
 }
-
-// conflictPause is how long a run stays away after its first conflict, at most.
-const conflictPause = 10 * time.Millisecond
 
 // runIn runs fn in one transaction. again says that it was rolled back because of a
 // conflict.

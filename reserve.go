@@ -108,7 +108,7 @@ func (c *Client) Standing(ctx context.Context, p Place, o *AcquireOptions) (Stan
 		return Standing{}, err
 	}
 	claim.Key, claim.Mode, claim.From = p.Key, Look, p.Token
-	a, _, err := c.ask(ctx, bid{Claim: claim})
+	a, _, err := c.ask(ctx, bid{Claim: claim}, noWait)
 	return Standing{Stands: a.Queued, Waits: a.State == Held, Ahead: a.Ahead}, err
 }
 
@@ -140,7 +140,7 @@ func (c *Client) reserve(ctx context.Context, p Place, stands time.Duration, o *
 	}
 	c.enter()
 	defer c.leave()
-	a, _, err := c.ask(ctx, bid{Claim: claim, leave: leave})
+	a, _, err := c.ask(ctx, bid{Claim: claim, leave: leave}, noWait)
 	switch {
 	case err != nil:
 		return a, err

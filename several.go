@@ -33,7 +33,7 @@ func (c *Client) AcquireAll(ctx context.Context, keys []string, o *AcquireOption
 	start := time.Now()
 	all := &Leases{}
 	for _, key := range slices.Compact(slices.Sorted(slices.Values(keys))) {
-		if limit > 0 {
+		if limit != noWait && limit != anyWait {
 			// At least a moment: a key that is free is there at once.
 			each.Wait = max(limit-time.Since(start), time.Millisecond)
 		}

@@ -136,7 +136,8 @@ func (l *Lease) resolve(ctx context.Context, s Settlement, sent time.Time, unkno
 	defer l.settling.Unlock()
 	s.Key, s.Token = l.claim.Key, l.claim.Token
 	abandon := Settlement{Key: s.Key, Token: s.Token, Outcome: Abandon}
-	for backoff := askBackoff; ; backoff = min(2*backoff, time.Second) {
+	r := retry{began: time.Now()}
+	for {
 		err, _, callErr := l.client.settles.do(ctx, nil, abandon, nil)
 		if callErr == nil && err == nil {
 			l.finish(Abandon)
@@ -158,7 +159,7 @@ func (l *Lease) resolve(ctx context.Context, s Settlement, sent time.Time, unkno
 				return ErrLost
 			}
 		}
-		if l.client.sleep(ctx, backoff); ctx.Err() != nil || l.client.closed.Load() {
+		if !l.client.again(ctx, &r, anyWait) {
 			return unknown
 		}
 	}

@@ -24,10 +24,6 @@ const (
 	pollMax = 50 * time.Millisecond
 )
 
-// waitPatience is how long a waiter with a place puts up with a store that
-// does not answer, from its last answer on.
-const waitPatience = 10 * time.Second
-
 // errWaitOver: the limit of the wait is over.
 var errWaitOver = errors.New("dibs: the wait is over")
 
@@ -37,7 +33,7 @@ var errWaitOver = errors.New("dibs: the wait is over")
 func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, limit time.Duration) (*Lease, error) {
 	start := time.Now()
 	waiting := ctx
-	if limit > 0 {
+	if limit != anyWait {
 		var cancel context.CancelFunc
 		waiting, cancel = context.WithTimeoutCause(ctx, limit, errWaitOver)
 		defer cancel()
@@ -83,7 +79,7 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 			// The claim may be under way, and is undone when it is answered. So
 			// nothing that was told meanwhile can be taken.
 			return nil, over()
-		case err != nil && time.Since(heard) >= waitPatience:
+		case err != nil && time.Since(heard) >= keepPatience:
 			return nil, c.giveUp(b, &StoreError{Op: "claim", Err: err})
 		case err != nil, errors.Is(next.Err, ErrBusy):
 			a.Left = 0
