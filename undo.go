@@ -20,10 +20,8 @@ type undoer struct {
 
 	mu      sync.Mutex
 	queue   []undo
-	busy    []undo // those whose key the store was busy with: apart, as others need not wait for them
-	taken   int    // out of the queue, being settled
-	waiting bool   // one of those that run waits until a busy key is asked for again
-	running int    // calls under way, or about to be
+	taken   int // out of the queue, being settled
+	running int // calls under way, or about to be
 	closed  bool
 	idle    chan struct{} // closed when closed and nothing is queued
 	failed  error         // why the last call did, if it did
@@ -36,10 +34,8 @@ type undoer struct {
 type undo struct {
 	settlement Settlement
 	until      time.Time // when it has run out by itself
-	// When the store was busy with its key: from when on it is settled again, after a
-	// pause that grows.
-	again time.Time
-	pause time.Duration
+	again      time.Time // not before; each is tried at its own pace, so that none waits for another
+	pace       retry
 }
 
 // undoParallel is how many calls may be under way: what a network has swallowed takes
@@ -48,13 +44,6 @@ const undoParallel = 4
 
 // maxUndo bounds the queue: beyond it the oldest run out by themselves.
 const maxUndo = 1 << 16
-
-// undoBackoff is how soon the undoer asks a store again that did not answer, or was busy
-// with a key.
-const (
-	undoBackoffMin = 50 * time.Millisecond
-	undoBackoffMax = time.Second
-)
 
 func newUndoer(store Store, b Batching, timeout time.Duration) *undoer {
 	u := &undoer{
@@ -90,7 +79,7 @@ func (u *undoer) add(claim Claim, o Outcome) {
 		return
 	}
 	if len(u.queue) >= maxUndo {
-		u.queue = append(u.queue[:0], u.queue[1:]...)
+		u.queue = slices.Delete(u.queue, 0, 1)
 	}
 	u.queue = append(u.queue, undo{
 		settlement: Settlement{Key: claim.Key, Token: claim.Token, Outcome: o},
@@ -104,112 +93,79 @@ func (u *undoer) add(claim Claim, o Outcome) {
 
 // run settles until nothing is queued.
 func (u *undoer) run() {
-	backoff := undoBackoffMin
 	for {
 		batch, wait := u.take()
-		if len(batch) == 0 && wait == 0 {
+		switch {
+		case len(batch) > 0:
+			u.settle(batch)
+		case wait > 0:
+			pause := time.NewTimer(wait)
+			select {
+			case <-pause.C:
+			case <-u.life.Done():
+				pause.Stop()
+			}
+		default:
 			return
 		}
-		if len(batch) == 0 {
-			u.rest(wait)
-			u.mu.Lock()
-			u.waiting = false
-			u.mu.Unlock()
-			continue
-		}
-		settlements := make([]Settlement, len(batch))
-		for i, b := range batch {
-			settlements[i] = b.settlement
-		}
-		errs := make([]error, len(batch))
-		ctx, cancel := context.WithTimeout(u.life, u.timeout)
-		err := u.store.Settle(ctx, settlements, errs)
-		cancel()
-		u.settled(batch, errs, err)
-		if err == nil {
-			backoff = undoBackoffMin
-			continue
-		}
-		u.rest(backoff)
-		backoff = min(backoff*2, undoBackoffMax)
 	}
 }
 
-// rest waits for d, or until the undoer may do nothing any more.
-func (u *undoer) rest(d time.Duration) {
-	pause := time.NewTimer(d)
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-	case <-u.life.Done():
+// take takes what is to be settled next, or says how long to wait for that. If it does
+// neither, the run is over.
+func (u *undoer) take() (batch []undo, wait time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	if u.life.Err() != nil {
+		u.queue = nil
 	}
+	u.queue = slices.DeleteFunc(u.queue, func(b undo) bool {
+		left := b.again.Sub(now)
+		switch {
+		case !now.Before(b.until):
+			return true
+		case left <= 0 && len(batch) < u.size:
+			batch = append(batch, b)
+			return true
+		case left > 0 && (wait == 0 || left < wait):
+			wait = left
+		}
+		return false
+	})
+	u.taken += len(batch)
+	if len(batch) == 0 && (wait == 0 || u.running > 1) { // one is enough to wait
+		wait = 0
+		u.running--
+		if u.closed && u.running == 0 {
+			close(u.idle)
+		}
+	}
+	return batch, wait
 }
 
-// settled notes what became of a batch: all of it is to be settled again after an err, and
-// without one those whose key the store was busy with, as nothing was done for them.
-func (u *undoer) settled(batch []undo, errs []error, err error) {
+// settle settles a batch, and queues again what the store did not answer or was too busy
+// for.
+func (u *undoer) settle(batch []undo) {
+	settlements, errs := make([]Settlement, len(batch)), make([]error, len(batch))
+	for i, b := range batch {
+		settlements[i] = b.settlement
+	}
+	ctx, cancel := context.WithTimeout(u.life, u.timeout)
+	err := u.store.Settle(ctx, settlements, errs)
+	cancel()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.taken -= len(batch)
 	u.failed = err
-	if err != nil {
-		u.queue = append(batch, u.queue...)
-		return
-	}
 	for i, b := range batch {
-		if errors.Is(errs[i], ErrBusy) {
-			b.pause = min(max(2*b.pause, undoBackoffMin), undoBackoffMax)
-			b.again = time.Now().Add(b.pause)
-			u.busy = append(u.busy, b)
-			u.failed = errs[i]
+		if err == nil && !errors.Is(errs[i], ErrBusy) {
+			continue
 		}
+		u.failed = cmp.Or(err, errs[i])
+		b.again = time.Now().Add(b.pace.next())
+		u.queue = append(u.queue, b)
 	}
-}
-
-// take takes what is to be settled next: those whose key the store was busy with if there
-// are no others. Nothing ends the run, unless it is to wait for one of those.
-func (u *undoer) take() (batch []undo, wait time.Duration) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.life.Err() != nil {
-		u.queue, u.busy = nil, nil
-	}
-	now := time.Now()
-	for len(u.queue) > 0 && len(batch) < u.size {
-		if b := u.queue[0]; now.Before(b.until) {
-			batch = append(batch, b)
-		}
-		u.queue = u.queue[1:]
-	}
-	if len(batch) == 0 {
-		u.busy = slices.DeleteFunc(u.busy, func(b undo) bool {
-			left := b.again.Sub(now)
-			switch {
-			case !now.Before(b.until):
-				return true
-			case left <= 0 && len(batch) < u.size:
-				batch = append(batch, b)
-				return true
-			}
-			if left = max(left, 1); wait == 0 || left < wait {
-				wait = left
-			}
-			return false
-		})
-	}
-	u.taken += len(batch)
-	switch {
-	case len(batch) > 0:
-		return batch, 0
-	case wait > 0 && !u.waiting:
-		u.waiting = true
-		return nil, wait
-	}
-	u.running--
-	if u.closed && u.running == 0 {
-		close(u.idle)
-	}
-	return nil, 0
 }
 
 // flush waits until everything is undone, or for the deadline, and ends the
@@ -228,7 +184,7 @@ func (u *undoer) flush(deadline time.Time) (left int, why error) {
 		}
 	}
 	u.mu.Lock()
-	left, why = len(u.queue)+len(u.busy)+u.taken, cmp.Or(u.failed, ErrStore)
+	left, why = len(u.queue)+u.taken, cmp.Or(u.failed, ErrStore)
 	running = u.running > 0
 	u.mu.Unlock()
 	u.end()
