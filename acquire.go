@@ -104,6 +104,9 @@ type bid struct {
 	// margin and detach are those of AcquireOptions.
 	margin time.Duration
 	detach bool
+	// start is when it was made, for the observer, and queued that its turn is waited for.
+	start  time.Time
+	queued bool
 	// leave says that there is nothing to give back: the place was there before.
 	leave bool
 }
@@ -158,27 +161,25 @@ func (c *Client) newClaim(name string, o *AcquireOptions) (Claim, error) {
 func (c *Client) acquire(ctx context.Context, b bid, wait time.Duration) (lease *Lease, err error) {
 	c.enter()
 	defer c.leave()
-	var start time.Time
 	if c.options.Observe != nil {
-		start = time.Now()
+		b.start = time.Now()
 	}
-	waited := false
 	a, sent, err := c.ask(ctx, b, wait)
 	switch {
 	case err != nil:
 	case a.State == Granted:
 		lease, err = c.grant(ctx, b, a, sent)
 	case a.State == Held && a.Queued && wait != noWait:
-		waited = true
+		b.queued = true
 		lease, err = c.await(ctx, b, a, sent, wait)
 	default:
 		err = refusal(b.Claim, a)
 	}
 	if err != nil {
-		c.refused(ctx, &b.Claim, start, waited, err)
+		c.refused(ctx, &b, err)
 		return nil, err
 	}
-	c.acquired(lease, start, waited)
+	c.acquired(lease)
 	return lease, nil
 }
 

@@ -17,8 +17,8 @@ type Lease struct {
 	answer  Answer
 	margin  time.Duration // how long before the end of the lease trust ends
 	granted time.Time     // when what was granted was asked for, or told
-	queued  atomic.Bool   // for the observer, as is what follows; the lease may be lost meanwhile
-	waited  atomic.Int64  // a time.Duration
+	queued  bool          // it was waited for; this and
+	waited  time.Duration // for how long are for the observer
 	over    atomic.Bool   // its end was counted
 	context leaseContext
 	cancel  context.CancelCauseFunc
@@ -30,11 +30,9 @@ type Lease struct {
 
 	steps steps // what Step remembers
 
-	settling sync.Mutex // held while a settlement is under way
-	settled  bool       // under settling: the store has taken it
-	// When the settlement began that is under way or was the last, for the observer.
-	settleFrom time.Time   // under settling
-	ending     atomic.Bool // the store is asked to, or has: what a renewal finds says nothing
+	settling   sync.Mutex  // held while a settlement is under way
+	settled    bool        // under settling: the store has taken it
+	settleFrom time.Time   // under settling: when the last settlement began, for the observer
 	kept       bool        // under settling: the store may have a record of it
 	paused     atomic.Bool // a transaction settles it, and a renewal would wait for that
 
@@ -42,9 +40,6 @@ type Lease struct {
 	due   time.Time     // when to look at this lease again
 	lasts time.Duration // how long what the store said last is good for
 	place int           // in the renewer's heap; -1 when not in it
-	busy  bool          // a renewal is under way
-
-	missed bool // it was due while it was paused
 }
 
 // margin is the part of the TTL that a holder does not rely on: clocks of two
@@ -53,7 +48,10 @@ func margin(ttl time.Duration) time.Duration { return ttl/50 + time.Millisecond 
 
 // newLease makes the lease of an answer to what was sent at that moment.
 func newLease(ctx context.Context, c *Client, b bid, a Answer, sent time.Time) *Lease {
-	l := &Lease{client: c, claim: b.Claim, answer: a, granted: sent, place: -1}
+	l := &Lease{client: c, claim: b.Claim, answer: a, granted: sent, queued: b.queued, place: -1}
+	if c.options.Observe != nil {
+		l.waited = time.Since(b.start)
+	}
 	l.margin = max(b.margin, margin(b.TTL))
 	l.context.lease, l.context.parent = l, ctx
 	l.context.Context, l.cancel = context.WithCancelCause(ctx)
@@ -185,7 +183,6 @@ func (l *Lease) Release() error {
 		l.settling.Lock()
 		defer l.settling.Unlock()
 		l.settled = true
-		l.ending.Store(true)
 		l.client.undoer.release(l.claim) // before Close can see that nobody holds it
 		l.client.renewer.remove(l)
 		l.end(nil)
@@ -287,11 +284,7 @@ func (l *Lease) settleBy(ctx context.Context, s Settlement, call func(context.Co
 		l.client.undoer.abandon(l.claim)
 		return ErrLost
 	}
-	l.ending.Store(true)
 	err, callErr := call(ctx, s)
-	if callErr != nil || err != nil {
-		l.ending.Store(false)
-	}
 	if callErr != nil {
 		// A renewal finds no lease if the record is there. So what a renewal
 		// says is no longer the last word.
@@ -324,6 +317,16 @@ var endings = [...]EventKind{Release: EventReleased, Keep: EventCompleted, Aband
 // lost reports whether the holder may no longer believe in the lease.
 func (l *Lease) lost() bool {
 	return l.overdue() || errors.Is(context.Cause(l.context.Context), ErrLost)
+}
+
+// ending reports whether a settlement is under way, or was: then what a renewal finds says
+// nothing.
+func (l *Lease) ending() bool {
+	if !l.settling.TryLock() {
+		return true
+	}
+	defer l.settling.Unlock()
+	return l.settled
 }
 
 // overdue reports whether the lease's trust window is over.

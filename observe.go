@@ -89,7 +89,7 @@ func (n *counts) read() Stats {
 }
 
 // refused counts and reports a claim that was not granted.
-func (c *Client) refused(ctx context.Context, claim *Claim, start time.Time, queued bool, err error) {
+func (c *Client) refused(ctx context.Context, b *bid, err error) {
 	c.counts.refused.Add(1)
 	if errors.Is(err, ErrStore) {
 		c.counts.unanswered.Add(1)
@@ -98,26 +98,23 @@ func (c *Client) refused(ctx context.Context, claim *Claim, start time.Time, que
 		return
 	}
 	c.options.Observe(ctx, Event{
-		Kind: EventRefused, key: claim.Key, Label: claim.Owner.Label,
-		Queued: queued, Waited: time.Since(start), Err: err,
+		Kind: EventRefused, key: b.Key, Label: b.Owner.Label,
+		Queued: b.queued, Waited: time.Since(b.start), Err: err,
 	})
 }
 
 // acquired counts and reports a grant.
-func (c *Client) acquired(l *Lease, start time.Time, waited bool) {
+func (c *Client) acquired(l *Lease) {
 	c.counts.acquired.Add(1)
-	if waited {
+	if l.queued {
 		c.counts.waited.Add(1)
 	}
 	if l.Attempt() > 1 {
 		c.counts.takenOver.Add(1)
 	}
-	if c.options.Observe == nil {
-		return
+	if c.options.Observe != nil {
+		c.options.Observe(&l.context, l.event(EventAcquired))
 	}
-	l.queued.Store(waited)
-	l.waited.Store(int64(time.Since(start)))
-	c.options.Observe(&l.context, l.event(EventAcquired))
 }
 
 // ended counts and reports the end of a lease, once.
@@ -153,7 +150,7 @@ func (l *Lease) ended(kind EventKind) {
 func (l *Lease) event(kind EventKind) Event {
 	return Event{
 		Kind: kind, key: l.claim.Key, token: l.claim.Token, Label: l.claim.Owner.Label,
-		Fence: l.Fence(), Attempt: l.Attempt(), Queued: l.queued.Load(), Waited: time.Duration(l.waited.Load()),
+		Fence: l.Fence(), Attempt: l.Attempt(), Queued: l.queued, Waited: l.waited,
 	}
 }
 

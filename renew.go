@@ -72,10 +72,10 @@ func (r *renewer) resume(l *Lease) {
 	l.paused.Store(false)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if l.place < 0 || !l.missed {
+	if l.place < 0 {
 		return
 	}
-	l.due, l.missed = time.Now(), false
+	l.due = time.Now() // it may have been due meanwhile
 	heap.Fix(&r.leases, l.place)
 	if !r.stopped {
 		r.arm(l.due)
@@ -139,15 +139,12 @@ func (r *renewer) look() {
 			r.drop(l)
 			lost = append(lost, l)
 			continue
-		case l.busy:
-			l.due = trusted // its call answers by then, or it is lost
 		case l.paused.Load():
-			l.due, l.missed = trusted, true
+			l.due = trusted
 		case !l.due.Before(trusted):
 			// Due at the end of its trust, which is a moment away.
 		default:
-			l.busy = true
-			l.due = trusted
+			l.due = trusted // the call answers by then, or it is lost
 			due = append(due, l)
 		}
 		heap.Fix(&r.leases, 0)
@@ -189,7 +186,6 @@ func (r *renewer) renew(leases []*Lease) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i, l := range leases {
-		l.busy = false
 		if l.place < 0 {
 			continue // settled meanwhile
 		}
@@ -198,7 +194,7 @@ func (r *renewer) renew(leases []*Lease) {
 			l.trust(sent)
 			l.lasts = l.claim.TTL
 			l.due = sent.Add(renewEvery(l.lasts))
-		case callErr == nil && errors.Is(errs[i], ErrLost) && !l.ending.Load():
+		case callErr == nil && errors.Is(errs[i], ErrLost) && !l.ending():
 			r.drop(l)
 			lost = append(lost, l)
 			continue
