@@ -81,10 +81,10 @@ type Options struct {
 	// Unordered takes places when jobs reach a worker, and not when they are
 	// enqueued: the jobs of a key run in about the order of the queue.
 	Unordered bool
-	// Hold is how long each place may keep the others of its key waiting although its
-	// job has not come, counted from when its turn has come and another job wants to
-	// run: the place of a job whose enqueuing was rolled back, or that was
-	// cancelled before a worker had it. Default: 10 s.
+	// Hold is how long a key may lie idle because of places whose jobs no worker has had,
+	// counted from when another job could have had it: the places of jobs whose enqueuing
+	// was rolled back, or that were cancelled. However many there are, they cost one
+	// Hold. Default: 10 s.
 	//
 	// A worker that is killed in the moment between taking a job from its queue and
 	// asking for the job's turn, or a second or so later when the job is next for its
