@@ -44,9 +44,8 @@ type DB interface {
 // lockLimit is how long a migration waits for another one.
 const lockLimit = 30 * time.Second
 
-// Migrate makes the store's tables, or brings them up to date, in the database that
-// the connection is for. When they are, it does nothing and needs no rights but to
-// read them; many may call it at once, and one that was cut short is made up for by
+// Migrate makes the store's tables in the database that the connection is for. When
+// they are there, it does nothing and needs no rights but to read them; many may call it at once, and one that was cut short is made up for by
 // the next. Of the options it uses Prefix.
 //
 // It returns ErrNewer when the tables are newer than this program, and otherwise
