@@ -96,8 +96,9 @@ func (s *Store) claim(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		return l.answer()
 	}
 	if a := st.answered(c, now); a.State != 0 {
-		if c.Mode == dibs.Queue && a.State == dibs.Mismatch && s.b.bug == MismatchJoins {
+		if s.b.bug == MismatchJoins && c.Mode == dibs.Queue && a.State == dibs.Mismatch {
 			st.join(c, 0, s, now)
+			return a
 		}
 		if c.Mode != dibs.Look && a.State != dibs.Unknown && s.b.bug != AnsweredKeepsPlace {
 			if s.b.bug == AnsweredEndsFrom {
