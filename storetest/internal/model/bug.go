@@ -7,6 +7,10 @@ type Bug string
 const (
 	None Bug = ""
 
+	// Wakes is none either: it makes the other kind of store, which tells no grants, and
+	// passes over nobody.
+	Wakes Bug = "none, and wakes"
+
 	// VARCHAR(255).
 	KeyTruncated Bug = "key truncated"
 	// A case-insensitive collation.
