@@ -8,16 +8,6 @@ import (
 
 var batchProperties = []Property{
 	{
-		Name: "EmptyBatch",
-		Why:  "A call about nothing does nothing and succeeds.",
-		Check: func(t *Trial) {
-			p := t.process()
-			p.claims()
-			p.renewals()
-			p.settlements()
-		},
-	},
-	{
 		Name: "InvalidClaimsFailAlone",
 		Why:  "Callers that know nothing of each other share a batch. One that passes nonsense is told so, with nothing done for it, and the others are answered.",
 		Check: func(t *Trial) {
@@ -37,11 +27,12 @@ var batchProperties = []Property{
 				"too many permits":          permits(dibs.MaxPermits + 1),
 				"AtMostOnce with 2 permits": func(c *dibs.Claim) { c.Permits, c.AtMostOnce = 2, true },
 				"an unknown mode":           func(c *dibs.Claim) { c.Mode = dibs.Look + 1 },
-				"a queue without a Place":   func(c *dibs.Claim) { c.Mode, c.Place = dibs.Queue, 0 },
-				"a reserve without a Place": func(c *dibs.Claim) { c.Mode, c.Place = dibs.Reserve, 0 },
-				"a queue from a place":      func(c *dibs.Claim) { c.Mode, c.Redeems = dibs.Queue, dibs.NewToken() },
-				"a reserve from a place":    func(c *dibs.Claim) { c.Mode, c.Redeems = dibs.Reserve, dibs.NewToken() },
-				"a claim from its own":      func(c *dibs.Claim) { c.Redeems = c.Token },
+				"weight 0":                  weight(0),
+				"a weight above permits":    weight(2),
+				"a queue without a Stay":    func(c *dibs.Claim) { c.Mode, c.Stay = dibs.Queue, 0 },
+				"a reserve without a Stay":  func(c *dibs.Claim) { c.Mode, c.Stay = dibs.Reserve, 0 },
+				"a reserve from a place":    func(c *dibs.Claim) { c.Mode, c.From = dibs.Reserve, dibs.NewToken() },
+				"a claim from its own":      func(c *dibs.Claim) { c.From = c.Token },
 				"a try with a Hold":         hold(long),
 				"a negative Hold":           func(c *dibs.Claim) { c.Mode, c.Hold = dibs.Reserve, -1 },
 				"a queue with a Hold":       func(c *dibs.Claim) { c.Mode, c.Hold = dibs.Queue, long },

@@ -27,7 +27,7 @@ var expiryProperties = []Property{
 	},
 	{
 		Name: "DeadLeaseStaysDead",
-		Why:  "What has run out is dead even while nobody else has noticed. A lease that comes back to life may be somebody else's by the time its holder hears of it.",
+		Why:  "What has run out is dead even while nobody else has noticed. A lease that comes back to life, or a late answer that is kept, may be somebody else's by the time its holder hears of it.",
 		Check: func(t *Trial) {
 			p := t.process()
 			revivals := map[string]func(k dibs.Key, a dibs.Token) error{
@@ -35,6 +35,7 @@ var expiryProperties = []Property{
 				"release": p.release,
 				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "late") },
 				"abandon": p.abandon,
+				"undo":    p.undo,
 			}
 			a := dibs.NewToken()
 			for name := range revivals {
@@ -141,22 +142,6 @@ var expiryProperties = []Property{
 // is counted from before the first call, and late until a claim is sent.
 func (t *Trial) ends(what string, before, after time.Time, d time.Duration, over func() bool) {
 	t.Helper()
-	t.endsWithin(what, before, after, d, t.h.Late, over)
-}
-
-// endsInSteps is ends for what has several parts, each of which may begin when a claim
-// finds that the part before is over. In real time that claim may be late.
-func (t *Trial) endsInSteps(what string, before, after time.Time, d time.Duration, over func() bool) {
-	t.Helper()
-	late := limit
-	if t.h.Virtual {
-		late = t.h.Late
-	}
-	t.endsWithin(what, before, after, d, late, over)
-}
-
-func (t *Trial) endsWithin(what string, before, after time.Time, d, late time.Duration, over func() bool) {
-	t.Helper()
 	for {
 		asked := time.Now()
 		if over() {
@@ -165,7 +150,7 @@ func (t *Trial) endsWithin(what string, before, after time.Time, d, late time.Du
 			}
 			return
 		}
-		if lasted := asked.Sub(after); lasted > d+late {
+		if lasted := asked.Sub(after); lasted > d+t.h.Late {
 			t.Fatalf("%s was not over after %v, it was to last %v", what, lasted, d)
 		}
 		time.Sleep(t.h.Short / 20)

@@ -2,8 +2,6 @@ package storetest
 
 import (
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -28,9 +26,12 @@ var queueProperties = []Property{
 			for i, w := range waiters {
 				t.ok("release", procs[i%3].release(k, holder))
 				for j, later := range waiters[i+1:] {
-					t.waits("waiter "+itoa(i+1+j), procs[j%3].queue(k, later), j)
+					t.state("waiter "+itoa(i+1+j), procs[j%3].queue(k, later), dibs.Held)
 				}
 				t.granted("waiter "+itoa(i), procs[i%3].queue(k, w), 1)
+				for j, later := range waiters[i+1:] {
+					t.waits("waiter "+itoa(i+1+j), procs[j%3].queue(k, later), j)
+				}
 				holder = w
 			}
 			t.ok("the last release", procs[0].release(k, holder))
@@ -39,47 +40,31 @@ var queueProperties = []Property{
 	},
 	{
 		Name: "NobodyBarges",
-		Why:  "The key belongs to who has waited longest from the moment it is released, also before that waiter has heard of it. One who merely asks at the right time must not get it.",
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, a, first, second := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("the first waiter", q.queue(k, first), 0)
-			t.waits("the second waiter", p.queue(k, second), 1)
-			t.ok("release", p.release(k, a))
-			late := dibs.NewToken()
-			t.state("a stranger that tries", p.try(k, dibs.NewToken()), dibs.Held)
-			t.state("a stranger that looks", p.look(k), dibs.Held)
-			t.waits("a stranger that queues", p.queue(k, late), 1)
-			t.waits("the second waiter", p.queue(k, second), 0)
-			t.state("the second waiter, trying", p.try(k, second), dibs.Held)
-			t.granted("the first waiter", q.queue(k, first), 1)
-			t.ok("its release", q.release(k, first))
-			t.granted("the second waiter, trying", p.try(k, second), 1)
-			t.ok("its release", p.release(k, second))
-			t.granted("the stranger that queued", p.queue(k, late), 1)
-		},
-	},
-	{
-		Name: "HandOverInTheSameStep",
-		Why:  "Between the end of a lease and the grant to the next waiter there is no moment in which the key is free, or somebody else takes it.",
+		Why:  "The key is for the waiter that has waited longest from the moment it is free, also before that waiter has heard of it. One that merely asks at the right time, or tries again and again, must not get it.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
-				"release": p.release,
-				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
-				"abandon": p.abandon,
+				"release": p.release, "abandon": p.abandon, "undo": p.undo,
+				"keep": func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
 			} {
-				k, a, b, c := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				k, a, first, second, late := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 				t.granted("the holder", p.try(k, a), 1)
-				t.waits("the waiter", q.queue(k, b), 0)
-				t.waits("another waiter", p.queue(k, c), 1)
+				t.waits("the first waiter", q.queue(k, first), 0)
+				t.waits("the second waiter", p.queue(k, second), 1)
+				t.waits("the first waiter, trying", p.try(k, first), 0)
+				t.nowhere("a stranger that tries", p.try(k, dibs.NewToken()))
 				t.ok(name, end(k, a))
-				t.state("a look at once", p.look(k), dibs.Held)
-				t.waits("the other waiter, now the next", p.queue(k, c), 0)
-				t.state("a try at once", q.try(k, dibs.NewToken()), dibs.Held)
-				t.state("the waiter", q.queue(k, b), dibs.Granted)
-				t.ok("the waiter's renewal", q.renew(k, b, long))
+				t.state("a stranger that looks at once", p.look(k), dibs.Held)
+				t.nowhere("a stranger that tries", p.try(k, dibs.NewToken()))
+				t.state("a stranger that queues", p.queue(k, late), dibs.Held)
+				t.state("the second waiter", p.queue(k, second), dibs.Held)
+				t.state("the second waiter, trying", p.try(k, second), dibs.Held)
+				t.state("the first waiter", q.queue(k, first), dibs.Granted)
+				t.waits("the second waiter, now the next", p.try(k, second), 0)
+				t.ok("the first one's release", q.release(k, first))
+				t.granted("the second waiter, trying", p.try(k, second), 1)
+				t.ok("its release", p.release(k, second))
+				t.granted("the stranger that queued", p.queue(k, late), 1)
 			}
 		},
 	},
@@ -96,7 +81,7 @@ var queueProperties = []Property{
 			t.ok("the last renewal", p.renew(k, a, t.short()))
 			t.outlast(t.short())
 			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
-			t.waits("the second waiter", p.queue(k, second), 0)
+			t.state("the second waiter", p.queue(k, second), dibs.Held)
 			t.granted("the first waiter", q.queue(k, first), 2)
 			t.ok("its release", q.release(k, first))
 			t.granted("the second waiter", p.queue(k, second), 1)
@@ -112,7 +97,7 @@ var queueProperties = []Property{
 				t.granted("the holder", p.try(k, a), 1)
 				t.waits("one that will die", p.queue(k, dead), 0)
 				before := time.Now()
-				t.waits("one that will ask again", p.queue(k, alive, place(d)), 1)
+				t.waits("one that will ask again", p.queue(k, alive, stay(d)), 1)
 				behind := p.queue(k, last)
 				again := p.queue(k, alive)
 				if time.Since(before) >= d {
@@ -120,7 +105,7 @@ var queueProperties = []Property{
 				}
 				t.waits("one behind", behind, 2)
 				t.waits("the one that asks again", again, 1)
-				t.waits("the one that will die, asking for a short place", p.queue(k, dead, place(t.short())), 0)
+				t.waits("the one that will die, asking for a short place", p.queue(k, dead, stay(t.short())), 0)
 				t.outlast(d)
 				t.lost("the dead one's place", p.release(k, dead))
 				t.waits("the one that asked again", p.queue(k, alive), 0)
@@ -129,23 +114,6 @@ var queueProperties = []Property{
 				t.granted("the one that asked again", p.queue(k, alive), 1)
 				return true
 			})
-		},
-	},
-	{
-		Name: "DeadPlaceRejoinsAtTheEnd",
-		Why:  "A place that has run out is gone, also when nobody has noticed. Who was away for so long joins anew.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a, away, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("one that goes away", p.queue(k, away), 0)
-			t.waits("the next", p.queue(k, next), 1)
-			t.waits("the one that goes away, asking for a short place", p.queue(k, away, place(t.short())), 0)
-			t.outlast(t.short())
-			t.waits("the one that was away", p.queue(k, away), 1)
-			t.ok("release", p.release(k, a))
-			t.state("the one that was away", p.queue(k, away), dibs.Held)
-			t.granted("the next", p.queue(k, next), 1)
 		},
 	},
 	{
@@ -159,7 +127,7 @@ var queueProperties = []Property{
 				t.waits("waiter "+itoa(i), p.queue(k, w), i)
 			}
 			t.ok("the first gives up", q.release(k, ws[0]))
-			t.ok("the third gives up", q.release(k, ws[2]))
+			t.ok("the third is undone", q.undo(k, ws[2]))
 			t.lost("the third, giving up again", q.release(k, ws[2]))
 			t.waits("the second", p.queue(k, ws[1]), 0)
 			t.ok("release", p.release(k, a))
@@ -169,30 +137,8 @@ var queueProperties = []Property{
 		},
 	},
 	{
-		Name: "TryKeepsAPlace",
-		Why:  "A token with a place that merely tries neither loses the place nor jumps the queue, and is granted when its turn has come.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("the first waiter", p.queue(k, b), 0)
-			t.waits("the second waiter", p.queue(k, c), 1)
-			for _, d := range []time.Duration{0, long} {
-				t.waits("the first, trying", p.try(k, b, place(d)), 0)
-				t.waits("the second, trying", p.try(k, c, place(d)), 1)
-			}
-			if d := p.try(k, dibs.NewToken()); d.State != dibs.Held || d.Queued {
-				t.Fatalf("a stranger that tries: %s, Queued %v, want Held without a place", stateName(d.State), d.Queued)
-			}
-			t.ok("release", p.release(k, a))
-			t.granted("the first, trying", p.try(k, b), 1)
-			t.ok("its release", p.release(k, b))
-			t.granted("the second, trying", p.try(k, c), 1)
-		},
-	},
-	{
 		Name: "KeepAnswersWaiters",
-		Why:  "Duplicates that wait for the answer are all answered by it at once. They must not be granted one after the other, nor stand in the way of a waiter for the lock.",
+		Why:  "Duplicates that wait for the answer are all answered by it at once. They must not be granted one after the other, and once they have it they stand in nobody's way.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, dup1, locker, dup2 := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
@@ -202,69 +148,44 @@ var queueProperties = []Property{
 			t.waits("another duplicate", p.queue(k, dup2, answerable), 2)
 			t.ok("keep", p.keep(k, a, "answer"))
 			t.state("a look at the lock", p.look(k), dibs.Held)
-			t.granted("the lock", q.queue(k, locker), 1)
 			t.done("a duplicate", q.queue(k, dup1, answerable), "answer")
+			t.granted("the lock", q.queue(k, locker), 1)
 			t.ok("the lock's release", q.release(k, locker))
-			t.state("a look at the lock", p.look(k), dibs.Free)
-			t.done("another duplicate", p.queue(k, dup2, answerable), "answer")
+			t.done("another duplicate", p.try(k, dup2, answerable), "answer")
+			t.lost("settling its place", p.release(k, dup2))
 			t.state("a look at the lock", p.look(k), dibs.Free)
 		},
 	},
 	{
-		Name: "LeftIsSane",
-		Why:  "A waiter that misses its wake-up asks again after Left. If that is zero it spins; if it is too long it oversleeps the end of a dead holder.",
+		Name: "LeftIsUntilALeaseEnds",
+		Why:  "A waiter that misses its wake-up asks again after Left. If that is too long it oversleeps the end of a dead holder; and if nobody holds the key, there is no lease to wait for.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			left := func(what string, after time.Time, ends time.Duration, asker dibs.Answer) {
-				t.Helper()
-				t.state(what, asker, dibs.Held)
-				// What is left now is at least what is left of a lease that
-				// began when it was sent for, but for the store's rounding.
-				least := ends - time.Since(after) - tick
-				if asker.Left <= 0 || asker.Left > ends || asker.Left < least {
-					t.Fatalf("%s: Left is %v, want between %v and %v", what, asker.Left, least, ends)
-				}
-			}
 			start := time.Now()
 			t.granted("the holder", p.try(k, a), 1)
-			left("a try", start, long, p.try(k, dibs.NewToken()))
-			left("a look", start, long, p.look(k))
-			queued := time.Now()
-			left("a waiter", start, long, p.queue(k, b, place(long/2)))
-			left("a try behind a shorter place", queued, long/2, p.try(k, dibs.NewToken()))
+			t.left("a try", p.try(k, dibs.NewToken()), start, long)
+			t.left("a look", p.look(k), start, long)
+			t.left("a waiter", p.queue(k, b, stay(long/2)), start, long)
+			t.left("a try behind a shorter place", p.try(k, dibs.NewToken()), start, long)
 			renewed := time.Now()
 			t.ok("renew", p.renew(k, a, long/4))
-			left("the waiter, after a renewal", renewed, long/4, p.queue(k, b))
-			offered := time.Now()
-			t.ok("release", p.release(k, a))
-			left("a try while it is offered", offered, t.turn, p.try(k, dibs.NewToken()))
-		},
-	},
-	{
-		Name:  "PollingIsEnough",
-		Why:   "Correctness never rests on a notification: waiters that hear of nothing and just ask again now and then all get their turn.",
-		Heavy: true,
-		Check: func(t *Trial) {
-			procs := []*process{t.process(), t.process(), t.process()}
-			k := key("k")
-			var running sync.WaitGroup
-			var turns, inside atomic.Int64
-			for i, w := range tokens(12) {
-				p := procs[i%3]
-				running.Go(func() {
-					t.poll("waiter "+itoa(i), func() bool { return p.queue(k, w).State == dibs.Granted })
-					if n := inside.Add(1); n != 1 {
-						t.Errorf("%d holders at once", n)
-					}
-					turns.Add(1)
-					inside.Add(-1)
-					t.ok("release", p.release(k, w))
-				})
-			}
-			running.Wait()
-			if n := turns.Load(); n != 12 {
-				t.Fatalf("%d of 12 waiters had their turn", n)
+			t.left("the waiter, after a renewal", p.queue(k, b), renewed, long/4)
+
+			k = key("permits")
+			t.granted("a holder", p.try(k, a, permits(2)), 1)
+			start = time.Now()
+			t.granted("another that ends sooner", p.try(k, b, permits(2), ttl(long/2)), 1)
+			t.left("a try", p.try(k, dibs.NewToken(), permits(2)), start, long/2)
+
+			k = key("reserved")
+			t.waits("reserving", p.reserve(k, a), 0)
+			for what, d := range map[string]dibs.Answer{
+				"a try": p.try(k, dibs.NewToken()), "a look": p.look(k), "a waiter": p.queue(k, b),
+			} {
+				if t.state(what, d, dibs.Held); d.Left != 0 {
+					t.Fatalf("%s, behind a place: Left is %v, and nobody holds the key", what, d.Left)
+				}
 			}
 		},
 	},
@@ -297,11 +218,11 @@ var queueProperties = []Property{
 			}
 			for i, w := range ws[:served] {
 				t.ok("release", q.release(k, holder))
-				t.state("one far behind", q.try(k, ws[n-1], place(0)), dibs.Held)
+				t.state("one far behind", q.try(k, ws[n-1]), dibs.Held)
+				t.granted("waiter "+itoa(i), p.queue(k, w), 1)
 				if i+1 < served {
 					t.waits("waiter "+itoa(i+1), p.queue(k, ws[i+1]), 0)
 				}
-				t.granted("waiter "+itoa(i), p.queue(k, w), 1)
 				holder = w
 			}
 			t.giveUp(p, k, ws[served:], batch)
@@ -325,8 +246,9 @@ func (t *Trial) giveUp(p *process, k dibs.Key, ws []dibs.Token, batch int) {
 	}
 }
 
-// waits fails the trial unless the token has a place with that many before it.
-func (t *Trial) waits(what string, a dibs.Answer, ahead int) {
+// waits fails the trial unless the answer is Held, with a place that has that many
+// before it. It returns the answer's fence.
+func (t *Trial) waits(what string, a dibs.Answer, ahead int) uint64 {
 	t.Helper()
 	t.state(what, a, dibs.Held)
 	if !a.Queued {
@@ -335,4 +257,5 @@ func (t *Trial) waits(what string, a dibs.Answer, ahead int) {
 	if a.Ahead < ahead || ahead == 0 && a.Ahead != 0 {
 		t.Fatalf("%s: told that at most %d places are ahead, there are %d", what, a.Ahead, ahead)
 	}
+	return a.Fence
 }
