@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -32,7 +31,7 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 	all := s.batches(len(claims), verb{
 		script: claimScript,
-		head:   []string{"", s.ears.tells(), s.names.sharded(), strconv.Itoa(s.options.MaxWaiters)},
+		head:   []string{s.names.sharded(), "", strconv.Itoa(s.options.MaxWaiters)},
 		key: func(i int) (dibs.Key, bool) {
 			answers[i] = dibs.Answer{Err: claims[i].Validate()}
 			return claims[i].Key, answers[i].Err == nil
@@ -40,9 +39,9 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 		answer: func(i int, m *rueidis.RedisMessage) error { return readAnswer(&answers[i], m) },
 		lasts:  func(_ int, m *rueidis.RedisMessage) bool { return isGrant(m) },
 	})
-	var w claimWriter
+	w := claimWriter{tells: s.options.Replicas == 0} // or the grant has to wait for them
 	for _, b := range all {
-		b.call.args[0] = s.ears.channel(b.group)
+		b.call.args[1] = s.ears.channel(b.group)
 		for _, i := range b.indexes {
 			b.call.args = w.append(b.call.args, &claims[i])
 			if s.names.cluster && claims[i].MaxAge > 0 {
@@ -57,37 +56,35 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 // listened for from now on.
 func (s *Store) hearOf(all []*batch, claims []dibs.Claim, answers []dibs.Answer) {
 	for _, b := range all {
-		if b.call.args[0] != "" {
-			if slices.ContainsFunc(b.indexes, func(i int) bool { return answers[i].State == dibs.Held && answers[i].Queued }) {
-				s.ears.waited(b.group)
-			}
-			continue
-		}
-		var deaf []dibs.Token
+		var waiting []dibs.Token
 		for _, i := range b.indexes {
-			if a, c := &answers[i], &claims[i]; a.State == dibs.Held && a.Queued && c.Mode <= dibs.Queue {
-				token := c.Token
-				if !c.Redeems.IsZero() {
-					token = c.Redeems
-				}
-				deaf = append(deaf, token)
+			if claims[i].Mode == dibs.Queue && answers[i].State == dibs.Held {
+				waiting = append(waiting, claims[i].Token)
 			}
 		}
-		if len(deaf) > 0 {
-			s.ears.listen(b.group, deaf)
+		switch heard := b.call.args[1] != ""; {
+		case len(waiting) == 0:
+		case heard:
+			s.ears.waited(b.group)
+		default:
+			s.ears.listen(b.group, waiting)
 		}
 	}
 }
 
-// The flags of a claim; see lua/claim.lua.
+// The flags of a claim, and how long it is without its owner; see lua/state.lua.
 const (
 	simple     = 1
 	answerable = 2
+	tellable   = 4
+
+	claimLen = 107
 )
 
 // claimWriter writes claims for lua/claim.lua. What they mostly have in common it
 // writes once.
 type claimWriter struct {
+	tells     bool // grants may be told
 	owner     dibs.Owner
 	ownerText string
 	kept      time.Duration
@@ -99,42 +96,39 @@ func (w *claimWriter) append(args []string, c *dibs.Claim) []string {
 	if w.ownerText == "" || c.Owner != w.owner {
 		w.owner, w.ownerText = c.Owner, c.Owner.String()
 	}
-	var b [95 + dibs.MaxOwner]byte
-	if c.Mode <= dibs.Queue && c.Redeems.IsZero() {
-		b[0] = simple
+	b := make([]byte, 0, claimLen+dibs.MaxOwner)
+	var flags, atMostOnce byte
+	if c.Mode <= dibs.Queue && c.From.IsZero() {
+		flags = simple
 		if c.MaxAge > 0 {
-			b[0] |= answerable
+			flags |= answerable
 		}
 	}
-	b[1] = byte(c.Mode)
 	memory := dibs.AbandonedMemory
 	if c.AtMostOnce {
-		b[2] = 1
+		atMostOnce = 1
 		memory = forever
+	} else if w.tells {
+		flags |= tellable
 	}
-	ttl, stands := c.TTL, c.Place
-	switch { // where there is a Hold there is no use for one of them
-	case c.Mode == dibs.Reserve:
-		ttl = c.Hold
-	case !c.Redeems.IsZero():
-		stands = c.Hold
+	b = append(b, flags, byte(c.Mode), atMostOnce)
+	for _, n := range []int{c.Permits, c.Weight} {
+		b = binary.BigEndian.AppendUint32(b, uint32(n))
 	}
-	binary.BigEndian.PutUint32(b[3:], uint32(c.Permits))
-	binary.BigEndian.PutUint64(b[7:], micros(ttl))
-	binary.BigEndian.PutUint64(b[15:], micros(stands))
-	binary.BigEndian.PutUint64(b[23:], micros(c.MaxAge))
-	copy(b[31:], c.Token[:])
-	copy(b[47:], c.Redeems[:])
-	copy(b[63:], c.Fingerprint[:])
-	n := 95 + copy(b[95:], w.ownerText)
+	for _, d := range []time.Duration{c.TTL, c.Stay, c.Hold, c.MaxAge} {
+		b = binary.BigEndian.AppendUint64(b, micros(d))
+	}
+	b = append(b, c.Token[:]...)
+	b = append(b, c.From[:]...)
+	b = append(b, c.Fingerprint[:]...)
+	b = append(b, w.ownerText...)
 	if kept := min(c.TTL, century) + memory; kept != w.kept {
 		w.kept, w.keptText = kept, strconv.FormatInt(kept.Milliseconds()+1, 10)
 	}
-	return append(args, string(b[:n]), w.keptText)
+	return append(args, string(b), w.keptText)
 }
 
-// The states as lua/claim.lua answers them. They are the script's own numbers,
-// which outlive a change of the contract's.
+// The states as lua/claim.lua answers them.
 const (
 	failed = iota
 	granted
@@ -142,7 +136,6 @@ const (
 	free
 	done
 	mismatch
-	permitsDiffer
 	unknown
 )
 
@@ -183,18 +176,16 @@ func readAnswer(a *dibs.Answer, m *rueidis.RedisMessage) error {
 		}
 	case held:
 		a.State = dibs.Held
-		a.Left, a.Ahead, a.Queued, a.Idle = duration(f.int()), int(f.int()), f.int() == 1, f.int() == 1
+		a.Left, a.Ahead, a.Queued = duration(f.int()), int(f.int()), f.int() == 1
 		a.Fence = uint64(f.int())
 	case free:
-		a.State = dibs.Free
+		a.State, a.Queued = dibs.Free, f.int() == 1
 	case done:
 		a.State = dibs.Done
 		a.Record.Data = f.bytes()
 		a.Record.Age, a.Record.Left = duration(f.int()), duration(f.int())
 	case mismatch:
 		a.State = dibs.Mismatch
-	case permitsDiffer:
-		a.State, a.Permits = dibs.PermitsDiffer, int(f.int())
 	case unknown:
 		a.State, a.ID = dibs.Unknown, f.token().ID()
 	default:

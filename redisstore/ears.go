@@ -32,7 +32,6 @@ type ears struct {
 	mu       sync.Mutex
 	channels map[string]*channel // by group
 	list     []*listener
-	telling  atomic.Int32 // how many listeners take a grant
 	own      atomic.Int32 // how many of a cluster's channels have their own connection
 }
 
@@ -113,20 +112,12 @@ func (e *ears) waited(group string) {
 	}
 }
 
-// tells is what the scripts are told of whether a grant can be told.
-func (e *ears) tells() string {
-	if e.telling.Load() > 0 {
-		return "1"
-	}
-	return "0"
-}
-
 // listen sees to it that a group is listened for, and has those tokens ask again
 // as soon as it is: their places do not know yet where to reach them.
 func (e *ears) listen(group string, deaf []dibs.Token) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.life.Err() != nil {
+	if e.life.Err() != nil || len(e.list) == 0 {
 		return
 	}
 	c := e.channels[group]
@@ -363,32 +354,21 @@ func (e *ears) retire() {
 	}
 }
 
-// add adds a listener. The list is replaced whole, so that hearing copies none.
-func (e *ears) add(l *listener, takes bool) (stop func()) {
+// Notify implements dibs.Notifier. When the last one stops, nobody is listened for.
+func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	e, l := s.ears, &listener{wake}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.list = append(slices.Clone(e.list), l)
-	if takes {
-		e.telling.Add(1)
-	}
+	e.list = append(slices.Clone(e.list), l) // replaced whole, so that hearing copies none
 	return sync.OnceFunc(func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.list = slices.DeleteFunc(slices.Clone(e.list), func(other *listener) bool { return other == l })
-		if takes {
-			e.telling.Add(-1)
+		for group, c := range e.channels {
+			if len(e.list) == 0 {
+				c.leave()
+				delete(e.channels, group)
+			}
 		}
 	})
-}
-
-// Notify implements dibs.Notifier.
-func (s *Store) Notify(wake func(dibs.Token)) (stop func()) {
-	return s.ears.add(&listener{func(t dibs.Token, _ dibs.Answer) { wake(t) }}, false)
-}
-
-// NotifyGrants implements dibs.GrantNotifier. Where replicas have to have a grant
-// before it counts, none is told: whoever is woken asks, and the answer waits for
-// them.
-func (s *Store) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return s.ears.add(&listener{wake}, s.options.Replicas == 0)
 }

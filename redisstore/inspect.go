@@ -223,7 +223,6 @@ func readAttempt(m *rueidis.RedisMessage) (a dibs.Attempt, kind int64, err error
 	a.ID = f.token().ID()
 	a.Fence, a.Attempt = uint64(f.int()), int(f.int())
 	a.Since, a.Left = duration(f.int()), duration(f.int())
-	a.Offered = f.int() == 1
 	a.Owner = dibs.ParseOwner(f.text())
 	kind = f.int()
 	return a, kind, f.err

@@ -186,7 +186,7 @@ func (s *Store) meet(ctx context.Context, a *Address) error {
 
 // look asks for a key and changes nothing.
 func (s *Store) look(ctx context.Context) error {
-	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1}}
+	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
 	answers := make([]dibs.Answer, 1)
 	if err := s.Claim(ctx, claims, answers); err != nil {
 		return err

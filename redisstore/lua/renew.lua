@@ -19,16 +19,16 @@ return each({}, #KEYS - 1, function(i)
   local token, ttl = ARGV[a + 1], ARGV[a + 2] + 0
   local k = open(KEYS[i + 1])
   advance(k)
-  local h = holder(k.st, token)
-  local held = h and h[OFFERED] == 0
-  if held then
-    if ARGV[a + 3] == '1' then
+  local l = holder(k, token)
+  if l then
+    if ARGV[a + 3] == '1' then -- refused where the server is out of memory
       call('HSET', k.p, token, ARGV[a + 4])
-      k.st[PROGRESS] = 1
+      l.saved, k.progress = 1, true
     end
-    h[ENDS], k.changed = now + ttl, true
+    l.ends, k.changed = now + ttl, true
+  else
+    affirm() -- a server that takes no writes is no master, and says of nothing that it is not there
   end
   close(k)
-  if not held then affirm() end
-  return held and 1 or 2
+  return l and 1 or 2
 end)
