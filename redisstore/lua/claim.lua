@@ -50,7 +50,7 @@ end
 
 -- granted answers a holder.
 local function granted(k, l)
-  return { GRANTED, l.fence, l.number, l.inherits ~= NONE and call('HGET', k.p, l.inherits) or nil }
+  return { GRANTED, l.fence, l.number, l.inherits > 0 and call('HGET', k.p, digits(l.inherits)) or nil }
 end
 
 -- held answers one whose turn has not come; number is that of its place, if it has one, or

@@ -27,6 +27,7 @@ end
 return each({}, #KEYS, function(i)
   local k = open(KEYS[i], true)
   advance(k)
+  front(k) -- what is over there is gone
   local attempts = {}
   local function add(l, abandoned)
     attempts[#attempts + 1] = { l.token, l.fence, l.number, max(now - l.since, 0), l.ends - now, owner(l), abandoned }

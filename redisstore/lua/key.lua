@@ -15,13 +15,13 @@ local function read_state(k, v)
   local version, lost, at
   version, k.free, k.queue, lost, at = unpack(HEAD, v)
   if version ~= VERSION then error() end
-  if k.queue <= now then k.queue = 0 end
+  if k.queue <= now then k.queue, k.free = 0, 0 end
   while at <= #v do
-    local fence, since, ends, number, place, saved, inherits, claim
-    fence, since, ends, number, place, saved, inherits, claim, at = unpack(ATTEMPT, v, at)
+    local fence, since, ends, number, place, inherits, saved, claim
+    fence, since, ends, number, place, inherits, saved, claim, at = unpack(ATTEMPT, v, at)
     local l = read(claim)
-    l.fence, l.since, l.ends, l.number, l.place, l.saved, l.inherits = fence, since, ends, number, place, saved, inherits
-    if saved == 1 or inherits ~= NONE then k.progress = true end
+    l.fence, l.since, l.ends, l.number, l.place, l.inherits, l.saved = fence, since, ends, number, place, inherits, saved
+    if saved == 1 or inherits ~= 0 then k.progress = true end
     k.leases[#k.leases + 1] = l
   end
   if lost == 1 then k.lost = table.remove(k.leases) end
@@ -45,12 +45,11 @@ end
 local function tidy(k, ms)
   local used = {}
   for _, l in ipairs(k.leases) do
-    if l.saved == 1 then used[l.token] = true end
-    used[l.inherits] = true
+    used[digits(l.inherits)], used[digits(l.fence)] = true, true
   end
-  if k.lost then used[k.lost.inherits] = true end
-  for _, token in ipairs(call('HKEYS', k.p)) do
-    if not used[token] then call('HDEL', k.p, token) end
+  if k.lost then used[digits(k.lost.inherits)] = true end
+  for _, fence in ipairs(call('HKEYS', k.p)) do
+    if not used[fence] then call('HDEL', k.p, fence) end
   end
   call('PEXPIRE', k.p, ms)
 end
@@ -63,7 +62,7 @@ local function write(k)
   local v = { pack(HEAD, VERSION, k.free, k.queue, k.lost and 1 or 0) }
   local function add(l)
     ends = max(ends, l.ends + (l.once == 1 and FOREVER or MEMORY))
-    v[#v + 1] = pack(ATTEMPT, l.fence, l.since, l.ends, l.number, l.place, l.saved, l.inherits, #l.claim, l.claim)
+    v[#v + 1] = pack(ATTEMPT, l.fence, l.since, l.ends, l.number, l.place, l.inherits, l.saved, #l.claim, l.claim)
   end
   for _, l in ipairs(k.leases) do add(l) end
   if k.lost then add(k.lost) end
@@ -161,14 +160,14 @@ local function walk(k, f)
   while k.queue > now do
     local members = call('ZRANGE', k.q, at, at + n - 1)
     if #members == 0 then
-      if at == 0 then k.queue, k.changed = 0, true end
+      if at == 0 then k.queue, k.free, k.changed = 0, 0, true end
       return
     end
     local tokens = {}
     for i, m in ipairs(members) do tokens[i] = sub(m, 2) end
     for i, v in ipairs(call('HMGET', k.w, spread(tokens))) do
       local x = v and read_place(v) or { ends = 0, token = tokens[i], mode = members[i]:byte() == 1 and RESERVE or QUEUE }
-      if x.ends <= now then
+      if x.ends <= now or k.gone[x.token] then
         remove(k, x)
       elseif f(x) then
         return
@@ -241,7 +240,7 @@ local function grant(k, c, own, number, ttl)
   end
   given = max(given + 1, now)
   c.fence, c.since, c.ends, c.place, c.saved = given, now, now + ttl, number or 0, 0
-  c.number, c.inherits = 1, NONE
+  c.number, c.inherits = 1, 0
   if k.lost then c.number, c.inherits = k.lost.number + 1, k.lost.inherits end
   k.leases[#k.leases + 1] = c
   k.free, k.changed, k.freed = 0, true, spare(k, c.permits) > 0
@@ -291,7 +290,7 @@ end
 local function abandon(k, l, ended)
   local last = k.lost
   l.number, l.ends, l.place = (last and last.number or 0) + 1, ended, 0
-  l.inherits, l.saved = l.saved == 1 and l.token or last and last.inherits or NONE, 0
+  l.inherits, l.saved = l.saved == 1 and l.fence or last and last.inherits or 0, 0
   k.lost, k.changed, k.freed = l, true, true
   if l.once == 1 then tell(k, 0) end
 end

@@ -22,7 +22,7 @@ return each({}, #KEYS - 1, function(i)
   local l = holder(k, token)
   if l then
     if ARGV[a + 3] == '1' then -- refused where the server is out of memory
-      call('HSET', k.p, token, ARGV[a + 4])
+      call('HSET', k.p, digits(l.fence), ARGV[a + 4])
       l.saved, k.progress = 1, true
     end
     l.ends, k.changed = now + ttl, true

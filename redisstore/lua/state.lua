@@ -10,7 +10,7 @@
 -- The state of a key (…:s):
 --   1 byte version; 8 bytes each free and queue; 1 byte lost; then the leases, and with
 --   lost = 1 behind them the abandoned row, each
---   8 bytes each fence, since, ends, number and place; 1 byte saved; 16 bytes inherits;
+--   8 bytes each fence, since, ends, number and place; 8 bytes inherits; 1 byte saved;
 --   4 bytes length of the claim; and the claim
 -- free      since when a reserved place keeps others from the key; 0 when none does
 -- queue     when the last place that can stand will have ended; 0 without places
@@ -18,8 +18,9 @@
 -- number    1 + how many leases in a row were abandoned before; of the abandoned row,
 --           how many there were
 -- place     the number at which the lease was granted; 0 for none
+-- inherits  the fence of the lease whose progress the holder was told, or the next one
+--           will be; 0 for none
 -- saved     1 when there is progress of the lease in …:p
--- inherits  the token whose progress the holder was told, or the next one will be
 --
 -- The places are in two: …:q, a sorted set of members by number, and …:w, a hash of
 -- token to place. A member is 1 byte, 1 for a reserved place and 0 for a waiter, and the
@@ -39,15 +40,15 @@
 local VERSION = 1
 local CLAIM = '>BBBI4I4I8I8I8I8c16c16c32'
 local OWNER = 108 -- where it begins in a claim
-local HEAD, ATTEMPT = '>BI8I8B', '>I8I8I8I8I8Bc16I4c0'
+local HEAD, ATTEMPT = '>BI8I8B', '>I8I8I8I8I8I8BI4c0'
 local PLACE = '>I8I8I8I8s'
 local RECORD = '>BI8I8c16c32'
 local NONE, NOBODY = string.rep('\0', 16), string.rep('\0', 32) -- no token, no fingerprint
 
 -- The state of a key with one lease, and nothing else, is PLAIN, three times, FRESH, length
 -- and claim.
-local PLAIN, FRESH = struct.pack(HEAD, VERSION, 0, 0, 0), struct.pack('>I8I8Bc16', 1, 0, 0, NONE)
-local P_ENDS, P_FRESH, P_LENGTH, P_CLAIM, P_TOKEN, P_PRINT = 35, 43, 76, 80, 123, 155
+local PLAIN, FRESH = struct.pack(HEAD, VERSION, 0, 0, 0), struct.pack('>I8I8I8B', 1, 0, 0, 0)
+local P_ENDS, P_FRESH, P_LENGTH, P_CLAIM, P_TOKEN, P_PRINT = 35, 43, 68, 72, 115, 147
 
 local TURN = 1000000               -- dibs.Turn
 local MEMORY = 24 * 3600 * 1000000 -- dibs.AbandonedMemory
