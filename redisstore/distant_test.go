@@ -41,7 +41,7 @@ func TestHeardThroughReplica(t *testing.T) {
 			t.Parallel()
 			url, master, replica := start(t)
 			s := open(t, url, &Options{Prefix: ownPrefix()})
-			defer s.NotifyGrants(func(dibs.Token, dibs.Answer) {})()
+			defer s.Notify(func(dibs.Token, dibs.Answer) {})()
 			c := listenElsewhere(s, key("k"))
 			conn, err := replica.Dial()
 			if err != nil {
@@ -147,7 +147,7 @@ func TestSubscribedAtReplica(t *testing.T) {
 
 	// One behind it has no part in what is due to it now.
 	other := open(t, master.URL(), &Options{Prefix: s.options.Prefix})
-	defer other.NotifyGrants(func(dibs.Token, dibs.Answer) {})()
+	defer other.Notify(func(dibs.Token, dibs.Answer) {})()
 	behind := lock("k", queued)
 	mustListen(t, other, behind)
 	mustSettle(t, s, holder, dibs.Release)

@@ -99,7 +99,7 @@ func overClient(t *testing.T, o rueidis.ClientOption) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	t.Cleanup(s.NotifyGrants(func(dibs.Token, dibs.Answer) {}))
+	t.Cleanup(s.Notify(func(dibs.Token, dibs.Answer) {}))
 	return s
 }
 
@@ -117,7 +117,7 @@ func key(name string) dibs.Key { return dibs.Key{Namespace: "test", Name: name} 
 
 // lock returns a claim for a lock that outlives the test, however slow that is.
 func lock(name string, edits ...func(*dibs.Claim)) dibs.Claim {
-	c := dibs.Claim{Key: key(name), Token: dibs.NewToken(), Permits: 1, TTL: time.Hour, Place: time.Hour}
+	c := dibs.Claim{Key: key(name), Token: dibs.NewToken(), Permits: 1, Weight: 1, TTL: time.Hour, Stay: time.Hour}
 	for _, e := range edits {
 		e(&c)
 	}
@@ -188,6 +188,7 @@ func mustWait(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 // process hears of its turn.
 func mustListen(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 	t.Helper()
+	t.Cleanup(s.Notify(func(dibs.Token, dibs.Answer) {}))
 	mustWait(t, s, c)
 	eventually(t, "the process is listened for", func() bool { return s.ears.channel(s.names.group(c.Key)) != "" })
 	return mustWait(t, s, c)

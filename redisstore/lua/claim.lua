@@ -31,7 +31,7 @@ for i = 1, COUNT do
   local claim, name = ARGV[a + 1], KEYS[i + 1]
   local flags, _, _, _, _, ttl = unpack('>BBBI4I4I8', claim)
   local kind, done = flags % 4, false
-  if kind == SIMPLE or kind > SIMPLE and pcall_redis('EXISTS', sub(name, 1, -2) .. 'r') == 0 then
+  if kind == SIMPLE or kind > SIMPLE and call('EXISTS', sub(name, 1, -2) .. 'r') == 0 then
     local fence = max(given + 1, now)
     done = pcall_redis('SET', name,
       PLAIN .. pack('>I8I8I8', fence, now, now + ttl) .. FRESH .. pack('>I4', #claim) .. claim, 'NX', 'PX', ARGV[a + 2])

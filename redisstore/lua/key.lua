@@ -156,23 +156,29 @@ end
 -- walk calls f with the places in their order, until it returns true. Those that have
 -- ended go. It reads more at a time the more there are: thousands can end at once.
 local function walk(k, f)
-  local at, n = 0, 1
-  while k.queue > now do
+  local at, n, stop = 0, 1, false
+  while k.queue > now and not stop do
     local members = call('ZRANGE', k.q, at, at + n - 1)
     if #members == 0 then
       if at == 0 then k.queue, k.free, k.changed = 0, 0, true end
       return
     end
-    local tokens = {}
+    local tokens, over, ended = {}, {}, {}
     for i, m in ipairs(members) do tokens[i] = sub(m, 2) end
     for i, v in ipairs(call('HMGET', k.w, spread(tokens))) do
-      local x = v and read_place(v) or { ends = 0, token = tokens[i], mode = members[i]:byte() == 1 and RESERVE or QUEUE }
-      if x.ends <= now or k.gone[x.token] then
-        remove(k, x)
-      elseif f(x) then
-        return
+      local x, token = v and read_place(v), tokens[i]
+      if not x or x.ends <= now then
+        over[#over + 1], ended[#ended + 1] = members[i], token
+        k.gone[token], k.freed = true, true
+      elseif not k.gone[token] and f(x) then
+        stop = true
+        break
       end
-      if k.looks or not k.gone[x.token] then at = at + 1 end
+      if k.looks or not k.gone[token] then at = at + 1 end
+    end
+    if #over > 0 and not k.looks then
+      call('ZREM', k.q, spread(over))
+      call('HDEL', k.w, spread(ended))
     end
     n = min(4 * n, MANY)
   end
@@ -277,12 +283,18 @@ local function close(k)
   write(k)
 end
 
--- tell tells all waiters of at least that MaxAge that they should ask.
+-- tell tells the waiters of at least that MaxAge that they should ask. Those behind many
+-- others find out by themselves: no queue is gone through for that.
 local function tell(k, maxage)
-  if k.looks then return end
-  walk(k, function(x)
-    if x.mode ~= RESERVE and x.maxage >= maxage then publish(k, x, x.token) end
-  end)
+  if k.looks or k.queue <= now then return end
+  local tokens = {}
+  for _, m in ipairs(call('ZRANGE', k.q, 0, MANY - 1)) do
+    if m:byte() == 0 then tokens[#tokens + 1] = sub(m, 2) end
+  end
+  for _, v in ipairs(tokens[1] and call('HMGET', k.w, spread(tokens)) or {}) do
+    local x = v and read_place(v)
+    if x and x.maxage >= maxage then publish(k, x, x.token) end
+  end
 end
 
 -- abandon notes that a lease, which is no holder any more, ended then without being
