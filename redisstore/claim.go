@@ -3,12 +3,9 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
 )
@@ -36,10 +33,14 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 			answers[i] = dibs.Answer{Err: claims[i].Validate()}
 			return claims[i].Key, answers[i].Err == nil
 		},
-		answer: func(i int, m *rueidis.RedisMessage) error { return readAnswer(&answers[i], m) },
-		lasts:  func(_ int, m *rueidis.RedisMessage) bool { return isGrant(m) },
+		answer: func(i int, r *reading) { readAnswer(&answers[i], r) },
+		fail:   func(i int, err error) { answers[i].Err = err },
+		lasts:  func(_ int, what byte) bool { return what == granted },
 	})
-	w := claimWriter{tells: s.options.Replicas == 0} // or the grant has to wait for them
+	w := claimWriter{turn: s.options.turn}
+	if s.options.Replicas > 0 {
+		w.turn = 0 // the grant has to wait for them
+	}
 	for _, b := range all {
 		b.call.args[1] = s.ears.channel(b.group)
 		for _, i := range b.indexes {
@@ -76,15 +77,13 @@ func (s *Store) hearOf(all []*batch, claims []dibs.Claim, answers []dibs.Answer)
 const (
 	simple     = 1
 	answerable = 2
-	tellable   = 4
-
-	claimLen = 107
+	claimLen   = 115
 )
 
 // claimWriter writes claims for lua/claim.lua. What they mostly have in common it
 // writes once.
 type claimWriter struct {
-	tells     bool // grants may be told
+	turn      time.Duration // how long a lease lasts that is told; 0 when none is
 	owner     dibs.Owner
 	ownerText string
 	kept      time.Duration
@@ -104,18 +103,15 @@ func (w *claimWriter) append(args []string, c *dibs.Claim) []string {
 			flags |= answerable
 		}
 	}
-	memory := dibs.AbandonedMemory
+	memory, turn := dibs.AbandonedMemory, min(w.turn, c.TTL)
 	if c.AtMostOnce {
-		atMostOnce = 1
-		memory = forever
-	} else if w.tells {
-		flags |= tellable
+		atMostOnce, memory, turn = 1, forever, 0
 	}
 	b = append(b, flags, byte(c.Mode), atMostOnce)
 	for _, n := range []int{c.Permits, c.Weight} {
 		b = binary.BigEndian.AppendUint32(b, uint32(n))
 	}
-	for _, d := range []time.Duration{c.TTL, c.Stay, c.Hold, c.MaxAge} {
+	for _, d := range []time.Duration{c.TTL, turn, c.Stay, c.Hold, c.MaxAge} {
 		b = binary.BigEndian.AppendUint64(b, micros(d))
 	}
 	b = append(b, c.Token[:]...)
@@ -139,117 +135,28 @@ const (
 	unknown
 )
 
-// isGrant reports whether a claim was granted.
-func isGrant(m *rueidis.RedisMessage) bool {
-	if m.IsInt64() {
-		return true
-	}
-	f, err := fields(m)
-	return err == nil && f.int() == granted
-}
-
-// readAnswer reads one claim's answer. The error is one of the call.
-func readAnswer(a *dibs.Answer, m *rueidis.RedisMessage) error {
-	if m.IsInt64() {
-		fence, err := m.AsInt64()
-		a.State, a.Fence, a.Attempt = dibs.Granted, uint64(fence), 1
-		return err
-	}
-	f, err := fields(m)
-	if err != nil {
-		return err
-	}
-	switch state := f.int(); state {
-	case failed:
-		why := f.text()
-		if why == "" {
-			a.Err = fmt.Errorf("%w: too many wait for the key", dibs.ErrFull)
-			return nil
-		}
-		a.Err, err = element(why)
-		return err
+// readAnswer reads one claim's answer.
+func readAnswer(a *dibs.Answer, r *reading) {
+	switch r.what {
 	case granted:
 		a.State = dibs.Granted
-		a.Fence, a.Attempt = uint64(f.int()), int(f.int())
-		if f.more() {
-			a.Progress = f.bytes()
+		a.Fence, a.Attempt = uint64(r.int()), int(r.int())
+		if len(r.rest) > 0 {
+			a.Progress = r.bytes()
 		}
 	case held:
 		a.State = dibs.Held
-		a.Left, a.Ahead, a.Queued = duration(f.int()), int(f.int()), f.int() == 1
-		a.Fence = uint64(f.int())
+		a.Left, a.Ahead, a.Queued, a.Fence = r.duration(), int(r.int()), r.int() == 1, uint64(r.int())
 	case free:
-		a.State, a.Queued = dibs.Free, f.int() == 1
+		a.State, a.Queued = dibs.Free, r.int() == 1
 	case done:
 		a.State = dibs.Done
-		a.Record.Data = f.bytes()
-		a.Record.Age, a.Record.Left = duration(f.int()), duration(f.int())
+		a.Record = dibs.Record{Age: r.duration(), Left: r.duration(), Data: r.bytes()}
 	case mismatch:
 		a.State = dibs.Mismatch
 	case unknown:
-		a.State, a.ID = dibs.Unknown, f.token().ID()
+		a.State, a.ID = dibs.Unknown, r.token().ID()
 	default:
-		return fmt.Errorf("redisstore: the script answered with state %d", state)
+		r.err = fmt.Errorf("redisstore: the script answered with state %d", r.what)
 	}
-	return f.err
-}
-
-// reading goes through the fields of an answer. The first error stays.
-type reading struct {
-	rest []rueidis.RedisMessage
-	err  error
-}
-
-func fields(m *rueidis.RedisMessage) (*reading, error) {
-	rest, err := m.ToArray()
-	if err != nil {
-		return nil, fmt.Errorf("redisstore: the script's answer: %w", err)
-	}
-	return &reading{rest: rest}, nil
-}
-
-func (r *reading) more() bool { return len(r.rest) > 0 && !r.rest[0].IsNil() }
-
-func (r *reading) next() *rueidis.RedisMessage {
-	if len(r.rest) == 0 {
-		r.err = errors.Join(r.err, errors.New("redisstore: the script's answer is too short"))
-		return nil
-	}
-	m := &r.rest[0]
-	r.rest = r.rest[1:]
-	return m
-}
-
-func (r *reading) int() int64 {
-	m := r.next()
-	if m == nil {
-		return 0
-	}
-	n, err := m.AsInt64()
-	r.err = errors.Join(r.err, err)
-	return n
-}
-
-func (r *reading) text() string {
-	if len(r.rest) == 0 {
-		return ""
-	}
-	s, err := r.next().ToString()
-	r.err = errors.Join(r.err, err)
-	return s
-}
-
-func (r *reading) bytes() []byte {
-	m := r.next()
-	if m == nil {
-		return nil
-	}
-	b, err := m.AsBytes()
-	r.err = errors.Join(r.err, err)
-	return b
-}
-
-func (r *reading) token() (t dibs.Token) {
-	copy(t[:], r.bytes())
-	return t
 }

@@ -67,7 +67,7 @@ func (b *batch) anyLasts(result *rueidis.RedisResult) bool {
 		return false
 	}
 	for j, i := range b.indexes {
-		if b.lasts(i, &answers[j]) {
+		if b.lasts(i, read(&answers[j]).what) {
 			return true
 		}
 	}

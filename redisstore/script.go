@@ -7,12 +7,8 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/redis/rueidis"
-
-	"github.com/dibs-go/dibs"
 )
 
 //go:embed lua
@@ -33,7 +29,6 @@ var (
 // keeps it.
 type script struct {
 	text, sha string
-	writes    bool
 }
 
 // keyMark is where a verb wants what can happen to a key, behind its short way.
@@ -41,12 +36,8 @@ const keyMark = "--@key.lua"
 
 func newScript(verb string) *script {
 	text := source("state") + strings.Replace(source(verb), keyMark, source("key"), 1)
-	return scriptOf(text, verb != "inspect")
-}
-
-func scriptOf(text string, writes bool) *script {
 	sum := sha1.Sum([]byte(text))
-	return &script{text: text, sha: hex.EncodeToString(sum[:]), writes: writes}
+	return &script{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
 func source(name string) string {
@@ -55,29 +46,6 @@ func source(name string) string {
 		panic(err) // it is compiled in
 	}
 	return string(b)
-}
-
-// turnLua is dibs.Turn, as the scripts write it.
-const turnLua = "local TURN = 1000000"
-
-// otherTurns has the scripts with turns that are not dibs.Turn.
-var otherTurns sync.Map // of *script, by *script and time.Duration
-
-// withTurn returns the script that gives a waiter so long to confirm its turn.
-func (s *script) withTurn(turn time.Duration) *script {
-	if turn == dibs.Turn || turn == 0 {
-		return s
-	}
-	type key struct {
-		script *script
-		turn   time.Duration
-	}
-	if other, ok := otherTurns.Load(key{s, turn}); ok {
-		return other.(*script)
-	}
-	text := strings.Replace(s.text, turnLua, "local TURN = "+strconv.FormatInt(turn.Microseconds(), 10), 1)
-	other, _ := otherTurns.LoadOrStore(key{s, turn}, scriptOf(text, s.writes))
-	return other.(*script)
 }
 
 // call is one run of a script.

@@ -90,25 +90,24 @@ const most = 64
 
 // batch is elements that go into one run of a script.
 type batch struct {
+	*verb
 	group   string
 	indexes []int // of the elements in the caller's slice
 	call    call
-	answer  func(i int, m *rueidis.RedisMessage) error // takes one element's; an error is the call's
-
-	lasts  func(i int, m *rueidis.RedisMessage) bool // see verb
-	behind error                                     // why it does not count, for want of replicas
-	failed error                                     // of its call
+	behind  error // why it does not count, for want of replicas
+	failed  error // of its call
 }
 
 // A verb says how elements are sent and how their answers are taken.
 type verb struct {
 	script *script
-	head   []string                                   // the arguments before those of the elements
-	key    func(i int) (dibs.Key, bool)               // false when the element has its answer
-	answer func(i int, m *rueidis.RedisMessage) error // an error is the call's
+	head   []string                     // the arguments before those of the elements
+	key    func(i int) (dibs.Key, bool) // false when the element has its answer
+	answer func(i int, r *reading)      // takes an element's answer
+	fail   func(i int, err error)       // takes why an element failed alone
 	// lasts reports whether an answer counts only when replicas have what it says,
 	// if the options want that. Nil for none that does.
-	lasts func(i int, m *rueidis.RedisMessage) bool
+	lasts func(i int, what byte) bool
 }
 
 // batches sorts n elements into batches by the group of their key.
@@ -129,8 +128,8 @@ func (s *Store) batches(n int, v verb) []*batch {
 			b = open[group]
 		}
 		if b == nil || len(b.indexes) == most {
-			b = &batch{group: group, answer: v.answer, lasts: v.lasts}
-			b.call.script = v.script.withTurn(s.options.turn)
+			b = &batch{verb: &v, group: group}
+			b.call.script = v.script
 			b.call.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
 			b.call.args = append(make([]string, 0, 2*min(n, most)+len(v.head)), v.head...)
 			b.indexes = make([]int, 0, min(n, most))
@@ -156,20 +155,34 @@ func (s *Store) run(ctx context.Context, all []*batch) error {
 	}
 	var failed error
 	for i, result := range s.results(ctx, all) {
-		answers, err := result.ToArray()
-		if err == nil && len(answers) != len(all[i].indexes) {
-			err = fmt.Errorf("redisstore: %d answers to %d questions", len(answers), len(all[i].indexes))
-		}
-		if err != nil {
-			all[i].failed = explain(err)
-		} else {
-			for j, at := range all[i].indexes {
-				all[i].failed = errors.Join(all[i].failed, all[i].answer(at, &answers[j]))
-			}
-		}
+		all[i].take(&result)
 		failed = errors.Join(failed, all[i].failed)
 	}
 	return failed
+}
+
+// take gives the elements of a batch their answers.
+func (b *batch) take(result *rueidis.RedisResult) {
+	answers, err := result.ToArray()
+	if err == nil && len(answers) != len(b.indexes) {
+		err = fmt.Errorf("redisstore: %d answers to %d questions", len(answers), len(b.indexes))
+	}
+	if err != nil {
+		b.failed = explain(err)
+		return
+	}
+	for j, i := range b.indexes {
+		r := read(&answers[j])
+		if r.err == nil && r.what == failed {
+			var alone error
+			if alone, r.err = element(string(r.rest)); alone != nil {
+				b.fail(i, alone)
+			}
+		} else if r.err == nil {
+			b.answer(i, r)
+		}
+		b.failed = errors.Join(b.failed, r.err)
+	}
 }
 
 func (s *Store) results(ctx context.Context, all []*batch) []rueidis.RedisResult {
@@ -209,5 +222,3 @@ const forever = 10 * 365 * 24 * time.Hour
 func micros(d time.Duration) uint64 {
 	return uint64((min(d, century) + time.Microsecond - 1) / time.Microsecond)
 }
-
-func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

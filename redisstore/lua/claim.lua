@@ -6,15 +6,13 @@
 -- ARGV  sharded, channel, most waiters; then for each claim two: the claim (see
 --       state.lua) and how long (ms, in digits) its state is to be kept
 --
--- Each is answered by the fence when it is the first attempt and is granted, and
--- otherwise by an array that begins with its state:
---   granted   1, fence, number, progress or nil
+-- Each is answered by its state:
+--   granted   1, fence, number, progress if there is any
 --   held      2, left, ahead, queued, a fence that no grant so far is above
 --   free      3, queued
---   done      4, data, age, left
+--   done      4, age, left, data
 --   mismatch  5
 --   unknown   6, token
---   failed    0, why; or 0 alone when the queue is full
 
 local sharded, channel, most = ARGV[1] == '1', ARGV[2], ARGV[3] + 0
 local FIRST, EACH = 3, 2
@@ -30,12 +28,12 @@ for i = 1, COUNT do
   local a = FIRST + EACH * (i - 1)
   local claim, name = ARGV[a + 1], KEYS[i + 1]
   local flags, _, _, _, _, ttl = unpack('>BBBI4I4I8', claim)
-  local kind, done = flags % 4, false
-  if kind == SIMPLE or kind > SIMPLE and call('EXISTS', sub(name, 1, -2) .. 'r') == 0 then
+  local done = false
+  if flags == SIMPLE or flags > SIMPLE and call('EXISTS', sub(name, 1, -2) .. 'r') == 0 then
     local fence = max(given + 1, now)
     done = pcall_redis('SET', name,
       PLAIN .. pack('>I8I8I8', fence, now, now + ttl) .. FRESH .. pack('>I4', #claim) .. claim, 'NX', 'PX', ARGV[a + 2])
-    if done and done.ok then given, done = fence, fence end
+    if done and done.ok then given, done = fence, pack('>BI8I8', 1, fence, 1) end
   end
   if type(done) == 'table' then done = false end -- the long way tells why, if it is so there
   if not done then rest = rest + 1 end
@@ -50,7 +48,8 @@ end
 
 -- granted answers a holder.
 local function granted(k, l)
-  return { GRANTED, l.fence, l.number, l.inherits > 0 and call('HGET', k.p, digits(l.inherits)) or nil }
+  local progress = l.inherits > 0 and call('HGET', k.p, digits(l.inherits))
+  return pack('>BI8I8', GRANTED, l.fence, l.number) .. (progress and text(progress) or '')
 end
 
 -- held answers one whose turn has not come; number is that of its place, if it has one, or
@@ -62,7 +61,7 @@ local function held(k, number, first)
     ahead = max(1, call('ZCOUNT', k.q, digits(first.place), number and '(' .. digits(number) or '+inf'))
   end
   -- No grant before now is above the fence, also none that was lost with the data.
-  return { HELD, (ends or now) - now, ahead or 0, number and 1 or 0, max(given, now - 1) }
+  return pack('>BI8I8I8I8', HELD, (ends or now) - now, ahead or 0, number and 1 or 0, max(given, now - 1))
 end
 
 -- last returns the number of a place at the end, or nil when there are too many places.
@@ -114,7 +113,7 @@ local function decide(k, c)
   end
   local l = holder(k, c.token)
   if l then
-    if c.mode == LOOK then return { FREE, 0 } end
+    if c.mode == LOOK then return pack('>BI8', FREE, 0) end
     if c.mode ~= RESERVE then l.ends, k.changed = now + c.ttl, true end
     return granted(k, l)
   end
@@ -123,24 +122,24 @@ local function decide(k, c)
   local from = not own and c.from ~= NONE and place(k, c.from) or nil
   if from and from.mode ~= RESERVE then from = nil end
   local number = own and own.place or from and from.place
-  local answer = refuses(k, c)
-  if answer then
-    if own and answer[1] ~= UNKNOWN then remove(k, own) end -- it has its answer
-    return answer
+  local state, answer = refuses(k, c)
+  if state then
+    if own and state ~= UNKNOWN then remove(k, own) end -- it has its answer
+    return pack('>B', state) .. (answer or '')
   end
 
   if c.mode ~= RESERVE then
     local room = spare(k, c.permits) >= c.weight
     local behind = first and not (number and first.place >= number)
     if room and not behind and not (number and leased(k, number)) then
-      if c.mode == LOOK then return { FREE, number and 1 or 0 } end
+      if c.mode == LOOK then return pack('>BI8', FREE, number and 1 or 0) end
       return granted(k, grant(k, c, own, number, c.ttl))
     end
     if room and behind and first.mode == RESERVE and k.free == 0 then k.free, k.changed = now, true end
   end
   if c.mode == QUEUE or c.mode == RESERVE then
     number = number or last(k)
-    if not number then return { 0 } end
+    if not number then return failed('QUEUEFULL the key has too many places') end
     stand(k, c, own, number)
   end
   return held(k, number, first)

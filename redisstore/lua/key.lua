@@ -4,10 +4,10 @@
 
 -- read returns a claim by its fields. A lease and a place are the same table with more.
 local function read(claim)
-  local flags, mode, once, permits, weight, ttl, stay, hold, maxage, token, from, print = unpack(CLAIM, claim)
+  local _, mode, once, permits, weight, ttl, turn, stay, hold, maxage, token, from, print = unpack(CLAIM, claim)
   return {
-    claim = claim, plain = flags >= 4, mode = mode, once = once, permits = permits, weight = weight,
-    ttl = ttl, stay = stay, hold = hold, maxage = maxage, token = token, from = from, print = print,
+    claim = claim, mode = mode, once = once, permits = permits, weight = weight,
+    ttl = ttl, turn = turn, stay = stay, hold = hold, maxage = maxage, token = token, from = from, print = print,
   }
 end
 
@@ -218,18 +218,18 @@ end
 
 local GRANTED, HELD, FREE, DONE, MISMATCH, UNKNOWN = 1, 2, 3, 4, 5, 6
 
--- refuses answers a claim that is not for want of its turn.
+-- refuses answers a claim that is not for want of its turn: how, and what there is to say.
 local function refuses(k, c)
   for _, l in ipairs(k.leases) do
-    if differs(l.print, c.print) then return { MISMATCH } end
+    if differs(l.print, c.print) then return MISMATCH end
   end
-  if k.lost and differs(k.lost.print, c.print) then return { MISMATCH } end
+  if k.lost and differs(k.lost.print, c.print) then return MISMATCH end
   local r = c.maxage > 0 and record(k)
   if r and now - r.written <= c.maxage then
-    if differs(r.print, c.print) then return { MISMATCH } end
-    return { DONE, r.data, max(now - r.written, 0), r.ends - now } -- the clock may have been set back
+    if differs(r.print, c.print) then return MISMATCH end
+    return DONE, pack('>I8I8', max(now - r.written, 0), r.ends - now) .. text(r.data) -- the clock may have been set back
   end
-  if unknown(k) then return { UNKNOWN, k.lost.token } end
+  if unknown(k) then return UNKNOWN, text(k.lost.token) end
 end
 
 -- grant makes a claim a lease, at the number if that is not nil. own is the place where
@@ -260,9 +260,9 @@ local function hand_over(k)
   in_the_way(k, function(x)
     if x.mode == RESERVE or spare(k, x.permits) < x.weight then return true end
     affirm() -- who is told of a lease has to have it
-    local plain = x.plain and not k.lost and not refuses(k, x)
+    local plain = x.turn > 0 and not k.lost and not refuses(k, x)
     local heard = publish(k, x, plain and x.token .. pack('>I8I4', max(given + 1, now), 1) or x.token)
-    if plain and heard then grant(k, x, x, x.place, min(TURN, x.ttl)) end
+    if plain and heard then grant(k, x, x, x.place, x.turn) end
     return heard and not plain
   end)
 end
@@ -346,12 +346,12 @@ local function keep(k, token, print, retention, data)
 end
 
 -- each lets f answer each of so many elements that has no answer yet. One that fails is
--- answered {0, why}.
+-- answered why.
 local function each(answers, count, f)
   for i = 1, count do
     if not answers[i] then
       local ok, answer = pcall(f, i)
-      if not ok then answer = { 0, type(answer) == 'table' and answer.err or answer } end
+      if not ok then answer = failed(type(answer) == 'table' and answer.err or answer) end
       answers[i] = answer
     end
   end
@@ -359,7 +359,8 @@ local function each(answers, count, f)
   return answers
 end
 
--- forced lets f do something to each key, whoever holds it.
+-- forced lets f do something to each key, whoever holds it. It is answered by 1, and the
+-- number that f returns.
 local function forced(f)
   return each({}, #KEYS - 1, function(i)
     affirm()
@@ -367,6 +368,6 @@ local function forced(f)
     advance(k)
     local answer = f(k)
     close(k)
-    return answer
+    return pack('>BI8', 1, answer)
   end)
 end

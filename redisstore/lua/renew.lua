@@ -4,8 +4,7 @@
 -- ARGV  sharded; then for each renewal four: token, TTL in µs, whether there is
 --       progress, progress
 --
--- Each is answered by 1 when it is done, 2 when the token does not hold the key,
--- and {0, why} when it failed.
+-- Each is answered by 1 when it is done, and 2 when the token does not hold the key.
 
 local sharded = ARGV[1] == '1'
 local FIRST, EACH = 1, 4
@@ -30,5 +29,5 @@ return each({}, #KEYS - 1, function(i)
     affirm() -- a server that takes no writes is no master, and says of nothing that it is not there
   end
   close(k)
-  return l and 1 or 2
+  return l and '\1' or '\2'
 end)

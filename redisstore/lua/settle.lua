@@ -4,13 +4,13 @@
 -- ARGV  sharded; then for each settlement 1 byte outcome (dibs.Outcome), 16 bytes
 --       token, 8 bytes retention in µs, and data
 --
--- Each is answered by 1 when it is done, 2 when the token neither holds the key
--- nor has a place, and {0, why} when it failed.
+-- Each is answered by 1 when it is done, and 2 when the token neither holds the key
+-- nor has a place.
 
 local sharded = ARGV[1] == '1'
 local FIRST, SETTLEMENT, DATA = 1, '>Bc16I8', 26
 local RELEASE, KEEP, ABANDON, UNDO = 0, 1, 2, 3
-local OK, NOT = 1, 2
+local OK, NOT = '\1', '\2'
 
 -- The short way of a lease, of whose key nothing else is known.
 local answers, rest = {}, 0

@@ -2,10 +2,11 @@
 --
 -- A claim is kept as it was sent:
 --   1 byte each flags, mode (dibs.Mode) and at most once; 4 bytes each permits and
---   weight; 8 bytes each TTL, stay, hold and max age; 16 bytes each token and the
+--   weight; 8 bytes each TTL, turn, stay, hold and max age; 16 bytes each token and the
 --   token that it is from; 32 bytes fingerprint; and the owner
--- Of the flags, 1 is for a Try or Queue that is from no place, 2 for one of these that
--- a record can answer, and 4 for one whose grant may be told with all there is to know.
+-- Of the flags, 1 is for a Try or Queue that is from no place, and 2 for one of these that
+-- a record can answer. The turn is how long its lease lasts if it is granted in its absence;
+-- 0 when it must not be.
 --
 -- The state of a key (…:s):
 --   1 byte version; 8 bytes each free and queue; 1 byte lost; then the leases, and with
@@ -38,8 +39,8 @@
 -- expiry, and goes when nothing of it can matter any more.
 
 local VERSION = 1
-local CLAIM = '>BBBI4I4I8I8I8I8c16c16c32'
-local OWNER = 108 -- where it begins in a claim
+local CLAIM = '>BBBI4I4I8I8I8I8I8c16c16c32'
+local OWNER = 116 -- where it begins in a claim
 local HEAD, ATTEMPT = '>BI8I8B', '>I8I8I8I8I8I8BI4c0'
 local PLACE = '>I8I8I8I8s'
 local RECORD = '>BI8I8c16c32'
@@ -48,9 +49,8 @@ local NONE, NOBODY = string.rep('\0', 16), string.rep('\0', 32) -- no token, no 
 -- The state of a key with one lease, and nothing else, is PLAIN, three times, FRESH, length
 -- and claim.
 local PLAIN, FRESH = struct.pack(HEAD, VERSION, 0, 0, 0), struct.pack('>I8I8I8B', 1, 0, 0, 0)
-local P_ENDS, P_FRESH, P_LENGTH, P_CLAIM, P_TOKEN, P_PRINT = 35, 43, 68, 72, 115, 147
+local P_ENDS, P_FRESH, P_LENGTH, P_CLAIM, P_TOKEN, P_PRINT = 35, 43, 68, 72, 123, 155
 
-local TURN = 1000000               -- dibs.Turn
 local MEMORY = 24 * 3600 * 1000000 -- dibs.AbandonedMemory
 local FOREVER = 3650 * MEMORY      -- of an unknown outcome
 local SLACK = 5000000              -- so that asking again need not write the state
@@ -84,6 +84,16 @@ local affirmed = false
 local function affirm()
   if not affirmed then call('PERSIST', KEYS[1]) end -- the fence, which has no expiry
   affirmed = true
+end
+
+-- An element's answer begins with a byte that says what it is, 0 for why it failed. Then
+-- come numbers of 8 bytes, and texts with their length as such a number before them.
+local function failed(why)
+  return '\0' .. why
+end
+
+local function text(s)
+  return pack('>I8c0', #s, s)
 end
 
 -- record_of returns the value of a record.
