@@ -114,7 +114,7 @@ local function decide(k, c)
   local l = holder(k, c.token)
   if l then
     if c.mode == LOOK then return pack('>BI8', FREE, 0) end
-    if c.mode ~= RESERVE then l.ends, k.changed = now + c.ttl, true end
+    if c.mode ~= RESERVE then l.ends, l.as, k.changed = now + c.ttl, nil, true end
     return granted(k, l)
   end
 

@@ -2,7 +2,7 @@
 -- state, whether that has to be written (changed), and whether something was freed that
 -- the next waiter may have (freed). With looks, nothing is changed but this copy.
 
--- read returns a claim by its fields. A lease and a place are the same table with more.
+-- read returns a claim by its fields. A lease and a place have these, and more.
 local function read(claim)
   local _, mode, once, permits, weight, ttl, turn, stay, hold, maxage, token, from, print = unpack(CLAIM, claim)
   return {
@@ -17,12 +17,15 @@ local function read_state(k, v)
   if version ~= VERSION then error() end
   if k.queue <= now then k.queue, k.free = 0, 0 end
   while at <= #v do
-    local fence, since, ends, number, place, inherits, saved, claim
-    fence, since, ends, number, place, inherits, saved, claim, at = unpack(ATTEMPT, v, at)
-    local l = read(claim)
-    l.fence, l.since, l.ends, l.number, l.place, l.inherits, l.saved = fence, since, ends, number, place, inherits, saved
+    local fence, since, ends, number, place, inherits, saved, claim, next = unpack(ATTEMPT, v, at)
+    local once, permits, weight, token, print = unpack(LEASE, claim)
+    k.leases[#k.leases + 1] = {
+      fence = fence, since = since, ends = ends, number = number, place = place, inherits = inherits, saved = saved,
+      claim = claim, once = once, permits = permits, weight = weight, token = token, print = print,
+      as = sub(v, at, next - 1), -- while it is as it was
+    }
     if saved == 1 or inherits ~= 0 then k.progress = true end
-    k.leases[#k.leases + 1] = l
+    at = next
   end
   if lost == 1 then k.lost = table.remove(k.leases) end
 end
@@ -62,7 +65,7 @@ local function write(k)
   local v = { pack(HEAD, VERSION, k.free, k.queue, k.lost and 1 or 0) }
   local function add(l)
     ends = max(ends, l.ends + (l.once == 1 and FOREVER or MEMORY))
-    v[#v + 1] = pack(ATTEMPT, l.fence, l.since, l.ends, l.number, l.place, l.inherits, l.saved, #l.claim, l.claim)
+    v[#v + 1] = l.as or pack(ATTEMPT, l.fence, l.since, l.ends, l.number, l.place, l.inherits, l.saved, #l.claim, l.claim)
   end
   for _, l in ipairs(k.leases) do add(l) end
   if k.lost then add(k.lost) end
@@ -166,11 +169,11 @@ local function walk(k, f)
     local tokens, over, ended = {}, {}, {}
     for i, m in ipairs(members) do tokens[i] = sub(m, 2) end
     for i, v in ipairs(call('HMGET', k.w, spread(tokens))) do
-      local x, token = v and read_place(v), tokens[i]
-      if not x or x.ends <= now then
+      local token = tokens[i]
+      if not v or unpack('>I8', v) <= now then -- before it is read: there may be thousands
         over[#over + 1], ended[#ended + 1] = members[i], token
         k.gone[token], k.freed = true, true
-      elseif not k.gone[token] and f(x) then
+      elseif not k.gone[token] and f(read_place(v)) then
         stop = true
         break
       end
@@ -302,7 +305,7 @@ end
 local function abandon(k, l, ended)
   local last = k.lost
   l.number, l.ends, l.place = (last and last.number or 0) + 1, ended, 0
-  l.inherits, l.saved = l.saved == 1 and l.fence or last and last.inherits or 0, 0
+  l.as, l.inherits, l.saved = nil, l.saved == 1 and l.fence or last and last.inherits or 0, 0
   k.lost, k.changed, k.freed = l, true, true
   if l.once == 1 then tell(k, 0) end
 end

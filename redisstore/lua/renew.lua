@@ -24,7 +24,7 @@ return each({}, #KEYS - 1, function(i)
       call('HSET', k.p, digits(l.fence), ARGV[a + 4])
       l.saved, k.progress = 1, true
     end
-    l.ends, k.changed = now + ttl, true
+    l.ends, l.as, k.changed = now + ttl, nil, true
   else
     affirm() -- a server that takes no writes is no master, and says of nothing that it is not there
   end

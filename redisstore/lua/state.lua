@@ -40,6 +40,7 @@
 
 local VERSION = 1
 local CLAIM = '>BBBI4I4I8I8I8I8I8c16c16c32'
+local LEASE = '>xxBI4I4' .. string.rep('x', 40) .. 'c16' .. string.rep('x', 16) .. 'c32' -- what matters of it then
 local OWNER = 116 -- where it begins in a claim
 local HEAD, ATTEMPT = '>BI8I8B', '>I8I8I8I8I8I8BI4c0'
 local PLACE = '>I8I8I8I8s'
