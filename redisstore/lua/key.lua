@@ -265,18 +265,21 @@ local function hand_over(k)
     affirm() -- who is told of a lease has to have it
     local plain = x.turn > 0 and not k.lost and not refuses(k, x)
     local heard = publish(k, x, plain and x.token .. pack('>I8I4', max(given + 1, now), 1) or x.token)
-    if plain and heard then grant(k, x, x, x.place, x.turn) end
+    if plain and heard then
+      grant(k, x, x, x.place, x.turn)
+      k.served = true
+    end
     return heard and not plain
   end)
 end
 
--- serve is hand_over, and writes the state: who was told of a lease has it, whatever
--- fails then or from here on.
+-- serve is hand_over, and writes the state. A waiter that was told of a lease has it,
+-- whatever fails then or from here on.
 local function serve(k)
   if k.looks then return end
   local ok, why = pcall(hand_over, k)
   k.freed = false
-  write(k)
+  if ok or k.served then write(k) end
   if not ok then error(why, 0) end
 end
 
