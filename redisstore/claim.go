@@ -42,7 +42,7 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 		w.turn = 0 // the grant has to wait for them
 	}
 	for _, b := range all {
-		b.call.args[1] = s.ears.channel(b.group)
+		b.call.args[1] = s.subscriber.channel(b.group)
 		for _, i := range b.indexes {
 			b.call.args = w.append(b.call.args, &claims[i])
 			if s.names.cluster && claims[i].MaxAge > 0 {
@@ -66,9 +66,9 @@ func (s *Store) hearOf(all []*batch, claims []dibs.Claim, answers []dibs.Answer)
 		switch heard := b.call.args[1] != ""; {
 		case len(waiting) == 0:
 		case heard:
-			s.ears.waited(b.group)
+			s.subscriber.waited(b.group)
 		default:
-			s.ears.listen(b.group, waiting)
+			s.subscriber.listen(b.group, waiting)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	defer gone.Notify(func(dibs.Token, dibs.Answer) {})()
 	one(i)
 	j, group := lock(run+"i", queued), gone.names.group(i.Key)
-	for start := time.Now(); gone.ears.channel(group) == ""; { // until it is listened for
+	for start := time.Now(); gone.subscriber.channel(group) == ""; { // until it is listened for
 		if time.Since(start) > patience {
 			return errNotWoken
 		}
@@ -111,7 +111,7 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	if err := gone.Claim(ctx, []dibs.Claim{j}, make([]dibs.Answer, 1)); err != nil {
 		return err
 	}
-	channel := gone.names.channel(group, gone.ears.process)
+	channel := gone.names.channel(group, gone.subscriber.process)
 	gone.Close()
 	publish := "PUBLISH"
 	if s.names.cluster {

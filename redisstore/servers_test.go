@@ -109,7 +109,7 @@ func subscribed(s *Store, server *servertest.RedisServer, k dibs.Key) bool {
 	if s.names.cluster {
 		ask = "SHARDNUMSUB"
 	}
-	return server.Must("PUBSUB", ask, s.names.channel(s.names.group(k), s.ears.process)).([]any)[1] == int64(1)
+	return server.Must("PUBSUB", ask, s.names.channel(s.names.group(k), s.subscriber.process)).([]any)[1] == int64(1)
 }
 
 // key returns a key of the namespace that most tests use.
@@ -190,7 +190,7 @@ func mustListen(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 	t.Helper()
 	t.Cleanup(s.Notify(func(dibs.Token, dibs.Answer) {}))
 	mustWait(t, s, c)
-	eventually(t, "the process is listened for", func() bool { return s.ears.channel(s.names.group(c.Key)) != "" })
+	eventually(t, "the process is listened for", func() bool { return s.subscriber.channel(s.names.group(c.Key)) != "" })
 	return mustWait(t, s, c)
 }
 

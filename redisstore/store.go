@@ -19,7 +19,7 @@ type Store struct {
 	client  rueidis.Client
 	options Options
 	names   namer
-	ears    *ears
+	subscriber    *subscriber
 	clocks  clocks  // that Check saw
 	own     *dialer // of a client that Open made
 	closed  atomic.Bool
@@ -38,7 +38,7 @@ func New(client rueidis.Client, o *Options) (*Store, error) {
 	}
 	s := &Store{client: client, options: options}
 	s.names = namer{prefix: options.Prefix, cluster: client.Mode() == rueidis.ClientModeCluster}
-	s.ears = newEars(client, s.names)
+	s.subscriber = newSubscriber(client, s.names)
 	return s, nil
 }
 
@@ -51,7 +51,7 @@ func (s *Store) Close() error {
 	if s.own != nil {
 		s.own.leave()
 	}
-	s.ears.close()
+	s.subscriber.close()
 	if s.own != nil {
 		s.client.Close()
 	}

@@ -264,7 +264,7 @@ local function hand_over(k)
     if x.mode == RESERVE or spare(k, x.permits) < x.weight then return true end
     affirm() -- who is told of a lease has to have it
     local plain = x.turn > 0 and not k.lost and not refuses(k, x)
-    local heard = publish(k, x, plain and x.token .. pack('>I8I4', max(given + 1, now), 1) or x.token)
+    local heard = publish(k, x, plain and x.token .. pack('>I8', max(given + 1, now)) or x.token)
     if plain and heard then
       grant(k, x, x, x.place, x.turn)
       k.served = true
