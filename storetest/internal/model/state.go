@@ -273,6 +273,8 @@ func (s *state) serve(now time.Time) {
 			l.ends = now.Add(w.claim.TTL)
 		case ToldBriefly:
 			l.ends = now.Add(s.b.turn / 2)
+		case ToldForATurn:
+			l.ends = now.Add(s.b.turn)
 		}
 		a := l.answer()
 		if s.b.bug == HeirTold {
@@ -290,6 +292,9 @@ func (s *state) next(now time.Time) *row {
 		case !s.inTheWay(r):
 		case r.reserved():
 			return nil
+		case len(r.store.listeners) == 0 && s.b.bug == UnheardLeaves:
+			s.drop(r)
+			return s.next(now)
 		case len(r.store.listeners) == 0:
 			// Nobody would hear of it.
 		case s.room(r.claim):
