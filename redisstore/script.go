@@ -48,9 +48,8 @@ func source(name string) string {
 	return string(b)
 }
 
-// call is one run of a script.
+// call is what one run of a script is given.
 type call struct {
-	script     *script
 	keys, args []string
 }
 
@@ -69,17 +68,17 @@ func (c *call) command(client rueidis.CoreClient, how, script string) rueidis.Co
 	return command
 }
 
-// pipeline makes the calls in one go. Where the server does not know a script it
+// pipeline runs the batches' scripts in one go. Where the server does not know a script it
 // is sent whole: nothing was done then.
-func pipeline(ctx context.Context, client rueidis.CoreClient, calls []*call) []rueidis.RedisResult {
-	commands := make(rueidis.Commands, len(calls))
-	for i, c := range calls {
-		commands[i] = c.command(client, "EVALSHA", c.script.sha)
+func pipeline(ctx context.Context, client rueidis.CoreClient, all []*batch) []rueidis.RedisResult {
+	commands := make(rueidis.Commands, len(all))
+	for i, b := range all {
+		commands[i] = b.call.command(client, "EVALSHA", b.script.sha)
 	}
 	results := client.DoMulti(ctx, commands...)
-	for i, c := range calls {
+	for i, b := range all {
 		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
-			results[i] = client.Do(ctx, c.command(client, "EVAL", c.script.text))
+			results[i] = client.Do(ctx, b.call.command(client, "EVAL", b.script.text))
 		}
 	}
 	return results

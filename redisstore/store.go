@@ -16,13 +16,13 @@ import (
 // Store is a dibs.Store on a Redis server, a Sentinel group or a Cluster. It is
 // safe for concurrent use.
 type Store struct {
-	client  rueidis.Client
-	options Options
-	names   namer
-	subscriber    *subscriber
-	clocks  clocks  // that Check saw
-	own     *dialer // of a client that Open made
-	closed  atomic.Bool
+	client     rueidis.Client
+	options    Options
+	names      namer
+	subscriber *subscriber
+	clocks     clocks  // that Check saw
+	own        *dialer // of a client that Open made
+	closed     atomic.Bool
 }
 
 // New returns a Store that uses the client, which the caller closes after the
@@ -113,33 +113,20 @@ type verb struct {
 // batches sorts n elements into batches by the group of their key.
 func (s *Store) batches(n int, v verb) []*batch {
 	var all []*batch
-	var open map[string]*batch // on a cluster: by group
+	open := make(map[string]*batch, 1) // by group
 	for i := range n {
 		k, ok := v.key(i)
 		if !ok {
 			continue
 		}
-		var b *batch
 		group := s.names.group(k)
-		switch {
-		case !s.names.cluster && len(all) > 0:
-			b = all[len(all)-1]
-		case s.names.cluster:
-			b = open[group]
-		}
+		b := open[group]
 		if b == nil || len(b.indexes) == most {
 			b = &batch{verb: &v, group: group}
-			b.call.script = v.script
 			b.call.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
 			b.call.args = append(make([]string, 0, 2*min(n, most)+len(v.head)), v.head...)
 			b.indexes = make([]int, 0, min(n, most))
-			all = append(all, b)
-			if s.names.cluster {
-				if open == nil {
-					open = make(map[string]*batch)
-				}
-				open[group] = b
-			}
+			all, open[group] = append(all, b), b
 		}
 		b.indexes = append(b.indexes, i)
 		b.call.keys = append(b.call.keys, s.names.state(k))
@@ -185,30 +172,27 @@ func (b *batch) take(result *rueidis.RedisResult) {
 	}
 }
 
+// results sends the batches. On a cluster each goes by itself, so that none waits for
+// another's server; the client makes one write of what goes to the same one.
 func (s *Store) results(ctx context.Context, all []*batch) []rueidis.RedisResult {
+	send := s.send
 	if s.options.Replicas > 0 {
-		return s.replicated(ctx, all)
+		send = s.sendAndWait
 	}
-	if s.names.cluster && len(all) > 1 {
-		return s.apiece(ctx, all)
+	if !s.names.cluster || len(all) == 1 {
+		return send(ctx, all)
 	}
-	calls := make([]*call, len(all))
-	for i, b := range all {
-		calls[i] = &b.call
-	}
-	return pipeline(ctx, s.client, calls)
-}
-
-// apiece sends each batch by itself, so that none waits for another's server. The
-// client makes one write of what goes to the same one.
-func (s *Store) apiece(ctx context.Context, all []*batch) []rueidis.RedisResult {
 	results := make([]rueidis.RedisResult, len(all))
 	var sending sync.WaitGroup
-	for i, b := range all {
-		sending.Go(func() { results[i] = pipeline(ctx, s.client, []*call{&b.call})[0] })
+	for i := range all {
+		sending.Go(func() { results[i] = send(ctx, all[i:i+1])[0] })
 	}
 	sending.Wait()
 	return results
+}
+
+func (s *Store) send(ctx context.Context, all []*batch) []rueidis.RedisResult {
+	return pipeline(ctx, s.client, all)
 }
 
 // century is the longest time that is told the server, which counts in float64.
