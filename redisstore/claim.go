@@ -3,13 +3,9 @@ package redisstore
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
-
-	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
 )
@@ -32,17 +28,21 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 	all := s.batches(len(claims), verb{
 		script: claimScript,
-		head:   []string{"", s.ears.tells(), s.names.sharded(), strconv.Itoa(s.options.MaxWaiters)},
+		head:   []string{s.names.sharded(), "", strconv.Itoa(s.options.MaxWaiters)},
 		key: func(i int) (dibs.Key, bool) {
 			answers[i] = dibs.Answer{Err: claims[i].Validate()}
 			return claims[i].Key, answers[i].Err == nil
 		},
-		answer: func(i int, m *rueidis.RedisMessage) error { return readAnswer(&answers[i], m) },
-		lasts:  func(_ int, m *rueidis.RedisMessage) bool { return isGrant(m) },
+		answer: func(i int, r *reading) { readAnswer(&answers[i], r) },
+		fail:   func(i int, err error) { answers[i].Err = err },
+		lasts:  func(_ int, what byte) bool { return what == granted },
 	})
-	var w claimWriter
+	w := claimWriter{turn: s.options.turn}
+	if s.options.Replicas > 0 {
+		w.turn = 0 // the grant has to wait for them
+	}
 	for _, b := range all {
-		b.call.args[0] = s.ears.channel(b.group)
+		b.call.args[1] = s.subscriber.channel(b.group)
 		for _, i := range b.indexes {
 			b.call.args = w.append(b.call.args, &claims[i])
 			if s.names.cluster && claims[i].MaxAge > 0 {
@@ -57,37 +57,33 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 // listened for from now on.
 func (s *Store) hearOf(all []*batch, claims []dibs.Claim, answers []dibs.Answer) {
 	for _, b := range all {
-		if b.call.args[0] != "" {
-			if slices.ContainsFunc(b.indexes, func(i int) bool { return answers[i].State == dibs.Held && answers[i].Queued }) {
-				s.ears.waited(b.group)
-			}
-			continue
-		}
-		var deaf []dibs.Token
+		var waiting []dibs.Token
 		for _, i := range b.indexes {
-			if a, c := &answers[i], &claims[i]; a.State == dibs.Held && a.Queued && c.Mode <= dibs.Queue {
-				token := c.Token
-				if !c.Redeems.IsZero() {
-					token = c.Redeems
-				}
-				deaf = append(deaf, token)
+			if claims[i].Mode == dibs.Queue && answers[i].State == dibs.Held {
+				waiting = append(waiting, claims[i].Token)
 			}
 		}
-		if len(deaf) > 0 {
-			s.ears.listen(b.group, deaf)
+		switch heard := b.call.args[1] != ""; {
+		case len(waiting) == 0:
+		case heard:
+			s.subscriber.waited(b.group)
+		default:
+			s.subscriber.listen(b.group, waiting)
 		}
 	}
 }
 
-// The flags of a claim; see lua/claim.lua.
+// The flags of a claim, and how long it is without its owner; see lua/state.lua.
 const (
 	simple     = 1
 	answerable = 2
+	claimLen   = 115
 )
 
 // claimWriter writes claims for lua/claim.lua. What they mostly have in common it
 // writes once.
 type claimWriter struct {
+	turn      time.Duration // how long a lease lasts that is told; 0 when none is
 	owner     dibs.Owner
 	ownerText string
 	kept      time.Duration
@@ -99,42 +95,36 @@ func (w *claimWriter) append(args []string, c *dibs.Claim) []string {
 	if w.ownerText == "" || c.Owner != w.owner {
 		w.owner, w.ownerText = c.Owner, c.Owner.String()
 	}
-	var b [95 + dibs.MaxOwner]byte
-	if c.Mode <= dibs.Queue && c.Redeems.IsZero() {
-		b[0] = simple
+	b := make([]byte, 0, claimLen+dibs.MaxOwner)
+	var flags, atMostOnce byte
+	if c.Mode <= dibs.Queue && c.From.IsZero() {
+		flags = simple
 		if c.MaxAge > 0 {
-			b[0] |= answerable
+			flags |= answerable
 		}
 	}
-	b[1] = byte(c.Mode)
-	memory := dibs.AbandonedMemory
+	memory, turn := dibs.AbandonedMemory, min(w.turn, c.TTL)
 	if c.AtMostOnce {
-		b[2] = 1
-		memory = forever
+		atMostOnce, memory, turn = 1, forever, 0
 	}
-	ttl, stands := c.TTL, c.Place
-	switch { // where there is a Hold there is no use for one of them
-	case c.Mode == dibs.Reserve:
-		ttl = c.Hold
-	case !c.Redeems.IsZero():
-		stands = c.Hold
+	b = append(b, flags, byte(c.Mode), atMostOnce)
+	for _, n := range []int{c.Permits, c.Weight} {
+		b = binary.BigEndian.AppendUint32(b, uint32(n))
 	}
-	binary.BigEndian.PutUint32(b[3:], uint32(c.Permits))
-	binary.BigEndian.PutUint64(b[7:], micros(ttl))
-	binary.BigEndian.PutUint64(b[15:], micros(stands))
-	binary.BigEndian.PutUint64(b[23:], micros(c.MaxAge))
-	copy(b[31:], c.Token[:])
-	copy(b[47:], c.Redeems[:])
-	copy(b[63:], c.Fingerprint[:])
-	n := 95 + copy(b[95:], w.ownerText)
+	for _, d := range []time.Duration{c.TTL, turn, c.Stay, c.Hold, c.MaxAge} {
+		b = binary.BigEndian.AppendUint64(b, micros(d))
+	}
+	b = append(b, c.Token[:]...)
+	b = append(b, c.From[:]...)
+	b = append(b, c.Fingerprint[:]...)
+	b = append(b, w.ownerText...)
 	if kept := min(c.TTL, century) + memory; kept != w.kept {
 		w.kept, w.keptText = kept, strconv.FormatInt(kept.Milliseconds()+1, 10)
 	}
-	return append(args, string(b[:n]), w.keptText)
+	return append(args, string(b), w.keptText)
 }
 
-// The states as lua/claim.lua answers them. They are the script's own numbers,
-// which outlive a change of the contract's.
+// The states as lua/claim.lua answers them.
 const (
 	failed = iota
 	granted
@@ -142,123 +132,31 @@ const (
 	free
 	done
 	mismatch
-	permitsDiffer
 	unknown
 )
 
-// isGrant reports whether a claim was granted.
-func isGrant(m *rueidis.RedisMessage) bool {
-	if m.IsInt64() {
-		return true
-	}
-	f, err := fields(m)
-	return err == nil && f.int() == granted
-}
-
-// readAnswer reads one claim's answer. The error is one of the call.
-func readAnswer(a *dibs.Answer, m *rueidis.RedisMessage) error {
-	if m.IsInt64() {
-		fence, err := m.AsInt64()
-		a.State, a.Fence, a.Attempt = dibs.Granted, uint64(fence), 1
-		return err
-	}
-	f, err := fields(m)
-	if err != nil {
-		return err
-	}
-	switch state := f.int(); state {
-	case failed:
-		why := f.text()
-		if why == "" {
-			a.Err = fmt.Errorf("%w: too many wait for the key", dibs.ErrFull)
-			return nil
-		}
-		a.Err, err = element(why)
-		return err
+// readAnswer reads one claim's answer.
+func readAnswer(a *dibs.Answer, r *reading) {
+	switch r.what {
 	case granted:
 		a.State = dibs.Granted
-		a.Fence, a.Attempt = uint64(f.int()), int(f.int())
-		if f.more() {
-			a.Progress = f.bytes()
+		a.Fence, a.Attempt = uint64(r.int()), int(r.int())
+		if len(r.rest) > 0 {
+			a.Progress = r.bytes()
 		}
 	case held:
 		a.State = dibs.Held
-		a.Left, a.Ahead, a.Queued, a.Idle = duration(f.int()), int(f.int()), f.int() == 1, f.int() == 1
-		a.Fence = uint64(f.int())
+		a.Left, a.Ahead, a.Queued, a.Fence = r.duration(), int(r.int()), r.int() == 1, uint64(r.int())
 	case free:
-		a.State = dibs.Free
+		a.State, a.Queued = dibs.Free, r.int() == 1
 	case done:
 		a.State = dibs.Done
-		a.Record.Data = f.bytes()
-		a.Record.Age, a.Record.Left = duration(f.int()), duration(f.int())
+		a.Record = dibs.Record{Age: r.duration(), Left: r.duration(), Data: r.bytes()}
 	case mismatch:
 		a.State = dibs.Mismatch
-	case permitsDiffer:
-		a.State, a.Permits = dibs.PermitsDiffer, int(f.int())
 	case unknown:
-		a.State, a.ID = dibs.Unknown, f.token().ID()
+		a.State, a.ID = dibs.Unknown, r.token().ID()
 	default:
-		return fmt.Errorf("redisstore: the script answered with state %d", state)
+		r.err = fmt.Errorf("redisstore: the script answered with state %d", r.what)
 	}
-	return f.err
-}
-
-// reading goes through the fields of an answer. The first error stays.
-type reading struct {
-	rest []rueidis.RedisMessage
-	err  error
-}
-
-func fields(m *rueidis.RedisMessage) (*reading, error) {
-	rest, err := m.ToArray()
-	if err != nil {
-		return nil, fmt.Errorf("redisstore: the script's answer: %w", err)
-	}
-	return &reading{rest: rest}, nil
-}
-
-func (r *reading) more() bool { return len(r.rest) > 0 && !r.rest[0].IsNil() }
-
-func (r *reading) next() *rueidis.RedisMessage {
-	if len(r.rest) == 0 {
-		r.err = errors.Join(r.err, errors.New("redisstore: the script's answer is too short"))
-		return nil
-	}
-	m := &r.rest[0]
-	r.rest = r.rest[1:]
-	return m
-}
-
-func (r *reading) int() int64 {
-	m := r.next()
-	if m == nil {
-		return 0
-	}
-	n, err := m.AsInt64()
-	r.err = errors.Join(r.err, err)
-	return n
-}
-
-func (r *reading) text() string {
-	if len(r.rest) == 0 {
-		return ""
-	}
-	s, err := r.next().ToString()
-	r.err = errors.Join(r.err, err)
-	return s
-}
-
-func (r *reading) bytes() []byte {
-	m := r.next()
-	if m == nil {
-		return nil
-	}
-	b, err := m.AsBytes()
-	r.err = errors.Join(r.err, err)
-	return b
-}
-
-func (r *reading) token() (t dibs.Token) {
-	copy(t[:], r.bytes())
-	return t
 }

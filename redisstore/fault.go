@@ -38,6 +38,7 @@ var faults = []struct {
 	all    bool
 	cure   string
 }{
+	{"QUEUEFULL", dibs.ErrFull, false, "raise Options.MaxWaiters"},
 	{"OOM", dibs.ErrFull, false, "the server has reached maxmemory and may not evict; give it more memory"},
 	{"Protocol error: invalid bulk length", dibs.ErrTooLarge, true, "raise proto-max-bulk-len"},
 	{"WRONGTYPE", ErrForeign, false, "another program uses the same prefix; see Options.Prefix"},

@@ -309,7 +309,7 @@ func TestForeignValues(t *testing.T) {
 func TestForeignRecordEndsNoTurn(t *testing.T) {
 	t.Parallel()
 	s := open(t, ownURL(), nil)
-	defer s.NotifyGrants(func(dibs.Token, dibs.Answer) {})() // so that a grant is told, and counts at once
+	defer s.Notify(func(dibs.Token, dibs.Answer) {})() // so that a grant is told, and counts at once
 	first, second, third := lock("k"), lock("k", queued), lock("k", queued)
 	mustGrant(t, s, first)
 	mustListen(t, s, second)

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -103,19 +104,13 @@ func (s *Store) masters(ctx context.Context) []rueidis.Client {
 
 // list inspects keys and yields what the query asks for.
 func (s *Store) list(ctx context.Context, q *dibs.Query, keys []dibs.Key, yield func(dibs.Entry, error) bool) bool {
-	entries := make([]dibs.Entry, len(keys))
-	err := s.inspect(ctx, keys, q, func(i int, m *rueidis.RedisMessage) (err error) {
-		entries[i], err = readEntry(m)
-		entries[i].Key = keys[i]
-		return err
-	})
+	entries, err := s.inspect(ctx, q, keys...)
 	if err != nil {
 		yield(dibs.Entry{}, err)
 		return false
 	}
-	for i := range entries {
-		e := &entries[i]
-		if e.Condition != "" && matches(e, q) && !yield(*e, nil) {
+	for _, e := range entries {
+		if e.Condition != "" && matches(&e.Entry, q) && !yield(e.Entry, nil) {
 			return false
 		}
 	}
@@ -134,99 +129,68 @@ func matches(e *dibs.Entry, q *dibs.Query) bool {
 	return false
 }
 
-// readEntry reads what lua/inspect.lua tells of a key. Without anything to tell
-// the Condition is "".
-func readEntry(m *rueidis.RedisMessage) (dibs.Entry, error) {
-	var e dibs.Entry
-	f, err := fields(m)
-	if err != nil {
-		return e, err
+// entry is what lua/inspect.lua tells of a key. Without anything to tell the Condition
+// is "".
+type entry struct {
+	dibs.Entry
+	tokens map[string]dibs.Token // of the attempts, by ID
+}
+
+// inspect describes keys.
+func (s *Store) inspect(ctx context.Context, q *dibs.Query, keys ...dibs.Key) ([]entry, error) {
+	entries := make([]entry, len(keys))
+	var failed error
+	wanted := map[bool]string{false: "0", true: "1"}
+	all := s.batches(len(keys), verb{
+		script: inspectScript,
+		head:   []string{wanted[q.Data], wanted[q.Places]},
+		key:    func(i int) (dibs.Key, bool) { return keys[i], true },
+		answer: func(i int, r *reading) { entries[i].read(keys[i], q, r) },
+		fail:   func(_ int, err error) { failed = err },
+	})
+	for _, b := range all {
+		b.call.keys = b.call.keys[1:] // it needs no fence
 	}
-	if len(f.rest) == 2 {
-		f.next()
-		one, all := element(f.text())
-		return e, first(all, one)
-	}
-	e.Permits, e.Waiters = int(f.int()), int(f.int())
-	attempts, err := f.next().ToArray()
-	if err != nil {
-		return e, err
-	}
-	var live, lost, unknown bool
-	for i := range attempts {
-		a, kind, err := readAttempt(&attempts[i])
-		if err != nil {
-			return e, err
-		}
-		e.Attempts = append(e.Attempts, a)
-		live = live || kind == 0
-		lost = lost || kind == 1
-		unknown = unknown || kind == 2
-	}
-	r, err := fields(f.next())
-	if err != nil {
-		return e, err
-	}
-	if r.more() {
-		e.Record = &dibs.RecordInfo{
-			ID: r.token().ID(), Bytes: int(r.int()), Age: duration(r.int()), Left: duration(r.int()),
-		}
-		if r.more() {
-			e.Record.Data = r.bytes()
-		}
-	}
-	places, err := f.next().ToArray()
-	if err != nil {
-		return e, err
-	}
-	for i := range places {
-		p, err := fields(&places[i])
-		if err != nil {
-			return e, err
-		}
-		e.Places = append(e.Places, dibs.PlaceInfo{
-			Token: p.token(), Left: duration(p.int()), Reserved: p.int() == 1, Owner: dibs.ParseOwner(p.text()),
+	err := s.run(ctx, all)
+	return entries, cmp.Or(err, failed)
+}
+
+func (e *entry) read(k dibs.Key, q *dibs.Query, r *reading) {
+	e.Key, e.Permits, e.Waiters = k, int(r.int()), int(r.int())
+	e.tokens = make(map[string]dibs.Token)
+	var is [3]bool // held, abandoned, unknown
+	for n := r.int(); n > 0 && r.err == nil; n-- {
+		t := r.token()
+		e.tokens[t.ID()] = t
+		e.Attempts = append(e.Attempts, dibs.Attempt{
+			ID: t.ID(), Fence: uint64(r.int()), Attempt: int(r.int()),
+			Since: r.duration(), Left: r.duration(), Owner: dibs.ParseOwner(string(r.bytes())),
 		})
-		if p.err != nil {
-			return e, p.err
+		is[uint64(r.int())%3] = true
+	}
+	if r.int() == 1 {
+		e.Record = &dibs.RecordInfo{ID: r.token().ID(), Bytes: int(r.int()), Age: r.duration(), Left: r.duration()}
+		if data := r.bytes(); q.Data {
+			e.Record.Data = data
 		}
+	}
+	for n := r.int(); n > 0 && r.err == nil; n-- {
+		e.Places = append(e.Places, dibs.PlaceInfo{
+			Token: r.token(), Left: r.duration(), Reserved: r.int() == 1, Owner: dibs.ParseOwner(string(r.bytes())),
+		})
 	}
 	switch {
-	case live:
+	case is[0]:
 		e.Condition = dibs.ConditionHeld
-	case unknown:
+	case is[2]:
 		e.Condition = dibs.ConditionUnknown
 	case e.Waiters > 0:
 		e.Condition = dibs.ConditionWaiting
 	case e.Record != nil:
 		e.Condition = dibs.ConditionDone
-	case lost:
+	case is[1]:
 		e.Condition = dibs.ConditionAbandoned
 	}
-	return e, first(f.err, r.err)
-}
-
-func first(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func readAttempt(m *rueidis.RedisMessage) (a dibs.Attempt, kind int64, err error) {
-	f, err := fields(m)
-	if err != nil {
-		return a, 0, err
-	}
-	a.ID = f.token().ID()
-	a.Fence, a.Attempt = uint64(f.int()), int(f.int())
-	a.Since, a.Left = duration(f.int()), duration(f.int())
-	a.Offered = f.int() == 1
-	a.Owner = dibs.ParseOwner(f.text())
-	kind = f.int()
-	return a, kind, f.err
 }
 
 // Evict implements dibs.Inspector.
@@ -264,48 +228,22 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 	return n > 0, err
 }
 
-// force runs a script that forces one key.
-func (s *Store) force(ctx context.Context, sc *script, key dibs.Key, args ...string) (int, error) {
+// force runs a script that forces one key. It returns the number that it is answered by.
+func (s *Store) force(ctx context.Context, sc *script, key dibs.Key, args ...string) (n int, err error) {
 	if err := s.usable(ctx); err != nil {
 		return 0, err
 	}
-	var n int64
+	var failed error
 	all := s.batches(1, verb{
 		script: sc,
 		head:   append([]string{s.names.sharded()}, args...),
-		key:    every(key),
-		answer: func(_ int, m *rueidis.RedisMessage) (err error) {
-			if m.IsArray() {
-				f, err := fields(m)
-				if err != nil {
-					return err
-				}
-				f.next()
-				one, all := element(f.text())
-				return first(all, one)
-			}
-			n, err = m.AsInt64()
-			return err
-		},
-		lasts: func(_ int, m *rueidis.RedisMessage) bool { return sc == resolveScript && isDone(m) },
+		key:    func(int) (dibs.Key, bool) { return key, true },
+		answer: func(_ int, r *reading) { n = int(r.int()) },
+		fail:   func(_ int, err error) { failed = err },
+		lasts:  func(int, byte) bool { return sc == resolveScript },
 	})
-	err := s.run(ctx, all)
-	return int(n), first(err, all[0].behind)
-}
-
-// inspect runs the script of that name for keys.
-func (s *Store) inspect(ctx context.Context, keys []dibs.Key, q *dibs.Query, answer func(int, *rueidis.RedisMessage) error) error {
-	wanted := map[bool]string{false: "0", true: "1"}
-	all := s.batches(len(keys), verb{script: inspectScript, head: []string{wanted[q.Data], wanted[q.Places]}, key: every(keys...), answer: answer})
-	for _, b := range all {
-		b.call.keys = b.call.keys[1:] // it needs no fence
-	}
-	return s.run(ctx, all)
-}
-
-// every is the key of a verb whose elements are keys.
-func every(keys ...dibs.Key) func(int) (dibs.Key, bool) {
-	return func(i int) (dibs.Key, bool) { return keys[i], true }
+	err = s.run(ctx, all)
+	return n, cmp.Or(err, failed, all[0].behind)
 }
 
 // tokenOf returns the token of the attempt that the ID names, as the scripts
@@ -317,23 +255,7 @@ func (s *Store) tokenOf(ctx context.Context, key dibs.Key, id string) (string, b
 	if err := key.Validate(); err != nil || id == "" {
 		return "", err == nil, err
 	}
-	var token string
-	err := s.inspect(ctx, []dibs.Key{key}, &dibs.Query{}, func(_ int, m *rueidis.RedisMessage) error {
-		if _, err := readEntry(m); err != nil {
-			return err
-		}
-		entry, _ := m.ToArray()
-		attempts, _ := entry[2].ToArray()
-		for _, a := range attempts {
-			f, err := fields(&a)
-			if err != nil {
-				return err
-			}
-			if t := f.token(); t.ID() == id {
-				token = string(t[:])
-			}
-		}
-		return nil
-	})
-	return token, token != "", err
+	entries, err := s.inspect(ctx, &dibs.Query{}, key)
+	t, ok := entries[0].tokens[id]
+	return string(t[:]), ok, err
 }

@@ -22,14 +22,14 @@ var inLongQueue = []struct {
 		mustWait(q.t, q.s, c)
 		mustSettle(q.t, q.s, c, dibs.Release)
 	}},
-	{"redeem, release", func(q *longQueue) { mustSettle(q.t, q.s, q.redeem(), dibs.Release) }},
-	{"redeem, keep", func(q *longQueue) { mustSettle(q.t, q.s, q.redeem(), dibs.Keep) }},
-	{"redeem, abandon, give up", func(q *longQueue) {
+	{"claim, release", func(q *longQueue) { mustSettle(q.t, q.s, q.claim(), dibs.Release) }},
+	{"claim, keep", func(q *longQueue) { mustSettle(q.t, q.s, q.claim(), dibs.Keep) }},
+	{"claim, abandon, give up", func(q *longQueue) {
 		place := q.places[0]
-		mustSettle(q.t, q.s, q.redeem(), dibs.Abandon)
+		mustSettle(q.t, q.s, q.claim(), dibs.Abandon)
 		mustSettle(q.t, q.s, place, dibs.Release)
 	}},
-	{"redeem too early", func(q *longQueue) { mustWait(q.t, q.s, lock("k", q.last)) }},
+	{"claim too early", func(q *longQueue) { mustWait(q.t, q.s, lock("k", q.last)) }},
 	{"look from the last place", func(q *longQueue) { mustWait(q.t, q.s, lock("k", q.last, looks)) }},
 	{"wait, give up", func(q *longQueue) {
 		c := lock("k", queued)
@@ -76,17 +76,17 @@ func reserve(t testing.TB, s *Store, n int, edits ...func(*dibs.Claim)) *longQue
 	return q
 }
 
-// redeem takes the key at the first place.
-func (q *longQueue) redeem() dibs.Claim {
+// claim takes the key from the first place.
+func (q *longQueue) claim() dibs.Claim {
 	place := q.places[0].Token
 	q.places = q.places[1:]
-	c := lock("k", func(c *dibs.Claim) { c.Redeems = place })
+	c := lock("k", func(c *dibs.Claim) { c.From = place })
 	mustGrant(q.t, q.s, c)
 	return c
 }
 
 // last makes a claim one from the last place.
-func (q *longQueue) last(c *dibs.Claim) { c.Redeems = q.places[len(q.places)-1].Token }
+func (q *longQueue) last(c *dibs.Claim) { c.From = q.places[len(q.places)-1].Token }
 
 // TestLongQueue: what is done at a key with thousands of places takes the server
 // the same commands as with a few, and none that goes through all of them.
@@ -100,7 +100,7 @@ func TestLongQueue(t *testing.T) {
 			var calls []map[string]int
 			for _, n := range []int{600, 1800} {
 				server.Must("FLUSHALL")
-				q := reserve(t, s, n, func(c *dibs.Claim) { c.Place = time.Hour })
+				q := reserve(t, s, n, func(c *dibs.Claim) { c.Stay = time.Hour })
 				before := commandsOf(server)
 				op.do(q)
 				took := since(before, commandsOf(server))
@@ -131,7 +131,7 @@ func TestManyRunOut(t *testing.T) {
 	for name, edit := range map[string]func(*dibs.Claim){"try": func(*dibs.Claim) {}, "look": looks} {
 		t.Run(name, func(t *testing.T) {
 			server.Must("FLUSHALL")
-			reserve(t, s, dead, func(c *dibs.Claim) { c.Place = time.Millisecond })
+			reserve(t, s, dead, func(c *dibs.Claim) { c.Stay = time.Millisecond })
 			alive := lock("k", reserved)
 			mustWait(t, s, alive)
 			eventually(t, "all others have run out", func() bool {
@@ -145,7 +145,7 @@ func TestManyRunOut(t *testing.T) {
 				}
 				return a.Ahead == 1
 			})
-			mustGrant(t, s, lock("k", func(c *dibs.Claim) { c.Redeems = alive.Token }))
+			mustGrant(t, s, lock("k", func(c *dibs.Claim) { c.From = alive.Token }))
 		})
 	}
 }
@@ -185,7 +185,7 @@ func BenchmarkLongQueue(b *testing.B) {
 		for _, n := range []int{10, 1000, 10_000} {
 			b.Run(fmt.Sprintf("%s/%d", op.name, n), func(b *testing.B) {
 				server.Must("FLUSHALL")
-				q := reserve(b, s, n+b.N, func(c *dibs.Claim) { c.Place = time.Hour })
+				q := reserve(b, s, n+b.N, func(c *dibs.Claim) { c.Stay = time.Hour })
 				q.t = b
 				before := serverTime(b, server)
 				b.ResetTimer()

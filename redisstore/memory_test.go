@@ -72,34 +72,3 @@ func TestMemoryComesBack(t *testing.T) {
 	t.Logf("memory: %d bytes before, %d after", before, memory())
 	leftover(t, server, "dibs")
 }
-
-// TestDeadPlacesAreSwept: a parked waiter that does not come back is forgotten, also
-// while the key's queue goes on for ever.
-func TestDeadPlacesAreSwept(t *testing.T) {
-	t.Parallel()
-	url := ownURL()
-	server, s := sharedRedis(), open(t, url, nil)
-	holder := lock("busy")
-	mustGrant(t, s, holder)
-	for range 20 {
-		// A process of 20 that wait for a moment, and are gone.
-		gone := open(t, url, nil)
-		for range 20 {
-			mustListen(t, gone, lock("busy", queued, func(c *dibs.Claim) { c.Place = 50 * time.Millisecond }))
-		}
-		gone.Close()
-		eventually(t, "the server has noticed", func() bool {
-			return !subscribed(gone, server, holder.Key)
-		})
-		next := lock("busy", queued)
-		mustListen(t, s, next)
-		mustSettle(t, s, holder, dibs.Release)
-		mustGrant(t, s, next)
-		holder = next
-		time.Sleep(60 * time.Millisecond) // their places have run out
-	}
-	if n := server.Must("HLEN", newName(s, holder.Key, 'w')).(int64); n > 100 {
-		t.Errorf("%d places are kept of those who are gone", n)
-	}
-	mustSettle(t, s, holder, dibs.Release)
-}

@@ -118,38 +118,22 @@ func (a *Address) clientOption() rueidis.ClientOption {
 	return o
 }
 
-// connect makes a client, or ends the dialer. When the context ends first, what
-// is under way is cleaned up behind the caller's back: making clients takes no
-// context.
+// connect makes a client, or ends the dialer. Making one takes no context: when it ends
+// first, so do the connections that are made.
 func connect(ctx context.Context, option rueidis.ClientOption, d *dialer) (rueidis.Client, error) {
-	type result struct {
-		client rueidis.Client
-		err    error
+	stop := context.AfterFunc(ctx, d.leave)
+	client, err := rueidis.NewClient(option)
+	if stop() && err == nil {
+		return client, nil
 	}
-	made := make(chan result, 1)
-	go func() {
-		client, err := rueidis.NewClient(option)
-		if err != nil {
-			d.end()
-			if client != nil {
-				client.Close()
-			}
-			client = nil
-		}
-		made <- result{client, err}
-	}()
-	select {
-	case r := <-made:
-		return r.client, r.err
-	case <-ctx.Done():
-		d.leave()
-		go func() {
-			if r := <-made; r.client != nil {
-				r.client.Close()
-			}
-		}()
-		return nil, ended(ctx)
+	d.end()
+	if client != nil {
+		client.Close()
 	}
+	if ctx.Err() != nil {
+		err = ended(ctx)
+	}
+	return nil, err
 }
 
 // ended says that there was no answer in time, or what else ended the context.
@@ -186,7 +170,7 @@ func (s *Store) meet(ctx context.Context, a *Address) error {
 
 // look asks for a key and changes nothing.
 func (s *Store) look(ctx context.Context) error {
-	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1}}
+	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
 	answers := make([]dibs.Answer, 1)
 	if err := s.Claim(ctx, claims, answers); err != nil {
 		return err

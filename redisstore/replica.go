@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -12,36 +11,12 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// replicated sends all batches and waits until enough replicas have what lasts of
-// what they wrote. WAIT is about its own connection, so both go over one that is
-// nobody else's meanwhile; on a cluster each batch is another master's.
-func (s *Store) replicated(ctx context.Context, all []*batch) []rueidis.RedisResult {
-	if !s.names.cluster {
-		return s.sendAndWait(ctx, all)
-	}
-	const atOnce = 16
-	results := make([]rueidis.RedisResult, len(all))
-	free := make(chan struct{}, atOnce)
-	var sending sync.WaitGroup
-	for i := range all {
-		free <- struct{}{}
-		sending.Go(func() {
-			results[i] = s.sendAndWait(ctx, all[i:i+1])[0]
-			<-free
-		})
-	}
-	sending.Wait()
-	return results
-}
-
-// sendAndWait sends batches to one server and waits for its replicas.
+// sendAndWait sends batches to one server and waits until enough replicas have what lasts
+// of what they wrote. WAIT is about its own connection, so both go over one that is nobody
+// else's meanwhile.
 func (s *Store) sendAndWait(ctx context.Context, all []*batch) (results []rueidis.RedisResult) {
-	calls := make([]*call, len(all))
-	for i, b := range all {
-		calls[i] = &b.call
-	}
 	_ = s.client.Dedicated(func(own rueidis.DedicatedClient) error {
-		results = pipeline(ctx, own, calls)
+		results = pipeline(ctx, own, all)
 		var lasting []*batch
 		for i, b := range all {
 			if b.anyLasts(&results[i]) {
@@ -67,7 +42,7 @@ func (b *batch) anyLasts(result *rueidis.RedisResult) bool {
 		return false
 	}
 	for j, i := range b.indexes {
-		if b.lasts(i, &answers[j]) {
+		if b.lasts(i, read(&answers[j]).what) {
 			return true
 		}
 	}

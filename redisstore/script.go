@@ -7,12 +7,8 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/redis/rueidis"
-
-	"github.com/dibs-go/dibs"
 )
 
 //go:embed lua
@@ -33,7 +29,6 @@ var (
 // keeps it.
 type script struct {
 	text, sha string
-	writes    bool
 }
 
 // keyMark is where a verb wants what can happen to a key, behind its short way.
@@ -41,12 +36,8 @@ const keyMark = "--@key.lua"
 
 func newScript(verb string) *script {
 	text := source("state") + strings.Replace(source(verb), keyMark, source("key"), 1)
-	return scriptOf(text, verb != "inspect")
-}
-
-func scriptOf(text string, writes bool) *script {
 	sum := sha1.Sum([]byte(text))
-	return &script{text: text, sha: hex.EncodeToString(sum[:]), writes: writes}
+	return &script{text: text, sha: hex.EncodeToString(sum[:])}
 }
 
 func source(name string) string {
@@ -57,32 +48,8 @@ func source(name string) string {
 	return string(b)
 }
 
-// turnLua is dibs.Turn, as the scripts write it.
-const turnLua = "local TURN = 1000000"
-
-// otherTurns has the scripts with turns that are not dibs.Turn.
-var otherTurns sync.Map // of *script, by *script and time.Duration
-
-// withTurn returns the script that gives a waiter so long to confirm its turn.
-func (s *script) withTurn(turn time.Duration) *script {
-	if turn == dibs.Turn || turn == 0 {
-		return s
-	}
-	type key struct {
-		script *script
-		turn   time.Duration
-	}
-	if other, ok := otherTurns.Load(key{s, turn}); ok {
-		return other.(*script)
-	}
-	text := strings.Replace(s.text, turnLua, "local TURN = "+strconv.FormatInt(turn.Microseconds(), 10), 1)
-	other, _ := otherTurns.LoadOrStore(key{s, turn}, scriptOf(text, s.writes))
-	return other.(*script)
-}
-
-// call is one run of a script.
+// call is what one run of a script is given.
 type call struct {
-	script     *script
 	keys, args []string
 }
 
@@ -101,17 +68,17 @@ func (c *call) command(client rueidis.CoreClient, how, script string) rueidis.Co
 	return command
 }
 
-// pipeline makes the calls in one go. Where the server does not know a script it
+// pipeline runs the batches' scripts in one go. Where the server does not know a script it
 // is sent whole: nothing was done then.
-func pipeline(ctx context.Context, client rueidis.CoreClient, calls []*call) []rueidis.RedisResult {
-	commands := make(rueidis.Commands, len(calls))
-	for i, c := range calls {
-		commands[i] = c.command(client, "EVALSHA", c.script.sha)
+func pipeline(ctx context.Context, client rueidis.CoreClient, all []*batch) []rueidis.RedisResult {
+	commands := make(rueidis.Commands, len(all))
+	for i, b := range all {
+		commands[i] = b.call.command(client, "EVALSHA", b.script.sha)
 	}
 	results := client.DoMulti(ctx, commands...)
-	for i, c := range calls {
+	for i, b := range all {
 		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
-			results[i] = client.Do(ctx, c.command(client, "EVAL", c.script.text))
+			results[i] = client.Do(ctx, b.call.command(client, "EVAL", b.script.text))
 		}
 	}
 	return results

@@ -99,7 +99,7 @@ func overClient(t *testing.T, o rueidis.ClientOption) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	t.Cleanup(s.NotifyGrants(func(dibs.Token, dibs.Answer) {}))
+	t.Cleanup(s.Notify(func(dibs.Token, dibs.Answer) {}))
 	return s
 }
 
@@ -109,7 +109,7 @@ func subscribed(s *Store, server *servertest.RedisServer, k dibs.Key) bool {
 	if s.names.cluster {
 		ask = "SHARDNUMSUB"
 	}
-	return server.Must("PUBSUB", ask, s.names.channel(s.names.group(k), s.ears.process)).([]any)[1] == int64(1)
+	return server.Must("PUBSUB", ask, s.names.channel(s.names.group(k), s.subscriber.process)).([]any)[1] == int64(1)
 }
 
 // key returns a key of the namespace that most tests use.
@@ -117,7 +117,7 @@ func key(name string) dibs.Key { return dibs.Key{Namespace: "test", Name: name} 
 
 // lock returns a claim for a lock that outlives the test, however slow that is.
 func lock(name string, edits ...func(*dibs.Claim)) dibs.Claim {
-	c := dibs.Claim{Key: key(name), Token: dibs.NewToken(), Permits: 1, TTL: time.Hour, Place: time.Hour}
+	c := dibs.Claim{Key: key(name), Token: dibs.NewToken(), Permits: 1, Weight: 1, TTL: time.Hour, Stay: time.Hour}
 	for _, e := range edits {
 		e(&c)
 	}
@@ -188,8 +188,9 @@ func mustWait(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 // process hears of its turn.
 func mustListen(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 	t.Helper()
+	t.Cleanup(s.Notify(func(dibs.Token, dibs.Answer) {}))
 	mustWait(t, s, c)
-	eventually(t, "the process is listened for", func() bool { return s.ears.channel(s.names.group(c.Key)) != "" })
+	eventually(t, "the process is listened for", func() bool { return s.subscriber.channel(s.names.group(c.Key)) != "" })
 	return mustWait(t, s, c)
 }
 

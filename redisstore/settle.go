@@ -8,9 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
-
-	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
 )
@@ -27,11 +24,9 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 			errs[i] = renewals[i].Validate()
 			return renewals[i].Key, errs[i] == nil
 		},
-		answer: func(i int, m *rueidis.RedisMessage) (err error) {
-			errs[i], err = readOutcome(m)
-			return err
-		},
-		lasts: func(_ int, m *rueidis.RedisMessage) bool { return isDone(m) },
+		answer: func(i int, r *reading) { errs[i] = outcome(r) },
+		fail:   func(i int, err error) { errs[i] = err },
+		lasts:  func(_ int, what byte) bool { return what == isDone },
 	})
 	for _, b := range all {
 		for _, i := range b.indexes {
@@ -80,13 +75,9 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 			}
 			return x.Key, errs[i] == nil
 		},
-		answer: func(i int, m *rueidis.RedisMessage) (err error) {
-			errs[i], err = readOutcome(m)
-			return err
-		},
-		lasts: func(i int, m *rueidis.RedisMessage) bool {
-			return settlements[i].Outcome == dibs.Keep && isDone(m)
-		},
+		answer: func(i int, r *reading) { errs[i] = outcome(r) },
+		fail:   func(i int, err error) { errs[i] = err },
+		lasts:  func(i int, what byte) bool { return settlements[i].Outcome == dibs.Keep && what == isDone },
 	})
 	for _, b := range all {
 		for _, i := range b.indexes {
@@ -123,15 +114,10 @@ func (s *Store) settleApart(ctx context.Context, all []*batch, settlements []dib
 
 // appendSettlement appends the arguments of one settlement; see lua/settle.lua.
 func appendSettlement(args []string, x *dibs.Settlement) []string {
-	var b strings.Builder
-	b.Grow(25 + len(x.Data))
-	b.WriteByte(byte(x.Outcome))
-	b.Write(x.Token[:])
-	var retention [8]byte
-	binary.BigEndian.PutUint64(retention[:], micros(x.Retention))
-	b.Write(retention[:])
-	b.Write(x.Data)
-	return append(args, b.String())
+	b := make([]byte, 0, 25+len(x.Data))
+	b = append(append(b, byte(x.Outcome)), x.Token[:]...)
+	b = binary.BigEndian.AppendUint64(b, micros(x.Retention))
+	return append(args, string(append(b, x.Data...)))
 }
 
 // fits returns an error when a record of n bytes is too large.
@@ -142,31 +128,20 @@ func (s *Store) fits(n int) error {
 	return nil
 }
 
-// isDone reports whether a renewal or a settlement was done.
-func isDone(m *rueidis.RedisMessage) bool {
-	n, err := m.AsInt64()
-	return err == nil && n == 1
-}
+// What became of a renewal or a settlement, as the scripts answer it.
+const (
+	isDone = 1
+	isLost = 2
+)
 
-// readOutcome reads what became of a renewal or a settlement. The second error
-// is one of the call.
-func readOutcome(m *rueidis.RedisMessage) (answer, err error) {
-	if m.IsArray() {
-		f, err := fields(m)
-		if err != nil {
-			return nil, err
-		}
-		f.next()
-		return element(f.text())
+// outcome is what became of a renewal or a settlement.
+func outcome(r *reading) error {
+	switch r.what {
+	case isDone:
+		return nil
+	case isLost:
+		return dibs.ErrLost
 	}
-	switch n, err := m.AsInt64(); {
-	case err != nil:
-		return nil, err
-	case n == 1:
-		return nil, nil
-	case n == 2:
-		return dibs.ErrLost, nil
-	default:
-		return nil, fmt.Errorf("redisstore: the script answered %d", n)
-	}
+	r.err = fmt.Errorf("redisstore: the script answered %d", r.what)
+	return nil
 }

@@ -16,13 +16,13 @@ import (
 // Store is a dibs.Store on a Redis server, a Sentinel group or a Cluster. It is
 // safe for concurrent use.
 type Store struct {
-	client  rueidis.Client
-	options Options
-	names   namer
-	ears    *ears
-	clocks  clocks  // that Check saw
-	own     *dialer // of a client that Open made
-	closed  atomic.Bool
+	client     rueidis.Client
+	options    Options
+	names      namer
+	subscriber *subscriber
+	clocks     clocks  // that Check saw
+	own        *dialer // of a client that Open made
+	closed     atomic.Bool
 }
 
 // New returns a Store that uses the client, which the caller closes after the
@@ -38,7 +38,7 @@ func New(client rueidis.Client, o *Options) (*Store, error) {
 	}
 	s := &Store{client: client, options: options}
 	s.names = namer{prefix: options.Prefix, cluster: client.Mode() == rueidis.ClientModeCluster}
-	s.ears = newEars(client, s.names)
+	s.subscriber = newSubscriber(client, s.names)
 	return s, nil
 }
 
@@ -51,7 +51,7 @@ func (s *Store) Close() error {
 	if s.own != nil {
 		s.own.leave()
 	}
-	s.ears.close()
+	s.subscriber.close()
 	if s.own != nil {
 		s.client.Close()
 	}
@@ -90,57 +90,43 @@ const most = 64
 
 // batch is elements that go into one run of a script.
 type batch struct {
+	*verb
 	group   string
 	indexes []int // of the elements in the caller's slice
 	call    call
-	answer  func(i int, m *rueidis.RedisMessage) error // takes one element's; an error is the call's
-
-	lasts  func(i int, m *rueidis.RedisMessage) bool // see verb
-	behind error                                     // why it does not count, for want of replicas
-	failed error                                     // of its call
+	behind  error // why it does not count, for want of replicas
+	failed  error // of its call
 }
 
 // A verb says how elements are sent and how their answers are taken.
 type verb struct {
 	script *script
-	head   []string                                   // the arguments before those of the elements
-	key    func(i int) (dibs.Key, bool)               // false when the element has its answer
-	answer func(i int, m *rueidis.RedisMessage) error // an error is the call's
+	head   []string                     // the arguments before those of the elements
+	key    func(i int) (dibs.Key, bool) // false when the element has its answer
+	answer func(i int, r *reading)      // takes an element's answer
+	fail   func(i int, err error)       // takes why an element failed alone
 	// lasts reports whether an answer counts only when replicas have what it says,
 	// if the options want that. Nil for none that does.
-	lasts func(i int, m *rueidis.RedisMessage) bool
+	lasts func(i int, what byte) bool
 }
 
 // batches sorts n elements into batches by the group of their key.
 func (s *Store) batches(n int, v verb) []*batch {
 	var all []*batch
-	var open map[string]*batch // on a cluster: by group
+	open := make(map[string]*batch, 1) // by group
 	for i := range n {
 		k, ok := v.key(i)
 		if !ok {
 			continue
 		}
-		var b *batch
 		group := s.names.group(k)
-		switch {
-		case !s.names.cluster && len(all) > 0:
-			b = all[len(all)-1]
-		case s.names.cluster:
-			b = open[group]
-		}
+		b := open[group]
 		if b == nil || len(b.indexes) == most {
-			b = &batch{group: group, answer: v.answer, lasts: v.lasts}
-			b.call.script = v.script.withTurn(s.options.turn)
+			b = &batch{verb: &v, group: group}
 			b.call.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
 			b.call.args = append(make([]string, 0, 2*min(n, most)+len(v.head)), v.head...)
 			b.indexes = make([]int, 0, min(n, most))
-			all = append(all, b)
-			if s.names.cluster {
-				if open == nil {
-					open = make(map[string]*batch)
-				}
-				open[group] = b
-			}
+			all, open[group] = append(all, b), b
 		}
 		b.indexes = append(b.indexes, i)
 		b.call.keys = append(b.call.keys, s.names.state(k))
@@ -156,46 +142,57 @@ func (s *Store) run(ctx context.Context, all []*batch) error {
 	}
 	var failed error
 	for i, result := range s.results(ctx, all) {
-		answers, err := result.ToArray()
-		if err == nil && len(answers) != len(all[i].indexes) {
-			err = fmt.Errorf("redisstore: %d answers to %d questions", len(answers), len(all[i].indexes))
-		}
-		if err != nil {
-			all[i].failed = explain(err)
-		} else {
-			for j, at := range all[i].indexes {
-				all[i].failed = errors.Join(all[i].failed, all[i].answer(at, &answers[j]))
-			}
-		}
+		all[i].take(&result)
 		failed = errors.Join(failed, all[i].failed)
 	}
 	return failed
 }
 
-func (s *Store) results(ctx context.Context, all []*batch) []rueidis.RedisResult {
-	if s.options.Replicas > 0 {
-		return s.replicated(ctx, all)
+// take gives the elements of a batch their answers.
+func (b *batch) take(result *rueidis.RedisResult) {
+	answers, err := result.ToArray()
+	if err == nil && len(answers) != len(b.indexes) {
+		err = fmt.Errorf("redisstore: %d answers to %d questions", len(answers), len(b.indexes))
 	}
-	if s.names.cluster && len(all) > 1 {
-		return s.apiece(ctx, all)
+	if err != nil {
+		b.failed = explain(err)
+		return
 	}
-	calls := make([]*call, len(all))
-	for i, b := range all {
-		calls[i] = &b.call
+	for j, i := range b.indexes {
+		r := read(&answers[j])
+		if r.err == nil && r.what == failed {
+			var alone error
+			if alone, r.err = element(string(r.rest)); alone != nil {
+				b.fail(i, alone)
+			}
+		} else if r.err == nil {
+			b.answer(i, r)
+		}
+		b.failed = errors.Join(b.failed, r.err)
 	}
-	return pipeline(ctx, s.client, calls)
 }
 
-// apiece sends each batch by itself, so that none waits for another's server. The
-// client makes one write of what goes to the same one.
-func (s *Store) apiece(ctx context.Context, all []*batch) []rueidis.RedisResult {
+// results sends the batches. On a cluster each goes by itself, so that none waits for
+// another's server; the client makes one write of what goes to the same one.
+func (s *Store) results(ctx context.Context, all []*batch) []rueidis.RedisResult {
+	send := s.send
+	if s.options.Replicas > 0 {
+		send = s.sendAndWait
+	}
+	if !s.names.cluster || len(all) == 1 {
+		return send(ctx, all)
+	}
 	results := make([]rueidis.RedisResult, len(all))
 	var sending sync.WaitGroup
-	for i, b := range all {
-		sending.Go(func() { results[i] = pipeline(ctx, s.client, []*call{&b.call})[0] })
+	for i := range all {
+		sending.Go(func() { results[i] = send(ctx, all[i:i+1])[0] })
 	}
 	sending.Wait()
 	return results
+}
+
+func (s *Store) send(ctx context.Context, all []*batch) []rueidis.RedisResult {
+	return pipeline(ctx, s.client, all)
 }
 
 // century is the longest time that is told the server, which counts in float64.
@@ -209,5 +206,3 @@ const forever = 10 * 365 * 24 * time.Hour
 func micros(d time.Duration) uint64 {
 	return uint64((min(d, century) + time.Microsecond - 1) / time.Microsecond)
 }
-
-func duration(us int64) time.Duration { return time.Duration(us) * time.Microsecond }

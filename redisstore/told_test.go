@@ -82,7 +82,7 @@ type word struct {
 
 func newWords(t *testing.T, s *Store) *words {
 	w := &words{t: t, heard: make(chan word, 1000), early: map[dibs.Token]dibs.Answer{}}
-	t.Cleanup(s.NotifyGrants(func(token dibs.Token, a dibs.Answer) { w.heard <- word{token, a} }))
+	t.Cleanup(s.Notify(func(token dibs.Token, a dibs.Answer) { w.heard <- word{token, a} }))
 	return w
 }
 

@@ -67,46 +67,43 @@ type Address struct {
 	shown url.Values // the parameters that may be printed
 }
 
-// parameters are what may stand behind the '?'.
+// parameters are what may stand behind the '?', and where they go.
 var parameters = []struct {
 	name   string
 	fits   func(*Address) bool
 	secret bool
-	set    func(*Address, string) error
+	to     func(*Address) any
 }{
-	{"prefix", always, false, func(a *Address, v string) error {
-		if !validPrefix(v) {
-			return errors.New("it must be 1 to 64 letters, digits, '.', '_', '-' and ':'")
-		}
-		a.prefix = v
-		return nil
-	}},
-	{"replicas", always, false, func(a *Address, v string) (err error) {
-		a.replicas, err = number(v)
-		return err
-	}},
-	{"replica-wait", always, false, func(a *Address, v string) (err error) {
-		if a.replicaWait, err = time.ParseDuration(v); err != nil || a.replicaWait < time.Millisecond {
-			return errors.New("it must be a duration of at least 1ms, such as 500ms")
-		}
-		return nil
-	}},
-	{"db", onSocket, false, func(a *Address, v string) (err error) {
-		a.db, err = number(v)
-		return err
-	}},
-	{"ca", overTLS, false, func(a *Address, v string) error { a.ca = v; return nil }},
-	{"cert", overTLS, false, func(a *Address, v string) error { a.cert = v; return nil }},
-	{"key", overTLS, false, func(a *Address, v string) error { a.key = v; return nil }},
-	{"server-name", overTLS, false, func(a *Address, v string) error { a.serverName = v; return nil }},
-	{"skip-verify", overTLS, false, func(a *Address, v string) (err error) {
-		if a.skipVerify, err = strconv.ParseBool(v); err != nil {
+	{"prefix", always, false, func(a *Address) any { return &a.prefix }},
+	{"replicas", always, false, func(a *Address) any { return &a.replicas }},
+	{"replica-wait", always, false, func(a *Address) any { return &a.replicaWait }},
+	{"db", onSocket, false, func(a *Address) any { return &a.db }},
+	{"ca", overTLS, false, func(a *Address) any { return &a.ca }},
+	{"cert", overTLS, false, func(a *Address) any { return &a.cert }},
+	{"key", overTLS, false, func(a *Address) any { return &a.key }},
+	{"server-name", overTLS, false, func(a *Address) any { return &a.serverName }},
+	{"skip-verify", overTLS, false, func(a *Address) any { return &a.skipVerify }},
+	{"sentinel-user", throughSentinels, true, func(a *Address) any { return &a.sentinelUser }},
+	{"sentinel-password", throughSentinels, true, func(a *Address) any { return &a.sentinelPassword }},
+}
+
+// set reads a parameter's value.
+func set(to any, v string) (err error) {
+	switch to := to.(type) {
+	case *string:
+		*to = v
+	case *int:
+		*to, err = number(v)
+	case *bool:
+		if *to, err = strconv.ParseBool(v); err != nil {
 			return errors.New("it must be true or false")
 		}
-		return nil
-	}},
-	{"sentinel-user", throughSentinels, true, func(a *Address, v string) error { a.sentinelUser = v; return nil }},
-	{"sentinel-password", throughSentinels, true, func(a *Address, v string) error { a.sentinelPassword = v; return nil }},
+	case *time.Duration:
+		if *to, err = time.ParseDuration(v); err != nil || *to < time.Millisecond {
+			return errors.New("it must be a duration of at least 1ms, such as 500ms")
+		}
+	}
+	return err
 }
 
 func always(*Address) bool             { return true }
@@ -332,7 +329,7 @@ func (a *Address) setParameters(query string) error {
 		if len(given) > 1 || given[0] == "" {
 			return fmt.Errorf("%s must be there once, and have a value", p.name)
 		}
-		if err := p.set(a, given[0]); err != nil {
+		if err := set(p.to(a), given[0]); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		if !p.secret {
@@ -341,6 +338,9 @@ func (a *Address) setParameters(query string) error {
 	}
 	for name := range values {
 		return fmt.Errorf("%q is unknown behind the '?' of %s://; known are %s", name, a.scheme, strings.Join(known, ", "))
+	}
+	if a.prefix != "" && !validPrefix(a.prefix) {
+		return errors.New("prefix: it must be 1 to 64 letters, digits, '.', '_', '-' and ':'")
 	}
 	if (a.cert == "") != (a.key == "") {
 		return errors.New("cert and key belong together")

@@ -11,28 +11,15 @@ local given = mark
 
 --@key.lua
 
-return each({}, #KEYS - 1, function(i)
-  local k = open(KEYS[i + 1])
-  local st = k.st
-  advance(k)
-  local function meant(h) return ARGV[2] == '' or h[TOKEN] == ARGV[2] end
-  local ended, at = 0, 1
-  while at <= #st[HOLDERS] do
-    local h = st[HOLDERS][at]
-    if meant(h) then
-      table.remove(st[HOLDERS], at)
-      if st[PROGRESS] == 1 then call('HDEL', k.p, h[TOKEN]) end
-      give_up(h)
+return forced(function(k)
+  local function meant(l) return ARGV[2] == '' or l.token == ARGV[2] end
+  local ended = k.lost and meant(k.lost) and 1 or 0
+  for i = #k.leases, 1, -1 do
+    if meant(k.leases[i]) then
+      finish(k, table.remove(k.leases, i))
       ended = ended + 1
-    else
-      at = at + 1
     end
   end
-  if st[LOST] and meant(st[LOST]) then ended = ended + 1 end
-  if ended > 0 then
-    clean(k)
-    hand_over(k)
-  end
-  close(k)
+  if ended > 0 then clean(k) end
   return ended
 end)

@@ -11,15 +11,8 @@ local given = mark
 
 --@key.lua
 
-return each({}, #KEYS - 1, function(i)
-  local k = open(KEYS[i + 1])
-  advance(k)
-  local forgot = call('DEL', k.r)
-  if k.st[LOST] then
-    clean(k)
-    hand_over(k)
-    forgot = 1
-  end
-  close(k)
+return forced(function(k)
+  local forgot = max(call('DEL', k.r), k.lost and 1 or 0)
+  if forgot == 1 then clean(k) end
   return forgot
 end)

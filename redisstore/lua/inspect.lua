@@ -3,71 +3,51 @@
 -- KEYS  the state of each key
 -- ARGV  whether the records' data is wanted; whether the places are
 --
--- Each is answered by
+-- Each is answered by 1, and
 --   permits, waiters, attempts, record, places
--- waiters   of a long queue those at its end count who have run out, too
--- permits   0 when nobody holds the key or waits for it
+-- where attempts and places have how many they are before them.
+-- permits   of the leases, 0 without one
+-- waiters   of a long queue those at its end count whose places have ended, too
 -- attempts  those who hold it, then the last one that was abandoned, each
---           token, fence, number, since, left, offered, owner, abandoned (0, 1,
---           or 2 when its outcome is unknown)
--- record    token, bytes, age, left, data; empty when there is none
+--           token, fence, number, since, left, owner, abandoned (0, 1, or 2 when its
+--           outcome is unknown)
+-- record    how many there are (0 or 1), token, bytes, age, left, data if it is wanted
 -- places    in their order, of a long queue its beginning, each
 --           token, left, reserved, owner
--- or by {0, why} when it failed.
 
 local sharded = false
 local given, mark = 0, 0
 
 --@key.lua
 
-local function attempt(h, abandoned)
-  return { h[TOKEN], h[FENCE], h[NUMBER], max(now - h[SINCE], 0), h[ENDS] - now, h[OFFERED], h[OWNER], abandoned }
+local function owner(x)
+  return text(sub(x.claim, OWNER))
 end
 
-local answers = {}
-for i, name in ipairs(KEYS) do
-  local ok, answer = pcall(function()
-    local k = open(name)
-    local st = k.st
-    local standing = {}
-    for _, p in ipairs(fallen(st)) do standing[#standing + 1] = { p[P_TOKEN], p } end
-    local attempts, lost, waiters = {}, st[LOST], #standing
-    for _, h in ipairs(st[HOLDERS]) do
-      if h[ENDS] > now then
-        attempts[#attempts + 1] = attempt(h, 0)
-      elseif h[OFFERED] == 0 and not (lost and lost[ENDS] > h[ENDS]) then
-        lost = h
-      end
-    end
-    local tokens = st[QUEUE] > 0 and call('ZRANGE', k.q, 0, MANY - 1) or {}
-    if #tokens > 0 then
-      waiters = waiters + call('ZCARD', k.q)
-      for n, v in ipairs(call('HMGET', k.w, spread(tokens))) do
-        if not v or ended(v) then
-          waiters = waiters - 1
-        elseif ARGV[2] == '1' then
-          standing[#standing + 1] = { tokens[n], unpack(v) }
-        end
-      end
-    end
-    local inuse = #attempts > 0 or waiters > 0
-    if lost and (lost[ONCE] == 1 or lost[ENDS] + MEMORY > now) then
-      attempts[#attempts + 1] = attempt(lost, 1 + lost[ONCE])
-    end
-    local r, found = record(k), {}
-    if r then
-      found = { r.token, #r.data, max(now - r.written, 0), r.ends - now }
-      if ARGV[1] == '1' then found[5] = r.data end
-    end
-    local places = {}
+return each({}, #KEYS, function(i)
+  local k = open(KEYS[i], true)
+  advance(k)
+  front(k) -- what is over there is gone
+  local attempts, waiters, record_in, places = {}, 0, pack('>I8', 0), {}
+  local function add(l, abandoned)
+    attempts[#attempts + 1] = text(l.token)
+      .. pack('>I8I8I8I8', l.fence, l.number, max(now - l.since, 0), l.ends - now) .. owner(l) .. pack('>I8', abandoned)
+  end
+  for _, l in ipairs(k.leases) do add(l, 0) end
+  if k.lost then add(k.lost, 1 + k.lost.once) end
+  local r = record(k)
+  if r then
+    record_in = pack('>I8', 1) .. text(r.token) .. pack('>I8I8I8', #r.data, max(now - r.written, 0), r.ends - now)
+      .. text(ARGV[1] == '1' and r.data or '')
+  end
+  walk(k, function(x)
+    waiters = waiters + 1
     if ARGV[2] == '1' then
-      table.sort(standing, function(a, b) return a[2][P_ORDER] < b[2][P_ORDER] end)
-      for n, s in ipairs(standing) do
-        places[n] = { s[1], s[2][P_ENDS] - now, s[2][P_RESERVED], s[2][P_OWNER] }
-      end
+      places[waiters] = text(x.token) .. pack('>I8I8', x.ends - now, x.mode == RESERVE and 1 or 0) .. owner(x)
     end
-    return { inuse and st[PERMITS] or 0, waiters, attempts, found, places }
+    return waiters == MANY
   end)
-  answers[i] = ok and answer or { 0, type(answer) == 'table' and answer.err or answer }
-end
-return answers
+  if waiters == MANY then waiters = call('ZCARD', k.q) end
+  return pack('>BI8I8', 1, k.leases[1] and k.leases[1].permits or 0, waiters)
+    .. pack('>I8', #attempts) .. table.concat(attempts) .. record_in .. pack('>I8', #places) .. table.concat(places)
+end)

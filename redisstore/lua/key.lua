@@ -1,444 +1,379 @@
--- What can happen to a key. k is one that is being worked on: the names of its
--- parts, its state st, and whether that has to be written.
+-- What can happen to a key. k is one that is being worked on: the names of its parts, its
+-- state, whether that has to be written (changed), and whether something was freed that
+-- the next waiter may have (freed). With looks, nothing is changed but this copy.
 
-local function open(name)
+-- read returns a claim by its fields. A lease and a place have these, and more.
+local function read(claim)
+  local _, mode, once, permits, weight, ttl, turn, stay, hold, maxage, token, from, print = unpack(CLAIM, claim)
+  return {
+    claim = claim, mode = mode, once = once, permits = permits, weight = weight,
+    ttl = ttl, turn = turn, stay = stay, hold = hold, maxage = maxage, token = token, from = from, print = print,
+  }
+end
+
+local function read_state(k, v)
+  local version, lost, at
+  version, k.free, k.queue, lost, at = unpack(HEAD, v)
+  if version ~= VERSION then error() end
+  if k.queue <= now then k.queue, k.free = 0, 0 end
+  while at <= #v do
+    local fence, since, ends, number, place, inherits, saved, claim, next = unpack(ATTEMPT, v, at)
+    local once, permits, weight, token, print = unpack(LEASE, claim)
+    k.leases[#k.leases + 1] = {
+      fence = fence, since = since, ends = ends, number = number, place = place, inherits = inherits, saved = saved,
+      claim = claim, once = once, permits = permits, weight = weight, token = token, print = print,
+      as = sub(v, at, next - 1), -- while it is as it was
+    }
+    if saved == 1 or inherits ~= 0 then k.progress = true end
+    at = next
+  end
+  if lost == 1 then k.lost = table.remove(k.leases) end
+end
+
+local function open(name, looks)
   local base = sub(name, 1, -2)
-  local k = { s = name, q = base .. 'q', w = base .. 'w', r = base .. 'r', p = base .. 'p', changed = false }
+  local k = {
+    s = name, q = base .. 'q', w = base .. 'w', r = base .. 'r', p = base .. 'p',
+    leases = {}, free = 0, queue = 0, gone = {}, told = {}, looks = looks,
+  }
   local v = call('GET', name)
-  if v and v:byte() == VERSION then
-    if #v < PLAIN_OWNER - 1 then error(WRONG, 0) end
-    local _, fence, since, ends, _, _, once, permits, _, _, _, token, _, print =
-      struct.unpack('>BI8I8I8BBBI4I8I8I8c16c16c32', v)
-    if print == NOBODY then print = '' end
-    k.st = { VERSION, permits, 0, 0, 0,
-      { { token, fence, 1, since, ends, 0, once, print, sub(v, PLAIN_OWNER), 0, false } }, false }
+  if v then
+    if not pcall(read_state, k, v) then error(WRONG, 0) end
     k.found = true
-  elseif v then
-    local ok, st = pcall(unpack, v)
-    if not ok or type(st) ~= 'table' or type(st[1]) ~= 'number' then error(WRONG, 0) end
-    if st[1] ~= VERSION then error(WRONG .. ', but perhaps version ' .. st[1] .. ' of it', 0) end
-    if type(st[HOLDERS]) ~= 'table' then error(WRONG, 0) end
-    k.st, k.found = st, true
-  else
-    k.st = { VERSION, 1, 0, 0, 0, {}, false }
   end
   return k
 end
 
--- finish is insist, and fails where that does.
-local function finish(...)
-  local failed = insist(...)
-  if failed then error(failed, 0) end
+-- tidy deletes the progress that nobody inherits any more.
+local function tidy(k, ms)
+  local used = {}
+  for _, l in ipairs(k.leases) do
+    used[digits(l.inherits)], used[digits(l.fence)] = true, true
+  end
+  if k.lost then used[digits(k.lost.inherits)] = true end
+  for _, fence in ipairs(call('HKEYS', k.p)) do
+    if not used[fence] then call('HDEL', k.p, fence) end
+  end
+  call('PEXPIRE', k.p, ms)
 end
 
--- close writes what has changed.
-local function close(k)
-  if not k.changed then return end
-  local st = k.st
-  local ends = st[QUEUE]
-  for _, h in ipairs(st[HOLDERS]) do
-    local stands = h[PLACE] and h[PLACE][P_STANDS] or 0
-    ends = max(ends, h[ENDS] + max(stands, h[ONCE] == 1 and FOREVER or MEMORY))
+-- write writes the state if it has changed.
+local function write(k)
+  if not k.changed or k.looks then return end
+  if k.found then affirm() end
+  local ends = k.queue
+  local v = { pack(HEAD, VERSION, k.free, k.queue, k.lost and 1 or 0) }
+  local function add(l)
+    ends = max(ends, l.ends + (l.once == 1 and FOREVER or MEMORY))
+    v[#v + 1] = l.as or pack(ATTEMPT, l.fence, l.since, l.ends, l.number, l.place, l.inherits, l.saved, #l.claim, l.claim)
   end
-  if st[LOST] then
-    ends = max(ends, st[LOST][ENDS] + (st[LOST][ONCE] == 1 and FOREVER or MEMORY))
+  for _, l in ipairs(k.leases) do add(l) end
+  if k.lost then add(k.lost) end
+  local ms = max(ceil((ends - now) / 1000), 0)
+  if ms > 0 then
+    call('SET', k.s, table.concat(v), 'PX', ms)
+  elseif k.found then
+    call('DEL', k.s)
   end
-  if ends <= now then
-    if k.found then call('DEL', k.s) end
-    return
-  end
-  local ms = ceil((ends - now) / 1000)
-  if k.found then
-    finish('SET', k.s, pack(st), 'PX', ms)
-  else
-    call('SET', k.s, pack(st), 'PX', ms)
-  end
-  k.found, k.changed = true, false
-  if st[PROGRESS] == 1 then call('PEXPIRE', k.p, ms) end
-end
-
--- affirm fails where the server takes no writes. Then it is no master, and says
--- of nothing that it is not there.
-local function affirm()
-  call('PERSIST', KEYS[1])
+  k.found, k.changed = ms > 0, false
+  if k.progress then tidy(k, ms) end
 end
 
 local function differs(a, b)
-  return a ~= '' and b ~= '' and a ~= b
+  return a ~= NOBODY and b ~= NOBODY and a ~= b
 end
 
-local function unknown(st)
-  return st[LOST] and st[LOST][ONCE] == 1
+local function unknown(k)
+  return k.lost and k.lost.once == 1
 end
 
-local function holder(st, token)
-  for i, h in ipairs(st[HOLDERS]) do
-    if h[TOKEN] == token then return h, i end
+-- holder returns the token's lease, and where it is.
+local function holder(k, token)
+  for i, l in ipairs(k.leases) do
+    if l.token == token then return l, i end
   end
 end
 
--- taken returns the holder whose lease has taken the place of that token.
-local function taken(st, token)
-  for _, h in ipairs(st[HOLDERS]) do
-    if h[PLACE] and h[PLACE][P_TOKEN] == token then return h end
-  end
-end
-
-local function publish(channel, message)
-  if channel == '' then return 0 end
-  return call(sharded and 'SPUBLISH' or 'PUBLISH', channel, message)
-end
-
--- ask tells a token that it should ask again.
-local function ask(p, token)
-  publish(p[P_CHANNEL], token)
-end
-
-local function write_place(k, token, p)
-  finish('HSET', k.w, token, pack(p))
-end
-
--- stand makes the queue last as long as that place. afresh is for a queue that
--- may have begun anew.
-local function stand(k, ends, afresh)
-  if not afresh and ends <= k.st[QUEUE] then return end
-  k.st[QUEUE] = max(k.st[QUEUE], ends + SLACK)
-  k.changed = true
-  local ms = ceil((k.st[QUEUE] - now) / 1000)
-  call('PEXPIRE', k.q, ms)
-  call('PEXPIRE', k.w, ms)
-end
-
-local function order(p)
-  return string.format('%.0f', p[P_ORDER])
-end
-
--- insert_place lets a place stand. One that is new is refused where the server is
--- out of memory; others are only put elsewhere.
-local function insert_place(k, token, p, new)
-  if new then call('HSET', k.w, token, pack(p)) else write_place(k, token, p) end
-  if k.st[QUEUE] <= now then k.st[LOCKS] = true end
-  if p[P_MAXAGE] > 0 then k.st[LOCKS] = nil end
-  local done = redis.pcall('ZADD', k.q, order(p), token)
-  if type(done) == 'table' then -- what has no expiry yet must not stay
-    call('HDEL', k.w, token)
-    error(done, 0)
-  end
-  stand(k, p[P_ENDS], true)
-end
-
-local function remove_place(k, token)
-  call('ZREM', k.q, token)
-  call('HDEL', k.w, token)
-end
-
--- remove_first removes so many of those tokens.
-local function remove_first(k, tokens, n)
-  call('ZREM', k.q, spread(tokens, 1, n))
-  call('HDEL', k.w, spread(tokens, 1, n))
-end
-
--- place returns the place of a token, if it has one that stands.
-local function place(k, token)
-  if k.st[QUEUE] <= now then return nil end
-  local v = call('HGET', k.w, token)
-  if not v then return nil end
-  local p = unpack(v)
-  if p[P_ENDS] <= now then
-    remove_place(k, token)
-    return nil
-  end
-  if p[P_PARKED] == 1 then
-    p[P_PARKED] = 0
-    insert_place(k, token, p)
-  end
-  return p
-end
-
--- put_back makes a place stand again after the lease that had taken it.
-local function put_back(k, p, from)
-  p[P_ENDS] = from + p[P_STANDS]
-  p[P_CALLED], p[P_PRESSED] = 0, nil
-  if p[P_ENDS] > now then insert_place(k, p[P_TOKEN], p) end
-end
-
--- ended reports whether a place, as it is kept, has run out. It decodes no more than
--- that, because there may be thousands of them.
-local function ended(v)
-  local ends = v:byte(2) == UINT64 and struct.unpack('>I8', v, 3) or unpack(v)[P_ENDS]
-  return ends <= now
-end
-
--- first returns the first in the queue, and its place. Those before it that have
--- run out go, more at a time the more there are: thousands can run out at once.
-local function first(k)
-  local n = 1
-  while true do
-    local tokens = call('ZRANGE', k.q, 0, n - 1)
-    if #tokens == 0 then
-      if call('EXISTS', k.w) == 1 then return nil end -- who is parked may come back
-      k.st[QUEUE], k.st[LOCKS] = 0, nil
-      k.changed = true
-      return nil
-    end
-    for i, v in ipairs(call('HMGET', k.w, spread(tokens))) do
-      if v and not ended(v) then
-        if i > 1 then remove_first(k, tokens, i - 1) end
-        return tokens[i], unpack(v)
-      end
-    end
-    remove_first(k, tokens, #tokens)
-    n = min(4 * n, MANY)
-  end
-end
-
-local function grant(k, token, ends, print, once, owner)
-  local st = k.st
-  given = max(given + 1, now)
-  local h = { token, given, st[ABANDONED] + 1, now, ends, 0, once, print, owner, 0, false }
-  if st[LOST] and st[LOST][INHERITS] == 1 then h[INHERITS] = 1 end
-  st[HOLDERS][#st[HOLDERS] + 1] = h
-  k.changed = true
-  return h
-end
-
--- sweep removes parked places that have run out: while the queue lasts nothing
--- else would. For each one that was parked just now it looks at a few, so that
--- they never become many, and a long queue is never gone through.
-local function sweep(k, parks)
-  local some = call('HRANDFIELD', k.w, SWEPT * parks, 'WITHVALUES')
-  for i = 1, #some, 2 do
-    if ended(some[i + 1]) then remove_place(k, some[i]) end
-  end
-end
-
--- record returns the fields of a key's record, if it has one that counts.
-local function record(k)
-  local v = call('GET', k.r)
-  if not v then return nil end
-  if #v < 65 then error(WRONG, 0) end
-  local version, written, ends, token, print = struct.unpack('>BI8I8c16c32', v)
-  if version ~= VERSION then
-    error(WRONG .. ', but perhaps version ' .. version .. ' of it', 0)
-  end
-  if ends <= now then return nil end
-  if print == NOBODY then print = '' end
-  return { written = written, ends = ends, token = token, print = print, data = sub(v, 66) }
-end
-
--- clashes reports whether a holder does something else.
-local function clashes(st, print)
-  if print == '' then return false end
-  for _, h in ipairs(st[HOLDERS]) do
-    if differs(h[PRINT], print) then return true end
+-- leased reports whether a lease stands that was granted at that number.
+local function leased(k, number)
+  for _, l in ipairs(k.leases) do
+    if l.place == number then return true end
   end
   return false
 end
 
--- serve offers the key to those in front. It notes in k when somebody took it, and
--- returns how many were parked.
-local function serve(k)
-  local st, parks = k.st, 0
-  while #st[HOLDERS] < st[PERMITS] and not unknown(st) do
-    local token, p = first(k)
-    if not token then break end
-    if p[P_RESERVED] == 1 then
-      if p[P_CALLED] == 0 then
-        p[P_CALLED] = 1
-        write_place(k, token, p)
-        ask(p, token)
-      end
-      break
-    end
-    if st[LOST] and differs(st[LOST][PRINT], p[P_PRINT]) then
-      remove_place(k, token)
-      ask(p, token) -- and is told of the mismatch
-    else
-      -- A grant that is told is a lease from now on: its holder may begin
-      -- without asking. What was abandoned takes an answer to tell, and so does that
-      -- another holder does something else.
-      local told = p[P_TELLS] == 1 and p[P_CHANNEL] ~= '' and not st[LOST] and not clashes(st, p[P_PRINT])
-      local heard = 1
-      if p[P_CHANNEL] ~= '' then
-        -- Counted before it is known what to say: replicas pass on what is published
-        -- to others, whom the master does not count, and no grant may be told that
-        -- is not made.
-        heard = call('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', p[P_CHANNEL])[2]
-        local message = token
-        if told and heard > 0 then
-          message = token .. struct.pack('>I8I4', max(given + 1, now), st[ABANDONED] + 1)
-        end
-        publish(p[P_CHANNEL], message)
-      end
-      if heard == 0 then
-        call('ZREM', k.q, token)
-        p[P_PARKED] = 1
-        write_place(k, token, p)
-        parks = parks + 1
-      else
-        remove_place(k, token)
-        local h = grant(k, token, now + TURN, p[P_PRINT], p[P_ONCE], p[P_OWNER])
-        if not told then h[OFFERED] = 1 end
-        k.served = true
-      end
-    end
+-- spare returns how many permits the leases leave to a claim with so many.
+local function spare(k, permits)
+  local left = permits
+  for _, l in ipairs(k.leases) do
+    if l.permits ~= permits then return 0 end
+    left = left - l.weight
   end
-  return parks
+  return left
 end
 
--- hand_over offers the key to those in front, as far as there are permits. A
--- reserved place stops it.
+local deaf = { [''] = true } -- the channels on which nobody listens
+
+-- publish tells a waiter something, once a step. It returns whether the waiter's process
+-- heard it.
+local function publish(k, x, message)
+  if deaf[x.channel] then return false end
+  if not k.told[x.token] then
+    k.told[x.token] = true
+    deaf[x.channel] = call(sharded and 'SPUBLISH' or 'PUBLISH', x.channel, message) == 0
+  end
+  return not deaf[x.channel]
+end
+
+local function read_place(v)
+  local ends, number, hold, asked, channel, at = unpack(PLACE, v)
+  local x = read(sub(v, at))
+  x.ends, x.place, x.hold, x.asked, x.channel = ends, number, hold, asked, channel
+  return x
+end
+
+local function write_place(k, x)
+  call('HSET', k.w, x.token, pack(PLACE, x.ends, x.place, x.hold, x.asked, x.channel) .. x.claim)
+end
+
+local function member(x)
+  return (x.mode == RESERVE and '\1' or '\0') .. x.token
+end
+
+-- remove ends a place.
+local function remove(k, x)
+  k.gone[x.token], k.freed = true, true
+  if k.looks then return end
+  call('ZREM', k.q, member(x))
+  call('HDEL', k.w, x.token)
+end
+
+-- place returns the place of a token, if it has one.
+local function place(k, token)
+  local v = k.queue > now and not k.gone[token] and call('HGET', k.w, token)
+  local x = v and read_place(v)
+  if x and x.ends <= now then return remove(k, x) end
+  return x or nil
+end
+
+-- walk calls f with the places in their order, until it returns true. Those that have
+-- ended go. It reads more at a time the more there are: thousands can end at once.
+local function walk(k, f)
+  local at, n, stop = 0, 1, false
+  while k.queue > now and not stop do
+    local members = call('ZRANGE', k.q, at, at + n - 1)
+    if #members == 0 then
+      if at == 0 then k.queue, k.free, k.changed = 0, 0, true end
+      return
+    end
+    local tokens, over, ended = {}, {}, {}
+    for i, m in ipairs(members) do tokens[i] = sub(m, 2) end
+    for i, v in ipairs(call('HMGET', k.w, spread(tokens))) do
+      local token = tokens[i]
+      if not v or unpack('>I8', v) <= now then -- before it is read: there may be thousands
+        over[#over + 1], ended[#ended + 1] = members[i], token
+        k.gone[token], k.freed = true, true
+      elseif not k.gone[token] and f(read_place(v)) then
+        stop = true
+        break
+      end
+      if k.looks or not k.gone[token] then at = at + 1 end
+    end
+    if #over > 0 and not k.looks then
+      call('ZREM', k.q, spread(over))
+      call('HDEL', k.w, spread(ended))
+    end
+    n = min(4 * n, MANY)
+  end
+end
+
+-- in_the_way is walk with those places that can keep others from the key.
+local function in_the_way(k, f)
+  walk(k, function(x)
+    if leased(k, x.place) then return false end
+    if x.mode == RESERVE and x.hold > 0 and k.free > 0 and max(k.free, x.asked) + x.hold <= now then
+      remove(k, x) -- its hold is over
+      return false
+    end
+    return f(x)
+  end)
+end
+
+-- front returns the place in front: a waiter, or a reserved place where nobody waits.
+local function front(k)
+  local first
+  in_the_way(k, function(x)
+    first = x
+    return true
+  end)
+  return first
+end
+
+-- record returns the fields of a key's record, if it has one.
+local function record(k)
+  local v = call('GET', k.r)
+  if not v then return nil end
+  local ok, version, written, ends, token, print, at = pcall(unpack, RECORD, v)
+  if not ok or version ~= VERSION then error(WRONG, 0) end
+  if ends <= now then return nil end
+  return { written = written, ends = ends, token = token, print = print, data = sub(v, at) }
+end
+
+local GRANTED, HELD, FREE, DONE, MISMATCH, UNKNOWN = 1, 2, 3, 4, 5, 6
+
+-- refuses answers a claim that is not for want of its turn: how, and what there is to say.
+local function refuses(k, c)
+  for _, l in ipairs(k.leases) do
+    if differs(l.print, c.print) then return MISMATCH end
+  end
+  if k.lost and differs(k.lost.print, c.print) then return MISMATCH end
+  local r = c.maxage > 0 and record(k)
+  if r and now - r.written <= c.maxage then
+    if differs(r.print, c.print) then return MISMATCH end
+    return DONE, pack('>I8I8', max(now - r.written, 0), r.ends - now) .. text(r.data) -- the clock may have been set back
+  end
+  if unknown(k) then return UNKNOWN, text(k.lost.token) end
+end
+
+-- grant makes a claim a lease, at the number if that is not nil. own is the place where
+-- its own token waits.
+local function grant(k, c, own, number, ttl)
+  if own then
+    remove(k, own)
+    if call('ZCOUNT', k.q, digits(number), digits(number)) == 0 then number = nil end
+  end
+  local reserved = number and c.hold > 0 and place(k, c.from)
+  if reserved then
+    reserved.hold = c.hold
+    write_place(k, reserved)
+  end
+  given = max(given + 1, now)
+  c.fence, c.since, c.ends, c.place, c.saved = given, now, now + ttl, number or 0, 0
+  c.number, c.inherits = 1, 0
+  if k.lost then c.number, c.inherits = k.lost.number + 1, k.lost.inherits end
+  k.leases[#k.leases + 1] = c
+  k.free, k.changed, k.freed = 0, true, spare(k, c.permits) > 0
+  return c
+end
+
+-- hand_over gives the key to the waiters in front, as far as there is room. It passes over
+-- those whom nobody listens for.
 local function hand_over(k)
-  if k.st[QUEUE] == 0 then return end
-  local ok, parks = pcall(serve, k)
-  if k.served then -- who was told of it has it, whatever fails then or from here on
-    k.served = false
-    close(k)
-  end
-  if not ok then error(parks, 0) end
-  if parks > 0 then sweep(k, parks) end
+  if unknown(k) then return end
+  in_the_way(k, function(x)
+    if x.mode == RESERVE or spare(k, x.permits) < x.weight then return true end
+    affirm() -- who is told of a lease has to have it
+    local plain = x.turn > 0 and not k.lost and not refuses(k, x)
+    local heard = publish(k, x, plain and x.token .. pack('>I8', max(given + 1, now)) or x.token)
+    if plain and heard then
+      grant(k, x, x, x.place, x.turn)
+      k.served = true
+    end
+    return heard and not plain
+  end)
 end
 
--- tell tells those in front that they should ask. Were there more, they find out by
--- themselves: no queue is gone through for that.
-local function tell(k)
-  if k.st[QUEUE] == 0 then return end
-  local tokens = call('ZRANGE', k.q, 0, MANY - 1)
-  if #tokens == 0 then return end
-  for i, v in ipairs(call('HMGET', k.w, spread(tokens))) do
-    if v then ask(unpack(v), tokens[i]) end
+-- serve is hand_over, and writes the state. A waiter that was told of a lease has it,
+-- whatever fails then or from here on.
+local function serve(k)
+  if k.looks then return end
+  local ok, why = pcall(hand_over, k)
+  k.freed = false
+  if ok or k.served then write(k) end
+  if not ok then error(why, 0) end
+end
+
+-- close is how each step on a key ends.
+local function close(k)
+  if k.freed then serve(k) end
+  write(k)
+end
+
+-- tell tells the waiters of at least that MaxAge that they should ask. Those behind many
+-- others find out by themselves: no queue is gone through for that.
+local function tell(k, maxage)
+  if k.looks or k.queue <= now then return end
+  local tokens = {}
+  for _, m in ipairs(call('ZRANGE', k.q, 0, MANY - 1)) do
+    if m:byte() == 0 then tokens[#tokens + 1] = sub(m, 2) end
+  end
+  for _, v in ipairs(tokens[1] and call('HMGET', k.w, spread(tokens)) or {}) do
+    local x = v and read_place(v)
+    if x and x.maxage >= maxage then publish(k, x, x.token) end
   end
 end
 
--- answer takes those whom a record can answer out of the queue, and tells them that
--- they should ask. It looks at all places only if there is one of them.
-local function answer(k)
-  local st = k.st
-  if st[QUEUE] == 0 or st[LOCKS] then return end
-  local all = call('HGETALL', k.w)
-  for i = 1, #all, 2 do
-    local p = unpack(all[i + 1])
-    if p[P_MAXAGE] > 0 then
-      remove_place(k, all[i])
-      ask(p, all[i])
+-- abandon notes that a lease, which is no holder any more, ended then without being
+-- settled.
+local function abandon(k, l, ended)
+  local last = k.lost
+  l.number, l.ends, l.place = (last and last.number or 0) + 1, ended, 0
+  l.as, l.inherits, l.saved = nil, l.saved == 1 and l.fence or last and last.inherits or 0, 0
+  k.lost, k.changed, k.freed = l, true, true
+  if l.once == 1 then tell(k, 0) end
+end
+
+-- clean forgets what was abandoned.
+local function clean(k)
+  k.lost, k.changed, k.freed = nil, true, true
+end
+
+-- finish is the clean end of a lease, which is no holder any more, and of all places at
+-- its number.
+local function finish(k, l)
+  clean(k)
+  if l.place == 0 or k.queue <= now then return end
+  for _, m in ipairs(call('ZRANGE', k.q, digits(l.place), digits(l.place), 'BYSCORE')) do
+    local x = place(k, sub(m, 2))
+    if x then
+      if x.mode ~= RESERVE then publish(k, x, x.token) end
+      remove(k, x)
     end
   end
-  st[LOCKS], k.changed = true, true
 end
 
--- pass_on keeps what the lease saved for those after it.
-local function pass_on(k, h)
-  if k.st[PROGRESS] == 0 then return end
-  local saved = call('HGET', k.p, h[TOKEN])
-  if saved then
-    finish('HSET', k.p, 'i', saved)
-    call('HDEL', k.p, h[TOKEN])
-    h[INHERITS] = 1
-  end
-end
-
--- abandon notes that a lease, which is no holder any more, ended then without
--- being settled.
-local function abandon(k, h, ended)
-  local st = k.st
-  k.changed = true
-  pass_on(k, h)
-  local p = h[PLACE]
-  h[ENDS], h[PLACE] = ended, false
-  st[ABANDONED] = st[ABANDONED] + 1
-  if not st[LOST] or st[LOST][ENDS] <= ended then st[LOST] = h end
-  if unknown(st) then tell(k) end
-  if p then put_back(k, p, ended) end
-end
-
--- clean forgets what was abandoned: a lease came to a good end, or it is long
--- ago.
-local function clean(k, token)
-  local st = k.st
-  st[ABANDONED], st[LOST] = 0, false
-  k.changed = true
-  if st[PROGRESS] == 0 then return end
-  if token then call('HDEL', k.p, token) end
-  for _, h in ipairs(st[HOLDERS]) do
-    if h[INHERITS] == 1 then return end
-  end
-  call('HDEL', k.p, 'i')
-  st[PROGRESS] = call('EXISTS', k.p)
-end
-
--- give_up ends the place that a lease had taken.
-local function give_up(h)
-  local p = h[PLACE]
-  if p and p[P_CALLED] == 0 then ask(p, p[P_TOKEN]) end
-end
-
--- fallen returns the places that leases have which ran out, as they stand again.
-local function fallen(st)
-  local places = {}
-  for _, h in ipairs(st[HOLDERS]) do
-    local p = h[ENDS] <= now and h[PLACE]
-    if p and h[ENDS] + p[P_STANDS] > now then
-      p[P_ENDS] = h[ENDS] + p[P_STANDS]
-      places[#places + 1] = p
-    end
-  end
-  return places
-end
-
--- undo ends a lease, which is no holder any more, as if it had not been granted.
-local function undo(k, h)
-  local st = k.st
-  k.changed = true
-  if st[PROGRESS] == 1 then call('HDEL', k.p, h[TOKEN]) end
-  if h[PLACE] then put_back(k, h[PLACE], now) end
-  if h[OFFERED] == 1 or st[LOST] then return end
-  if h[NUMBER] == 1 then return clean(k) end
-  h[ENDS], h[ONCE], h[PLACE] = now, 0, false
-  st[ABANDONED], st[LOST] = h[NUMBER] - 1, h
-end
-
--- advance lets time pass: what has run out is dead, and what that frees is
--- handed over.
+-- advance lets time pass: leases that have ended were abandoned.
 local function advance(k)
-  local st = k.st
-  local i = 1
-  while i <= #st[HOLDERS] do
-    local h = st[HOLDERS][i]
-    if h[ENDS] <= now then
-      table.remove(st[HOLDERS], i)
-      k.changed = true
-      if h[OFFERED] == 0 then abandon(k, h, h[ENDS]) end
-    else
-      i = i + 1
-    end
+  local live, over = {}, {}
+  for _, l in ipairs(k.leases) do
+    local list = l.ends > now and live or over
+    list[#list + 1] = l
   end
-  if st[LOST] and st[LOST][ONCE] == 0 and st[LOST][ENDS] + MEMORY <= now then clean(k) end
-  hand_over(k)
+  k.leases = live
+  table.sort(over, function(a, b) return a.ends < b.ends end)
+  for _, l in ipairs(over) do abandon(k, l, l.ends) end
+  if k.lost and k.lost.once == 0 and k.lost.ends + MEMORY <= now then clean(k) end
 end
 
--- agreed reports whether there is somebody to agree with about the permits.
-local function agreed(k)
-  if k.inuse ~= nil then return k.inuse end
-  return #k.st[HOLDERS] > 0 or k.st[QUEUE] > 0 and call('EXISTS', k.q) == 1
-end
-
-local function write_record(k, token, print, data, retention)
-  if print == '' then print = NOBODY end
-  finish('SET', k.r, struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. print .. data,
-    'PX', ceil(retention / 1000))
-  answer(k)
+-- keep writes the key's record, and tells those whom it can answer.
+local function keep(k, token, print, retention, data)
+  call('SET', k.r, record_of(token, print, retention, data), 'PX', ceil(retention / 1000))
+  tell(k, 1)
 end
 
 -- each lets f answer each of so many elements that has no answer yet. One that fails is
--- answered {0, why}.
+-- answered why.
 local function each(answers, count, f)
   for i = 1, count do
     if not answers[i] then
       local ok, answer = pcall(f, i)
-      if not ok then answer = { 0, type(answer) == 'table' and answer.err or answer } end
+      if not ok then answer = failed(type(answer) == 'table' and answer.err or answer) end
       answers[i] = answer
     end
   end
-  if given > mark then redis.pcall('SET', KEYS[1], string.format('%.0f', given)) end
+  if given > mark then pcall_redis('SET', KEYS[1], digits(given)) end
   return answers
+end
+
+-- forced lets f do something to each key, whoever holds it. It is answered by 1, and the
+-- number that f returns.
+local function forced(f)
+  return each({}, #KEYS - 1, function(i)
+    affirm()
+    local k = open(KEYS[i + 1])
+    advance(k)
+    local answer = f(k)
+    close(k)
+    return pack('>BI8', 1, answer)
+  end)
 end

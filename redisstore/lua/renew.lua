@@ -4,8 +4,7 @@
 -- ARGV  sharded; then for each renewal four: token, TTL in µs, whether there is
 --       progress, progress
 --
--- Each is answered by 1 when it is done, 2 when the token does not hold the key,
--- and {0, why} when it failed.
+-- Each is answered by 1 when it is done, and 2 when the token does not hold the key.
 
 local sharded = ARGV[1] == '1'
 local FIRST, EACH = 1, 4
@@ -19,16 +18,16 @@ return each({}, #KEYS - 1, function(i)
   local token, ttl = ARGV[a + 1], ARGV[a + 2] + 0
   local k = open(KEYS[i + 1])
   advance(k)
-  local h = holder(k.st, token)
-  local held = h and h[OFFERED] == 0
-  if held then
-    if ARGV[a + 3] == '1' then
-      call('HSET', k.p, token, ARGV[a + 4])
-      k.st[PROGRESS] = 1
+  local l = holder(k, token)
+  if l then
+    if ARGV[a + 3] == '1' then -- refused where the server is out of memory
+      call('HSET', k.p, digits(l.fence), ARGV[a + 4])
+      l.saved, k.progress = 1, true
     end
-    h[ENDS], k.changed = now + ttl, true
+    l.ends, l.as, k.changed = now + ttl, nil, true
+  else
+    affirm() -- a server that takes no writes is no master, and says of nothing that it is not there
   end
   close(k)
-  if not held then affirm() end
-  return held and 1 or 2
+  return l and '\1' or '\2'
 end)

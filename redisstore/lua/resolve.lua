@@ -12,16 +12,10 @@ local given = mark
 
 --@key.lua
 
-return each({}, #KEYS - 1, function(i)
-  local k = open(KEYS[i + 1])
-  advance(k)
-  local h, done = k.st[LOST], 0
-  if unknown(k.st) and (ARGV[2] == '' or ARGV[2] == h[TOKEN]) then
-    write_record(k, h[TOKEN], h[PRINT], ARGV[3], ARGV[4] + 0)
-    clean(k)
-    hand_over(k)
-    done = 1
-  end
-  close(k)
-  return done
+return forced(function(k)
+  local l = k.lost
+  if not unknown(k) or ARGV[2] ~= '' and ARGV[2] ~= l.token then return 0 end
+  keep(k, l.token, l.print, ARGV[4] + 0, ARGV[3])
+  clean(k)
+  return 1
 end)

@@ -4,35 +4,33 @@
 -- ARGV  sharded; then for each settlement 1 byte outcome (dibs.Outcome), 16 bytes
 --       token, 8 bytes retention in µs, and data
 --
--- Each is answered by 1 when it is done, 2 when the token neither holds the key
--- nor waits for it, and {0, why} when it failed.
+-- Each is answered by 1 when it is done, and 2 when the token neither holds the key
+-- nor has a place.
 
 local sharded = ARGV[1] == '1'
-local FIRST, DATA = 1, 26
+local FIRST, SETTLEMENT, DATA = 1, '>Bc16I8', 26
 local RELEASE, KEEP, ABANDON, UNDO = 0, 1, 2, 3
-local OK, NOT = 1, 2
+local OK, NOT = '\1', '\2'
 
--- The short way of a lease that is plain.
+-- The short way of a lease, of whose key nothing else is known.
 local answers, rest = {}, 0
-local pcall_redis, unpack_struct = redis.pcall, struct.unpack
 for i = 1, #KEYS - 1 do
   local settlement, name = ARGV[FIRST + i], KEYS[i + 1]
-  local outcome, token, retention = unpack_struct('>Bc16I8', settlement)
+  local outcome, token, retention = unpack(SETTLEMENT, settlement)
   local v = outcome <= KEEP and pcall_redis('GET', name)
-  if v and not v.err and v:byte() == VERSION and sub(v, PLAIN_TOKEN, PLAIN_TOKEN + 15) == token
-    and unpack_struct('>I8', v, PLAIN_ENDS) > now then
-    local failed = outcome == KEEP and insist('SET', sub(name, 1, -2) .. 'r',
-      struct.pack('>BI8I8', VERSION, now, now + retention) .. token .. sub(v, PLAIN_PRINT, PLAIN_PRINT + 31) .. sub(settlement, DATA),
-      'PX', ceil(retention / 1000))
-    if failed then
-      answers[i] = { 0, failed.err }
-    else
+  local done = false
+  if type(v) == 'string' and sub(v, P_TOKEN, P_TOKEN + 15) == token and sub(v, 1, #PLAIN) == PLAIN
+    and sub(v, P_FRESH, P_LENGTH - 1) == FRESH and P_CLAIM - 1 + unpack('>I4', v, P_LENGTH) == #v
+    and unpack('>I8', v, P_ENDS) > now and pcall(affirm) then
+    local r = outcome == RELEASE or pcall_redis('SET', sub(name, 1, -2) .. 'r',
+      record_of(token, sub(v, P_PRINT, P_PRINT + 31), retention, sub(settlement, DATA)), 'PX', ceil(retention / 1000))
+    if r == true or r.ok then
       call('DEL', name)
-      answers[i] = OK
+      done = OK
     end
-  else
-    answers[i], rest = false, rest + 1
   end
+  if not done then rest = rest + 1 end -- the long way tells why, if it is so there
+  answers[i] = done
 end
 if rest == 0 then return answers end
 
@@ -42,50 +40,32 @@ local given = mark
 --@key.lua
 
 return each(answers, #KEYS - 1, function(i)
-  local outcome, token, retention = struct.unpack('>Bc16I8', ARGV[FIRST + i])
+  local outcome, token, retention = unpack(SETTLEMENT, ARGV[FIRST + i])
+  affirm() -- a server that takes no writes is no master, and says of nothing that it is not there
   local k = open(KEYS[i + 1])
-  local st = k.st
   advance(k)
-  local h, at = holder(st, token)
+  local l, at = holder(k, token)
   local answer = OK
-  if h and h[OFFERED] == 0 then
-    if outcome == KEEP then write_record(k, token, h[PRINT], sub(ARGV[FIRST + i], DATA), retention) end
-    table.remove(st[HOLDERS], at)
-    k.changed = true
+  if l then
+    if outcome == KEEP then keep(k, token, l.print, retention, sub(ARGV[FIRST + i], DATA)) end
+    table.remove(k.leases, at)
+    k.changed, k.freed = true, true
     if outcome == ABANDON then
-      abandon(k, h, now)
-    elseif outcome == UNDO then
-      undo(k, h)
-    else
-      clean(k, token)
-      give_up(h)
+      abandon(k, l, now)
+    elseif outcome ~= UNDO then
+      finish(k, l)
     end
-    hand_over(k)
-  elseif outcome == KEEP then
-    -- Who does not know that it holds the key has nothing to keep: this was
-    -- sent twice, or comes too late.
+  elseif outcome == KEEP then -- it was sent twice, or comes too late
     local r = record(k)
     if r and r.token == token then
       call('PEXPIRE', k.r, ceil((r.ends - now) / 1000)) -- a write, for those who wait for replicas
     else
       answer = NOT
     end
-  elseif h then
-    table.remove(st[HOLDERS], at) -- it gives up a turn that it may not know of
-    k.changed = true
-    hand_over(k)
-  elseif place(k, token) then
-    remove_place(k, token)
-    hand_over(k)
   else
-    local by = taken(st, token)
-    if by then
-      by[PLACE], k.changed = false, true
-    else
-      answer = NOT
-    end
+    local x = place(k, token)
+    if x then remove(k, x) else answer = NOT end
   end
   close(k)
-  if answer == NOT then affirm() end
   return answer
 end)

@@ -15,11 +15,11 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// ears hears what the scripts publish for this process. Nobody is listened for
+// subscriber hears what the scripts publish for this process. Nobody is listened for
 // until somebody waits: then one connection subscribes to the process's own
 // channel, or on a cluster to one channel for each group of keys that somebody
 // waits for.
-type ears struct {
+type subscriber struct {
 	client  rueidis.Client
 	names   namer
 	process string    // names this process's channels
@@ -32,8 +32,6 @@ type ears struct {
 	mu       sync.Mutex
 	channels map[string]*channel // by group
 	list     []*listener
-	telling  atomic.Int32 // how many listeners take a grant
-	own      atomic.Int32 // how many of a cluster's channels have their own connection
 }
 
 // listener is a client that wants to know.
@@ -45,38 +43,29 @@ type listener struct {
 type channel struct {
 	name  string
 	open  atomic.Bool  // the server has confirmed it
-	used  atomic.Int64 // when somebody last claimed, since the epoch
 	waits atomic.Int64 // when somebody last waited, since the epoch
-	// astray is how often it was subscribed, but not at the master.
-	astray atomic.Int32
-	leave  context.CancelFunc
-	deaf   []dibs.Token // who waits for it to open; under the ears' lock
+	leave context.CancelFunc
+	deaf  []dibs.Token // who waits for it to open; under the subscriber's lock
 }
 
 const (
 	// maxDeaf is how many are told that they are listened for.
 	maxDeaf = 4096
-	// listenIdle is how long a cluster's channel is kept for nobody.
+	// listenIdle is how long a cluster's channel is kept after somebody waited.
 	listenIdle = time.Minute
 	// listenCheck is how often a subscription is checked, while somebody waits, which
 	// is seen at least every two seconds.
 	listenCheck = time.Second
 	listenWaits = 5 * time.Second
-	// maxAstray is how often a cluster's channel may be on a connection that others use:
-	// by way of an application's client that reads from replicas, it is at one of those.
-	maxAstray = 2
-	// maxOwn is how many of a cluster's channels may have a connection of their own. Who
-	// waits for keys of the others has to ask by itself.
-	maxOwn = 16
 	// How soon a lost subscription is tried again.
 	listenBackoffMin = 10 * time.Millisecond
 	listenBackoffMax = time.Second
 )
 
-func newEars(client rueidis.Client, names namer) *ears {
+func newSubscriber(client rueidis.Client, names namer) *subscriber {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // it never fails; see its documentation
-	e := &ears{
+	e := &subscriber{
 		client: client, names: names, process: hex.EncodeToString(id[:]), epoch: time.Now(),
 		channels: make(map[string]*channel),
 	}
@@ -84,7 +73,7 @@ func newEars(client rueidis.Client, names namer) *ears {
 	return e
 }
 
-func (e *ears) close() {
+func (e *subscriber) close() {
 	e.mu.Lock() // whoever listens now is waited for, and nobody after
 	e.end()
 	e.mu.Unlock()
@@ -93,19 +82,18 @@ func (e *ears) close() {
 
 // channel returns the name of the channel on which this process hears of a
 // group, or "" when it does not.
-func (e *ears) channel(group string) string {
+func (e *subscriber) channel(group string) string {
 	e.mu.Lock()
 	c := e.channels[group]
 	e.mu.Unlock()
 	if c == nil || !c.open.Load() {
 		return ""
 	}
-	c.used.Store(int64(time.Since(e.epoch)))
 	return c.name
 }
 
 // waited notes that somebody waits for a key of a group.
-func (e *ears) waited(group string) {
+func (e *subscriber) waited(group string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if c := e.channels[group]; c != nil {
@@ -113,27 +101,18 @@ func (e *ears) waited(group string) {
 	}
 }
 
-// tells is what the scripts are told of whether a grant can be told.
-func (e *ears) tells() string {
-	if e.telling.Load() > 0 {
-		return "1"
-	}
-	return "0"
-}
-
 // listen sees to it that a group is listened for, and has those tokens ask again
 // as soon as it is: their places do not know yet where to reach them.
-func (e *ears) listen(group string, deaf []dibs.Token) {
+func (e *subscriber) listen(group string, deaf []dibs.Token) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.life.Err() != nil {
+	if e.life.Err() != nil || len(e.list) == 0 {
 		return
 	}
 	c := e.channels[group]
 	if c == nil {
 		c = &channel{name: e.names.channel(group, e.process)}
-		c.used.Store(int64(time.Since(e.epoch)))
-		c.waits.Store(c.used.Load())
+		c.waits.Store(int64(time.Since(e.epoch)))
 		var life context.Context
 		life, c.leave = context.WithCancel(e.life)
 		e.channels[group] = c
@@ -152,7 +131,7 @@ func (e *ears) listen(group string, deaf []dibs.Token) {
 }
 
 // opened tells those who wait that they are listened for.
-func (e *ears) opened(c *channel) {
+func (e *subscriber) opened(c *channel) {
 	e.mu.Lock()
 	deaf, list := c.deaf, e.list
 	c.deaf = nil
@@ -165,7 +144,7 @@ func (e *ears) opened(c *channel) {
 }
 
 // attend keeps a channel subscribed until its life ends.
-func (e *ears) attend(life context.Context, c *channel) {
+func (e *subscriber) attend(life context.Context, c *channel) {
 	defer c.leave()
 	backoff := listenBackoffMin
 	for life.Err() == nil {
@@ -187,7 +166,7 @@ func (e *ears) attend(life context.Context, c *channel) {
 
 // subscribe hears what is said on a channel until the connection is lost, or leads
 // to one that is no master any more.
-func (e *ears) subscribe(life context.Context, c *channel) {
+func (e *subscriber) subscribe(life context.Context, c *channel) {
 	life, end := context.WithCancel(life)
 	defer end()
 	confirmed := make(chan struct{}, 1)
@@ -207,7 +186,7 @@ func (e *ears) subscribe(life context.Context, c *channel) {
 		e.check(life, c, confirmed)
 		end()
 	})
-	if e.names.cluster && !e.mayOwn(c) {
+	if e.names.cluster {
 		_ = e.client.Receive(ctx, e.client.B().Ssubscribe().Channel(c.name).Build(), e.hear)
 		c.open.Store(false)
 		if life.Err() != nil {
@@ -215,40 +194,20 @@ func (e *ears) subscribe(life context.Context, c *channel) {
 		}
 		return
 	}
-	if e.names.cluster {
-		defer e.own.Add(-1)
-	}
 	// On a connection of its own, so that what is heard waits behind no answer; and anew
 	// each time, as it may be its fault that it came to an end.
 	_ = e.client.Dedicated(func(own rueidis.DedicatedClient) error {
 		defer own.Close()
 		defer c.open.Store(false)
-		subscribe := own.B().Subscribe().Channel(c.name).Build()
-		if e.names.cluster {
-			subscribe = own.B().Ssubscribe().Channel(c.name).Build()
-		}
-		return own.Receive(ctx, subscribe, e.hear)
+		return own.Receive(ctx, own.B().Subscribe().Channel(c.name).Build(), e.hear)
 	})
-}
-
-// mayOwn reports whether a cluster's channel is to have a connection of its own, which
-// is counted then.
-func (e *ears) mayOwn(c *channel) bool {
-	if c.astray.Load() < maxAstray {
-		return false
-	}
-	if e.own.Add(1) > maxOwn {
-		e.own.Add(-1)
-		return false
-	}
-	return true
 }
 
 // check returns when a subscription does not count, or its life is over. A connection
 // that was made during a failover may lead to the old master, which lives on as a
 // replica: what is published is heard there too, but the new master counts nobody, and
 // passes over all who wait in this process.
-func (e *ears) check(life context.Context, c *channel, confirmed <-chan struct{}) {
+func (e *subscriber) check(life context.Context, c *channel, confirmed <-chan struct{}) {
 	ticker := time.NewTicker(listenCheck)
 	defer ticker.Stop()
 	for {
@@ -269,7 +228,7 @@ func (e *ears) check(life context.Context, c *channel, confirmed <-chan struct{}
 
 // counts reports whether the master counts this process among those who listen on a
 // channel, or does not say.
-func (e *ears) counts(life context.Context, c *channel) bool {
+func (e *subscriber) counts(life context.Context, c *channel) bool {
 	listens := make(chan int64, 1)
 	go func() { listens <- e.numsub(c) }()
 	limit := time.NewTimer(listenCheck)
@@ -277,7 +236,6 @@ func (e *ears) counts(life context.Context, c *channel) bool {
 	select {
 	case n := <-listens:
 		if n == 0 && life.Err() == nil {
-			c.astray.Add(1)
 			return false
 		}
 	case <-limit.C:
@@ -289,7 +247,7 @@ func (e *ears) counts(life context.Context, c *channel) bool {
 // numsub returns how many listen on a channel, as its master says; -1 when it does not.
 // Whoever has no time for the answer leaves it: claims may use the same connection, and a
 // client closes that at a deadline of a call, or gives it up while it is made.
-func (e *ears) numsub(c *channel) int64 {
+func (e *subscriber) numsub(c *channel) int64 {
 	ctx, cancel := context.WithCancel(e.life)
 	defer cancel()
 	defer time.AfterFunc(callLimit, cancel).Stop()
@@ -308,27 +266,23 @@ func (e *ears) numsub(c *channel) int64 {
 
 // unsubscribe ends what the end of listening does not end on a connection that
 // others use too. Who waits in vain must not be taken for one that hears.
-func (e *ears) unsubscribe(c *channel) {
+func (e *subscriber) unsubscribe(c *channel) {
 	ctx, cancel := context.WithTimeout(context.Background(), listenBackoffMax)
 	defer cancel()
 	_ = e.client.Do(ctx, e.client.B().Sunsubscribe().Channel(c.name).Build()).Error()
 }
 
-// hear takes what a script published: a token that should ask again, or one
-// with its grant's fence and attempt.
-func (e *ears) hear(m rueidis.PubSubMessage) {
+// hear takes what a script published: a token that should ask again, or one with its
+// grant's fence. No grant after an abandoned lease is told, so it is the first attempt.
+func (e *subscriber) hear(m rueidis.PubSubMessage) {
 	const tokenLen = len(dibs.Token{})
 	var t dibs.Token
 	var a dibs.Answer
 	if copy(t[:], m.Message) < tokenLen {
 		return
 	}
-	if rest := []byte(m.Message[tokenLen:]); len(rest) == 12 {
-		a = dibs.Answer{
-			State:   dibs.Granted,
-			Fence:   binary.BigEndian.Uint64(rest),
-			Attempt: int(binary.BigEndian.Uint32(rest[8:])),
-		}
+	if rest := []byte(m.Message[tokenLen:]); len(rest) == 8 {
+		a = dibs.Answer{State: dibs.Granted, Fence: binary.BigEndian.Uint64(rest), Attempt: 1}
 	}
 	e.mu.Lock()
 	list := e.list
@@ -339,7 +293,7 @@ func (e *ears) hear(m rueidis.PubSubMessage) {
 }
 
 // retire gives channels up that nobody needs any more.
-func (e *ears) retire() {
+func (e *subscriber) retire() {
 	ticker := time.NewTicker(listenIdle / 4)
 	defer ticker.Stop()
 	for {
@@ -350,7 +304,7 @@ func (e *ears) retire() {
 		}
 		e.mu.Lock()
 		for group, c := range e.channels {
-			if time.Since(e.epoch)-time.Duration(c.used.Load()) > listenIdle {
+			if time.Since(e.epoch)-time.Duration(c.waits.Load()) > listenIdle {
 				c.leave()
 				delete(e.channels, group)
 			}
@@ -363,32 +317,21 @@ func (e *ears) retire() {
 	}
 }
 
-// add adds a listener. The list is replaced whole, so that hearing copies none.
-func (e *ears) add(l *listener, takes bool) (stop func()) {
+// Notify implements dibs.Notifier. When the last one stops, nobody is listened for.
+func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	e, l := s.subscriber, &listener{wake}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.list = append(slices.Clone(e.list), l)
-	if takes {
-		e.telling.Add(1)
-	}
+	e.list = append(slices.Clone(e.list), l) // replaced whole, so that hearing copies none
 	return sync.OnceFunc(func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.list = slices.DeleteFunc(slices.Clone(e.list), func(other *listener) bool { return other == l })
-		if takes {
-			e.telling.Add(-1)
+		for group, c := range e.channels {
+			if len(e.list) == 0 {
+				c.leave()
+				delete(e.channels, group)
+			}
 		}
 	})
-}
-
-// Notify implements dibs.Notifier.
-func (s *Store) Notify(wake func(dibs.Token)) (stop func()) {
-	return s.ears.add(&listener{func(t dibs.Token, _ dibs.Answer) { wake(t) }}, false)
-}
-
-// NotifyGrants implements dibs.GrantNotifier. Where replicas have to have a grant
-// before it counts, none is told: whoever is woken asks, and the answer waits for
-// them.
-func (s *Store) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return s.ears.add(&listener{wake}, s.options.Replicas == 0)
 }

@@ -1,0 +1,57 @@
+package redisstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/dibs-go/dibs"
+)
+
+// reading goes through what a script answered to one element; see lua/state.lua. The
+// first error stays.
+type reading struct {
+	what byte
+	rest []byte
+	err  error
+}
+
+func read(m *rueidis.RedisMessage) *reading {
+	text, err := m.ToString()
+	if err != nil || text == "" {
+		return &reading{err: fmt.Errorf("redisstore: the script's answer is none: %w", err)}
+	}
+	return &reading{what: text[0], rest: []byte(text[1:])}
+}
+
+func (r *reading) take(n int) []byte {
+	if r.err != nil || n < 0 || n > len(r.rest) {
+		if r.err == nil {
+			r.err = errors.New("redisstore: the script's answer is too short")
+		}
+		return nil
+	}
+	b := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return b
+}
+
+func (r *reading) int() int64 {
+	b := r.take(8)
+	if b == nil {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(b))
+}
+
+func (r *reading) bytes() []byte { return r.take(int(r.int())) }
+
+func (r *reading) duration() time.Duration { return time.Duration(r.int()) * time.Microsecond }
+
+func (r *reading) token() (t dibs.Token) {
+	copy(t[:], r.bytes())
+	return t
+}
