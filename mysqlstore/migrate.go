@@ -14,10 +14,10 @@ import (
 var sources embed.FS
 
 // version is that of the tables that this program wants.
-const version = 2
+const version = 1
 
 // files are what each version's migration consists of.
-var files = [version]string{"001_schema", "002_hold"}
+var files = [version]string{"001_schema"}
 
 // Migration takes a store's tables from one version to the next.
 type Migration struct {
@@ -36,14 +36,13 @@ func Migrations(o *Options) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := namer{options.Prefix}
 	all := make([]Migration, version)
 	for i, name := range files {
 		text, err := sources.ReadFile("sql/" + name + ".sql")
 		if err != nil {
 			return nil, err
 		}
-		all[i] = Migration{Version: i + 1, SQL: names.sql(string(text))}
+		all[i] = Migration{Version: i + 1, SQL: namer{prefix: options.Prefix}.sql(string(text))}
 	}
 	return all, nil
 }
@@ -77,7 +76,7 @@ func Migrate(ctx context.Context, db DB, o *Options) error {
 		return explain(err)
 	}
 	defer conn.Close()
-	return explain(namer{options.Prefix}.migrate(ctx, conn, all))
+	return explain(namer{prefix: options.Prefix}.migrate(ctx, conn, all))
 }
 
 func (n namer) migrate(ctx context.Context, conn *sql.Conn, all []Migration) (err error) {
