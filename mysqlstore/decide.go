@@ -39,7 +39,8 @@ func (st *state) claim(c *dibs.Claim, o *terms, a *dibs.Answer) {
 		return
 	}
 	room := st.room(int64(c.Permits), int64(c.Weight))
-	turn := (front == nil || seat != nil && seat.seq <= front.seq) && (seat == nil || !st.leased(seat.seq))
+	first := front == nil || seat != nil && seat.seq <= front.seq
+	turn := first && (seat == nil || !st.leased(seat.seq))
 	switch {
 	case c.Mode == dibs.Reserve:
 		seat = st.reserve(own, c, o, a)
@@ -50,7 +51,7 @@ func (st *state) claim(c *dibs.Claim, o *terms, a *dibs.Answer) {
 		st.take(own, seat, c, a)
 		return
 	case c.Mode == dibs.Look:
-	case room && front != nil && front.kind == reserved && st.free == 0:
+	case room && !first && front.kind == reserved && st.free == 0:
 		st.free = st.now
 	}
 	if c.Mode == dibs.Queue {

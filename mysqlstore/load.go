@@ -31,8 +31,15 @@ const (
 	locking              // lock their rows
 	passing              // lock their rows, but for those that somebody else has locked
 	looking              // as they are at one moment, without a lock
-	glancing             // as they are, with one statement after the other
+	glancing             // the same, and nothing else is read
 )
+
+// opens is how their transactions begin.
+var opens = map[load]string{
+	creating: begins, locking: begins, passing: begins,
+	looking:  "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;SET SESSION wait_timeout=5;START TRANSACTION READ ONLY",
+	glancing: "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;START TRANSACTION READ ONLY",
+}
 
 // tokens are, of each key, those whose places have to be known.
 type tokens map[string][]dibs.Token
@@ -53,27 +60,24 @@ type batch struct {
 func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants tokens, do func(*batch)) error {
 	b := &batch{names: s.names, how: how, turn: micros(s.options.turn), wants: wants, limit: atOnce}
 	err := use(ctx, db, func(c session) error {
-		first := s.script()
-		switch how {
-		case looking:
-			first.raw("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;SET SESSION wait_timeout=5;START TRANSACTION READ ONLY").done()
-		case glancing:
-		default:
-			first.raw(begins).done()
-		}
-		for b.begin(first); ; b.begin(first) {
-			if err := c.run(ctx, first); err != nil {
+		for begun := false; ; begun = how != glancing {
+			ask := s.script()
+			if !begun {
+				ask.raw(opens[how]).done()
+			}
+			if b.load(ask); how == glancing {
+				ask.raw("COMMIT").done()
+			}
+			if err := c.run(ctx, ask); err != nil {
 				return err
 			}
 			if !b.loaded() {
 				return errNoMeta
 			}
-			do(b)
-			if !b.short() {
+			if do(b); !b.short() {
 				break
 			}
 			b.limit *= thenMore
-			first = s.script()
 		}
 		if how == glancing {
 			return nil
@@ -95,8 +99,8 @@ func (b *batch) short() bool {
 	return slices.ContainsFunc(b.keys, func(k string) bool { return b.states[k].short })
 }
 
-// begin writes the statements that lock the rows and read them, and what belongs to them.
-func (b *batch) begin(s *script) {
+// load writes the statements that lock the rows and read them, and what belongs to them.
+func (b *batch) load(s *script) {
 	b.keys, b.states = sorted(b.wants), map[string]*state{}
 	for _, k := range b.keys {
 		b.states[k] = &state{

@@ -54,7 +54,7 @@ func TestStandstill(t *testing.T) {
 			err := use(t.Context(), s.front, func(c session) error {
 				b := &batch{names: s.names, how: locking, wants: tokens{keyOf(k): nil}, limit: atOnce}
 				lock := s.script().raw(begins).done()
-				b.begin(lock)
+				b.load(lock)
 				if err := c.run(t.Context(), lock); err != nil {
 					t.Error(err)
 				}
