@@ -65,8 +65,8 @@ func (st *state) claim(c *dibs.Claim, o *terms, a *dibs.Answer) {
 // granted answers a holder.
 func (st *state) granted(l *lease, a *dibs.Answer) {
 	*a = grantOf(l)
-	if l.attempt > 1 && st.saved[dibs.Token{}] {
-		st.writes.readProgress(&a.Progress)
+	if l.heir != 0 {
+		st.writes.readProgress(l.heir, &a.Progress)
 	}
 }
 

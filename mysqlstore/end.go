@@ -32,9 +32,7 @@ func (st *state) end(l lease, x *dibs.Settlement) {
 	switch x.Outcome {
 	case dibs.Abandon:
 		st.abandon(l, st.now)
-	case dibs.Undo:
-		st.drop(l.token)
-	default:
+	case dibs.Release, dibs.Keep:
 		st.clean(l)
 	}
 }
@@ -42,15 +40,12 @@ func (st *state) end(l lease, x *dibs.Settlement) {
 // abandon notes that a lease, which is no holder any more, ended then without being
 // settled.
 func (st *state) abandon(l lease, then int64) {
-	if st.saved[l.token] { // what it saved is what the next holder gets
-		st.drop(dibs.Token{})
-		delete(st.saved, l.token)
-		st.saved[dibs.Token{}] = true
-		st.writes.passProgressOn(l.token)
-	}
-	l.abandoned, l.attempt, l.ends, l.seq = true, 1, then, 0
+	l.abandoned, l.attempt, l.ends, l.seq, l.heir = true, 1, then, 0, 0
 	if st.lost != nil {
-		l.attempt += st.lost.attempt
+		l.attempt, l.heir = st.lost.attempt+1, st.lost.heir
+	}
+	if st.saved[l.fence] {
+		l.heir = l.fence
 	}
 	if st.lost = &l; l.once {
 		st.wakeAll(func(*place) bool { return true })
@@ -60,15 +55,8 @@ func (st *state) abandon(l lease, then int64) {
 // clean leaves nothing of a lease, which is no holder any more, and of those that were
 // abandoned before it.
 func (st *state) clean(l lease) {
-	st.drop(l.token)
 	st.deleteAt(l.seq)
-	st.forgetLost()
-}
-
-// forgetLost forgets what was abandoned.
-func (st *state) forgetLost() {
 	st.lost = nil
-	st.drop(dibs.Token{})
 }
 
 // leave writes a record, and has those read it whom it may answer.
@@ -86,14 +74,6 @@ func (st *state) erase() {
 	}
 }
 
-// drop deletes what a token saved.
-func (st *state) drop(t dibs.Token) {
-	if st.saved[t] {
-		delete(st.saved, t)
-		st.writes.dropProgress(t)
-	}
-}
-
 // renew makes a lease last longer, and reports whether the token has one.
 func (st *state) renew(r *dibs.Renewal) bool {
 	l := st.holder(r.Token)
@@ -102,8 +82,8 @@ func (st *state) renew(r *dibs.Renewal) bool {
 	}
 	l.ends = st.now + micros(r.TTL)
 	if r.Progress != nil {
-		st.saved[r.Token] = true
-		st.writes.progress(r.Token, r.Progress)
+		st.saved[l.fence] = true
+		st.writes.progress(l.fence, r.Progress)
 	}
 	return true
 }
@@ -123,7 +103,7 @@ func (st *state) evict(id string) (n int) {
 		}
 	}
 	if n > 0 {
-		st.forgetLost()
+		st.lost = nil
 		st.serve()
 	}
 	return n
@@ -135,7 +115,7 @@ func (st *state) forget() bool {
 	st.advance()
 	found := st.record.ends > st.now || st.lost != nil
 	st.erase()
-	st.forgetLost()
+	st.lost = nil
 	st.serve()
 	return found
 }
@@ -148,7 +128,7 @@ func (st *state) resolve(id string, data []byte, retention time.Duration) bool {
 		return false
 	}
 	st.leave(st.lost.token, st.lost.fingerprint, data, micros(retention))
-	st.forgetLost()
+	st.lost = nil
 	st.serve()
 	return true
 }

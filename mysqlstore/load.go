@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	keyColumns = "k,fence,busy,free,token,attempt,since,ends,once,seq,fingerprint,owner," +
+	keyColumns = "k,fence,busy,free,token,attempt,since,ends,once,seq,heir,fingerprint,owner," +
 		"rec_token,rec_written,rec_ends,rec_fingerprint"
-	holderColumns = "k,token,abandoned,fence,attempt,since,ends,once,seq,permits,weight,fingerprint,owner"
+	holderColumns = "k,token,abandoned,fence,attempt,since,ends,once,seq,heir,permits,weight,fingerprint,owner"
 	waiterColumns = "k,seq,token,kind,ends,owner,ttl,permits,weight,once,max_age,tells,fingerprint,hold,asked"
 
 	// clock is the server's time when a statement begins.
@@ -104,7 +104,7 @@ func (b *batch) load(s *script) {
 	b.keys, b.states = sorted(b.wants), map[string]*state{}
 	for _, k := range b.keys {
 		b.states[k] = &state{
-			k: k, looks: b.how >= looking, turn: b.turn, saved: map[dibs.Token]bool{}, others: map[holderID]lease{},
+			k: k, looks: b.how >= looking, turn: b.turn, saved: map[int64]bool{}, others: map[holderID]lease{},
 			queue: queue{was: map[placeID]place{}},
 		}
 	}
@@ -139,11 +139,11 @@ func (b *batch) load(s *script) {
 		}
 	})
 	in(s.raw("SELECT "+holderColumns+" FROM @holder FORCE INDEX (PRIMARY) WHERE k"), b.keys).raw(" ORDER BY k,ends").asks(b.addHolder)
-	in(s.raw("SELECT k,token FROM @progress WHERE k"), b.keys).asks(func(r *reading) {
+	in(s.raw("SELECT k,fence FROM @progress WHERE k"), b.keys).asks(func(r *reading) {
 		var k string
-		var t dibs.Token
-		r.scan(&k, &t)
-		b.states[k].saved[t] = true
+		var fence int64
+		r.scan(&k, &fence)
+		b.states[k].saved[fence] = true
 	})
 	for _, k := range b.keys {
 		b.readQueue(s, b.states[k])
@@ -155,7 +155,7 @@ func (b *batch) addRow(r *reading) {
 	var k string
 	var w row
 	h, x := &w.holder, &w.record
-	r.scan(&k, &w.fence, &w.busy, &w.free, &h.token, &h.attempt, &h.since, &h.ends, &h.once, &h.seq, &h.fingerprint, &h.owner,
+	r.scan(&k, &w.fence, &w.busy, &w.free, &h.token, &h.attempt, &h.since, &h.ends, &h.once, &h.seq, &h.heir, &h.fingerprint, &h.owner,
 		&x.token, &x.written, &x.ends, &x.fingerprint)
 	h.permits, h.weight, w.there = 1, 1, true
 	st := b.states[k]
@@ -173,7 +173,7 @@ func (b *batch) addRow(r *reading) {
 func (b *batch) addHolder(r *reading) {
 	var k string
 	var l lease
-	r.scan(&k, &l.token, &l.abandoned, &l.fence, &l.attempt, &l.since, &l.ends, &l.once, &l.seq, &l.permits, &l.weight, &l.fingerprint, &l.owner)
+	r.scan(&k, &l.token, &l.abandoned, &l.fence, &l.attempt, &l.since, &l.ends, &l.once, &l.seq, &l.heir, &l.permits, &l.weight, &l.fingerprint, &l.owner)
 	st := b.states[k]
 	st.others[holderID{l.token, l.abandoned}] = l
 	if l.abandoned {

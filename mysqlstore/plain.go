@@ -33,7 +33,7 @@ const (
 // taken if they are free. The last assignment is that of what the condition looks at.
 var takes = func() string {
 	set := []string{"fence=IF(" + free + ",GREATEST(fence+1,VALUES(fence)),fence)"}
-	for c := range strings.SplitSeq("attempt,since,ends,once,seq,fingerprint,owner,token", ",") {
+	for c := range strings.SplitSeq("attempt,since,ends,once,seq,heir,fingerprint,owner,token", ",") {
 		set = append(set, c+"=IF("+free+",VALUES("+c+"),"+c+")")
 	}
 	return " ON DUPLICATE KEY UPDATE " + strings.Join(set, ",")
@@ -79,12 +79,12 @@ func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claim
 		}
 		if inserts++; inserts == 1 {
 			ask.raw("SET @F=GREATEST(@N,(SELECT fence+1 FROM @meta))").done()
-			ask.raw("INSERT INTO @key (k,fence,since,ends,token,attempt,once,seq,fingerprint,owner) VALUES ")
+			ask.raw("INSERT INTO @key (k,fence,since,ends,token,attempt,once,seq,heir,fingerprint,owner) VALUES ")
 		} else {
 			ask.raw(",")
 		}
 		ask.raw("(").value(keys[i]).raw(",@F,@N,@N+")
-		list[any](ask, micros(c.TTL), c.Token, int64(1), c.AtMostOnce, int64(0), c.Fingerprint, c.Owner.String()).raw(")")
+		list[any](ask, micros(c.TTL), c.Token, int64(1), c.AtMostOnce, int64(0), int64(0), c.Fingerprint, c.Owner.String()).raw(")")
 	}
 	if inserts > 0 {
 		ask.raw(takes).done()

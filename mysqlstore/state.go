@@ -17,6 +17,7 @@ type lease struct {
 	since, ends     int64 // ends is 0 when it was settled in a transaction of the application's
 	once            bool
 	seq             int64 // of the reserved place at which it was granted; 0: none
+	heir            int64 // of what was saved under that fence; 0: of nothing
 	permits, weight int64
 	fingerprint     dibs.Fingerprint
 	owner           string
@@ -58,9 +59,9 @@ type state struct {
 	record  record
 	queue   queue
 
-	saved  map[dibs.Token]bool // who has saved progress; the zero token for what was abandoned
-	others map[holderID]lease  // leases in rows of their own, as they are there
-	turns  []turn              // who has to be told something
+	saved  map[int64]bool     // the fences of leases under which something was saved
+	others map[holderID]lease // leases in rows of their own, as they are there
+	turns  []turn             // who has to be told something
 	writes writes
 }
 
@@ -155,7 +156,7 @@ func (st *state) advance() {
 		}
 	}
 	if st.lost != nil && !st.lost.once && st.lost.ends+memory <= st.now {
-		st.forgetLost()
+		st.lost = nil
 	}
 	st.serve()
 }
@@ -193,7 +194,7 @@ func (st *state) grant(l lease, own, seat *place) *lease {
 	st.fence, st.free = max(st.fence+1, st.now), 0
 	l.fence, l.attempt, l.since = st.fence, 1, st.now
 	if st.lost != nil {
-		l.attempt = st.lost.attempt + 1
+		l.attempt, l.heir = st.lost.attempt+1, st.lost.heir
 	}
 	st.holders = append(st.holders, l)
 	return &st.holders[len(st.holders)-1]
@@ -212,6 +213,16 @@ func (st *state) wakeAll(which func(*place) bool) {
 	for _, p := range st.queue.places {
 		if p.kind == waits && which(p) {
 			st.wake(p.token)
+		}
+	}
+}
+
+// tidy deletes what was saved and is nobody's to be told of any more.
+func (st *state) tidy() {
+	for fence := range st.saved {
+		if is := func(l lease) bool { return l.fence == fence || l.heir == fence }; !slices.ContainsFunc(st.holders, is) && (st.lost == nil || !is(*st.lost)) {
+			delete(st.saved, fence)
+			st.writes.dropProgress(fence)
 		}
 	}
 }

@@ -18,6 +18,8 @@ type step struct {
 
 func (w *writes) step(add func(s *script, k string)) { *w = append(*w, step{add: add}) }
 
+func (w *writes) read(add func(s *script, k string)) { *w = append(*w, step{add, true}) }
+
 func (w *writes) record(ends int64, data []byte) {
 	w.step(func(s *script, k string) {
 		s.raw("INSERT INTO @record (k,ends,data) VALUES ").row(k, ends, data)
@@ -29,31 +31,29 @@ func (w *writes) eraseRecord() {
 	w.step(func(s *script, k string) { s.raw("DELETE FROM @record WHERE k=").value(k).done() })
 }
 
-func (w *writes) progress(t dibs.Token, data []byte) {
+func (w *writes) progress(fence int64, data []byte) {
 	w.step(func(s *script, k string) {
-		s.raw("INSERT INTO @progress (k,token,data) VALUES ").row(k, t, data)
+		s.raw("INSERT INTO @progress (k,fence,data) VALUES ").row(k, fence, data)
 		s.raw(" ON DUPLICATE KEY UPDATE data=VALUES(data)").done()
 	})
 }
 
-func (w *writes) dropProgress(t dibs.Token) {
+func (w *writes) dropProgress(fence int64) {
 	w.step(func(s *script, k string) {
-		s.raw("DELETE FROM @progress WHERE k=").value(k).raw(" AND token=").value(t).done()
+		s.raw("DELETE FROM @progress WHERE k=").value(k).raw(" AND fence=").value(fence).done()
 	})
 }
 
-func (w *writes) passProgressOn(t dibs.Token) {
-	w.step(func(s *script, k string) {
-		s.raw("UPDATE @progress SET token=x'' WHERE k=").value(k).raw(" AND token=").value(t).done()
+func (w *writes) readRecord(to *[]byte) {
+	w.read(func(s *script, k string) {
+		s.raw("SELECT data FROM @record WHERE k=").value(k).asks(func(r *reading) { r.scan(to) })
 	})
 }
 
-// readRecord reads the record's data.
-func (w *writes) readRecord(to *[]byte) { w.read("SELECT data FROM @record WHERE k=", "", to) }
-
-// readProgress reads what those who were abandoned saved.
-func (w *writes) readProgress(to *[]byte) {
-	w.read("SELECT data FROM @progress WHERE k=", " AND token=x''", to)
+func (w *writes) readProgress(fence int64, to *[]byte) {
+	w.read(func(s *script, k string) {
+		s.raw("SELECT data FROM @progress WHERE k=").value(k).raw(" AND fence=").value(fence).asks(func(r *reading) { r.scan(to) })
+	})
 }
 
 // recordInfo reads what there is to know of the record's data, and all of it if that is
@@ -63,19 +63,13 @@ func (w *writes) recordInfo(to *dibs.RecordInfo, all bool) {
 	if all {
 		what = "data"
 	}
-	*w = append(*w, step{reads: true, add: func(s *script, k string) {
+	w.read(func(s *script, k string) {
 		s.raw("SELECT LENGTH(data)," + what + " FROM @record WHERE k=").value(k).asks(func(r *reading) {
 			var n int64
 			r.scan(&n, &to.Data)
 			to.Bytes = int(n)
 		})
-	}})
-}
-
-func (w *writes) read(of, and string, to *[]byte) {
-	*w = append(*w, step{reads: true, add: func(s *script, k string) {
-		s.raw(of).value(k).raw(and).asks(func(r *reading) { r.scan(to) })
-	}})
+	})
 }
 
 // row writes the values of one row.
@@ -123,10 +117,11 @@ func (b *batch) writeRows(s *script) {
 	var rows [][]any
 	for _, k := range b.keys {
 		st := b.states[k]
+		st.tidy()
 		if w := st.row(); st.was.there && w != st.was {
 			h, r := &w.holder, &w.record
 			rows = append(rows, []any{
-				k, w.fence, w.busy, w.free, h.token, h.attempt, h.since, h.ends, h.once, h.seq, h.fingerprint, h.owner,
+				k, w.fence, w.busy, w.free, h.token, h.attempt, h.since, h.ends, h.once, h.seq, h.heir, h.fingerprint, h.owner,
 				r.token, r.written, r.ends, r.fingerprint,
 			})
 		}
@@ -150,7 +145,7 @@ func (b *batch) writeHolders(s *script) {
 			id := holderID{l.token, l.abandoned}
 			if left[id] = true; st.others[id] != l {
 				rows = append(rows, []any{
-					k, l.token, l.abandoned, l.fence, l.attempt, l.since, l.ends, l.once, l.seq, l.permits, l.weight, l.fingerprint, l.owner,
+					k, l.token, l.abandoned, l.fence, l.attempt, l.since, l.ends, l.once, l.seq, l.heir, l.permits, l.weight, l.fingerprint, l.owner,
 				})
 			}
 		}

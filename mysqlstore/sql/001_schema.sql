@@ -4,12 +4,10 @@
 -- A k is the length of the namespace in one byte, the namespace, and the name, so
 -- that no two keys share one; it is bytes, so that no collation makes two keys one.
 -- All times are the server's, in microseconds since 1970. What is not there is 0 or
--- ''. What has ended is dead although it still stands here: whoever asks next puts
--- that down, or pruning does.
+-- ''. What has ended is dead although it still stands: whoever asks next puts that down.
 
--- One row for each key that is in use, or was a moment ago. It is what the verbs
--- lock, and its fence is why it stays for a moment: fences of a key must rise, and
--- whoever makes a new row cannot know of the one that was there before.
+-- One row for each key that is in use, or was a moment ago. It is what the verbs lock, and
+-- fences of a key must rise: whoever makes a new row cannot know of the one before.
 CREATE TABLE IF NOT EXISTS @key (
     k               VARBINARY(577) NOT NULL PRIMARY KEY,
     fence           BIGINT NOT NULL,              -- the highest that was given for the key; 0: none yet
@@ -22,6 +20,7 @@ CREATE TABLE IF NOT EXISTS @key (
     ends            BIGINT NOT NULL DEFAULT 0,    -- 0: it was settled in a transaction of the application's
     once            TINYINT NOT NULL DEFAULT 0,   -- at most once: the outcome is unknown if it runs out
     seq             BIGINT NOT NULL DEFAULT 0,    -- of the reserved place at which it was granted
+    heir            BIGINT NOT NULL DEFAULT 0,    -- of what was saved under that fence
     fingerprint     VARBINARY(32) NOT NULL DEFAULT '',
     owner           VARBINARY(255) NOT NULL DEFAULT '',
     -- what the last holder left behind; its data is in @record
@@ -43,6 +42,7 @@ CREATE TABLE IF NOT EXISTS @holder (
     ends        BIGINT NOT NULL,
     once        TINYINT NOT NULL,
     seq         BIGINT NOT NULL,
+    heir        BIGINT NOT NULL,
     permits     INT NOT NULL,
     weight      INT NOT NULL,
     fingerprint VARBINARY(32) NOT NULL,
@@ -74,13 +74,12 @@ CREATE TABLE IF NOT EXISTS @waiter (
     KEY waiter_token (token)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = binary;
 
--- What leases saved, apart from them because it can be large. What those left that were
--- abandoned has an empty token.
+-- What leases saved, apart from them because it can be large.
 CREATE TABLE IF NOT EXISTS @progress (
     k     VARBINARY(577) NOT NULL,
-    token VARBINARY(16) NOT NULL,
+    fence BIGINT NOT NULL,  -- of the lease
     data  MEDIUMBLOB NOT NULL,
-    PRIMARY KEY (k, token)
+    PRIMARY KEY (k, fence)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = binary;
 
 -- The data of records, by when they end so that pruning finds them.
