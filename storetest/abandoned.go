@@ -41,28 +41,8 @@ var abandonedProperties = []Property{
 		},
 	},
 	{
-		Name: "WaiterHearsOfAbandonment",
-		Why:  "A waiter that is granted in its absence needs to know as much as one that asked after the fact.",
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("the first", p.try(k, a), 1)
-			t.state("the waiter", q.queue(k, b), dibs.Held)
-			t.ok("progress", p.save(k, a, long, "half"))
-			t.ok("abandon", p.abandon(k, a))
-			t.state("a stranger, meanwhile", p.try(k, dibs.NewToken()), dibs.Held)
-			for range 2 {
-				answer := q.queue(k, b)
-				if t.granted("the waiter", answer, 2); string(answer.Progress) != "half" {
-					t.Fatalf("the waiter got the progress %q, want %q", answer.Progress, "half")
-				}
-			}
-			t.ok("renew", q.renew(k, b, long))
-		},
-	},
-	{
 		Name: "ProgressIsHandedOn",
-		Why:  "A holder saves how far it came, so that the next one goes on from there. It gets the last one saved, whole, and only from a holder that did not finish.",
+		Why:  "A holder saves how far it came, so that the next one goes on from there. It gets the last one saved, whole, up to a mebibyte, and only from a holder that did not finish.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
@@ -70,7 +50,7 @@ var abandonedProperties = []Property{
 			if t.granted("the first", first, 1); len(first.Progress) != 0 {
 				t.Fatalf("the first holder got the progress %q", first.Progress)
 			}
-			half := randomBytes(1 << 10)
+			half := randomBytes(dibs.MaxProgress)
 			t.ok("progress", p.save(k, a, long, "a quarter"))
 			t.ok("more progress", p.save(k, a, long, half))
 			t.ok("a renewal without progress", p.renew(k, a, t.short()))
@@ -172,22 +152,6 @@ var abandonedProperties = []Property{
 			t.ok("abandon by the first", p.abandon(k, as[0]))
 			t.ok("a good end", p.release(k, as[4]))
 			try(5, 1, "")
-		},
-	},
-	{
-		Name: "LargeProgress",
-		Why:  "Progress may have up to a mebibyte, and what a store accepts it gives back whole.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a := key("k"), dibs.NewToken()
-			most := randomBytes(dibs.MaxProgress)
-			t.granted("the first", p.try(k, a), 1)
-			t.ok("progress", p.save(k, a, long, most))
-			t.ok("abandon", p.abandon(k, a))
-			next := p.try(k, dibs.NewToken())
-			if t.granted("the next", next, 2); string(next.Progress) != most {
-				t.Fatalf("the next got the progress %s", excerpt(string(next.Progress)))
-			}
 		},
 	},
 	{

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -44,56 +43,6 @@ var fenceProperties = []Property{
 			t.waits("a waiter", p.queue(k, b), 0)
 			t.ok("release", q.release(k, a))
 			rises("after a hand-over", p.queue(k, b))
-		},
-	},
-	{
-		Name: "FencesRiseForEachPermit",
-		Why:  "Holders that share a key have fences of their own, each above those of the grants before.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k := key("k")
-			var last uint64
-			for range 8 {
-				a := p.try(k, dibs.NewToken(), permits(8))
-				if t.granted("a permit", a, 1); a.Fence <= last {
-					t.Fatalf("the fence %d does not rise above the last one, %d", a.Fence, last)
-				}
-				last = a.Fence
-			}
-		},
-	},
-	{
-		Name:  "FencesRiseUnderLoad",
-		Why:   "Fences are given out to many keys by many processes at once, and those of each key rise in the order of its grants.",
-		Heavy: true,
-		Check: func(t *Trial) {
-			procs := []*process{t.process(), t.process(), t.process()}
-			keys := []dibs.Key{key("a"), key("b")}
-			var mu sync.Mutex
-			last := map[dibs.Key]uint64{}
-			var running sync.WaitGroup
-			for i := range 6 {
-				p, k := procs[i%3], keys[i%2]
-				running.Go(func() {
-					for range 8 {
-						a := dibs.NewToken()
-						var fence uint64
-						t.poll("a grant", func() bool {
-							d := p.queue(k, a)
-							fence = d.Fence
-							return d.State == dibs.Granted
-						})
-						mu.Lock()
-						if fence <= last[k] {
-							t.Errorf("the fence %d does not rise above the last one, %d", fence, last[k])
-						}
-						last[k] = fence
-						mu.Unlock()
-						t.ok("release", p.release(k, a))
-					}
-				})
-			}
-			running.Wait()
 		},
 	},
 	{

@@ -57,25 +57,11 @@ var turnProperties = []Property{
 			t.ok("its second renewal", q.renew(k, b, t.short()))
 			t.outlast(t.short())
 			t.granted("the next", p.try(k, dibs.NewToken()), 2)
-		},
-	},
-	{
-		Name:  "ToldGrantEndsWithItsTTL",
-		Why:   "A waiter that asks for a lease shorter than a turn wants the key free soon if it dies. It must not hold for longer because it was told.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			heard := q.listen()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			heard.ready(k)
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("the waiter", q.queue(k, b, ttl(t.short())), 0)
-			t.ok("release", p.release(k, a))
-			if d := heard.wait("the waiter", b); d.State == 0 {
-				t.granted("the waiter, woken", q.queue(k, b, ttl(t.short())), 1)
-			}
+
+			// A told grant ends with its TTL, if that is sooner than a turn.
+			k, _ = hold("short", ttl(t.short()))
 			t.outlast(t.short())
-			t.granted("the next", p.try(k, dibs.NewToken()), 2)
+			t.granted("the next", p.try(k, dibs.NewToken(), asked("this")), 2)
 		},
 	},
 	{

@@ -7,6 +7,10 @@ type Bug string
 const (
 	None Bug = ""
 
+	// Wakes is none either: it makes the other kind of store, which tells no grants, and
+	// passes over nobody.
+	Wakes Bug = "none, and wakes"
+
 	// VARCHAR(255).
 	KeyTruncated Bug = "key truncated"
 	// A case-insensitive collation.
@@ -111,6 +115,10 @@ const (
 	ToldForEver Bug = "a told grant lasts as long as was asked for"
 	// The turn is counted from when the key was freed, and the message waits.
 	ToldBriefly Bug = "a told grant runs out before its turn is over"
+	// now + turn, always.
+	ToldForATurn Bug = "a told grant outlasts the TTL that was asked for"
+	// A waiter that cannot be told is taken for dead.
+	UnheardLeaves Bug = "a waiter that is passed over loses its place"
 	// The message has no flag for it.
 	AtMostOnceTold Bug = "a grant is told to one that must not run twice"
 	// The message has no room for the attempt and the progress.
@@ -124,18 +132,3 @@ const (
 	// The mark is read from the data that was lost.
 	HeldFenceFromCount Bug = "a held answer's fence falls when the data is lost"
 )
-
-// Bugs lists all mistakes.
-var Bugs = []Bug{
-	KeyTruncated, KeyFolded, KeyTrimmed, KeyEndsAtNUL, ClaimKeepsTTL, RecordCut, MaxAgeIgnored,
-	KeepsSlices, BatchMerges, MismatchJoins, AnsweredKeepsPlace, AnsweredEndsFrom,
-	ProgressStops, UndoForgetsAbandoned, UnknownForgotten, AbandonedForgotten,
-	ResolveAny, PruneLive, EvictStrands, ForgetEvicts,
-	PermitsMix, WeightIgnored, LightBarges, HeavyStarves, GrantStrands,
-	FromIsNothing, FromBeforeOwn, TwoAtANumber, LeasedPlaceBlocks, PlaceHidesWaiter,
-	CleanEndKeepsPlace, AbandonEndsPlace, DeletedSleepOn, GivenUpTakesAll,
-	HoldStartsAtReserve, HoldStartsAtLook, HoldStartsAtLeased, HoldWhileHeld, HoldRounded,
-	HoldNotSetAnew, HoldForEach, HoldOutlastsGrant, ClaimClearsHold, HoldSetTooEarly, LeftOfPlaces,
-	KeepWakesOne, StoppedIsTold, ToldForEver, ToldBriefly, AtMostOnceTold, HeirTold, ClashTold,
-	AnsweredTold, HeldFenceOfClaims, HeldFenceFromCount,
-}

@@ -96,8 +96,9 @@ func (s *Store) claim(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		return l.answer()
 	}
 	if a := st.answered(c, now); a.State != 0 {
-		if c.Mode == dibs.Queue && a.State == dibs.Mismatch && s.b.bug == MismatchJoins {
+		if s.b.bug == MismatchJoins && c.Mode == dibs.Queue && a.State == dibs.Mismatch {
 			st.join(c, 0, s, now)
+			return a
 		}
 		if c.Mode != dibs.Look && a.State != dibs.Unknown && s.b.bug != AnsweredKeepsPlace {
 			if s.b.bug == AnsweredEndsFrom {
@@ -223,25 +224,20 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.b.mu.Lock()
-	defer s.b.mu.Unlock()
 	for i, r := range renewals {
-		if errs[i] = r.Validate(); errs[i] == nil {
-			errs[i] = s.renew(r)
+		if errs[i] = r.Validate(); errs[i] != nil {
+			continue
 		}
-	}
-	return nil
-}
-
-func (s *Store) renew(r dibs.Renewal) error {
-	now := time.Now()
-	l := s.b.state(r.Key, now).lease(r.Token)
-	if l == nil {
-		return dibs.ErrLost
-	}
-	l.ends = now.Add(r.TTL)
-	if r.Progress != nil {
-		l.progress = s.b.copy(r.Progress)
+		errs[i] = dibs.ErrLost
+		_ = s.step(ctx, r.Key, func(st *state, now time.Time) bool {
+			if l := st.lease(r.Token); l != nil {
+				l.ends, errs[i] = now.Add(r.TTL), nil
+				if r.Progress != nil {
+					l.progress = s.b.copy(r.Progress)
+				}
+			}
+			return false
+		})
 	}
 	return nil
 }
