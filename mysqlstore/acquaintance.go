@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"sync"
@@ -39,16 +40,11 @@ func (a *acquaintance) meet(ctx context.Context, s *Store, db *sql.DB) (manner, 
 	name := "dibs " + newMark()
 	var same bool
 	err := use(ctx, s.front, func(c session) error {
-		take := &script{}
-		if err := take.raw("DO GET_LOCK('"+name+"',0)").done().run(ctx, c.conn); err != nil {
+		if err := c.run(ctx, s.script().raw("DO GET_LOCK('"+name+"',0)").done()); err != nil {
 			return err
 		}
 		err := db.QueryRowContext(ctx, "SELECT IS_USED_LOCK('"+name+"') IS NOT NULL").Scan(&same)
-		drop := &script{}
-		if wrong := drop.raw("DO RELEASE_LOCK('"+name+"')").done().run(ctx, c.conn); err == nil {
-			err = wrong
-		}
-		return err
+		return cmp.Or(err, c.run(ctx, s.script().raw("DO RELEASE_LOCK('"+name+"')").done()))
 	})
 	switch {
 	case err != nil:

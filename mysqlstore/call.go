@@ -2,9 +2,7 @@ package mysqlstore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
-	"maps"
 	"slices"
 
 	"github.com/dibs-go/dibs"
@@ -19,59 +17,62 @@ const (
 
 // elements are what a call is about: those of one slice.
 type elements struct {
-	key  func(i int) dibs.Key
-	size func(i int) int        // of its record or progress
-	fail func(i int, err error) // answers it
+	all  []int            // those that are valid
+	keys []string         // of each element
+	size func(i int) int  // of its record or progress; nil: none has one
+	fail func(int, error) // answers it
 
-	// plain makes the calls of those that are plain, and returns the others, and of
-	// which of their keys there is more to know than a row; busy makes those. Each
-	// does all or nothing.
-	plain func(ctx context.Context, part []int) (rest []int, deep map[string]bool, err error)
-	busy  func(ctx context.Context, part []int, deep map[string]bool) error
+	// plain makes the calls of those that are plain, and returns the others; busy makes
+	// those. Each does all or nothing.
+	plain func(ctx context.Context, part []int) (rest []int, err error)
+	busy  func(ctx context.Context, part []int) error
 }
 
-// parts makes the calls of those elements, as many of them in one as may be.
-func (s *Store) parts(ctx context.Context, all []int, e *elements) error {
-	for len(all) > 0 {
+// newElements are those that validate finds no fault in.
+func newElements(n int, validate func(i int) (dibs.Key, error), fail func(int, error)) *elements {
+	e := &elements{keys: make([]string, n), fail: fail}
+	for i := range n {
+		k, err := validate(i)
+		if fail(i, err); err == nil {
+			e.all, e.keys[i] = append(e.all, i), keyOf(k)
+		}
+	}
+	return e
+}
+
+// call makes the calls of the elements, as many of them in one as may be: in two steps,
+// because what the first one has done must not be done again when the second one has to be.
+func (s *Store) call(ctx context.Context, e *elements) error {
+	for all := e.all; len(all) > 0; {
 		n, bytes := 0, 0
 		for n < len(all) && n < most {
-			size := e.size(all[n]) + written(e.key(all[n]))
+			// A key comes several times in the text, in hexadecimal.
+			size := 2<<10 + 8*len(e.keys[all[n]])
+			if e.size != nil {
+				size += e.size(all[n])
+			}
 			if n > 0 && bytes+size > min(mostBytes, s.packet/4) {
 				break
 			}
 			bytes += size
 			n++
 		}
-		if err := s.part(ctx, all[:n], e); err != nil {
+		var rest []int
+		err := s.apart(ctx, all[:n], e, func(ctx context.Context, part []int) error {
+			others, err := e.plain(ctx, part)
+			rest = append(rest, others...)
+			return err
+		})
+		if err == nil && len(rest) > 0 {
+			slices.Sort(rest)
+			err = s.apart(ctx, rest, e, e.busy)
+		}
+		if err != nil {
 			return err
 		}
 		all = all[n:]
 	}
 	return nil
-}
-
-// written is how long the text about one element is at most, but for what is large: its
-// key comes several times, in hexadecimal.
-func written(k dibs.Key) int { return 2<<10 + 8*(1+len(k.Namespace)+len(k.Name)) }
-
-// part makes the calls of some elements: in two steps, because what the first one
-// has done must not be done again when the second one has to be.
-func (s *Store) part(ctx context.Context, part []int, e *elements) error {
-	var rest []int
-	deep := map[string]bool{}
-	err := s.apart(ctx, part, e, func(ctx context.Context, part []int) error {
-		others, more, err := e.plain(ctx, part)
-		if err == nil {
-			rest = append(rest, others...)
-			maps.Copy(deep, more)
-		}
-		return err
-	})
-	if err != nil || len(rest) == 0 {
-		return err
-	}
-	slices.Sort(rest)
-	return s.apart(ctx, rest, e, func(ctx context.Context, part []int) error { return e.busy(ctx, part, deep) })
 }
 
 // apart makes the call of some elements. Where somebody else keeps the rows of some
@@ -87,32 +88,28 @@ func (s *Store) apart(ctx context.Context, part []int, e *elements, run func(ctx
 		e.fail(part[0], err)
 		return nil
 	}
-	if large {
-		return s.oneByOne(ctx, part, e, run)
-	}
-	stuck, wrong := s.stuck(ctx, part, e)
-	if wrong != nil {
-		return wrong
-	}
-	left := part[:0:0]
-	for _, i := range part {
-		if stuck[keyOf(e.key(i))] {
-			e.fail(i, err)
-		} else {
-			left = append(left, i)
+	var left []int
+	if !large {
+		stuck, wrong := s.stuck(ctx, part, e)
+		if wrong != nil {
+			return wrong
 		}
-	}
-	if len(left) < len(part) {
+		for _, i := range part {
+			if stuck[e.keys[i]] {
+				e.fail(i, err)
+			} else {
+				left = append(left, i)
+			}
+		}
 		if len(left) == 0 {
 			return nil
 		}
-		return s.apart(ctx, left, e, run)
+		if len(left) < len(part) {
+			return s.apart(ctx, left, e, run)
+		}
 	}
-	// Nobody can see who it is: a row that somebody is about to insert.
-	return s.oneByOne(ctx, part, e, run)
-}
-
-func (s *Store) oneByOne(ctx context.Context, part []int, e *elements, run func(ctx context.Context, part []int) error) error {
+	// Nobody can see who it is: one that is too large, or a row that somebody is about to
+	// insert.
 	for _, i := range part {
 		if err := s.apart(ctx, []int{i}, e, run); err != nil {
 			return err
@@ -123,45 +120,13 @@ func (s *Store) oneByOne(ctx context.Context, part []int, e *elements, run func(
 
 // stuck returns which of the elements' keys somebody else has locked.
 func (s *Store) stuck(ctx context.Context, part []int, e *elements) (map[string]bool, error) {
-	all := map[string]bool{}
-	for _, i := range part {
-		all[keyOf(e.key(i))] = true
-	}
-	keys := sorted(all)
-	stuck := map[string]bool{}
-	ask := &script{}
-	ask.raw(s.names.sql("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k IN (")).keys(keys).raw(")")
-	ask.asks(func(r *reading) error { stuck[r.string()] = true; return r.err })
-	ask.raw(s.names.sql("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k IN (")).keys(keys).raw(") ORDER BY k FOR UPDATE SKIP LOCKED")
-	ask.asks(func(r *reading) error { delete(stuck, r.string()); return r.err })
+	keys, stuck := sorted(alone(part, e.keys)), map[string]bool{}
+	ask := s.script()
+	var k string
+	in(ask.raw("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k"), keys)
+	ask.asks(func(r *reading) { r.scan(&k); stuck[k] = true })
+	in(ask.raw("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k"), keys).raw(" ORDER BY k FOR UPDATE SKIP LOCKED")
+	ask.asks(func(r *reading) { r.scan(&k); delete(stuck, k) })
 	err := use(ctx, s.back, func(c session) error { return c.run(ctx, ask) })
 	return stuck, explain(err)
-}
-
-// work is a transaction on some keys: they are loaded, do changes them, and what is
-// different then is written.
-func (s *Store) work(ctx context.Context, db *sql.DB, b *batch, deep map[string]bool, do func() error) error {
-	err := use(ctx, db, func(c session) error {
-		b.on = c
-		first := begins + ";"
-		if b.how == looking {
-			first = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;SET SESSION wait_timeout=5;START TRANSACTION READ ONLY;"
-		}
-		if err := b.load(ctx, first, deep); err != nil {
-			return err
-		}
-		if err := do(); err != nil {
-			return err
-		}
-		last := &script{}
-		b.write(last)
-		last.raw("COMMIT;" + ends).done()
-		return c.run(ctx, last)
-	})
-	if err == nil && b.how != looking {
-		for _, k := range b.keys {
-			s.waiting.told(b.states[k].turns)
-		}
-	}
-	return err
 }

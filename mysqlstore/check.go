@@ -63,10 +63,10 @@ func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 
 // facts is what the server tells.
 type facts struct {
-	settings map[string]string // global ones
-	session  map[string]string
-	status   map[string]int64
-	oldest   int64 // for how many seconds the oldest transaction is open; -1: it does not tell
+	settings  map[string]string // global ones
+	session   map[string]string
+	connected int64
+	oldest    int64 // for how many seconds the oldest transaction is open; -1: it does not tell
 
 	engines map[string]string // of the store's tables
 	indexes map[string]bool   // "table.index"
@@ -85,63 +85,50 @@ func (f *facts) on(name string) bool {
 
 func (s *Store) facts(ctx context.Context) (*facts, error) {
 	f := &facts{
-		settings: map[string]string{}, session: map[string]string{}, status: map[string]int64{}, engines: map[string]string{},
+		settings: map[string]string{}, session: map[string]string{}, engines: map[string]string{},
 		indexes: map[string]bool{}, oldest: -1,
 	}
-	text := func(to map[string]string) func(r *reading) error {
-		return func(r *reading) error {
-			name := strings.ToLower(r.string())
-			to[name] = r.string()
-			return r.err
+	pairs := func(add func(name, value string)) func(r *reading) {
+		return func(r *reading) {
+			var name, value string
+			r.scan(&name, &value)
+			add(strings.ToLower(name), value)
 		}
 	}
-	ask := &script{}
+	ask := s.script()
 	ask.raw("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version','read_only','super_read_only','innodb_read_only'," +
 		"'innodb_flush_log_at_trx_commit','log_bin','sync_binlog','binlog_format','max_connections','max_allowed_packet','wsrep_on')").
-		asks(text(f.settings))
-	ask.raw("SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation','tx_isolation','autocommit')").asks(text(f.session))
-	ask.raw("SHOW GLOBAL STATUS WHERE Variable_name IN ('Threads_connected')").asks(func(r *reading) error {
-		name := strings.ToLower(r.string())
-		f.status[name] = r.int()
-		return r.err
-	})
-	var names []string
-	for _, name := range tables {
-		names = append(names, "'"+s.names.table(name)+"'")
-	}
-	ours := "table_schema=DATABASE() AND table_name IN (" + strings.Join(names, ",") + ")"
-	ask.raw("SELECT table_name,engine FROM information_schema.tables WHERE " + ours).asks(text(f.engines))
-	ask.raw("SELECT DISTINCT table_name,index_name FROM information_schema.statistics WHERE " + ours).asks(func(r *reading) error {
-		table := strings.ToLower(r.string())
-		f.indexes[table+"."+r.string()] = true
-		return r.err
-	})
-	c, cancel := context.WithTimeout(ctx, pruneLimit)
+		asks(pairs(func(name, value string) { f.settings[name] = value }))
+	ask.raw("SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation','tx_isolation','autocommit')").
+		asks(pairs(func(name, value string) { f.session[name] = value }))
+	ask.raw("SHOW GLOBAL STATUS WHERE Variable_name='Threads_connected'").asks(func(r *reading) { r.scan(new(string), &f.connected) })
+	ours := "table_schema=DATABASE() AND table_name IN ('" + s.names.table(strings.Join(tables, "','"+s.names.table(""))) + "')"
+	ask.raw("SELECT table_name,engine FROM information_schema.tables WHERE " + ours).
+		asks(pairs(func(name, value string) { f.engines[name] = value }))
+	ask.raw("SELECT DISTINCT table_name,index_name FROM information_schema.statistics WHERE " + ours).
+		asks(pairs(func(name, value string) { f.indexes[name+"."+value] = true }))
+	ctx, cancel := context.WithTimeout(ctx, pruneLimit)
 	defer cancel()
-	if err := use(c, s.front, func(c session) error { return c.run(ctx, ask) }); err != nil {
+	run := func(ask *script) error {
+		return use(ctx, s.front, func(c session) error { return c.run(ctx, ask) })
+	}
+	if err := run(ask); err != nil {
 		return nil, err
 	}
-	look := &script{}
-	look.raw("SELECT " + clock).asks(func(r *reading) error { f.shows = r.int(); return r.err })
 	start := time.Now()
-	if err := use(c, s.front, func(c session) error { return c.run(ctx, look) }); err != nil {
+	if err := run(s.script().raw("SELECT " + clock).asks(func(r *reading) { r.scan(&f.shows) })); err != nil {
 		return nil, err
 	}
 	took := time.Since(start)
 	f.at, f.vague = start.Add(took/2), took/2
-	old := &script{}
-	old.raw("SELECT COALESCE(TIMESTAMPDIFF(SECOND,MIN(trx_started),CONVERT_TZ(UTC_TIMESTAMP(),'+00:00','SYSTEM')),0) FROM information_schema.innodb_trx")
-	old.asks(func(r *reading) error { f.oldest = r.int(); return r.err })
-	err := explain(use(c, s.front, func(c session) error { return c.run(ctx, old) }))
-	if err != nil && code(err) == 0 {
+	old := s.script().raw("SELECT COALESCE(TIMESTAMPDIFF(SECOND,MIN(trx_started),CONVERT_TZ(UTC_TIMESTAMP(),'+00:00','SYSTEM')),0) FROM information_schema.innodb_trx")
+	if err := run(old.asks(func(r *reading) { r.scan(&f.oldest) })); err != nil && code(err) == 0 {
 		return nil, err
 	}
 	if f.engines[s.names.table("meta")] == "" {
 		return f, nil
 	}
-	v := &script{}
-	v.raw(s.names.sql("SELECT version,fence FROM @meta")).asks(func(r *reading) error { f.version, f.fence = r.int(), r.int(); return r.err })
-	return f, use(c, s.front, func(c session) error { return c.run(ctx, v) })
+	return f, run(s.script().raw("SELECT version,fence FROM @meta").asks(func(r *reading) { r.scan(&f.version, &f.fence) }))
 }
 
 // checkup gathers findings.
@@ -226,7 +213,7 @@ func (c *checkup) checkLog(f *facts) {
 // checkLoad looks at what others do to the server.
 func (c *checkup) checkLoad(f *facts) {
 	most, err := strconv.ParseInt(f.settings["max_connections"], 10, 64)
-	if used := f.status["threads_connected"]; err == nil && float64(used) > nearlyUsed*float64(most) {
+	if used := f.connected; err == nil && float64(used) > nearlyUsed*float64(most) {
 		c.find(findConnections, dibs.SeverityAdvice,
 			fmt.Sprintf("%d of %d connections are in use: a store that loses one of its own may not get another.", used, most),
 			"Raise max_connections, or have the application's pools use fewer.")

@@ -1,6 +1,8 @@
 package mysqlstore
 
 import (
+	"path"
+	"slices"
 	"testing"
 	"time"
 
@@ -35,5 +37,12 @@ func conform(t *testing.T, shared func() *servertest.MariaDBServer, own serverte
 		Lacks: map[storetest.Feature]string{
 			storetest.Skew: "it reads no clock of its process",
 		},
+	})
+}
+
+// restarts reports whether the property that is tried restarts its backend.
+func restarts(t testing.TB) bool {
+	return slices.ContainsFunc(storetest.Properties(), func(p storetest.Property) bool {
+		return p.Name == path.Base(t.Name()) && slices.Contains(p.Needs, storetest.Restart)
 	})
 }

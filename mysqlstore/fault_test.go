@@ -40,7 +40,7 @@ func TestOpenErrors(t *testing.T) {
 	}, func(url string) (sqltest.Store, error) { return Open(t.Context(), url, nil) })
 	claim := func(s *Store) error {
 		answers := make([]dibs.Answer, 1)
-		return s.Claim(t.Context(), []dibs.Claim{{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1}}, answers)
+		return s.Claim(t.Context(), []dibs.Claim{{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}}, answers)
 	}
 	s := open(t, server.URL(), nil)
 	server.Query("SET GLOBAL read_only = 1")

@@ -3,7 +3,6 @@ package mysqlstore
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -61,161 +60,78 @@ func bounds(q *dibs.Query) (first, last string) {
 // page lists some keys, each as it was at one moment. It returns where to go on, ""
 // at the end.
 func (s *Store) page(ctx context.Context, first, last string, q *dibs.Query) (page []dibs.Entry, next string, err error) {
-	b := s.newBatch(nil, looking)
-	var keys []string
-	n := 0
-	find := &script{}
-	find.raw(s.names.sql("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k>=")).bytes(first).raw(" AND k<=").bytes(last)
-	find.raw(" ORDER BY k LIMIT ").int(listed).asks(func(r *reading) error {
-		k := r.string()
+	wants, n := tokens{}, 0
+	find := s.script()
+	find.raw("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k>=").value(first).raw(" AND k<=").value(last)
+	find.raw(" ORDER BY k LIMIT ").value(int64(listed)).asks(func(r *reading) {
+		var k string
+		r.scan(&k)
 		next = k + "\x00" // nothing is between
 		if key, ok := parseKey(k); ok && (q.Name == "" || key.Name == q.Name) {
-			keys = append(keys, k)
+			wants[k] = nil
 		}
 		n++
-		return r.err
 	})
-	v := &view{batch: b, waiters: map[string]int{}, seats: map[string][]place{}, places: map[string][]place{}, asked: q.Places, data: map[string][]byte{}, bytes: map[string]int{}}
-	err = use(ctx, s.front, func(c session) error {
-		if err := c.run(ctx, find); err != nil || len(keys) == 0 {
-			return err
-		}
-		return c.run(ctx, v.script(keys, q))
-	})
-	for _, k := range keys {
-		if st := b.states[k]; st != nil {
-			page = append(page, v.entry(st))
-		}
+	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, find) }); err != nil {
+		return nil, "", err
 	}
 	if n < listed {
 		next = ""
 	}
+	if len(wants) == 0 {
+		return nil, next, nil
+	}
+	err = s.work(ctx, s.front, looking, wants, func(b *batch) {
+		page = make([]dibs.Entry, len(b.keys))
+		for i, k := range b.keys {
+			b.states[k].describe(&page[i], q)
+		}
+	})
 	return page, next, err
 }
 
-// view is some keys as they are at one moment.
-type view struct {
-	*batch
-	now     int64
-	waiters map[string]int     // places that stand
-	seats   map[string][]place // places that are taken
-	places  map[string][]place // places that stand, if they are asked for
-	asked   bool
-	bytes   map[string]int // how large the records are
-	data    map[string][]byte
-}
-
-func (v *view) script(keys []string, q *dibs.Query) *script {
-	s := &script{}
-	s.raw("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;START TRANSACTION READ ONLY").done()
-	of := func(sql string) *script { return s.raw(v.names.sql(sql)).keys(keys).raw(")") }
-	of("SELECT " + keyColumns + " FROM @key FORCE INDEX (PRIMARY) WHERE k IN (").asks(func(r *reading) error { v.addRow(r); return r.err })
-	of("SELECT " + holderColumns + " FROM @holder WHERE k IN (").asks(v.addHolder)
-	of("SELECT k,COUNT(*) FROM @waiter WHERE kind<3 AND ends>" + clock + " AND k IN (").raw(" GROUP BY k").asks(func(r *reading) error {
-		k := r.string()
-		v.waiters[k] = int(r.int())
-		return r.err
-	})
-	of("SELECT k,seq,lasts,token,owner FROM @waiter WHERE kind>=3 AND k IN (").asks(func(r *reading) error {
-		k := r.string()
-		v.seats[k] = append(v.seats[k], place{seq: r.int(), lasts: r.int(), token: r.token(), owner: r.string(), kind: 3})
-		return r.err
-	})
-	if q.Places {
-		of("SELECT k,seq,ends,token,owner,kind FROM @waiter WHERE kind<3 AND ends>" + clock + " AND k IN (").asks(func(r *reading) error {
-			k := r.string()
-			v.places[k] = append(v.places[k], place{seq: r.int(), ends: r.int(), token: r.token(), owner: r.string(), kind: r.int()})
-			return r.err
-		})
-	}
-	what := "NULL"
-	if q.Data {
-		what = "data"
-	}
-	of("SELECT k,LENGTH(data)," + what + " FROM @record WHERE k IN (").asks(func(r *reading) error {
-		k := r.string()
-		v.bytes[k] = int(r.int())
-		if !r.null() {
-			v.data[k] = slices.Clone(r.bytes())
-		}
-		return r.err
-	})
-	s.raw("SELECT " + clock).asks(func(r *reading) error { v.now = r.int(); return r.err })
-	return s.raw("COMMIT").done()
-}
-
-// entry tells of a key. Its Condition is "" when there is nothing to tell.
-func (v *view) entry(st *state) dibs.Entry {
-	e := dibs.Entry{Waiters: v.waiters[st.k]}
+// describe tells of a key. The Condition is "" when there is nothing to tell.
+func (st *state) describe(e *dibs.Entry, q *dibs.Query) {
+	st.advance()
+	st.front() // reserved places whose Hold is over
 	e.Key, _ = parseKey(st.k)
-	lost := st.lost
-	var again []place
-	for _, l := range st.holders {
-		if l.ends > v.now {
-			e.Condition = dibs.ConditionHeld
-			e.Attempts = append(e.Attempts, v.attempt(&l))
-			continue
-		}
-		// It ran out, and is abandoned though nobody has noticed. Its place stands again.
-		for _, p := range v.seats[st.k] {
-			if p.seq == l.seq && l.ends+p.lasts > v.now {
-				e.Waiters++
-				p.ends = l.ends + p.lasts
-				again = append(again, p)
-			}
-		}
-		if !l.offered && (lost == nil || lost.ends <= l.ends) {
-			lost = &l
+	e.Waiters = len(st.queue.places)
+	st.short = !st.queue.complete
+	for _, p := range st.queue.places {
+		if q.Places {
+			e.Places = append(e.Places, dibs.PlaceInfo{
+				Token: p.token, Owner: dibs.ParseOwner(p.owner), Left: duration(p.ends - st.now), Reserved: p.kind == reserved,
+			})
 		}
 	}
-	if v.asked {
-		e.Places = v.info(append(v.places[st.k], again...))
+	all := st.holders
+	if len(all) > 0 {
+		e.Permits = int(all[0].permits)
 	}
-	if lost != nil && (lost.once || v.now-lost.ends < memory) {
-		e.Attempts = append(e.Attempts, v.attempt(lost))
-		switch {
-		case e.Condition != "":
-		case lost.once:
-			e.Condition = dibs.ConditionUnknown
-		default:
-			e.Condition = dibs.ConditionAbandoned
-		}
+	if st.lost != nil {
+		all = append(all[:len(all):len(all)], *st.lost)
 	}
-	if r := &st.record; r.ends > v.now {
-		e.Record = &dibs.RecordInfo{
-			ID: r.token.ID(), Bytes: v.bytes[st.k], Age: duration(max(v.now-r.written, 0)), Left: duration(r.ends - v.now), Data: v.data[st.k],
-		}
-	}
-	if e.Condition == "" || e.Condition == dibs.ConditionAbandoned {
-		switch {
-		case e.Waiters > 0:
-			e.Condition = dibs.ConditionWaiting
-		case e.Record != nil:
-			e.Condition = dibs.ConditionDone
-		}
-	}
-	if e.Condition == dibs.ConditionHeld || e.Waiters > 0 {
-		e.Permits = int(st.permits)
-	}
-	return e
-}
-
-// info tells of places.
-func (v *view) info(all []place) []dibs.PlaceInfo {
-	slices.SortFunc(all, func(a, b place) int { return cmp.Compare(a.seq, b.seq) })
-	var infos []dibs.PlaceInfo
-	for _, p := range all {
-		infos = append(infos, dibs.PlaceInfo{
-			Token: p.token, Owner: dibs.ParseOwner(p.owner), Left: duration(p.ends - v.now), Reserved: p.kind > 0,
+	for _, l := range all {
+		e.Attempts = append(e.Attempts, dibs.Attempt{
+			ID: l.token.ID(), Owner: dibs.ParseOwner(l.owner), Fence: uint64(l.fence), Attempt: int(l.attempt),
+			Since: duration(st.now - l.since), Left: duration(l.ends - st.now),
 		})
 	}
-	return infos
-}
-
-func (v *view) attempt(l *lease) dibs.Attempt {
-	return dibs.Attempt{
-		ID: l.token.ID(), Owner: dibs.ParseOwner(l.owner), Fence: uint64(l.fence), Attempt: int(l.attempt),
-		Since: duration(v.now - l.since), Left: duration(l.ends - v.now), Offered: l.offered,
+	if r := &st.record; r.ends > st.now {
+		e.Record = &dibs.RecordInfo{ID: r.token.ID(), Age: duration(max(st.now-r.written, 0)), Left: duration(r.ends - st.now)}
+		st.writes.recordInfo(e.Record, q.Data)
+	}
+	switch {
+	case len(st.holders) > 0:
+		e.Condition = dibs.ConditionHeld
+	case st.unknown():
+		e.Condition = dibs.ConditionUnknown
+	case e.Waiters > 0:
+		e.Condition = dibs.ConditionWaiting
+	case e.Record != nil:
+		e.Condition = dibs.ConditionDone
+	case st.lost != nil:
+		e.Condition = dibs.ConditionAbandoned
 	}
 }
 
@@ -226,50 +142,34 @@ func matches(e *dibs.Entry, q *dibs.Query) bool {
 
 // Evict implements dibs.Inspector.
 func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (n int, err error) {
-	err = s.force(ctx, key, func(st *state) error {
-		n, err = st.evict(id)
-		return err
-	})
+	err = s.force(ctx, key, func(st *state) { n = st.evict(id) })
 	return n, err
 }
 
 // Forget implements dibs.Inspector.
 func (s *Store) Forget(ctx context.Context, key dibs.Key) (found bool, err error) {
-	err = s.force(ctx, key, func(st *state) error {
-		found, err = st.forget()
-		return err
-	})
+	err = s.force(ctx, key, func(st *state) { found = st.forget() })
 	return found, err
 }
 
 // Resolve implements dibs.Inspector. Data larger than Options.MaxRecord, or than the
 // server takes, is answered dibs.ErrFull.
 func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (found bool, err error) {
-	if retention < dibs.MinDuration {
-		return false, fmt.Errorf("mysqlstore: the retention is %v; it must be at least %v", retention, dibs.MinDuration)
-	}
-	if err := s.fits(data); err != nil {
+	x := &dibs.Settlement{Key: key, Outcome: dibs.Keep, Data: data, Retention: retention}
+	if err := cmp.Or(x.Validate(), s.fits(x)); err != nil {
 		return false, err
 	}
-	err = s.force(ctx, key, func(st *state) error {
-		found, err = st.resolve(id, data, retention)
-		return err
-	})
+	err = s.force(ctx, key, func(st *state) { found = st.resolve(id, data, retention) })
 	return found, err
 }
 
 // force changes the state of one key.
-func (s *Store) force(ctx context.Context, key dibs.Key, do func(*state) error) error {
-	if err := s.usable(ctx); err != nil {
+func (s *Store) force(ctx context.Context, key dibs.Key, do func(*state)) error {
+	if err := cmp.Or(s.usable(ctx), key.Validate()); err != nil {
 		return err
 	}
-	if err := key.Validate(); err != nil {
-		return err
-	}
+	k := keyOf(key)
 	return try(ctx, func() error {
-		k := keyOf(key)
-		b := s.newBatch(nil, locking)
-		b.want(k, dibs.Token{})
-		return s.work(ctx, s.front, b, map[string]bool{k: true}, func() error { return do(b.states[k]) })
+		return s.work(ctx, s.front, locking, tokens{k: nil}, func(b *batch) { do(b.states[k]) })
 	})
 }

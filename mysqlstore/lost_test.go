@@ -52,22 +52,22 @@ func TestStandstill(t *testing.T) {
 			k := dibs.Key{Name: "k"}
 			sqltest.Cycle(t, s, k)
 			err := use(t.Context(), s.front, func(c session) error {
-				b := newBatch(s.names, c, locking)
-				b.want(keyOf(k), dibs.NewToken())
-				if err := b.load(t.Context(), begins+";", nil); err != nil {
+				b := &batch{names: s.names, how: locking, wants: tokens{keyOf(k): nil}, limit: atOnce}
+				lock := s.script().raw(begins).done()
+				b.load(lock)
+				if err := c.run(t.Context(), lock); err != nil {
 					t.Error(err)
 				}
 				// The others wait, and fail alone, until the server has had enough of it.
 				sqltest.Eventually(t, "the row is free", func() bool {
 					answers := make([]dibs.Answer, 1)
-					claim := dibs.Claim{Key: k, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1}
+					claim := dibs.Claim{Key: k, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
 					if err := s.Claim(t.Context(), []dibs.Claim{claim}, answers); err != nil {
 						t.Error(err)
 					}
 					return answers[0].State == dibs.Granted
 				})
-				last := &script{}
-				return last.raw("COMMIT").done().run(t.Context(), c.conn)
+				return c.run(t.Context(), s.script().raw("COMMIT").done())
 			})
 			if err == nil {
 				t.Error("the transaction was not ended")

@@ -24,44 +24,37 @@ func validName(s string, most int) bool {
 var tables = []string{"key", "holder", "waiter", "progress", "record", "meta"}
 
 // namer writes the names of a store's tables into SQL.
-type namer struct{ prefix string }
+type namer struct {
+	prefix   string
+	database string // in front of each name, with its dot; "" for none
+}
 
 // sql replaces @name with the name of one of the store's tables.
-func (n namer) sql(text string) string { return n.within("", text) }
+func (n namer) sql(text string) string { return string(n.append(nil, text)) }
 
-// within is sql with something in front of each name.
-func (n namer) within(database, text string) string {
-	var b strings.Builder
-	b.Grow(len(text) + 32)
+func (n namer) append(b []byte, text string) []byte {
 	for {
 		before, after, found := strings.Cut(text, "@")
-		b.WriteString(before)
+		b = append(b, before...)
 		if !found {
-			return b.String()
+			return b
 		}
 		text = strings.TrimLeft(after, "abcdefghijklmnopqrstuvwxyz")
 		if name := after[:len(after)-len(text)]; name == "" {
-			b.WriteByte('@') // of a variable or an account
+			b = append(b, '@') // of a variable or an account
 		} else {
-			b.WriteString(database + "`" + n.table(name) + "`")
+			b = append(b, n.database+"`"+n.table(name)+"`"...)
 		}
 	}
 }
 
 func (n namer) table(name string) string { return n.prefix + "_" + name }
 
-// appendKey appends the form in which a key is kept: the length of its namespace in
-// one byte, the namespace, and the name. No two keys share one.
-func appendKey(b []byte, k dibs.Key) []byte {
-	b = append(b, byte(len(k.Namespace)))
-	b = append(b, k.Namespace...)
-	return append(b, k.Name...)
-}
+// keyOf returns the form in which a key is kept: the length of its namespace in one
+// byte, the namespace, and the name. No two keys share one.
+func keyOf(k dibs.Key) string { return string([]byte{byte(len(k.Namespace))}) + k.Namespace + k.Name }
 
-// keyOf returns the form in which a key is kept.
-func keyOf(k dibs.Key) string { return string(appendKey(nil, k)) }
-
-// parseKey reads what appendKey wrote; false for what it did not.
+// parseKey reads what keyOf wrote; false for what it did not.
 func parseKey(k string) (dibs.Key, bool) {
 	if len(k) == 0 || len(k) < 2+int(k[0]) {
 		return dibs.Key{}, false
@@ -71,4 +64,4 @@ func parseKey(k string) (dibs.Key, bool) {
 }
 
 // sorted returns the members of a set in their order.
-func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
+func sorted[T any](set map[string]T) []string { return slices.Sorted(maps.Keys(set)) }

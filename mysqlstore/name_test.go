@@ -12,7 +12,7 @@ func TestNamesInSQL(t *testing.T) {
 		"SET @F=1 WHERE @N>@key_": "SET @F=1 WHERE @N>app.`own_key`_",
 		"'@waiter'@":              "'app.`own_waiter`'@",
 	} {
-		if got := (namer{"own"}).within("app.", text); got != want {
+		if got := (namer{"own", "app."}).sql(text); got != want {
 			t.Errorf("%s became %s, want %s", text, got, want)
 		}
 	}

@@ -140,10 +140,12 @@ func (s *Store) begin(ctx context.Context) error {
 // meet finds out whether the server is one that the store can be on.
 func (s *Store) meet(ctx context.Context) error {
 	var version string
-	ask := &script{}
-	ask.raw("SELECT VERSION(),@@max_allowed_packet").asks(func(r *reading) error {
-		version, s.packet = r.string(), int(r.int())
-		return r.err
+	ask := s.script()
+	// In lower case it would be the name of a table.
+	ask.raw("SELECT VERSION(),@@MAX_ALLOWED_PACKET").asks(func(r *reading) {
+		var n int64
+		r.scan(&version, &n)
+		s.packet = int(n)
 	})
 	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, ask) }); err != nil {
 		return err
@@ -189,7 +191,7 @@ func (s *Store) agree(ctx context.Context) error {
 // look asks for a key and changes nothing: whether the tables are there, and may be
 // read.
 func (s *Store) look(ctx context.Context) error {
-	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1}}
+	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
 	answers := make([]dibs.Answer, 1)
 	if err := s.Claim(ctx, claims, answers); err != nil {
 		return err

@@ -24,7 +24,7 @@ func TestClaimMeetsItsSettlement(t *testing.T) {
 				s := open(t, server().URL(), &Options{Prefix: prefix})
 				db := openDB(t, server().URL())
 				claim := func(name string) dibs.Claim {
-					return dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1}
+					return dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
 				}
 				late, held := claim("a"), claim("b")
 				grant := func(c dibs.Claim) {

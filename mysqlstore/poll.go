@@ -24,8 +24,6 @@ const (
 	// those who are far back leave the server to those whose turn is near.
 	perPlace = 3 * time.Millisecond
 	farPoll  = 300 * time.Millisecond
-	// measured is of how many keys one look counts who comes before.
-	measured = 16
 	// pollLimit bounds one look.
 	pollLimit = 4 * time.Second
 )
@@ -73,22 +71,55 @@ func (w *waiting) poll() {
 	}
 }
 
-// look tells those who were granted the key, and wakes those whose place has gone, or
-// has changed since it was last seen. busy says that somebody still waits.
+// look tells those who were granted the key, and wakes those who would be answered
+// something else now. busy says that somebody still waits.
 func (w *waiting) look() (found, busy bool) {
-	tokens := w.waiters()
-	if len(tokens) == 0 {
+	wants := w.waiters()
+	if len(wants) == 0 {
 		return false, false
 	}
 	ctx, cancel := context.WithTimeout(w.s.life, pollLimit)
 	defer cancel()
-	seen, err := w.ask(ctx, tokens)
+	var due []turn
+	ahead := map[dibs.Token]int{}
+	err := w.s.work(ctx, w.s.ear, glancing, wants, func(b *batch) {
+		due = nil
+		for k, tokens := range wants {
+			due = append(due, b.states[k].look(tokens, ahead)...)
+		}
+	})
 	if err != nil {
 		return false, true // only hints are lost, and the calls tell what is wrong
 	}
-	due := w.due(seen)
+	w.mu.Lock()
+	for t, n := range ahead {
+		if p := w.places[t]; p != nil {
+			p.ahead = n
+		}
+	}
+	w.mu.Unlock()
 	w.told(due)
 	return len(due) > 0, true
+}
+
+// look returns what some tokens that wait have to be told, and says how many come before
+// the others.
+func (st *state) look(tokens []dibs.Token, ahead map[dibs.Token]int) (due []turn) {
+	st.advance()
+	front := st.front()
+	for _, t := range tokens {
+		l, p := st.holder(t), st.queue.of(t)
+		switch {
+		case l != nil && l.attempt == 1:
+			due = append(due, turn{t, grantOf(l)})
+		case p == nil, st.unknown(), st.record.accepts(p.maxAge, st.now),
+			front != nil && front.seq == p.seq && st.room(p.permits, p.weight):
+			due = append(due, turn{token: t})
+		default:
+			ahead[t] = st.ahead(p.seq)
+		}
+	}
+	return due
 }
 
 // far returns how long the next of those who wait here is likely to do so.
@@ -102,127 +133,28 @@ func (w *waiting) far() time.Duration {
 	return time.Duration(nearest) * perPlace
 }
 
-// asking is a token whose place is looked at.
-type asking struct {
-	token dibs.Token
-	waiter
-	kind   int64 // of its place; -1: it has none
-	grant  lease // when it is granted the key
-	passed bool  // all who came before it have run out, and nobody has put that down
-	wonder bool  // the key's outcome is unknown
-}
-
-// waiters returns who waits, and forgets those whose places have run out.
-func (w *waiting) waiters() []*asking {
+// waiters returns who waits, those whose turn comes first, and forgets those whose places
+// have run out.
+func (w *waiting) waiters() tokens {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
-	var all []*asking
+	var all []dibs.Token
 	for t, p := range w.places {
 		if now.After(p.until) {
 			delete(w.places, t)
-			continue
+		} else {
+			all = append(all, t)
 		}
-		all = append(all, &asking{token: t, waiter: *p, kind: -1})
 	}
 	if len(all) > looked {
-		slices.SortFunc(all, func(a, b *asking) int { return cmp.Compare(a.ahead, b.ahead) })
+		slices.SortFunc(all, func(a, b dibs.Token) int { return cmp.Compare(w.places[a].ahead, w.places[b].ahead) })
 		all = all[:looked]
 	}
-	return all
-}
-
-// ask asks what has become of the tokens.
-func (w *waiting) ask(ctx context.Context, tokens []*asking) ([]*asking, error) {
-	byToken, keys, many := map[dibs.Token]*asking{}, map[string]bool{}, map[string]bool{}
-	s, n := &script{}, w.s.names
-	// Places first: who has none any more has been granted before, if at all.
-	s.raw(n.sql("SELECT token,kind FROM @waiter WHERE token IN (x''"))
-	for _, a := range tokens {
-		byToken[a.token] = a
-		keys[a.key] = true
-		if a.many {
-			many[a.key] = true
-		}
-		s.raw(",").token(&a.token)
+	wants := tokens{}
+	for _, t := range all {
+		k := w.places[t].key
+		wants[k] = append(wants[k], t)
 	}
-	s.raw(") AND ends>" + clock).asks(func(r *reading) error {
-		if a := byToken[r.token()]; a != nil {
-			a.kind = r.int()
-		}
-		return r.err
-	})
-	// Who inherits progress and holds the key was granted it by an answer, which has got
-	// lost if it still waits, and which the grant alone does not make up for.
-	grants := func(r *reading) error {
-		if a := byToken[r.token()]; a != nil {
-			a.grant = lease{token: a.token, offered: r.bool(), fence: r.int(), attempt: r.int()}
-		}
-		return r.err
-	}
-	s.raw(n.sql("SELECT token,offered OR inherits,fence,attempt FROM @key FORCE INDEX (PRIMARY) WHERE k IN (")).keys(sorted(keys)).raw(") AND token<>x''").asks(grants)
-	if len(many) > 0 {
-		s.raw(n.sql("SELECT token,offered OR inherits,fence,attempt FROM @holder FORCE INDEX (PRIMARY) WHERE k IN (")).keys(sorted(many)).raw(")").asks(grants)
-	}
-	for _, a := range nearest(tokens) {
-		s.raw(n.sql("SELECT COUNT(*),COALESCE(SUM(v.kind<3 AND v.ends>" + clock + "),0),COALESCE(SUM(v.ends<=" + clock + "),0)" +
-			" FROM @waiter w JOIN @waiter v ON v.k=w.k AND v.seq<w.seq WHERE w.token=")).token(&a.token)
-		s.asks(func(r *reading) error {
-			a.ahead = int(r.int())
-			stand, ended := r.int(), r.int()
-			a.passed = stand == 0 && ended > 0
-			return r.err
-		})
-	}
-	stuck := map[string]bool{}
-	s.raw(n.sql("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k IN (")).keys(sorted(keys)).raw(") AND lost_once=1")
-	s.asks(func(r *reading) error { stuck[r.string()] = true; return r.err })
-	if err := use(ctx, w.s.ear, func(c session) error { return c.run(ctx, s) }); err != nil {
-		return nil, err
-	}
-	for _, a := range tokens {
-		a.wonder = stuck[a.key]
-	}
-	return tokens, nil
-}
-
-// nearest returns, of each of some keys, the token that comes first as far as is
-// known, unless nothing comes before it.
-func nearest(tokens []*asking) []*asking {
-	first := map[string]*asking{}
-	for _, a := range tokens {
-		if f := first[a.key]; f == nil && len(first) < measured || f != nil && a.ahead < f.ahead {
-			first[a.key] = a
-		}
-	}
-	var all []*asking
-	for _, a := range first {
-		if a.ahead > 0 {
-			all = append(all, a)
-		}
-	}
-	return all
-}
-
-// due returns those whose turn has come, or may have.
-func (w *waiting) due(seen []*asking) []turn {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var due []turn
-	for _, a := range seen {
-		p := w.places[a.token]
-		if p != nil {
-			p.ahead = a.ahead
-		}
-		switch {
-		case p == nil:
-		case !a.grant.token.IsZero() && !a.grant.offered:
-			due = append(due, turn{a.token, grantOf(&a.grant)})
-		case a.kind < 0, a.kind == called, a.passed && a.kind < taken, a.wonder, p.seen >= 0 && p.seen != a.kind:
-			due = append(due, turn{token: a.token})
-		default:
-			p.seen = a.kind
-		}
-	}
-	return due
+	return wants
 }

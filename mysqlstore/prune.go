@@ -3,6 +3,7 @@ package mysqlstore
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -98,61 +99,30 @@ func (s *Store) prunes() {
 
 // pruneRecords removes some records that have ended, the oldest first.
 func (s *Store) pruneRecords(ctx context.Context, limit int) (n int, more bool, err error) {
-	var keys []string
-	find := &script{}
-	find.raw(s.names.sql("SELECT k FROM @record FORCE INDEX (record_ends) WHERE ends<=" + clock + " ORDER BY ends LIMIT ")).int(int64(min(limit, pruneRows)))
-	find.asks(func(r *reading) error { keys = append(keys, r.string()); return r.err })
-	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, find) }); err != nil || len(keys) == 0 {
+	wants := tokens{}
+	find := s.script()
+	find.raw("SELECT k FROM @record FORCE INDEX (record_ends) WHERE ends<=" + clock + " ORDER BY ends LIMIT ").value(int64(min(limit, pruneRows)))
+	find.asks(func(r *reading) {
+		var k string
+		r.scan(&k)
+		wants[k] = nil
+	})
+	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, find) }); err != nil || len(wants) == 0 {
 		return 0, false, explain(err)
 	}
-	err = s.sweepKeys(ctx, keys, func() { n = 0 }, func(st *state) error {
-		if st.record.ends != 0 && st.record.ends <= st.now {
-			st.erase()
-			n++
-		}
-		return nil
-	})
-	return n, n > 0 && len(keys) == pruneRows, err
-}
-
-// sweepKeys works on those of the keys that nobody is at. What the server has undone as a
-// whole is begun anew.
-func (s *Store) sweepKeys(ctx context.Context, keys []string, begin func(), do func(*state) error) error {
-	return try(ctx, func() error { return s.sweepOnce(ctx, keys, begin, do) })
-}
-
-func (s *Store) sweepOnce(ctx context.Context, keys []string, begin func(), do func(*state) error) error {
-	begin()
-	return use(ctx, s.front, func(c session) error {
-		b := s.newBatch(c, locking)
-		lock := &script{}
-		lock.raw(begins).done()
-		lock.raw(s.names.sql("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k IN (")).keys(keys).raw(") ORDER BY k FOR UPDATE SKIP LOCKED")
-		lock.asks(func(r *reading) error { b.tokens[r.string()] = nil; return r.err })
-		if err := c.run(ctx, lock); err != nil {
-			return err
-		}
-		if len(b.tokens) > 0 {
-			if err := b.load(ctx, "", nil); err != nil {
-				return err
+	// What the server has undone as a whole is begun anew.
+	err = try(ctx, func() error {
+		return s.work(ctx, s.front, passing, wants, func(b *batch) {
+			n = 0
+			for _, k := range b.keys {
+				if st := b.states[k]; st.record.ends != 0 && st.record.ends <= st.now {
+					st.erase()
+					n++
+				}
 			}
-		}
-		for _, k := range b.keys {
-			if err := do(b.states[k]); err != nil {
-				return err
-			}
-		}
-		last := &script{}
-		b.write(last)
-		last.raw("COMMIT;" + ends).done()
-		if err := c.run(ctx, last); err != nil {
-			return err
-		}
-		for _, k := range b.keys {
-			s.waiting.told(b.states[k].turns)
-		}
-		return nil
+		})
 	})
+	return n, n > 0 && len(wants) == pruneRows, err
 }
 
 // sweep is a walk through all keys.
@@ -168,21 +138,15 @@ type sweep struct {
 // no claim is under way that does not know of it.
 func (s *Store) mayISweep(ctx context.Context) (*sweep, error) {
 	p, mine := &sweep{}, false
-	err := use(ctx, s.front, func(c session) error {
-		look := &script{}
-		look.raw(begins).done()
-		look.raw(s.names.sql("SELECT fence,swept," + clock + " FROM @meta FOR UPDATE")).asks(func(r *reading) error {
-			fence, swept, now := r.int(), r.int(), r.int()
-			p.safe = fence
-			mine = swept <= now-int64(sweepEvery/time.Microsecond)
-			return r.err
-		})
-		// A clock that was set back begins anew.
-		look.raw(s.names.sql("UPDATE @meta SET fence=GREATEST(fence," + clock + "),swept=" + clock +
-			" WHERE swept<=" + clock + "-")).int(int64(sweepEvery / time.Microsecond)).raw(" OR swept>" + clock).done()
-		look.raw("COMMIT;" + ends).done()
-		return c.run(ctx, look)
-	})
+	const every = int64(sweepEvery / time.Microsecond)
+	look := s.script()
+	look.raw(begins).done()
+	look.raw("SELECT fence,swept<=" + clock + "-").value(every).raw(" FROM @meta FOR UPDATE").asks(func(r *reading) { r.scan(&p.safe, &mine) })
+	// A clock that was set back begins anew.
+	look.raw("UPDATE @meta SET fence=GREATEST(fence," + clock + "),swept=" + clock + " WHERE swept<=" + clock + "-").value(every)
+	look.raw(" OR swept>" + clock).done()
+	look.raw("COMMIT;" + ends).done()
+	err := use(ctx, s.front, func(c session) error { return c.run(ctx, look) })
 	if err != nil || !mine {
 		return nil, explain(err)
 	}
@@ -191,11 +155,7 @@ func (s *Store) mayISweep(ctx context.Context) (*sweep, error) {
 
 // stillSweeping keeps others from going through all keys, too, before we are through. The
 // mark stays, so that what was known of it when the walk began holds for the next one.
-func (s *Store) stillSweeping(ctx context.Context) error {
-	say := &script{}
-	say.raw(s.names.sql("UPDATE @meta SET swept=" + clock)).done()
-	return explain(use(ctx, s.front, func(c session) error { return c.run(ctx, say) }))
-}
+func (s *Store) stillSweeping(ctx context.Context) error { return s.raise(ctx, 0) }
 
 // sweep goes through some more keys. It forgets those that nobody has used for long,
 // lets time pass for those where something may have ended, and removes up to so many
@@ -203,38 +163,45 @@ func (s *Store) stillSweeping(ctx context.Context) error {
 func (s *Store) sweep(ctx context.Context, p *sweep, limit int) (removed int, err error) {
 	var idle, used []string
 	rows, last := 0, p.after
-	find := &script{}
-	find.raw(s.names.sql("SELECT k,fence," + clock + ",token='' AND busy=0 AND rec_ends=0," +
-		"token<>'' AND ends<=" + clock + " OR queued=1 OR busy=1 AND permits>1 OR lost_token<>'' AND lost_once=0 AND lost_ends+")).
-		int(memory).raw("<=" + clock)
-	find.raw(s.names.sql(" FROM @key FORCE INDEX (PRIMARY) WHERE k>")).bytes(p.after).raw(" ORDER BY k LIMIT ").int(sweepRows)
-	find.asks(func(r *reading) error {
-		k, fence, now, unused, ended := r.string(), r.int(), r.int(), r.bool(), r.bool()
-		rows, last = rows+1, k
+	find := s.script()
+	find.raw("SELECT k,fence," + clock + "," + free + ",busy=1 OR token<>'' AND ends<=" + clock + " FROM @key FORCE INDEX (PRIMARY) WHERE k>")
+	find.value(p.after).raw(" ORDER BY k LIMIT ").value(int64(sweepRows)).asks(func(r *reading) {
+		var fence, now int64
+		var unused, ended bool
+		r.scan(&last, &fence, &now, &unused, &ended)
+		rows++
 		switch {
 		case unused && fence <= p.safe:
-			idle = append(idle, k)
+			idle = append(idle, last)
 		case unused && fence > now:
 			p.high = max(p.high, fence) // the clock was set back
 		case ended:
-			used = append(used, k)
+			used = append(used, last)
 		}
-		return r.err
 	})
 	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, find) }); err != nil {
 		return 0, explain(err)
 	}
-	if err := s.forgetKeys(ctx, idle, p.safe); err != nil {
-		return 0, err
+	for some := range slices.Chunk(idle, pruneRows) {
+		if err := s.forgetKeys(ctx, some, p.safe); err != nil {
+			return 0, err
+		}
 	}
-	for len(used) > 0 && removed < limit {
-		some := used[:min(len(used), pruneRows)]
-		used = used[len(some):]
-		n := 0
-		err := s.sweepKeys(ctx, some, func() { n = 0 }, func(st *state) error {
-			more, err := st.sweep(limit - removed - n)
-			n += more
-			return err
+	for some := range slices.Chunk(used, pruneRows) {
+		if removed >= limit {
+			break
+		}
+		wants, n := tokens{}, 0
+		for _, k := range some {
+			wants[k] = nil
+		}
+		err := try(ctx, func() error {
+			return s.work(ctx, s.front, passing, wants, func(b *batch) {
+				n = 0
+				for _, k := range b.keys {
+					n += b.states[k].sweep(limit - removed - n)
+				}
+			})
 		})
 		if err != nil {
 			return removed, err
@@ -244,77 +211,62 @@ func (s *Store) sweep(ctx context.Context, p *sweep, limit int) (removed int, er
 	p.after = last
 	if rows < sweepRows {
 		p.done = true
-		return removed, s.raise(ctx, p.high)
+		if p.high > 0 {
+			err = s.raise(ctx, p.high)
+		}
 	}
-	return removed, nil
+	return removed, err
 }
 
 // sweep removes up to so many places and abandoned attempts.
-func (st *state) sweep(limit int) (removed int, err error) {
-	q := &st.queue
-	for !q.complete {
-		if err := q.more(); err != nil {
-			return 0, err
+func (st *state) sweep(limit int) (removed int) {
+	st.short = !st.queue.complete
+	for id, p := range st.queue.was {
+		if p.ends > st.now {
+			continue
 		}
-	}
-	for _, p := range q.standing() {
-		if p.ends <= st.now && removed < limit {
-			q.remove(p.seq)
+		if removed == limit {
+			delete(st.queue.was, id) // it stays
+			st.queue.complete = false
+		} else {
 			removed++
 		}
 	}
 	if removed == limit {
-		return removed, nil // what else there is counts for the next
+		return removed // what else there is counts for the next
 	}
-	abandons := st.lost != nil
-	if err := st.advance(); err != nil {
-		return removed, err
-	}
-	if abandons && st.lost == nil {
+	lost := st.lost
+	if st.advance(); lost != nil && st.lost == nil {
 		removed++
 	}
-	return removed, nil
+	return removed
 }
 
 // forgetKeys deletes rows of keys that are not in use.
 func (s *Store) forgetKeys(ctx context.Context, keys []string, safe int64) error {
-	for len(keys) > 0 {
-		some := keys[:min(len(keys), pruneRows)]
-		keys = keys[len(some):]
-		err := try(ctx, func() error {
-			return use(ctx, s.front, func(c session) error { return s.forgetSome(ctx, c, some, safe) })
+	return try(ctx, func() error {
+		return use(ctx, s.front, func(c session) error {
+			var found []string
+			lock, last := s.script(), s.script()
+			lock.raw(begins).done()
+			in(lock.raw("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k"), keys).raw(" AND " + free + " AND fence<=").value(safe)
+			lock.raw(" ORDER BY k FOR UPDATE SKIP LOCKED").asks(func(r *reading) {
+				found = append(found, "")
+				r.scan(&found[len(found)-1])
+			})
+			if err := c.run(ctx, lock); err != nil {
+				return err
+			}
+			in(last.raw("DELETE FROM @key WHERE k"), found).done()
+			return c.run(ctx, last.raw("COMMIT;"+ends).done())
 		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (s *Store) forgetSome(ctx context.Context, c session, keys []string, safe int64) error {
-	free := map[string]bool{}
-	lock := &script{}
-	lock.raw(begins).done()
-	lock.raw(s.names.sql("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k IN (")).keys(keys).
-		raw(") AND token='' AND busy=0 AND rec_ends=0 AND fence<=").int(safe).raw(" ORDER BY k FOR UPDATE SKIP LOCKED")
-	lock.asks(func(r *reading) error { free[r.string()] = true; return r.err })
-	if err := c.run(ctx, lock); err != nil {
-		return err
-	}
-	last := &script{}
-	if len(free) > 0 {
-		last.raw(s.names.sql("DELETE FROM @key WHERE k IN (")).keys(sorted(free)).raw(")").done()
-	}
-	return c.run(ctx, last.raw("COMMIT;"+ends).done())
+	})
 }
 
 // raise raises the mark. The next walk begins no sooner than if this one had begun now:
 // claims that do not know of the mark have to be over by then.
 func (s *Store) raise(ctx context.Context, fence int64) error {
-	if fence == 0 {
-		return nil
-	}
-	up := &script{}
-	up.raw(s.names.sql("UPDATE @meta SET fence=GREATEST(fence,")).int(fence).raw("),swept=" + clock).done()
+	up := s.script()
+	up.raw("UPDATE @meta SET fence=GREATEST(fence,").value(fence).raw("),swept=" + clock).done()
 	return explain(use(ctx, s.front, func(c session) error { return c.run(ctx, up) }))
 }

@@ -83,7 +83,7 @@ func TestPacket(t *testing.T) {
 		settlements, errs := make([]dibs.Settlement, n), make([]error, n)
 		for i := range n {
 			k, token := dibs.Key{Name: fmt.Sprintf("%.1s %d %d", test.data, len(test.data), i)}, dibs.NewToken()
-			claims[i] = dibs.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1, MaxAge: time.Hour}
+			claims[i] = dibs.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: time.Hour}
 			settlements[i] = dibs.Settlement{Key: k, Token: token, Outcome: dibs.Keep, Data: []byte("small"), Retention: time.Hour}
 		}
 		settlements[3].Data = []byte(test.data)
@@ -133,7 +133,7 @@ func TestServersLimits(t *testing.T) {
 			claims, answers := make([]dibs.Claim, 4), make([]dibs.Answer, 4)
 			for i := range claims {
 				k, token := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken()
-				claims[i] = dibs.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1, MaxAge: time.Hour}
+				claims[i] = dibs.Claim{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: time.Hour}
 				settlements[i] = dibs.Settlement{Key: k, Token: token, Outcome: dibs.Keep, Data: bytes.Repeat([]byte("x"), 600<<10), Retention: time.Hour}
 			}
 			settlements[1].Data = bytes.Repeat([]byte("x"), 3<<20)
@@ -205,7 +205,7 @@ func TestPruneDeadlocks(t *testing.T) {
 	const n = 4
 	for i := range n {
 		k, token, errs := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken(), make([]error, 1)
-		claims := []dibs.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1}}
+		claims := []dibs.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}}
 		if err := s.Claim(t.Context(), claims, make([]dibs.Answer, 1)); err != nil {
 			t.Fatal(err)
 		}

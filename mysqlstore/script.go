@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/go-sql-driver/mysql"
@@ -22,109 +24,95 @@ import (
 // tables: it means the same at every sql_mode and with every character set. What may
 // be large is a parameter.
 type script struct {
+	names namer
 	text  []byte
-	ends  []int                    // where each statement ends
-	args  []driver.NamedValue      // of all
-	upTo  []int                    // how many of them the statements up to this one have
-	gives []func(r *reading) error // takes a row; nil for a statement that has none
+	args  []driver.NamedValue
+	gives []func(r *reading) // each takes the rows of one statement that has some
+}
+
+// raw writes SQL, with @name for the name of a table.
+func (s *script) raw(sql string) *script {
+	s.text = s.names.append(s.text, sql)
+	return s
 }
 
 // done ends a statement that gives no rows.
-func (s *script) done() *script { return s.asks(nil) }
-
-// asks ends a statement that gives rows.
-func (s *script) asks(row func(r *reading) error) *script {
-	s.ends = append(s.ends, len(s.text))
-	s.upTo = append(s.upTo, len(s.args))
-	s.gives = append(s.gives, row)
+func (s *script) done() *script {
 	s.text = append(s.text, ";\n"...)
 	return s
 }
 
-func (s *script) raw(sql string) *script {
-	s.text = append(s.text, sql...)
-	return s
+// asks ends a statement that gives rows.
+func (s *script) asks(row func(r *reading)) *script {
+	s.gives = append(s.gives, row)
+	return s.done()
 }
 
-func (s *script) int(n int64) *script {
-	s.text = strconv.AppendInt(s.text, n, 10)
-	return s
-}
-
-func (s *script) bool(b bool) *script {
-	if b {
-		return s.raw("1")
+// value writes one.
+func (s *script) value(v any) *script {
+	switch v := v.(type) {
+	case int64:
+		s.text = strconv.AppendInt(s.text, v, 10)
+	case bool:
+		n := byte('0')
+		if v {
+			n++
+		}
+		s.text = append(s.text, n)
+	case string:
+		s.text = append(hex.AppendEncode(append(s.text, "x'"...), []byte(v)), '\'')
+	case dibs.Token:
+		if v.IsZero() {
+			return s.value("")
+		}
+		return s.value(string(v[:]))
+	case dibs.Fingerprint:
+		if v.IsZero() {
+			return s.value("")
+		}
+		return s.value(string(v[:]))
+	case []byte: // which may be large
+		if v == nil {
+			v = []byte{} // nil is NULL to the server
+		}
+		s.args = append(s.args, driver.NamedValue{Ordinal: len(s.args) + 1, Value: v})
+		return s.raw("?")
+	default:
+		panic(fmt.Sprintf("mysqlstore: a value of the type %T", v))
 	}
-	return s.raw("0")
-}
-
-func (s *script) bytes(b string) *script {
-	s.text = append(s.text, "x'"...)
-	for i := range len(b) {
-		s.text = append(s.text, hexDigits[b[i]>>4], hexDigits[b[i]&15])
-	}
-	s.text = append(s.text, '\'')
 	return s
 }
 
-const hexDigits = "0123456789abcdef"
-
-func (s *script) token(t *dibs.Token) *script {
-	s.text = append(s.text, "x'"...)
-	if !t.IsZero() {
-		s.text = hex.AppendEncode(s.text, t[:])
-	}
-	s.text = append(s.text, '\'')
-	return s
-}
-
-func (s *script) fingerprint(f *dibs.Fingerprint) *script {
-	s.text = append(s.text, "x'"...)
-	if !f.IsZero() {
-		s.text = hex.AppendEncode(s.text, f[:])
-	}
-	s.text = append(s.text, '\'')
-	return s
-}
-
-func (s *script) data(b []byte) *script {
-	s.args = append(s.args, driver.NamedValue{Ordinal: len(s.args) + 1, Value: b})
-	return s.raw("?")
-}
-
-// keys writes a list of keys.
-func (s *script) keys(keys []string) *script {
-	for i, k := range keys {
+// list writes values with commas in between.
+func list[T any](s *script, values ...T) *script {
+	for i, v := range values {
 		if i > 0 {
 			s.raw(",")
 		}
-		s.bytes(k)
+		s.value(v)
 	}
 	return s
+}
+
+// in writes a condition that what comes before is one of the values; with none it is none.
+func in[T any](s *script, values []T) *script {
+	s.raw(" IN (")
+	if len(values) == 0 {
+		s.raw("NULL")
+	}
+	return list(s, values...).raw(")")
 }
 
 // run has a session carry a script out, in one round trip.
 func (s *script) run(ctx context.Context, c *sql.Conn) error {
 	var said error
 	err := c.Raw(func(conn any) error {
-		if said = s.runOn(ctx, conn); gone(said) {
-			return driver.ErrBadConn // the pool makes a new one
+		if said = s.runOn(ctx, conn); said != nil && code(said) == 0 {
+			return driver.ErrBadConn // it is of no use any more, and the pool makes a new one
 		}
 		return nil
 	})
-	if said != nil {
-		return said
-	}
-	return err
-}
-
-// gone reports whether an error means that the connection is of no use any more.
-func gone(err error) bool {
-	if err == nil {
-		return false
-	}
-	_, said := errors.AsType[*mysql.MySQLError](err)
-	return !said
+	return cmp.Or(said, err)
 }
 
 func (s *script) runOn(ctx context.Context, conn any) error {
@@ -132,18 +120,14 @@ func (s *script) runOn(ctx context.Context, conn any) error {
 	if !ok {
 		return fmt.Errorf("mysqlstore: a connection of the type %T", conn)
 	}
-	rows, err := asker.QueryContext(ctx, string(s.text[:len(s.text)-1]), s.args)
+	rows, err := asker.QueryContext(ctx, string(s.text[:len(s.text)-2]), s.args)
 	if err != nil {
 		if errors.Is(err, driver.ErrSkip) {
 			return errPacket
 		}
 		return err
 	}
-	failed := s.read(rows)
-	if err := rows.Close(); failed == nil {
-		failed = err
-	}
-	return failed
+	return cmp.Or(s.read(rows), rows.Close())
 }
 
 // errPacket: the script is longer than the server takes.
@@ -155,16 +139,12 @@ func (s *script) read(rows driver.Rows) error {
 	if !ok {
 		return fmt.Errorf("mysqlstore: rows of the type %T", rows)
 	}
-	n := 0
-	var failed error
-	for len(rows.Columns()) > 0 {
-		for n < len(s.gives) && s.gives[n] == nil {
-			n++
-		}
+	n, r := 0, reading{}
+	for ; len(rows.Columns()) > 0; n++ {
 		if n == len(s.gives) {
 			return errors.New("mysqlstore: the server gave rows that nobody asked for")
 		}
-		r := reading{row: make([]driver.Value, len(rows.Columns()))}
+		r.row = make([]driver.Value, len(rows.Columns()))
 		for {
 			err := rows.Next(r.row)
 			if err == io.EOF {
@@ -173,27 +153,20 @@ func (s *script) read(rows driver.Rows) error {
 			if err != nil {
 				return err
 			}
-			if failed == nil {
-				r.at = 0
-				if failed = s.gives[n](&r); failed == nil {
-					failed = r.err
-				}
-			}
+			r.at = 0
+			s.gives[n](&r)
 		}
-		n++
 		if err := more.NextResultSet(); err == io.EOF {
+			n++
 			break
 		} else if err != nil {
 			return err
 		}
 	}
-	for failed == nil && n < len(s.gives) {
-		if s.gives[n] != nil {
-			return errors.New("mysqlstore: the server left a question without an answer")
-		}
-		n++
+	if r.err == nil && n < len(s.gives) {
+		return errors.New("mysqlstore: the server left a question without an answer")
 	}
-	return failed
+	return r.err
 }
 
 // reading reads a row, column by column.
@@ -203,69 +176,56 @@ type reading struct {
 	err error
 }
 
-func (r *reading) next() driver.Value {
+// next returns the next column's bytes, which are good until the next row is read; nil
+// for NULL.
+func (r *reading) next() []byte {
 	if r.at == len(r.row) {
-		r.fail("a row of too few columns")
+		r.err = errors.New("mysqlstore: the server answered with a row of too few columns")
 		return nil
 	}
 	r.at++
-	return r.row[r.at-1]
-}
-
-func (r *reading) fail(what string) {
-	if r.err == nil {
-		r.err = fmt.Errorf("mysqlstore: the server answered with %s, column %d", what, r.at)
-	}
-}
-
-// null reports whether the next column is NULL, and passes it over if so.
-func (r *reading) null() bool {
-	if r.at < len(r.row) && r.row[r.at] == nil {
-		r.at++
-		return true
-	}
-	return false
-}
-
-func (r *reading) int() int64 {
-	switch v := r.next().(type) {
-	case int64:
-		return v
-	case uint64:
-		return int64(v)
-	case []byte:
-		n, err := strconv.ParseInt(string(v), 10, 64)
-		if err != nil {
-			r.fail("what is no number")
-		}
-		return n
-	}
-	r.fail("what is no number")
-	return 0
-}
-
-func (r *reading) bool() bool { return r.int() != 0 }
-
-// bytes returns bytes that are good only until the next row is read.
-func (r *reading) bytes() []byte {
-	switch v := r.next().(type) {
+	switch v := r.row[r.at-1].(type) {
 	case []byte:
 		return v
 	case string:
 		return []byte(v)
+	case int64:
+		return strconv.AppendInt(nil, v, 10)
+	case uint64:
+		return strconv.AppendUint(nil, v, 10)
 	}
-	r.fail("what is no text")
 	return nil
 }
 
-func (r *reading) string() string { return string(r.bytes()) }
-
-func (r *reading) token() (t dibs.Token) {
-	copy(t[:], r.bytes())
-	return t
+// scan reads columns.
+func (r *reading) scan(to ...any) {
+	for _, to := range to {
+		v := r.next()
+		switch to := to.(type) {
+		case *int64:
+			*to = r.number(v)
+		case *bool:
+			*to = r.number(v) != 0
+		case *string:
+			*to = string(v)
+		case *dibs.Token:
+			*to = dibs.Token{}
+			copy(to[:], v)
+		case *dibs.Fingerprint:
+			*to = dibs.Fingerprint{}
+			copy(to[:], v)
+		case *[]byte:
+			*to = slices.Clone(v)
+		default:
+			panic(fmt.Sprintf("mysqlstore: a column is read into %T", to))
+		}
+	}
 }
 
-func (r *reading) fingerprint() (f dibs.Fingerprint) {
-	copy(f[:], r.bytes())
-	return f
+func (r *reading) number(v []byte) int64 {
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil && r.err == nil {
+		r.err = fmt.Errorf("mysqlstore: the server answered with what is no number, column %d", r.at)
+	}
+	return n
 }

@@ -3,8 +3,6 @@ package mysqlstore
 import (
 	"database/sql"
 	"errors"
-	"path"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
-	"github.com/dibs-go/dibs/storetest"
 )
 
 // scope owns the servers that several tests share.
@@ -101,11 +98,4 @@ func drop(server *servertest.MariaDBServer, prefix string) {
 		all = append(all, prefix+"_"+name)
 	}
 	server.Query("DROP TABLE " + strings.Join(all, ","))
-}
-
-// restarts reports whether the property that is tried restarts its backend.
-func restarts(t testing.TB) bool {
-	return slices.ContainsFunc(storetest.Properties(), func(p storetest.Property) bool {
-		return p.Name == path.Base(t.Name()) && slices.Contains(p.Needs, storetest.Restart)
-	})
 }

@@ -56,7 +56,7 @@ func TestCharsets(t *testing.T) {
 			}
 		})
 		token, k := dibs.NewToken(), dibs.Key{Name: "k"}
-		claims := []dibs.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1, MaxAge: time.Hour}}
+		claims := []dibs.Claim{{Key: k, Token: token, TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: time.Hour}}
 		answers := make([]dibs.Answer, 1)
 		if err := s.Claim(t.Context(), claims, answers); err != nil || answers[0].State != dibs.Granted {
 			t.Fatalf("%s: %v, %+v", name, err, answers[0])

@@ -1,11 +1,11 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -47,14 +47,11 @@ const (
 
 	// guard fails when the statement before it has changed nothing. Unlike DO, SET
 	// passes errors on.
-	guard = "SET @dibs_held=EXP(IF(ROW_COUNT()>0,0,10000))"
+	guard = "SET @DIBS=EXP(IF(ROW_COUNT()>0,0,10000))"
 
 	// catchUpLimit bounds what is done after a settlement for those who wait.
 	catchUpLimit = 2 * time.Second
 )
-
-// cleared are the columns of a key that has been settled.
-const cleared = "abandoned,lost_token,lost_fence,lost_attempt,lost_since,lost_ends,lost_once,lost_inherits,lost_fingerprint,lost_owner"
 
 // settlement is the statements that settle in a transaction: numbers, bytes in
 // hexadecimal and names, so that they mean the same whatever the session has set.
@@ -88,70 +85,52 @@ func (c *settlement) whole(m manner) string {
 
 // settleIn returns the statements that settle in a transaction with that mark.
 //
-// The lease and the record are written there, which is all that has to be there. Who
-// waits, and what the lease has saved, is seen to by catchUp afterwards, or whoever
-// next works on the key: a transaction of the application may have a snapshot, and not
-// see them.
+// The lease is ended and the record is written there, which is all that has to be there.
+// Of a key of which there is more to know the lease stays, as one that was settled, and
+// catchUp sees to the rest, or whoever next works on the key: a transaction of the
+// application may have a snapshot, and not see what there is.
 func (s *Store) settleIn(x *dibs.Settlement, mark string) (*settlement, error) {
-	if err := x.Validate(); err != nil {
+	if err := cmp.Or(x.Validate(), s.fitsIn(x)); err != nil {
 		return nil, err
 	}
 	keep := x.Outcome == dibs.Keep
-	switch {
-	case keep:
-		if err := s.fitsIn(x.Data); err != nil {
-			return nil, err
-		}
-	case x.Outcome != dibs.Release:
+	if !keep && x.Outcome != dibs.Release {
 		return nil, errors.New("mysqlstore: a transaction keeps or releases; what is abandoned or undone is rolled back")
 	}
 	k := keyOf(x.Key)
-	c := &settlement{release: "RELEASE SAVEPOINT " + mark}
-
-	one := (&script{}).raw(s.in("UPDATE @key SET busy=LAST_INSERT_ID(GREATEST(queued,saved))"))
+	statement := func(sql string) *script {
+		t := s.script()
+		t.names.database = "`" + strings.ReplaceAll(s.config.DBName, "`", "``") + "`."
+		return t.raw(sql)
+	}
+	// settle is for a lease in that table.
+	settle := func(in, sql, also string) string {
+		t := statement(sql)
+		if keep {
+			t.raw(",x.rec_token=").value(x.Token).raw(",x.rec_fingerprint=" + in + ".fingerprint,x.rec_written=" + moment)
+			t.raw(",x.rec_ends=" + moment + "+").value(micros(x.Retention))
+		}
+		t.raw(also + " WHERE x.k=").value(k).raw(" AND " + in + ".token=").value(x.Token).raw(" AND " + in + ".ends>" + moment)
+		return string(t.text)
+	}
+	c := &settlement{
+		release:    "RELEASE SAVEPOINT " + mark,
+		settle:     settle("x", "UPDATE @key x SET x.busy=LAST_INSERT_ID(x.busy)", ",x.ends=0,x.token=IF(x.busy,x.token,'')"),
+		settleMany: settle("h", "UPDATE @key x JOIN @holder h ON h.k=x.k AND h.abandoned=0 SET h.ends=0", ""),
+	}
 	if keep {
-		one.raw(",rec_token=").token(&x.Token).raw(",rec_written=" + moment + ",rec_ends=" + moment + "+").int(micros(x.Retention)).raw(",rec_fingerprint=fingerprint")
-	}
-	for name := range strings.SplitSeq("attempt,since,ends,once,inherits,seq,fingerprint,owner,token,"+cleared, ",") {
-		one.raw("," + name + "=DEFAULT")
-	}
-	one.raw(" WHERE k=").bytes(k).raw(" AND permits=1 AND token=").token(&x.Token).raw(" AND offered=0 AND ends>" + moment)
-	c.settle = string(one.text)
-
-	// An offer that has run out leaves nothing behind when it is next looked at.
-	many := (&script{}).raw(s.in("UPDATE @key x JOIN @holder h ON h.k=x.k SET x.busy=1,h.offered=1,h.ends=0"))
-	if keep {
-		many.raw(",x.rec_token=").token(&x.Token).raw(",x.rec_written=" + moment + ",x.rec_ends=" + moment + "+").int(micros(x.Retention)).raw(",x.rec_fingerprint=h.fingerprint")
-	}
-	for name := range strings.SplitSeq(cleared, ",") {
-		many.raw(",x." + name + "=DEFAULT(x." + name + ")")
-	}
-	many.raw(" WHERE x.k=").bytes(k).raw(" AND x.permits>1 AND h.token=").token(&x.Token).raw(" AND h.offered=0 AND h.ends>" + moment)
-	c.settleMany = string(many.text)
-
-	if keep {
-		record := (&script{}).raw(s.in("INSERT INTO @record (k,ends,data) VALUES (")).bytes(k)
-		record.raw(s.in(",(SELECT rec_ends FROM @key WHERE k=")).bytes(k).raw("),").bytes(string(x.Data))
-		record.raw(") ON DUPLICATE KEY UPDATE ends=VALUES(ends),data=VALUES(data)")
-		c.record = string(record.text)
+		record := statement("INSERT INTO @record (k,ends,data) VALUES (").value(k).raw(",(SELECT rec_ends FROM @key WHERE k=").value(k)
+		c.record = string(record.raw("),").value(string(x.Data)).raw(") ON DUPLICATE KEY UPDATE ends=VALUES(ends),data=VALUES(data)").text)
 	}
 	return c, nil
 }
 
 // fitsIn returns an error when a record is too large to be kept in a transaction.
-func (s *Store) fitsIn(data []byte) error {
-	if err := s.fits(data); err != nil {
-		return err
+func (s *Store) fitsIn(x *dibs.Settlement) error {
+	if n := 2*len(x.Data) + besides; n > s.packet {
+		return fmt.Errorf("%w: %d bytes take twice as much in a transaction, which does not fit into the server's max_allowed_packet of %d; raise it", dibs.ErrTooLarge, len(x.Data), s.packet)
 	}
-	if n := 2*len(data) + besides; n > s.packet {
-		return fmt.Errorf("%w: %d bytes take twice as much in a transaction, which does not fit into the server's max_allowed_packet of %d; raise it", dibs.ErrTooLarge, len(data), s.packet)
-	}
-	return nil
-}
-
-// in is sql with the database in front of the names.
-func (s *Store) in(text string) string {
-	return s.names.within("`"+strings.ReplaceAll(s.config.DBName, "`", "``")+"`.", text)
+	return s.fits(x)
 }
 
 // conflicts reports whether an error says that a transaction fell victim to another
@@ -179,41 +158,8 @@ func markSQL(mark string) string { return "SAVEPOINT " + mark }
 
 // catchUp sees to what a settlement in a transaction has left to do. If it fails,
 // whoever next works on the key does that; those who wait find out by asking.
-func (s *Store) catchUp(ctx context.Context, key dibs.Key, token dibs.Token) {
+func (s *Store) catchUp(ctx context.Context, key dibs.Key) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catchUpLimit)
 	defer cancel()
-	k := keyOf(key)
-	_ = try(ctx, func() error {
-		b := s.newBatch(nil, locking)
-		b.want(k, token)
-		return s.work(ctx, s.back, b, map[string]bool{k: true}, func() error {
-			st := b.states[k]
-			if st.record.token == token && st.record.ends > st.now {
-				st.answerAll()
-			}
-			return st.advance()
-		})
-	})
-}
-
-// answers reports whether the record answers a waiter. It does so only after a
-// settlement in a transaction of the application's: others have answered them all.
-func (st *state) answers(p *place) bool {
-	return p.maxAge > 0 && st.record.ends > st.now && st.record.written >= st.now-p.maxAge
-}
-
-// tidy ends what a lease that was settled in a transaction of the application's has
-// left: the place that it had taken, and what it saved.
-func (st *state) tidy() {
-	for _, p := range slices.Clone(st.queue.places) {
-		if p.kind >= taken && !slices.ContainsFunc(st.holders, func(l lease) bool { return l.seq == p.seq }) {
-			st.giveUp(p.seq)
-		}
-	}
-	inherits := st.lost != nil || slices.ContainsFunc(st.holders, func(l lease) bool { return l.inherits })
-	for t := range st.saved {
-		if t.IsZero() && !inherits || !t.IsZero() && st.holder(t) == nil {
-			st.drop(t)
-		}
-	}
+	_ = s.force(ctx, key, (*state).advance)
 }

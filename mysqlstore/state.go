@@ -8,18 +8,19 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// lease is a lease, or an offer, of a key. Times are the server's, in microseconds.
+// lease is a lease of a key, or the last one that was abandoned: its attempt is how many
+// were then, in a row. Times are the server's, in microseconds.
 type lease struct {
-	token       dibs.Token
-	fence       int64
-	attempt     int64
-	since, ends int64
-	offered     bool
-	once        bool
-	inherits    bool
-	seq         int64 // of the reserved place that it has taken; 0: none
-	fingerprint dibs.Fingerprint
-	owner       string
+	token           dibs.Token
+	abandoned       bool
+	fence, attempt  int64
+	since, ends     int64 // ends is 0 when it was settled in a transaction of the application's
+	once            bool
+	seq             int64 // of the reserved place at which it was granted; 0: none
+	heir            int64 // of what was saved under that fence; 0: of nothing
+	permits, weight int64
+	fingerprint     dibs.Fingerprint
+	owner           string
 }
 
 // record is what a key's last holder left behind, but for its data.
@@ -32,43 +33,42 @@ type record struct {
 // row is a key's row. The lease of a key with one permit is in it, and of keys with
 // more in rows of their own.
 type row struct {
-	there     bool // it is in the table
-	fence     int64
-	permits   int64
-	busy      bool
-	queued    bool
-	saved     bool
-	holder    lease
-	abandoned int64
-	lost      lease
-	record    record
+	there  bool // it is in the table
+	fence  int64
+	busy   bool
+	free   int64
+	holder lease
+	record record
 }
 
 // state is a key that is being worked on. Whoever does so has its row locked, or
 // only looks: it is loaded, changed in memory, and what is different then is
 // written.
 type state struct {
-	k    string
-	now  int64 // one moment for all that is done
-	turn int64 // how long a waiter has to confirm its turn
-	was  row
+	k     string
+	looks bool  // nothing is written
+	now   int64 // one moment for all that is done
+	turn  int64 // how long a lease lasts that is told
+	was   row
+	short bool // more has to be loaded of the queue to know
 
-	fence     int64
-	permits   int64
-	holders   []lease
-	abandoned int64
-	lost      *lease // the last of them, until it has a successor
-	record    record
-	queue     queue
+	fence   int64
+	free    int64 // since when a reserved place keeps others from room that there is
+	holders []lease
+	lost    *lease // the last one that was abandoned
+	record  record
+	queue   queue
 
-	saved  map[dibs.Token]bool  // who has saved progress; the zero token for what is passed on
-	others map[dibs.Token]lease // holders in rows of their own, as they are there
-	turns  []turn               // who has to be told something
+	saved  map[int64]bool     // the fences of leases under which something was saved
+	others map[holderID]lease // leases in rows of their own, as they are there
+	turns  []turn             // who has to be told something
 	writes writes
 }
 
-func newState(k string) *state {
-	return &state{k: k, turn: micros(dibs.Turn), saved: map[dibs.Token]bool{}, others: map[dibs.Token]lease{}}
+// holderID is what is unique of a lease in a row of its own.
+type holderID struct {
+	token     dibs.Token
+	abandoned bool
 }
 
 // turn is what a waiter has to be told.
@@ -79,9 +79,6 @@ type turn struct {
 
 // memory is how long an abandoned lease is remembered.
 const memory = int64(dibs.AbandonedMemory / time.Microsecond)
-
-// forever is when a place that a lease has taken runs out.
-const forever = math.MaxInt64
 
 // micros counts microseconds, rounded up.
 func micros(d time.Duration) int64 {
@@ -103,145 +100,104 @@ func duration(us int64) time.Duration {
 // unknown reports whether nobody may be granted before somebody resolves the key.
 func (st *state) unknown() bool { return st.lost != nil && st.lost.once }
 
-// holder returns the lease, or offer, of a token, or nil.
+// holder returns the lease of a token, or nil.
 func (st *state) holder(t dibs.Token) *lease {
-	for i := range st.holders {
-		if st.holders[i].token == t {
-			return &st.holders[i]
-		}
+	if i := slices.IndexFunc(st.holders, func(l lease) bool { return l.token == t }); i >= 0 {
+		return &st.holders[i]
 	}
 	return nil
 }
 
-// takeOut ends a lease, and nothing else, and returns it.
-func (st *state) takeOut(t dibs.Token) lease {
-	i := slices.IndexFunc(st.holders, func(l lease) bool { return l.token == t })
-	l := st.holders[i]
-	st.holders = slices.Delete(st.holders, i, i+1)
-	return l
+// leased reports whether a lease was granted at that number: its places are in nobody's way.
+func (st *state) leased(seq int64) bool {
+	return slices.ContainsFunc(st.holders, func(l lease) bool { return l.seq == seq })
 }
 
-// clashes reports whether a holder does something else, beside that token itself.
-func (st *state) clashes(f dibs.Fingerprint, but dibs.Token) bool {
-	return slices.ContainsFunc(st.holders, func(l lease) bool { return l.token != but && l.fingerprint.Differs(f) })
-}
-
-// grant adds a lease, with the next fence.
-func (st *state) grant(l lease) *lease {
-	st.fence = max(st.fence+1, st.now)
-	l.fence, l.attempt, l.since = st.fence, st.abandoned+1, st.now
-	l.inherits = st.lost != nil && st.lost.inherits
-	st.holders = append(st.holders, l)
-	return &st.holders[len(st.holders)-1]
-}
-
-// abandon notes that a lease, which is no holder any more, ended then without being
-// settled.
-func (st *state) abandon(l lease, ended int64) {
-	if st.saved[l.token] {
-		st.passOn(l.token)
-		l.inherits = true
-	}
-	seat := l.seq
-	l.ends, l.seq = ended, 0
-	st.abandoned++
-	if st.lost == nil || st.lost.ends <= ended {
-		st.lost = &l
-	}
-	if st.lost.once {
-		for _, p := range st.queue.standing() {
-			st.wake(p.token)
+// room reports whether the leases leave room for a claim.
+func (st *state) room(permits, weight int64) bool {
+	for _, l := range st.holders {
+		if weight += l.weight; l.permits != permits {
+			return false
 		}
 	}
-	st.standAgain(seat, ended)
+	return weight <= permits
 }
 
-// clean forgets what was abandoned: a lease came to a good end, or it is long ago.
-func (st *state) clean(t dibs.Token) {
-	st.abandoned, st.lost = 0, nil
-	st.drop(t)
-	if slices.ContainsFunc(st.holders, func(l lease) bool { return l.inherits }) {
-		return
-	}
-	st.drop(dibs.Token{})
+// differs reports whether a holder, or who abandoned the key last, does something else.
+func (st *state) differs(f dibs.Fingerprint) bool {
+	return st.lost != nil && st.lost.fingerprint.Differs(f) ||
+		slices.ContainsFunc(st.holders, func(l lease) bool { return l.fingerprint.Differs(f) })
 }
 
-// undo ends a lease, which is no holder any more, as if it had not been granted.
-func (st *state) undo(l lease) {
-	st.drop(l.token)
-	st.standAgain(l.seq, st.now)
-	switch {
-	case l.offered || st.lost != nil:
-	case l.attempt == 1:
-		st.clean(dibs.Token{})
-	default:
-		// It stands for those before it, which it cannot name.
-		st.abandoned = l.attempt - 1
-		l.ends, l.once, l.seq = st.now, false, 0
-		st.lost = &l
-	}
+// accepts reports whether the record answers a claim with that MaxAge.
+func (r *record) accepts(maxAge, now int64) bool {
+	return maxAge > 0 && r.ends > now && r.written >= now-maxAge
 }
 
-// advance lets time pass: what has run out is dead, and what that frees is handed
-// over.
-func (st *state) advance() error {
+// of reports whether it is there, and of that token.
+func (r *record) of(t dibs.Token, now int64) bool { return r.token == t && r.ends > now }
+
+// advance lets time pass: what is over is dead, and what that frees is handed over. The
+// leases were loaded in the order in which they end.
+func (st *state) advance() {
 	for i := 0; i < len(st.holders); {
-		if st.holders[i].ends > st.now {
+		l := st.holders[i]
+		if l.ends > st.now {
 			i++
 			continue
 		}
-		if l := st.takeOut(st.holders[i].token); !l.offered {
+		st.holders = slices.Delete(st.holders, i, i+1)
+		if l.ends > 0 {
 			st.abandon(l, l.ends)
+			continue
+		}
+		if st.clean(l); st.record.of(l.token, st.now) {
+			st.wakeAll(func(p *place) bool { return p.maxAge > 0 })
 		}
 	}
-	st.tidy()
 	if st.lost != nil && !st.lost.once && st.lost.ends+memory <= st.now {
-		st.clean(dibs.Token{})
+		st.lost = nil
 	}
-	return st.handOver()
+	st.serve()
 }
 
-// handOver offers the key to those in front, as far as there are permits. A reserved
-// place stops it.
-func (st *state) handOver() error {
-	for int64(len(st.holders)) < st.permits && !st.unknown() {
-		p, err := st.front()
-		if err != nil || p == nil {
-			return err
-		}
-		if st.answers(p) {
-			st.queue.remove(p.seq)
+// serve hands the key over to those in front, as far as there is room: it grants it where
+// the grant is all that there is to tell, and otherwise has the waiter ask. A reserved
+// place that nobody waits at stops it.
+func (st *state) serve() {
+	for !st.looks && !st.unknown() {
+		p := st.front()
+		switch {
+		case p == nil, p.kind == reserved, !st.room(p.permits, p.weight):
+			return
+		case !p.tells, st.lost != nil, st.record.accepts(p.maxAge, st.now), st.differs(p.fingerprint):
 			st.wake(p.token)
-			continue
+			return
 		}
-		if p.kind != waits {
-			if p.kind == reserved {
-				p.kind = called
-				st.wake(p.token)
-			}
-			return nil
-		}
-		st.queue.remove(p.seq)
-		if st.lost != nil && st.lost.fingerprint.Differs(p.fingerprint) {
-			// It asks for something else than was abandoned, and is told so when it asks.
-			st.wake(p.token)
-			continue
-		}
-		// A grant that is told is a lease from now on: its holder may begin without
-		// asking. What was abandoned takes an answer to tell, and so does that another
-		// holder does something else.
-		told := p.tells && st.lost == nil && !st.clashes(p.fingerprint, p.token)
-		l := st.grant(lease{
-			token: p.token, ends: st.now + st.turn, offered: !told, once: p.once,
+		l := lease{
+			token: p.token, ends: st.now + min(st.turn, p.ttl), permits: p.permits, weight: p.weight,
 			fingerprint: p.fingerprint, owner: p.owner,
-		})
-		if told {
-			st.turns = append(st.turns, turn{p.token, grantOf(l)})
-		} else {
-			st.wake(p.token)
 		}
+		st.turns = append(st.turns, turn{p.token, grantOf(st.grant(l, p, p))})
 	}
-	return nil
+}
+
+// grant makes a lease, with the next fence. Its token waits at the place own, if that is
+// not nil, and is granted at the number of the place seat, if that is not.
+func (st *state) grant(l lease, own, seat *place) *lease {
+	if own != nil && own.kind == waits {
+		st.queue.remove(own)
+	}
+	if seat != nil && st.queue.at(seat.seq) {
+		l.seq = seat.seq
+	}
+	st.fence, st.free = max(st.fence+1, st.now), 0
+	l.fence, l.attempt, l.since = st.fence, 1, st.now
+	if st.lost != nil {
+		l.attempt, l.heir = st.lost.attempt+1, st.lost.heir
+	}
+	st.holders = append(st.holders, l)
+	return &st.holders[len(st.holders)-1]
 }
 
 // grantOf is how a lease is told.
@@ -252,72 +208,39 @@ func grantOf(l *lease) dibs.Answer {
 // wake has those told who wait by that token that they should ask.
 func (st *state) wake(t dibs.Token) { st.turns = append(st.turns, turn{token: t}) }
 
-// leave writes a record.
-func (st *state) leave(t dibs.Token, f dibs.Fingerprint, data []byte, retention int64) {
-	st.record = record{token: t, written: st.now, ends: st.now + retention, fingerprint: f}
-	st.writes.record(st.record.ends, data)
-	st.answerAll()
-}
-
-// answerAll sends those whom a new record answers to read it.
-func (st *state) answerAll() {
-	if st.queue.empty() {
-		return
-	}
-	for _, p := range slices.Clone(st.queue.standing()) {
-		if p.maxAge > 0 {
-			st.queue.remove(p.seq)
+// wakeAll wakes those waiters, as far as they are loaded. The others find out by a look.
+func (st *state) wakeAll(which func(*place) bool) {
+	for _, p := range st.queue.places {
+		if p.kind == waits && which(p) {
 			st.wake(p.token)
 		}
 	}
-	st.writes.answered = !st.queue.complete // there are more than we know of
 }
 
-// erase deletes the record.
-func (st *state) erase() {
-	if st.record.ends != 0 {
-		st.record = record{}
-		st.writes.eraseRecord()
+// tidy deletes what was saved and is nobody's to be told of any more.
+func (st *state) tidy() {
+	for fence := range st.saved {
+		if is := func(l lease) bool { return l.fence == fence || l.heir == fence }; !slices.ContainsFunc(st.holders, is) && (st.lost == nil || !is(*st.lost)) {
+			delete(st.saved, fence)
+			st.writes.dropProgress(fence)
+		}
 	}
-}
-
-// save keeps a holder's progress.
-func (st *state) save(t dibs.Token, data []byte) {
-	st.saved[t] = true
-	st.writes.progress(t, data)
-}
-
-// drop deletes what a token saved.
-func (st *state) drop(t dibs.Token) {
-	if st.saved[t] {
-		delete(st.saved, t)
-		st.writes.dropProgress(t)
-	}
-}
-
-// passOn makes what a token saved that which its successors get.
-func (st *state) passOn(t dibs.Token) {
-	st.drop(dibs.Token{})
-	delete(st.saved, t)
-	st.saved[dibs.Token{}] = true
-	st.writes.passProgressOn(t)
 }
 
 // row is the key's row as it is to be.
 func (st *state) row() row {
-	r := row{
-		there: true, fence: st.fence, permits: st.permits, queued: !st.queue.empty(), saved: len(st.saved) > 0,
-		abandoned: st.abandoned, record: st.record,
+	r := row{there: true, fence: st.fence, free: st.free, record: st.record}
+	r.busy = !st.queue.empty() || st.lost != nil || len(st.saved) > 0
+	if st.queue.empty() {
+		r.free = 0
 	}
-	if st.lost != nil {
-		r.lost = *st.lost
+	for _, l := range st.holders {
+		if l.permits == 1 {
+			r.holder = l
+			r.holder.fence = 0 // that of the row is its
+		} else {
+			r.busy = true
+		}
 	}
-	if st.permits == 1 && len(st.holders) > 0 {
-		r.holder = st.holders[0]
-		r.holder.fence = 0 // that of the row is its
-	}
-	h := &r.holder
-	r.busy = r.queued || r.saved || r.abandoned > 0 || st.lost != nil || st.permits > 1 && len(st.holders) > 0 ||
-		h.offered || h.inherits || h.seq != 0
 	return r
 }

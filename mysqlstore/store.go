@@ -35,9 +35,9 @@ type Store struct {
 }
 
 var (
-	_ dibs.Store         = (*Store)(nil)
-	_ dibs.GrantNotifier = (*Store)(nil)
-	_ dibs.Batcher       = (*Store)(nil)
+	_ dibs.Store    = (*Store)(nil)
+	_ dibs.Notifier = (*Store)(nil)
+	_ dibs.Batcher  = (*Store)(nil)
 )
 
 // New returns a Store on the database that the configuration names. It makes
@@ -56,7 +56,7 @@ func New(ctx context.Context, config *mysql.Config, o *Options) (*Store, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{options: options, names: namer{options.Prefix}, config: own(config)}
+	s := &Store{options: options, names: namer{prefix: options.Prefix}, config: own(config)}
 	c, err := mysql.NewConnector(s.config)
 	if err != nil {
 		return nil, &fault{is: ErrURL, said: err, cure: "put the configuration right"}
@@ -91,6 +91,8 @@ func (s *Store) Close() error {
 	}
 	return nil
 }
+
+func (s *Store) script() *script { return &script{names: s.names} }
 
 func (s *Store) usable(ctx context.Context) error {
 	if s.closed.Load() {

@@ -41,7 +41,7 @@ func suite(server *servertest.MariaDBServer) *sqltest.Kind {
 		Names:         func(s sqltest.Store, text string) string { return s.(*Store).names.sql(text) },
 		Bytes:         "x'%x'",
 		End:           "KILL %s",
-		NewKey:        "INSERT INTO @key (k,fence,permits) VALUES (%s,0,1)",
+		NewKey:        "INSERT INTO @key (k,fence) VALUES (%s,0)",
 		RunOut:        "UPDATE @key SET ends=since+1 WHERE ends>0",
 		Random:        "RAND()",
 		Sleep:         "DO SLEEP(%f)",

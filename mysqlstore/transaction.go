@@ -152,7 +152,7 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		t.cut()
 	}
 	if err == nil && later {
-		t.s.catchUp(ctx, x.Key, x.Token)
+		t.s.catchUp(ctx, x.Key)
 	}
 	return err
 }

@@ -3,7 +3,6 @@ package mysqlstore
 import (
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -13,8 +12,7 @@ import (
 // they hold the key: at once what is done in this process, and what others do when it
 // looks. It does not look before somebody waits, nor when nobody does any more.
 type waiting struct {
-	s       *Store
-	telling atomic.Int32 // how many listeners take a grant
+	s *Store
 
 	mu        sync.Mutex
 	listeners []*listener
@@ -31,10 +29,8 @@ type listener struct {
 // waiter is how a token waits.
 type waiter struct {
 	key   string
-	many  bool // the key has several permits
 	ahead int
 	until time.Time
-	seen  int64 // the kind of its place, as last seen; -1: not yet
 }
 
 func newWaiting(s *Store) *waiting {
@@ -42,18 +38,21 @@ func newWaiting(s *Store) *waiting {
 }
 
 // tells reports whether grants can be told.
-func (w *waiting) tells() bool { return w.telling.Load() > 0 }
+func (w *waiting) tells() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.listeners) > 0
+}
 
 // heard sees to it that those who wait are told when their turn has come. They
 // claimed at that time or later.
-func (w *waiting) heard(part []int, claims []dibs.Claim, answers []dibs.Answer, asked time.Time) {
+func (w *waiting) heard(e *elements, claims []dibs.Claim, answers []dibs.Answer, asked time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	news := false
-	for _, i := range part {
+	for _, i := range e.all {
 		c, a := &claims[i], &answers[i]
-		token, ok := waitsFor(c, a)
-		if !ok {
+		if c.Mode != dibs.Queue || a.State != dibs.Held {
 			if len(w.places) > 0 {
 				delete(w.places, c.Token)
 			}
@@ -61,11 +60,9 @@ func (w *waiting) heard(part []int, claims []dibs.Claim, answers []dibs.Answer, 
 		}
 		// All who wait ask again, and that alone is nothing new: else the looks would never
 		// become rarer.
-		p := w.places[token]
+		p := w.places[c.Token]
 		news = news || p == nil || a.Ahead < p.ahead
-		w.places[token] = &waiter{
-			key: keyOf(c.Key), many: c.Permits > 1, ahead: a.Ahead, until: asked.Add(stands(c)), seen: -1,
-		}
+		w.places[c.Token] = &waiter{key: e.keys[i], ahead: a.Ahead, until: asked.Add(c.Stay)}
 	}
 	if !news || w.s.life.Err() != nil {
 		return
@@ -80,37 +77,10 @@ func (w *waiting) heard(part []int, claims []dibs.Claim, answers []dibs.Answer, 
 	}
 }
 
-// waitsFor returns the token by which a claim that was answered so waits: its own,
-// or that of the place that it redeems; false when it does not wait to be told.
-func waitsFor(c *dibs.Claim, a *dibs.Answer) (dibs.Token, bool) {
-	if a.State != dibs.Held || !a.Queued || c.Mode > dibs.Queue {
-		return dibs.Token{}, false
-	}
-	if !c.Redeems.IsZero() {
-		return c.Redeems, true
-	}
-	return c.Token, true
-}
-
-// stands returns for how long a claim's place is known to stand.
-func stands(c *dibs.Claim) time.Duration {
-	if !c.Redeems.IsZero() || c.Place == 0 {
-		return redeemerAsks
-	}
-	return c.Place
-}
-
-// redeemerAsks is for how long a token that does not say so is taken to wait:
-// longer than until it asks again.
-const redeemerAsks = 5 * time.Second
-
 // left forgets those who gave up their places.
 func (w *waiting) left(settlements []dibs.Settlement) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.places) == 0 {
-		return
-	}
 	for i := range settlements {
 		delete(w.places, settlements[i].Token)
 	}
@@ -138,30 +108,16 @@ func (w *waiting) told(turns []turn) {
 	}
 }
 
-// add adds a listener. The list is replaced whole, so that telling copies none.
-func (w *waiting) add(l *listener, takes bool) (stop func()) {
+// Notify implements dibs.Notifier. The store tells grants.
+func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	// The list is replaced whole, so that telling copies none.
+	w, l := s.waiting, &listener{wake}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.listeners = append(slices.Clone(w.listeners), l)
-	if takes {
-		w.telling.Add(1)
-	}
-	return sync.OnceFunc(func() {
+	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.listeners = slices.DeleteFunc(slices.Clone(w.listeners), func(other *listener) bool { return other == l })
-		if takes {
-			w.telling.Add(-1)
-		}
-	})
-}
-
-// Notify implements dibs.Notifier.
-func (s *Store) Notify(wake func(dibs.Token)) (stop func()) {
-	return s.waiting.add(&listener{func(t dibs.Token, _ dibs.Answer) { wake(t) }}, false)
-}
-
-// NotifyGrants implements dibs.GrantNotifier.
-func (s *Store) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return s.waiting.add(&listener{wake}, true)
+	}
 }
