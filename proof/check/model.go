@@ -17,7 +17,7 @@ import (
 // lease end somewhere in another one. What the fate of a record depends on, and nobody
 // heard, forks the state.
 type model struct {
-	permits  int
+	mutex    bool // the key has one permit
 	slack    time.Duration
 	fresh    bool
 	counting bool // nobody can have been granted unheard: what was abandoned is known
@@ -160,10 +160,10 @@ func (s *state) without(i int) []lease {
 // store may look at its clock at any moment of a call, also before it waits for others; but
 // of a lease that stands, after that: no call makes one end earlier than one before it did.
 func (m *model) lasting(s *state, op *operation, l lease) lease {
-	low, d := op.e.Call, ttl(op.e)
+	low, d := op.e.Call, op.e.TTL
 	if op.e.Kind == history.Told {
 		// Its Turn began with whatever freed the key, not when it was asked for.
-		if low = op.call; m.permits == 1 {
+		if low = op.call; m.mutex {
 			low = max(low, s.freed)
 		}
 	}
@@ -190,7 +190,7 @@ func (m *model) take(s *state, op *operation) (why string) {
 	if live := m.live(s, op, op.of); m.full(len(live)) {
 		return fmt.Sprintf("the key was held by %v until %v at least", live[0].grant, live[0].earliest)
 	}
-	if m.permits == 1 {
+	if m.mutex {
 		if why := m.inherit(s, op); why != "" {
 			return why
 		}
@@ -283,7 +283,7 @@ func (m *model) unheard(s *state, op *operation) (why string) {
 	}
 	s.count, s.print = -1, ""
 	if op.grant != nil {
-		s.leases = slices.DeleteFunc(slices.Clone(s.leases), func(l lease) bool { return m.permits == 1 || l.grant.of == op.of })
+		s.leases = slices.DeleteFunc(slices.Clone(s.leases), func(l lease) bool { return m.mutex || l.grant.of == op.of })
 	}
 	return ""
 }
@@ -298,7 +298,7 @@ func (m *model) lose(s *state, op *operation) (why string) {
 		return fmt.Sprintf("its lease, %v, lasted until %v at least", s.leases[i].grant, s.leases[i].earliest)
 	}
 	g := s.leases[i].grant
-	s.unknown = s.unknown || m.permits == 1 && g.head().AtMostOnce && g.of.doubt == never && !g.of.vague
+	s.unknown = s.unknown || m.mutex && g.head().AtMostOnce && g.of.doubt == never && !g.of.vague
 	s.leases = s.without(i)
 	s.count = -1
 	return ""
@@ -318,7 +318,7 @@ func (m *model) settle(s *state, op *operation) (why string) {
 	switch op.e.Outcome {
 	case "abandon":
 		s.count, s.print = g.number, g.head().Fingerprint
-		s.unknown = s.unknown || m.permits == 1 && g.head().AtMostOnce
+		s.unknown = s.unknown || m.mutex && g.head().AtMostOnce
 	case "undo":
 		s.count = g.number - 1
 	default:

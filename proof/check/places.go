@@ -14,11 +14,11 @@ import (
 // else is granted it.
 func places(c *clerk) {
 	for _, e := range c.calls {
-		if e.Kind != history.Claim || e.Redeems == "" || e.Mode != "try" || !e.Heard() || e.Error != "" {
+		if e.Kind != history.Claim || e.From == "" || e.Mode != "try" || !e.Heard() || e.Error != "" {
 			continue
 		}
 		none := e.State == "held" && !e.Queued
-		a := c.tokens[e.Redeems]
+		a := c.tokens[e.From]
 		if a == nil || !none && e.State != "granted" {
 			continue
 		}
@@ -54,8 +54,8 @@ func (c *clerk) reserved(a *attempt, e *history.Event) (r, taker *history.Event)
 		return nil, nil
 	}
 	since, hold := r.Call, cmp.Or(r.Hold, never)
-	stands := func(x *history.Event) bool { return x.Return < after(since, min(r.Place, hold))-c.Slack }
-	for _, x := range c.redeems[a.token] { // a lease came from the place after the one that is heard of before
+	stands := func(x *history.Event) bool { return x.Return < after(since, min(r.Stay, hold))-c.Slack }
+	for _, x := range c.claims[a.token] { // a lease came from the place after the one that is heard of before
 		switch {
 		case x == e, x.Call > e.Return, x.Mode == "look", x.Heard() && (x.State == "held" || x.Error != ""):
 		case taker != nil && x.Token == taker.Token:
@@ -145,9 +145,9 @@ func (c *clerk) stood(a *attempt) (from, to time.Duration, r *history.Event) {
 	if len(a.calls) > 1 {
 		asked = a.calls[1].Call
 	}
-	from, to = r.Return, min(asked, after(r.Call, min(r.Place, cmp.Or(r.Hold, never)))-c.Slack)
+	from, to = r.Return, min(asked, after(r.Call, min(r.Stay, cmp.Or(r.Hold, never)))-c.Slack)
 	shown := time.Duration(0)
-	for _, x := range c.redeems[a.token] {
+	for _, x := range c.claims[a.token] {
 		if x.Mode != "look" && (!x.Heard() || x.State != "held") {
 			to = min(to, x.Call)
 		}

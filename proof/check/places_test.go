@@ -9,21 +9,21 @@ import (
 // reserve reserves a place of the key "place" for a minute.
 func (h *tale) reserve(name string, from, to int, token string) *history.Event {
 	e := h.claim(name, from, to, "place", token, "reserve", "held")
-	e.TTL, e.Place, e.Queued = 0, time.Minute, true
+	e.TTL, e.Stay, e.Queued = 0, time.Minute, true
 	return e
 }
 
 // waits lets a token ask from a reserved place before its turn.
 func (h *tale) waits(name string, from, to int, token, place string) *history.Event {
 	e := h.claim(name, from, to, "place", token, "try", "held")
-	e.Redeems, e.Place, e.Queued = place, 0, true
+	e.From, e.Stay, e.Queued = place, 0, true
 	return e
 }
 
 // redeems grants a token the key from a reserved place.
 func (h *tale) redeems(name string, from, to int, token, place string, fence uint64) *history.Event {
 	e := h.granted(name, from, to, "place", token, "try", fence)
-	e.Redeems, e.Place = place, 0
+	e.From, e.Stay = place, 0
 	return e
 }
 

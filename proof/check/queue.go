@@ -71,10 +71,10 @@ func (c *clerk) gone(a *attempt) time.Duration {
 				to = never
 			case e.State == "granted":
 				to = max(to, after(e.Return, e.TTL))
-			case e.State == "held" && e.Queued && e.Redeems == "":
+			case e.State == "held" && e.Queued && e.From == "":
 				// Its turn may come at the end of its place, and last for a Turn.
-				to = max(to, after(after(e.Return, e.Place), dibs.Turn))
-				if e.Place == 0 {
+				to = max(to, after(after(e.Return, e.Stay), dibs.Turn))
+				if e.Stay == 0 {
 					to = never
 				}
 			}
@@ -102,13 +102,13 @@ func (c *clerk) gone(a *attempt) time.Duration {
 func (b *book) queued(a *attempt, call *history.Event) bool {
 	heard, to, fence := time.Duration(-1), time.Duration(0), uint64(0) // what it was told last, and until when it may hold
 	for _, e := range a.calls {
-		waits := e.State == "held" && e.Queued && e.Mode != "reserve" && !e.AtMostOnce && e.Redeems == ""
+		waits := e.State == "held" && e.Queued && e.Mode != "reserve" && !e.AtMostOnce && e.From == ""
 		if !waits || !e.Heard() || e.Call > until(call) {
 			continue
 		}
 		heard, fence = max(heard, e.Return), max(fence, e.Fence)
-		to = max(to, after(after(e.Return, e.Place), dibs.Turn))
-		if e.Place == 0 {
+		to = max(to, after(after(e.Return, e.Stay), dibs.Turn))
+		if e.Stay == 0 {
 			to = never
 		}
 	}
@@ -198,7 +198,7 @@ func (c *clerk) waited(a *attempt) (waits []wait) {
 	}
 	flush()
 	for _, e := range a.calls {
-		stands := e.Kind == history.Claim && e.Mode == "queue" && e.Redeems == "" && e.Error == "" && e.MaxAge == 0 && !e.AtMostOnce
+		stands := e.Kind == history.Claim && e.Mode == "queue" && e.From == "" && e.Error == "" && e.MaxAge == 0 && !e.AtMostOnce
 		switch {
 		case e.Kind == history.Told && w.first != nil:
 			if e.Return < w.due(c) {
@@ -236,7 +236,7 @@ func (a *attempt) settling(from, to time.Duration) bool {
 
 // due returns until when the place, and a turn that came at once, stand for certain.
 func (w *wait) due(c *clerk) time.Duration {
-	return after(w.last.Call, min(w.last.Place, dibs.Turn)) - c.Slack
+	return after(w.last.Call, min(w.last.Stay, dibs.Turn)) - c.Slack
 }
 
 func (a *attempt) grantOf(e *history.Event) *grant {

@@ -126,8 +126,8 @@ func describe(e *history.Event) string {
 		set  bool
 	}{
 		{"", e.Name, e.Name != ""}, {"", e.Mode, e.Mode != ""}, {"", e.Outcome, e.Outcome != ""},
-		{"token", short(e.Token), e.Token != ""}, {"redeems", short(e.Redeems), e.Redeems != ""},
-		{"ttl", e.TTL, e.TTL != 0}, {"place", e.Place, e.Place != 0}, {"max age", e.MaxAge, e.MaxAge != 0},
+		{"token", short(e.Token), e.Token != ""}, {"from", short(e.From), e.From != ""},
+		{"ttl", e.TTL, e.TTL != 0}, {"stay", e.Stay, e.Stay != 0}, {"max age", e.MaxAge, e.MaxAge != 0},
 		{"print", short(e.Fingerprint), e.Fingerprint != ""}, {"retention", e.Retention, e.Retention != 0},
 		{"→", e.State, e.State != ""}, {"error", e.Error, e.Error != ""}, {"fence", e.Fence, e.Fence != 0},
 		{"attempt", e.Attempt, e.Attempt != 0}, {"queued", e.Ahead, e.Queued}, {"data", e.Data, e.Data != ""},

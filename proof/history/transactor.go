@@ -50,7 +50,7 @@ type transaction struct {
 
 // Commit implements dibs.Transaction.
 func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
-	events := []Event{settling(&s)}
+	events := []Event{OfSettlement(&s)}
 	events[0].Name = "transaction"
 	if err := tx.t.w.Call(events); err != nil {
 		return errors.Join(dibs.ErrRolledBack, err)
