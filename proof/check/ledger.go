@@ -40,9 +40,10 @@ type book struct {
 	calls    []*history.Event // of the store
 	attempts []*attempt       // by token, in the order of their first call
 	grants   []*grant         // by fence
-	permits  int
-	ttl      time.Duration // the longest that was asked for
-	prints   int           // how many fingerprints there are
+	heard    []*grant         // by when they were heard of
+	permits  int              // the most that a lease saw
+	ttl      time.Duration    // the longest that was asked for
+	prints   int              // how many fingerprints there are
 	forgot   []*history.Event
 	tokens   map[string]*attempt
 	claims   map[string][]*history.Event // from a reserved place, by its token and by Return
@@ -234,6 +235,13 @@ func (b *book) enter() {
 	for i, g := range b.grants {
 		g.index = i
 	}
+	b.heard = slices.SortedFunc(slices.Values(b.grants), func(a, b *grant) int { return cmp.Compare(a.by, b.by) })
+}
+
+// heardBy returns how many grants were heard of before a moment: the first of book.heard.
+func (b *book) heardBy(t time.Duration) int {
+	n, _ := slices.BinarySearchFunc(b.heard, t, func(g *grant, t time.Duration) int { return cmp.Compare(g.by, t) })
+	return n
 }
 
 func byFence(a, b *grant) int { return cmp.Or(cmp.Compare(a.fence, b.fence), cmp.Compare(a.by, b.by)) }

@@ -37,6 +37,21 @@ func row(h *tale) {
 	h.waits("w waits", 160, 170, "w", "W")
 }
 
+// joined lets x and w join the queue from X's place, one after the other be granted, and the
+// first one abandon its lease.
+func joined(h *tale) {
+	row(h)
+	for i, token := range []string{"x", "w"} {
+		h.drop(token + " waits")
+		e := h.claim(token+" joins", 180+10*i, 185+10*i, "place", token, "queue", "held")
+		e.From = "X"
+	}
+	h.redeems("x redeems", 255, 260, "x", "X", 40).Mode = "queue"
+	h.settle("x releases", 280, 290, "place", "x", "abandon")
+	w := h.redeems("w redeems", 295, 300, "w", "X", 41)
+	w.Mode, w.Attempt = "queue", 2
+}
+
 var placeCases = []tell{
 	{"a place is redeemed, and another one waits there", "", func(h *tale) {
 		h.waits("V waits", 420, 430, "V", "X")
@@ -113,7 +128,23 @@ var placeCases = []tell{
 		h.settle("w releases", 270, 280, "place", "w", "release")
 		h.granted("V claims", 285, 290, "place", "V", "queue", 41)
 	}},
-	{"held only by one who waits at a place that was given up", "held", func(h *tale) {
+	{"two join the queue from one place", "", func(h *tale) { joined(h) }},
+	{"one of two from one place is granted while the other one holds", "places", func(h *tale) {
+		joined(h)
+		for _, e := range h.events {
+			if e.Key == "place" {
+				e.Permits = 2
+			}
+		}
+		h.at("w redeems").Call, h.at("w redeems").Return = 270*ms, 275*ms
+	}},
+	{"one who joined from a place is passed by one who came after it", "order", func(h *tale) {
+		joined(h)
+		h.drop("x redeems", "x releases")
+		h.granted("V claims", 255, 260, "place", "V", "try", 40)
+		h.settle("V releases", 270, 280, "place", "V", "release")
+	}},
+	{"held only by one who asked from a place that was given up", "held", func(h *tale) {
 		h.drop("Y redeems", "Y abandons", "Z redeems", "Z releases")
 		h.waits("x waits", 180, 190, "x", "X")
 		h.settle("X gives up", 200, 210, "place", "X", "release")
