@@ -256,7 +256,7 @@ func (a *attempt) settling(from, to time.Duration) bool {
 
 // due returns until when the place, and a turn that came at once, stand for certain.
 func (w *wait) due(c *clerk) time.Duration {
-	return after(w.last.Call, min(w.last.Stay, dibs.Turn)) - c.Slack
+	return after(w.last.Call, min(w.last.Stay, w.last.TTL, dibs.Turn)) - c.Slack
 }
 
 func (a *attempt) grantOf(e *history.Event) *grant {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
-	"errors"
 	"sync"
 
 	"github.com/dibs-go/dibs"
@@ -148,17 +147,10 @@ func (r *recorder) Settle(ctx context.Context, settlements []dibs.Settlement, er
 // returned.
 func (r *recorder) tell(events []Event, errs []error, err error) error {
 	for i := range events {
-		switch {
-		case err != nil:
+		if err != nil {
 			events[i].Error, events[i].Text = Unknown, err.Error()
-		case errors.Is(errs[i], dibs.ErrLost):
-			events[i].Error = Lost
-		case errors.Is(errs[i], dibs.ErrFull), errors.Is(errs[i], dibs.ErrBusy):
-			events[i].Error = errs[i].Error()
-		case errs[i] != nil:
-			// Nothing was done for it, or something that does no harm: a part of a Redis
-			// Cluster that did not answer may have renewed.
-			events[i].Error, events[i].Text = Unknown, errs[i].Error()
+		} else {
+			events[i].Ended(errs[i])
 		}
 	}
 	if err != nil {

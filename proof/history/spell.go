@@ -2,6 +2,7 @@ package history
 
 import (
 	"encoding/hex"
+	"errors"
 
 	"github.com/dibs-go/dibs"
 )
@@ -73,4 +74,19 @@ func OfGrant(claim Event, a *dibs.Answer) Event {
 	claim.Kind, claim.ID, claim.TTL = Told, 0, min(claim.TTL, dibs.Turn)
 	claim.Answer(a)
 	return claim
+}
+
+// Ended adds what became of a renewal or a settlement.
+func (e *Event) Ended(err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, dibs.ErrLost):
+		e.Error = Lost
+	case errors.Is(err, dibs.ErrFull), errors.Is(err, dibs.ErrBusy), errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrEnded):
+		e.Error = err.Error()
+	default:
+		// Nothing was done for it, or something that does no harm: a part of a Redis
+		// Cluster that did not answer may have renewed.
+		e.Error, e.Text = Unknown, err.Error()
+	}
 }
