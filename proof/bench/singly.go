@@ -43,7 +43,7 @@ func (l singlyLocker) lock(ctx context.Context, key string, section func()) erro
 	defer func() { l.slots <- store }()
 	k, token := dibs.Key{Name: key}, dibs.NewToken()
 	answers, errs := make([]dibs.Answer, 1), make([]error, 1)
-	claim := dibs.Claim{Key: k, Token: token, TTL: lockTTL, Permits: 1, Owner: dibs.Owner{Label: "bench"}}
+	claim := dibs.Claim{Key: k, Token: token, TTL: lockTTL, Permits: 1, Weight: 1, Owner: dibs.Owner{Label: "bench"}}
 	if err := store.Claim(ctx, []dibs.Claim{claim}, answers); err != nil {
 		return err
 	}

@@ -74,6 +74,12 @@ var recordCases = []tell{
 	{"held though nobody runs", "held", func(h *tale) {
 		h.claim("F is held", 900, 910, "mutex", "F", "try", "held")
 	}},
+	{"held by no lease while one stands", "held", func(h *tale) { h.at("B asks").Left = 0 }},
+	{"held by no lease when it may have ended", "", func(h *tale) {
+		h.at("B asks").Left = 0
+		h.at("B asks").Return = 405 * ms
+		h.at("B claims").Call = 406 * ms
+	}},
 	{"held while somebody may run", "", func(h *tale) {
 		h.at("B releases").Error = history.Unknown
 		h.claim("F is held", 900, 910, "mutex", "F", "try", "held")
@@ -82,8 +88,15 @@ var recordCases = []tell{
 		h.at("Z redeems").State, h.at("Z redeems").Fence, h.at("Z redeems").Attempt = "held", 0, 0
 		h.drop("Z releases")
 	}},
+	{"a reserved place that has run out is in the way", "held", func(h *tale) {
+		h.at("X reserves").Stay = 450 * ms
+		h.drop("Z redeems", "Z releases")
+		h.claim("V tries", 600, 610, "place", "V", "try", "held")
+	}},
 	{"a reserved place has run out", "", func(h *tale) {
-		h.at("X reserves").Place = 250 * ms
+		h.at("X reserves").Stay = 250 * ms
+		h.granted("V claims", 550, 560, "place", "V", "try", 42).Attempt = 2
+		h.at("Z redeems").Left = ms
 		h.at("Z redeems").State, h.at("Z redeems").Fence, h.at("Z redeems").Attempt = "held", 0, 0
 		h.at("Z redeems").Call, h.at("Z redeems").Return = 600*ms, 610*ms
 		h.drop("Z releases")
@@ -100,6 +113,12 @@ var userCases = []tell{
 	{"the highest fence is refused", "resource", func(h *tale) { h.at("B writes").Error = history.Refused }},
 	{"two are in the section", "sections", func(h *tale) {
 		h.at("A leaves").Call, h.at("A leaves").Return = 500*ms, 500*ms
+	}},
+	{"two share the section", "", func(h *tale) { share(h, 1) }},
+	{"two take more of the section than there is", "sections", func(h *tale) { share(h, 2) }},
+	{"two in the section see other numbers of permits", "sections", func(h *tale) {
+		share(h, 1)
+		h.at("Q enters").Permits = 3
 	}},
 	{"one entered on a lease that it had lost", "", func(h *tale) {
 		h.drop("A renews", "A releases")
@@ -234,6 +253,16 @@ var userCases = []tell{
 		h.granted("V claims", 8030, 8040, "mutex", "V", "queue", 13)
 	}},
 	{"something is left", "left", func(h *tale) { h.o.Left = []string{"a lease of \"mutex\""} }},
+}
+
+// share lets P and Q be in the section of their permits together; Q takes so many.
+func share(h *tale, weight int) {
+	for at, token := range map[int]string{200: "P", 211: "Q"} {
+		e := h.happened(history.Enter, token+" enters", at, "permits", token, h.at(token+" claims").Fence)
+		e.Permits, e.Weight = 2, 1
+		h.happened(history.Leave, token+" leaves", at+30, "permits", token, e.Fence)
+	}
+	h.at("Q enters").Weight = weight
 }
 
 // stoodStill lets A's process stand still in its section until its lease is B's.

@@ -160,8 +160,8 @@ func (c *clerk) decide(patience time.Duration) (undecided string) {
 
 // model returns the model for a span of the key's history.
 func (b *book) model(s *span) *model {
-	m := &model{permits: b.permits, slack: b.Slack, fresh: s.fresh, records: true}
-	m.counting = s.whole && b.permits == 1 && len(b.faults) == 0 && len(b.halts) == 0 &&
+	m := &model{mutex: b.permits == 1, slack: b.Slack, fresh: s.fresh, records: true}
+	m.counting = s.whole && m.mutex && len(b.faults) == 0 && len(b.halts) == 0 &&
 		!slices.ContainsFunc(b.calls, func(e *history.Event) bool { return !e.Heard() })
 	return m
 }

@@ -11,7 +11,7 @@ import (
 
 // rules are the checkers beside the models. Each looks at one key.
 var rules = []func(*clerk){
-	fences, attempts, resource, sections, effects, acknowledged, replies, mismatches, held, order, places, passed, progress,
+	fences, attempts, resource, sections, effects, acknowledged, replies, mismatches, held, ends, order, places, passed, progress,
 }
 
 // fences: a grant that was made for certain after another one has a higher fence, whatever
@@ -23,7 +23,7 @@ func fences(c *clerk) {
 		}
 	}
 	begun := slices.SortedFunc(slices.Values(c.grants), func(a, b *grant) int { return cmp.Compare(a.from, b.from) })
-	over := slices.SortedFunc(slices.Values(c.grants), func(a, b *grant) int { return cmp.Compare(a.by, b.by) })
+	over := c.heard
 	var highest *grant
 	for _, g := range begun {
 		for len(over) > 0 && over[0].by < g.from {
@@ -114,10 +114,8 @@ type section struct {
 // sections: there are not more at once than the key has permits, as long as each trusts
 // its lease; and each ends when its lease does, unless its process stood still.
 func sections(c *clerk) {
-	permits := c.permits
 	var all []*section
 	for _, e := range c.sections {
-		permits = max(permits, e.Permits)
 		if e.Kind == history.Enter {
 			all = append(all, &section{enter: e, grant: c.granted(e.Fence)})
 			continue
@@ -138,7 +136,7 @@ func sections(c *clerk) {
 			continue
 		}
 		inside = append(inside, s)
-		if len(inside) > permits {
+		if crowded(inside) {
 			var events []*history.Event
 			for _, o := range inside {
 				events = append(events, o.enter)
@@ -149,10 +147,23 @@ func sections(c *clerk) {
 					events = append(events, o.grant.head())
 				}
 			}
-			c.violated("sections", fmt.Sprintf("%d were in the section at once, at %v, and each believed that it held the key; it has %d permits", len(inside), s.enter.Call, permits), events...)
+			c.violated("sections", fmt.Sprintf("%d were in the section at once, at %v, and each believed that it held the key", len(inside), s.enter.Call), events...)
 			inside = inside[1:]
 		}
 	}
+}
+
+// crowded reports whether so many cannot hold a key at once: they have other numbers of
+// permits, or take more than those.
+func crowded(inside []*section) bool {
+	weight := 0
+	for _, s := range inside {
+		weight += cmp.Or(s.enter.Weight, 1)
+		if s.enter.Permits != inside[0].enter.Permits {
+			return true
+		}
+	}
+	return weight > cmp.Or(inside[0].enter.Permits, 1)
 }
 
 // alone returns until when nobody else may have entered: until it left of its own accord,

@@ -39,10 +39,17 @@ func (h *tale) drop(names ...string) {
 }
 
 func (h *tale) claim(name string, from, to int, key, token, mode, state string) *history.Event {
-	return h.add(name, from, to, history.Event{
+	e := history.Event{
 		Kind: history.Claim, Process: process(token), Key: key, Token: token, Mode: mode, TTL: time.Second,
-		Place: 1500 * ms, Permits: 1, State: state, Queued: state == "held" && mode == "queue",
-	})
+		Permits: 1, Weight: 1, State: state, Queued: state == "held" && mode == "queue",
+	}
+	if mode == "queue" {
+		e.Stay = 1500 * ms
+	}
+	if state == "held" {
+		e.Left = ms
+	}
+	return h.add(name, from, to, e)
 }
 
 func (h *tale) granted(name string, from, to int, key, token, mode string, fence uint64) *history.Event {
@@ -54,7 +61,7 @@ func (h *tale) granted(name string, from, to int, key, token, mode string, fence
 // hears tells a token, which claimed first at a moment, that it was granted.
 func (h *tale) hears(name string, from, to int, key, token string, fence uint64) *history.Event {
 	return h.add(name, from, to, history.Event{
-		Kind: history.Told, Process: process(token), Key: key, Token: token, State: "granted", Fence: fence, Attempt: 1,
+		Kind: history.Told, Process: process(token), Key: key, Token: token, TTL: time.Second, State: "granted", Fence: fence, Attempt: 1,
 	})
 }
 
@@ -113,12 +120,12 @@ func good() *tale {
 	}
 
 	h.add("X reserves", 100, 110, history.Event{
-		Kind: history.Claim, Process: process("X"), Key: "place", Token: "X", Mode: "reserve", Place: time.Minute, Permits: 1, State: "held", Queued: true,
+		Kind: history.Claim, Process: process("X"), Key: "place", Token: "X", Mode: "reserve", Stay: time.Minute, Permits: 1, State: "held", Queued: true,
 	})
-	h.granted("Y redeems", 200, 210, "place", "Y", "try", 40).Redeems = "X"
+	h.granted("Y redeems", 200, 210, "place", "Y", "try", 40).From = "X"
 	h.settle("Y abandons", 300, 310, "place", "Y", "abandon")
 	z := h.granted("Z redeems", 400, 410, "place", "Z", "try", 41)
-	z.Redeems, z.Attempt = "X", 2
+	z.From, z.Attempt = "X", 2
 	h.settle("Z releases", 500, 510, "place", "Z", "release")
 	return h
 }
@@ -344,6 +351,42 @@ var leaseCases = []tell{
 	{"three at once with two permits", "lease", func(h *tale) {
 		h.at("R claims").Call, h.at("R claims").Return = 210*ms, 220*ms
 	}},
+	{"one takes more permits than are left", "lease", func(h *tale) { h.at("Q claims").Weight = 2 }},
+	{"two hold though they see other numbers of permits", "lease", func(h *tale) { h.at("Q claims").Permits = 3 }},
+	{"the number of permits changes", "", func(h *tale) {
+		h.at("R claims").Permits, h.at("R claims").Weight = 3, 3
+		h.at("R claims").Call, h.at("R claims").Return = 370*ms, 380*ms
+	}},
+	{"the number of permits changes while a lease stands", "lease", func(h *tale) {
+		h.at("R claims").Permits, h.at("R claims").Weight = 3, 3
+		h.at("R claims").Call, h.at("R claims").Return = 300*ms, 310*ms
+	}},
+	{"somebody who looks finds room for more than there is", "lease", func(h *tale) {
+		e := h.claim("look", 220, 230, "permits", "00", "look", "free")
+		e.Permits, e.Weight = 2, 1
+	}},
+	{"a lease that was undone leaves what was abandoned before", "", undone},
+	{"a lease that was undone is counted", "lease", func(h *tale) {
+		undone(h)
+		h.at("V redeems").Attempt = 3
+	}},
+	{"a lease that was undone takes what was abandoned before along", "lease", func(h *tale) {
+		undone(h)
+		h.at("V redeems").Attempt = 1
+	}},
+	{"progress of a lease that was undone is told", "lease", func(h *tale) {
+		undone(h)
+		h.at("V redeems").Data = "Z's"
+	}},
+	{"progress is forgotten with an undone lease", "lease", func(h *tale) {
+		undone(h)
+		h.at("V redeems").Data = ""
+	}},
+	{"progress is told after a clean end", "lease", func(h *tale) {
+		undone(h)
+		h.at("Z undoes").Outcome = "release"
+		h.at("V redeems").Attempt = 1
+	}},
 	{"an attempt that must be made once is made again", "lease", func(h *tale) {
 		h.drop("A releases", "A leaves", "A enters", "B enters", "B leaves", "B releases")
 		h.at("A claims").AtMostOnce = true
@@ -406,6 +449,17 @@ var leaseCases = []tell{
 		h.granted("A asks again", 300, 310, "mutex", "A", "queue", 10).Attempt = 2
 	}},
 	{"a fence is 0", "attempts", func(h *tale) { h.at("P claims").Fence = 0 }},
+}
+
+// undone lets Y save something and abandon its lease, Z save something else and undo its
+// lease, and V come next.
+func undone(h *tale) {
+	h.renew("Y saves", 220, 230, "place", "Y").Data = "Y's"
+	h.renew("Z saves", 420, 430, "place", "Z").Data = "Z's"
+	h.at("Z redeems").Data = "Y's"
+	h.at("Z releases").Outcome, h.at("Z releases").Text = "undo", "Z undoes"
+	v := h.granted("V redeems", 600, 610, "place", "V", "queue", 42)
+	v.From, v.Attempt, v.Data = "X", 2, "Y's"
 }
 
 // losesAndWaits lets U lose the key to W, for which it waits. It is granted in its absence as

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/history"
 )
 
@@ -41,12 +40,13 @@ type book struct {
 	calls    []*history.Event // of the store
 	attempts []*attempt       // by token, in the order of their first call
 	grants   []*grant         // by fence
-	permits  int
-	ttl      time.Duration // the longest that was asked for
-	prints   int           // how many fingerprints there are
+	heard    []*grant         // by when they were heard of
+	permits  int              // the most that a lease saw
+	ttl      time.Duration    // the longest that was asked for
+	prints   int              // how many fingerprints there are
 	forgot   []*history.Event
 	tokens   map[string]*attempt
-	redeems  map[string][]*history.Event // claims from a reserved place, by its token and by Return
+	claims   map[string][]*history.Event // from a reserved place, by its token and by Return
 
 	sections []*history.Event // enter and leave
 	writes   []*history.Event
@@ -96,8 +96,8 @@ type grant struct {
 // place returns the token of the reserved place that the lease was claimed from, or "".
 func (g *grant) place() string {
 	for _, e := range g.answers {
-		if e.Redeems != "" {
-			return e.Redeems
+		if e.From != "" {
+			return e.From
 		}
 	}
 	return ""
@@ -119,12 +119,19 @@ func (b *book) came(g *grant) time.Duration {
 // head is the answer that was heard first.
 func (g *grant) head() *history.Event { return g.answers[0] }
 
-// ttl returns how long the lease lasts from an answer on.
-func ttl(e *history.Event) time.Duration {
-	if e.Kind == history.Told {
-		return dibs.Turn
+// permits returns how many permits the lease sees, and how many of them it takes.
+func (g *grant) permits() (permits, weight int) {
+	e := g.head()
+	if e.Kind == history.Renew || e.Kind == history.Settle { // nobody heard of the grant
+		e = g.of.calls[0]
 	}
-	return e.TTL
+	return cmp.Or(e.Permits, 1), cmp.Or(e.Weight, 1)
+}
+
+// waiting reports whether a claim's answer says that its token has a place where it waits.
+func waiting(e *history.Event) bool {
+	return e.Kind == history.Claim && e.State == "held" && e.Queued && e.Error == "" &&
+		(e.Mode == "queue" || e.Mode == "try" && e.From == "")
 }
 
 func newLedger(events []history.Event, o Options) *ledger {
@@ -195,11 +202,11 @@ func (b *book) enter() {
 		if e.Fingerprint != "" {
 			prints[e.Fingerprint] = true
 		}
-		if e.Redeems != "" {
-			if b.redeems == nil {
-				b.redeems = map[string][]*history.Event{}
+		if e.From != "" {
+			if b.claims == nil {
+				b.claims = map[string][]*history.Event{}
 			}
-			b.redeems[e.Redeems] = append(b.redeems[e.Redeems], e)
+			b.claims[e.From] = append(b.claims[e.From], e)
 		}
 		a := b.tokens[e.Token]
 		if a == nil || e.Mode == "look" {
@@ -213,7 +220,7 @@ func (b *book) enter() {
 		a.calls = append(a.calls, e)
 		a.enter(b, e)
 	}
-	for _, from := range b.redeems {
+	for _, from := range b.claims {
 		slices.SortStableFunc(from, func(a, b *history.Event) int { return cmp.Compare(until(a), until(b)) })
 	}
 	b.prints = len(prints)
@@ -228,6 +235,13 @@ func (b *book) enter() {
 	for i, g := range b.grants {
 		g.index = i
 	}
+	b.heard = slices.SortedFunc(slices.Values(b.grants), func(a, b *grant) int { return cmp.Compare(a.by, b.by) })
+}
+
+// heardBy returns how many grants were heard of before a moment: the first of book.heard.
+func (b *book) heardBy(t time.Duration) int {
+	n, _ := slices.BinarySearchFunc(b.heard, t, func(g *grant, t time.Duration) int { return cmp.Compare(g.by, t) })
+	return n
 }
 
 func byFence(a, b *grant) int { return cmp.Or(cmp.Compare(a.fence, b.fence), cmp.Compare(a.by, b.by)) }
@@ -261,7 +275,7 @@ func (a *attempt) enter(b *book, e *history.Event) {
 		case e.State == "granted":
 			a.granted(e)
 			b.permits = max(b.permits, e.Permits)
-		case e.State == "held" && e.Queued && e.Redeems == "":
+		case waiting(e) || e.Mode == "reserve" && e.State == "held":
 			a.placed, a.absent = max(a.placed, e.Return), min(a.absent, e.Call)
 		}
 	case history.Renew:
@@ -317,7 +331,7 @@ func (g *grant) certain(slack time.Duration) time.Duration {
 	for _, e := range g.answers {
 		end := e.Call // of one that was told, whose Turn began at an unknown moment
 		if e.Kind != history.Told {
-			end = after(e.Call, min(ttl(e), g.of.short))
+			end = after(e.Call, min(e.TTL, g.of.short))
 		}
 		until = max(until, end)
 	}
@@ -338,7 +352,7 @@ func (g *grant) latest(slack time.Duration) time.Duration {
 	}
 	until := time.Duration(0)
 	for _, e := range g.answers {
-		until = max(until, after(e.Return, ttl(e)))
+		until = max(until, after(e.Return, e.TTL))
 	}
 	for _, e := range g.of.calls {
 		if e.Kind == history.Renew && e.Heard() && e.Error == "" {

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -17,7 +18,7 @@ import (
 // lease end somewhere in another one. What the fate of a record depends on, and nobody
 // heard, forks the state.
 type model struct {
-	permits  int
+	mutex    bool // the key has one permit
 	slack    time.Duration
 	fresh    bool
 	counting bool // nobody can have been granted unheard: what was abandoned is known
@@ -26,20 +27,22 @@ type model struct {
 
 // state must not be changed: many refer to it.
 type state struct {
-	now     time.Duration // it is not earlier
-	freed   time.Duration // when the last lease was settled, at the earliest
-	turn    int           // of the next grant
-	leases  []lease
-	unknown bool   // an attempt that must not be repeated was abandoned
-	count   int    // how many leases in a row were abandoned; -1 is not known
-	print   string // the fingerprint of the last one that was abandoned by its holder
-	record  record
-	pending []*operation // records that may have been written, or may yet be
+	now      time.Duration // it is not earlier
+	freed    time.Duration // when the last lease was settled, at the earliest
+	turn     int           // of the next grant
+	leases   []lease
+	unknown  bool   // an attempt that must not be repeated was abandoned
+	count    int    // how many leases in a row were abandoned; -1 is not known
+	print    string // the fingerprint of the last one
+	progress string // what was saved last under one of them
+	record   record
+	pending  []*operation // records that may have been written, or may yet be
 }
 
 // lease is one that was granted and of which nobody said that it ended.
 type lease struct {
 	grant            *grant
+	saved            string        // progress
 	asked            time.Duration // by the claim that was granted
 	earliest, latest time.Duration // when it ends, if nobody settles it
 }
@@ -109,9 +112,7 @@ func (m *model) step(s *state, op *operation) (next []*state, why string) {
 	case done:
 		return m.done(&n, op)
 	case free:
-		if live := m.live(&n, op, nil); m.full(len(live)) {
-			why = fmt.Sprintf("the key was not free: %v held it", live[0].grant)
-		}
+		why = m.room(&n, op, nil, cmp.Or(op.e.Permits, 1), cmp.Or(op.e.Weight, 1))
 	case refused:
 		if m.records {
 			why = m.differs(&n, op)
@@ -123,7 +124,16 @@ func (m *model) step(s *state, op *operation) (next []*state, why string) {
 	return []*state{&n}, ""
 }
 
-func (m *model) full(live int) bool { return live >= m.permits }
+// room says so if the leases, but for that of one token, leave no room for another one.
+func (m *model) room(s *state, op *operation, but *attempt, permits, weight int) (why string) {
+	for _, l := range m.live(s, op, but) {
+		p, w := l.grant.permits()
+		if weight += w; p != permits || weight > permits {
+			return fmt.Sprintf("the key was held by %v until %v at least", l.grant, l.earliest)
+		}
+	}
+	return ""
+}
 
 // live returns the leases, but for that of one token, that stand for certain while the
 // operation happens.
@@ -160,10 +170,10 @@ func (s *state) without(i int) []lease {
 // store may look at its clock at any moment of a call, also before it waits for others; but
 // of a lease that stands, after that: no call makes one end earlier than one before it did.
 func (m *model) lasting(s *state, op *operation, l lease) lease {
-	low, d := op.e.Call, ttl(op.e)
+	low, d := op.e.Call, op.e.TTL
 	if op.e.Kind == history.Told {
 		// Its Turn began with whatever freed the key, not when it was asked for.
-		if low = op.call; m.permits == 1 {
+		if low = op.call; m.mutex {
 			low = max(low, s.freed)
 		}
 	}
@@ -187,10 +197,11 @@ func (m *model) take(s *state, op *operation) (why string) {
 			return fmt.Sprintf("it held the key already, as %v, and was granted it anew", s.leases[i].grant)
 		}
 	}
-	if live := m.live(s, op, op.of); m.full(len(live)) {
-		return fmt.Sprintf("the key was held by %v until %v at least", live[0].grant, live[0].earliest)
+	permits, weight := g.permits()
+	if why := m.room(s, op, op.of, permits, weight); why != "" {
+		return why
 	}
-	if m.permits == 1 {
+	if m.mutex {
 		if why := m.inherit(s, op); why != "" {
 			return why
 		}
@@ -210,37 +221,40 @@ func (m *model) take(s *state, op *operation) (why string) {
 
 // inherit is what a grant of a mutex makes of the last lease, if that was not settled.
 func (m *model) inherit(s *state, op *operation) (why string) {
-	last := s.print
 	if len(s.leases) > 0 {
 		s.freed = max(s.freed, s.leases[0].earliest)
 	}
-	if len(s.leases) > 0 && s.leases[0].grant.of != op.of {
-		g := s.leases[0].grant
-		switch unsettled := g.of.doubt == never && !g.of.vague; {
-		case !unsettled:
-			s.count = -1
-		default:
-			s.count = g.number
-			if g.head().AtMostOnce {
-				s.unknown = true
-			}
-			last = g.head().Fingerprint
+	if len(s.leases) > 0 {
+		if last := s.leases[0].grant.of; last != op.of && last.doubt == never && !last.vague {
+			s.abandon(s.leases[0])
+		} else {
+			s.count = -1 // it may have been settled
 		}
-	} else if len(s.leases) > 0 {
-		s.count = -1 // it claims again what it may have lost, or settled
 	}
 	switch {
 	case s.unknown:
 		return "an attempt that must be made at most once was abandoned before, and nobody resolved it"
-	case m.records && m.counting && differ(last, op.e.Fingerprint):
+	case m.records && m.counting && differ(s.print, op.e.Fingerprint):
 		return "what was abandoned before has another fingerprint, and nobody was told of the mismatch"
 	case m.counting && s.count >= 0 && op.e.Attempt != s.count+1 && s.now < dibs.AbandonedMemory:
 		return fmt.Sprintf("it is attempt %d, but %d leases in a row were abandoned before", op.e.Attempt, s.count)
+	case m.counting && s.count >= 0 && op.e.Data != s.progress && s.now < dibs.AbandonedMemory:
+		return fmt.Sprintf("it was told of the progress %q, but %q was saved last", op.e.Data, s.progress)
 	}
-	s.print = ""
-	s.count = op.e.Attempt - 1
+	// What was abandoned stays so until a lease ends cleanly.
+	s.count, s.progress = op.e.Attempt-1, op.e.Data
 	return ""
 }
+
+// abandon is the end of a lease that was not settled, or as if it were not.
+func (s *state) abandon(l lease) {
+	s.count, s.print = l.grant.number, l.grant.head().Fingerprint
+	s.progress = cmp.Or(l.saved, s.progress)
+	s.unknown = s.unknown || l.grant.head().AtMostOnce
+}
+
+// clean is the clean end of a lease.
+func (s *state) clean() { s.count, s.print, s.progress = 0, "", "" }
 
 // differ reports whether two fingerprints are there and are not the same.
 func differ(a, b string) bool {
@@ -262,7 +276,9 @@ func (m *model) renew(s *state, op *operation) (why string) {
 	i := s.find(op.of)
 	switch {
 	case i >= 0 && s.leases[i].latest >= op.call:
-		s.leases = s.with(i, m.lasting(s, op, s.leases[i]))
+		l := m.lasting(s, op, s.leases[i])
+		l.saved = cmp.Or(op.e.Data, l.saved)
+		s.leases = s.with(i, l)
 	case op.unheard:
 		why = m.unheard(s, op)
 		if op.grant != nil {
@@ -278,12 +294,17 @@ func (m *model) renew(s *state, op *operation) (why string) {
 
 // unheard is the grant of which nobody heard, and which an operation of its token shows.
 func (m *model) unheard(s *state, op *operation) (why string) {
-	if live := m.live(s, op, op.of); m.full(len(live)) {
-		return fmt.Sprintf("the key was held by %v until %v at least", live[0].grant, live[0].earliest)
+	g := op.grant
+	if g == nil {
+		g = &grant{of: op.of, answers: []*history.Event{op.e}}
+	}
+	permits, weight := g.permits()
+	if why := m.room(s, op, op.of, permits, weight); why != "" {
+		return why
 	}
 	s.count, s.print = -1, ""
 	if op.grant != nil {
-		s.leases = slices.DeleteFunc(slices.Clone(s.leases), func(l lease) bool { return m.permits == 1 || l.grant.of == op.of })
+		s.leases = slices.DeleteFunc(slices.Clone(s.leases), func(l lease) bool { return m.mutex || l.grant.of == op.of })
 	}
 	return ""
 }
@@ -297,8 +318,9 @@ func (m *model) lose(s *state, op *operation) (why string) {
 	if s.leases[i].earliest > op.ret {
 		return fmt.Sprintf("its lease, %v, lasted until %v at least", s.leases[i].grant, s.leases[i].earliest)
 	}
-	g := s.leases[i].grant
-	s.unknown = s.unknown || m.permits == 1 && g.head().AtMostOnce && g.of.doubt == never && !g.of.vague
+	if l := s.leases[i]; m.mutex && l.grant.of.doubt == never && !l.grant.of.vague {
+		s.abandon(l)
+	}
 	s.leases = s.without(i)
 	s.count = -1
 	return ""
@@ -313,16 +335,15 @@ func (m *model) settle(s *state, op *operation) (why string) {
 		}
 		return "it did not hold the key any more, nor wait for it"
 	}
-	g := s.leases[i].grant
+	l := s.leases[i]
 	s.leases, s.freed = s.without(i), max(s.freed, op.call)
 	switch op.e.Outcome {
 	case "abandon":
-		s.count, s.print = g.number, g.head().Fingerprint
-		s.unknown = s.unknown || m.permits == 1 && g.head().AtMostOnce
+		s.abandon(l)
 	case "undo":
-		s.count = g.number - 1
+		// It deletes the lease, and nothing else.
 	default:
-		s.count, s.print = 0, ""
+		s.clean()
 	}
 	return ""
 }

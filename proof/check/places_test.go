@@ -9,21 +9,21 @@ import (
 // reserve reserves a place of the key "place" for a minute.
 func (h *tale) reserve(name string, from, to int, token string) *history.Event {
 	e := h.claim(name, from, to, "place", token, "reserve", "held")
-	e.TTL, e.Place, e.Queued = 0, time.Minute, true
+	e.TTL, e.Stay, e.Queued = 0, time.Minute, true
 	return e
 }
 
 // waits lets a token ask from a reserved place before its turn.
 func (h *tale) waits(name string, from, to int, token, place string) *history.Event {
 	e := h.claim(name, from, to, "place", token, "try", "held")
-	e.Redeems, e.Place, e.Queued = place, 0, true
+	e.From, e.Stay, e.Queued = place, 0, true
 	return e
 }
 
 // redeems grants a token the key from a reserved place.
 func (h *tale) redeems(name string, from, to int, token, place string, fence uint64) *history.Event {
 	e := h.granted(name, from, to, "place", token, "try", fence)
-	e.Redeems, e.Place = place, 0
+	e.From, e.Stay = place, 0
 	return e
 }
 
@@ -35,6 +35,21 @@ func row(h *tale) {
 	h.settle("H releases", 240, 250, "place", "H", "release")
 	h.reserve("W reserves", 120, 130, "W")
 	h.waits("w waits", 160, 170, "w", "W")
+}
+
+// joined lets x and w join the queue from X's place, one after the other be granted, and the
+// first one abandon its lease.
+func joined(h *tale) {
+	row(h)
+	for i, token := range []string{"x", "w"} {
+		h.drop(token + " waits")
+		e := h.claim(token+" joins", 180+10*i, 185+10*i, "place", token, "queue", "held")
+		e.From = "X"
+	}
+	h.redeems("x redeems", 255, 260, "x", "X", 40).Mode = "queue"
+	h.settle("x releases", 280, 290, "place", "x", "abandon")
+	w := h.redeems("w redeems", 295, 300, "w", "X", 41)
+	w.Mode, w.Attempt = "queue", 2
 }
 
 var placeCases = []tell{
@@ -113,7 +128,23 @@ var placeCases = []tell{
 		h.settle("w releases", 270, 280, "place", "w", "release")
 		h.granted("V claims", 285, 290, "place", "V", "queue", 41)
 	}},
-	{"held only by one who waits at a place that was given up", "held", func(h *tale) {
+	{"two join the queue from one place", "", func(h *tale) { joined(h) }},
+	{"one of two from one place is granted while the other one holds", "places", func(h *tale) {
+		joined(h)
+		for _, e := range h.events {
+			if e.Key == "place" {
+				e.Permits = 2
+			}
+		}
+		h.at("w redeems").Call, h.at("w redeems").Return = 270*ms, 275*ms
+	}},
+	{"one who joined from a place is passed by one who came after it", "order", func(h *tale) {
+		joined(h)
+		h.drop("x redeems", "x releases")
+		h.granted("V claims", 255, 260, "place", "V", "try", 40)
+		h.settle("V releases", 270, 280, "place", "V", "release")
+	}},
+	{"held only by one who asked from a place that was given up", "held", func(h *tale) {
 		h.drop("Y redeems", "Y abandons", "Z redeems", "Z releases")
 		h.waits("x waits", 180, 190, "x", "X")
 		h.settle("X gives up", 200, 210, "place", "X", "release")

@@ -56,6 +56,27 @@ func held(c *clerk) {
 	}
 }
 
+// ends: who is told that a key is held, and that no lease of it is to end, asked when there
+// was none.
+func ends(c *clerk) {
+	longest := make([]*grant, len(c.heard)) // of each and those heard of before
+	over := func(g *grant) time.Duration { return min(g.certain(c.Slack), g.of.settles) }
+	for i, g := range c.heard {
+		longest[i] = g
+		if i > 0 && over(longest[i-1]) > over(g) {
+			longest[i] = longest[i-1]
+		}
+	}
+	for _, e := range c.calls {
+		if e.Kind != history.Claim || e.State != "held" || e.Left != 0 || e.Mode == "reserve" || !e.Heard() || e.Error != "" {
+			continue
+		}
+		if n := c.heardBy(e.Call); n > 0 && over(longest[n-1]) > e.Return && !c.forgotBetween(longest[n-1].from, e.Return) {
+			c.violated("held", "no lease was to end, though there was one", longest[n-1].head(), e)
+		}
+	}
+}
+
 // gone returns when a token can have stood in nobody's way any more, or -1 if it never did.
 func (c *clerk) gone(a *attempt) time.Duration {
 	if a.vague || a.extra > 0 {
@@ -68,18 +89,14 @@ func (c *clerk) gone(a *attempt) time.Duration {
 			switch {
 			case e.Mode == "look" || e.Error != "":
 			case e.Mode == "reserve" && e.State == "held":
-				to = never
+				to = max(to, after(e.Return, e.Stay))
 			case e.State == "granted":
 				to = max(to, after(e.Return, e.TTL))
-			case e.State == "held" && e.Queued && e.Redeems == "":
-				// Its turn may come at the end of its place, and last for a Turn.
-				to = max(to, after(after(e.Return, e.Place), dibs.Turn))
-				if e.Place == 0 {
-					to = never
-				}
+			case waiting(e):
+				to = max(to, turnOver(e))
 			}
 		case history.Told:
-			to = max(to, after(e.Return, dibs.Turn))
+			to = max(to, after(e.Return, e.TTL))
 		case history.Renew:
 			if e.Error == "" {
 				to = max(to, after(e.Return, e.TTL))
@@ -97,20 +114,25 @@ func (c *clerk) gone(a *attempt) time.Duration {
 	return after(to, c.Slack)
 }
 
+// turnOver returns when the turn of a waiter is over at the latest, as far as this answer
+// goes: it may come at the end of its Stay, and last for a Turn.
+func turnOver(e *history.Event) time.Duration {
+	if e.Stay == 0 {
+		return never // a Try leaves the place as it was
+	}
+	return after(after(e.Return, e.Stay), dibs.Turn)
+}
+
 // queued reports whether a call of the token found it at a place in the queue, as far as it
 // had heard by then: it may have been granted the key there since, and not have heard that.
 func (b *book) queued(a *attempt, call *history.Event) bool {
 	heard, to, fence := time.Duration(-1), time.Duration(0), uint64(0) // what it was told last, and until when it may hold
 	for _, e := range a.calls {
-		waits := e.State == "held" && e.Queued && e.Mode != "reserve" && !e.AtMostOnce && e.Redeems == ""
-		if !waits || !e.Heard() || e.Call > until(call) {
+		if !waiting(e) || e.AtMostOnce || !e.Heard() || e.Call > until(call) {
 			continue
 		}
 		heard, fence = max(heard, e.Return), max(fence, e.Fence)
-		to = max(to, after(after(e.Return, e.Place), dibs.Turn))
-		if e.Place == 0 {
-			to = never
-		}
+		to = max(to, turnOver(e))
 	}
 	if heard < 0 || call.Call > after(to, b.Slack) {
 		return false
@@ -149,8 +171,7 @@ func order(c *clerk) {
 	}
 	// The grant whose place came last, of those with a smaller fence, and of those that were
 	// heard of first.
-	heard := slices.SortedFunc(slices.Values(c.grants), func(a, b *grant) int { return cmp.Compare(a.by, b.by) })
-	byFence, byHeard := latest(c.grants, c.came), latest(heard, c.came)
+	byFence, byHeard := latest(c.grants, c.came), latest(c.heard, c.came)
 	for _, w := range waits {
 		var before *grant
 		if w.grant != nil {
@@ -158,8 +179,7 @@ func order(c *clerk) {
 				before = byFence[w.grant.index-1]
 			}
 		} else {
-			n, _ := slices.BinarySearchFunc(heard, w.last.Call, func(g *grant, t time.Duration) int { return cmp.Compare(g.by, t) })
-			if n > 0 {
+			if n := c.heardBy(w.last.Call); n > 0 {
 				before = byHeard[n-1]
 			}
 		}
@@ -198,7 +218,7 @@ func (c *clerk) waited(a *attempt) (waits []wait) {
 	}
 	flush()
 	for _, e := range a.calls {
-		stands := e.Kind == history.Claim && e.Mode == "queue" && e.Redeems == "" && e.Error == "" && e.MaxAge == 0 && !e.AtMostOnce
+		stands := e.Kind == history.Claim && e.Mode == "queue" && e.From == "" && e.Error == "" && e.MaxAge == 0 && !e.AtMostOnce
 		switch {
 		case e.Kind == history.Told && w.first != nil:
 			if e.Return < w.due(c) {
@@ -236,7 +256,7 @@ func (a *attempt) settling(from, to time.Duration) bool {
 
 // due returns until when the place, and a turn that came at once, stand for certain.
 func (w *wait) due(c *clerk) time.Duration {
-	return after(w.last.Call, min(w.last.Place, dibs.Turn)) - c.Slack
+	return after(w.last.Call, min(w.last.Stay, w.last.TTL, dibs.Turn)) - c.Slack
 }
 
 func (a *attempt) grantOf(e *history.Event) *grant {

@@ -69,7 +69,7 @@ func reference(t *testing.T, seed uint64) (events []history.Event) {
 		if seed%2 == 0 {
 			lossy = 0.05
 		}
-		w := &world{lossy: lossy}
+		w := &world{lossy: lossy, places: map[string][]dibs.Token{}}
 		files := make([]bytes.Buffer, 2+r.IntN(5))
 		var all sync.WaitGroup
 		for i := range files {
@@ -150,7 +150,7 @@ type world struct {
 	lossy float64
 
 	mu     sync.Mutex
-	places []dibs.Token // reserved, of the key "place"
+	places map[string][]dibs.Token // reserved, by key
 }
 
 // user asks a store whatever comes to mind, careful of nothing but of its tokens.
@@ -192,17 +192,23 @@ func cmpErr(a, b error) error {
 // act is one attempt from its first claim to whatever end.
 func (u *user) act(ctx context.Context) {
 	c := dibs.Claim{
-		Token: dibs.NewToken(), Permits: 1, Mode: dibs.Mode(u.r.IntN(2)),
-		TTL: u.pick(200*time.Millisecond, time.Second), Place: u.pick(500*time.Millisecond, 1500*time.Millisecond),
+		Token: dibs.NewToken(), Permits: 1, Weight: 1, Mode: dibs.Mode(u.r.IntN(2)),
+		TTL: u.pick(200*time.Millisecond, time.Second), Stay: u.pick(500*time.Millisecond, 1500*time.Millisecond),
 	}
 	switch u.r.IntN(6) {
 	case 0:
-		c.Key.Name, c.Permits = "permits", 3
+		c.Key.Name, c.Permits, c.Weight = "permits", 3, 1+u.r.IntN(3)
+		if u.r.IntN(8) == 0 {
+			c.Permits = 4
+		}
 	case 1:
 		c.Key.Name, c.MaxAge = "once", u.pick(dibs.AnyAge, dibs.AnyAge, 300*time.Millisecond)
 		c.Fingerprint[0] = byte(1 + u.r.IntN(8)/7)
 	case 2:
 		c.Key.Name = "place"
+		if u.r.IntN(2) == 0 {
+			c.Key.Name, c.Permits = "places", 2
+		}
 		u.reserve(ctx, &c)
 	case 3:
 		c.Key.Name, c.AtMostOnce = fmt.Sprint("most", u.r.IntN(10)), true
@@ -211,7 +217,7 @@ func (u *user) act(ctx context.Context) {
 	}
 	if u.r.IntN(15) == 0 {
 		look := c
-		look.Mode, look.Token, look.Redeems = dibs.Look, dibs.Token{}, dibs.Token{}
+		look.Mode, look.Token, look.From = dibs.Look, dibs.Token{}, dibs.Token{}
 		u.claim(ctx, look)
 	}
 	a := u.claim(ctx, c)
@@ -261,19 +267,18 @@ func (u *user) hold(ctx context.Context, c dibs.Claim) {
 // reserve makes a place, or takes one that another has made.
 func (u *user) reserve(ctx context.Context, c *dibs.Claim) {
 	u.mu.Lock()
-	n := len(u.places)
-	if n > 0 && u.r.IntN(3) > 0 {
-		c.Mode, c.Redeems = dibs.Try, u.places[u.r.IntN(n)]
+	if all := u.places[c.Key.Name]; len(all) > 0 && u.r.IntN(3) > 0 {
+		c.From = all[u.r.IntN(len(all))]
 	}
 	u.mu.Unlock()
-	if !c.Redeems.IsZero() || u.r.IntN(2) == 0 {
+	if !c.From.IsZero() || u.r.IntN(2) == 0 {
 		return
 	}
 	r := *c
 	r.Token, r.Mode, r.Hold = dibs.NewToken(), dibs.Reserve, u.pick(0, 400*time.Millisecond)
 	if a := u.claim(ctx, r); a.Queued {
 		u.mu.Lock()
-		u.places = append(u.places, r.Token)
+		u.places[c.Key.Name] = append(u.places[c.Key.Name], r.Token)
 		u.mu.Unlock()
 	}
 }

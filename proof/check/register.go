@@ -47,7 +47,7 @@ func (s *state) written(k, shown *operation) *state {
 	}
 	if i := s.find(k.of); i >= 0 && !k.loose {
 		n.leases, n.freed = s.without(i), max(s.freed, k.call)
-		n.count, n.print = 0, ""
+		n.clean()
 	}
 	n.pending = slices.DeleteFunc(slices.Clone(s.pending), func(p *operation) bool {
 		return p == k || p.of == shown.of || !k.of.vague && p.before(k.of)
@@ -156,7 +156,7 @@ func (m *model) differs(s *state, op *operation) (why string) {
 
 func (s *state) equal(t *state) bool {
 	return s.turn == t.turn && s.now == t.now && s.freed == t.freed && s.unknown == t.unknown && s.count == t.count &&
-		s.print == t.print && s.record == t.record && slices.Equal(s.leases, t.leases) && slices.Equal(s.pending, t.pending)
+		s.print == t.print && s.progress == t.progress && s.record == t.record && slices.Equal(s.leases, t.leases) && slices.Equal(s.pending, t.pending)
 }
 
 func (s *state) hash(seed maphash.Seed) uint64 {

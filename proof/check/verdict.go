@@ -51,7 +51,7 @@ var Rules = map[string]string{
 	"lost":       "a record that was acknowledged is found until it ends",
 	"replies":    "everybody is told the same result",
 	"mismatch":   "a mismatch is told of another fingerprint only",
-	"held":       "a key is held only while somebody holds it or waits",
+	"held":       "a key is held only while somebody holds it or waits, and Left says which",
 	"order":      "those who waited together are granted in the order in which they came",
 	"places":     "a reserved place stands until it ends",
 	"progress":   "after the faults, everything moves on",
@@ -126,8 +126,8 @@ func describe(e *history.Event) string {
 		set  bool
 	}{
 		{"", e.Name, e.Name != ""}, {"", e.Mode, e.Mode != ""}, {"", e.Outcome, e.Outcome != ""},
-		{"token", short(e.Token), e.Token != ""}, {"redeems", short(e.Redeems), e.Redeems != ""},
-		{"ttl", e.TTL, e.TTL != 0}, {"place", e.Place, e.Place != 0}, {"max age", e.MaxAge, e.MaxAge != 0},
+		{"token", short(e.Token), e.Token != ""}, {"from", short(e.From), e.From != ""},
+		{"permits", e.Permits, e.Permits > 1}, {"weight", e.Weight, e.Weight > 1}, {"ttl", e.TTL, e.TTL != 0}, {"stay", e.Stay, e.Stay != 0}, {"max age", e.MaxAge, e.MaxAge != 0},
 		{"print", short(e.Fingerprint), e.Fingerprint != ""}, {"retention", e.Retention, e.Retention != 0},
 		{"→", e.State, e.State != ""}, {"error", e.Error, e.Error != ""}, {"fence", e.Fence, e.Fence != 0},
 		{"attempt", e.Attempt, e.Attempt != 0}, {"queued", e.Ahead, e.Queued}, {"data", e.Data, e.Data != ""},

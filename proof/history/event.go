@@ -52,20 +52,21 @@ type Event struct {
 
 	Mode        string        `json:"mode,omitempty"` // try, queue, reserve, look
 	TTL         time.Duration `json:"ttl,omitempty"`
-	Place       time.Duration `json:"place,omitempty"`
+	Stay        time.Duration `json:"stay,omitempty"`
 	Hold        time.Duration `json:"hold,omitempty"`
-	Redeems     string        `json:"redeems,omitempty"`
+	From        string        `json:"from,omitempty"` // the token of a reserved place
 	Permits     int           `json:"permits,omitempty"`
+	Weight      int           `json:"weight,omitempty"`
 	Fingerprint string        `json:"fingerprint,omitempty"`
 	MaxAge      time.Duration `json:"maxAge,omitempty"`
 	AtMostOnce  bool          `json:"atMostOnce,omitempty"`
 	Outcome     string        `json:"outcome,omitempty"` // release, keep, abandon, undo
-	Data        string        `json:"data,omitempty"`    // of the record: what it holds, or its digest
+	Data        string        `json:"data,omitempty"`    // of the record, or the progress: what it holds, or its digest
 	Retention   time.Duration `json:"retention,omitempty"`
 
 	// What was answered.
 
-	State   string        `json:"state,omitempty"` // granted, held, free, done, mismatch, permits differ, unknown
+	State   string        `json:"state,omitempty"` // granted, held, free, done, mismatch, unknown
 	Error   string        `json:"error,omitempty"` // see the constants
 	Fence   uint64        `json:"fence,omitempty"`
 	Attempt int           `json:"attempt,omitempty"`

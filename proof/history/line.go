@@ -76,7 +76,7 @@ func (w *Writer) Return(events []Event) error {
 	w.buf = w.buf[:0]
 	for i := range events {
 		events[i].Return = cmp.Or(now, events[i].Return)
-		answered := events[i].answer()
+		answered := events[i].answered()
 		if err := w.add(&answered); err != nil {
 			return err
 		}
@@ -128,8 +128,8 @@ func (w *Writer) flush() error {
 	return nil
 }
 
-// answer returns the part of an event that tells of the answer.
-func (e *Event) answer() Event {
+// answered returns the part of an event that tells of the answer.
+func (e *Event) answered() Event {
 	a := Event{
 		Process: e.Process, Life: e.Life, ID: e.ID, Return: e.Return,
 		State: e.State, Error: e.Error, Fence: e.Fence, Attempt: e.Attempt,

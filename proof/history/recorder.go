@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
-	"errors"
 	"sync"
-	"time"
 
 	"github.com/dibs-go/dibs"
 )
@@ -20,11 +18,8 @@ func Record(s dibs.Store, w *Writer, failed func(error)) dibs.Store {
 	if failed == nil {
 		failed = func(error) {}
 	}
-	r := &recorder{store: s, w: w, failed: failed, waiting: map[dibs.Token]waiter{}, tokens: map[string]string{}}
-	switch n := s.(type) {
-	case dibs.GrantNotifier:
-		return &grantNotifier{notifier{r, n}, n}
-	case dibs.Notifier:
+	r := &recorder{store: s, w: w, failed: failed, waiting: map[dibs.Token]Event{}, tokens: map[string]string{}}
+	if n, ok := s.(dibs.Notifier); ok {
 		return &notifier{r, n}
 	}
 	return r
@@ -57,8 +52,6 @@ func recorderOf(s dibs.Store) *recorder {
 		return r
 	case *notifier:
 		return r.recorder
-	case *grantNotifier:
-		return r.recorder
 	}
 	return nil
 }
@@ -70,25 +63,17 @@ type recorder struct {
 	failed func(error)
 
 	mu sync.Mutex
-	// waiting are the tokens that may be told a grant. A grant may be told late, after its
-	// token was settled, so they stay.
-	waiting map[dibs.Token]waiter
+	// waiting are the first claims of the tokens that may be told a grant. A grant may be
+	// told late, after its token was settled, so they stay.
+	waiting map[dibs.Token]Event
 	// tokens are those that were granted, by their public names.
 	tokens map[string]string
 }
 
-// waiter is when a token was claimed first, and for what.
-type waiter struct {
-	key    string
-	call   time.Duration
-	maxAge time.Duration // of a record that answers it
-}
-
 var (
-	_ dibs.Store         = (*recorder)(nil)
-	_ dibs.Batcher       = (*recorder)(nil)
-	_ dibs.Notifier      = (*notifier)(nil)
-	_ dibs.GrantNotifier = (*grantNotifier)(nil)
+	_ dibs.Store    = (*recorder)(nil)
+	_ dibs.Batcher  = (*recorder)(nil)
+	_ dibs.Notifier = (*notifier)(nil)
 )
 
 // Batching implements dibs.Batcher: a store that says nothing wants the default, which is
@@ -104,7 +89,7 @@ func (r *recorder) Batching() dibs.Batching {
 func (r *recorder) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
 	events := make([]Event, len(claims))
 	for i := range claims {
-		events[i] = asked(&claims[i])
+		events[i] = OfClaim(&claims[i])
 	}
 	if err := r.w.Call(events); err != nil {
 		return err
@@ -117,7 +102,7 @@ func (r *recorder) Claim(ctx context.Context, claims []dibs.Claim, answers []dib
 			events[i].Text = err.Error()
 			continue
 		}
-		answered(&events[i], &answers[i])
+		events[i].Answer(&answers[i])
 		r.granted(claims[i].Token, &answers[i])
 		if answers[i].Err != nil {
 			r.failed(answers[i].Err)
@@ -132,11 +117,8 @@ func (r *recorder) Claim(ctx context.Context, claims []dibs.Claim, answers []dib
 // Renew implements dibs.Store.
 func (r *recorder) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
 	events := make([]Event, len(renewals))
-	for i, n := range renewals {
-		events[i] = Event{Kind: Renew, Key: n.Key.Name, Token: hex.EncodeToString(n.Token[:]), TTL: n.TTL}
-		if n.Progress != nil {
-			events[i].Data = Data(n.Progress)
-		}
+	for i := range renewals {
+		events[i] = OfRenewal(&renewals[i])
 	}
 	if err := r.w.Call(events); err != nil {
 		return err
@@ -149,7 +131,7 @@ func (r *recorder) Renew(ctx context.Context, renewals []dibs.Renewal, errs []er
 func (r *recorder) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
 	events := make([]Event, len(settlements))
 	for i := range settlements {
-		events[i] = settling(&settlements[i])
+		events[i] = OfSettlement(&settlements[i])
 	}
 	if err := r.w.Call(events); err != nil {
 		return err
@@ -165,17 +147,10 @@ func (r *recorder) Settle(ctx context.Context, settlements []dibs.Settlement, er
 // returned.
 func (r *recorder) tell(events []Event, errs []error, err error) error {
 	for i := range events {
-		switch {
-		case err != nil:
+		if err != nil {
 			events[i].Error, events[i].Text = Unknown, err.Error()
-		case errors.Is(errs[i], dibs.ErrLost):
-			events[i].Error = Lost
-		case errors.Is(errs[i], dibs.ErrFull), errors.Is(errs[i], dibs.ErrBusy):
-			events[i].Error = errs[i].Error()
-		case errs[i] != nil:
-			// Nothing was done for it, or something that does no harm: a part of a Redis
-			// Cluster that did not answer may have renewed.
-			events[i].Error, events[i].Text = Unknown, errs[i].Error()
+		} else {
+			events[i].Ended(errs[i])
 		}
 	}
 	if err != nil {
@@ -197,7 +172,7 @@ func (r *recorder) join(claims []dibs.Claim, events []Event) {
 	for i := range claims {
 		c := &claims[i]
 		if _, ok := r.waiting[c.Token]; !ok && c.Mode == dibs.Queue {
-			r.waiting[c.Token] = waiter{c.Key.Name, events[i].Call, c.MaxAge}
+			r.waiting[c.Token] = events[i]
 		}
 	}
 }
@@ -223,15 +198,13 @@ func (r *recorder) granted(t dibs.Token, a *dibs.Answer) {
 // told writes down a grant that came by itself.
 func (r *recorder) told(t dibs.Token, a *dibs.Answer) {
 	r.mu.Lock()
-	w, ok := r.waiting[t]
+	claim, ok := r.waiting[t]
 	r.mu.Unlock()
 	if !ok {
 		return // nobody has claimed by this store
 	}
-	e := Event{Kind: Told, Key: w.key, Token: hex.EncodeToString(t[:]), Call: w.call, MaxAge: w.maxAge}
-	answered(&e, a)
 	r.granted(t, a)
-	_ = r.w.Happened(e) // whoever reads it is gone, and so are we soon
+	_ = r.w.Happened(OfGrant(claim, a)) // whoever reads it is gone, and so are we soon
 }
 
 // notifier is a recorder of a dibs.Notifier.
@@ -241,71 +214,11 @@ type notifier struct {
 }
 
 // Notify implements dibs.Notifier. A wake-up says nothing, and is not written down.
-func (n *notifier) Notify(wake func(dibs.Token)) (stop func()) { return n.n.Notify(wake) }
-
-// grantNotifier is a recorder of a dibs.GrantNotifier.
-type grantNotifier struct {
-	notifier
-	g dibs.GrantNotifier
-}
-
-// NotifyGrants implements dibs.GrantNotifier.
-func (n *grantNotifier) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return n.g.NotifyGrants(func(t dibs.Token, a dibs.Answer) {
+func (n *notifier) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	return n.n.Notify(func(t dibs.Token, a dibs.Answer) {
 		if a.State == dibs.Granted {
 			n.told(t, &a)
 		}
 		wake(t, a)
 	})
-}
-
-// modes and outcomes are how those of a store are written down.
-var (
-	modes    = [...]string{dibs.Try: "try", dibs.Queue: "queue", dibs.Reserve: "reserve", dibs.Look: "look"}
-	outcomes = [...]string{dibs.Release: "release", dibs.Keep: "keep", dibs.Abandon: "abandon", dibs.Undo: "undo"}
-	states   = [...]string{
-		dibs.Granted: "granted", dibs.Held: "held", dibs.Free: "free", dibs.Done: "done", dibs.Mismatch: "mismatch",
-		dibs.PermitsDiffer: "permits differ", dibs.Unknown: "unknown",
-	}
-)
-
-// asked is the event of a claim.
-func asked(c *dibs.Claim) Event {
-	e := Event{
-		Kind: Claim, Key: c.Key.Name, Token: hex.EncodeToString(c.Token[:]), Mode: modes[c.Mode],
-		TTL: c.TTL, Place: c.Place, Hold: c.Hold, Permits: c.Permits, MaxAge: c.MaxAge, AtMostOnce: c.AtMostOnce,
-	}
-	if !c.Redeems.IsZero() {
-		e.Redeems = hex.EncodeToString(c.Redeems[:])
-	}
-	if !c.Fingerprint.IsZero() {
-		e.Fingerprint = hex.EncodeToString(c.Fingerprint[:8])
-	}
-	return e
-}
-
-// answered adds what a claim was answered.
-func answered(e *Event, a *dibs.Answer) {
-	if a.Err != nil {
-		e.Error = a.Err.Error()
-		return
-	}
-	e.State = states[a.State]
-	switch a.State {
-	case dibs.Granted:
-		e.Fence, e.Attempt = a.Fence, a.Attempt
-	case dibs.Held:
-		e.Fence, e.Ahead, e.Queued, e.Left = a.Fence, a.Ahead, a.Queued, a.Left
-	case dibs.Done:
-		e.Data = Data(a.Record.Data)
-	}
-}
-
-// settling is the event of a settlement.
-func settling(s *dibs.Settlement) Event {
-	e := Event{Kind: Settle, Key: s.Key.Name, Token: hex.EncodeToString(s.Token[:]), Outcome: outcomes[s.Outcome]}
-	if s.Outcome == dibs.Keep {
-		e.Data, e.Retention = Data(s.Data), s.Retention
-	}
-	return e
 }

@@ -182,22 +182,17 @@ func TestRecordErrors(t *testing.T) {
 func TestRecordCanWhatTheStoreCan(t *testing.T) {
 	s := memory(t)
 	for _, test := range []struct {
-		name          string
-		store         dibs.Store
-		notify, grant bool
+		name   string
+		store  dibs.Store
+		notify bool
 	}{
-		{"neither", &answering{}, false, false},
-		{"wake-ups", struct {
-			dibs.Store
-			dibs.Notifier
-		}{s, s}, true, false},
-		{"grants", &telling{Store: s, Notifier: s}, true, true},
+		{"it does not wake", &answering{}, false},
+		{"it wakes", s, true},
 	} {
 		r, _ := recorded(t, test.store, nil)
 		_, notify := r.(dibs.Notifier)
-		_, grant := r.(dibs.GrantNotifier)
-		if notify != test.notify || grant != test.grant || Unwrap(r) != test.store || Unwrap(test.store) != test.store {
-			t.Errorf("%s: a Notifier %t, of grants %t", test.name, notify, grant)
+		if notify != test.notify || Unwrap(r) != test.store || Unwrap(test.store) != test.store {
+			t.Errorf("%s: a Notifier %t", test.name, notify)
 		}
 		want := dibs.Batching{}
 		if b, ok := test.store.(dibs.Batcher); ok {
@@ -212,11 +207,10 @@ func TestRecordCanWhatTheStoreCan(t *testing.T) {
 // telling is a store that tells grants.
 type telling struct {
 	dibs.Store
-	dibs.Notifier
 	wake func(dibs.Token, dibs.Answer)
 }
 
-func (t *telling) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+func (t *telling) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	t.wake = wake
 	return func() { t.wake = nil }
 }
@@ -225,7 +219,7 @@ func (t *telling) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func())
 // it comes late; and what says nothing is passed on, too.
 func TestTold(t *testing.T) {
 	s := memory(t)
-	from := &telling{Store: s, Notifier: s}
+	from := &telling{Store: s}
 	store, events := recorded(t, from, nil)
 	var woken []dibs.Token
 	told := func() (n int) {
@@ -236,14 +230,14 @@ func TestTold(t *testing.T) {
 		}
 		return n
 	}
-	stop := store.(dibs.GrantNotifier).NotifyGrants(func(token dibs.Token, a dibs.Answer) {
+	stop := store.(dibs.Notifier).Notify(func(token dibs.Token, a dibs.Answer) {
 		woken = append(woken, token)
 		if a.State == dibs.Granted && !a.Queued && told() == 0 {
 			t.Error("a grant is passed on before it is written down")
 		}
 	})
 	key, token, stranger := dibs.Key{Name: "k"}, dibs.NewToken(), dibs.NewToken()
-	claim := dibs.Claim{Key: key, Token: token, Mode: dibs.Queue, TTL: time.Second, Place: time.Second, Permits: 1, MaxAge: time.Minute}
+	claim := dibs.Claim{Key: key, Token: token, Mode: dibs.Queue, TTL: time.Second, Stay: time.Second, Permits: 1, Weight: 1, MaxAge: time.Minute}
 	if err := store.Claim(t.Context(), []dibs.Claim{claim}, make([]dibs.Answer, 1)); err != nil {
 		t.Fatal(err)
 	}

@@ -50,21 +50,13 @@ type transaction struct {
 
 // Commit implements dibs.Transaction.
 func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
-	events := []Event{settling(&s)}
+	events := []Event{OfSettlement(&s)}
 	events[0].Name = "transaction"
 	if err := tx.t.w.Call(events); err != nil {
 		return errors.Join(dibs.ErrRolledBack, err)
 	}
 	err := tx.Transaction.Commit(ctx, s)
-	switch e := &events[0]; {
-	case err == nil:
-	case errors.Is(err, dibs.ErrLost):
-		e.Error = Lost
-	case errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrEnded):
-		e.Error = err.Error()
-	default:
-		e.Error, e.Text = Unknown, err.Error()
-	}
+	events[0].Ended(err)
 	if err != nil {
 		tx.t.failed(err)
 	}

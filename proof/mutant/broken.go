@@ -25,34 +25,7 @@ type hooks struct {
 func by(breaks func(dibs.Store) hooks) func(dibs.Store) dibs.Store {
 	return func(s dibs.Store) dibs.Store {
 		b := &broken{Store: s, hooks: breaks(s)}
-		i, inspects := s.(dibs.Inspector)
-		switch n := s.(type) {
-		case dibs.GrantNotifier:
-			if inspects {
-				return &struct {
-					*broken
-					dibs.Inspector
-					grants
-				}{b, i, grants{n, b}}
-			}
-			return &struct {
-				*broken
-				grants
-			}{b, grants{n, b}}
-		case dibs.Notifier:
-			if inspects {
-				return &struct {
-					*broken
-					dibs.Inspector
-					dibs.Notifier
-				}{b, i, n}
-			}
-			return &struct {
-				*broken
-				dibs.Notifier
-			}{b, n}
-		}
-		if inspects {
+		if i, ok := s.(dibs.Inspector); ok {
 			return &struct {
 				*broken
 				dibs.Inspector
@@ -122,20 +95,15 @@ func (b *broken) Close() error {
 // interface of dibs.
 func (b *broken) Unwrap() dibs.Store { return b.Store }
 
-// grants tells grants as a broken store does.
-type grants struct {
-	dibs.GrantNotifier
-	b *broken
-}
-
-// NotifyGrants implements dibs.GrantNotifier.
-func (g grants) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	if g.b.told == nil {
-		return g.GrantNotifier.NotifyGrants(wake)
+// Notify implements dibs.Notifier; a store that cannot wake wakes nobody.
+func (b *broken) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	n, ok := b.Store.(dibs.Notifier)
+	if !ok {
+		return func() {}
 	}
-	return g.GrantNotifier.NotifyGrants(func(t dibs.Token, a dibs.Answer) {
-		if a.State == dibs.Granted {
-			a = g.b.told(a)
+	return n.Notify(func(t dibs.Token, a dibs.Answer) {
+		if a.State == dibs.Granted && b.told != nil {
+			a = b.told(a)
 		}
 		wake(t, a)
 	})

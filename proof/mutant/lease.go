@@ -3,6 +3,7 @@ package mutant
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/dibs-go/dibs"
 )
@@ -25,7 +26,7 @@ func renewalRevives(s dibs.Store) hooks {
 	var claims memory[dibs.Token, dibs.Claim]
 	h := asked(s, nil, func(c dibs.Claim, a *dibs.Answer) {
 		if a.State == dibs.Granted && c.Mode != dibs.Look {
-			c.Mode, c.Redeems, c.Hold, c.Place = dibs.Try, dibs.Token{}, 0, 0
+			c.Mode, c.From, c.Hold, c.Stay = dibs.Try, dibs.Token{}, 0, 0
 			claims.set(c.Token, c)
 		}
 	})
@@ -108,17 +109,39 @@ func claimAnew(s dibs.Store) hooks {
 }
 
 func permitTooMany(s dibs.Store) hooks {
-	// Those that go with one permit only stay as they are.
-	counts := func(c *dibs.Claim) bool { return !c.AtMostOnce && c.Permits < dibs.MaxPermits }
 	return asked(s, func(c *dibs.Claim) {
-		if counts(c) {
+		if !c.AtMostOnce && c.Permits < dibs.MaxPermits {
 			c.Permits++
 		}
-	}, func(c dibs.Claim, a *dibs.Answer) {
-		if a.State == dibs.PermitsDiffer && counts(&c) {
-			a.Permits--
+	}, nil)
+}
+
+func permitsStay(s dibs.Store) hooks {
+	var first memory[dibs.Key, int]
+	return asked(s, func(c *dibs.Claim) {
+		permits, ok := first.get(c.Key)
+		if !ok {
+			permits = c.Permits
+			first.set(c.Key, permits)
 		}
-	})
+		c.Permits, c.Weight = permits, min(c.Weight, permits)
+	}, nil)
+}
+
+func undoCounts(s dibs.Store) hooks {
+	return hooks{settle: func(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+		other := slices.Clone(settlements)
+		for i := range other {
+			if x := &other[i]; x.Outcome == dibs.Undo {
+				x.Outcome = dibs.Abandon
+			}
+		}
+		return s.Settle(ctx, other, errs)
+	}}
+}
+
+func weightIgnored(s dibs.Store) hooks {
+	return asked(s, func(c *dibs.Claim) { c.Weight = min(c.Weight, 1) }, nil)
 }
 
 func fenceRepeats(s dibs.Store) hooks {

@@ -110,6 +110,21 @@ var all = []Mutant{
 		Wrap:  by(permitTooMany),
 	},
 	{
+		Name:  "weight-ignored",
+		About: "a lease takes one permit, however many it asked for: count(*) for sum(weight)",
+		Wrap:  by(weightIgnored),
+	},
+	{
+		Name:  "permits-stay",
+		About: "a key has the number of permits that it was asked for first, whatever others see",
+		Wrap:  by(permitsStay),
+	},
+	{
+		Name:  "undo-counts",
+		About: "a lease that is undone counts as abandoned: one way out for all that did not end well",
+		Wrap:  by(undoCounts),
+	},
+	{
 		Name:  "lease-short",
 		About: "a lease runs out after half of its time",
 		Wrap:  by(leaseShort),
@@ -121,7 +136,7 @@ var all = []Mutant{
 	},
 	{
 		Name:  "place-lost",
-		About: "a reserved place is gone when a lease from it ends, also if that was abandoned or undone: DELETE FROM places, when it is redeemed",
+		About: "a reserved place is gone when a lease from it ends, also if that was abandoned or undone: DELETE FROM places, when it is granted",
 		Wrap:  by(placeLost),
 	},
 	{

@@ -29,9 +29,12 @@ var catches = map[string]uint64{
 	"fence-repeats":    1,
 	"fence-falls":      1,
 	"permit-too-many":  1,
+	"weight-ignored":   1,
+	"permits-stay":     1,
+	"undo-counts":      35,
 	"lease-short":      10,
 	"claim-anew":       1,
-	"place-lost":       101,
+	"place-lost":       27,
 	"mismatch-ignored": 4,
 }
 

@@ -9,7 +9,7 @@ import (
 func barging(s dibs.Store) hooks {
 	return asked(s, func(c *dibs.Claim) {
 		if c.Mode == dibs.Queue {
-			c.Mode, c.Place = dibs.Try, 0
+			c.Mode, c.Stay = dibs.Try, 0
 		}
 	}, func(c dibs.Claim, a *dibs.Answer) {
 		if c.Mode == dibs.Queue && a.State == dibs.Held {
@@ -48,15 +48,15 @@ func placeLost(s dibs.Store) hooks {
 	var taken memory[dibs.Token, bool]      // places, once a lease has come from them
 	var from memory[dibs.Token, dibs.Token] // the place, by the lease's token
 	h := asked(s, func(c *dibs.Claim) {
-		if _, ok := taken.get(c.Redeems); ok {
-			if place, own := from.get(c.Token); !own || place != c.Redeems {
-				c.Redeems, c.Hold = dibs.Token{}, 0
+		if _, ok := taken.get(c.From); ok {
+			if place, own := from.get(c.Token); !own || place != c.From {
+				c.From, c.Hold = dibs.Token{}, 0
 			}
 		}
 	}, func(c dibs.Claim, a *dibs.Answer) {
-		if !c.Redeems.IsZero() && a.State == dibs.Granted {
-			taken.set(c.Redeems, true)
-			from.set(c.Token, c.Redeems)
+		if !c.From.IsZero() && a.State == dibs.Granted {
+			taken.set(c.From, true)
+			from.set(c.Token, c.From)
 		}
 	})
 	h.settle = func(ctx context.Context, settlements []dibs.Settlement, errs []error) error {

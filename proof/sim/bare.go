@@ -20,7 +20,7 @@ func (w *worker) bare(ctx context.Context, k key) {
 	}
 	ttl := w.world.plan.ttl / 2
 	c := dibs.Claim{
-		Key: dibs.Key{Name: k.name}, Token: dibs.NewToken(), TTL: ttl, Place: ttl, Permits: 1,
+		Key: dibs.Key{Name: k.name}, Token: dibs.NewToken(), TTL: ttl, Stay: ttl, Permits: 1, Weight: 1,
 		Mode: []dibs.Mode{dibs.Try, dibs.Queue, dibs.Queue}[w.IntN(3)],
 	}
 	if w.chance(60) {

@@ -8,7 +8,7 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// job reserves a place, or redeems one that somebody reserved.
+// job reserves a place, or claims from one that somebody reserved.
 func (w *worker) job(ctx context.Context, k key) {
 	asking, cancel := w.impatience(ctx)
 	defer cancel()

@@ -21,17 +21,12 @@ type link struct {
 	world *world
 
 	mu    sync.Mutex
-	known map[dibs.Token]bool // what the process has claimed with, or from
+	known map[dibs.Token]bool // what the process has claimed with
 }
 
-// newLink returns a life's way to the store, with word of grants if the store tells
-// them.
+// newLink returns a life's way to the store.
 func newLink(l *life) dibs.Store {
-	k := &link{life: l, world: l.process.world, known: map[dibs.Token]bool{}}
-	if n, ok := k.world.store.(dibs.GrantNotifier); ok && k.world.plan.tells {
-		return &tellingLink{k, n}
-	}
-	return k
+	return &link{life: l, world: l.process.world, known: map[dibs.Token]bool{}}
 }
 
 // Batching implements dibs.Batcher: that of a store across a network, or of one that
@@ -43,7 +38,7 @@ func (k *link) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.An
 	claims = slices.Clone(claims)
 	k.mu.Lock()
 	for _, c := range claims {
-		k.known[c.Token], k.known[c.Redeems] = true, true
+		k.known[c.Token] = true
 	}
 	k.mu.Unlock()
 	return exchange(ctx, k, 1, claims, answers, k.world.store.Claim, func(i int) history.Event { return k.world.tape.claim(&claims[i]) })
@@ -68,23 +63,8 @@ func (k *link) Settle(ctx context.Context, settlements []dibs.Settlement, errs [
 }
 
 // Notify implements dibs.Notifier.
-func (k *link) Notify(wake func(dibs.Token)) (stop func()) {
-	n, ok := k.world.store.(dibs.Notifier)
-	if !ok {
-		return func() {}
-	}
-	return n.Notify(func(t dibs.Token) { k.tell(t, func() { wake(t) }) })
-}
-
-// tellingLink is a link on which grants are told.
-type tellingLink struct {
-	*link
-	store dibs.GrantNotifier
-}
-
-// NotifyGrants implements dibs.GrantNotifier.
-func (k *tellingLink) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return k.store.NotifyGrants(func(t dibs.Token, a dibs.Answer) { k.tell(t, func() { wake(t, a) }) })
+func (k *link) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	return k.world.store.(dibs.Notifier).Notify(func(t dibs.Token, a dibs.Answer) { k.tell(t, func() { wake(t, a) }) })
 }
 
 // tell brings word of a token from the store, if it is this process's and is not lost.

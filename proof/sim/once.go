@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"time"
@@ -48,7 +49,7 @@ func (w *worker) once(ctx context.Context, k key) {
 	if err != nil {
 		panic(err)
 	}
-	w.note(history.Reply, history.Event{Key: k.name, Data: string(text), Fingerprint: spellPrint(o.Fingerprint), Retention: k.retention})
+	w.note(history.Reply, history.Event{Key: k.name, Data: history.Data(text), Fingerprint: hex.EncodeToString(o.Fingerprint[:8]), Retention: k.retention})
 }
 
 // effect is what is to happen once.

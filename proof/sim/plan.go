@@ -15,7 +15,7 @@ const (
 	Pool       Kind = "pool"         // two or three permits
 	Once       Kind = "once"         // done once, and remembered
 	AtMostOnce Kind = "at most once" // not done again by itself
-	Job        Kind = "job"          // places reserved now and redeemed later, by hand or by package jobs
+	Job        Kind = "job"          // places reserved now and claimed from later, by hand or by package jobs
 	Bare       Kind = "bare"         // the store is spoken to without a client
 )
 
@@ -27,6 +27,7 @@ type key struct {
 	name      string
 	kind      Kind
 	permits   int
+	weight    int           // how many of them a lease takes; 0: one
 	retention time.Duration // of the records of Once
 	queued    bool          // of Job: by package jobs
 }

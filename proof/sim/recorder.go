@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/history"
@@ -16,22 +15,13 @@ type recorder struct {
 	tape *tape
 
 	mu     sync.Mutex
-	claims map[dibs.Token]asked
-}
-
-// asked is a token's last claim and when its first was made.
-type asked struct {
-	event history.Event
-	first time.Duration
+	claims map[dibs.Token]history.Event // the first of each token that waits
 }
 
 // newRecorder wraps a process's way to the store.
 func newRecorder(l *life, s dibs.Store) dibs.Store {
-	r := &recorder{Store: s, life: l, tape: l.process.world.tape, claims: map[dibs.Token]asked{}}
-	switch n := s.(type) {
-	case dibs.GrantNotifier:
-		return &grantRecorder{notifyingRecorder{r, n}, n}
-	case dibs.Notifier:
+	r := &recorder{Store: s, life: l, tape: l.process.world.tape, claims: map[dibs.Token]history.Event{}}
+	if n, ok := s.(dibs.Notifier); ok {
 		return &notifyingRecorder{r, n}
 	}
 	return r
@@ -53,21 +43,21 @@ func (r *recorder) Claim(ctx context.Context, claims []dibs.Claim, answers []dib
 			r.remember(claims[i].Token, e)
 			return e
 		},
-		func(i int, e *history.Event) { answered(e, &answers[i]) })
+		func(i int, e *history.Event) { e.Answer(&answers[i]) })
 }
 
 // Renew implements dibs.Store.
 func (r *recorder) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
 	return record(ctx, r, renewals, errs, r.Store.Renew,
 		func(i int) history.Event { return r.tape.renewal(&renewals[i]) },
-		func(i int, e *history.Event) { e.Error = failed(errs[i]) })
+		func(i int, e *history.Event) { e.Ended(errs[i]) })
 }
 
 // Settle implements dibs.Store.
 func (r *recorder) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
 	return record(ctx, r, settlements, errs, r.Store.Settle,
 		func(i int) history.Event { return r.tape.settlement(&settlements[i]) },
-		func(i int, e *history.Event) { e.Error = failed(errs[i]) })
+		func(i int, e *history.Event) { e.Ended(errs[i]) })
 }
 
 // record makes a call and writes it down. What a process that was killed does is not.
@@ -91,51 +81,41 @@ func record[Q, A any](ctx context.Context, r *recorder, qs []Q, as []A, call fun
 	return err
 }
 
-// remember remembers a token's claim.
+// remember remembers a token's first claim.
 func (r *recorder) remember(t dibs.Token, e history.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c, ok := r.claims[t]
-	if !ok {
-		c.first = r.tape.now()
+	if _, ok := r.claims[t]; !ok {
+		e.Call = r.tape.now()
+		r.claims[t] = e
 	}
-	c.event = e
-	r.claims[t] = c
 }
 
 // notifyingRecorder is a recorder of a store that wakes waiters.
 type notifyingRecorder struct {
 	*recorder
-	dibs.Notifier
+	notifier dibs.Notifier
 }
 
-// grantRecorder is a recorder of a store that tells grants.
-type grantRecorder struct {
-	notifyingRecorder
-	store dibs.GrantNotifier
-}
-
-// NotifyGrants implements dibs.GrantNotifier.
-func (r *grantRecorder) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return r.store.NotifyGrants(func(t dibs.Token, a dibs.Answer) {
+// Notify implements dibs.Notifier.
+func (r *notifyingRecorder) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	return r.notifier.Notify(func(t dibs.Token, a dibs.Answer) {
 		if a.State == dibs.Granted && !r.life.isDead() {
-			r.told(t, a)
+			r.told(t, &a)
 		}
 		wake(t, a)
 	})
 }
 
 // told writes down a grant that was told.
-func (r *grantRecorder) told(t dibs.Token, a dibs.Answer) {
+func (r *recorder) told(t dibs.Token, a *dibs.Answer) {
 	r.mu.Lock()
-	c, ok := r.claims[t]
+	claim, ok := r.claims[t]
 	r.mu.Unlock()
 	if !ok {
 		return // another process's
 	}
-	e := c.event
-	e.Kind, e.Process, e.Life = history.Told, r.life.process.number, r.life.number
-	e.TTL = dibs.Turn
-	answered(&e, &a)
-	r.tape.since(c.first, e)
+	e := history.OfGrant(claim, a)
+	e.Process, e.Life = r.life.process.number, r.life.number
+	r.tape.since(claim.Call, e)
 }

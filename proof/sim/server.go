@@ -16,8 +16,8 @@ import (
 var errDown = errors.New("sim: the store is down")
 
 // server is the store at the other end of the network. It can be away for a while, and
-// come back with its data or without. It tells grants to those who listen for them, as
-// the stores do that memstore, which only wakes, is to stand for.
+// come back with its data or without. If the plan says so it tells grants, as the stores
+// do that memstore, which only wakes, is to stand for.
 type server struct {
 	world *world
 
@@ -26,20 +26,19 @@ type server struct {
 	down    bool
 	stop    func() // ends the words of the store
 	number  int
-	wakers  map[int]func(dibs.Token)
-	tellers map[int]func(dibs.Token, dibs.Answer)
+	wakers  map[int]func(dibs.Token, dibs.Answer)
 	waiting map[dibs.Token]dibs.Claim
 	highest map[dibs.Key]uint64 // fence
 }
 
 var (
-	_ dibs.GrantNotifier = (*server)(nil)
-	_ dibs.Inspector     = (*server)(nil)
+	_ dibs.Notifier  = (*server)(nil)
+	_ dibs.Inspector = (*server)(nil)
 )
 
 func newServer(w *world) *server {
 	s := &server{
-		world: w, wakers: map[int]func(dibs.Token){}, tellers: map[int]func(dibs.Token, dibs.Answer){},
+		world: w, wakers: map[int]func(dibs.Token, dibs.Answer){},
 		waiting: map[dibs.Token]dibs.Claim{}, highest: map[dibs.Key]uint64{},
 	}
 	s.open()
@@ -54,7 +53,7 @@ func (s *server) open() {
 	}
 	s.store = store
 	// The store calls while it is called, and so under the server's lock.
-	s.stop = store.Notify(func(t dibs.Token) { s.world.flights.Go(func() { s.turn(store, t) }) })
+	s.stop = store.Notify(func(t dibs.Token, _ dibs.Answer) { s.world.flights.Go(func() { s.turn(store, t) }) })
 }
 
 // silence ends the words of the store.
@@ -116,13 +115,16 @@ func (s *server) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.
 	if err := s.store.Claim(ctx, claims, answers); err != nil {
 		return err
 	}
+	if !s.world.plan.tells {
+		return nil
+	}
 	for i, c := range claims {
 		switch a := &answers[i]; a.State {
 		case dibs.Granted:
 			s.highest[c.Key] = max(s.highest[c.Key], a.Fence)
 		case dibs.Held:
 			a.Fence = s.highest[c.Key]
-			if a.Queued {
+			if c.Mode == dibs.Queue && a.Queued {
 				s.waiting[c.Token] = c
 			}
 		}
@@ -154,75 +156,62 @@ func (s *server) Settle(ctx context.Context, settlements []dibs.Settlement, errs
 }
 
 // Notify implements dibs.Notifier.
-func (s *server) Notify(wake func(dibs.Token)) (stop func()) { return listen(s, s.wakers, wake) }
-
-// NotifyGrants implements dibs.GrantNotifier.
-func (s *server) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return listen(s, s.tellers, wake)
-}
-
-func listen[F any](s *server, to map[int]F, wake F) (stop func()) {
+func (s *server) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.number++
 	n := s.number
-	to[n] = wake
+	s.wakers[n] = wake
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(to, n)
+		delete(s.wakers, n)
 	}
 }
 
-// turn passes word on that a token should ask again, or tells it its grant: what was
-// offered it takes for one Turn, unless there is something that a waiter should ask for.
+// turn passes word on that a token should ask, or tells it its grant.
 func (s *server) turn(store *memstore.Store, t dibs.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.store != store || s.down {
 		return
 	}
+	var word dibs.Answer
+	if c, ok := s.waiting[t]; ok && s.plain(c) {
+		word = s.grant(c)
+	}
 	for _, wake := range s.wakers {
-		wake(t)
-	}
-	if len(s.tellers) == 0 {
-		return
-	}
-	word := s.grant(t)
-	for _, wake := range s.tellers {
 		wake(t, word)
 	}
 }
 
-// grant takes up what the token is offered, for one Turn, and returns what it is to be told.
-func (s *server) grant(t dibs.Token) dibs.Answer {
-	c, ok := s.waiting[t]
-	if !ok || c.Mode != dibs.Queue || c.AtMostOnce || c.Permits > 1 || !s.offered(c) {
-		return dibs.Answer{}
+// plain reports whether a waiter needs no more than its grant to begin.
+func (s *server) plain(c dibs.Claim) bool {
+	if c.AtMostOnce {
+		return false
 	}
-	c.TTL = dibs.Turn
+	for e, err := range s.store.List(context.Background(), dibs.Query{Namespace: &c.Key.Namespace, Name: c.Key.Name}) {
+		if err != nil || e.Record != nil && c.MaxAge > 0 {
+			return false
+		}
+		for _, a := range e.Attempts {
+			if a.Left <= 0 || !c.Fingerprint.IsZero() {
+				return false // it was abandoned, or its holder may be doing something else
+			}
+		}
+	}
+	return true
+}
+
+// grant grants a waiter in front the key for a Turn, in its absence.
+func (s *server) grant(c dibs.Claim) dibs.Answer {
+	c.Mode, c.Stay, c.TTL = dibs.Try, 0, min(c.TTL, dibs.Turn)
 	answers := make([]dibs.Answer, 1)
 	if err := s.store.Claim(context.Background(), []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {
 		return dibs.Answer{}
 	}
 	s.highest[c.Key] = max(s.highest[c.Key], answers[0].Fence)
 	return answers[0]
-}
-
-// offered reports whether the claim's token is offered the key, and nothing was
-// abandoned before.
-func (s *server) offered(c dibs.Claim) bool {
-	for e, err := range s.store.List(context.Background(), dibs.Query{Namespace: &c.Key.Namespace, Name: c.Key.Name}) {
-		if err != nil {
-			return false
-		}
-		for _, a := range e.Attempts {
-			if a.ID == c.Token.ID() {
-				return a.Offered && a.Attempt == 1
-			}
-		}
-	}
-	return false
 }
 
 // List implements dibs.Inspector.

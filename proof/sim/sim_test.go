@@ -70,8 +70,11 @@ func (n tally) add(events []history.Event) {
 		if e.Error == history.Lost || e.Error == history.Unknown || e.Error == history.Refused {
 			n[string(e.Kind)+" "+e.Error]++
 		}
-		if e.Redeems != "" && e.State == "granted" {
-			n["redeemed"]++
+		if e.From != "" {
+			n["from a place "+e.Mode+" "+e.State]++
+		}
+		if e.Weight > 1 && e.State == "granted" {
+			n["weighs more"]++
 		}
 		if e.Attempt > 1 {
 			n["taken over"]++
@@ -85,7 +88,7 @@ var all = []string{
 	"claim granted", "claim held", "claim done", "claim mismatch", "claim unknown",
 	"renew lost", "settle release", "settle keep", "settle abandon", "settle undo", "settle lost",
 	"told granted", "enter", "leave", "leave lost", "write", "write refused", "effect", "reply",
-	"killed", "stopped", "calm", "redeemed", "taken over",
+	"killed", "stopped", "calm", "from a place try granted", "from a place queue granted", "from a place queue held", "weighs more", "taken over",
 	"fault delay", "fault lost request", "fault lost answer", "fault sent twice",
 	"fault mute", "fault deaf", "fault parted", "fault restart", "fault " + sim.Forgets,
 }

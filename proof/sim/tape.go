@@ -2,8 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -131,62 +129,23 @@ func (t *tape) operations() int {
 	return t.asked
 }
 
-// What follows says in a history's words what was asked and answered.
-
-var modes = [...]string{dibs.Try: "try", dibs.Queue: "queue", dibs.Reserve: "reserve", dibs.Look: "look"}
-
-var outcomes = [...]string{dibs.Release: "release", dibs.Keep: "keep", dibs.Abandon: "abandon", dibs.Undo: "undo"}
-
-var states = [...]string{
-	dibs.Granted: "granted", dibs.Held: "held", dibs.Free: "free", dibs.Done: "done",
-	dibs.Mismatch: "mismatch", dibs.PermitsDiffer: "permits differ", dibs.Unknown: "unknown",
-}
-
+// claim is the event of a claim.
 func (t *tape) claim(c *dibs.Claim) history.Event {
-	e := history.Event{
-		Kind: history.Claim, Key: c.Key.Name, Token: t.token(c.Token), Mode: modes[c.Mode],
-		TTL: c.TTL, Place: c.Place, Hold: c.Hold, Redeems: t.token(c.Redeems),
-		Permits: c.Permits, MaxAge: c.MaxAge, AtMostOnce: c.AtMostOnce,
-	}
-	if !c.Fingerprint.IsZero() {
-		e.Fingerprint = spellPrint(c.Fingerprint)
-	}
+	e := history.OfClaim(c)
+	e.Token, e.From = t.token(c.Token), t.token(c.From)
 	return e
 }
 
-func spellPrint(f dibs.Fingerprint) string { return hex.EncodeToString(f[:4]) }
-
+// renewal is the event of a renewal.
 func (t *tape) renewal(r *dibs.Renewal) history.Event {
-	return history.Event{Kind: history.Renew, Key: r.Key.Name, Token: t.token(r.Token), TTL: r.TTL}
+	e := history.OfRenewal(r)
+	e.Token = t.token(r.Token)
+	return e
 }
 
+// settlement is the event of a settlement.
 func (t *tape) settlement(x *dibs.Settlement) history.Event {
-	return history.Event{
-		Kind: history.Settle, Key: x.Key.Name, Token: t.token(x.Token), Outcome: outcomes[x.Outcome],
-		Data: string(x.Data), Retention: x.Retention,
-	}
-}
-
-// answered writes down what a claim was answered.
-func answered(e *history.Event, a *dibs.Answer) {
-	if a.Err != nil {
-		e.Error = a.Err.Error()
-		return
-	}
-	e.State = states[a.State]
-	e.Fence, e.Attempt, e.Ahead, e.Queued, e.Left = a.Fence, a.Attempt, a.Ahead, a.Queued, a.Left
-	if a.State == dibs.Done {
-		e.Data = string(a.Record.Data)
-	}
-}
-
-// failed returns an element's error in a history's words.
-func failed(err error) string {
-	switch {
-	case err == nil:
-		return ""
-	case errors.Is(err, dibs.ErrLost):
-		return history.Lost
-	}
-	return err.Error()
+	e := history.OfSettlement(x)
+	e.Token = t.token(x.Token)
+	return e
 }

@@ -97,6 +97,14 @@ func (w *worker) options(k key) *dibs.AcquireOptions {
 		o.Margin = w.world.plan.ttl / 8
 	}
 	o.Detach = w.chance(10)
+	if k.kind == Pool {
+		if w.chance(10) {
+			o.Permits++
+		}
+		if w.chance(30) {
+			o.Weight = 1 + w.IntN(o.Permits)
+		}
+	}
 	return o
 }
 
@@ -112,10 +120,12 @@ func (w *worker) lock(ctx context.Context, k key) {
 		w.several(asking)
 		return
 	}
-	lease, err := w.life.client.Acquire(asking, k.name, w.options(k))
+	o := w.options(k)
+	lease, err := w.life.client.Acquire(asking, k.name, o)
 	if alive := w.gate(); err != nil || !alive {
 		return
 	}
+	k.permits, k.weight = o.Permits, o.Weight
 	w.section(lease, k)
 	w.settle(ctx, lease)
 }
@@ -159,7 +169,7 @@ func (w *worker) settle(ctx context.Context, lease *dibs.Lease) bool {
 // section is what is done under a lease: some writes to what the key guards, some
 // progress saved. Who has lost its lease leaves, but not always before a last write.
 func (w *worker) section(lease *dibs.Lease, k key) {
-	here := history.Event{Key: k.name, Token: w.world.tape.named(lease.ID()), Fence: lease.Fence(), Permits: k.permits}
+	here := history.Event{Key: k.name, Token: w.world.tape.named(lease.ID()), Fence: lease.Fence(), Permits: k.permits, Weight: k.weight}
 	w.note(history.Enter, here)
 	ctx := lease.Context()
 	for range w.IntN(4) {

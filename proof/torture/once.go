@@ -14,9 +14,7 @@ import (
 // once has a key done once, for all who ask.
 func (l *lane) once() {
 	o := &dibs.OnceOptions{Wait: l.wait(), NoWait: l.odds(3), Retention: long}
-	l.ask(l.fresh("once"), o, func(ctx context.Context, key string, o *dibs.OnceOptions, fn func(context.Context) (string, error)) (string, error) {
-		return dibs.Once(ctx, l.client, key, o, fn)
-	})
+	l.ask(l.fresh("once"), o, false)
 }
 
 // long is a retention that outlasts every run.
@@ -25,17 +23,13 @@ const long = 24 * time.Hour
 // brief has a key done once in a while: what is remembered is forgotten soon.
 func (l *lane) brief() {
 	o := &dibs.OnceOptions{Wait: l.wait(), Retention: l.TTL/2 + l.upTo(l.TTL/2), MaxAge: l.TTL / 2}
-	l.ask(hotKey("brief", l.r.IntN(hotKeys)), o, func(ctx context.Context, key string, o *dibs.OnceOptions, fn func(context.Context) (string, error)) (string, error) {
-		return dibs.Once(ctx, l.client, key, o, fn)
-	})
+	l.ask(hotKey("brief", l.r.IntN(hotKeys)), o, false)
 }
 
 // atMostOnce has a key done once, and not again if nobody knows what became of it.
 func (l *lane) atMostOnce() {
 	o := &dibs.OnceOptions{Wait: l.wait(), Retention: long, AtMostOnce: true}
-	l.ask(l.fresh("most"), o, func(ctx context.Context, key string, o *dibs.OnceOptions, fn func(context.Context) (string, error)) (string, error) {
-		return dibs.Once(ctx, l.client, key, o, fn)
-	})
+	l.ask(l.fresh("most"), o, false)
 }
 
 // inTransaction has a key done once, in a transaction of the store's database.
@@ -44,31 +38,15 @@ func (l *lane) inTransaction() {
 		l.once()
 		return
 	}
-	o := &dibs.OnceOptions{Wait: l.wait(), Retention: long}
-	l.ask(l.fresh("tx"), o, func(ctx context.Context, key string, o *dibs.OnceOptions, fn func(context.Context) (string, error)) (string, error) {
-		return dibs.OnceIn(ctx, l.client, l.tx, key, o, func(ctx context.Context) (string, error) {
-			result, err := fn(ctx)
-			if err != nil {
-				return "", err
-			}
-			if err := l.ledger.insert(history.Inside(ctx), l.Run, key, result); err != nil {
-				return "", fmt.Errorf("%w: %w", errOwn, err)
-			}
-			l.crash("in the transaction")
-			return result, nil
-		})
-	})
+	l.ask(l.fresh("tx"), &dibs.OnceOptions{Wait: l.wait(), Retention: long}, true)
 }
 
 // errOwn is an error of what runs: nothing is remembered of it.
 var errOwn = errors.New("the run failed by itself")
 
-// ask asks for a key to be done once, and writes down what it was told. Everybody who
-// asks under a key asks for the same, but for a few who do not.
-func (l *lane) ask(
-	key string, o *dibs.OnceOptions,
-	once func(context.Context, string, *dibs.OnceOptions, func(context.Context) (string, error)) (string, error),
-) {
+// ask asks for a key to be done once, perhaps in a transaction, and writes down what it was
+// told. Everybody who asks under a key asks for the same, but for a few who do not.
+func (l *lane) ask(key string, o *dibs.OnceOptions, inTransaction bool) {
 	if kindOf(key) != "brief" {
 		o.Fingerprint = dibs.Fingerprint{1}
 		if l.odds(15) {
@@ -80,22 +58,35 @@ func (l *lane) ask(
 	}
 	ctx, cancel := l.unwanted()
 	defer cancel()
-	result, err := once(ctx, key, o, func(ctx context.Context) (string, error) {
+	run := func(ctx context.Context) (string, error) {
 		reply.State = "ran"
-		lease, _ := dibs.FromContext(ctx)
 		l.pause(l.hold())
 		if l.odds(20) {
 			return "", errOwn
 		}
-		if dibs.TransactionFrom(ctx) == nil {
-			l.note(history.Event{
-				Kind: history.Effect, Key: key, Fence: lease.Fence(), Token: history.Token(l.store, lease.ID()),
-				Retention: remembered(o),
-			})
-			l.crash("after the effect")
+		result := fmt.Sprintf("%d.%d.%d", l.Process, l.Life, l.results.Add(1))
+		if inTransaction {
+			if err := l.ledger.insert(history.Inside(ctx), l.Run, key, result); err != nil {
+				return "", fmt.Errorf("%w: %w", errOwn, err)
+			}
+			l.crash("in the transaction")
+			return result, nil
 		}
-		return fmt.Sprintf("%d.%d.%d", l.Process, l.Life, l.results.Add(1)), nil
-	})
+		lease, _ := dibs.FromContext(ctx)
+		l.note(history.Event{
+			Kind: history.Effect, Key: key, Fence: lease.Fence(), Token: history.Token(l.store, lease.ID()),
+			Retention: remembered(o),
+		})
+		l.crash("after the effect")
+		return result, nil
+	}
+	var result string
+	var err error
+	if inTransaction {
+		result, err = dibs.OnceIn(ctx, l.client, l.tx, key, o, run)
+	} else {
+		result, err = dibs.Once(ctx, l.client, key, o, run)
+	}
 	l.crash("before the reply")
 	if errors.Is(err, dibs.ErrLost) {
 		l.tell.say(message{Lost: true})

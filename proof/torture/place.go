@@ -7,7 +7,7 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// place reserves a place in a queue and does with it what can be done with one: redeems
+// place reserves a place in a queue and does with it what can be done with one: claims from
 // it, twice at once, late or never, prolongs it, gives it up.
 func (l *lane) place() {
 	key := l.key("place")
@@ -53,7 +53,7 @@ func (l *lane) redeem(p dibs.Place) {
 	if err != nil {
 		return
 	}
-	l.section(lease, 1)
+	l.section(lease, 1, 1)
 	l.leave(lease)
 }
 

@@ -17,7 +17,7 @@ func (l *lane) raw() {
 	}
 	c := l.claim(l.key("raw"))
 	c.Mode = []dibs.Mode{dibs.Try, dibs.Queue}[l.r.IntN(2)]
-	c.Place = l.TTL / 2
+	c.Stay = l.TTL / 2
 	a, ok := l.demand(c)
 	for end := time.Now().Add(l.TTL); ok && a.State == dibs.Held && a.Queued && time.Now().Before(end) && !l.calmed(); {
 		l.pause(l.TTL / 20)
@@ -76,7 +76,7 @@ func (l *lane) rawRecord() {
 // claim returns one that is to be tried.
 func (l *lane) claim(key string) dibs.Claim {
 	return dibs.Claim{
-		Key: l.client.Key(key), Token: dibs.NewToken(), Mode: dibs.Try, TTL: l.TTL, Permits: 1,
+		Key: l.client.Key(key), Token: dibs.NewToken(), Mode: dibs.Try, TTL: l.TTL, Permits: 1, Weight: 1,
 		Owner: dibs.Owner{Label: "torture, raw"},
 	}
 }

@@ -18,9 +18,9 @@ func kindOf(key string) string {
 // section is what a holder does: it writes to the key's resource, with its fence, saves
 // what it has done, and looks whether it still holds, as holders should; or it does not
 // look, as holders do that were stopped after they did.
-func (l *lane) section(lease *dibs.Lease, permits int) {
+func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 	e := history.Event{
-		Kind: history.Enter, Key: lease.Key().Name, Fence: lease.Fence(), Permits: permits,
+		Kind: history.Enter, Key: lease.Key().Name, Fence: lease.Fence(), Permits: permits, Weight: weight,
 		Token: history.Token(l.store, lease.ID()),
 	}
 	l.note(e)

@@ -178,9 +178,17 @@ func (l *lane) try() {
 	l.acquire(l.key("mutex"), &dibs.AcquireOptions{NoWait: true})
 }
 
-// permitted takes one of several permits.
+// permitted takes one of several permits, now and then more of them, or with another
+// number of permits than others see.
 func (l *lane) permitted() {
-	l.acquire(l.key("permits"), &dibs.AcquireOptions{Permits: permits, Wait: l.wait()})
+	o := &dibs.AcquireOptions{Permits: permits, Wait: l.wait()}
+	if l.odds(12) {
+		o.Permits++
+	}
+	if l.odds(4) {
+		o.Weight = 1 + l.r.IntN(o.Permits)
+	}
+	l.acquire(l.key("permits"), o)
 }
 
 func (l *lane) acquire(key string, o *dibs.AcquireOptions) {
@@ -192,7 +200,7 @@ func (l *lane) acquire(key string, o *dibs.AcquireOptions) {
 		return
 	}
 	l.crash("before the section")
-	l.section(lease, max(o.Permits, 1))
+	l.section(lease, max(o.Permits, 1), max(o.Weight, 1))
 	l.leave(lease)
 }
 
@@ -204,7 +212,7 @@ func (l *lane) several() {
 		return
 	}
 	for _, key := range keys[:1+l.r.IntN(2)] {
-		l.section(all.Lease(key), 1)
+		l.section(all.Lease(key), 1, 1)
 	}
 	_ = all.Release()
 }

@@ -284,7 +284,7 @@ func TestPrune(t *testing.T) {
 	s, err := sqlitestore.Open(strings.TrimPrefix(b.store, "sqlite:"), &sqlitestore.Options{PruneEvery: -1})
 	must(t, err)
 	for range 3 {
-		c := dibs.Claim{Key: dibs.Key{Name: dibs.NewToken().ID()}, Token: dibs.NewToken(), TTL: time.Hour, Permits: 1}
+		c := dibs.Claim{Key: dibs.Key{Name: dibs.NewToken().ID()}, Token: dibs.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}
 		answers, errs := make([]dibs.Answer, 1), make([]error, 1)
 		must(t, s.Claim(t.Context(), []dibs.Claim{c}, answers))
 		must(t, s.Settle(t.Context(), []dibs.Settlement{{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Retention: time.Millisecond}}, errs))

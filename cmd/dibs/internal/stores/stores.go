@@ -259,7 +259,7 @@ func open(ctx context.Context, b *backend, rest string, f func(context.Context, 
 
 // Probe asks the store something, and changes nothing.
 func (s *Store) Probe(ctx context.Context) error {
-	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: dibs.Look, Permits: 1}}
+	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs probe"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
 	answers := make([]dibs.Answer, 1)
 	if err := s.Claim(ctx, claims, answers); err != nil {
 		return err
