@@ -67,9 +67,10 @@ type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Migrate makes the store's schema, tables and functions, or brings them up to date,
-// in one transaction. When they are, it does nothing and needs no rights; many may
-// call it at once. Of the options it uses Schema and Prefix.
+// Migrate makes the store's schema, tables and functions in one transaction. When they
+// are there, it does nothing and needs no rights; many may call it at once. Of the
+// options it uses Schema and Prefix. A release runs beside the one before it on the
+// same database.
 //
 // It returns ErrNewer when the tables are newer than this program, and otherwise
 // what Open does.

@@ -132,8 +132,7 @@ END $$;
 CREATE OR REPLACE FUNCTION @adopt(p_k bytea, p_seq bigint, c @ask, now timestamptz) RETURNS @waiter LANGUAGE plpgsql AS $$
 DECLARE
     p @waiter;
-    own boolean := c.redeems IS NULL;
-    prolongs boolean := own AND (c.mode <> 0 OR c.place > interval '0');
+    prolongs boolean := c.redeems IS NULL AND (c.mode <> 0 OR c.place > interval '0');
 BEGIN
     UPDATE @waiter t SET
         ends = CASE WHEN prolongs AND t.kind < 3 THEN now + c.place ELSE t.ends END,

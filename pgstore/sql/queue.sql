@@ -161,7 +161,6 @@ BEGIN
         -- holder does something else.
         told := p.tells AND p.process IS NOT NULL AND (st.lost).token IS NULL
             AND NOT @clashes(st.holders, p.fingerprint, p.token);
-        h := NULL; -- of the one before, who may have a place
         h.token := p.token;
         h.ends := st.now + interval '1 second';
         h.offered := NOT told;
