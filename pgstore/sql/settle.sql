@@ -143,21 +143,11 @@ DECLARE
     locked bytea[];
     done boolean[];
     n integer;
-    waited boolean;
 BEGIN
     PERFORM @begin_verb();
-    IF cardinality(p_k) = 1 THEN -- mostly the end of a lease that somebody waits for
-        SELECT t.queued INTO waited FROM @key t WHERE t.k = p_k[1] FOR UPDATE;
-        IF waited IS NULL THEN
-            RETURN;
-        END IF;
-        IF waited AND p_outcome[1] = 0 AND @pass_on(p_k[1], p_token[1], clock_timestamp()) THEN
-            RETURN NEXT 1;
-            RETURN;
-        END IF;
-        locked := p_k;
-    ELSE
-        locked := @lock_keys(p_k);
+    locked := @lock_keys(p_k);
+    IF locked IS NULL THEN -- no key has a row
+        RETURN;
     END IF;
     moment := clock_timestamp();
     -- The plain leases, of which nothing stays but the record.
