@@ -101,32 +101,6 @@ func (b *batcher[Q, A]) unqueue(t *ticket[Q, A]) bool {
 	return true
 }
 
-// doAll sends all of qs, in one batch where there is room, and returns their answers. It
-// is for what leaves nothing to be undone when its caller gives up.
-func (b *batcher[Q, A]) doAll(ctx context.Context, stop <-chan struct{}, qs []Q) ([]A, error) {
-	as := make([]A, len(qs))
-	if b.direct {
-		ctx, cancel := context.WithTimeout(ctx, b.timeout)
-		defer cancel()
-		return as, b.call(ctx, qs, as)
-	}
-	tickets := make([]*ticket[Q, A], len(qs))
-	b.mu.Lock()
-	for i, q := range qs {
-		tickets[i] = b.ticket(q)
-		b.send(tickets[i])
-	}
-	b.mu.Unlock()
-	var failed error
-	for i, t := range tickets {
-		a, _, err := b.await(ctx, stop, t, nil)
-		if as[i] = a; failed == nil {
-			failed = err
-		}
-	}
-	return as, failed
-}
-
 // send has a ticket go with the next batch. The caller has the lock.
 func (b *batcher[Q, A]) send(t *ticket[Q, A]) {
 	b.queue = append(b.queue, t)

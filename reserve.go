@@ -31,7 +31,7 @@ func (p Place) MarshalText() ([]byte, error) {
 func (p *Place) UnmarshalText(text []byte) error {
 	parts := strings.Split(string(text), ".")
 	if len(parts) != 4 || parts[0] != placeVersion {
-		return errors.New("dibs: not the text of a place")
+		return errors.New("dibs: not the text of a place of version " + placeVersion)
 	}
 	var fields [3][]byte
 	for i, part := range parts[1:] {

@@ -152,7 +152,7 @@ func (a *attempt) putOff(back *jobs.ComeBackError) error {
 	case err != nil:
 		a.mutex.log(err)
 	case there == "none":
-		// An older version enqueued it, or it lost its entry with its place.
+		// It has lost its entry with its place.
 		return &putOffError{back: &jobs.ComeBackError{After: awayFor/2 + rand.N(awayFor)}}
 	case back.Ahead >= a.mutex.options.Jobs.Ahead && a.mutex.options.Jobs.Limit == 0:
 		back.After = parkedFor + rand.N(parkedFor)

@@ -76,7 +76,7 @@ func (v *visit) tryIn(lease *dibs.Lease, start time.Time) (again bool) {
 		v.concludeNothing(lease, problemRolledBack, OutcomeRolledBack)
 		return false
 	}
-	return v.commit(lease, start)
+	return v.commit(lease)
 }
 
 // requestIn returns the request for one try. What an earlier one has changed in it
@@ -102,7 +102,7 @@ func (v *visit) mayTryAgain() bool {
 
 // commit settles the key in the transaction, commits, and sends the answer. again
 // is that of tryIn.
-func (v *visit) commit(lease *dibs.Lease, start time.Time) (again bool) {
+func (v *visit) commit(lease *dibs.Lease) (again bool) {
 	m := v.m
 	how, record := v.ends(v.control())
 	ctx, cancel := context.WithTimeout(context.Background(), m.options.StoreTimeout)

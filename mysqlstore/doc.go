@@ -30,7 +30,7 @@
 // the order of their keys, at READ COMMITTED and by the primary key alone, so that
 // there are hardly any deadlocks; those there are all the same are tried again. Who
 // waits, and what else there is to know, is in tables beside it, which only those
-// change who have the key's row. See sql/001_schema.sql and what follows it.
+// change who have the key's row. See sql/001_schema.sql.
 //
 // # Waiting
 //

@@ -3,21 +3,18 @@ package mysqlstore
 import (
 	"context"
 	"database/sql"
-	"embed"
+	_ "embed" // the schema
 	"fmt"
 	"hash/fnv"
 	"strings"
 	"time"
 )
 
-//go:embed sql
-var sources embed.FS
+//go:embed sql/001_schema.sql
+var schemaSQL string
 
 // version is that of the tables that this program wants.
-const version = 2
-
-// files are what each version's migration consists of.
-var files = [version]string{"001_schema", "002_hold"}
+const version = 1
 
 // Migration takes a store's tables from one version to the next.
 type Migration struct {
@@ -36,16 +33,7 @@ func Migrations(o *Options) ([]Migration, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := namer{options.Prefix}
-	all := make([]Migration, version)
-	for i, name := range files {
-		text, err := sources.ReadFile("sql/" + name + ".sql")
-		if err != nil {
-			return nil, err
-		}
-		all[i] = Migration{Version: i + 1, SQL: names.sql(string(text))}
-	}
-	return all, nil
+	return []Migration{{Version: version, SQL: namer{options.Prefix}.sql(schemaSQL)}}, nil
 }
 
 // DB is what Migrate works on: a *sql.DB.
@@ -56,9 +44,8 @@ type DB interface {
 // lockLimit is how long a migration waits for another one.
 const lockLimit = 30 * time.Second
 
-// Migrate makes the store's tables, or brings them up to date, in the database that
-// the connection is for. When they are, it does nothing and needs no rights but to
-// read them; many may call it at once, and one that was cut short is made up for by
+// Migrate makes the store's tables in the database that the connection is for. When
+// they are there, it does nothing and needs no rights but to read them; many may call it at once, and one that was cut short is made up for by
 // the next. Of the options it uses Prefix.
 //
 // It returns ErrNewer when the tables are newer than this program, and otherwise

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -56,47 +55,6 @@ func TestMigrateAgain(t *testing.T) {
 	open(t, server.URL(), &Options{Prefix: prefix})
 	server.Query("DROP TABLE " + prefix + "_record, " + prefix + "_meta")
 	sqltest.Work(t, open(t, server.URL(), &Options{Prefix: prefix}))
-}
-
-// TestUpgrade: a store of version 1 is refused with the cure, becomes one of this
-// version, and has all that was there.
-func TestUpgrade(t *testing.T) {
-	t.Parallel()
-	for name, get := range servers {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := get()
-			o := &Options{Prefix: ownPrefix()}
-			s, p := open(t, server.URL(), o), reservation("k", 0)
-			refused(t, s, p)
-			waiters := o.Prefix + "_waiter"
-			server.Query("ALTER TABLE " + waiters + " DROP COLUMN hold, DROP COLUMN pressed; UPDATE " + o.Prefix + "_meta SET version=1")
-			_, err := Open(t.Context(), server.URL(), o)
-			if !errors.Is(err, ErrNotMigrated) || !strings.Contains(err.Error(), "dibs migrate") {
-				t.Fatalf("tables of version 1: %v", err)
-			}
-			s = open(t, server.URL(), o)
-			stranger := p
-			stranger.Token, stranger.Mode, stranger.TTL = dibs.NewToken(), dibs.Try, time.Minute
-			if left := refused(t, s, stranger); left < 30*time.Minute {
-				t.Errorf("a place of version 1 is in the way for %v", left)
-			}
-			p.Hold = 10 * time.Minute
-			refused(t, s, p)
-			if left := refused(t, s, stranger); left > p.Hold {
-				t.Errorf("the place is in the way for %v", left)
-			}
-			// A process that still runs the program of version 1 writes no more than this.
-			const columns = "k,seq,token,kind,ends,lasts,once,max_age,tells,fingerprint,owner"
-			server.Query("CREATE TABLE " + o.Prefix + "_kept AS SELECT " + columns + " FROM " + waiters + ";" +
-				"DELETE FROM " + waiters + "; INSERT INTO " + waiters + " (" + columns + ") SELECT * FROM " + o.Prefix + "_kept")
-			p.Mode, p.TTL, p.Hold = dibs.Try, time.Minute, 0
-			answers := make([]dibs.Answer, 1)
-			if err := s.Claim(t.Context(), []dibs.Claim{p}, answers); err != nil || answers[0].State != dibs.Granted {
-				t.Errorf("the job was answered %+v, %v", answers[0], err)
-			}
-		})
-	}
 }
 
 // TestMigrateUncommitted: an application whose connections do not commit by themselves

@@ -15,7 +15,7 @@ type Options struct {
 	// digits.
 	Prefix string
 
-	// Migrate brings the tables up to date before the store is used, see Migrate.
+	// Migrate makes missing tables before the store is used, see Migrate.
 	Migrate bool
 
 	// MaxWaiters is the longest queue of one key; 100,000 when 0. Who would make

@@ -17,7 +17,7 @@ const (
 	// applicationID marks a SQLite file as ours: "dibs".
 	applicationID = 0x64696273
 	// schemaVersion is the version of schema.sql.
-	schemaVersion = 3
+	schemaVersion = 1
 	// checkedSize is up to which size a file is checked for damage when it is
 	// opened; a larger one would take too long, and damage is noticed in use.
 	checkedSize = 4 << 20
@@ -65,7 +65,6 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	boot += bootSuffix
 	conn, err := lite.Open(path, lite.Create)
 	if err != nil {
 		return nil, err
@@ -303,11 +302,8 @@ func (s *Store) adopt() error {
 				return err
 			}
 		}
-		return s.tie("INSERT INTO @meta (one, version, boot, offset, clock, fence, writer) VALUES (1, ?1, ?2, ?3, 0, 0, 0)",
-			-uptime)
-	}
-	if err := s.upgrade(); err != nil {
-		return err
+		insert := fmt.Sprintf("INSERT INTO @meta (one, version, boot, offset, clock, fence, writer) VALUES (1, %d, ?1, ?2, 0, 0, 0)", schemaVersion)
+		return s.tie(insert, -uptime)
 	}
 	boot, err := s.conn.QueryText(s.tables.sql("SELECT boot FROM @meta WHERE one = 1"))
 	if err != nil || boot == s.boot {
@@ -317,58 +313,17 @@ func (s *Store) adopt() error {
 	if err != nil {
 		return err
 	}
-	return s.tie("UPDATE @meta SET version = ?1, boot = ?2, offset = ?3 WHERE one = 1", seen-uptime)
+	return s.tie("UPDATE @meta SET boot = ?1, offset = ?2 WHERE one = 1", seen-uptime)
 }
 
-// bootSuffix is part of the boot that a file is tied to: Stores of a program that
-// knows version 1 only, and have the file open while it is upgraded, take it for
-// another host's then and stop. They would take a lease that was settled in a
-// transaction for one that was abandoned.
-const bootSuffix = " schema 2"
-
-// upgrade brings the schema up to date, from one version to the next.
-func (s *Store) upgrade() error {
-	version, err := s.version()
-	if err != nil {
-		return err
-	}
-	for _, u := range upgrades {
-		if u.to <= version {
-			continue
-		}
-		if err := s.conn.ExecScript(s.tables.sql(u.sql)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// upgrades are what takes a file to each version from the one before.
-//
-// Stores of a program that knows version 2, and have the file open, go on in version 3:
-// what they do not know is 0 in what they write, and places are only longer in the way
-// of their claims.
-var upgrades = []struct {
-	to  int64
-	sql string
-}{
-	{2, `ALTER TABLE @lease ADD COLUMN outcome INTEGER;
-ALTER TABLE @lease ADD COLUMN retention INTEGER;
-ALTER TABLE @lease ADD COLUMN data BLOB;
-UPDATE @meta SET version = 2, boot = CAST(CAST(boot AS TEXT) || '` + bootSuffix + `' AS BLOB)`},
-	{3, `ALTER TABLE @waiter ADD COLUMN hold INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE @waiter ADD COLUMN pressed INTEGER NOT NULL DEFAULT 0;
-UPDATE @meta SET version = 3`},
-}
-
+// tie runs a statement that ties the file to this boot of the host.
 func (s *Store) tie(sql string, offset int64) error {
 	st, err := s.conn.Prepare(s.tables.sql(sql))
 	if err != nil {
 		return err
 	}
-	st.BindInt(1, schemaVersion)
-	st.BindString(2, s.boot)
-	st.BindInt(3, offset)
+	st.BindString(1, s.boot)
+	st.BindInt(2, offset)
 	_, err = st.Run()
 	return err
 }

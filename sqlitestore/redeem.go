@@ -61,7 +61,7 @@ func (tx *transaction) redeem(ks *keyState, p *spot, c *dibs.Claim, a *dibs.Answ
 		return err
 	}
 	if own.seq != 0 {
-		if _, err := tx.giveUpPlace(own.seq); err != nil {
+		if err := tx.giveUpPlace(own.seq); err != nil {
 			return err
 		}
 	}
@@ -141,15 +141,15 @@ func (tx *transaction) standAgain(l *lease, then int64) error {
 }
 
 // giveUpPlace ends a place, also one that a lease has taken, and tells those who
-// claim from it. It reports whether there was one.
-func (tx *transaction) giveUpPlace(seq int64) (bool, error) {
+// claim from it.
+func (tx *transaction) giveUpPlace(seq int64) error {
 	st := tx.st.giveUpPlace
 	st.BindBlob(1, tx.k)
 	st.BindInt(2, seq)
 	row, err := st.Step()
 	if err != nil || !row {
 		st.Reset()
-		return false, err
+		return err
 	}
 	tx.dirty = true
 	token, dormant := dibs.Token(st.Bytes(0)), st.Int(1)
@@ -158,7 +158,7 @@ func (tx *transaction) giveUpPlace(seq int64) (bool, error) {
 	if err == nil && dormant == sought {
 		err = tx.wakePlace(token)
 	}
-	return true, err
+	return err
 }
 
 func (tx *transaction) setDormant(seq, dormant, until int64) error {

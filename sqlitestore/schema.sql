@@ -1,4 +1,4 @@
--- The schema of a dibs store, version 3. @ stands for the prefix of the tables: none,
+-- The schema of a dibs store, version 1. @ stands for the prefix of the tables: none,
 -- or dibs_ in a file of the application's (Options.Shared).
 --
 -- Times are microseconds of store time, which starts at 0 when the file is made
@@ -60,8 +60,8 @@ CREATE TABLE @waiter (
     lasts       INTEGER NOT NULL, -- for how long, from when it is asked for
     dormant     INTEGER NOT NULL, -- 0 no, 1 reserved, 2 reserved and woken,
                                   -- 3 taken, 4 taken and asked for
-    hold        INTEGER NOT NULL DEFAULT 0, -- reserved: for how long it may be in the way
-                                            -- when its turn has come; 0: until it runs out
+    hold        INTEGER NOT NULL, -- reserved: for how long it may be in the way
+                                  -- when its turn has come; 0: until it runs out
     pressed     INTEGER NOT NULL DEFAULT 0, -- 1: it is in the way, and until is set to that
     permits     INTEGER NOT NULL,
     once        INTEGER NOT NULL,

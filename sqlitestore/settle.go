@@ -129,7 +129,7 @@ func (tx *transaction) end(ks *keyState, own lease, x *dibs.Settlement, at int64
 func (tx *transaction) endLease(ks *keyState, own lease) error {
 	ks.remove(own.token)
 	if own.state == held && own.seq != 0 {
-		if _, err := tx.giveUpPlace(own.seq); err != nil {
+		if err := tx.giveUpPlace(own.seq); err != nil {
 			return err
 		}
 	}
@@ -203,7 +203,7 @@ func (tx *transaction) giveUp(ks *keyState, t dibs.Token) (bool, error) {
 	if err != nil || p.seq == 0 {
 		return false, err
 	}
-	if _, err := tx.giveUpPlace(p.seq); err != nil {
+	if err := tx.giveUpPlace(p.seq); err != nil {
 		return false, err
 	}
 	tx.leaves = append(tx.leaves, t)

@@ -80,6 +80,9 @@ CREATE TABLE IF NOT EXISTS @waiter (
     once        TINYINT NOT NULL,
     max_age     BIGINT NOT NULL,   -- of a record that answers it; 0: none does
     tells       TINYINT NOT NULL,  -- whether its process takes a grant that is told
+    hold        BIGINT NOT NULL,   -- reserved: for how long it may keep others from the key
+                                   -- once its turn has come; 0: until it runs out
+    pressed     TINYINT NOT NULL,  -- somebody was kept from the key by it: its end is set to that
     fingerprint VARBINARY(32) NOT NULL,
     owner       VARBINARY(255) NOT NULL,
     PRIMARY KEY (k, seq),

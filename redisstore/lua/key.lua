@@ -235,13 +235,6 @@ local function clashes(st, print)
   return false
 end
 
--- answerable reports whether a record answers the place, though it is said that none
--- can: earlier versions of this store let places stand and do not say.
-local function answerable(k, p)
-  local r = k.st[LOCKS] and p[P_MAXAGE] > 0 and record(k)
-  return r and now - r.written <= p[P_MAXAGE]
-end
-
 -- serve offers the key to those in front. It notes in k when somebody took it, and
 -- returns how many were parked.
 local function serve(k)
@@ -257,9 +250,9 @@ local function serve(k)
       end
       break
     end
-    if st[LOST] and differs(st[LOST][PRINT], p[P_PRINT]) or answerable(k, p) then
+    if st[LOST] and differs(st[LOST][PRINT], p[P_PRINT]) then
       remove_place(k, token)
-      ask(p, token) -- and is told of the mismatch, or the record
+      ask(p, token) -- and is told of the mismatch
     else
       -- A grant that is told is a lease from now on: its holder may begin
       -- without asking. What was abandoned takes an answer to tell, and so does that

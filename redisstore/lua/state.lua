@@ -39,7 +39,7 @@
 --            comes back to its place when it asks
 -- stands     how long it was last asked to stand
 -- hold       how long a reserved one may be in others' way; none when as long as it
---            stands, as in those that were written before there was a hold
+--            stands
 -- pressed    true when that counts, and the place runs out with it
 --
 -- The record (…:r) is 1 byte version, 8 bytes written (µs), 8 bytes ends (µs),

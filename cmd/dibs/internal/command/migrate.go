@@ -13,15 +13,13 @@ func (p *program) migrate() *cobra.Command {
 	var printed bool
 	cmd := &cobra.Command{
 		Use:   "migrate",
-		Short: "Make the store's tables, or bring them up to date",
-		Long: `Makes the tables that a store in a SQL database keeps its keys in, or brings
-them up to date, in one transaction, and says what it did. What is up to date is
-left alone. Ten hosts that start at once may all do it.
+		Short: "Make the store's tables",
+		Long: `Makes the tables that a store in a SQL database keeps its keys in, unless they
+are there, and says what it did. Ten hosts that start at once may all do it. The
+user that runs it needs more rights than the one that the proxy uses.
 
 Those who only try dibs out need not: a command that makes use of a store makes
-missing tables by itself, if its user may. Tables that are there are brought up
-to date by this command alone, and the user that runs it needs more rights than
-the one that the proxy uses.
+missing tables by itself, if its user may.
 
 --print prints the SQL instead, for those who apply it by other means, and
 connects to nothing. A SQLite file is made by whoever opens it first; Redis and

@@ -33,7 +33,7 @@ func mysqlBackend(scheme string) backend {
 		if err != nil {
 			return nil, err
 		}
-		return &mysqlURL{url: u.String(), config: config, options: o, told: u.Query().Has("migrate")}, nil
+		return &mysqlURL{url: u.String(), config: config, options: o}, nil
 	}
 	return backend{
 		scheme: scheme, lasting: true,
@@ -45,12 +45,12 @@ func mysqlBackend(scheme string) backend {
 			return err
 		},
 		show: showUser,
-		tables: func(ctx context.Context, rest string, onlyNew bool) (string, error) {
+		tables: func(ctx context.Context, rest string) (string, error) {
 			u, err := parse(rest)
 			if err != nil {
 				return "", err
 			}
-			return u.migrate(ctx, onlyNew)
+			return u.migrate(ctx)
 		},
 		statements: func(rest string) (string, error) {
 			u, err := parse(rest)
@@ -75,7 +75,6 @@ type mysqlURL struct {
 	url     string
 	config  *mysql.Config
 	options *mysqlstore.Options
-	told    bool // it says whether to migrate
 }
 
 func (u *mysqlURL) open(ctx context.Context, s *Store) error {
@@ -102,34 +101,22 @@ func (u *mysqlURL) db() (*sql.DB, error) {
 	return db, nil
 }
 
-// migrate makes the tables or brings them up to date, and says what it did.
-func (u *mysqlURL) migrate(ctx context.Context, onlyNew bool) (did string, err error) {
-	if !onlyNew {
-		// What is wrong with the server, the store says best, and soonest.
-		store, err := mysqlstore.Open(ctx, u.url, nil)
-		if err == nil {
-			err = store.Close()
-		}
-		if err != nil && !errors.Is(err, mysqlstore.ErrNotMigrated) {
-			return "", err
-		}
+// migrate makes the tables if they are missing, and says what it did.
+func (u *mysqlURL) migrate(ctx context.Context) (did string, err error) {
+	// What is wrong with the server, the store says best, and soonest.
+	store, err := mysqlstore.Open(ctx, u.url, nil)
+	switch {
+	case err == nil:
+		return "is up to date", store.Close()
+	case !errors.Is(err, mysqlstore.ErrNotMigrated):
+		return "", err
 	}
 	db, err := u.db()
 	if err != nil {
 		return "", err
 	}
 	defer db.Close()
-	before, want, err := mysqlstore.Version(ctx, db, u.options)
-	if err == nil {
-		err = mayMake(onlyNew, u.told, before, want)
-	}
-	if err == nil {
-		err = mysqlstore.Migrate(ctx, db, u.options)
-	}
-	if err != nil {
-		return "", err
-	}
-	return migrated(before, want), nil
+	return "has its tables now", mysqlstore.Migrate(ctx, db, u.options)
 }
 
 // statements returns the migrations. MySQL commits after each statement that makes a

@@ -30,7 +30,7 @@ func postgresBackend(scheme string) backend {
 		if err != nil {
 			return nil, err
 		}
-		return &postgres{url: u.String(), config: config.ConnConfig, options: o, told: u.Query().Has("migrate")}, nil
+		return &postgres{url: u.String(), config: config.ConnConfig, options: o}, nil
 	}
 	return backend{
 		scheme: scheme, lasting: true,
@@ -42,12 +42,12 @@ func postgresBackend(scheme string) backend {
 			return err
 		},
 		show: showUser,
-		tables: func(ctx context.Context, rest string, onlyNew bool) (string, error) {
+		tables: func(ctx context.Context, rest string) (string, error) {
 			p, err := parse(rest)
 			if err != nil {
 				return "", err
 			}
-			return p.migrate(ctx, onlyNew)
+			return p.migrate(ctx)
 		},
 		statements: func(rest string) (string, error) {
 			p, err := parse(rest)
@@ -72,7 +72,6 @@ type postgres struct {
 	url     string
 	config  *pgx.ConnConfig
 	options *pgstore.Options
-	told    bool // it says whether to migrate
 }
 
 func (p *postgres) open(ctx context.Context, s *Store) error {
@@ -86,34 +85,22 @@ func (p *postgres) open(ctx context.Context, s *Store) error {
 	return nil
 }
 
-// migrate makes the tables or brings them up to date, and says what it did.
-func (p *postgres) migrate(ctx context.Context, onlyNew bool) (did string, err error) {
-	if !onlyNew {
-		// What is wrong with the server, the store says best, and soonest.
-		store, err := pgstore.Open(ctx, p.url, nil)
-		if err == nil {
-			err = store.Close()
-		}
-		if err != nil && !errors.Is(err, pgstore.ErrNotMigrated) {
-			return "", err
-		}
+// migrate makes the tables if they are missing, and says what it did.
+func (p *postgres) migrate(ctx context.Context) (did string, err error) {
+	// What is wrong with the server, the store says best, and soonest.
+	store, err := pgstore.Open(ctx, p.url, nil)
+	switch {
+	case err == nil:
+		return "is up to date", store.Close()
+	case !errors.Is(err, pgstore.ErrNotMigrated):
+		return "", err
 	}
 	conn, err := pgx.ConnectConfig(ctx, p.config)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	before, want, err := pgstore.Version(ctx, conn, p.options)
-	if err == nil {
-		err = mayMake(onlyNew, p.told, before, want)
-	}
-	if err == nil {
-		err = pgstore.Migrate(ctx, conn, p.options)
-	}
-	if err != nil {
-		return "", err
-	}
-	return migrated(before, want), nil
+	return "has its tables now", pgstore.Migrate(ctx, conn, p.options)
 }
 
 // statements returns the migrations, each a transaction.

@@ -54,7 +54,7 @@ var sqliteBackend = backend{
 		return nil
 	},
 	// Opening does it all.
-	tables: func(_ context.Context, rest string, _ bool) (string, error) {
+	tables: func(_ context.Context, rest string) (string, error) {
 		path, _, err := sqliteFile(rest)
 		if err != nil {
 			return "", err

@@ -92,10 +92,9 @@ type backend struct {
 	// exists returns an error when there is nothing to look into; nil where there
 	// is nothing to be made.
 	exists func(rest string) error
-	// tables makes what the store keeps things in, or brings it up to date; nil
-	// where there is nothing of the kind.
-	// onlyNew leaves those alone that are there.
-	tables func(ctx context.Context, rest string, onlyNew bool) (did string, err error)
+	// tables makes what the store keeps things in, if it is missing; nil where there is
+	// nothing of the kind.
+	tables func(ctx context.Context, rest string) (did string, err error)
 	// statements returns tables as SQL; nil where nobody can run it by hand.
 	statements func(rest string) (string, error)
 	// missing reports whether an error of open means that the tables have to be

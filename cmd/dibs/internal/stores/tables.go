@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	neturl "net/url"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -12,8 +13,8 @@ import (
 // migrateLimit bounds Migrate.
 const migrateLimit = time.Minute
 
-// Migrate makes what the store keeps things in, or brings it up to date, and
-// returns a line that says what it did. Any number of processes may do so at once.
+// Migrate makes what the store keeps things in, if it is missing, and returns a line
+// that says what it did. Any number of processes may do so at once.
 func Migrate(ctx context.Context, url string) (string, error) {
 	b, rest, err := parse(url)
 	if err != nil {
@@ -24,7 +25,7 @@ func Migrate(ctx context.Context, url string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, migrateLimit)
 	defer cancel()
-	did, err := b.tables(ctx, rest, false)
+	did, err := b.tables(ctx, rest)
 	if err != nil {
 		return "", fmt.Errorf("%w: %s: %w", ErrUnusable, b.url(rest), err)
 	}
@@ -51,15 +52,14 @@ func nothingToMigrate(b *backend, rest string) string {
 }
 
 // openMade opens a store, and makes its tables first if they are missing and may
-// be made: who tries dibs out should need nothing else. Those that are there but
-// old are left to Migrate, because other programs may be at work on them.
+// be made: who tries dibs out should need nothing else.
 func (b *backend) openMade(ctx context.Context, rest string, s *Store) error {
 	err := b.open(ctx, rest, s)
 	if err == nil || b.missing == nil || !b.missing(err) {
 		return err
 	}
-	if _, failed := b.tables(ctx, rest, true); failed != nil {
-		return fmt.Errorf("%s: the tables are missing or old, and cannot be made: %w; with a user who may create tables, %s",
+	if failed := b.makeTables(ctx, rest); failed != nil {
+		return fmt.Errorf("%s: the tables are missing, and cannot be made: %w; with a user who may create tables, %s",
 			s, failed, b.cure(rest))
 	}
 	return b.open(ctx, rest, s)
@@ -71,7 +71,7 @@ func (b *backend) openFound(ctx context.Context, rest string, s *Store) error {
 	if err == nil || b.missing == nil || !b.missing(err) {
 		return err
 	}
-	return fmt.Errorf("%s: the tables are missing or old; %s", s, b.cure(rest))
+	return fmt.Errorf("%s: the tables are missing; %s", s, b.cure(rest))
 }
 
 // cure says what to do about tables that are missing.
@@ -79,27 +79,16 @@ func (b *backend) cure(rest string) string {
 	return fmt.Sprintf("run dibs migrate --store '%s', or apply the SQL that it prints with --print", b.url(rest))
 }
 
-// mayMake returns why tables are not to be made on the way, without anybody having
-// asked for it.
-func mayMake(onlyNew, told bool, before, want int) error {
-	switch {
-	case onlyNew && told:
+// makeTables makes missing tables, unless the URL forbids it.
+func (b *backend) makeTables(ctx context.Context, rest string) error {
+	u, err := neturl.Parse(b.scheme + ":" + rest)
+	if err == nil && u.Query().Has("migrate") { // with true the tables would be there
 		return errors.New("the URL says migrate=false")
-	case onlyNew && before > 0 && before < want:
-		return fmt.Errorf("they have version %d, this program wants %d, and others may be using them", before, want)
 	}
-	return nil
-}
-
-// migrated says what a migration did.
-func migrated(before, want int) string {
-	switch {
-	case before == 0:
-		return fmt.Sprintf("has its tables now, version %d", want)
-	case before < want:
-		return fmt.Sprintf("was brought from version %d to %d", before, want)
+	if err == nil {
+		_, err = b.tables(ctx, rest)
 	}
-	return fmt.Sprintf("is up to date, version %d", want)
+	return err
 }
 
 // Check returns what is wrong with the store's backend, the worst first; a store
