@@ -135,19 +135,10 @@ func (s *Store) once(ctx context.Context, pool *pgxpool.Pool, c *call) (undone b
 		return false, err
 	}
 	defer conn.Release()
-	undone, err = s.on(ctx, conn.Conn().PgConn(), c)
-	if err != nil && !undone && code(err) == "" && c.statement == s.claims {
-		s.unheard.add() // the server did not say what became of it
-	}
-	return undone, err
-}
-
-// on makes a call once on that connection.
-func (s *Store) on(ctx context.Context, conn *pgconn.PgConn, c *call) (undone bool, err error) {
 	if c.reset != nil {
 		c.reset()
 	}
-	result, err := s.start(ctx, conn, c)
+	result, err := s.start(ctx, conn.Conn().PgConn(), c)
 	if err != nil {
 		return pgconn.SafeToRetry(err) || undoes(err) || ended(err), err // it was not even sent
 	}

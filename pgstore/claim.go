@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -13,10 +12,9 @@ import (
 )
 
 const claimSQL = `SELECT i, state, fence, attempt, remains, ahead, queued, idle, age, permits, data
-FROM @claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`
+FROM @claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`
 
-// Claim implements dibs.Store, with one statement; with a second one for those claims
-// that took no locks and had to.
+// Claim implements dibs.Store, with one statement.
 func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
 	if err := s.usable(ctx); err != nil {
 		return err
@@ -38,51 +36,32 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	return nil
 }
 
-// claim makes one call of those claims, and another one where locks have to be taken.
+// claim makes one call of those claims.
 func (s *Store) claim(ctx context.Context, part []int, claims []dibs.Claim, answers []dibs.Answer) error {
 	process, tells := s.waiting.address()
-	var again []int
-	ask := func(part []int, locks bool) error {
-		key := func(i int) dibs.Key { return claims[i].Key }
-		fail := func(i int, err error) { answers[i] = dibs.Answer{Err: err} }
-		return s.runApart(ctx, s.front, part, key, fail, func(part []int) *call {
-			return s.ask(part, claims, answers, s.claimParams(part, claims, process, tells, locks), &again)
-		})
-	}
-	err := ask(part, false)
-	if err == nil && len(again) > 0 {
-		err = ask(slices.Clone(again), true)
-	}
+	key := func(i int) dibs.Key { return claims[i].Key }
+	fail := func(i int, err error) { answers[i] = dibs.Answer{Err: err} }
+	err := s.runApart(ctx, s.front, part, key, fail, func(part []int) *call {
+		return &call{
+			statement: s.claims,
+			params:    s.claimParams(part, claims, process, tells),
+			row: func(r *reading) error {
+				i := r.int()
+				if i < 1 || int(i) > len(part) {
+					return fmt.Errorf("pgstore: the server answered question %d of %d", i, len(part))
+				}
+				return s.readAnswer(&answers[part[i-1]], r)
+			},
+			want: len(part),
+		}
+	})
 	if err == nil {
 		s.waiting.heard(part, claims, answers, process)
 	}
 	return err
 }
 
-// ask is the call of those claims. It notes which are to be made again, with locks.
-func (s *Store) ask(part []int, claims []dibs.Claim, answers []dibs.Answer, params [][]byte, again *[]int) *call {
-	return &call{
-		statement: s.claims,
-		params:    params,
-		reset: func() {
-			*again = slices.DeleteFunc(*again, func(i int) bool { return slices.Contains(part, i) })
-		},
-		row: func(r *reading) error {
-			i := r.int()
-			if i < 1 || int(i) > len(part) {
-				return fmt.Errorf("pgstore: the server answered question %d of %d", i, len(part))
-			}
-			locking, err := s.readAnswer(&answers[part[i-1]], r)
-			if locking {
-				*again = append(*again, part[i-1])
-			}
-			return err
-		},
-		want: len(part),
-	}
-}
-
-func (s *Store) claimParams(part []int, claims []dibs.Claim, process int64, tells, locks bool) [][]byte {
+func (s *Store) claimParams(part []int, claims []dibs.Claim, process int64, tells bool) [][]byte {
 	n := len(part)
 	k := newArray(pgtype.ByteaOID, n, 32)
 	mode := newArray(pgtype.Int2OID, n, 2)
@@ -123,7 +102,7 @@ func (s *Store) claimParams(part []int, claims []dibs.Claim, process int64, tell
 	return [][]byte{
 		k.encode(), mode.encode(), token.encode(), redeems.encode(), ttl.encode(), place.encode(), hold.encode(),
 		permits.encode(), maxAge.encode(), once.encode(), fingerprint.encode(), owner.encode(),
-		listens, binaryBool(tells), binary.BigEndian.AppendUint32(nil, uint32(s.options.MaxWaiters)), binaryBool(locks),
+		listens, binaryBool(tells), binary.BigEndian.AppendUint32(nil, uint32(s.options.MaxWaiters)),
 	}
 }
 
@@ -131,7 +110,7 @@ func (s *Store) claimParams(part []int, claims []dibs.Claim, process int64, tell
 var claimTypes = []uint32{
 	pgtype.ByteaArrayOID, pgtype.Int2ArrayOID, pgtype.ByteaArrayOID, pgtype.ByteaArrayOID, pgtype.Int8ArrayOID,
 	pgtype.Int8ArrayOID, pgtype.Int8ArrayOID, pgtype.Int4ArrayOID, pgtype.Int8ArrayOID, pgtype.BoolArrayOID, pgtype.ByteaArrayOID,
-	pgtype.ByteaArrayOID, pgtype.Int8OID, pgtype.BoolOID, pgtype.Int4OID, pgtype.BoolOID,
+	pgtype.ByteaArrayOID, pgtype.Int8OID, pgtype.BoolOID, pgtype.Int4OID,
 }
 
 // The states as sql/claim.sql answers them. They are the functions' own numbers,
@@ -145,13 +124,10 @@ const (
 	mismatch
 	permitsDiffer
 	unknown
-	_
-	unlocked // nothing is done: it has to be asked with locks
 )
 
-// readAnswer reads one claim's answer, behind its number. locking says that there is
-// none yet: it has to be asked with locks.
-func (s *Store) readAnswer(a *dibs.Answer, r *reading) (locking bool, err error) {
+// readAnswer reads one claim's answer, behind its number.
+func (s *Store) readAnswer(a *dibs.Answer, r *reading) error {
 	state, fence, attempt, remains := r.int(), uint64(r.int()), int(r.int()), r.duration()
 	ahead, queued, idle := int(r.int()), r.bool(), r.bool()
 	age, permits := r.duration(), int(r.int())
@@ -174,12 +150,10 @@ func (s *Store) readAnswer(a *dibs.Answer, r *reading) (locking bool, err error)
 		a.State, a.Permits = dibs.PermitsDiffer, permits
 	case unknown:
 		a.State, a.ID = dibs.Unknown, r.token().ID()
-	case unlocked:
-		return true, r.err
 	default:
-		return false, fmt.Errorf("pgstore: the server answered with state %d", state)
+		return fmt.Errorf("pgstore: the server answered with state %d", state)
 	}
-	return false, r.err
+	return r.err
 }
 
 // waitsFor returns the token by which a claim that was answered so waits: its own,

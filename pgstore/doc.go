@@ -9,8 +9,7 @@
 // Each verb is one function in the database and one statement, whatever it finds:
 // it looks the record up, takes the lease and joins the queue, or ends the lease,
 // writes the record and grants the next waiter. Many elements are one statement and
-// one commit; only those that stop waiting at a reserved place have one of their own. No
-// session keeps anything, so a transaction pooler may be in between.
+// one commit. No session keeps anything, so a transaction pooler may be in between.
 //
 // # A key
 //

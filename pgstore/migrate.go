@@ -18,9 +18,9 @@ var sources embed.FS
 // version is that of the tables and functions that this program wants.
 const version = 1
 
-// files are what each version's migration consists of.
-var files = [version][]string{
-	{"001_schema", "key", "queue", "place", "look", "claim", "settle", "pending", "transaction", "turns", "inspect", "prune"},
+// files are what makes version 1: the tables, then the functions.
+var files = []string{
+	"001_schema", "key", "queue", "look", "claim", "settle", "pending", "transaction", "turns", "inspect", "prune",
 }
 
 // turnSQL is dibs.Turn, as the functions write it.
@@ -43,21 +43,14 @@ func Migrations(o *Options) ([]Migration, error) {
 		return nil, err
 	}
 	names := namer{schema: options.Schema, prefix: options.Prefix}
-	all := make([]Migration, version)
-	for i, parts := range files {
-		m := Migration{Version: i + 1}
-		for _, name := range parts {
-			m.SQL += names.source(name)
-		}
-		if options.turn != dibs.Turn {
-			m.SQL = strings.ReplaceAll(m.SQL, turnSQL, fmt.Sprintf("interval '%d microseconds'", options.turn.Microseconds()))
-		}
-		if i > 0 {
-			m.SQL += fmt.Sprintf(names.sql("UPDATE @meta SET version = %d;\n"), i+1)
-		}
-		all[i] = m
+	m := Migration{Version: 1}
+	for _, name := range files {
+		m.SQL += names.source(name)
 	}
-	return all, nil
+	if options.turn != dibs.Turn {
+		m.SQL = strings.ReplaceAll(m.SQL, turnSQL, fmt.Sprintf("interval '%d microseconds'", options.turn.Microseconds()))
+	}
+	return []Migration{m}, nil
 }
 
 // source returns one of the files, with the store's names.
@@ -74,9 +67,10 @@ type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Migrate makes the store's schema, tables and functions, or brings them up to date,
-// in one transaction. When they are, it does nothing and needs no rights; many may
-// call it at once. Of the options it uses Schema and Prefix.
+// Migrate makes the store's schema, tables and functions in one transaction. When they
+// are there, it does nothing and needs no rights; many may call it at once. Of the
+// options it uses Schema and Prefix. A release runs beside the one before it on the
+// same database.
 //
 // It returns ErrNewer when the tables are newer than this program, and otherwise
 // what Open does.

@@ -19,7 +19,7 @@ type Options struct {
 	// "dibs" when "". Written as Schema, at most 32 bytes.
 	Prefix string
 
-	// Migrate brings the tables up to date before the store is used, see Migrate.
+	// Migrate makes the tables before the store is used, see Migrate.
 	Migrate bool
 
 	// MaxWaiters is the longest queue of one key; 100,000 when 0. Who would make

@@ -81,7 +81,7 @@ func open(t testing.TB, url string, o *Options) *Store {
 	return s
 }
 
-// migrateOnce brings the tables up to date on a connection of its own.
+// migrateOnce makes the tables on a connection of its own.
 func migrateOnce(ctx context.Context, config *pgxpool.Config, o *Options) error {
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {

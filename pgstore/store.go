@@ -23,12 +23,11 @@ type Store struct {
 	front  *pgxpool.Pool // claims, and what operators ask
 	back   *pgxpool.Pool // renewals, settlements and pruning
 
-	claims, renewals, settlements, standDowns, turns, settlementsIn *statement
+	claims, renewals, settlements, turns, settlementsIn *statement
 
 	pooled     atomic.Bool // a pooler is in between: nobody can listen
 	unprepared atomic.Bool // no statements are prepared: a connection may not be the same from one call to the next
 	waiting    *waiting
-	unheard    unheard                // claims of which nothing was heard
 	identity   atomic.Pointer[string] // that @meta has, once it was asked for
 	clocks     clocks                 // that Check saw
 
@@ -78,7 +77,6 @@ func newStore(ctx context.Context, config *pgxpool.Config, o *Options) (*Store, 
 	s.claims = s.names.statement("claim", claimSQL, claimTypes)
 	s.renewals = s.names.statement("renew", renewSQL, renewTypes)
 	s.settlements = s.names.statement("settle", settleSQL, settleTypes)
-	s.standDowns = s.names.statement("stand_down", standDownSQL, standDownTypes)
 	s.settlementsIn = s.names.statement("settle_in", settleInSQL, settleInTypes)
 	s.turns = s.names.statement("turns", turnsSQL, turnsTypes)
 	s.life, s.end = context.WithCancel(context.Background())

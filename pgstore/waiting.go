@@ -23,7 +23,6 @@ type waiting struct {
 	mu        sync.Mutex
 	listeners []*listener
 	started   bool
-	rehearsed atomic.Bool
 	deaf      []dibs.Token // who waits and could not be told where to
 
 	polled map[dibs.Token]*place // who waits, where we poll
@@ -60,7 +59,6 @@ func (w *waiting) address() (process int64, tells bool) {
 func (w *waiting) heard(part []int, claims []dibs.Claim, answers []dibs.Answer, process int64) {
 	polls := w.polls()
 	if !polls && process != 0 {
-		w.rehearse(part, claims, answers)
 		return
 	}
 	w.mu.Lock()
@@ -109,22 +107,6 @@ func (w *waiting) heard(part []int, claims []dibs.Claim, answers []dibs.Answer, 
 		}
 	} else if w.process.Load() != 0 {
 		w.s.background.Go(w.opened)
-	}
-}
-
-// rehearse begins the rehearsal when somebody waits at a reserved place: those are many, in
-// processes that stay.
-func (w *waiting) rehearse(part []int, claims []dibs.Claim, answers []dibs.Answer) {
-	if w.rehearsed.Load() || !slices.ContainsFunc(part, func(i int) bool {
-		_, waits := waitsFor(&claims[i], &answers[i])
-		return waits && !claims[i].Redeems.IsZero()
-	}) {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.s.life.Err() == nil && !w.rehearsed.Swap(true) {
-		w.s.background.Go(w.s.rehearse)
 	}
 }
 

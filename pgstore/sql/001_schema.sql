@@ -100,11 +100,6 @@ CREATE TABLE @waiter (
     tells       boolean NOT NULL,  -- whether a grant may be told with all that is to know of it
     fingerprint bytea,
     owner       bytea NOT NULL,
-    -- the claim that waits at a reserved one, told there when it is granted in its absence
-    redeemer       bytea,
-    redeemer_ends  timestamptz,
-    redeemer_hold  interval,
-    redeemer_owner bytea,
     PRIMARY KEY (k, seq),
     UNIQUE (token, k) -- in that order, so that no queue is gone through by way of it
 ) WITH (fillfactor = 70);

@@ -127,38 +127,12 @@ BEGIN
     RETURN p;
 END $$;
 
--- waits reports whether a claim, if it is held, waits at the place that it is made from.
--- All that one has to hear that is granted in its absence can be told.
-CREATE OR REPLACE FUNCTION @waits(c @ask) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
-BEGIN
-    RETURN c.mode = 0 AND c.redeems IS NOT NULL AND c.place > interval '0' AND c.process IS NOT NULL AND c.tells
-        AND NOT c.once AND c.max_age = interval '0' AND c.fingerprint IS NULL;
-END $$;
-
--- stands_behind reports whether a claim from a place that stands, or the prolonging of
--- one, changes nothing but that place, and begins the hold of the first one at most: the
--- key is held plainly, or lies idle for the place f, the first one and another, which knows
--- that its turn has come.
-CREATE OR REPLACE FUNCTION @stands_behind(
-    t @key, f @waiter, p_mode smallint, p_token bytea, p_redeems bytea, p_permits integer, p_fingerprint bytea, moment timestamptz
-) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
-BEGIN
-    RETURN t.queued AND t.permits = 1 AND p_permits = 1 AND t.lost_token IS NULL AND t.rec_ends IS NULL
-        AND (p_mode = 2 OR p_mode = 0 AND p_redeems IS NOT NULL)
-        AND CASE
-            WHEN t.token IS NULL THEN f.kind = 2 AND f.ends > moment AND f.token <> coalesce(p_redeems, p_token)
-            ELSE t.token <> p_token AND NOT t.offered AND t.ends > moment AND (t.fingerprint = p_fingerprint) IS NOT FALSE
-        END;
-END $$;
-
 -- adopt makes a place, also one that is taken, what the claim asks for. What must
 -- not be done twice waits until it is known that it was heard, and so is not told.
 CREATE OR REPLACE FUNCTION @adopt(p_k bytea, p_seq bigint, c @ask, now timestamptz) RETURNS @waiter LANGUAGE plpgsql AS $$
 DECLARE
     p @waiter;
-    own boolean := c.redeems IS NULL;
-    prolongs boolean := own AND (c.mode <> 0 OR c.place > interval '0');
-    waits boolean := @waits(c);
+    prolongs boolean := c.redeems IS NULL AND (c.mode <> 0 OR c.place > interval '0');
 BEGIN
     UPDATE @waiter t SET
         ends = CASE WHEN prolongs AND t.kind < 3 THEN now + c.place ELSE t.ends END,
@@ -177,11 +151,7 @@ BEGIN
             WHEN c.mode = 2 THEN greatest(t.kind, 1)    -- it is reserved
             WHEN t.kind = 2 THEN 1                      -- whoever asked is told anew
             ELSE t.kind
-        END,
-        redeemer = CASE WHEN c.mode = 2 THEN t.redeemer WHEN waits THEN c.token END,
-        redeemer_ends = CASE WHEN c.mode = 2 THEN t.redeemer_ends WHEN waits THEN now + c.place END,
-        redeemer_hold = CASE WHEN c.mode = 2 THEN t.redeemer_hold WHEN waits THEN c.hold END,
-        redeemer_owner = CASE WHEN c.mode = 2 THEN t.redeemer_owner WHEN waits THEN c.owner END
+        END
     WHERE t.k = p_k AND t.seq = p_seq
     RETURNING * INTO p;
     RETURN p;
@@ -315,7 +285,7 @@ BEGIN
         h.fingerprint := c.fingerprint;
         h.owner := c.owner;
         IF redeems THEN
-            UPDATE @waiter t SET kind = 3, ends = 'infinity', pressed = false, redeemer = NULL,
+            UPDATE @waiter t SET kind = 3, ends = 'infinity', pressed = false,
                 hold = CASE WHEN c.hold > interval '0' THEN c.hold ELSE t.hold END
             WHERE t.k = st.k AND t.seq = p.seq;
             PERFORM @remove_place(st.k, c.token);
@@ -363,13 +333,11 @@ END $$;
 
 -- claim answers claims, each in a row of its own and in no order. Looks that need not
 -- do anything come first. The other plain ones are answered or granted by one statement,
--- which also takes the locks of the rest, in the keys' order like everybody. Claims from
--- places that stand behind others lock no key, unless p_locks; those for which that does not do are
--- answered 9, and are to be made again with p_locks.
+-- which also takes the locks of the rest, in the keys' order like everybody.
 CREATE OR REPLACE FUNCTION @claim(
     p_k bytea[], p_mode smallint[], p_token bytea[], p_redeems bytea[], p_ttl bigint[], p_place bigint[],
     p_hold bigint[], p_permits integer[], p_max_age bigint[], p_once boolean[], p_fingerprint bytea[], p_owner bytea[],
-    p_process bigint, p_tells boolean, p_most integer, p_locks boolean
+    p_process bigint, p_tells boolean, p_most integer
 ) RETURNS SETOF @answer LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
@@ -383,8 +351,6 @@ DECLARE
     st @state;
     q @ask;
     rest @ask[] := ARRAY[]::@ask[];
-    late @ask[] := ARRAY[]::@ask[]; -- from places that stand behind others
-    places boolean := false; -- there are such as take_places may answer
     answered boolean[];
 BEGIN
     PERFORM @begin_verb();
@@ -411,8 +377,6 @@ BEGIN
                             WHEN c.mode <= 1 AND c.permits = 1 AND c.redeems IS NULL AND t.rec_ends IS NULL THEN 1
                             ELSE -1
                         END
-                    WHEN NOT p_locks AND t.queued AND (c.mode = 2 OR c.mode = 0 AND c.redeems IS NOT NULL)
-                        AND @stands_behind(t, f, c.mode, c.token, c.redeems, c.permits, c.fingerprint, moment) THEN -2
                     WHEN t.busy OR t.ends <= moment OR t.token = c.token THEN -1
                     WHEN c.permits <> 1 THEN 6
                     WHEN t.fingerprint <> c.fingerprint THEN 5
@@ -425,10 +389,6 @@ BEGIN
                 p_owner)
                 WITH ORDINALITY AS c (k, mode, token, redeems, ttl, place, hold, permits, max_age, once, fingerprint, owner, i)
             LEFT JOIN @key t ON t.k = c.k
-            LEFT JOIN LATERAL (
-                SELECT w.* FROM @waiter w
-                WHERE t.queued AND t.token IS NULL AND w.k = c.k AND w.kind < 3 AND NOT w.parked ORDER BY w.seq LIMIT 1
-            ) f ON true
         ), took AS (
             INSERT INTO @key AS t (k, fence, permits, busy, queued, saved, abandoned,
                 token, attempt, since, ends, offered, once, inherits, fingerprint, owner)
@@ -473,15 +433,9 @@ BEGIN
                 a.permits := 1;
             ELSE NULL;
         END CASE;
-        IF r.way < 0 OR r.way = 1 AND r.fence IS NULL THEN
-            q := ROW(r.i, r.k, r.mode, r.token, r.redeems, @lasting(r.ttl), @lasting(r.place), @lasting(r.hold),
-                r.permits, @lasting(r.max_age), r.once, r.fingerprint, r.owner, p_process, p_tells, p_most);
-            IF r.way = -2 THEN
-                late := late || q;
-                CONTINUE;
-            END IF;
-            rest := rest || q;
-            places := places OR r.mode = 2 OR r.redeems IS NOT NULL;
+        IF r.way = -1 OR r.way = 1 AND r.fence IS NULL THEN
+            rest := rest || ROW(r.i, r.k, r.mode, r.token, r.redeems, @lasting(r.ttl), @lasting(r.place), @lasting(r.hold),
+                r.permits, @lasting(r.max_age), r.once, r.fingerprint, r.owner, p_process, p_tells, p_most)::@ask;
         ELSE
             RETURN NEXT a;
         END IF;
@@ -493,14 +447,7 @@ BEGIN
         END IF;
     END IF;
 
-    IF places THEN
-        FOR a IN SELECT * FROM @take_places(rest) LOOP
-            answered[a.i] := true;
-            RETURN NEXT a;
-        END LOOP;
-    END IF;
     FOREACH q IN ARRAY rest LOOP
-        CONTINUE WHEN answered[q.i];
         st := @load(q.k);
         IF q.mode = 3 THEN
             st := @look(st, q);
@@ -512,8 +459,4 @@ BEGIN
         a.i := q.i;
         RETURN NEXT a;
     END LOOP;
-    -- They come last: whoever has locked rows of places for these waits for nobody.
-    IF cardinality(late) > 0 THEN
-        RETURN QUERY SELECT * FROM @stand_by(late, clock_timestamp(), base - 1); -- the others may have waited for locks
-    END IF;
 END $$;

@@ -115,35 +115,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- reserved locks a reserved place, which also who has not locked the key may change, and
--- returns it as it is now.
-CREATE OR REPLACE FUNCTION @reserved(p @waiter) RETURNS @waiter LANGUAGE plpgsql AS $$
-DECLARE
-    latest @waiter;
-BEGIN
-    SELECT * INTO latest FROM @waiter t WHERE t.k = p.k AND t.seq = p.seq FOR NO KEY UPDATE;
-    RETURN latest;
-END $$;
-
--- admits reports whether somebody waits at a reserved place who can be granted in its
--- absence.
-CREATE OR REPLACE FUNCTION @admits(p @waiter, now timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
-BEGIN
-    RETURN p.redeemer IS NOT NULL AND p.redeemer_ends > now AND @hears(p.process);
-END $$;
-
--- admit makes a reserved place that of a lease, that of who waited there, and tells it.
-CREATE OR REPLACE FUNCTION @admit(p @waiter, fence bigint, attempt integer) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    UPDATE @waiter t SET kind = 3, ends = 'infinity', pressed = false, redeemer = NULL,
-        hold = CASE WHEN p.redeemer_hold > interval '0' THEN p.redeemer_hold ELSE t.hold END
-    WHERE t.k = p.k AND t.seq = p.seq;
-    PERFORM @remove_place(p.k, p.redeemer);
-    PERFORM @tell(p.process, p.redeemer, ':' || fence || ':' || attempt);
-END $$;
-
 -- hand_over offers the key to those in front, as far as there are permits. A
--- reserved place where nobody waits stops it.
+-- reserved place stops it: its redeemer is told to ask.
 CREATE OR REPLACE FUNCTION @hand_over(st @state) RETURNS @state LANGUAGE plpgsql AS $$
 DECLARE
     p @waiter;
@@ -165,20 +138,6 @@ BEGIN
             CONTINUE;
         END IF;
         IF p.kind > 0 THEN
-            p := @reserved(p);
-            st.now := greatest(st.now, clock_timestamp()); -- who waits there may have asked meanwhile
-            IF (st.lost).token IS NULL AND @admits(p, st.now) AND @holder_at(st.holders, p.redeemer) IS NULL THEN
-                h := NULL;
-                h.token := p.redeemer;
-                h.ends := st.now + interval '1 second';
-                h.offered := false;
-                h.once := false;
-                h.seq := p.seq;
-                h.owner := p.redeemer_owner;
-                st := @grant_to(st, h);
-                PERFORM @admit(p, st.fence, st.abandoned + 1);
-                CONTINUE;
-            END IF;
             IF p.kind = 1 THEN
                 UPDATE @waiter t SET kind = 2 WHERE t.k = st.k AND t.seq = p.seq;
                 PERFORM @tell(p.process, p.token, '');
@@ -202,7 +161,6 @@ BEGIN
         -- holder does something else.
         told := p.tells AND p.process IS NOT NULL AND (st.lost).token IS NULL
             AND NOT @clashes(st.holders, p.fingerprint, p.token);
-        h := NULL; -- of the one before, who may have a place
         h.token := p.token;
         h.ends := st.now + interval '1 second';
         h.offered := NOT told;
@@ -216,55 +174,15 @@ BEGIN
     RETURN st;
 END $$;
 
--- call_next is pass_on from one that has reserved its place to another one, or to who
--- waits there.
-CREATE OR REPLACE FUNCTION @call_next(p_k bytea, p_token bytea, p @waiter, moment timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
-DECLARE
-    place bigint;
-    granted bigint;
-    admits boolean;
-BEGIN
-    p := @reserved(p);
-    moment := greatest(moment, clock_timestamp()); -- who waits there may have asked meanwhile
-    admits := @admits(p, moment) AND p.redeemer <> p_token;
-    UPDATE @key t SET
-        fence = CASE WHEN admits THEN greatest(t.fence + 1, @clock_us(moment)) ELSE t.fence END,
-        token = CASE WHEN admits THEN p.redeemer END, attempt = CASE WHEN admits THEN 1 END,
-        since = CASE WHEN admits THEN moment ELSE t.since END,
-        ends = CASE WHEN admits THEN moment + interval '1 second' END, offered = CASE WHEN admits THEN false END,
-        once = CASE WHEN admits THEN false END, inherits = CASE WHEN admits THEN false END,
-        seq = CASE WHEN admits THEN p.seq END, fingerprint = NULL,
-        owner = CASE WHEN admits THEN p.redeemer_owner END
-    FROM @key old
-    WHERE t.k = p_k AND old.k = p_k AND t.token = p_token AND NOT t.offered AND t.ends > moment AND t.permits = 1
-        AND NOT t.inherits AND t.seq IS NOT NULL AND NOT t.saved AND t.abandoned = 0 AND t.lost_token IS NULL
-        AND NOT (p.max_age > interval '0' AND t.rec_ends IS NOT NULL)
-    RETURNING old.seq, t.fence INTO place, granted;
-    IF place IS NULL THEN
-        RETURN false;
-    END IF;
-    PERFORM @give_up(p_k, place);
-    IF admits THEN
-        PERFORM @admit(p, granted, 1);
-    ELSIF p.kind = 1 THEN
-        UPDATE @waiter t SET kind = 2 WHERE t.k = p_k AND t.seq = p.seq;
-        PERFORM @tell(p.process, p.token, '');
-    END IF;
-    RETURN true;
-END $$;
-
--- pass_on ends a lease and grants the key to the next waiter, or tells the one that has
--- reserved the next place, where there is no more to it than that, and reports whether it
--- did: the way of most hand-overs, in a tenth of the time.
+-- pass_on ends a lease and grants the key to the next waiter, where there is no more to
+-- it than that, and reports whether it did: the way of most hand-overs, in a tenth of
+-- the time.
 CREATE OR REPLACE FUNCTION @pass_on(p_k bytea, p_token bytea, moment timestamptz) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     p @waiter;
     granted bigint;
 BEGIN
     SELECT * INTO p FROM @waiter t WHERE t.k = p_k AND t.kind < 3 AND NOT t.parked ORDER BY t.seq LIMIT 1;
-    IF p.kind > 0 AND p.ends > moment THEN
-        RETURN @call_next(p_k, p_token, p, moment);
-    END IF;
     IF p.seq IS NULL OR p.kind <> 0 OR p.ends <= moment OR NOT p.tells OR p.process IS NULL OR NOT @hears(p.process) THEN
         RETURN false;
     END IF;

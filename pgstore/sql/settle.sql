@@ -66,7 +66,7 @@ END $$;
 -- settle_one ends one lease or gives up one place, and reports whether the token
 -- had either. later says that whoever waits is seen to afterwards.
 CREATE OR REPLACE FUNCTION @settle_one(
-    p_k bytea, p_token bytea, p_redeems bytea, p_outcome smallint, p_retention interval, p_data bytea, later boolean
+    p_k bytea, p_token bytea, p_outcome smallint, p_retention interval, p_data bytea, later boolean
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     st @state := @load(p_k);
@@ -82,9 +82,6 @@ BEGIN
     st := @advance(st);
     at := @holder_at(st.holders, p_token);
     h := st.holders[at];
-    IF at IS NULL AND p_redeems IS NOT NULL THEN -- it waits at another's place no more
-        UPDATE @waiter t SET redeemer = NULL WHERE t.k = st.k AND t.token = p_redeems AND t.redeemer = p_token;
-    END IF;
     IF at IS NOT NULL AND NOT h.offered THEN
         IF p_outcome = 1 THEN
             st := @write_record(st, p_token, h.fingerprint, p_data, p_retention);
@@ -137,7 +134,7 @@ END $$;
 
 -- settle ends leases and gives up places. It returns which of them it did.
 CREATE OR REPLACE FUNCTION @settle(
-    p_k bytea[], p_token bytea[], p_redeems bytea[], p_outcome smallint[], p_retention bigint[], p_data bytea[]
+    p_k bytea[], p_token bytea[], p_outcome smallint[], p_retention bigint[], p_data bytea[]
 ) RETURNS SETOF integer LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
@@ -146,21 +143,11 @@ DECLARE
     locked bytea[];
     done boolean[];
     n integer;
-    waited boolean;
 BEGIN
     PERFORM @begin_verb();
-    IF cardinality(p_k) = 1 THEN -- mostly the end of a lease that somebody waits for
-        SELECT t.queued INTO waited FROM @key t WHERE t.k = p_k[1] FOR UPDATE;
-        IF waited IS NULL THEN
-            RETURN;
-        END IF;
-        IF waited AND p_outcome[1] = 0 AND @pass_on(p_k[1], p_token[1], clock_timestamp()) THEN
-            RETURN NEXT 1;
-            RETURN;
-        END IF;
-        locked := p_k;
-    ELSE
-        locked := @lock_keys(p_k);
+    locked := @lock_keys(p_k);
+    IF locked IS NULL THEN -- no key has a row
+        RETURN;
     END IF;
     moment := clock_timestamp();
     -- The plain leases, of which nothing stays but the record.
@@ -184,19 +171,11 @@ BEGIN
         done[n] := true;
         RETURN NEXT n;
     END LOOP;
-    IF cardinality(p_k) > coalesce(cardinality(array_positions(done, true)), 0) THEN
-        -- A key whose row is new since the locks were taken is not among them.
-        FOR n IN SELECT * FROM @leave_places(
-            ARRAY(SELECT CASE WHEN u.k = ANY (locked) THEN u.k END FROM unnest(p_k) WITH ORDINALITY AS u (k, i) ORDER BY u.i),
-            p_token, p_outcome) LOOP
-            done[n] := true;
-            RETURN NEXT n;
-        END LOOP;
-    END IF;
+    -- A key whose row is new since the locks were taken is not among them.
     FOR n IN 1 .. cardinality(p_k) LOOP
         IF done[n] IS NULL AND p_k[n] = ANY (locked) AND (
             p_outcome[n] = 0 AND @pass_on(p_k[n], p_token[n], moment)
-            OR @settle_one(p_k[n], p_token[n], p_redeems[n], p_outcome[n], @lasting(p_retention[n]), p_data[n], false)
+            OR @settle_one(p_k[n], p_token[n], p_outcome[n], @lasting(p_retention[n]), p_data[n], false)
         ) THEN
             RETURN NEXT n;
         END IF;

@@ -52,7 +52,7 @@ BEGIN
         WHERE t.k = p_k;
         RETURN false;
     END IF;
-    IF NOT FOUND OR NOT @settle_one(p_k, p_token, NULL, p_outcome, @lasting(p_retention), p_data, later) THEN
+    IF NOT FOUND OR NOT @settle_one(p_k, p_token, p_outcome, @lasting(p_retention), p_data, later) THEN
         RAISE EXCEPTION 'dibs: the lease is lost' USING ERRCODE = 'DIBS1';
     END IF;
     RETURN r.queued AND later;
