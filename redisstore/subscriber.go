@@ -80,16 +80,22 @@ func (e *subscriber) close() {
 	e.tasks.Wait()
 }
 
-// channel returns the name of the channel on which this process hears of a
-// group, or "" when it does not.
+// soon stands for the name of a channel that is not open yet.
+const soon = "?"
+
+// channel returns the name of the channel on which this process hears of a group, soon
+// if that is not open yet, and "" when nobody listens.
 func (e *subscriber) channel(group string) string {
 	e.mu.Lock()
-	c := e.channels[group]
-	e.mu.Unlock()
-	if c == nil || !c.open.Load() {
+	defer e.mu.Unlock()
+	switch c := e.channels[group]; {
+	case len(e.list) == 0:
 		return ""
+	case c == nil || !c.open.Load():
+		return soon
+	default:
+		return c.name
 	}
-	return c.name
 }
 
 // waited notes that somebody waits for a key of a group.
