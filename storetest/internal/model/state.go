@@ -295,7 +295,7 @@ func (s *state) next(now time.Time) *row {
 		case len(r.store.listeners) == 0 && s.b.bug == UnheardLeaves:
 			s.drop(r)
 			return s.next(now)
-		case len(r.store.listeners) == 0:
+		case len(r.store.listeners) == 0 && s.b.bug != Wakes:
 			// Nobody would hear of it.
 		case s.room(r.claim):
 			return r
@@ -310,6 +310,8 @@ func (s *state) next(now time.Time) *row {
 // that, or may be answered otherwise, is woken.
 func (s *state) tells(w *row, now time.Time) bool {
 	switch {
+	case s.b.bug == Wakes:
+		return false
 	case w.claim.AtMostOnce:
 		return s.b.bug == AtMostOnceTold
 	case s.abandoned != nil:
