@@ -63,12 +63,12 @@ func (s *Store) hearOf(all []*batch, claims []dibs.Claim, answers []dibs.Answer)
 				waiting = append(waiting, claims[i].Token)
 			}
 		}
-		switch heard := b.call.args[1] != ""; {
-		case len(waiting) == 0:
-		case heard:
-			s.subscriber.waited(b.group)
-		default:
+		switch channel := b.call.args[1]; {
+		case len(waiting) == 0 || channel == "":
+		case channel == soon:
 			s.subscriber.listen(b.group, waiting)
+		default:
+			s.subscriber.waited(b.group)
 		}
 	}
 }

@@ -19,18 +19,17 @@
 //	free ───────────▶ held ───────────────────────────────▶ free, or granted
 //	                  ▲  │                                  to the next place
 //	queued ── turn ───┘  │
-//	  │      told, or    │ the lease runs out, or Settle Abandon
-//	  │      asks in     ▼
-//	  │      dibs.Turn  abandoned: the next is granted as attempt n+1
-//	  ▼                 unknown (AtMostOnce): nobody is, until Evict, Forget
-//	gone, when its      or Resolve
-//	Place runs out
+//	  │      is told,    │ the lease runs out, or Settle Abandon
+//	  │      or asks     ▼
+//	  ▼                 abandoned: the next is granted as attempt n+1
+//	gone, when its      unknown (AtMostOnce): nobody is, until Evict, Forget
+//	Stay is over        or Resolve
 //
 // The script that frees a key publishes the grant to the process of the next
-// waiter. If nobody there listens, that waiter is dead or cut off, and the one
+// waiter. If nobody listens there, that waiter is dead or cut off, and the one
 // behind it is granted instead, in the same script. A process subscribes when
-// somebody in it waits first, over one connection. A message that is lost costs
-// time and nothing else: who waits asks again by itself.
+// one of its claims waits first, over one connection. A message that is lost costs
+// time and nothing else: waiters ask again by themselves.
 //
 // # Time and fences
 //

@@ -137,16 +137,16 @@ func TestLeastRightsOfGroups(t *testing.T) {
 		replica := servertest.Redis(t, &servertest.RedisOptions{ReplicaOf: master})
 		follows(t, master, replica)
 		exerciseRights(t, []*servertest.RedisServer{master}, "redis://app:secret@"+master.Addr()+"?replicas=1",
-			[]string{"+publish", "+subscribe", "+wait"})
+			[]string{"+publish", "+pubsub|numsub", "+subscribe", "+wait"})
 	})
 	t.Run("Sentinel", func(t *testing.T) {
 		t.Parallel()
 		exerciseRights(t, sharedSentinels().Servers(), strings.Replace(sharedSentinels().URL(), "://", "://app:secret@", 1)+"?prefix=dibs",
-			[]string{"+publish", "+subscribe", "+role"})
+			[]string{"+publish", "+pubsub|numsub", "+subscribe", "+role"})
 	})
 	t.Run("Cluster", func(t *testing.T) {
 		t.Parallel()
 		exerciseRights(t, sharedCluster().Nodes(), strings.Replace(sharedCluster().URL(), "://", "://app:secret@", 1),
-			[]string{"+spublish", "+ssubscribe", "+sunsubscribe", "+cluster|slots"})
+			[]string{"+spublish", "+pubsub|shardnumsub", "+ssubscribe", "+sunsubscribe", "+cluster|slots"})
 	})
 }

@@ -100,7 +100,7 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	defer gone.Notify(func(dibs.Token, dibs.Answer) {})()
 	one(i)
 	j, group := lock(run+"i", queued), gone.names.group(i.Key)
-	for start := time.Now(); gone.subscriber.channel(group) == ""; { // until it is listened for
+	for start := time.Now(); gone.subscriber.channel(group) == soon; { // until it is listened for
 		if time.Since(start) > patience {
 			return errNotWoken
 		}
@@ -169,7 +169,7 @@ func TestLeastRights(t *testing.T) {
 	t.Parallel()
 	server := servertest.Redis(t, nil)
 	exerciseRights(t, []*servertest.RedisServer{server}, "redis://app:secret@"+server.Addr(),
-		[]string{"+publish", "+subscribe"})
+		[]string{"+publish", "+pubsub|numsub", "+subscribe"})
 }
 
 // exerciseRights takes each right away from a user of the servers in turn.

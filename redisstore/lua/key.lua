@@ -112,17 +112,23 @@ local function spare(k, permits)
   return left
 end
 
-local deaf = { [''] = true } -- the channels on which nobody listens
+local heard = { [''] = false, [SOON] = false } -- by channel: whether anybody listens
 
--- publish tells a waiter something, once a step. It returns whether the waiter's process
--- heard it.
-local function publish(k, x, message)
-  if deaf[x.channel] then return false end
-  if not k.told[x.token] then
-    k.told[x.token] = true
-    deaf[x.channel] = call(sharded and 'SPUBLISH' or 'PUBLISH', x.channel, message) == 0
+-- listens reports whether anybody listens for a waiter. It is counted before anything is
+-- said: replicas pass on what is published to others, whom the master does not count, and
+-- no grant may be told that is not made.
+local function listens(x)
+  if heard[x.channel] == nil then
+    heard[x.channel] = call('PUBSUB', sharded and 'SHARDNUMSUB' or 'NUMSUB', x.channel)[2] > 0
   end
-  return not deaf[x.channel]
+  return heard[x.channel]
+end
+
+-- publish tells a waiter something, once a step.
+local function publish(k, x, message)
+  if k.told[x.token] or not listens(x) then return end
+  k.told[x.token] = true
+  call(sharded and 'SPUBLISH' or 'PUBLISH', x.channel, message)
 end
 
 local function read_place(v)
@@ -257,19 +263,18 @@ local function grant(k, c, own, number, ttl)
 end
 
 -- hand_over gives the key to the waiters in front, as far as there is room. It passes over
--- those whom nobody listens for.
+-- those that nobody listens for, and leaves the key to one that asks by itself.
 local function hand_over(k)
   if unknown(k) then return end
   in_the_way(k, function(x)
-    if x.mode == RESERVE or spare(k, x.permits) < x.weight then return true end
-    affirm() -- who is told of a lease has to have it
+    if x.mode == RESERVE or x.channel == SOON or spare(k, x.permits) < x.weight then return true end
+    if not listens(x) then return false end
     local plain = x.turn > 0 and not k.lost and not refuses(k, x)
-    local heard = publish(k, x, plain and x.token .. pack('>I8', max(given + 1, now)) or x.token)
-    if plain and heard then
-      grant(k, x, x, x.place, x.turn)
-      k.served = true
-    end
-    return heard and not plain
+    affirm() -- a waiter that is told of a lease has to have it
+    publish(k, x, plain and x.token .. pack('>I8', max(given + 1, now)) or x.token)
+    if not plain then return true end
+    grant(k, x, x, x.place, x.turn)
+    k.served = true
   end)
 end
 

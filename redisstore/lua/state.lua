@@ -29,7 +29,8 @@
 -- A place is
 --   8 bytes each ends, number, hold and asked; the channel and a zero byte; the claim
 -- asked     when Reserve asked for it last; 0 for a waiter
--- channel   where the waiter's process listens; '' when it does not
+-- channel   where the waiter's process listens; '?' when it is about to, and asks by
+--           itself until then; '' when it does not
 --
 -- The record (…:r) is 1 byte version, 8 bytes each written and ends, 16 bytes token, 32
 -- bytes fingerprint, and the data. What was saved under a lease is in …:p, a hash of
@@ -57,6 +58,7 @@ local FOREVER = 3650 * MEMORY      -- of an unknown outcome
 local SLACK = 5000000              -- so that asking again need not write the state
 local MANY = 500                   -- how many places are read at a time
 local QUEUE, RESERVE, LOOK = 1, 2, 3 -- dibs.Mode
+local SOON = '?'
 
 local spread = unpack
 local call, pcall_redis, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
