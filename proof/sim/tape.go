@@ -1,23 +1,19 @@
 package sim
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// tape is what happens, written down in memory: lines as package history writes them.
+// tape is what happens, written down in memory.
 type tape struct {
+	history.Memory
 	began time.Time
 	all   *history.Writer // of what befalls the processes and the store
-
-	mu    sync.Mutex
-	lines bytes.Buffer
 }
 
 func newTape(began time.Time) *tape {
@@ -29,16 +25,9 @@ func newTape(began time.Time) *tape {
 // now is the time on the tape. It never is 0, which is no time.
 func (t *tape) now() time.Duration { return time.Since(t.began) + time.Second }
 
-// Write implements io.Writer.
-func (t *tape) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.lines.Write(p)
-}
-
 // writer returns what a life of a process writes with.
 func (t *tape) writer(process, life int) *history.Writer {
-	w := history.NewWriter(t, process, life)
+	w := t.Writer(process, life)
 	w.Now = t.now
 	return w
 }
@@ -56,12 +45,7 @@ func (t *tape) fault(name string, process int) {
 // events returns all that was written down, in the order of the calls. Tokens are numbered,
 // so that a history does not depend on their random digits.
 func (t *tape) events() []history.Event {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all, err := history.Read(&t.lines)
-	if err != nil {
-		panic(err) // we wrote it
-	}
+	all := t.Events()
 	numbers := map[string]string{"": ""}
 	number := func(token *string) {
 		if _, ok := numbers[*token]; !ok {
