@@ -77,14 +77,62 @@ type call struct {
 	id            uint64
 }
 
+// collection is events, and the calls among them that were not answered yet.
+type collection struct {
+	events []Event
+	open   map[call]int // by place in events
+}
+
+// add adds an event, or an answer to one.
+func (c *collection) add(e Event) error {
+	id := call{e.Process, e.Life, e.ID}
+	i, open := c.open[id]
+	switch {
+	case e.Kind != "" && e.ID != 0 && e.Return == 0 && open:
+		return fmt.Errorf("calls %d of process %d a second time; each life needs a file of its own", e.ID, e.Process)
+	case e.Kind == "" && !open:
+		return fmt.Errorf("answers call %d of process %d, which was not called", e.ID, e.Process)
+	case e.Kind == "":
+		delete(c.open, id)
+		c.events[i].join(&e)
+		return nil
+	case e.ID != 0 && e.Return == 0:
+		if c.open == nil {
+			c.open = map[call]int{}
+		}
+		c.open[id] = len(c.events)
+	}
+	c.events = append(c.events, e)
+	return nil
+}
+
+// Memory is a history that is kept in memory, in place of files.
+type Memory struct {
+	mu  sync.Mutex
+	all collection
+}
+
+// Writer returns a Writer for a process, in its so manieth life from 0 on.
+func (m *Memory) Writer(process, life int) *Writer {
+	return &Writer{memory: m, process: process, life: life}
+}
+
+// Events returns what was written so far, as Read does.
+func (m *Memory) Events() []Event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	events := slices.Clone(m.all.events)
+	Sort(events)
+	return events
+}
+
 func readOne(r io.Reader) ([]Event, error) {
-	var events []Event
-	open := map[call]int{} // what was not answered yet, by its place in events
+	var c collection
 	lines := bufio.NewReaderSize(r, 1<<18)
 	for n := 1; ; n++ {
 		line, err := readLine(lines)
 		if err == io.EOF {
-			return events, nil // whatever is in line was cut short
+			return c.events, nil // whatever is in line was cut short
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
@@ -93,23 +141,8 @@ func readOne(r io.Reader) ([]Event, error) {
 		if err := json.Unmarshal(line, &e); err != nil {
 			return nil, fmt.Errorf("line %d is not one of a history: %w", n, err)
 		}
-		id := call{e.Process, e.Life, e.ID}
-		switch {
-		case e.Kind != "":
-			if e.ID != 0 && e.Return == 0 {
-				if _, twice := open[id]; twice {
-					return nil, fmt.Errorf("line %d calls %d of process %d a second time; each life needs a file of its own", n, e.ID, e.Process)
-				}
-				open[id] = len(events)
-			}
-			events = append(events, e)
-		default:
-			i, ok := open[id]
-			if !ok {
-				return nil, fmt.Errorf("line %d answers call %d of process %d, which was not called", n, e.ID, e.Process)
-			}
-			delete(open, id)
-			events[i].join(&e)
+		if err := c.add(e); err != nil {
+			return nil, fmt.Errorf("line %d %w", n, err)
 		}
 	}
 }

@@ -17,17 +17,10 @@ import (
 // recorded returns a recorder over a store in memory, and what reads its history.
 func recorded(t *testing.T, s dibs.Store, failed func(error)) (dibs.Store, func() []Event) {
 	t.Helper()
-	var lines bytes.Buffer
-	w := NewWriter(&lines, 3, 1)
+	var m Memory
+	w := m.Writer(3, 1)
 	w.Now = func() time.Duration { return time.Duration(time.Now().UnixNano()) }
-	return Record(s, w, failed), func() []Event {
-		t.Helper()
-		events, err := Read(bytes.NewReader(bytes.Clone(lines.Bytes())))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return events
-	}
+	return Record(s, w, failed), m.Events
 }
 
 func memory(t *testing.T) *memstore.Store {

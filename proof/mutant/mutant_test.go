@@ -18,7 +18,7 @@ var catches = map[string]uint64{
 	"no-trust":         9,
 	"renewal-revives":  29,
 	"settle-any-token": 1,
-	"stale-record":     62,
+	"stale-record":     3,
 	"barging":          4,
 	"stranded":         6,
 	"half-record":      1,
@@ -34,7 +34,7 @@ var catches = map[string]uint64{
 	"undo-counts":      35,
 	"lease-short":      10,
 	"claim-anew":       1,
-	"place-lost":       27,
+	"place-lost":       243,
 	"mismatch-ignored": 4,
 }
 

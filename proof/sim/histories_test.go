@@ -59,11 +59,12 @@ func lookAt(t *testing.T, first uint64, n, times int, o *sim.Options) (seen tall
 					}
 					for range times {
 						r := run(t, first+uint64(i), o)
-						operations.Add(int64(r.Operations))
 						mu.Lock()
 						seen.add(r.Events)
 						mu.Unlock()
-						if v := verdict(r); !v.OK() {
+						v := verdict(r)
+						operations.Add(int64(v.Operations))
+						if !v.OK() {
 							failures.Add(1)
 							report(t, r, v)
 							break

@@ -21,12 +21,12 @@ type link struct {
 	world *world
 
 	mu    sync.Mutex
-	known map[dibs.Token]bool // what the process has claimed with
+	known map[dibs.Token]uint64 // what the process has claimed with, numbered
 }
 
 // newLink returns a life's way to the store.
 func newLink(l *life) dibs.Store {
-	return &link{life: l, world: l.process.world, known: map[dibs.Token]bool{}}
+	return &link{life: l, world: l.process.world, known: map[dibs.Token]uint64{}}
 }
 
 // Batching implements dibs.Batcher: that of a store across a network, or of one that
@@ -38,10 +38,12 @@ func (k *link) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.An
 	claims = slices.Clone(claims)
 	k.mu.Lock()
 	for _, c := range claims {
-		k.known[c.Token] = true
+		if _, ok := k.known[c.Token]; !ok {
+			k.known[c.Token] = uint64(len(k.known) + 1)
+		}
 	}
 	k.mu.Unlock()
-	return exchange(ctx, k, 1, claims, answers, k.world.store.Claim, func(i int) history.Event { return k.world.tape.claim(&claims[i]) })
+	return exchange(ctx, k, 1, claims, answers, k.world.store.Claim, history.OfClaim)
 }
 
 // Renew implements dibs.Store.
@@ -50,7 +52,7 @@ func (k *link) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error)
 	for i := range renewals {
 		renewals[i].Progress = slices.Clone(renewals[i].Progress)
 	}
-	return exchange(ctx, k, 2, renewals, errs, k.world.store.Renew, func(i int) history.Event { return k.world.tape.renewal(&renewals[i]) })
+	return exchange(ctx, k, 2, renewals, errs, k.world.store.Renew, history.OfRenewal)
 }
 
 // Settle implements dibs.Store.
@@ -59,7 +61,7 @@ func (k *link) Settle(ctx context.Context, settlements []dibs.Settlement, errs [
 	for i := range settlements {
 		settlements[i].Data = slices.Clone(settlements[i].Data)
 	}
-	return exchange(ctx, k, 3, settlements, errs, k.world.store.Settle, func(i int) history.Event { return k.world.tape.settlement(&settlements[i]) })
+	return exchange(ctx, k, 3, settlements, errs, k.world.store.Settle, history.OfSettlement)
 }
 
 // Notify implements dibs.Notifier.
@@ -70,12 +72,12 @@ func (k *link) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 // tell brings word of a token from the store, if it is this process's and is not lost.
 func (k *link) tell(t dibs.Token, word func()) {
 	k.mu.Lock()
-	known := k.known[t]
+	number, known := k.known[t]
 	k.mu.Unlock()
 	if !known {
 		return
 	}
-	trip := k.trip(4, k.world.tape.number(t))
+	trip := k.trip(4, number)
 	k.world.flights.Go(func() {
 		time.Sleep(trip.back)
 		if _, deaf := k.life.process.cut(); deaf || trip.backLost || !k.life.gate(trip.out%time.Microsecond) {
@@ -133,7 +135,7 @@ func (k *link) delay(r *rand.Rand, t *trip) {
 
 // exchange sends a request across the network and waits for its answer, no longer than
 // the context allows. The request may arrive when nobody waits any more.
-func exchange[Q, A any](ctx context.Context, k *link, verb uint64, qs []Q, as []A, call func(context.Context, []Q, []A) error, ghost func(int) history.Event) error {
+func exchange[Q, A any](ctx context.Context, k *link, verb uint64, qs []Q, as []A, call func(context.Context, []Q, []A) error, of func(*Q) history.Event) error {
 	if k.life.isDead() {
 		return errReset
 	}
@@ -165,7 +167,7 @@ func exchange[Q, A any](ctx context.Context, k *link, verb uint64, qs []Q, as []
 		}
 		err := call(context.Background(), qs, answers)
 		if trip.twice && err == nil && w.now()+trip.again < w.plan.faulty {
-			again(k, trip, qs, call, ghost)
+			again(k, trip, qs, call, of)
 		}
 		time.Sleep(trip.back)
 		_, deaf := p.cut()
@@ -191,12 +193,15 @@ func exchange[Q, A any](ctx context.Context, k *link, verb uint64, qs []Q, as []
 	}
 }
 
-// again lets a request that has arrived do so once more.
-func again[Q, A any](k *link, trip trip, qs []Q, call func(context.Context, []Q, []A) error, ghost func(int) history.Event) {
-	w := k.world
-	w.tape.fault("sent twice", k.life.process.number)
-	w.tape.ghosts(k.life, len(qs), ghost)
-	w.flights.Go(func() {
+// again lets a request that has arrived do so once more, of which nobody hears.
+func again[Q, A any](k *link, trip trip, qs []Q, call func(context.Context, []Q, []A) error, of func(*Q) history.Event) {
+	k.world.tape.fault("sent twice", k.life.process.number)
+	ghosts := make([]history.Event, len(qs))
+	for i := range qs {
+		ghosts[i] = of(&qs[i])
+	}
+	_ = k.life.writer.Call(ghosts) // memory takes everything
+	k.world.flights.Go(func() {
 		time.Sleep(trip.again)
 		_ = call(context.Background(), qs, make([]A, len(qs)))
 	})

@@ -61,7 +61,7 @@ func (w *worker) effect(ctx context.Context, k key) (r result, err error) {
 	if !w.gate() {
 		return r, errWork
 	}
-	here := history.Event{Key: k.name, Token: w.world.tape.named(lease.ID()), Fence: lease.Fence(), Permits: 1}
+	here := history.Event{Key: k.name, Token: w.life.token(lease), Fence: lease.Fence(), Permits: 1}
 	w.note(history.Enter, here)
 	defer func() {
 		here.Error = whyOver(lease)

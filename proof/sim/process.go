@@ -33,6 +33,7 @@ type life struct {
 	client  *dibs.Client
 	mutex   *jobs.Mutex // on the client
 	store   dibs.Store  // what the client sees
+	writer  *history.Writer
 	end     context.CancelFunc
 	work    sync.WaitGroup
 	dead    bool // under the process's lock
@@ -51,7 +52,8 @@ func (p *process) start() {
 	if w.client != nil {
 		store = w.client(store)
 	}
-	l.store = newRecorder(l, store)
+	l.writer = w.tape.writer(p.number, l.number)
+	l.store = &mortal{history.Record(store, l.writer, nil), l}
 	client, err := dibs.New(l.store, &dibs.Options{TTL: w.plan.ttl, Timeout: w.plan.timeout})
 	if err != nil {
 		panic(err) // the options are wrong
@@ -110,7 +112,7 @@ func (p *process) pause(d time.Duration) {
 	number := p.life.number
 	p.mu.Unlock()
 	time.Sleep(d)
-	w.tape.since(since, history.Event{Kind: history.Stopped, Process: p.number, Life: number})
+	w.tape.note(history.Event{Kind: history.Stopped, Process: p.number, Life: number, Call: since})
 	w.tape.fault("pause", p.number)
 }
 
@@ -176,4 +178,9 @@ func (l *life) isDead() bool {
 	l.process.mu.Lock()
 	defer l.process.mu.Unlock()
 	return l.dead
+}
+
+// token returns the token of a lease of this life, as events have it.
+func (l *life) token(lease *dibs.Lease) string {
+	return history.Token(l.store.(*mortal).recorded, lease.ID())
 }

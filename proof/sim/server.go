@@ -101,7 +101,7 @@ func (s *server) fate() {
 		if forgets {
 			name = Forgets
 		}
-		w.tape.since(since, history.Event{Kind: history.Fault, Name: name, Times: 1})
+		w.tape.note(history.Event{Kind: history.Fault, Name: name, Times: 1, Call: since})
 	}
 }
 

@@ -32,9 +32,6 @@ type Result struct {
 	// Left is what was still held or waited for when all clients were closed, and what
 	// they said of that; nothing should be.
 	Left []string
-	// Operations is how often the store was asked for something: claims, renewals and
-	// settlements.
-	Operations int
 }
 
 // Run runs the simulation that follows from the seed. It is to be called in a bubble of
@@ -86,7 +83,7 @@ func Run(seed uint64, o *Options) *Result {
 	w.server.silence()
 	w.flights.Wait()
 	w.server.close()
-	return &Result{Seed: seed, Events: w.tape.events(), Left: w.remains, Operations: w.tape.operations()}
+	return &Result{Seed: seed, Events: w.tape.events(), Left: w.remains}
 }
 
 // world is one simulation.
@@ -161,7 +158,7 @@ func (w *world) list() {
 			var text strings.Builder
 			fmt.Fprintf(&text, "%s is %s, with %d places", e.Key.Name, e.Condition, e.Waiters)
 			for _, a := range e.Attempts {
-				fmt.Fprintf(&text, ", by %s, with fence %d, since %v, for %v more", w.tape.named(a.ID), a.Fence, a.Since, a.Left)
+				fmt.Fprintf(&text, ", by %s, with fence %d, since %v, for %v more", a.ID, a.Fence, a.Since, a.Left)
 			}
 			w.left(errors.New(text.String()))
 		}

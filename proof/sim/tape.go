@@ -1,81 +1,40 @@
 package sim
 
 import (
-	"cmp"
+	"context"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// tape writes down what happens, in memory.
+// tape is what happens, written down in memory.
 type tape struct {
+	history.Memory
 	began time.Time
-
-	mu     sync.Mutex
-	all    []history.Event
-	asked  int
-	tokens map[dibs.Token]uint64 // numbers
-	names  map[string]string     // by the token's ID
+	all   *history.Writer // of what befalls the processes and the store
 }
 
 func newTape(began time.Time) *tape {
-	return &tape{began: began, tokens: map[dibs.Token]uint64{}, names: map[string]string{}}
+	t := &tape{began: began}
+	t.all = t.writer(0, 0)
+	return t
 }
 
 // now is the time on the tape. It never is 0, which is no time.
 func (t *tape) now() time.Duration { return time.Since(t.began) + time.Second }
 
-// note writes down what happens at this moment.
+// writer returns what a life of a process writes with.
+func (t *tape) writer(process, life int) *history.Writer {
+	w := t.Writer(process, life)
+	w.Now = t.now
+	return w
+}
+
+// note writes down what happens at this moment, or has gone on until now if it has a Call.
 func (t *tape) note(e history.Event) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e.Call = t.now()
-	e.Return = e.Call
-	t.all = append(t.all, e)
-}
-
-// since writes down what went on until now.
-func (t *tape) since(call time.Duration, e history.Event) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e.Call, e.Return = call, t.now()
-	t.all = append(t.all, e)
-}
-
-// call writes down elements of a call that leaves now, and returns the first one's
-// number.
-func (t *tape) call(l *life, n int, event func(i int) history.Event) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	first := len(t.all)
-	t.asked += n
-	for i := range n {
-		e := event(i)
-		e.Process, e.Life, e.ID, e.Call = l.process.number, l.number, uint64(first+i+1), t.now()
-		t.all = append(t.all, e)
-	}
-	return first
-}
-
-// answer writes down the answers to n elements from the first on.
-func (t *tape) answer(first, n int, answer func(i int, e *history.Event)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for i := range n {
-		e := &t.all[first+i]
-		e.Return = t.now()
-		answer(i, e)
-	}
-}
-
-// ghosts writes down that n elements arrive once more, which nobody hears of.
-func (t *tape) ghosts(l *life, n int, event func(i int) history.Event) {
-	first := t.call(l, n, event)
-	t.answer(first, n, func(_ int, e *history.Event) { e.Return, e.Error = 0, history.Unknown })
+	_ = t.all.Happened(e) // memory takes everything
 }
 
 // fault writes down that a fault bit a process.
@@ -83,69 +42,63 @@ func (t *tape) fault(name string, process int) {
 	t.note(history.Event{Kind: history.Fault, Name: name, Process: process, Times: 1})
 }
 
-// token names a token: by a number, so that a history does not depend on the random
-// digits. The tape's lock is held.
-func (t *tape) token(k dibs.Token) string {
-	if k.IsZero() {
-		return ""
-	}
-	n, ok := t.tokens[k]
-	if !ok {
-		n = uint64(len(t.tokens) + 1)
-		t.tokens[k] = n
-		t.names[k.ID()] = spell(n)
-	}
-	return spell(n)
-}
-
-func spell(n uint64) string { return fmt.Sprintf("%032x", n) }
-
-// number returns the token's number; 0 for one that is not on the tape.
-func (t *tape) number(k dibs.Token) uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.tokens[k]
-}
-
-// named returns the token with that ID.
-func (t *tape) named(id string) string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.names[id]
-}
-
-// events returns all that was written down, in the order of the calls.
+// events returns all that was written down, in the order of the calls. Tokens are numbered,
+// so that a history does not depend on their random digits.
 func (t *tape) events() []history.Event {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := slices.Clone(t.all)
-	slices.SortStableFunc(all, func(a, b history.Event) int { return cmp.Compare(a.Call, b.Call) })
+	all := t.Events()
+	numbers := map[string]string{"": ""}
+	number := func(token *string) {
+		if _, ok := numbers[*token]; !ok {
+			numbers[*token] = fmt.Sprintf("%032x", len(numbers))
+		}
+		*token = numbers[*token]
+	}
+	none := dibs.Token{}
+	for i := range all {
+		if all[i].Token == fmt.Sprintf("%x", none[:]) {
+			continue // who only looks has none
+		}
+		number(&all[i].From)
+		number(&all[i].Token)
+	}
 	return all
 }
 
-func (t *tape) operations() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.asked
+// mortal is a store as a process sees it: a process that was killed asks nothing, and what
+// it asks is not written down.
+type mortal struct {
+	recorded dibs.Store
+	life     *life
 }
 
-// claim is the event of a claim.
-func (t *tape) claim(c *dibs.Claim) history.Event {
-	e := history.OfClaim(c)
-	e.Token, e.From = t.token(c.Token), t.token(c.From)
-	return e
+// Batching implements dibs.Batcher.
+func (m *mortal) Batching() dibs.Batching { return m.recorded.(dibs.Batcher).Batching() }
+
+// Notify implements dibs.Notifier.
+func (m *mortal) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	return m.recorded.(dibs.Notifier).Notify(wake)
 }
 
-// renewal is the event of a renewal.
-func (t *tape) renewal(r *dibs.Renewal) history.Event {
-	e := history.OfRenewal(r)
-	e.Token = t.token(r.Token)
-	return e
+// Claim implements dibs.Store.
+func (m *mortal) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	if m.life.isDead() {
+		return errReset
+	}
+	return m.recorded.Claim(ctx, claims, answers)
 }
 
-// settlement is the event of a settlement.
-func (t *tape) settlement(x *dibs.Settlement) history.Event {
-	e := history.OfSettlement(x)
-	e.Token = t.token(x.Token)
-	return e
+// Renew implements dibs.Store.
+func (m *mortal) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	if m.life.isDead() {
+		return errReset
+	}
+	return m.recorded.Renew(ctx, renewals, errs)
+}
+
+// Settle implements dibs.Store.
+func (m *mortal) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	if m.life.isDead() {
+		return errReset
+	}
+	return m.recorded.Settle(ctx, settlements, errs)
 }

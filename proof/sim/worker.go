@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -169,7 +170,7 @@ func (w *worker) settle(ctx context.Context, lease *dibs.Lease) bool {
 // section is what is done under a lease: some writes to what the key guards, some
 // progress saved. Who has lost its lease leaves, but not always before a last write.
 func (w *worker) section(lease *dibs.Lease, k key) {
-	here := history.Event{Key: k.name, Token: w.world.tape.named(lease.ID()), Fence: lease.Fence(), Permits: k.permits, Weight: k.weight}
+	here := history.Event{Key: k.name, Token: w.life.token(lease), Fence: lease.Fence(), Permits: k.permits, Weight: k.weight}
 	w.note(history.Enter, here)
 	ctx := lease.Context()
 	for range w.IntN(4) {
@@ -177,7 +178,7 @@ func (w *worker) section(lease *dibs.Lease, k key) {
 			break
 		}
 		if w.chance(30) {
-			_ = lease.Save(ctx, []byte(lease.ID()))
+			_ = lease.Save(ctx, fmt.Append(nil, w.world.next()))
 		}
 		if !w.gate() || lease.Err() != nil {
 			break
@@ -220,6 +221,6 @@ func (w *worker) note(kind history.Kind, e history.Event) {
 	if w.life.isDead() {
 		return
 	}
-	e.Kind, e.Process, e.Life = kind, w.life.process.number, w.life.number
-	w.world.tape.note(e)
+	e.Kind = kind
+	_ = w.life.writer.Happened(e) // memory takes everything
 }
