@@ -25,22 +25,6 @@ var abandonedProperties = []Property{
 		},
 	},
 	{
-		Name: "AbandonEndsTheLeaseNow",
-		Why:  "A holder that gives up in the middle says so, instead of letting everybody wait for its lease to run out.",
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("the first", p.try(k, a), 1)
-			t.ok("abandon", p.abandon(k, a))
-			t.lost("renew after it", p.renew(k, a, long))
-			t.lost("keep after it", p.keep(k, a, "late"))
-			t.granted("the second", q.try(k, b), 2)
-			t.lost("abandon again", p.abandon(k, a))
-			t.ok("release by the second", q.release(k, b))
-			t.granted("the third", p.try(k, dibs.NewToken()), 1)
-		},
-	},
-	{
 		Name: "ProgressIsHandedOn",
 		Why:  "A holder saves how far it came, so that the next one goes on from there. It gets the last one saved, whole, up to a mebibyte, and only from a holder that did not finish.",
 		Check: func(t *Trial) {
@@ -117,6 +101,8 @@ var abandonedProperties = []Property{
 				t.granted("the first", p.try(k, a, asked("this")), 1)
 				t.ok("progress", p.save(k, a, long, "half"))
 				t.ok("abandon", p.abandon(k, a))
+				t.lost("renew after that", p.renew(k, a, long))
+				t.lost("abandon again", p.abandon(k, a))
 				t.granted("the second", p.try(k, b, asked("this")), 2)
 				t.ok("more progress", p.save(k, b, long, "most"))
 				t.ok(name, end(k, b))

@@ -49,54 +49,33 @@ var fenceProperties = []Property{
 		Name:  "FencesRiseAfterWipe",
 		Why:   "A backend that loses its data, or is restored from a backup, must not give out again the fences that the world has seen: the newest holder's writes would be refused as stale, and an old one's accepted.",
 		Needs: []Feature{Wipe},
-		Check: func(t *Trial) {
-			p := t.process()
-			last := t.used(p, 20)
-			for range 2 {
-				p = t.wipe()
-				for k, fence := range last {
-					a := p.try(k, dibs.NewToken())
-					if t.granted("a key after the wipe", a, 1); a.Fence <= fence {
-						t.Fatalf("after the wipe the fence %d does not rise above the last one, %d", a.Fence, fence)
-					}
-					last[k] = a.Fence
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
-		},
+		Check: func(t *Trial) { t.rises(t.wipe) },
 	},
 	{
 		Name:  "FencesRiseAfterRestart",
 		Why:   "A restart is the usual time for an old holder to come back. What it writes must be told from what comes after.",
 		Needs: []Feature{Restart},
-		Check: func(t *Trial) {
-			p := t.process()
-			last := t.used(p, 20)
-			p = t.restart()
-			for k, fence := range last {
-				a := p.try(k, dibs.NewToken())
-				if t.granted("a key after the restart", a, 1); a.Fence <= fence {
-					t.Fatalf("after the restart the fence %d does not rise above the last one, %d", a.Fence, fence)
-				}
-			}
-		},
+		Check: func(t *Trial) { t.rises(t.restart) },
 	},
 }
 
-// used grants and releases n times on each of some keys and returns the last
-// fence of each. It lets some time pass, so that a fence may be the time of
-// its grant in microseconds.
-func (t *Trial) used(p *process, n int) map[dibs.Key]uint64 {
+// rises checks that fences rise across what happens to the backend. It lets some time
+// pass, so that a fence may be the time of its grant in microseconds.
+func (t *Trial) rises(happens func() *process) {
 	t.Helper()
+	p := t.process()
 	last := map[dibs.Key]uint64{}
-	for i := range 3 {
-		k := key("k" + itoa(i))
-		for range n {
-			a := dibs.NewToken()
-			last[k] = t.granted("a grant", p.try(k, a), 1)
+	for range 3 {
+		for i := range 60 {
+			k, a := key("k"+itoa(i%3)), dibs.NewToken()
+			fence := t.granted("a grant", p.try(k, a), 1)
+			if fence <= last[k] {
+				t.Fatalf("the fence %d does not rise above the last one, %d", fence, last[k])
+			}
+			last[k] = fence
 			t.ok("release", p.release(k, a))
 		}
+		time.Sleep(10 * time.Millisecond)
+		p = happens()
 	}
-	time.Sleep(10 * time.Millisecond)
-	return last
 }

@@ -247,37 +247,6 @@ var holdProperties = []Property{
 			t.freed("all places", before, time.Now(), t.short(), q, k, from(last))
 		},
 	},
-	{
-		Name: "HoldsInABatch",
-		Why:  "Claims on many keys share a batch. Each place has the Hold that was asked for it.",
-		Check: func(t *Trial) {
-			const n = 12
-			p, q := t.process(), t.process()
-			holds := []time.Duration{t.short(), 0, long}
-			var reserves, tries []dibs.Claim
-			for i := range n {
-				k := key("k" + itoa(i*7%n)) // 7 and 12 have no common factor: the keys are in no order
-				c := lock(k, dibs.NewToken(), hold(holds[i%3]))
-				c.Mode = dibs.Reserve
-				reserves = append(reserves, c)
-				tries = append(tries, lock(k, dibs.NewToken()))
-			}
-			for _, d := range p.claims(reserves...) {
-				t.waits("reserving", d, 0)
-			}
-			for _, d := range q.claims(tries...) {
-				t.nowhere("one that tries", d)
-			}
-			t.outlast(t.short())
-			for i, d := range q.claims(tries...) {
-				if i%3 == 0 {
-					t.granted("one that tries again", d, 1)
-				} else {
-					t.nowhere("one that tries again", d)
-				}
-			}
-		},
-	},
 }
 
 // freed polls until a key can be had, which was kept for reserved places from a moment
