@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 const (
@@ -34,7 +35,7 @@ func newElements(n int, validate func(i int) (dibs.Key, error), fail func(int, e
 	for i := range n {
 		k, err := validate(i)
 		if fail(i, err); err == nil {
-			e.all, e.keys[i] = append(e.all, i), keyOf(k)
+			e.all, e.keys[i] = append(e.all, i), engine.KeyOf(k)
 		}
 	}
 	return e

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // Names of Findings.
@@ -250,7 +251,7 @@ func (k *clocks) check(c *checkup, f *facts) {
 		return
 	}
 	here := f.at.Sub(last.at)
-	step := duration(f.shows-last.shows) - here
+	step := engine.Duration(f.shows-last.shows) - here
 	// Clocks that nobody sets run apart by less than a thousandth.
 	if step.Abs() <= clockTolerance+last.vague+f.vague+here/1000 {
 		return
@@ -299,7 +300,7 @@ func (c *checkup) checkTables(f *facts, n namer) {
 			"These indexes are missing: "+strings.Join(missing, ", ")+". Calls fail, or read whole tables.",
 			"Make them as mysqlstore.Migrations prints them.")
 	}
-	if ahead := duration(f.fence - f.shows); ahead > clockTolerance {
+	if ahead := engine.Duration(f.fence - f.shows); ahead > clockTolerance {
 		c.find(findClock, dibs.SeverityDangerous,
 			fmt.Sprintf("The highest fence is %v ahead of the server's clock, which was set back: leases from before end that much too late, and fences would fall if the server lost its data now.", ahead.Round(time.Second)),
 			"Put the clock right, and have it slewed, not stepped (chronyd, or ntpd -x).")

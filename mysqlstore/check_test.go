@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
@@ -103,7 +104,7 @@ func TestClockStep(t *testing.T) {
 	} {
 		k, c := newClocks(), &checkup{}
 		k.check(c, &facts{at: start, shows: 5e15})
-		k.check(c, &facts{at: start.Add(time.Minute), shows: 5e15 + micros(time.Minute+test.step)})
+		k.check(c, &facts{at: start.Add(time.Minute), shows: 5e15 + engine.Micros(time.Minute+test.step)})
 		switch {
 		case test.says == "" && len(c.found) > 0, test.says != "" && len(c.found) != 1:
 			t.Errorf("a step of %v: found %+v", test.step, c.found)

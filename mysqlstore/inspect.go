@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 var _ dibs.Inspector = (*Store)(nil)
@@ -50,24 +51,24 @@ func bounds(q *dibs.Query) (first, last string) {
 	case q.Namespace == nil:
 		return "", "\xff" // no namespace is that long
 	case q.Name == "":
-		first = keyOf(dibs.Key{Namespace: *q.Namespace})
+		first = engine.KeyOf(dibs.Key{Namespace: *q.Namespace})
 		return first, first + strings.Repeat("\xff", dibs.MaxKey+1)
 	}
-	k := keyOf(dibs.Key{Namespace: *q.Namespace, Name: q.Name})
+	k := engine.KeyOf(dibs.Key{Namespace: *q.Namespace, Name: q.Name})
 	return k, k
 }
 
 // page lists some keys, each as it was at one moment. It returns where to go on, ""
 // at the end.
 func (s *Store) page(ctx context.Context, first, last string, q *dibs.Query) (page []dibs.Entry, next string, err error) {
-	wants, n := tokens{}, 0
+	wants, n := engine.Tokens{}, 0
 	find := s.script()
 	find.raw("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k>=").value(first).raw(" AND k<=").value(last)
 	find.raw(" ORDER BY k LIMIT ").value(int64(listed)).asks(func(r *reading) {
 		var k string
 		r.scan(&k)
 		next = k + "\x00" // nothing is between
-		if key, ok := parseKey(k); ok && (q.Name == "" || key.Name == q.Name) {
+		if key, ok := engine.ParseKey(k); ok && (q.Name == "" || key.Name == q.Name) {
 			wants[k] = nil
 		}
 		n++
@@ -81,58 +82,13 @@ func (s *Store) page(ctx context.Context, first, last string, q *dibs.Query) (pa
 	if len(wants) == 0 {
 		return nil, next, nil
 	}
-	err = s.work(ctx, s.front, looking, wants, func(b *batch) {
-		page = make([]dibs.Entry, len(b.keys))
-		for i, k := range b.keys {
-			b.states[k].describe(&page[i], q)
+	err = s.work(ctx, s.front, looking, wants, func(b *engine.Batch) {
+		page = make([]dibs.Entry, len(b.Keys))
+		for i, k := range b.Keys {
+			b.State(k).Describe(&page[i], q)
 		}
 	})
 	return page, next, err
-}
-
-// describe tells of a key. The Condition is "" when there is nothing to tell.
-func (st *state) describe(e *dibs.Entry, q *dibs.Query) {
-	st.advance()
-	st.front() // reserved places whose Hold is over
-	e.Key, _ = parseKey(st.k)
-	e.Waiters = len(st.queue.places)
-	st.short = !st.queue.complete
-	for _, p := range st.queue.places {
-		if q.Places {
-			e.Places = append(e.Places, dibs.PlaceInfo{
-				Token: p.token, Owner: dibs.ParseOwner(p.owner), Left: duration(p.ends - st.now), Reserved: p.kind == reserved,
-			})
-		}
-	}
-	all := st.holders
-	if len(all) > 0 {
-		e.Permits = int(all[0].permits)
-	}
-	if st.lost != nil {
-		all = append(all[:len(all):len(all)], *st.lost)
-	}
-	for _, l := range all {
-		e.Attempts = append(e.Attempts, dibs.Attempt{
-			ID: l.token.ID(), Owner: dibs.ParseOwner(l.owner), Fence: uint64(l.fence), Attempt: int(l.attempt),
-			Since: duration(st.now - l.since), Left: duration(l.ends - st.now),
-		})
-	}
-	if r := &st.record; r.ends > st.now {
-		e.Record = &dibs.RecordInfo{ID: r.token.ID(), Age: duration(max(st.now-r.written, 0)), Left: duration(r.ends - st.now)}
-		st.writes.recordInfo(e.Record, q.Data)
-	}
-	switch {
-	case len(st.holders) > 0:
-		e.Condition = dibs.ConditionHeld
-	case st.unknown():
-		e.Condition = dibs.ConditionUnknown
-	case e.Waiters > 0:
-		e.Condition = dibs.ConditionWaiting
-	case e.Record != nil:
-		e.Condition = dibs.ConditionDone
-	case st.lost != nil:
-		e.Condition = dibs.ConditionAbandoned
-	}
 }
 
 func matches(e *dibs.Entry, q *dibs.Query) bool {
@@ -142,13 +98,13 @@ func matches(e *dibs.Entry, q *dibs.Query) bool {
 
 // Evict implements dibs.Inspector.
 func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (n int, err error) {
-	err = s.force(ctx, key, func(st *state) { n = st.evict(id) })
+	err = s.force(ctx, key, func(st *engine.State) { n = st.Evict(id) })
 	return n, err
 }
 
 // Forget implements dibs.Inspector.
 func (s *Store) Forget(ctx context.Context, key dibs.Key) (found bool, err error) {
-	err = s.force(ctx, key, func(st *state) { found = st.forget() })
+	err = s.force(ctx, key, func(st *engine.State) { found = st.Forget() })
 	return found, err
 }
 
@@ -159,17 +115,17 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 	if err := cmp.Or(x.Validate(), s.fits(x)); err != nil {
 		return false, err
 	}
-	err = s.force(ctx, key, func(st *state) { found = st.resolve(id, data, retention) })
+	err = s.force(ctx, key, func(st *engine.State) { found = st.Resolve(id, data, retention) })
 	return found, err
 }
 
 // force changes the state of one key.
-func (s *Store) force(ctx context.Context, key dibs.Key, do func(*state)) error {
+func (s *Store) force(ctx context.Context, key dibs.Key, do func(*engine.State)) error {
 	if err := cmp.Or(s.usable(ctx), key.Validate()); err != nil {
 		return err
 	}
-	k := keyOf(key)
+	k := engine.KeyOf(key)
 	return try(ctx, func() error {
-		return s.work(ctx, s.front, locking, tokens{k: nil}, func(b *batch) { do(b.states[k]) })
+		return s.work(ctx, s.front, locking, engine.Tokens{k: nil}, func(b *engine.Batch) { do(b.State(k)) })
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
@@ -52,9 +53,8 @@ func TestStandstill(t *testing.T) {
 			k := dibs.Key{Name: "k"}
 			sqltest.Cycle(t, s, k)
 			err := use(t.Context(), s.front, func(c session) error {
-				b := &batch{names: s.names, how: locking, wants: tokens{keyOf(k): nil}, limit: atOnce}
 				lock := s.script().raw(begins).done()
-				b.load(lock)
+				loadBatch(lock, engine.NewBatch(engine.Tokens{engine.KeyOf(k): nil}, false, 0), locking, new(bool))
 				if err := c.run(t.Context(), lock); err != nil {
 					t.Error(err)
 				}

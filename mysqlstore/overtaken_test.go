@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
@@ -41,7 +42,7 @@ func TestClaimMeetsItsSettlement(t *testing.T) {
 				}
 				defer tx.Rollback()
 				var fence int64
-				if err := tx.QueryRowContext(t.Context(), "SELECT fence FROM "+prefix+"_key WHERE k=? FOR UPDATE", []byte(keyOf(held.Key))).Scan(&fence); err != nil {
+				if err := tx.QueryRowContext(t.Context(), "SELECT fence FROM "+prefix+"_key WHERE k=? FOR UPDATE", []byte(engine.KeyOf(held.Key))).Scan(&fence); err != nil {
 					t.Fatal(err)
 				}
 				settle := func(ctx context.Context) ([]error, error) {

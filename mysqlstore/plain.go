@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // Plain leases, which are most of them, take one round trip: of keys with one permit,
@@ -16,7 +17,7 @@ import (
 
 // plain is what a script finds out about a key's row.
 type plain struct {
-	row
+	engine.Row
 	data []byte // of the record
 }
 
@@ -43,8 +44,8 @@ var takes = func() string {
 func finds(found map[string]*plain) func(r *reading) {
 	return func(r *reading) {
 		p, k := &plain{}, ""
-		h, x := &p.holder, &p.record
-		r.scan(&k, &p.fence, &p.busy, &h.token, &h.since, &h.ends, &h.fingerprint, &x.token, &x.written, &x.ends, &x.fingerprint)
+		h, x := &p.Holder, &p.Record
+		r.scan(&k, &p.Fence, &p.Busy, &h.Token, &h.Since, &h.Ends, &h.Fingerprint, &x.Token, &x.Written, &x.Ends, &x.Fingerprint)
 		if r.at < len(r.row) {
 			r.scan(&p.data)
 		}
@@ -84,7 +85,7 @@ func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claim
 			ask.raw(",")
 		}
 		ask.raw("(").value(keys[i]).raw(",@F,@N,@N+")
-		list[any](ask, micros(c.TTL), c.Token, int64(1), c.AtMostOnce, int64(0), int64(0), c.Fingerprint, c.Owner.String()).raw(")")
+		list[any](ask, engine.Micros(c.TTL), c.Token, int64(1), c.AtMostOnce, int64(0), int64(0), c.Fingerprint, c.Owner.String()).raw(")")
 	}
 	if inserts > 0 {
 		ask.raw(takes).done()
@@ -114,21 +115,21 @@ func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claim
 // answer answers a claim, if the row is all that there is to know. Those that were
 // granted are since that time.
 func (p *plain) answer(c *dibs.Claim, began, now int64, a *dibs.Answer) bool {
-	h := &p.holder
-	held := !h.token.IsZero()
+	h := &p.Holder
+	held := !h.Token.IsZero()
 	switch {
-	case held && h.token == c.Token && h.since == began:
-		a.State, a.Fence, a.Attempt = dibs.Granted, uint64(p.fence), 1
+	case held && h.Token == c.Token && h.Since == began:
+		a.State, a.Fence, a.Attempt = dibs.Granted, uint64(p.Fence), 1
 		return true
-	case p.busy, held && (h.ends <= now || h.token == c.Token):
+	case p.Busy, held && (h.Ends <= now || h.Token == c.Token):
 		return false
-	case held && h.fingerprint.Differs(c.Fingerprint):
+	case held && h.Fingerprint.Differs(c.Fingerprint):
 		a.State = dibs.Mismatch
 		return true
 	case p.replay(c, now, a):
 		return true
 	case held && (c.Mode == dibs.Try || c.Mode == dibs.Look):
-		a.State, a.Fence, a.Left = dibs.Held, uint64(max(p.fence, now-1)), duration(h.ends-now)
+		a.State, a.Fence, a.Left = dibs.Held, uint64(max(p.Fence, now-1)), engine.Duration(h.Ends-now)
 		return true
 	case !held && c.Mode == dibs.Look:
 		a.State = dibs.Free
@@ -139,16 +140,16 @@ func (p *plain) answer(c *dibs.Claim, began, now int64, a *dibs.Answer) bool {
 
 // replay answers from the record, if there is one that does.
 func (p *plain) replay(c *dibs.Claim, now int64, a *dibs.Answer) bool {
-	r := &p.record
-	if !r.accepts(micros(c.MaxAge), now) {
+	r := &p.Record
+	if !r.Accepts(engine.Micros(c.MaxAge), now) {
 		return false
 	}
-	if r.fingerprint.Differs(c.Fingerprint) {
+	if r.Fingerprint.Differs(c.Fingerprint) {
 		a.State = dibs.Mismatch
 		return true
 	}
 	a.State = dibs.Done
-	a.Record = dibs.Record{Data: p.data, Age: duration(max(now-r.written, 0)), Left: duration(r.ends - now)}
+	a.Record = dibs.Record{Data: p.data, Age: engine.Duration(max(now-r.Written, 0)), Left: engine.Duration(r.Ends - now)}
 	return p.data != nil
 }
 
@@ -191,7 +192,7 @@ func (s *Store) renewPlain(ctx context.Context, part []int, keys []string, renew
 			rest = append(rest, i)
 		} else {
 			mine = append(mine, i)
-			byTTL.add(micros(r.TTL), keys[i], r.Token)
+			byTTL.add(engine.Micros(r.TTL), keys[i], r.Token)
 		}
 	}
 	if len(mine) == 0 {
@@ -210,9 +211,9 @@ func (s *Store) renewPlain(ctx context.Context, part []int, keys []string, renew
 	for _, i := range mine {
 		p := cmp.Or(found[keys[i]], &plain{})
 		switch {
-		case p.holder.token == renewals[i].Token && p.holder.ends > now:
+		case p.Holder.Token == renewals[i].Token && p.Holder.Ends > now:
 			errs[i] = nil
-		case p.busy: // the lease may be in a row of its own
+		case p.Busy: // the lease may be in a row of its own
 			rest = append(rest, i)
 		default:
 			errs[i] = dibs.ErrLost
@@ -234,7 +235,7 @@ func (s *Store) settlePlain(ctx context.Context, part []int, keys []string, sett
 			rest = append(rest, i)
 			continue
 		case x.Outcome == dibs.Keep:
-			groups.add(micros(x.Retention), keys[i], x.Token)
+			groups.add(engine.Micros(x.Retention), keys[i], x.Token)
 		default:
 			groups.add(nothing, keys[i], x.Token)
 		}
@@ -276,12 +277,12 @@ func (s *Store) settlePlain(ctx context.Context, part []int, keys []string, sett
 		case p == nil:
 			errs[i] = dibs.ErrLost
 			unseen = append(unseen, i)
-		case p.busy, p.holder.token == x.Token && p.holder.ends <= now:
+		case p.Busy, p.Holder.Token == x.Token && p.Holder.Ends <= now:
 			rest = append(rest, i)
-		case p.holder.token == x.Token:
+		case p.Holder.Token == x.Token:
 			errs[i] = nil
 			known++
-		case x.Outcome == dibs.Keep && p.record.of(x.Token, now): // sent twice
+		case x.Outcome == dibs.Keep && p.Record.Of(x.Token, now): // sent twice
 			errs[i] = nil
 		default:
 			errs[i] = dibs.ErrLost

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 const (
@@ -80,12 +81,12 @@ func (w *waiting) look() (found, busy bool) {
 	}
 	ctx, cancel := context.WithTimeout(w.s.life, pollLimit)
 	defer cancel()
-	var due []turn
+	var due []engine.Turn
 	ahead := map[dibs.Token]int{}
-	err := w.s.work(ctx, w.s.ear, glancing, wants, func(b *batch) {
+	err := w.s.work(ctx, w.s.ear, glancing, wants, func(b *engine.Batch) {
 		due = nil
 		for k, tokens := range wants {
-			due = append(due, b.states[k].look(tokens, ahead)...)
+			due = append(due, b.State(k).Look(tokens, ahead)...)
 		}
 	})
 	if err != nil {
@@ -102,26 +103,6 @@ func (w *waiting) look() (found, busy bool) {
 	return len(due) > 0, true
 }
 
-// look returns what some tokens that wait have to be told, and says how many come before
-// the others.
-func (st *state) look(tokens []dibs.Token, ahead map[dibs.Token]int) (due []turn) {
-	st.advance()
-	front := st.front()
-	for _, t := range tokens {
-		l, p := st.holder(t), st.queue.of(t)
-		switch {
-		case l != nil && l.attempt == 1:
-			due = append(due, turn{t, grantOf(l)})
-		case p == nil, st.unknown(), st.record.accepts(p.maxAge, st.now),
-			front != nil && front.seq == p.seq && st.room(p.permits, p.weight):
-			due = append(due, turn{token: t})
-		default:
-			ahead[t] = st.ahead(p.seq)
-		}
-	}
-	return due
-}
-
 // far returns how long the next of those who wait here is likely to do so.
 func (w *waiting) far() time.Duration {
 	w.mu.Lock()
@@ -135,7 +116,7 @@ func (w *waiting) far() time.Duration {
 
 // waiters returns who waits, those whose turn comes first, and forgets those whose places
 // have run out.
-func (w *waiting) waiters() tokens {
+func (w *waiting) waiters() engine.Tokens {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
@@ -151,7 +132,7 @@ func (w *waiting) waiters() tokens {
 		slices.SortFunc(all, func(a, b dibs.Token) int { return cmp.Compare(w.places[a].ahead, w.places[b].ahead) })
 		all = all[:looked]
 	}
-	wants := tokens{}
+	wants := engine.Tokens{}
 	for _, t := range all {
 		k := w.places[t].key
 		wants[k] = append(wants[k], t)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
@@ -39,7 +40,7 @@ func TestHeirAsks(t *testing.T) {
 		}
 		heard := make(chan dibs.Answer, 1)
 		t.Cleanup(s.Notify(func(token dibs.Token, a dibs.Answer) { heard <- a }))
-		s.waiting.places[heir] = &waiter{key: keyOf(k), until: time.Now().Add(time.Minute)}
+		s.waiting.places[heir] = &waiter{key: engine.KeyOf(k), until: time.Now().Add(time.Minute)}
 		if found, _ := s.waiting.look(); !found {
 			t.Fatal("nothing was found")
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 var _ dibs.Pruner = (*Store)(nil)
@@ -152,15 +153,15 @@ func (s *Store) sweep(ctx context.Context, p *sweep, limit int) (removed int, er
 		if removed >= limit {
 			break
 		}
-		wants, n := tokens{}, 0
+		wants, n := engine.Tokens{}, 0
 		for _, k := range some {
 			wants[k] = nil
 		}
 		err := try(ctx, func() error {
-			return s.work(ctx, s.front, passing, wants, func(b *batch) {
+			return s.work(ctx, s.front, passing, wants, func(b *engine.Batch) {
 				n = 0
-				for _, k := range b.keys {
-					n += b.states[k].sweep(limit - removed - n)
+				for _, k := range b.Keys {
+					n += b.State(k).Sweep(limit - removed - n)
 				}
 			})
 		})
@@ -177,34 +178,6 @@ func (s *Store) sweep(ctx context.Context, p *sweep, limit int) (removed int, er
 		}
 	}
 	return removed, err
-}
-
-// sweep removes up to so many records, places and abandoned attempts.
-func (st *state) sweep(limit int) (removed int) {
-	st.short = !st.queue.complete
-	if r := &st.record; limit > 0 && r.ends > 0 && r.ends <= st.now {
-		st.erase()
-		removed++
-	}
-	for id, p := range st.queue.was {
-		if p.ends > st.now {
-			continue
-		}
-		if removed == limit {
-			delete(st.queue.was, id) // it stays
-			st.queue.complete = false
-		} else {
-			removed++
-		}
-	}
-	if removed == limit {
-		return removed // what else there is counts for the next
-	}
-	lost := st.lost
-	if st.advance(); lost != nil && st.lost == nil {
-		removed++
-	}
-	return removed
 }
 
 // forgetKeys deletes rows of keys that are not in use.

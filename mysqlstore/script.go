@@ -51,6 +51,16 @@ func (s *script) asks(row func(r *reading)) *script {
 // value writes one.
 func (s *script) value(v any) *script {
 	switch v := v.(type) {
+	case *int64:
+		return s.value(*v)
+	case *bool:
+		return s.value(*v)
+	case *string:
+		return s.value(*v)
+	case *dibs.Token:
+		return s.value(*v)
+	case *dibs.Fingerprint:
+		return s.value(*v)
 	case int64:
 		s.text = strconv.AppendInt(s.text, v, 10)
 	case bool:

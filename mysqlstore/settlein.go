@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // What can be wrong with a transaction of the application.
@@ -64,7 +65,7 @@ func (s *Store) settleIn(x *dibs.Settlement) (*settlement, error) {
 	if !keep && x.Outcome != dibs.Release {
 		return nil, errors.New("mysqlstore: a transaction keeps or releases; what is abandoned or undone is rolled back")
 	}
-	k := keyOf(x.Key)
+	k := engine.KeyOf(x.Key)
 	statement := func(sql string) *script {
 		t := s.script()
 		t.names.database = "`" + strings.ReplaceAll(s.config.DBName, "`", "``") + "`."
@@ -75,7 +76,7 @@ func (s *Store) settleIn(x *dibs.Settlement) (*settlement, error) {
 		t := statement(sql)
 		if keep {
 			t.raw(",x.rec_token=").value(x.Token).raw(",x.rec_fingerprint=" + in + ".fingerprint,x.rec_written=" + moment)
-			t.raw(",x.rec_ends=" + moment + "+").value(micros(x.Retention))
+			t.raw(",x.rec_ends=" + moment + "+").value(engine.Micros(x.Retention))
 		}
 		t.raw(also + " WHERE x.k=").value(k).raw(" AND " + in + ".token=").value(x.Token).raw(" AND " + in + ".ends>" + moment)
 		return string(t.text)
@@ -109,5 +110,5 @@ func newMark() string {
 func (s *Store) catchUp(ctx context.Context, key dibs.Key) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catchUpLimit)
 	defer cancel()
-	_ = s.force(ctx, key, (*state).advance)
+	_ = s.force(ctx, key, (*engine.State).Advance)
 }

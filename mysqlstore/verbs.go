@@ -11,6 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // Claim implements dibs.Store.
@@ -25,8 +26,8 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 		return s.claimPlain(ctx, part, e.keys, claims, answers)
 	}
 	e.busy = func(ctx context.Context, part []int) error {
-		o := &terms{maxWaiters: s.options.MaxWaiters, tells: s.waiting.tells()}
-		how, wants := looking, tokens{}
+		o := &engine.Terms{MaxWaiters: s.options.MaxWaiters, Process: s.waiting.process()}
+		how, wants := looking, engine.Tokens{}
 		for _, i := range part {
 			c := &claims[i]
 			if c.Mode != dibs.Look {
@@ -34,10 +35,10 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 			}
 			wants[e.keys[i]] = append(wants[e.keys[i]], c.Token, c.From)
 		}
-		return s.work(ctx, s.front, how, wants, func(b *batch) {
+		return s.work(ctx, s.front, how, wants, func(b *engine.Batch) {
 			for _, i := range part {
 				answers[i] = dibs.Answer{}
-				b.states[e.keys[i]].claim(&claims[i], o, &answers[i])
+				b.State(e.keys[i]).Claim(&claims[i], o, &answers[i])
 			}
 		})
 	}
@@ -63,7 +64,7 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 	}
 	e.busy = func(ctx context.Context, part []int) error {
 		return s.lose(ctx, part, e, errs, func(i int) dibs.Token { return renewals[i].Token },
-			func(st *state, i int) bool { return st.renew(&renewals[i]) })
+			func(st *engine.State, i int) bool { return st.Renew(&renewals[i]) })
 	}
 	err := s.call(ctx, e)
 	// The connection was cut, perhaps long ago and unnoticed. To renew twice does no harm.
@@ -88,7 +89,7 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 	}
 	e.busy = func(ctx context.Context, part []int) error {
 		return s.lose(ctx, part, e, errs, func(i int) dibs.Token { return settlements[i].Token },
-			func(st *state, i int) bool { return st.settle(&settlements[i]) })
+			func(st *engine.State, i int) bool { return st.Settle(&settlements[i]) })
 	}
 	err := s.call(ctx, e)
 	s.waiting.left(settlements)
@@ -97,14 +98,14 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 
 // lose does something with some elements, each of which has lost what it is about if that
 // is false.
-func (s *Store) lose(ctx context.Context, part []int, e *elements, errs []error, token func(i int) dibs.Token, do func(st *state, i int) bool) error {
-	wants := tokens{}
+func (s *Store) lose(ctx context.Context, part []int, e *elements, errs []error, token func(i int) dibs.Token, do func(st *engine.State, i int) bool) error {
+	wants := engine.Tokens{}
 	for _, i := range part {
 		wants[e.keys[i]] = append(wants[e.keys[i]], token(i))
 	}
-	return s.work(ctx, s.back, locking, wants, func(b *batch) {
+	return s.work(ctx, s.back, locking, wants, func(b *engine.Batch) {
 		for _, i := range part {
-			if errs[i] = nil; !do(b.states[e.keys[i]], i) {
+			if errs[i] = nil; !do(b.State(e.keys[i]), i) {
 				errs[i] = dibs.ErrLost
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // waiting tells those who wait in this process that they should ask again, or that
@@ -37,11 +38,12 @@ func newWaiting(s *Store) *waiting {
 	return &waiting{s: s, places: map[dibs.Token]*waiter{}, more: make(chan struct{}, 1)}
 }
 
-// tells reports whether grants can be told.
-func (w *waiting) tells() bool {
+// process returns what stands for a process that takes grants that are told, or 0 if
+// this one does not.
+func (w *waiting) process() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.listeners) > 0
+	return int64(min(len(w.listeners), 1))
 }
 
 // heard sees to it that those who wait are told when their turn has come. They
@@ -87,15 +89,15 @@ func (w *waiting) left(settlements []dibs.Settlement) {
 }
 
 // told tells those who wait here of turns that have come.
-func (w *waiting) told(turns []turn) {
+func (w *waiting) told(turns []engine.Turn) {
 	if len(turns) == 0 {
 		return
 	}
 	w.mu.Lock()
-	var here []turn
+	var here []engine.Turn
 	for _, t := range turns {
-		if w.places[t.token] != nil {
-			delete(w.places, t.token) // until it has asked again
+		if w.places[t.Token] != nil {
+			delete(w.places, t.Token) // until it has asked again
 			here = append(here, t)
 		}
 	}
@@ -103,7 +105,7 @@ func (w *waiting) told(turns []turn) {
 	w.mu.Unlock()
 	for _, t := range here {
 		for _, l := range list {
-			l.wake(t.token, t.answer)
+			l.wake(t.Token, t.Answer)
 		}
 	}
 }

@@ -3,74 +3,8 @@ package mysqlstore
 import (
 	"strings"
 
-	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
-
-// writes are what else there is to write for a key, and to read of it on the way, in
-// the order in which it happened.
-type writes []step
-
-// step adds a statement to a script.
-type step struct {
-	add   func(s *script, k string)
-	reads bool // it only reads
-}
-
-func (w *writes) step(add func(s *script, k string)) { *w = append(*w, step{add: add}) }
-
-func (w *writes) read(add func(s *script, k string)) { *w = append(*w, step{add, true}) }
-
-func (w *writes) record(data []byte) {
-	w.step(func(s *script, k string) {
-		s.raw("INSERT INTO @record (k,data) VALUES ").row(k, data)
-		s.raw(" ON DUPLICATE KEY UPDATE data=VALUES(data)").done()
-	})
-}
-
-func (w *writes) eraseRecord() {
-	w.step(func(s *script, k string) { s.raw("DELETE FROM @record WHERE k=").value(k).done() })
-}
-
-func (w *writes) progress(fence int64, data []byte) {
-	w.step(func(s *script, k string) {
-		s.raw("INSERT INTO @progress (k,fence,data) VALUES ").row(k, fence, data)
-		s.raw(" ON DUPLICATE KEY UPDATE data=VALUES(data)").done()
-	})
-}
-
-func (w *writes) dropProgress(fence int64) {
-	w.step(func(s *script, k string) {
-		s.raw("DELETE FROM @progress WHERE k=").value(k).raw(" AND fence=").value(fence).done()
-	})
-}
-
-func (w *writes) readRecord(to *[]byte) {
-	w.read(func(s *script, k string) {
-		s.raw("SELECT data FROM @record WHERE k=").value(k).asks(func(r *reading) { r.scan(to) })
-	})
-}
-
-func (w *writes) readProgress(fence int64, to *[]byte) {
-	w.read(func(s *script, k string) {
-		s.raw("SELECT data FROM @progress WHERE k=").value(k).raw(" AND fence=").value(fence).asks(func(r *reading) { r.scan(to) })
-	})
-}
-
-// recordInfo reads what there is to know of the record's data, and all of it if that is
-// asked for.
-func (w *writes) recordInfo(to *dibs.RecordInfo, all bool) {
-	what := "NULL"
-	if all {
-		what = "data"
-	}
-	w.read(func(s *script, k string) {
-		s.raw("SELECT LENGTH(data)," + what + " FROM @record WHERE k=").value(k).asks(func(r *reading) {
-			var n int64
-			r.scan(&n, &to.Data)
-			to.Bytes = int(n)
-		})
-	})
-}
 
 // row writes the values of one row.
 func (s *script) row(values ...any) *script { return list(s.raw("("), values...).raw(")") }
@@ -98,87 +32,45 @@ func upsert(s *script, table, columns string, rows [][]any) {
 }
 
 // write writes what is different from what was loaded.
-func (b *batch) write(s *script) {
-	if b.how != looking {
-		b.writeRows(s)
-		b.writeHolders(s)
-		b.writeQueues(s)
-	}
-	for _, k := range b.keys {
-		for _, step := range b.states[k].writes {
-			if b.how != looking || step.reads {
-				step.add(s, k)
+func write(s *script, c *engine.Changes) {
+	remove := func(table string, rows [][]any, columns ...string) {
+		for _, row := range rows {
+			s.raw("DELETE FROM @" + table + " WHERE k=").value(row[0])
+			for i, column := range columns {
+				s.raw(" AND " + column + "=").value(row[i+1])
 			}
+			s.done()
 		}
 	}
-}
-
-func (b *batch) writeRows(s *script) {
-	var rows [][]any
-	for _, k := range b.keys {
-		st := b.states[k]
-		st.tidy()
-		if w := st.row(); st.was.there && w != st.was {
-			h, r := &w.holder, &w.record
-			rows = append(rows, []any{
-				k, w.fence, w.busy, w.free, h.token, h.attempt, h.since, h.ends, h.once, h.seq, h.heir, h.fingerprint, h.owner,
-				r.token, r.written, r.ends, r.fingerprint,
+	upsert(s, "key", keyColumns, c.Rows)
+	remove("holder", c.NoLeases, "token", "abandoned")
+	upsert(s, "holder", holderColumns, c.Leases)
+	remove("waiter", c.NoNumbers, "seq")
+	remove("waiter", c.NoPlaces, "seq", "token")
+	upsert(s, "waiter", waiterColumns, c.Places)
+	for _, step := range c.Steps {
+		switch step.Does {
+		case engine.WriteRecord:
+			s.raw("INSERT INTO @record (k,data) VALUES ").row(step.K, step.Data)
+			s.raw(" ON DUPLICATE KEY UPDATE data=VALUES(data)").done()
+		case engine.EraseRecord:
+			s.raw("DELETE FROM @record WHERE k=").value(step.K).done()
+		case engine.WriteProgress:
+			s.raw("INSERT INTO @progress (k,fence,data) VALUES ").row(step.K, step.Fence, step.Data)
+			s.raw(" ON DUPLICATE KEY UPDATE data=VALUES(data)").done()
+		case engine.DropProgress:
+			s.raw("DELETE FROM @progress WHERE k=").value(step.K).raw(" AND fence=").value(step.Fence).done()
+		case engine.ReadRecord:
+			s.raw("SELECT data FROM @record WHERE k=").value(step.K).asks(func(r *reading) { r.scan(step.To) })
+		case engine.ReadProgress:
+			s.raw("SELECT data FROM @progress WHERE k=").value(step.K).raw(" AND fence=").value(step.Fence)
+			s.asks(func(r *reading) { r.scan(step.To) })
+		case engine.ReadSize:
+			s.raw("SELECT LENGTH(data) FROM @record WHERE k=").value(step.K).asks(func(r *reading) {
+				var n int64
+				r.scan(&n)
+				*step.Size = int(n)
 			})
 		}
 	}
-	upsert(s, "key", keyColumns, rows)
-}
-
-func (b *batch) writeHolders(s *script) {
-	var rows [][]any
-	for _, k := range b.keys {
-		st := b.states[k]
-		all := st.holders
-		if st.lost != nil {
-			all = append(all[:len(all):len(all)], *st.lost)
-		}
-		left := map[holderID]bool{}
-		for _, l := range all {
-			if l.permits == 1 && !l.abandoned {
-				continue // in the key's row
-			}
-			id := holderID{l.token, l.abandoned}
-			if left[id] = true; st.others[id] != l {
-				rows = append(rows, []any{
-					k, l.token, l.abandoned, l.fence, l.attempt, l.since, l.ends, l.once, l.seq, l.heir, l.permits, l.weight, l.fingerprint, l.owner,
-				})
-			}
-		}
-		for id := range st.others {
-			if !left[id] {
-				s.raw("DELETE FROM @holder WHERE k=").value(k).raw(" AND token=").value(id.token).raw(" AND abandoned=").value(id.abandoned).done()
-			}
-		}
-	}
-	upsert(s, "holder", holderColumns, rows)
-}
-
-func (b *batch) writeQueues(s *script) {
-	var rows [][]any
-	for _, k := range b.keys {
-		q := &b.states[k].queue
-		for _, seq := range q.gone {
-			s.raw("DELETE FROM @waiter WHERE k=").value(k).raw(" AND seq=").value(seq).done()
-		}
-		left := map[placeID]bool{}
-		for _, p := range q.places {
-			id := placeID{p.seq, p.token}
-			if left[id] = true; q.was[id] != *p {
-				rows = append(rows, []any{
-					k, p.seq, p.token, p.kind, p.ends, p.owner, p.ttl, p.permits, p.weight, p.once, p.maxAge, p.tells, p.fingerprint, p.hold, p.asked,
-				})
-			}
-		}
-		for id := range q.was {
-			if !left[id] {
-				s.raw("DELETE FROM @waiter WHERE k=").value(k).raw(" AND seq=").value(id.seq).raw(" AND token=").value(id.token).done()
-			}
-		}
-	}
-	upsert(s, "waiter", waiterColumns, rows)
 }

@@ -65,7 +65,7 @@ CREATE TABLE IF NOT EXISTS @waiter (
     weight      INT NOT NULL,
     once        TINYINT NOT NULL,
     max_age     BIGINT NOT NULL,   -- of a record that answers it; 0: none does
-    tells       TINYINT NOT NULL,  -- whether its process takes a grant that is told
+    process     BIGINT NOT NULL,   -- 1 if its process takes a grant that is told
     fingerprint VARBINARY(32) NOT NULL,
     -- of a reserved place
     hold        BIGINT NOT NULL,   -- how long it may keep others from room that there is; 0: until it ends

@@ -1,4 +1,5 @@
--- Settling in a transaction of the application.
+-- What is done in a transaction of the application. These are called with its user,
+-- search_path and settings, and need neither its rights nor those.
 
 -- settle_in ends the lease of a key, with what the transaction does and not without
 -- it. Whoever does not hold the key is told so by an error, so that the COMMIT that
@@ -7,19 +8,19 @@
 -- alone, a variable if p_marked, and otherwise that it was begun as DEFERRABLE, which
 -- means nothing in a transaction that writes.
 --
--- It is called with the application's user, search_path and settings, and needs
--- neither its rights nor those. It returns whether catch_up is to be called
--- afterwards: a transaction with a snapshot of its own does not see who has come to
--- wait since, and must neither answer nor grant for what it sees.
-CREATE OR REPLACE FUNCTION @settle_in(
-    p_k bytea, p_token bytea, p_outcome smallint, p_retention bigint, p_data bytea, p_marked boolean
-) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+-- Of a key of which there is more to know the lease stays, as one that was settled, and
+-- whoever next works on the key sees to the rest: this transaction may have a snapshot,
+-- and not see what there is. Those who wait are told to ask, one of each process.
+CREATE FUNCTION @settle_in(p_k bytea, p_token bytea, p_keeps boolean, p_retention bigint, p_data bytea, p_marked boolean)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    later boolean := current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted');
-    r record;
+    t record;
+    moment bigint;
+    print bytea;
+    many boolean := false;
 BEGIN
     IF current_setting(CASE WHEN p_marked THEN 'dibs.run' ELSE 'transaction_deferrable' END, true) IS DISTINCT FROM 'on' THEN
         RAISE EXCEPTION 'dibs: this is not the transaction that was begun for the run' USING ERRCODE = 'DIBS2';
@@ -30,51 +31,55 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    IF NOT later THEN -- at those levels there are none
-        PERFORM @commit_places(p_k); -- all keys in one order
+    SELECT x.busy, x.token, x.ends, x.fingerprint INTO t FROM @key x WHERE x.k = p_k FOR UPDATE;
+    moment := @now();
+    print := t.fingerprint;
+    IF t.token IS DISTINCT FROM p_token OR t.ends <= moment THEN
+        UPDATE @holder h SET ends = 0
+        WHERE h.k = p_k AND h.token = p_token AND NOT h.abandoned AND h.ends > moment
+        RETURNING h.fingerprint, true INTO print, many;
+        IF many IS NOT TRUE THEN
+            RAISE EXCEPTION 'dibs: the lease is lost' USING ERRCODE = 'DIBS1';
+        END IF;
     END IF;
-    SELECT t.queued, t.busy, t.ends INTO r FROM @key t
-    WHERE t.k = p_k AND CASE t.permits
-        WHEN 1 THEN t.token = p_token AND NOT t.offered
-        ELSE EXISTS (SELECT FROM @holder h WHERE h.k = p_k AND h.token = p_token AND NOT h.offered)
-    END
-    FOR UPDATE;
-    IF NOT r.busy AND r.ends > clock_timestamp() AND p_outcome <> 2 THEN
-        -- A plain lease, of which nothing stays but the record, as in settle.
-        UPDATE @key t SET
-            token = NULL, attempt = NULL, ends = NULL, offered = NULL, once = NULL, inherits = NULL,
-            fingerprint = NULL, owner = NULL,
-            rec_token = CASE WHEN p_outcome = 1 THEN t.token ELSE t.rec_token END,
-            rec_written = CASE WHEN p_outcome = 1 THEN clock_timestamp() ELSE t.rec_written END,
-            rec_ends = CASE WHEN p_outcome = 1 THEN clock_timestamp() + @lasting(p_retention) ELSE t.rec_ends END,
-            rec_fingerprint = CASE WHEN p_outcome = 1 THEN t.fingerprint ELSE t.rec_fingerprint END,
-            rec_data = CASE WHEN p_outcome = 1 THEN p_data ELSE t.rec_data END
-        WHERE t.k = p_k;
-        RETURN false;
+    UPDATE @key x SET
+        ends = CASE WHEN many THEN x.ends ELSE 0 END,
+        token = CASE WHEN many OR x.busy THEN x.token ELSE '' END,
+        rec_token = CASE WHEN p_keeps THEN p_token ELSE x.rec_token END,
+        rec_written = CASE WHEN p_keeps THEN moment ELSE x.rec_written END,
+        rec_ends = CASE WHEN p_keeps THEN moment + p_retention ELSE x.rec_ends END,
+        rec_fingerprint = CASE WHEN p_keeps THEN print ELSE x.rec_fingerprint END,
+        rec_data = CASE WHEN p_keeps THEN p_data ELSE x.rec_data END
+    WHERE x.k = p_k;
+    IF t.busy THEN
+        PERFORM pg_notify(@channel(n.process), encode(n.token, 'hex')) FROM (
+            SELECT DISTINCT ON (w.process) w.process, w.token FROM (
+                SELECT * FROM @waiter w WHERE w.k = p_k AND w.kind = 0 AND w.process <> 0 AND w.ends > moment ORDER BY w.seq LIMIT 64
+            ) w ORDER BY w.process, w.seq
+        ) n;
     END IF;
-    IF NOT FOUND OR NOT @settle_one(p_k, p_token, p_outcome, @lasting(p_retention), p_data, later) THEN
-        RAISE EXCEPTION 'dibs: the lease is lost' USING ERRCODE = 'DIBS1';
-    END IF;
-    RETURN r.queued AND later;
 END $$;
 REVOKE EXECUTE ON FUNCTION @settle_in FROM PUBLIC;
 
--- catch_up sees to those who wait for a key that was settled without that.
-CREATE OR REPLACE FUNCTION @catch_up(p_k bytea) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+-- reserve_in reserves places, which are there when the transaction commits. It locks
+-- nothing of a key. It does nothing and returns false when the store is another one.
+CREATE FUNCTION @reserve_in(p_store text, p_claims text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    st @state;
+    moment bigint := @now();
+    r record;
 BEGIN
-    PERFORM @begin_verb();
-    PERFORM FROM @key t WHERE t.k = p_k FOR UPDATE;
-    st := @load(p_k);
-    IF st.k IS NULL OR NOT st.queued THEN
-        RETURN;
+    IF NOT EXISTS (SELECT FROM @meta m WHERE m.id::text = p_store) THEN
+        RETURN false;
     END IF;
-    IF st.rec_ends > st.now THEN
-        PERFORM @answer_all(st);
-    END IF;
-    st := @advance(st);
-    PERFORM @store(st);
+    FOR r IN SELECT * FROM json_to_recordset(p_claims::json) AS c (k text, token text, stay bigint, hold bigint, owner text) LOOP
+        INSERT INTO @waiter (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked)
+        VALUES (decode(r.k, 'hex'), nextval('@number'), decode(r.token, 'hex'), 1, moment + r.stay, decode(r.owner, 'hex'),
+            0, 0, 0, false, 0, 0, '', r.hold, moment)
+        ON CONFLICT (token, k) DO UPDATE SET ends = excluded.ends, hold = excluded.hold, asked = excluded.asked;
+    END LOOP;
+    RETURN true;
 END $$;
+REVOKE EXECUTE ON FUNCTION @reserve_in FROM PUBLIC;

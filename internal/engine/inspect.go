@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"github.com/dibs-go/dibs"
+)
+
+// Describe tells of a key. The Condition is "" when there is nothing to tell.
+func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
+	st.Advance()
+	st.front() // reserved places whose Hold is over
+	e.Key, _ = ParseKey(st.k)
+	e.Waiters = len(st.queue.places)
+	st.short = !st.queue.complete
+	for _, p := range st.queue.places {
+		if q.Places {
+			e.Places = append(e.Places, dibs.PlaceInfo{
+				Token: p.Token, Owner: dibs.ParseOwner(p.Owner), Left: Duration(p.Ends - st.now), Reserved: p.Kind == reserved,
+			})
+		}
+	}
+	all := st.holders
+	if len(all) > 0 {
+		e.Permits = int(all[0].Permits)
+	}
+	if st.lost != nil {
+		all = append(all[:len(all):len(all)], *st.lost)
+	}
+	for _, l := range all {
+		e.Attempts = append(e.Attempts, dibs.Attempt{
+			ID: l.Token.ID(), Owner: dibs.ParseOwner(l.Owner), Fence: uint64(l.Fence), Attempt: int(l.Attempt),
+			Since: Duration(st.now - l.Since), Left: Duration(l.Ends - st.now),
+		})
+	}
+	if r := &st.record; r.Ends > st.now {
+		e.Record = &dibs.RecordInfo{ID: r.Token.ID(), Age: Duration(max(st.now-r.Written, 0)), Left: Duration(r.Ends - st.now)}
+		st.step(Step{Does: ReadSize, Size: &e.Record.Bytes})
+		if q.Data {
+			st.step(Step{Does: ReadRecord, To: &e.Record.Data})
+		}
+	}
+	switch {
+	case len(st.holders) > 0:
+		e.Condition = dibs.ConditionHeld
+	case st.unknown():
+		e.Condition = dibs.ConditionUnknown
+	case e.Waiters > 0:
+		e.Condition = dibs.ConditionWaiting
+	case e.Record != nil:
+		e.Condition = dibs.ConditionDone
+	case st.lost != nil:
+		e.Condition = dibs.ConditionAbandoned
+	}
+}
+
+// Look returns what some tokens that wait have to be told, and says how many come before
+// the others.
+func (st *State) Look(tokens []dibs.Token, ahead map[dibs.Token]int) (due []Turn) {
+	st.Advance()
+	front := st.front()
+	for _, t := range tokens {
+		l, p := st.holder(t), st.queue.of(t)
+		switch {
+		case l != nil && l.Attempt == 1:
+			due = append(due, Turn{Token: t, Answer: grantOf(l)})
+		case p == nil, st.unknown(), st.record.Accepts(p.MaxAge, st.now),
+			front != nil && front.Seq == p.Seq && st.room(p.Permits, p.Weight):
+			due = append(due, Turn{Token: t})
+		default:
+			ahead[t] = st.ahead(p.Seq)
+		}
+	}
+	return due
+}
+
+// Sweep removes up to so many records, places and abandoned attempts that are over, and
+// returns how many it was.
+func (st *State) Sweep(limit int) (removed int) {
+	st.short = !st.queue.complete
+	if r := &st.record; limit > 0 && r.Ends > 0 && r.Ends <= st.now {
+		st.erase()
+		removed++
+	}
+	for id, p := range st.queue.was {
+		if p.Ends > st.now {
+			continue
+		}
+		if removed == limit {
+			delete(st.queue.was, id) // it stays
+			st.queue.complete = false
+		} else {
+			removed++
+		}
+	}
+	if removed == limit {
+		return removed // what else there is counts for the next
+	}
+	lost := st.lost
+	if st.Advance(); lost != nil && st.lost == nil {
+		removed++
+	}
+	return removed
+}

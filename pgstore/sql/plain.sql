@@ -1,0 +1,325 @@
+-- What most calls are about, in one statement: plain leases, their queue and their end.
+-- What is not plain is left alone, and Go decides it. These agree with what it decides.
+
+CREATE FUNCTION @now() RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+
+-- differs reports whether two fingerprints are of different things.
+CREATE FUNCTION @differs(a bytea, b bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS
+$$ SELECT a <> b AND a <> '' AND b <> '' $$;
+
+-- channel is where a process listens.
+CREATE FUNCTION @channel(process bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
+$$ SELECT '@@_' || to_hex(process) $$;
+
+-- hears reports whether a process listens. Its connection has a lock of that number
+-- for as long as it lives.
+CREATE FUNCTION @hears(process bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
+$$ SELECT NOT pg_try_advisory_xact_lock_shared(process) $$;
+
+-- begin_verb sees to it that a call is what it promises, and returns the time. What was
+-- granted must not be lost in a crash, and whoever waited for a lock must see what the
+-- one before did.
+CREATE FUNCTION @begin_verb() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'dibs works at the isolation level read committed, not %', current_setting('transaction_isolation')
+            USING ERRCODE = 'invalid_transaction_state';
+    END IF;
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    PERFORM set_config('lock_timeout', '2s', true);
+    RETURN @now();
+END $$;
+
+-- claim answers those claims that are plain, each in a row of its own and in no order; of
+-- the others the state is -1. One statement takes what is free, and locks what is to be
+-- waited for, in the keys' order like everybody.
+CREATE FUNCTION @claim(
+    p_k bytea[], p_mode bigint[], p_token bytea[], p_other boolean[], p_ttl bigint[], p_stay bigint[],
+    p_max_age bigint[], p_once boolean[], p_fingerprint bytea[], p_owner bytea[], p_process bigint, p_most bigint
+) RETURNS TABLE (i bigint, state bigint, fence bigint, remains bigint, ahead bigint, age bigint, data bytea) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+    moment bigint := @begin_verb();
+    mark bigint;
+    base bigint; -- the fence of a key that nothing is known of
+    grants boolean := false;
+    r record;
+    joins bigint[];
+    n bigint;
+BEGIN
+    SELECT m.fence INTO STRICT mark FROM @meta m;
+    base := greatest(mark + 1, moment);
+    FOR r IN
+        WITH c AS MATERIALIZED (
+            SELECT c.*, t.ends AS held_until, t.fence AS last_fence, t.rec_written, t.rec_ends, t.rec_data,
+                CASE
+                    WHEN c.other THEN -1
+                    WHEN c.mode = 1 AND t.token <> '' AND t.token <> c.token AND t.ends > moment THEN 0
+                    WHEN t.busy OR EXISTS (SELECT FROM @waiter w WHERE w.k = c.k) THEN -1
+                    WHEN t.token <> '' AND (t.ends <= moment OR t.token = c.token) THEN -1
+                    WHEN t.token <> '' AND @differs(t.fingerprint, c.fingerprint) THEN 5
+                    WHEN t.rec_ends > moment AND c.max_age > 0 AND t.rec_written >= moment - c.max_age
+                        THEN CASE WHEN @differs(t.rec_fingerprint, c.fingerprint) THEN 5 ELSE 4 END
+                    WHEN t.token <> '' THEN 2
+                    WHEN c.mode = 3 THEN 3
+                    WHEN t.rec_ends > 0 THEN -1
+                    ELSE 1
+                END AS way
+            FROM unnest(p_k, p_mode, p_token, p_other, p_ttl, p_max_age, p_once, p_fingerprint, p_owner)
+                WITH ORDINALITY AS c (k, mode, token, other, ttl, max_age, once, fingerprint, owner, i)
+            LEFT JOIN @key t ON t.k = c.k
+        ), took AS (
+            INSERT INTO @key AS t (k, fence, token, attempt, since, ends, once, fingerprint, owner)
+            SELECT DISTINCT ON (c.k) c.k, CASE c.way WHEN 1 THEN base ELSE 0 END, CASE c.way WHEN 1 THEN c.token ELSE '' END,
+                1, moment, moment + c.ttl, c.once, c.fingerprint, c.owner
+            FROM c WHERE c.way IN (0, 1) ORDER BY c.k, c.i
+            ON CONFLICT (k) DO UPDATE SET
+                fence = greatest(t.fence + 1, excluded.fence), token = excluded.token, attempt = 1, since = excluded.since,
+                ends = excluded.ends, once = excluded.once, seq = 0, heir = 0, free = 0,
+                fingerprint = excluded.fingerprint, owner = excluded.owner
+            WHERE excluded.token <> '' AND t.token = '' AND NOT t.busy AND t.rec_ends = 0
+            RETURNING t.k, t.token, t.fence
+        )
+        -- Which were granted is looked up in a hash, and of their fences only those that
+        -- are unusual: the clock was set back.
+        SELECT c.*, CASE
+            WHEN c.way <> 1 OR (c.k, c.token) NOT IN (SELECT g.k, g.token FROM took g) THEN NULL
+            WHEN (SELECT max(g.fence) FROM took g) = base THEN base
+            ELSE (SELECT g.fence FROM took g WHERE g.k = c.k)
+        END AS got
+        FROM c
+    LOOP
+        i := r.i;
+        state := r.way;
+        fence := r.got;
+        remains := NULL; ahead := 0; age := NULL; data := NULL;
+        CASE r.way
+            WHEN 0 THEN
+                joins := joins || r.i;
+                CONTINUE;
+            WHEN 1 THEN
+                grants := grants OR r.got IS NOT NULL;
+                IF r.got IS NULL THEN
+                    state := -1; -- somebody else was faster
+                END IF;
+            WHEN 2 THEN
+                remains := r.held_until - moment;
+                fence := greatest(r.last_fence, base - 1);
+            WHEN 4 THEN
+                age := moment - r.rec_written;
+                remains := r.rec_ends - moment;
+                data := r.rec_data;
+            ELSE NULL;
+        END CASE;
+        RETURN NEXT;
+    END LOOP;
+    IF grants THEN
+        SELECT m.fence INTO mark FROM @meta m;
+        IF mark >= base THEN
+            RAISE EXCEPTION 'dibs: a key was forgotten meanwhile; try again' USING ERRCODE = 'serialization_failure';
+        END IF;
+    END IF;
+    IF joins IS NOT NULL THEN
+        moment := @now();
+        FOREACH n IN ARRAY joins LOOP
+            i := n; age := NULL; data := NULL;
+            SELECT j.state, j.fence, j.remains, j.ahead INTO state, fence, remains, ahead FROM @join_queue(
+                p_k[n], p_token[n], p_ttl[n], p_stay[n], p_max_age[n], p_once[n], p_fingerprint[n], p_owner[n], p_process, p_most, moment
+            ) AS j;
+            RETURN NEXT;
+        END LOOP;
+    END IF;
+END $$;
+
+-- join_queue gives a token a place, or keeps it, where another one holds the key by a plain
+-- lease and nobody was abandoned. The row is locked.
+CREATE FUNCTION @join_queue(
+    p_k bytea, p_token bytea, p_ttl bigint, p_stay bigint, p_max_age bigint, p_once boolean, p_fingerprint bytea, p_owner bytea,
+    p_process bigint, p_most bigint, moment bigint, OUT state bigint, OUT fence bigint, OUT remains bigint, OUT ahead bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+    t record;
+    mine bigint;
+    places bigint;
+BEGIN
+    state := -1;
+    SELECT x.fence, x.busy, x.free, x.token, x.ends, x.seq, x.fingerprint, x.rec_ends INTO t FROM @key x WHERE x.k = p_k;
+    IF t.token = '' OR t.token = p_token OR t.ends <= moment OR t.free > 0 OR @differs(t.fingerprint, p_fingerprint)
+        OR p_max_age > 0 AND t.rec_ends > 0 OR t.busy AND EXISTS (SELECT FROM @holder h WHERE h.k = p_k) THEN
+        RETURN;
+    END IF;
+    DELETE FROM @waiter w WHERE w.token = p_token AND w.k = p_k AND w.ends <= moment;
+    SELECT w.seq INTO mine FROM @waiter w WHERE w.token = p_token AND w.k = p_k;
+    SELECT count(DISTINCT w.seq) INTO places FROM @waiter w
+    WHERE w.k = p_k AND w.ends > moment AND w.seq <> t.seq AND (mine IS NULL OR w.seq < mine);
+    IF mine IS NULL AND places >= p_most THEN
+        RETURN;
+    END IF;
+    INSERT INTO @waiter AS w (k, seq, token, kind, ends, owner, ttl, permits, weight, once, max_age, process, fingerprint, hold, asked)
+    VALUES (p_k, coalesce(mine, nextval('@number')), p_token, 0, moment + p_stay, p_owner, p_ttl, 1, 1, p_once, p_max_age,
+        p_process, p_fingerprint, 0, 0)
+    ON CONFLICT (token, k) DO UPDATE SET
+        ends = excluded.ends, owner = excluded.owner, ttl = excluded.ttl, permits = 1, weight = 1, once = excluded.once,
+        max_age = excluded.max_age, process = excluded.process, fingerprint = excluded.fingerprint
+    WHERE w.kind = 0;
+    UPDATE @key x SET busy = true WHERE x.k = p_k AND NOT x.busy;
+    state := 2;
+    fence := greatest(t.fence, moment - 1);
+    remains := t.ends - moment;
+    ahead := places;
+END $$;
+
+-- lock_keys locks the rows of keys, in their order, and returns those that there
+-- are.
+CREATE FUNCTION @lock_keys(p_k bytea[]) RETURNS bytea[] LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN (SELECT array_agg(l.k) FROM (
+        SELECT t.k FROM (SELECT DISTINCT u.k FROM unnest(p_k) AS u (k)) d JOIN @key t ON t.k = d.k
+        ORDER BY t.k FOR UPDATE OF t
+    ) l);
+END $$;
+
+-- stuck returns which of these keys somebody else has locked.
+CREATE FUNCTION @stuck(p_k bytea[]) RETURNS SETOF bytea LANGUAGE plpgsql AS $$
+DECLARE
+    free bytea[];
+BEGIN
+    SELECT array_agg(l.k) INTO free FROM (
+        SELECT t.k FROM @key t WHERE t.k = ANY (p_k) FOR UPDATE SKIP LOCKED
+    ) l;
+    RETURN QUERY SELECT t.k FROM @key t WHERE t.k = ANY (p_k) AND t.k <> ALL (coalesce(free, ARRAY[]::bytea[]));
+END $$;
+
+-- renew makes leases last longer. It returns which of them did; progress that is
+-- NULL is left as it is.
+CREATE FUNCTION @renew(p_k bytea[], p_token bytea[], p_ttl bigint[], p_progress bytea[])
+RETURNS SETOF bigint LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    moment bigint;
+    r record;
+BEGIN
+    PERFORM @begin_verb();
+    PERFORM @lock_keys(p_k);
+    moment := @now();
+    FOR r IN
+        WITH u AS MATERIALIZED (
+            SELECT * FROM unnest(p_k, p_token, p_ttl, p_progress) WITH ORDINALITY AS u (k, token, ttl, progress, i)
+        ), one AS (
+            UPDATE @key t SET ends = moment + u.ttl, busy = t.busy OR u.progress IS NOT NULL
+            FROM u WHERE t.k = u.k AND t.token = u.token AND t.ends > moment
+            RETURNING u.i, t.fence
+        ), many AS (
+            UPDATE @holder t SET ends = moment + u.ttl
+            FROM u WHERE t.k = u.k AND t.token = u.token AND NOT t.abandoned AND t.ends > moment
+            RETURNING u.i, t.fence
+        )
+        SELECT o.i, o.fence FROM (SELECT * FROM one UNION ALL SELECT * FROM many) o
+    LOOP
+        IF p_progress[r.i] IS NOT NULL THEN
+            INSERT INTO @progress AS t (k, fence, data) VALUES (p_k[r.i], r.fence, p_progress[r.i])
+            ON CONFLICT (k, fence) DO UPDATE SET data = excluded.data;
+        END IF;
+        RETURN NEXT r.i;
+    END LOOP;
+END $$;
+
+-- pass_on ends a plain lease, or one that only a queue makes more than plain, and grants
+-- the key to the next waiter where its process listens. It reports whether it did.
+CREATE FUNCTION @pass_on(p_k bytea, p_token bytea, p_turn bigint, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    p record;
+    t record;
+    granted bigint;
+BEGIN
+    SELECT x.busy, x.rec_ends INTO t FROM @key x
+    WHERE x.k = p_k AND x.token = p_token AND x.ends > moment AND x.seq = 0;
+    IF t IS NULL OR EXISTS (SELECT FROM @holder h WHERE h.k = p_k) OR EXISTS (SELECT FROM @progress g WHERE g.k = p_k) THEN
+        RETURN false;
+    END IF;
+    SELECT w.* INTO p FROM @waiter w WHERE w.k = p_k ORDER BY w.seq LIMIT 1;
+    IF p IS NULL THEN
+        UPDATE @key x SET token = '', busy = false, free = 0 WHERE x.k = p_k;
+        RETURN true;
+    END IF;
+    IF p.kind <> 0 OR p.ends <= moment OR p.permits <> 1 OR p.once OR p.process = 0 OR p.max_age > 0 AND t.rec_ends > 0
+        OR EXISTS (SELECT FROM @waiter w WHERE w.k = p_k AND w.seq = p.seq AND w.token <> p.token)
+        OR NOT @hears(p.process) THEN
+        RETURN false;
+    END IF;
+    DELETE FROM @waiter w WHERE w.token = p.token AND w.k = p_k;
+    UPDATE @key x SET
+        fence = greatest(x.fence + 1, moment), busy = EXISTS (SELECT FROM @waiter w WHERE w.k = p_k), free = 0,
+        token = p.token, attempt = 1, since = moment, ends = moment + least(p_turn, p.ttl),
+        once = false, heir = 0, fingerprint = p.fingerprint, owner = p.owner
+    WHERE x.k = p_k
+    RETURNING x.fence INTO granted;
+    PERFORM pg_notify(@channel(p.process), encode(p.token, 'hex') || ':' || granted || ':1');
+    RETURN true;
+END $$;
+
+-- give_up gives up a place where another one holds the key by a plain lease, so that
+-- nobody is served for it. It reports whether it did.
+CREATE FUNCTION @give_up(p_k bytea, p_token bytea, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM @waiter w WHERE w.token = p_token AND w.k = p_k AND w.ends > moment
+        AND EXISTS (SELECT FROM @key x WHERE x.k = p_k AND x.token <> '' AND x.ends > moment);
+    RETURN FOUND;
+END $$;
+
+-- settle ends plain leases and gives up places. It returns which of them it did, and those
+-- that are not plain as negative numbers; the others are lost.
+CREATE FUNCTION @settle(p_k bytea[], p_token bytea[], p_outcome bigint[], p_retention bigint[], p_data bytea[], p_turn bigint)
+RETURNS SETOF bigint LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    moment bigint;
+    done boolean[];
+    n bigint;
+BEGIN
+    PERFORM @begin_verb();
+    PERFORM @lock_keys(p_k);
+    moment := @now();
+    -- The plain leases, of which nothing stays but the record.
+    FOR n IN
+        WITH u AS MATERIALIZED (
+            SELECT u.*, u.outcome = 1 AS keeps
+            FROM unnest(p_k, p_token, p_outcome, p_retention, p_data) WITH ORDINALITY AS u (k, token, outcome, retention, data, i)
+        )
+        UPDATE @key t SET
+            token = '',
+            rec_token = CASE WHEN u.keeps THEN u.token ELSE t.rec_token END,
+            rec_written = CASE WHEN u.keeps THEN moment ELSE t.rec_written END,
+            rec_ends = CASE WHEN u.keeps THEN moment + u.retention ELSE t.rec_ends END,
+            rec_fingerprint = CASE WHEN u.keeps THEN t.fingerprint ELSE t.rec_fingerprint END,
+            rec_data = CASE WHEN u.keeps THEN u.data ELSE t.rec_data END
+        FROM u
+        WHERE t.k = u.k AND t.token = u.token AND NOT t.busy AND t.ends > moment AND u.outcome <> 2
+        RETURNING u.i
+    LOOP
+        done[n] := true;
+        RETURN NEXT n;
+    END LOOP;
+    FOR n IN 1 .. cardinality(p_k) LOOP
+        IF done[n] THEN
+            CONTINUE;
+        ELSIF p_outcome[n] IN (0, 3) AND @pass_on(p_k[n], p_token[n], p_turn, moment)
+            OR p_outcome[n] <> 1 AND @give_up(p_k[n], p_token[n], moment) THEN
+            RETURN NEXT n;
+        ELSIF EXISTS (SELECT FROM @key t WHERE t.k = p_k[n] AND t.token = p_token[n])
+            OR EXISTS (SELECT FROM @holder h WHERE h.k = p_k[n] AND h.token = p_token[n] AND NOT h.abandoned)
+            OR p_outcome[n] <> 1 AND EXISTS (SELECT FROM @waiter w WHERE w.token = p_token[n] AND w.k = p_k[n]) THEN
+            RETURN NEXT -n;
+        ELSIF p_outcome[n] = 1
+            AND EXISTS (SELECT FROM @key t WHERE t.k = p_k[n] AND t.rec_token = p_token[n] AND t.rec_ends > moment) THEN
+            RETURN NEXT n; -- it was sent twice
+        END IF;
+    END LOOP;
+END $$;
