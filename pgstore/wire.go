@@ -3,176 +3,143 @@ package pgstore
 import (
 	"encoding/binary"
 	"fmt"
-	"time"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/dibs-go/dibs"
 )
 
-// array is a parameter that is an array with one element for each element of a
-// call, in PostgreSQL's binary form.
-type array struct {
-	b       []byte
-	element uint32
-	n       int
-	nulls   bool
-}
-
-// arrayHeader is what comes before the elements: dimensions, whether there are
-// NULLs, the type of the elements, how many there are, and what the first one's
-// number is.
-const arrayHeader = 20
-
-// newArray returns an empty array with room for n elements of so many bytes.
-func newArray(element uint32, n, bytes int) array {
-	return array{b: make([]byte, arrayHeader, arrayHeader+n*(4+bytes)), element: element}
-}
-
-func (a *array) bytes(v []byte) {
-	a.n++
-	if v == nil {
-		a.nulls = true
-		a.b = binary.BigEndian.AppendUint32(a.b, 1<<32-1)
-		return
+// encode returns a value in PostgreSQL's binary form, and its type. nil is NULL. Values
+// may be pointers to what they are.
+func encode(v any) (b []byte, oid uint32) {
+	switch v := v.(type) {
+	case int64:
+		return binary.BigEndian.AppendUint64(nil, uint64(v)), pgtype.Int8OID
+	case *int64:
+		return encode(*v)
+	case bool:
+		if v {
+			return []byte{1}, pgtype.BoolOID
+		}
+		return []byte{0}, pgtype.BoolOID
+	case *bool:
+		return encode(*v)
+	case string:
+		return []byte(v), pgtype.ByteaOID
+	case *string:
+		return encode(*v)
+	case []byte:
+		return v, pgtype.ByteaOID
+	case dibs.Token:
+		return encode(&v)
+	case *dibs.Token:
+		if v.IsZero() {
+			return []byte{}, pgtype.ByteaOID
+		}
+		return v[:], pgtype.ByteaOID
+	case dibs.Fingerprint:
+		return encode(&v)
+	case *dibs.Fingerprint:
+		if v.IsZero() {
+			return []byte{}, pgtype.ByteaOID
+		}
+		return v[:], pgtype.ByteaOID
 	}
-	a.b = binary.BigEndian.AppendUint32(a.b, uint32(len(v)))
-	a.b = append(a.b, v...)
+	panic(fmt.Sprintf("pgstore: a value of the type %T", v))
 }
 
-func (a *array) key(k dibs.Key) {
-	a.n++
-	a.b = binary.BigEndian.AppendUint32(a.b, uint32(1+len(k.Namespace)+len(k.Name)))
-	a.b = appendKey(a.b, k)
-}
-
-// token appends a token, and NULL for a zero one.
-func (a *array) token(t *dibs.Token) {
-	if t.IsZero() {
-		a.bytes(nil)
-		return
+// values encodes parameters.
+func values(of ...any) [][]byte {
+	params := make([][]byte, len(of))
+	for i, v := range of {
+		params[i], _ = encode(v)
 	}
-	a.bytes(t[:])
+	return params
 }
 
-// fingerprint appends a fingerprint, and NULL for none.
-func (a *array) fingerprint(f *dibs.Fingerprint) {
-	if f.IsZero() {
-		a.bytes(nil)
-		return
+// arrays encodes rows as parameters: each of their columns is an array.
+func arrays(rows [][]any) [][]byte {
+	params := make([][]byte, len(rows[0]))
+	for column := range params {
+		// What comes before the elements: dimensions, whether there are NULLs, the type of
+		// the elements, how many there are, and what the first one's number is.
+		a := make([]byte, 20, 20+len(rows)*20)
+		binary.BigEndian.PutUint32(a, 1)
+		binary.BigEndian.PutUint32(a[12:], uint32(len(rows)))
+		binary.BigEndian.PutUint32(a[16:], 1)
+		for _, row := range rows {
+			b, oid := encode(row[column])
+			binary.BigEndian.PutUint32(a[8:], oid)
+			if b == nil {
+				a[7] = 1
+				a = binary.BigEndian.AppendUint32(a, 1<<32-1)
+				continue
+			}
+			a = append(binary.BigEndian.AppendUint32(a, uint32(len(b))), b...)
+		}
+		params[column] = a
 	}
-	a.bytes(f[:])
+	return params
 }
 
-func (a *array) int16(v int16) {
-	a.n++
-	a.b = append(a.b, 0, 0, 0, 2)
-	a.b = binary.BigEndian.AppendUint16(a.b, uint16(v))
-}
-
-func (a *array) int32(v int32) {
-	a.n++
-	a.b = append(a.b, 0, 0, 0, 4)
-	a.b = binary.BigEndian.AppendUint32(a.b, uint32(v))
-}
-
-func (a *array) int64(v int64) {
-	a.n++
-	a.b = append(a.b, 0, 0, 0, 8)
-	a.b = binary.BigEndian.AppendUint64(a.b, uint64(v))
-}
-
-func (a *array) bool(v bool) {
-	a.n++
-	a.b = append(a.b, 0, 0, 0, 1, 0)
-	if v {
-		a.b[len(a.b)-1] = 1
+// keyArray encodes keys as a parameter.
+func keyArray(keys []string) []byte {
+	rows := make([][]any, len(keys))
+	for i, k := range keys {
+		rows[i] = []any{k}
 	}
+	return arrays(rows)[0]
 }
 
-// duration appends a duration in microseconds.
-func (a *array) duration(d time.Duration) { a.int64(micros(d)) }
-
-// encode completes the array.
-func (a *array) encode() []byte {
-	h := a.b[:0]
-	h = binary.BigEndian.AppendUint32(h, 1)
-	if a.nulls {
-		h = binary.BigEndian.AppendUint32(h, 1)
-	} else {
-		h = binary.BigEndian.AppendUint32(h, 0)
+// unnest is what makes such arrays rows again, of values like these.
+func unnest(like []any) string {
+	casts := make([]string, len(like))
+	for i, v := range like {
+		_, oid := encode(v)
+		name := map[uint32]string{pgtype.Int8OID: "bigint", pgtype.BoolOID: "boolean", pgtype.ByteaOID: "bytea"}[oid]
+		casts[i] = fmt.Sprintf("$%d::%s[]", i+1, name)
 	}
-	h = binary.BigEndian.AppendUint32(h, a.element)
-	h = binary.BigEndian.AppendUint32(h, uint32(a.n))
-	binary.BigEndian.AppendUint32(h, 1)
-	return a.b
+	return "unnest(" + strings.Join(casts, ", ") + ")"
 }
 
-// century is the longest time that is told the server.
-const century = 100 * 365 * 24 * time.Hour
-
-// micros turns a duration into the server's unit, at least 1 if it is anything.
-func micros(d time.Duration) int64 {
-	return int64((min(d, century) + time.Microsecond - 1) / time.Microsecond)
-}
-
-// reading goes through the columns of a row, in binary form. The first error
-// stays.
+// reading goes through the columns of a row, in binary form. The first error stays.
 type reading struct {
 	columns [][]byte
 	err     error
 }
 
-func (r *reading) next() []byte {
-	if len(r.columns) == 0 {
-		r.err = fmt.Errorf("pgstore: the server's answer has too few columns")
-		return nil
+// scan reads columns. What is NULL is zero.
+func (r *reading) scan(to ...any) {
+	for _, to := range to {
+		if len(r.columns) == 0 {
+			r.err = fmt.Errorf("pgstore: the server's answer has too few columns")
+			return
+		}
+		v := r.columns[0]
+		r.columns = r.columns[1:]
+		switch to := to.(type) {
+		case *int64:
+			if *to = 0; len(v) == 8 {
+				*to = int64(binary.BigEndian.Uint64(v))
+			} else if v != nil {
+				r.err = fmt.Errorf("pgstore: the server answered a number of %d bytes", len(v))
+			}
+		case *bool:
+			*to = len(v) == 1 && v[0] == 1
+		case *string:
+			*to = string(v)
+		case *[]byte:
+			*to = slices.Clone(v)
+		case *dibs.Token:
+			*to = dibs.Token{}
+			copy(to[:], v)
+		case *dibs.Fingerprint:
+			*to = dibs.Fingerprint{}
+			copy(to[:], v)
+		default:
+			panic(fmt.Sprintf("pgstore: a column is read into %T", to))
+		}
 	}
-	v := r.columns[0]
-	r.columns = r.columns[1:]
-	return v
-}
-
-// int reads a number of any size; NULL is 0.
-func (r *reading) int() int64 {
-	switch v := r.next(); len(v) {
-	case 0:
-		return 0
-	case 2:
-		return int64(int16(binary.BigEndian.Uint16(v)))
-	case 4:
-		return int64(int32(binary.BigEndian.Uint32(v)))
-	case 8:
-		return int64(binary.BigEndian.Uint64(v))
-	default:
-		r.err = fmt.Errorf("pgstore: the server answered a number of %d bytes", len(v))
-		return 0
-	}
-}
-
-func (r *reading) bool() bool {
-	v := r.next()
-	return len(v) == 1 && v[0] == 1
-}
-
-func (r *reading) duration() time.Duration { return time.Duration(r.int()) * time.Microsecond }
-
-// bytes returns a copy; NULL is nil.
-func (r *reading) bytes() []byte {
-	v := r.next()
-	if v == nil {
-		return nil
-	}
-	return append(make([]byte, 0, len(v)), v...)
-}
-
-func (r *reading) token() (t dibs.Token) {
-	copy(t[:], r.next())
-	return t
-}
-
-// binaryBool is a boolean in binary form.
-func binaryBool(b bool) []byte {
-	if b {
-		return []byte{1}
-	}
-	return []byte{0}
 }
