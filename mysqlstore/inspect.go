@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"iter"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -25,7 +23,7 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 			yield(dibs.Entry{}, err)
 			return
 		}
-		first, last := bounds(&q)
+		first, last := engine.Bounds(&q)
 		for {
 			page, next, err := s.page(ctx, first, last, &q)
 			if err != nil {
@@ -33,7 +31,7 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 				return
 			}
 			for _, e := range page {
-				if e.Condition != "" && matches(&e, &q) && !yield(e, nil) {
+				if e.Condition != "" && engine.Matches(&e, &q) && !yield(e, nil) {
 					return
 				}
 			}
@@ -43,19 +41,6 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 			first = next
 		}
 	}
-}
-
-// bounds returns from which k, and up to which, what the query asks for is.
-func bounds(q *dibs.Query) (first, last string) {
-	switch {
-	case q.Namespace == nil:
-		return "", "\xff" // no namespace is that long
-	case q.Name == "":
-		first = engine.KeyOf(dibs.Key{Namespace: *q.Namespace})
-		return first, first + strings.Repeat("\xff", dibs.MaxKey+1)
-	}
-	k := engine.KeyOf(dibs.Key{Namespace: *q.Namespace, Name: q.Name})
-	return k, k
 }
 
 // page lists some keys, each as it was at one moment. It returns where to go on, ""
@@ -89,11 +74,6 @@ func (s *Store) page(ctx context.Context, first, last string, q *dibs.Query) (pa
 		}
 	})
 	return page, next, err
-}
-
-func matches(e *dibs.Entry, q *dibs.Query) bool {
-	return q.ID == "" || e.Record != nil && e.Record.ID == q.ID ||
-		slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID })
 }
 
 // Evict implements dibs.Inspector.

@@ -7,16 +7,13 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/dibs-go/dibs"
 )
 
 const (
-	// most is how many elements one call of a function has, and mostBytes how many
-	// bytes of records or progress, but for a single one that is larger.
+	// most is how many elements one call has, and mostBytes how many bytes of records or
+	// progress, but for a single one that is larger.
 	most      = 512
 	mostBytes = 16 << 20
 
@@ -25,38 +22,45 @@ const (
 	patience = 8
 )
 
-// statement is a call of one of the functions.
+// statement is SQL that is sent again and again.
 type statement struct {
-	name  string // under which connections remember it
-	sql   string
-	types []uint32
+	name string // under which connections remember it; "" when they do not
+	sql  string
 }
 
-func (n namer) statement(name, sql string, types []uint32) *statement {
-	return &statement{name: n.schema + "." + n.prefix + "_" + name, sql: n.sql(sql), types: types}
+func (n namer) statement(name, sql string) *statement {
+	return &statement{name: n.schema + "." + n.prefix + "_" + name, sql: n.sql(sql)}
 }
 
-// call is one call of a statement.
-type call struct {
+// query is a statement that is sent with others.
+type query struct {
 	*statement
-	params [][]byte               // in binary form
-	reset  func()                 // before each try; may be nil
-	row    func(r *reading) error // takes a row
-	want   int                    // how many rows there have to be; 0 for any
+	params [][]byte         // in binary form
+	row    func(r *reading) // takes a row
 }
 
-// run makes a call. What the server has undone as a whole is tried again.
-func (s *Store) run(ctx context.Context, pool *pgxpool.Pool, c *call) error {
-	for try := 1; ; try++ {
-		undone, err := s.once(ctx, pool, c)
+// undone is an error of a call of which nothing was done, and that may go better next
+// time.
+type undone struct{ error }
+
+func (u undone) Unwrap() error { return u.error }
+
+// try makes a call. What the server has undone as a whole is tried again.
+func try(ctx context.Context, call func() error) error {
+	for n := 1; ; n++ {
+		err := call()
 		if err == nil {
 			return nil
 		}
-		if !undone || try == patience || ctx.Err() != nil {
+		again, ok := errors.AsType[undone](err)
+		if ok {
+			err = again.error
+		}
+		if !ok || n == patience || ctx.Err() != nil {
 			return explain(err)
 		}
 		// Who met in a deadlock must not meet again.
-		pause := time.NewTimer(rand.N(time.Duration(try) * 4 * time.Millisecond))
+		pause := time.NewTimer(rand.N(time.Duration(n) * 4 * time.Millisecond))
 		select {
 		case <-pause.C:
 		case <-ctx.Done():
@@ -66,134 +70,112 @@ func (s *Store) run(ctx context.Context, pool *pgxpool.Pool, c *call) error {
 	}
 }
 
-// runApart makes the call of some elements. Where somebody else keeps the rows of
-// some keys locked, nothing was done for any, and they are made without these, each
-// of which fails alone. The call is prepared again for each part that is made at once.
-func (s *Store) runApart(ctx context.Context, pool *pgxpool.Pool, part []int, key func(int) dibs.Key, fail func(int, error), prepare func([]int) *call) error {
-	for {
-		err := s.run(ctx, pool, prepare(part))
-		if !errors.Is(err, ErrLocked) {
-			return err
-		}
-		stuck, wrong := s.stuck(ctx, pool, part, key)
-		if wrong != nil {
-			return wrong
-		}
-		left := part[:0:0]
-		for _, i := range part {
-			if stuck[key(i)] {
-				fail(i, err)
-			} else {
-				left = append(left, i)
-			}
-		}
-		switch {
-		case len(left) == 0:
-			return nil
-		case len(left) < len(part):
-		case len(part) == 1:
-			fail(part[0], err)
-			return nil
-		default:
-			// The row is one that somebody is about to make, which nobody sees: each by itself.
-			for n := range part {
-				if err := s.runApart(ctx, pool, part[n:n+1:n+1], key, fail, prepare); err != nil {
-					return err
-				}
-			}
-			return nil
-		}
-		part = left
-	}
-}
-
-// stuck returns which of the elements' keys somebody else has locked.
-func (s *Store) stuck(ctx context.Context, pool *pgxpool.Pool, part []int, key func(int) dibs.Key) (map[dibs.Key]bool, error) {
-	ks := make([][]byte, len(part))
-	for n, i := range part {
-		ks[n] = appendKey(nil, key(i))
-	}
-	rows, err := pool.Query(ctx, s.names.sql("SELECT * FROM @stuck($1)"), pgx.QueryExecModeExec, ks)
-	if err != nil {
-		return nil, explain(err)
-	}
-	found := map[dibs.Key]bool{}
-	locked, err := pgx.CollectRows(rows, pgx.RowTo[[]byte])
-	for _, k := range locked {
-		if key, ok := parseKey(k); ok {
-			found[key] = true
-		}
-	}
-	return found, explain(err)
-}
-
-// once makes a call once. undone says of a failed one that nothing of it was done
-// and that it may go better next time.
-func (s *Store) once(ctx context.Context, pool *pgxpool.Pool, c *call) (undone bool, err error) {
+// use has f use a connection. A failed f may leave a transaction open, which is undone.
+func use(ctx context.Context, pool *pgxpool.Pool, f func(*pgconn.PgConn) error) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer conn.Release()
-	if c.reset != nil {
-		c.reset()
+	pg := conn.Conn().PgConn()
+	err = f(pg)
+	if err != nil && !pg.IsClosed() && pg.TxStatus() != 'I' {
+		undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackLimit)
+		defer cancel()
+		_, _ = pg.Exec(undoing, "rollback").ReadAll() // the pool closes a connection on which that failed
 	}
-	result, err := s.start(ctx, conn.Conn().PgConn(), c)
-	if err != nil {
-		return pgconn.SafeToRetry(err) || undoes(err) || ended(err), err // it was not even sent
-	}
-	rows := 0
-	var failed error
-	for result.NextRow() {
-		rows++
-		if failed == nil {
-			r := reading{columns: result.Values()}
-			failed = c.row(&r)
-		}
-	}
-	_, err = result.Close()
-	switch {
-	case err != nil && s.forgotten(err):
-		return true, err
-	case err != nil:
-		// Once the server has said what columns there are, it may be done with it, and
-		// losing the connection says nothing.
-		return undoes(err) || len(result.FieldDescriptions()) == 0 && (pgconn.SafeToRetry(err) || ended(err)), err
-	case failed != nil:
-		return false, failed
-	case c.want != 0 && rows != c.want:
-		return false, fmt.Errorf("pgstore: the server gave %d answers to %d questions", rows, c.want)
-	}
-	return false, nil
+	return err
 }
 
-// start sends a call. Behind a pooler each transaction may be on another
-// connection to the server, so nothing is prepared there.
-func (s *Store) start(ctx context.Context, conn *pgconn.PgConn, c *call) (*pgconn.ResultReader, error) {
+// ask has the server carry out one statement.
+func (s *Store) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
+	return use(ctx, pool, func(pg *pgconn.PgConn) error { return s.send(ctx, pg, true, q) })
+}
+
+// send has the server carry out some statements, in one round trip, up to the first that
+// fails. commits says that they may be committed with that.
+func (s *Store) send(ctx context.Context, pg *pgconn.PgConn, commits bool, all ...query) error {
+	said, err := s.exchange(ctx, pg, all)
+	if err == nil {
+		return nil
+	}
+	lost := pgconn.SafeToRetry(err) || ended(err)
+	switch code(err) {
+	case "40001", "40P01": // a serialization failure, a deadlock
+		return undone{err}
+	case "26000", "42P05": // forgotten, or prepared by somebody else: it is another server connection than before
+		s.unprepared.Store(true)
+		return undone{err}
+	}
+	// Once the server has said what columns there are, it may be done with it, and losing
+	// the connection says nothing.
+	if lost && !said || (lost || code(err) == "") && !commits {
+		return undone{err}
+	}
+	return err
+}
+
+// exchange does so. said says that the server has begun to answer.
+func (s *Store) exchange(ctx context.Context, pg *pgconn.PgConn, all []query) (said bool, err error) {
+	var batch pgconn.Batch
 	binary := []int16{1}
-	if s.unprepared.Load() {
-		return conn.ExecParams(ctx, c.sql, c.params, c.types, binary, binary), nil
-	}
-	known := conn.CustomData()
-	if known[c.name] == nil {
-		if _, err := conn.Prepare(ctx, c.name, c.sql, c.types); err != nil {
-			if code(err) == "42P05" { // somebody did it before us, on this very connection
-				s.unprepared.Store(true)
-			}
-			return nil, err
+	for _, q := range all {
+		// Behind a pooler each transaction may be on another connection to the server, so
+		// nothing is prepared there.
+		if q.name == "" || s.unprepared.Load() {
+			batch.ExecParams(q.sql, q.params, nil, binary, binary)
+			continue
 		}
-		known[c.name] = true
+		if known := pg.CustomData(); known[q.name] == nil {
+			if _, err := pg.Prepare(ctx, q.name, q.sql, nil); err != nil {
+				return false, err
+			}
+			known[q.name] = true
+		}
+		batch.ExecPrepared(q.name, q.params, binary, binary)
 	}
-	return conn.ExecPrepared(ctx, c.name, c.params, binary, binary), nil
+	results := pg.ExecBatch(ctx, &batch)
+	var wrong error
+	for n := 0; results.NextResult(); n++ {
+		result := results.ResultReader()
+		said = said || len(result.FieldDescriptions()) > 0
+		for result.NextRow() {
+			r := reading{columns: result.Values()}
+			if n < len(all) && all[n].row != nil {
+				all[n].row(&r)
+			}
+			if wrong == nil {
+				wrong = r.err
+			}
+		}
+		_, _ = result.Close() // its error is that of them all
+	}
+	if err := results.Close(); err != nil {
+		return said, err
+	}
+	if wrong != nil {
+		return true, &fault{is: ErrUnsupported, said: wrong, cure: "it is not the server that it should be"}
+	}
+	return said, nil
 }
 
-// forgotten reports whether a connection does not know what was prepared on it: it
-// goes to another server connection than before.
-func (s *Store) forgotten(err error) bool {
-	if code(err) != "26000" {
+// stuck returns which of the keys somebody else has locked.
+func (s *Store) stuck(ctx context.Context, keys []string) (map[string]bool, error) {
+	stuck := map[string]bool{}
+	err := s.ask(ctx, s.back, query{s.sql.stuck, [][]byte{keyArray(keys)}, func(r *reading) {
+		var k string
+		r.scan(&k)
+		stuck[k] = true
+	}})
+	return stuck, explain(err)
+}
+
+// number checks which of n questions the server has answered.
+func number(r *reading, i int64, n int) bool {
+	if i < 1 || i > int64(n) {
+		r.err = fmt.Errorf("pgstore: the server answered question %d of %d", i, n)
 		return false
 	}
-	s.unprepared.Store(true)
 	return true
 }
 
@@ -205,23 +187,11 @@ func code(err error) string {
 	return ""
 }
 
-// undoes reports whether an error means that the server undid all of a call, and
-// that trying again helps.
-func undoes(err error) bool {
-	switch code(err) {
-	case "40001", // serialization failure
-		"40P01", // deadlock
-		"42P05", // prepared already
-		"26000": // not prepared
-		return true
-	}
-	return false
-}
-
 // ended reports whether the server ended the connection, or is about to stop.
 func ended(err error) bool {
 	switch code(err) {
-	case "57P01", "57P02", "57P03":
+	case "57P01", "57P02", "57P03",
+		"25P03": // a transaction was idle for too long, which is ours to be undone
 		return true
 	}
 	return false

@@ -164,7 +164,7 @@ func TestForgottenStatement(t *testing.T) {
 		key, ran := fmt.Sprint("k", i), 0
 		_, err := OnceTx(t.Context(), b.client, tr, key, nil, func(ctx context.Context, tx pgx.Tx) (int, error) {
 			if ran++; i == 0 && ran == 1 {
-				if _, err := tx.Exec(ctx, `DEALLOCATE "`+b.s.settlementsIn.name+`"`); err != nil {
+				if _, err := tx.Exec(ctx, `DEALLOCATE "`+b.s.sql.settleIn.name+`"`); err != nil {
 					return 0, err
 				}
 			}

@@ -5,11 +5,8 @@ import (
 	"embed"
 	"fmt"
 	"hash/fnv"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/dibs-go/dibs"
 )
 
 //go:embed sql
@@ -19,12 +16,7 @@ var sources embed.FS
 const version = 1
 
 // files are what makes version 1: the tables, then the functions.
-var files = []string{
-	"001_schema", "key", "queue", "look", "claim", "settle", "pending", "transaction", "turns", "inspect", "prune",
-}
-
-// turnSQL is dibs.Turn, as the functions write it.
-const turnSQL = "interval '1 second'"
+var files = []string{"001_schema", "plain", "transaction", "prune"}
 
 // Migration takes a store's tables and functions from one version to the next.
 type Migration struct {
@@ -46,9 +38,6 @@ func Migrations(o *Options) ([]Migration, error) {
 	m := Migration{Version: 1}
 	for _, name := range files {
 		m.SQL += names.source(name)
-	}
-	if options.turn != dibs.Turn {
-		m.SQL = strings.ReplaceAll(m.SQL, turnSQL, fmt.Sprintf("interval '%d microseconds'", options.turn.Microseconds()))
 	}
 	return []Migration{m}, nil
 }

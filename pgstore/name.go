@@ -1,10 +1,6 @@
 package pgstore
 
-import (
-	"strings"
-
-	"github.com/dibs-go/dibs"
-)
+import "strings"
 
 // validName reports whether a name can be part of an identifier as it is.
 func validName(s string, most int) bool {
@@ -48,21 +44,4 @@ func (n namer) sql(text string) string {
 			b.WriteString(`"` + n.schema + `"."` + n.prefix + "_" + name + `"`)
 		}
 	}
-}
-
-// appendKey appends the form in which a key is kept: the length of its namespace in
-// one byte, the namespace, and the name. No two keys share one.
-func appendKey(b []byte, k dibs.Key) []byte {
-	b = append(b, byte(len(k.Namespace)))
-	b = append(b, k.Namespace...)
-	return append(b, k.Name...)
-}
-
-// parseKey reads what appendKey wrote; false for what it did not.
-func parseKey(b []byte) (dibs.Key, bool) {
-	if len(b) == 0 || len(b) < 2+int(b[0]) {
-		return dibs.Key{}, false
-	}
-	n := 1 + int(b[0])
-	return dibs.Key{Namespace: string(b[1:n]), Name: string(b[n:])}, true
 }

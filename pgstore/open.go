@@ -188,7 +188,7 @@ func (s *Store) agree(ctx context.Context) error {
 // look asks for a key and changes nothing: whether the functions are there, and may
 // be used.
 func (s *Store) look(ctx context.Context) error {
-	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1}}
+	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
 	answers := make([]dibs.Answer, 1)
 	if err := s.Claim(ctx, claims, answers); err != nil {
 		return err

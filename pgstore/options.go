@@ -38,8 +38,7 @@ type Options struct {
 	// a store one does it at a time.
 	PruneEvery time.Duration
 
-	// turn is how long a waiter whose turn has come has to confirm it, for the functions
-	// that Migrate makes; dibs.Turn when 0. Only tests set it.
+	// turn is how long a lease lasts that is told; dibs.Turn when 0. Only tests set it.
 	turn time.Duration
 }
 

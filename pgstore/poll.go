@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgtype"
-
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 const (
@@ -19,10 +18,6 @@ const (
 	// pollLimit bounds one look.
 	pollLimit = 4 * time.Second
 )
-
-const turnsSQL = "SELECT i, kind FROM @turns($1, $2)"
-
-var turnsTypes = []uint32{pgtype.ByteaArrayOID, pgtype.ByteaArrayOID}
 
 // poll looks whose turn has come, while somebody waits, until the store is closed.
 func (w *waiting) poll() {
@@ -58,89 +53,45 @@ func (w *waiting) poll() {
 	}
 }
 
-// look wakes those whose place has gone, or has changed since it was last seen.
-// busy says that somebody still waits.
+// look tells those who were granted the key, and wakes those who would be answered
+// something else now. busy says that somebody still waits.
 func (w *waiting) look() (found, busy bool) {
-	tokens, keys := w.waiters()
-	if len(tokens) == 0 {
+	wants := w.waiters()
+	if len(wants) == 0 {
 		return false, false
 	}
 	ctx, cancel := context.WithTimeout(w.s.life, pollLimit)
 	defer cancel()
-	for len(tokens) > 0 {
-		n := min(len(tokens), most)
-		kinds, err := w.kinds(ctx, tokens[:n], keys[:n])
-		if err != nil {
-			return false, true // only hints are lost, and the calls tell what is wrong
+	var due []engine.Turn
+	err := w.s.work(ctx, w.s.front, looking, wants, func(b *engine.Batch) {
+		due = nil
+		for k, tokens := range wants {
+			due = append(due, b.State(k).Look(tokens, map[dibs.Token]int{})...)
 		}
-		due := w.due(tokens[:n], kinds)
-		w.wake(due...)
-		found = found || len(due) > 0
-		tokens, keys = tokens[n:], keys[n:]
+	})
+	if err != nil {
+		return false, true // only hints are lost, and the calls tell what is wrong
 	}
-	return found, true
+	for _, t := range due {
+		w.mu.Lock()
+		delete(w.polled, t.Token) // until it has asked again
+		w.mu.Unlock()
+		w.tell(t.Token, t.Answer)
+	}
+	return len(due) > 0, true
 }
 
 // waiters returns who waits, and forgets those whose places have run out.
-func (w *waiting) waiters() ([]dibs.Token, []dibs.Key) {
+func (w *waiting) waiters() engine.Tokens {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := time.Now()
-	var tokens []dibs.Token
-	var keys []dibs.Key
+	now, wants := time.Now(), engine.Tokens{}
 	for t, p := range w.polled {
 		if now.After(p.until) {
 			delete(w.polled, t)
-			continue
-		}
-		tokens = append(tokens, t)
-		keys = append(keys, p.key)
-	}
-	return tokens, keys
-}
-
-// kinds asks of what kind the tokens' places are; -2 for none.
-func (w *waiting) kinds(ctx context.Context, tokens []dibs.Token, keys []dibs.Key) ([]int64, error) {
-	k, token := newArray(pgtype.ByteaOID, len(keys), 32), newArray(pgtype.ByteaOID, len(keys), 16)
-	for i := range keys {
-		k.key(keys[i])
-		token.bytes(tokens[i][:])
-	}
-	kinds := make([]int64, len(tokens))
-	err := w.s.run(ctx, w.s.front, &call{
-		statement: w.s.turns,
-		params:    [][]byte{k.encode(), token.encode()},
-		reset: func() {
-			for i := range kinds {
-				kinds[i] = -2
-			}
-		},
-		row: func(r *reading) error {
-			i, kind := r.int(), r.int()
-			if i >= 1 && int(i) <= len(kinds) {
-				kinds[i-1] = kind
-			}
-			return r.err
-		},
-	})
-	return kinds, err
-}
-
-// due takes out those whose turn has come, or may have.
-func (w *waiting) due(tokens []dibs.Token, kinds []int64) []dibs.Token {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var due []dibs.Token
-	for i, t := range tokens {
-		p := w.polled[t]
-		switch {
-		case p == nil:
-		case kinds[i] == -2 || kinds[i] == 2 || p.seen >= 0 && p.seen != kinds[i]:
-			due = append(due, t)
-			delete(w.polled, t) // until it has asked again
-		default:
-			p.seen = kinds[i]
+		} else {
+			wants[p.key] = append(wants[p.key], t)
 		}
 	}
-	return due
+	return wants
 }

@@ -3,11 +3,13 @@ package pgstore
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 var _ dibs.Pruner = (*Store)(nil)
@@ -53,6 +55,17 @@ func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 			break
 		}
 	}
+	for removed < left {
+		most := min(pruneRows, left-removed)
+		n, err := s.prunePlaces(ctx, most)
+		removed += n
+		if err != nil {
+			return removed, err
+		}
+		if n < most {
+			break
+		}
+	}
 	page := int64(0)
 	for more := true; more && removed < left; {
 		n, next, err := s.sweep(ctx, page, 0, left-removed)
@@ -85,6 +98,9 @@ func (s *Store) prunes() {
 		if err == nil && page == nil {
 			page, err = s.mayISweep(ctx)
 			said = time.Now()
+			for m := pruneRows; err == nil && page != nil && m == pruneRows; {
+				m, err = s.prunePlaces(ctx, pruneRows)
+			}
 		}
 		if err == nil && page != nil && time.Since(said) > sweepSays {
 			err = s.stillSweeping(ctx)
@@ -102,23 +118,57 @@ func (s *Store) prunes() {
 	}
 }
 
+// pruneRecords removes some records that have ended, the oldest first.
 func (s *Store) pruneRecords(ctx context.Context, limit int) (n int, err error) {
 	err = s.back.QueryRow(ctx, s.names.sql("SELECT @prune_records($1)"), pgx.QueryExecModeExec, limit).Scan(&n)
 	return n, explain(err)
 }
 
-// sweep goes through some pages. It returns where to go on, nil at the end.
-func (s *Store) sweep(ctx context.Context, page int64, age time.Duration, limit int) (n int, next *int64, err error) {
-	err = s.back.QueryRow(ctx, s.names.sql("SELECT next_page, removed FROM @sweep($1, $2, @lasting($3), $4)"), pgx.QueryExecModeExec,
-		page, sweepPages, micros(age), min(limit, math.MaxInt32)).Scan(&next, &n)
-	return n, next, explain(err)
+// prunePlaces removes some places that have ended. What that frees is seen to by whoever
+// asks next, or by sweep.
+func (s *Store) prunePlaces(ctx context.Context, limit int) (n int, err error) {
+	tag, err := s.back.Exec(ctx, s.names.sql(`DELETE FROM @waiter WHERE ctid = ANY (ARRAY(
+		SELECT ctid FROM @waiter WHERE ends <= @now() LIMIT $1 FOR UPDATE SKIP LOCKED))`), pgx.QueryExecModeExec, limit)
+	return int(tag.RowsAffected()), explain(err)
+}
+
+// sweep goes through some pages. It forgets keys that are not in use, and lets time pass
+// for those where something may have ended. It returns where to go on, nil at the end.
+func (s *Store) sweep(ctx context.Context, page int64, age time.Duration, limit int) (removed int, next *int64, err error) {
+	var used [][]byte
+	err = s.back.QueryRow(ctx, s.names.sql("SELECT next_page, used FROM @sweep($1, $2, $3)"), pgx.QueryExecModeExec,
+		page, sweepPages, engine.Micros(age)).Scan(&next, &used)
+	if err != nil {
+		return 0, nil, explain(err)
+	}
+	for some := range slices.Chunk(used, pruneRows) {
+		if removed >= limit {
+			return removed, &page, nil // there may be more on it
+		}
+		wants, n := engine.Tokens{}, 0
+		for _, k := range some {
+			wants[string(k)] = nil
+		}
+		err := try(ctx, func() error {
+			return s.work(ctx, s.back, passing, wants, func(b *engine.Batch) {
+				n = 0
+				for _, k := range b.Keys {
+					n += b.State(k).Sweep(limit - removed - n)
+				}
+			})
+		})
+		if err != nil {
+			return removed, nil, err
+		}
+		removed += n
+	}
+	return removed, next, nil
 }
 
 // mayISweep returns the first page when it is our turn to go through all.
 func (s *Store) mayISweep(ctx context.Context) (*int64, error) {
-	tag, err := s.back.Exec(ctx, s.names.sql(
-		"UPDATE @meta SET swept = clock_timestamp() WHERE swept < clock_timestamp() - @lasting($1) OR swept > clock_timestamp()"),
-		pgx.QueryExecModeExec, micros(sweepEvery))
+	tag, err := s.back.Exec(ctx, s.names.sql("UPDATE @meta SET swept = @now() WHERE swept < @now() - $1 OR swept > @now()"),
+		pgx.QueryExecModeExec, engine.Micros(sweepEvery))
 	if err != nil || tag.RowsAffected() == 0 {
 		return nil, explain(err)
 	}
@@ -127,6 +177,6 @@ func (s *Store) mayISweep(ctx context.Context) (*int64, error) {
 
 // stillSweeping keeps others from going through all keys, too, before we are through.
 func (s *Store) stillSweeping(ctx context.Context) error {
-	_, err := s.back.Exec(ctx, s.names.sql("UPDATE @meta SET swept = clock_timestamp()"), pgx.QueryExecModeExec)
+	_, err := s.back.Exec(ctx, s.names.sql("UPDATE @meta SET swept = @now()"), pgx.QueryExecModeExec)
 	return explain(err)
 }

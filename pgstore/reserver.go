@@ -11,23 +11,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// What can be wrong with a transaction that reserves places.
-var (
-	// ErrIsolation: places cannot be reserved in a transaction that has a snapshot of its
-	// own, which does not see the queue that they are to be at the end of.
-	ErrIsolation = errors.New("pgstore: places cannot be reserved in a transaction at the isolation level repeatable read or serializable, which does not see who came before: begin it at read committed, or reserve with Client.Reserve, outside of it")
-)
-
-const reserveInSQL = "SELECT @reserve_in($1::text, $2::integer, $3::text)"
-
-// What reserve_in returns.
-const (
-	reserved     = 0
-	anotherStore = 1
-	ownSnapshot  = 2
-)
+const reserveInSQL = "SELECT @reserve_in($1::text, $2::text)"
 
 // Reserver returns what reserves places in a transaction, for Client.ReserveIn: a job
 // that is inserted in it has its place from the moment at which both are committed,
@@ -36,24 +23,19 @@ const (
 // may be in between.
 //
 // It costs one statement, in which nothing of the key is locked: the transaction may
-// stay open for long. The places are taken just before COMMIT, in the order of the
-// commits. There the transaction may have to wait for others that are about to commit,
-// for 10 s at most; then COMMIT fails and says so, with SQLSTATE 55P03, and all is
-// rolled back. A place that cannot be had then (the key's queue is full, or it is in
-// use with other permits or for something else) is not taken, the server sends a
-// warning, and all else is committed: who redeems it joins at the end of the queue.
+// stay open for long. The order of the places is that in which they were reserved, whenever
+// the transactions commit. Options.MaxWaiters does not count here.
 //
-// Reserve returns ErrIsolation at another isolation level than read committed, and
-// ErrOtherDatabase when the transaction is not in the store's database: then it has
-// done nothing, and the transaction can go on. After other errors of the server it
-// cannot.
+// Reserve returns ErrOtherDatabase when the transaction is not in the store's database:
+// then it has done nothing, and the transaction can go on. After other errors of the server
+// it cannot.
 func (s *Store) Reserver(tx pgx.Tx) dibs.Reserver {
 	if tx == nil {
 		return &reserver{}
 	}
-	return &reserver{s: s, ask: func(ctx context.Context, sql string, args ...any) (result int, err error) {
-		err = tx.QueryRow(ctx, sql, args...).Scan(&result)
-		return result, err
+	return &reserver{s: s, ask: func(ctx context.Context, sql string, args ...any) (same bool, err error) {
+		err = tx.QueryRow(ctx, sql, args...).Scan(&same)
+		return same, err
 	}}
 }
 
@@ -62,30 +44,25 @@ func (s *Store) SQLReserver(tx *sql.Tx) dibs.Reserver {
 	if tx == nil {
 		return &reserver{}
 	}
-	return &reserver{s: s, ask: func(ctx context.Context, sql string, args ...any) (result int, err error) {
-		err = tx.QueryRowContext(ctx, sql, args...).Scan(&result)
-		return result, err
+	return &reserver{s: s, ask: func(ctx context.Context, sql string, args ...any) (same bool, err error) {
+		err = tx.QueryRowContext(ctx, sql, args...).Scan(&same)
+		return same, err
 	}}
 }
 
 // reserver reserves places in a transaction, in which it asks.
 type reserver struct {
 	s   *Store
-	ask func(ctx context.Context, sql string, args ...any) (int, error)
+	ask func(ctx context.Context, sql string, args ...any) (bool, error)
 }
 
 // reservation is a claim as reserve_in reads it; a time is in microseconds.
 type reservation struct {
-	I           int     `json:"i"`
-	Key         string  `json:"k"`
-	Token       string  `json:"token"`
-	Place       int64   `json:"place"`
-	Hold        int64   `json:"hold"`
-	Permits     int     `json:"permits"`
-	MaxAge      int64   `json:"max_age"`
-	Once        bool    `json:"once"`
-	Fingerprint *string `json:"fingerprint"`
-	Owner       string  `json:"owner"`
+	Key   string `json:"k"`
+	Token string `json:"token"`
+	Stay  int64  `json:"stay"`
+	Hold  int64  `json:"hold"`
+	Owner string `json:"owner"`
 }
 
 // Reserve implements dibs.Reserver, with one statement.
@@ -109,12 +86,8 @@ func (r *reserver) Reserve(ctx context.Context, claims []dibs.Claim) error {
 			return err
 		}
 		all[i] = reservation{
-			I: i, Key: hex.EncodeToString(appendKey(nil, c.Key)), Token: hex.EncodeToString(c.Token[:]),
-			Place: micros(c.Place), Hold: micros(c.Hold), Permits: c.Permits, MaxAge: micros(c.MaxAge), Once: c.AtMostOnce,
-			Owner: hex.EncodeToString([]byte(c.Owner.String())),
-		}
-		if !c.Fingerprint.IsZero() {
-			all[i].Fingerprint = new(hex.EncodeToString(c.Fingerprint[:]))
+			Key: hex.EncodeToString([]byte(engine.KeyOf(c.Key))), Token: hex.EncodeToString(c.Token[:]),
+			Stay: engine.Micros(c.Stay), Hold: engine.Micros(c.Hold), Owner: hex.EncodeToString([]byte(c.Owner.String())),
 		}
 	}
 	text, err := json.Marshal(all)
@@ -134,20 +107,16 @@ func (r *reserver) reserve(ctx context.Context, claims string, store *string) er
 			return err
 		}
 	}
-	result, err := r.ask(ctx, r.s.names.sql(reserveInSQL), *store, r.s.options.MaxWaiters, claims)
+	same, err := r.ask(ctx, r.s.names.sql(reserveInSQL), *store, claims)
 	switch {
 	case err != nil:
 		return reserveFailed(err)
-	case result == reserved:
+	case same:
 		return nil
-	case result == ownSnapshot:
-		return ErrIsolation
-	case result == anotherStore && !fresh:
+	case !fresh:
 		return r.reserve(ctx, claims, nil) // its tables may have been made anew
-	case result == anotherStore:
-		return ErrOtherDatabase
 	}
-	return fmt.Errorf("pgstore: the server answered a reservation with %d", result)
+	return ErrOtherDatabase
 }
 
 // identify asks the store who it is.

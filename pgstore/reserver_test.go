@@ -87,7 +87,7 @@ func (b *bank) places(t testing.TB, key string) int {
 func (b *bank) ahead(t testing.TB, p dibs.Place) int {
 	t.Helper()
 	answers := make([]dibs.Answer, 1)
-	c := dibs.Claim{Key: p.Key, Token: p.Token, Mode: dibs.Look, Permits: 1}
+	c := dibs.Claim{Key: p.Key, Token: p.Token, Mode: dibs.Look, Permits: 1, Weight: 1}
 	if err := b.s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].Err != nil {
 		t.Fatal(err, answers[0].Err)
 	}
@@ -115,8 +115,8 @@ func inEachWay(t *testing.T, test func(t *testing.T, b *bank, way string)) {
 	}
 }
 
-// TestReserveIn: a place is there from the commit on, in the order of the commits, and
-// not without it.
+// TestReserveIn: a place is there from the commit on, at the number that it was reserved
+// with, and not without it.
 func TestReserveIn(t *testing.T) {
 	inEachWay(t, func(t *testing.T, b *bank, way string) {
 		first, second, third := b.enqueue(t, way, "k"), b.enqueue(t, way, "k"), b.enqueue(t, way, "k")
@@ -143,7 +143,7 @@ func TestReserveIn(t *testing.T) {
 		if err := b.client.GiveUp(t.Context(), bb); !errors.Is(err, dibs.ErrLost) {
 			t.Errorf("%v; the place of a transaction that was rolled back is there", err)
 		}
-		for i, p := range []dibs.Place{outside, c, d, a} {
+		for i, p := range []dibs.Place{a, c, d, outside} {
 			if n := b.ahead(t, p); n != 0 {
 				t.Errorf("%d come before place %d, want none", n, i)
 			}
@@ -186,15 +186,11 @@ func TestReserveInHasHold(t *testing.T) {
 }
 
 // TestReserveInHoldsNobodyUp: while a transaction that has reserved a place is open,
-// the key's lease is renewed, handed over and taken as if it were not; also where the
-// application wants its constraints looked at once.
+// the key's lease is renewed, handed over and taken as if it were not.
 func TestReserveInHoldsNobodyUp(t *testing.T) {
 	inEachWay(t, func(t *testing.T, b *bank, way string) {
 		holder := sqltest.Hold(t, b.s, "k")
 		e := b.enqueue(t, way, "k")
-		if err := e.exec("SET CONSTRAINTS ALL IMMEDIATE"); err != nil {
-			t.Fatal(err)
-		}
 		p := b.reserve(t, e, "k", nil)
 		// Each would fail, with ErrLocked, if the transaction had locked the key.
 		k, errs := dibs.Key{Name: "k"}, make([]error, 1)
@@ -230,8 +226,6 @@ func TestReserveInHoldsNobodyUp(t *testing.T) {
 // lost.
 func TestReserveInAtOnce(t *testing.T) {
 	inEachWay(t, func(t *testing.T, b *bank, way string) {
-		// Each connection plans what a commit does when it does it for the first time, and has
-		// the keys locked meanwhile: not too many.
 		const enqueuers, each, keys = 16, 8, 3
 		var stop atomic.Bool
 		var work, others sync.WaitGroup
@@ -239,7 +233,7 @@ func TestReserveInAtOnce(t *testing.T) {
 			others.Go(func() {
 				for !stop.Load() {
 					k := dibs.Key{Name: fmt.Sprint(rand.IntN(keys))}
-					c := dibs.Claim{Key: k, Token: dibs.NewToken(), Mode: dibs.Mode(g), TTL: time.Second, Place: time.Second, Permits: 1}
+					c := dibs.Claim{Key: k, Token: dibs.NewToken(), Mode: dibs.Mode(g), TTL: time.Second, Stay: time.Second, Permits: 1, Weight: 1}
 					errs := make([]error, 1)
 					if err := errors.Join(
 						b.s.Claim(t.Context(), []dibs.Claim{c}, make([]dibs.Answer, 1)),
@@ -273,9 +267,6 @@ func TestReserveInAtOnce(t *testing.T) {
 			if n := b.places(t, fmt.Sprint(k)); n != enqueuers*each {
 				t.Errorf("%d places of key %d, want %d", n, k, enqueuers*each)
 			}
-		}
-		if n := shared().Query(b.s.names.sql("SELECT count(*) FROM @pending"))[0][0]; n != "0" {
-			t.Errorf("%s rows are left", n)
 		}
 	})
 }
@@ -332,8 +323,7 @@ func TestReserveInARun(t *testing.T) {
 	}
 }
 
-// TestReserveInSavepoint: what is rolled back in part has not reserved that part; and
-// one may be taken before the end, by the application's own doing.
+// TestReserveInSavepoint: what is rolled back in part has not reserved that part.
 func TestReserveInSavepoint(t *testing.T) {
 	inEachWay(t, func(t *testing.T, b *bank, way string) {
 		e := b.enqueue(t, way, "k")
@@ -346,9 +336,6 @@ func TestReserveInSavepoint(t *testing.T) {
 			t.Fatal(err)
 		}
 		last := b.reserve(t, e, "k", nil)
-		if err := e.exec("SET CONSTRAINTS ALL IMMEDIATE"); err != nil {
-			t.Fatal(err)
-		}
 		later := b.reserve(t, e, "k", nil)
 		if err := e.commit(); err != nil {
 			t.Fatal(err)

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
@@ -20,72 +17,14 @@ import (
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
-// TestReserveInVain: where a place cannot be had the transaction is committed without
-// it, and with the others.
-func TestReserveInVain(t *testing.T) {
-	t.Parallel()
-	b := newBank(t, shared().URL(), &Options{MaxWaiters: 2})
-	ctx := t.Context()
-	occupy := func(key string, c dibs.Claim) dibs.Claim {
-		c.Key, c.Token, c.TTL = dibs.Key{Name: key}, dibs.NewToken(), time.Hour
-		answers := make([]dibs.Answer, 1)
-		if err := b.s.Claim(ctx, []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {
-			t.Fatal(err, answers[0])
-		}
-		return c
-	}
-	occupy("permits", dibs.Claim{Permits: 3})
-	occupy("mismatch", dibs.Claim{Permits: 1, Fingerprint: dibs.Fingerprint{1}})
-	lost := occupy("unknown", dibs.Claim{Permits: 1, AtMostOnce: true})
-	errs := make([]error, 1)
-	if err := b.s.Settle(ctx, []dibs.Settlement{{Key: lost.Key, Token: lost.Token, Outcome: dibs.Abandon}}, errs); err != nil || errs[0] != nil {
-		t.Fatal(err, errs)
-	}
-	for range 2 {
-		if _, _, err := b.client.Reserve(ctx, "full", time.Hour, nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var warned atomic.Pointer[pgconn.Notice]
-	config := b.pool.Config()
-	config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { warned.Store(n) }
-	var err error
-	if b.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.pool.Close)
-	for _, key := range []string{"permits", "mismatch", "unknown", "full"} {
-		before := b.places(t, key)
-		e := b.enqueue(t, "pgx", key)
-		b.reserve(t, e, "good", nil)
-		p := b.reserve(t, e, key, &dibs.AcquireOptions{Fingerprint: dibs.Fingerprint{2}})
-		if err := e.commit(); err != nil {
-			t.Errorf("%s: %v", key, err)
-		}
-		if n := b.entries(t, key); n != 1 || b.places(t, key) != before {
-			t.Errorf("%s: %d entries, %d places", key, n, b.places(t, key))
-		}
-		if err := b.client.GiveUp(ctx, p); !errors.Is(err, dibs.ErrLost) {
-			t.Errorf("%s: the place was taken: %v", key, err)
-		}
-		if n := warned.Swap(nil); n == nil || !strings.Contains(n.Message, "1 of the 2 places") {
-			t.Errorf("%s: warned of %+v", key, n)
-		}
-		if n := b.places(t, "good"); n != 1 {
-			t.Errorf("%s: %d places of another key, want 1", key, n)
-		}
-		shared().Query(b.s.names.sql(`DELETE FROM @waiter WHERE k = '\x00676f6f64'`))
-	}
-}
-
 // TestReserveInRefused: what cannot work is said at once, and the transaction can go
 // on without.
 func TestReserveInRefused(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL(), nil)
-	good := dibs.Claim{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), Mode: dibs.Reserve, Place: time.Hour, Permits: 1}
+	good := dibs.Claim{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), Mode: dibs.Reserve, Stay: time.Hour}
 	invalid, queue := good, good
-	invalid.Place, queue.Mode, queue.TTL = 0, dibs.Queue, time.Second
+	invalid.Stay, queue.Mode, queue.TTL = 0, dibs.Queue, time.Second
 	shared().Query("CREATE DATABASE " + b.s.names.schema)
 	elsewhere := strings.Replace(shared().URL(), "/postgres?", "/"+b.s.names.schema+"?", 1)
 	open(t, elsewhere, namesOf(b.s)) // which has the same tables
@@ -101,10 +40,8 @@ func TestReserveInRefused(t *testing.T) {
 		is      error
 		says    string
 	}{
-		"repeatable read": {b.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead}, good, ErrIsolation, "read committed"},
-		"serializable":    {b.pool, pgx.TxOptions{IsoLevel: pgx.Serializable}, good, ErrIsolation, "Client.Reserve"},
 		"other database":  {other, pgx.TxOptions{}, good, ErrOtherDatabase, "pool"},
-		"invalid":         {b.pool, pgx.TxOptions{}, invalid, nil, "Claim.Place"},
+		"invalid":         {b.pool, pgx.TxOptions{}, invalid, nil, "Claim.Stay"},
 		"another mode":    {b.pool, pgx.TxOptions{}, queue, nil, "Claim.Mode"},
 	} {
 		err := pgx.BeginTxFunc(t.Context(), test.pool, test.options, func(tx pgx.Tx) error {
@@ -180,100 +117,6 @@ func TestReserveInTablesMadeAnew(t *testing.T) {
 		}
 		b.pool.Reset() // functions that are known by number
 		b.s.front.Reset()
-	}
-}
-
-// TestReserveInLocked: where somebody keeps a key's row locked for long, COMMIT fails
-// with the cure, and nothing was done.
-func TestReserveInLocked(t *testing.T) {
-	t.Parallel()
-	b := newBank(t, shared().URL(), nil)
-	sqltest.Cycle(t, b.s, dibs.Key{Name: "k"}) // so that there is a row
-	locker := b.enqueue(t, "pgx", "locker")
-	if err := locker.exec(b.s.names.sql(`SELECT FROM @key WHERE k = '\x006b' FOR UPDATE`)); err != nil {
-		t.Fatal(err)
-	}
-	e := b.enqueue(t, "pgx", "k")
-	b.reserve(t, e, "k", nil)
-	err := e.commit()
-	said, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || said.Code != "55P03" || !strings.Contains(said.Message, "dibs") || !strings.Contains(said.Hint, "pg_stat_activity") {
-		t.Errorf("%+v, want the cure", err)
-	}
-	if err := locker.rollback(); err != nil {
-		t.Fatal(err)
-	}
-	if n := b.entries(t, "k"); n != 0 || b.places(t, "k") != 0 {
-		t.Errorf("%d entries, %d places", n, b.places(t, "k"))
-	}
-}
-
-// TestReserveInARunWaits: a run that has reserved places waits, when its transaction
-// commits, as long as others would, and not only as long as a settlement.
-func TestReserveInARunWaits(t *testing.T) {
-	t.Parallel()
-	b := newBank(t, shared().URL(), nil)
-	sqltest.Cycle(t, b.s, dibs.Key{Name: "k"}) // so that there is a row
-	locker := b.enqueue(t, "pgx", "locker")
-	if err := locker.exec(b.s.names.sql(`SELECT FROM @key WHERE k = '\x006b' FOR UPDATE`)); err != nil {
-		t.Fatal(err)
-	}
-	var unlocking sync.WaitGroup
-	defer unlocking.Wait()
-	_, err := OnceTx(t.Context(), b.client, b.s.Transactions(b.pool, nil), "run", nil, func(ctx context.Context, tx pgx.Tx) (int, error) {
-		unlocking.Go(func() {
-			<-time.After(3 * time.Second) // longer than the 2 s of a settlement
-			if err := locker.rollback(); err != nil {
-				t.Error(err)
-			}
-		})
-		_, err := b.client.ReserveIn(ctx, b.s.Reserver(tx), "k", time.Hour, nil)
-		return 0, err
-	})
-	if n := b.places(t, "k"); err != nil || n != 1 {
-		t.Errorf("%v, %d places", err, n)
-	}
-}
-
-// TestReserveInLeavesSettings: taking places in the middle of a transaction does not
-// bound how long the rest of it waits for locks.
-func TestReserveInLeavesSettings(t *testing.T) {
-	t.Parallel()
-	b := newBank(t, shared().URL(), nil)
-	tx, err := b.pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(context.Background()) }()
-	var before, after string
-	if err := tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&before); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.client.ReserveIn(t.Context(), b.s.Reserver(tx), "k", time.Hour, nil); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), "SET CONSTRAINTS ALL IMMEDIATE"); err != nil {
-		t.Fatal(err)
-	}
-	if err := tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&after); err != nil || after != before {
-		t.Errorf("lock_timeout was %s and is %s, %v", before, after, err)
-	}
-}
-
-// TestReserveInPrepared: a transaction that would keep a key locked between its two
-// phases is refused.
-func TestReserveInPrepared(t *testing.T) {
-	t.Parallel()
-	b := newBank(t, shared().URL(), nil)
-	e := b.enqueue(t, "pgx", "k")
-	b.reserve(t, e, "k", nil)
-	err := e.exec(" prepare\n transaction 'one'")
-	if said, ok := errors.AsType[*pgconn.PgError](err); !ok || !strings.Contains(said.Message, "dibs") || !strings.Contains(said.Hint, "one phase") {
-		t.Errorf("%v, want the cure", err)
-	}
-	_ = e.rollback()
-	if n := b.entries(t, "k"); n != 0 || b.places(t, "k") != 0 {
-		t.Errorf("%d entries, %d places", n, b.places(t, "k"))
 	}
 }
 

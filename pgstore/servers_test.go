@@ -14,7 +14,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
 	"github.com/dibs-go/dibs/storetest"
@@ -24,7 +23,6 @@ import (
 var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
-	catchUpLimit = failpoint.Limit
 	sqltest.Main(m, scope, beChild)
 }
 
@@ -140,7 +138,7 @@ func lockKeys(t testing.TB, s *Store) (unlock func()) {
 // leastRights is what the README says a user needs.
 const leastRights = `GRANT USAGE ON SCHEMA own TO app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @key, @holder, @waiter, @progress TO app;
-GRANT SELECT, UPDATE ON @meta TO app;`
+GRANT SELECT, UPDATE ON @meta TO app; GRANT USAGE ON SEQUENCE @number TO app;`
 
 // transactionRights is what the README says that the user of transactions needs.
 const transactionRights = `GRANT USAGE ON SCHEMA own TO app;

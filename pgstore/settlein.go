@@ -1,19 +1,16 @@
 package pgstore
 
 import (
+	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"sync"
-	"time"
-
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // What can be wrong with a transaction of the application.
@@ -40,53 +37,17 @@ const (
 	stateForgotten = "26000" // the statement is not prepared any more
 )
 
-// catchUpLimit bounds what is done after a settlement for those who wait.
-var catchUpLimit = 2 * time.Second
-
-var settleInTypes = []uint32{
-	pgtype.ByteaOID, pgtype.ByteaOID, pgtype.Int2OID, pgtype.Int8OID, pgtype.ByteaOID, pgtype.BoolOID,
-}
-
-const (
-	settleInSQL = "SELECT @settle_in($1::bytea, $2::bytea, $3::smallint, $4::bigint, $5::bytea, $6::boolean)"
-	catchUpSQL  = "SELECT @catch_up($1)"
-)
-
-// settlement is a call of settle_in.
-type settlement struct {
-	*statement
-	params [][]byte // in binary form
-	args   []any    // the same for database/sql
-}
-
-// settleIn returns the call that settles in a transaction, which markSQL has marked or
-// not.
-func (s *Store) settleIn(x *dibs.Settlement, marked bool) (*settlement, error) {
-	if err := x.Validate(); err != nil {
+// settleIn returns what the statement that settles in a transaction is called with, which
+// markSQL has marked or not.
+func (s *Store) settleIn(x *dibs.Settlement, marked bool) ([]any, error) {
+	if err := cmp.Or(x.Validate(), s.fits(x)); err != nil {
 		return nil, err
 	}
-	var data []byte
-	if x.Outcome == dibs.Keep {
-		if err := s.fits(len(x.Data)); err != nil {
-			return nil, err
-		}
-		if data = x.Data; data == nil {
-			data = []byte{}
-		}
+	keep := x.Outcome == dibs.Keep
+	if !keep && x.Outcome != dibs.Release {
+		return nil, errors.New("pgstore: a transaction keeps or releases; what is abandoned or undone is rolled back")
 	}
-	k, retention := appendKey(nil, x.Key), micros(x.Retention)
-	c := &settlement{
-		statement: s.settlementsIn,
-		params: [][]byte{
-			k, x.Token[:], binary.BigEndian.AppendUint16(nil, uint16(x.Outcome)),
-			binary.BigEndian.AppendUint64(nil, uint64(retention)), data, binaryBool(marked),
-		},
-		args: []any{k, x.Token[:], int64(x.Outcome), retention, nil, marked},
-	}
-	if data != nil {
-		c.args[4] = data
-	}
-	return c, nil
+	return []any{[]byte(engine.KeyOf(x.Key)), x.Token[:], keep, engine.Micros(x.Retention), append([]byte{}, x.Data...), marked}, nil
 }
 
 // settleFailed gives the error of a settlement, or of the COMMIT behind it, its
@@ -130,14 +91,6 @@ func conflicts(err error) bool {
 
 // markSQL marks a transaction. The mark ends with it.
 const markSQL = "set local dibs.run = 'on'"
-
-// catchUp sees to those who wait for a key that was settled in a transaction which
-// did not see them. If it fails they find out by asking.
-func (s *Store) catchUp(ctx context.Context, k dibs.Key) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catchUpLimit)
-	defer cancel()
-	_, _ = s.back.Exec(ctx, s.names.sql(catchUpSQL), pgx.QueryExecModeExec, appendKey(nil, k))
-}
 
 // sameness remembers that the application's connections go to the store's database.
 type sameness struct {

@@ -57,7 +57,7 @@ func TestRecordBeforeGrant(t *testing.T) {
 	claim := func(token dibs.Token, mode dibs.Mode) dibs.Answer {
 		t.Helper()
 		answers := make([]dibs.Answer, 1)
-		c := dibs.Claim{Key: k, Token: token, Mode: mode, TTL: time.Minute, Place: time.Minute, Permits: 1, MaxAge: dibs.AnyAge}
+		c := dibs.Claim{Key: k, Token: token, Mode: mode, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1, MaxAge: dibs.AnyAge}
 		if err := b.s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].Err != nil {
 			t.Fatal(err, answers[0].Err)
 		}
@@ -94,9 +94,9 @@ func (b *bank) beginMarked(t *testing.T, level pgx.TxIsoLevel) pgx.Tx {
 // settleIn settles in it.
 func (b *bank) settleIn(t *testing.T, tx pgx.Tx, x dibs.Settlement) {
 	t.Helper()
-	call, err := b.s.settleIn(&x, true)
+	with, err := b.s.settleIn(&x, true)
 	if err == nil {
-		_, err = tx.Exec(t.Context(), call.sql, call.args...)
+		_, err = tx.Exec(t.Context(), b.s.sql.settleIn.sql, with...)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ func TestTransactionRights(t *testing.T) {
 func TestDurableTransaction(t *testing.T) {
 	t.Parallel()
 	b := newBank(t, shared().URL()+"&synchronous_commit=off", nil)
-	c := dibs.Claim{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1}
+	c := dibs.Claim{Key: dibs.Key{Name: "k"}, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}
 	if err := b.s.Claim(t.Context(), []dibs.Claim{c}, make([]dibs.Answer, 1)); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // Store is a dibs.Store on a PostgreSQL database. It is safe for concurrent use.
@@ -23,7 +24,8 @@ type Store struct {
 	front  *pgxpool.Pool // claims, and what operators ask
 	back   *pgxpool.Pool // renewals, settlements and pruning
 
-	claims, renewals, settlements, turns, settlementsIn *statement
+	sql   *statements
+	calls engine.Caller
 
 	pooled     atomic.Bool // a pooler is in between: nobody can listen
 	unprepared atomic.Bool // no statements are prepared: a connection may not be the same from one call to the next
@@ -38,9 +40,9 @@ type Store struct {
 }
 
 var (
-	_ dibs.Store         = (*Store)(nil)
-	_ dibs.GrantNotifier = (*Store)(nil)
-	_ dibs.Batcher       = (*Store)(nil)
+	_ dibs.Store    = (*Store)(nil)
+	_ dibs.Notifier = (*Store)(nil)
+	_ dibs.Batcher  = (*Store)(nil)
 )
 
 const (
@@ -74,11 +76,8 @@ func newStore(ctx context.Context, config *pgxpool.Config, o *Options) (*Store, 
 		return nil, err
 	}
 	s := &Store{options: options, names: namer{schema: options.Schema, prefix: options.Prefix}, config: own(config)}
-	s.claims = s.names.statement("claim", claimSQL, claimTypes)
-	s.renewals = s.names.statement("renew", renewSQL, renewTypes)
-	s.settlements = s.names.statement("settle", settleSQL, settleTypes)
-	s.settlementsIn = s.names.statement("settle_in", settleInSQL, settleInTypes)
-	s.turns = s.names.statement("turns", turnsSQL, turnsTypes)
+	s.sql = s.names.statements()
+	s.calls = engine.Caller{Most: most, Bytes: mostBytes, Busy: ErrLocked, Try: try, Stuck: s.stuck}
 	s.life, s.end = context.WithCancel(context.Background())
 	s.waiting = newWaiting(s)
 	if s.front, err = pgxpool.NewWithConfig(s.life, sized(s.config, frontConns)); err == nil {

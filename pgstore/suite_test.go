@@ -57,19 +57,19 @@ func suite() *sqltest.Kind {
 		Names:         func(s sqltest.Store, text string) string { return s.(*Store).names.sql(text) },
 		Bytes:         `'\x%x'::bytea`,
 		End:           "SELECT pg_terminate_backend(%s, 60000)",
-		NewKey:        "INSERT INTO @key (k, fence, permits, busy, queued, saved, abandoned) VALUES (%s, 0, 1, false, false, false, 0)",
-		RunOut:        "UPDATE @key SET ends = since WHERE ends IS NOT NULL",
+		NewKey:        "INSERT INTO @key (k, fence) VALUES (%s, 0)",
+		RunOut:        "UPDATE @key SET ends = since + 1 WHERE ends > 0",
 		Random:        "random()",
 		Sleep:         "SELECT pg_sleep(%f)",
 		LockWait:      2 * time.Second,
-		SweepSoon:     "UPDATE @key SET since = since - interval '2 minutes'; UPDATE @meta SET swept = '-infinity'",
-		Later:         "UPDATE @meta SET swept = swept - interval '2 minutes'",
+		SweepSoon:     "UPDATE @key SET since = since - 120000000; UPDATE @meta SET swept = 0",
+		Later:         "UPDATE @meta SET swept = swept - 120000000",
 		StillSweeping: func(ctx context.Context, s sqltest.Store) error { return s.(*Store).stillSweeping(ctx) },
 		MayISweep: func(ctx context.Context, s sqltest.Store) (bool, error) {
 			page, err := s.(*Store).mayISweep(ctx)
 			return page != nil, err
 		},
-		Records: []string{"@key WHERE rec_ends IS NOT NULL"},
+		Records: []string{"@key WHERE rec_ends > 0"},
 		Locked:  ErrLocked, Crowded: ErrCrowded, Explain: explain,
 	}
 }
@@ -99,14 +99,14 @@ func suiteBank(t *testing.T, name string) *sqltest.Bank {
 		Transactor: kind.transactor(b), DB: b.db, Ledger: b.ledger, Exec: exec,
 		Settle: func(ctx context.Context, x dibs.Settlement) error {
 			own, ok := dibs.TransactionFrom(ctx).(*transaction)
-			call, err := b.s.settleIn(&x, !ok || own.mark)
+			with, err := b.s.settleIn(&x, !ok || own.mark)
 			switch {
 			case err != nil:
 			case ok:
-				_, err = own.tx.Exec(ctx, call.sql, call.args...)
+				_, err = own.tx.Exec(ctx, b.s.sql.settleIn.sql, with...)
 			default:
 				own, _ := SQLTx(ctx)
-				_, err = own.ExecContext(ctx, call.sql, call.args...)
+				_, err = own.ExecContext(ctx, b.s.sql.settleIn.sql, with...)
 			}
 			return err
 		},

@@ -109,9 +109,9 @@ func (b *transactor) prepare(ctx context.Context, conn *pgx.Conn) bool {
 	if conn.Config().DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
 		return false
 	}
-	settle, known := b.s.settlementsIn, conn.PgConn().CustomData()
+	settle, known := b.s.sql.settleIn, conn.PgConn().CustomData()
 	if known[settle.name] == nil {
-		_, err := conn.PgConn().Prepare(ctx, settle.name, settle.sql, settle.types)
+		_, err := conn.PgConn().Prepare(ctx, settle.name, settle.sql, nil)
 		known[settle.name] = err == nil
 	}
 	return known[settle.name] == true
@@ -201,7 +201,7 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	if t.doubt != nil {
 		return fmt.Errorf("%w: it could not be marked: %w", dibs.ErrRolledBack, t.doubt)
 	}
-	settle, err := t.s.settleIn(&x, t.mark)
+	with, err := t.s.settleIn(&x, t.mark)
 	if err != nil {
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
 	}
@@ -219,33 +219,22 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		return ErrEnded
 	}
 	var batch pgconn.Batch
-	binary := []int16{1}
+	binary, settle := []int16{1}, t.s.sql.settleIn
 	if t.prepared {
-		batch.ExecPrepared(settle.name, settle.params, binary, binary)
+		batch.ExecPrepared(settle.name, values(with...), binary, binary)
 	} else {
-		batch.ExecParams(settle.sql, settle.params, settle.types, binary, binary)
+		batch.ExecParams(settle.sql, values(with...), nil, binary, binary)
 	}
 	batch.ExecParams(t.commit, nil, nil, nil, nil)
 	results := pg.ExecBatch(ctx, &batch)
-	var later bool
 	var tag pgconn.CommandTag
-	for n := 0; results.NextResult(); n++ {
-		result := results.ResultReader()
-		for result.NextRow() {
-			if n == 0 {
-				r := reading{columns: result.Values()}
-				later = r.bool()
-			}
-		}
-		if ended, err := result.Close(); err == nil && n == 1 {
-			tag = ended
+	for results.NextResult() {
+		if ended, err := results.ResultReader().Close(); err == nil {
+			tag = ended // the last one is that of COMMIT
 		}
 	}
 	switch err := results.Close(); {
 	case err == nil && tag.String() == "COMMIT":
-		if later {
-			t.s.catchUp(ctx, x.Key)
-		}
 		return nil
 	case err == nil && tag.String() == "ROLLBACK":
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrAborted)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // waiting tells those who wait in this process that they should ask again, or that
@@ -18,7 +19,6 @@ import (
 type waiting struct {
 	s       *Store
 	process atomic.Int64 // the number under which this process is told; 0 while it does not listen
-	telling atomic.Int32 // how many listeners take a grant
 
 	mu        sync.Mutex
 	listeners []*listener
@@ -36,9 +36,8 @@ type listener struct {
 
 // place is how a token waits.
 type place struct {
-	key   dibs.Key
+	key   string
 	until time.Time
-	seen  int64 // the kind of its place, as last seen
 }
 
 // maxDeaf is how many are told that they are listened for.
@@ -48,15 +47,9 @@ func newWaiting(s *Store) *waiting {
 	return &waiting{s: s, polled: map[dibs.Token]*place{}, more: make(chan struct{}, 1)}
 }
 
-// address returns under what number this process is told, or 0, and whether grants
-// can be told.
-func (w *waiting) address() (process int64, tells bool) {
-	return w.process.Load(), w.telling.Load() > 0
-}
-
 // heard sees to it that those who wait are told when their turn has come. They
-// claimed from that address.
-func (w *waiting) heard(part []int, claims []dibs.Claim, answers []dibs.Answer, process int64) {
+// claimed from that process.
+func (w *waiting) heard(call *engine.Call, claims []dibs.Claim, answers []dibs.Answer, process int64) {
 	polls := w.polls()
 	if !polls && process != 0 {
 		return
@@ -64,28 +57,23 @@ func (w *waiting) heard(part []int, claims []dibs.Claim, answers []dibs.Answer, 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	added, news := false, false
-	for _, i := range part {
-		token, ok := waitsFor(&claims[i], &answers[i])
-		if !ok {
+	for _, i := range call.Valid() {
+		c, a := &claims[i], &answers[i]
+		switch {
+		case c.Mode != dibs.Queue || a.State != dibs.Held:
 			if len(w.polled) > 0 {
-				delete(w.polled, claims[i].Token)
+				delete(w.polled, c.Token)
 			}
 			continue
+		case polls:
+			// All who wait ask again, and that alone is nothing new: else the looks would
+			// never become rarer.
+			news = news || w.polled[c.Token] == nil
+			w.polled[c.Token] = &place{key: call.Keys[i], until: time.Now().Add(c.Stay)}
+		case len(w.deaf) < maxDeaf: // hints: the others ask soon anyway
+			w.deaf = append(w.deaf, c.Token)
 		}
 		added = true
-		if polls {
-			p := w.polled[token]
-			if p == nil {
-				// All who wait ask again, and that alone is nothing new: else the looks
-				// would never become rarer.
-				news = true
-				p = &place{key: claims[i].Key}
-				w.polled[token] = p
-			}
-			p.until, p.seen = time.Now().Add(stands(&claims[i])), -1
-		} else if len(w.deaf) < maxDeaf { // hints: the others ask soon anyway
-			w.deaf = append(w.deaf, token)
-		}
 	}
 	if !added || w.s.life.Err() != nil {
 		return
@@ -182,31 +170,17 @@ func (w *waiting) hear(message string) {
 	}
 }
 
-// add adds a listener. The list is replaced whole, so that telling copies none.
-func (w *waiting) add(l *listener, takes bool) (stop func()) {
+// Notify implements dibs.Notifier. Where the store polls, nobody is told more than that it
+// should ask.
+func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	// The list is replaced whole, so that telling copies none.
+	w, l := s.waiting, &listener{wake}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.listeners = append(slices.Clone(w.listeners), l)
-	if takes {
-		w.telling.Add(1)
-	}
-	return sync.OnceFunc(func() {
+	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.listeners = slices.DeleteFunc(slices.Clone(w.listeners), func(other *listener) bool { return other == l })
-		if takes {
-			w.telling.Add(-1)
-		}
-	})
-}
-
-// Notify implements dibs.Notifier.
-func (s *Store) Notify(wake func(dibs.Token)) (stop func()) {
-	return s.waiting.add(&listener{func(t dibs.Token, _ dibs.Answer) { wake(t) }}, false)
-}
-
-// NotifyGrants implements dibs.GrantNotifier. Where the store polls, nobody is told
-// more than that it should ask.
-func (s *Store) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return s.waiting.add(&listener{wake}, true)
+	}
 }

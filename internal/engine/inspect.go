@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/dibs-go/dibs"
 )
 
@@ -99,4 +102,23 @@ func (st *State) Sweep(limit int) (removed int) {
 		removed++
 	}
 	return removed
+}
+
+// Bounds returns from which k, and up to which, what the query asks for is.
+func Bounds(q *dibs.Query) (first, last string) {
+	switch {
+	case q.Namespace == nil:
+		return "", "\xff" // no namespace is that long
+	case q.Name == "":
+		first = KeyOf(dibs.Key{Namespace: *q.Namespace})
+		return first, first + strings.Repeat("\xff", dibs.MaxKey+1)
+	}
+	k := KeyOf(dibs.Key{Namespace: *q.Namespace, Name: q.Name})
+	return k, k
+}
+
+// Matches reports whether a key is what the query asks for.
+func Matches(e *dibs.Entry, q *dibs.Query) bool {
+	return q.ID == "" || e.Record != nil && e.Record.ID == q.ID ||
+		slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID })
 }

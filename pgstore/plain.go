@@ -1,0 +1,93 @@
+package pgstore
+
+import (
+	"context"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
+)
+
+// What is plain takes one statement, see sql/plain.sql, whatever there is of it in a call.
+
+// claimPlain makes those claims that are plain, and returns the others.
+func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, process int64) (rest []int, err error) {
+	rows := make([][]any, len(part))
+	var last dibs.Owner // mostly that of all
+	var owner string
+	for n, i := range part {
+		c := &claims[i]
+		if n == 0 || c.Owner != last {
+			last, owner = c.Owner, c.Owner.String()
+		}
+		other := c.Mode == dibs.Reserve || c.Permits != 1 || !c.From.IsZero()
+		rows[n] = []any{
+			keys[i], int64(c.Mode), &c.Token, other, engine.Micros(c.TTL), engine.Micros(c.Stay), engine.Micros(c.MaxAge),
+			c.AtMostOnce, &c.Fingerprint, owner,
+		}
+	}
+	params := append(arrays(rows), values(process, int64(s.options.MaxWaiters))...)
+	err = s.ask(ctx, s.front, query{s.sql.claim, params, func(r *reading) {
+		var n, state, fence, remains, ahead, age int64
+		var data []byte
+		if r.scan(&n, &state, &fence, &remains, &ahead, &age, &data); !number(r, n, len(part)) {
+			return
+		}
+		i := part[n-1]
+		a := &answers[i]
+		*a = dibs.Answer{State: dibs.State(state)}
+		switch a.State {
+		case dibs.Granted:
+			a.Fence, a.Attempt = uint64(fence), 1
+		case dibs.Held:
+			a.Fence, a.Left, a.Ahead, a.Queued = uint64(fence), engine.Duration(remains), int(ahead), claims[i].Mode == dibs.Queue
+		case dibs.Done:
+			a.Record = dibs.Record{Data: data, Age: engine.Duration(max(age, 0)), Left: engine.Duration(remains)}
+		case dibs.Free, dibs.Mismatch:
+		default:
+			rest = append(rest, i)
+		}
+	}})
+	return rest, err
+}
+
+// renew makes those renewals.
+func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) error {
+	rows := make([][]any, len(part))
+	for n, i := range part {
+		r := &renewals[i]
+		rows[n] = []any{keys[i], &r.Token, engine.Micros(r.TTL), r.Progress}
+		errs[i] = dibs.ErrLost
+	}
+	return s.ask(ctx, s.back, query{s.sql.renew, arrays(rows), func(r *reading) {
+		var n int64
+		if r.scan(&n); number(r, n, len(part)) {
+			errs[part[n-1]] = nil
+		}
+	}})
+}
+
+// settlePlain makes those settlements that are plain, and returns the others.
+func (s *Store) settlePlain(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error) {
+	rows := make([][]any, len(part))
+	for n, i := range part {
+		x := &settlements[i]
+		data := x.Data
+		if data == nil {
+			data = []byte{}
+		}
+		rows[n] = []any{keys[i], &x.Token, int64(x.Outcome), engine.Micros(x.Retention), data}
+		errs[i] = dibs.ErrLost
+	}
+	err = s.ask(ctx, s.back, query{s.sql.settle, append(arrays(rows), values(engine.Micros(s.options.turn))...), func(r *reading) {
+		var n int64
+		r.scan(&n)
+		if number(r, max(n, -n), len(part)) {
+			if n < 0 {
+				rest = append(rest, part[-n-1])
+			} else {
+				errs[part[n-1]] = nil
+			}
+		}
+	}})
+	return rest, err
+}

@@ -1,0 +1,125 @@
+package pgstore
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/dibs-go/dibs/internal/engine"
+)
+
+// statements are what the store sends.
+type statements struct {
+	claim, renew, settle, stuck, settleIn, list *statement
+
+	beginWork, beginLook                                                  []query
+	create, rows, lockRows, passRows, now, leases, saved, places, numbers *statement // see load.go
+
+	writeRows, writeLeases, writePlaces, dropLeases, dropPlaces, dropNumbers, notify *statement // see write.go
+	steps                                                                            [engine.ReadSize + 1]*statement
+}
+
+const (
+	rowColumns   = "k," + engine.RowColumns
+	leaseColumns = "k," + engine.LeaseColumns
+	placeColumns = "k," + engine.PlaceColumns
+
+	// planned has statements use the indexes, also while the tables are so small, or so
+	// little known, that they look as if they could be read whole.
+	planned = "set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
+		"set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)"
+)
+
+var commit = query{statement: &statement{sql: "COMMIT"}}
+
+func (n namer) statements() *statements {
+	key := []any{""}
+	row := append(key, new(engine.Row).Fields()...)
+	lease := append(key, new(engine.Lease).Fields()...)
+	place := append(key, new(engine.Place).Fields()...)
+	// of lists columns with something in front of each.
+	of := func(prefix, columns string) string {
+		return prefix + strings.ReplaceAll(columns, ",", ","+prefix)
+	}
+	// set assigns columns.
+	set := func(from, columns string) string {
+		all := strings.Split(columns, ",")
+		for i, c := range all {
+			all[i] = c + "=" + from + c
+		}
+		return strings.Join(all, ",")
+	}
+	upsert := func(table, columns, id string, like []any) string {
+		return "INSERT INTO @" + table + " (" + columns + ") SELECT * FROM " + unnest(like) +
+			" ON CONFLICT (" + id + ") DO UPDATE SET " + set("excluded.", columns)
+	}
+	remove := func(table, columns string, like ...any) string {
+		sql := "DELETE FROM @" + table + " t USING " + unnest(like) + " AS u (" + columns + ") WHERE true"
+		for c := range strings.SplitSeq(columns, ",") {
+			sql += " AND t." + c + " = u." + c
+		}
+		return sql
+	}
+	rows := "SELECT " + rowColumns + " FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @key t WHERE t.k = u.key LIMIT 1"
+	w := of("w.", placeColumns)
+	s := &statements{
+		claim:    n.statement("claim", "SELECT * FROM @claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)"),
+		renew:    n.statement("renew", "SELECT * FROM @renew($1, $2, $3, $4)"),
+		settle:   n.statement("settle", "SELECT * FROM @settle($1, $2, $3, $4, $5, $6)"),
+		stuck:    n.statement("stuck", "SELECT * FROM @stuck($1)"),
+		settleIn: n.statement("settle_in", "SELECT @settle_in($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bytea, $6::boolean)"),
+		list:     n.statement("list", listSQL),
+
+		// What a transaction keeps locked is free again soon when its process has stopped or is
+		// cut off.
+		beginWork: []query{
+			{statement: &statement{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}},
+			{statement: n.statement("begin_work", "SELECT @begin_verb(), set_config('idle_in_transaction_session_timeout', '5s', true), "+planned)},
+		},
+		beginLook: []query{
+			{statement: &statement{sql: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}},
+			{statement: n.statement("begin_look", "SELECT "+planned)},
+		},
+
+		// The rows that are there are locked, too.
+		create: n.statement("create", "INSERT INTO @key AS t (k, fence) SELECT u.k, 0 FROM unnest($1::bytea[]) AS u (k) ORDER BY u.k"+
+			" ON CONFLICT (k) DO UPDATE SET fence = t.fence WHERE false"),
+		rows:     n.statement("rows", rows+") t"),
+		lockRows: n.statement("lock_rows", rows+" FOR UPDATE) t"),
+		passRows: n.statement("pass_rows", rows+" FOR UPDATE SKIP LOCKED) t"),
+		now:      n.statement("now", "SELECT @now(), fence FROM @meta"),
+		leases: n.statement("leases", "SELECT "+leaseColumns+" FROM unnest($1::bytea[]) AS u (key),"+
+			" LATERAL (SELECT * FROM @holder t WHERE t.k = u.key OFFSET 0) t ORDER BY k, ends"),
+		saved: n.statement("saved", "SELECT k, fence FROM unnest($1::bytea[]) AS u (key),"+
+			" LATERAL (SELECT * FROM @progress t WHERE t.k = u.key OFFSET 0) t"),
+		places: n.statement("places", "SELECT true, $3 AND w.kind = 0 AND w.process <> 0 AND NOT @hears(w.process), "+w+
+			" FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @waiter w WHERE w.k = u.key ORDER BY w.seq LIMIT $2) w"+
+			" UNION ALL SELECT false, false, "+w+
+			" FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @waiter w WHERE w.k = u.key ORDER BY w.seq DESC LIMIT 1) w"+
+			" UNION ALL SELECT false, false, "+w+
+			" FROM unnest($4::bytea[], $5::bytea[]) AS u (key, token) JOIN @waiter w ON w.token = u.token AND w.k = u.key"),
+		numbers: n.statement("numbers", "SELECT u.key, (SELECT count(*) FROM @waiter w WHERE w.k = u.key), CASE WHEN $2 THEN nextval('@number') ELSE 0 END"+
+			" FROM unnest($1::bytea[]) AS u (key)"),
+
+		writeRows: n.statement("write_rows", "UPDATE @key t SET "+set("u.", engine.RowColumns)+" FROM "+unnest(row)+
+			" AS u ("+rowColumns+") WHERE t.k = u.k"),
+		writeLeases: n.statement("write_leases", upsert("holder", leaseColumns, "k, token, abandoned", lease)),
+		writePlaces: n.statement("write_places", upsert("waiter", placeColumns, "token, k", place)),
+		dropLeases:  n.statement("drop_leases", remove("holder", "k,token,abandoned", "", "", true)),
+		dropPlaces:  n.statement("drop_places", remove("waiter", "k,seq,token", "", int64(0), "")),
+		dropNumbers: n.statement("drop_numbers", remove("waiter", "k,seq", "", int64(0))),
+		notify: n.statement("notify", "SELECT pg_notify(@channel(u.process), convert_from(u.message, 'UTF8'))"+
+			" FROM unnest($1::bigint[], $2::bytea[]) AS u (process, message)"),
+	}
+	for does, sql := range map[engine.Does]string{
+		engine.WriteRecord:   "UPDATE @key SET rec_data = $2 WHERE k = $1",
+		engine.EraseRecord:   "UPDATE @key SET rec_data = NULL WHERE k = $1",
+		engine.WriteProgress: "INSERT INTO @progress (k, fence, data) VALUES ($1, $2, $3) ON CONFLICT (k, fence) DO UPDATE SET data = excluded.data",
+		engine.DropProgress:  "DELETE FROM @progress WHERE k = $1 AND fence = $2",
+		engine.ReadRecord:    "SELECT rec_data FROM @key WHERE k = $1",
+		engine.ReadProgress:  "SELECT data FROM @progress WHERE k = $1 AND fence = $2",
+		engine.ReadSize:      "SELECT coalesce(octet_length(rec_data), 0)::bigint FROM @key WHERE k = $1",
+	} {
+		s.steps[does] = n.statement("step_"+strconv.Itoa(int(does)), sql)
+	}
+	return s
+}

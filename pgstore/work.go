@@ -1,0 +1,175 @@
+package pgstore
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/dibs-go/dibs/internal/engine"
+)
+
+// load is how keys are loaded.
+type load uint8
+
+const (
+	locking load = iota // lock their rows, and make those that are missing
+	passing             // lock their rows, but for those that somebody else has locked
+	looking             // as they are at one moment, without a lock
+)
+
+// work is a transaction on some keys, in two round trips: they are loaded, do changes
+// them, and what is different then is written.
+func (s *Store) work(ctx context.Context, pool *pgxpool.Pool, how load, wants engine.Tokens, do func(*engine.Batch)) error {
+	b := engine.NewBatch(wants, how == looking, engine.Micros(s.options.turn))
+	return use(ctx, pool, func(pg *pgconn.PgConn) error {
+		ask := slices.Clone(s.sql.beginWork)
+		if how == looking {
+			ask = slices.Clone(s.sql.beginLook)
+		}
+		for {
+			if err := s.send(ctx, pg, false, append(ask, s.load(b, how)...)...); err != nil {
+				return err
+			}
+			if how == passing {
+				b.Locked()
+			}
+			if do(b); !b.Short() {
+				break
+			}
+			ask = nil
+		}
+		return s.send(ctx, pg, true, append(s.write(b), commit)...)
+	})
+}
+
+// load locks the rows and reads them, and what belongs to them.
+func (s *Store) load(b *engine.Batch, how load) (all []query) {
+	b.Begin()
+	keys := keyArray(b.Keys)
+	add := func(q *statement, row func(r *reading), more ...any) {
+		all = append(all, query{q, append([][]byte{keys}, values(more...)...), row})
+	}
+	rows := s.sql.rows
+	switch how {
+	case locking:
+		add(s.sql.create, nil)
+		rows = s.sql.lockRows
+	case passing:
+		rows = s.sql.passRows
+	}
+	var k string
+	add(rows, func(r *reading) {
+		var w engine.Row
+		r.scan(&k)
+		r.scan(w.Fields()...)
+		b.AddRow(k, w)
+	})
+	all = append(all, query{s.sql.now, nil, func(r *reading) {
+		var now, mark int64
+		r.scan(&now, &mark)
+		b.Now(now, mark)
+	}})
+	add(s.sql.leases, func(r *reading) {
+		var l engine.Lease
+		r.scan(&k)
+		r.scan(l.Fields()...)
+		b.AddLease(k, l)
+	})
+	add(s.sql.saved, func(r *reading) {
+		var fence int64
+		r.scan(&k, &fence)
+		b.AddSaved(k, fence)
+	})
+	tokens := [][]any{{"", ""}}
+	for k, wants := range b.Wants {
+		for _, t := range wants {
+			tokens = append(tokens, []any{k, t})
+		}
+	}
+	wanted := arrays(tokens)
+	add(s.sql.places, func(r *reading) {
+		var first bool
+		var p engine.Place
+		r.scan(&first, &p.Deaf, &k)
+		r.scan(p.Fields()...)
+		b.AddPlace(k, first, p)
+	}, b.Limit, how != looking)
+	last := &all[len(all)-1]
+	last.params = [][]byte{keys, last.params[1], last.params[2], wanted[0], wanted[1]}
+	add(s.sql.numbers, func(r *reading) {
+		var length, from int64
+		r.scan(&k, &length, &from)
+		b.Queue(k, length, from)
+	}, how != looking)
+	return all
+}
+
+// write writes what is different from what was loaded, and tells what is to be told when
+// that is committed.
+func (s *Store) write(b *engine.Batch) (all []query) {
+	c := b.Changes()
+	for _, w := range []struct {
+		sql  *statement
+		rows [][]any
+	}{
+		{s.sql.writeRows, c.Rows}, {s.sql.dropLeases, c.NoLeases}, {s.sql.writeLeases, c.Leases},
+		{s.sql.dropNumbers, c.NoNumbers}, {s.sql.dropPlaces, c.NoPlaces}, {s.sql.writePlaces, c.Places},
+		{s.sql.notify, messages(b.Turns())},
+	} {
+		if len(w.rows) > 0 {
+			all = append(all, query{statement: w.sql, params: arrays(w.rows)})
+		}
+	}
+	for _, x := range c.Steps {
+		q := query{statement: s.sql.steps[x.Does], params: values(x.K)}
+		switch x.Does {
+		case engine.WriteRecord:
+			q.params = values(x.K, append([]byte{}, x.Data...))
+		case engine.WriteProgress:
+			q.params = values(x.K, x.Fence, x.Data)
+		case engine.DropProgress, engine.ReadProgress:
+			q.params = values(x.K, x.Fence)
+		}
+		switch {
+		case x.To != nil:
+			q.row = func(r *reading) { r.scan(x.To) }
+		case x.Size != nil:
+			q.row = func(r *reading) {
+				var n int64
+				r.scan(&n)
+				*x.Size = int(n)
+			}
+		}
+		all = append(all, q)
+	}
+	return all
+}
+
+// mostMessage is how many bytes one message has; the server takes fewer than 8,000.
+const mostMessage = 7000
+
+// messages are what processes are to be told, as many words in one as there is room for:
+// tokens, each of which should ask again, or has its grant's fence and attempt behind it.
+func messages(turns []engine.Turn) (rows [][]any) {
+	open := map[int64]int{} // the last row of each process
+	for _, t := range turns {
+		if t.Process == 0 {
+			continue
+		}
+		word := hex.EncodeToString(t.Token[:])
+		if a := &t.Answer; a.State != 0 {
+			word += fmt.Sprintf(":%d:%d", a.Fence, a.Attempt)
+		}
+		if n, ok := open[t.Process]; ok && len(rows[n][1].(string)) < mostMessage {
+			rows[n][1] = rows[n][1].(string) + " " + word
+			continue
+		}
+		open[t.Process] = len(rows)
+		rows = append(rows, []any{t.Process, word})
+	}
+	return rows
+}
