@@ -151,7 +151,7 @@ func TestReserveInRights(t *testing.T) {
 	if b.ahead(t, p) != 0 {
 		t.Error("the place does not stand")
 	}
-	for _, what := range []string{"INSERT INTO @pending VALUES ('3', 1, '{}')", "SELECT FROM @pending", "SELECT @commit_places(NULL)"} {
+	for _, what := range []string{"SELECT FROM @waiter", "SELECT nextval('@number')"} {
 		if _, err := b.pool.Exec(t.Context(), b.s.names.sql(what)); code(err) != "42501" {
 			t.Errorf("%s: %v, want that it is forbidden", what, err)
 		}

@@ -138,7 +138,8 @@ func lockKeys(t testing.TB, s *Store) (unlock func()) {
 // leastRights is what the README says a user needs.
 const leastRights = `GRANT USAGE ON SCHEMA own TO app;
 GRANT SELECT, INSERT, UPDATE, DELETE ON @key, @holder, @waiter, @progress TO app;
-GRANT SELECT, UPDATE ON @meta TO app; GRANT USAGE ON SEQUENCE @number TO app;`
+GRANT SELECT, UPDATE ON @meta TO app;
+GRANT USAGE ON SEQUENCE @number TO app;`
 
 // transactionRights is what the README says that the user of transactions needs.
 const transactionRights = `GRANT USAGE ON SCHEMA own TO app;

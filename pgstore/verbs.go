@@ -14,7 +14,7 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	process := s.waiting.process.Load()
+	process := s.waiting.address()
 	call := engine.NewCall(len(claims), func(i int) (dibs.Key, error) { return claims[i].Key, claims[i].Validate() },
 		func(i int, err error) { answers[i] = dibs.Answer{Err: err} })
 	call.Size = func(int) int { return 0 }

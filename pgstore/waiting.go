@@ -47,6 +47,17 @@ func newWaiting(s *Store) *waiting {
 	return &waiting{s: s, polled: map[dibs.Token]*place{}, more: make(chan struct{}, 1)}
 }
 
+// address returns under what number this process is told, or 0: nobody takes that, or it
+// does not listen.
+func (w *waiting) address() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.listeners) == 0 {
+		return 0
+	}
+	return w.process.Load()
+}
+
 // heard sees to it that those who wait are told when their turn has come. They
 // claimed from that process.
 func (w *waiting) heard(call *engine.Call, claims []dibs.Claim, answers []dibs.Answer, process int64) {

@@ -38,14 +38,15 @@ func (k *Kind) ending(t testing.TB, connections string) func(most int) {
 	}
 	return func(most int) {
 		t.Helper()
-		for i, n := range find() {
-			if i < most {
-				_, _ = db.ExecContext(t.Context(), fmt.Sprintf(k.End, n)) // it may have gone by itself
+		Eventually(t, "they are gone", func() bool {
+			found := find()
+			for i, n := range found {
+				if i < most {
+					_, _ = db.ExecContext(t.Context(), fmt.Sprintf(k.End, n)) // it may have gone by itself
+				}
 			}
-		}
-		if most == all {
-			Eventually(t, "they are gone", func() bool { return len(find()) == 0 })
-		}
+			return most < all || len(found) == 0 // a pool may make new ones
+		})
 	}
 }
 

@@ -187,12 +187,12 @@ END $$;
 -- stuck returns which of these keys somebody else has locked.
 CREATE FUNCTION @stuck(p_k bytea[]) RETURNS SETOF bytea LANGUAGE plpgsql AS $$
 DECLARE
-    free bytea[];
+    had bytea[];
 BEGIN
-    SELECT array_agg(l.k) INTO free FROM (
+    SELECT array_agg(l.k) INTO had FROM (
         SELECT t.k FROM @key t WHERE t.k = ANY (p_k) FOR UPDATE SKIP LOCKED
     ) l;
-    RETURN QUERY SELECT t.k FROM @key t WHERE t.k = ANY (p_k) AND t.k <> ALL (coalesce(free, ARRAY[]::bytea[]));
+    RETURN QUERY SELECT t.k FROM @key t WHERE t.k = ANY (p_k) AND t.k <> ALL (coalesce(had, ARRAY[]::bytea[]));
 END $$;
 
 -- renew makes leases last longer. It returns which of them did; progress that is

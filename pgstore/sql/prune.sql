@@ -51,7 +51,7 @@ BEGIN
         SELECT t.k, t.token = '' AND NOT t.busy AS idle FROM @key t
         WHERE t.ctid >= ('(' || p_page || ',0)')::tid AND t.ctid < ('(' || p_page + p_pages || ',0)')::tid
             AND (t.token = '' AND NOT t.busy AND t.rec_ends = 0 AND t.since <= moment - p_age
-                OR t.token <> '' AND t.ends <= moment OR t.busy)
+                OR t.token <> '' AND t.ends <= moment OR t.token = '' AND t.busy)
         FOR UPDATE SKIP LOCKED
     ) l;
     IF idle IS NOT NULL THEN
