@@ -27,25 +27,13 @@ func TestConformanceBehindPgBouncer(t *testing.T) {
 			o := ownNames()
 			o.turn = turn
 			return &storetest.Backend{
-				Open:    func() dibs.Store { return newPolling(open(t, url, o)) },
+				Open:    func() dibs.Store { return open(t, url, o) },
 				Restart: func() { server.Kill(); server.Restart() },
 				Wipe:    func() { dropSchema(server, o) },
 			}
 		},
 		Lacks: map[storetest.Feature]string{
-			storetest.Skew:          "it reads no clock of its process",
-			storetest.GrantNotifier: "nobody can listen through a pooler, so no grant is told",
+			storetest.Skew: "it reads no clock of its process",
 		},
 	})
 }
-
-// polling is a store with all but NotifyGrants.
-type polling struct {
-	dibs.Store
-	dibs.Inspector
-	dibs.Pruner
-	dibs.Notifier
-	dibs.Batcher
-}
-
-func newPolling(s *Store) polling { return polling{s, s, s, s, s} }

@@ -40,9 +40,9 @@ func TestReserveInRefused(t *testing.T) {
 		is      error
 		says    string
 	}{
-		"other database":  {other, pgx.TxOptions{}, good, ErrOtherDatabase, "pool"},
-		"invalid":         {b.pool, pgx.TxOptions{}, invalid, nil, "Claim.Stay"},
-		"another mode":    {b.pool, pgx.TxOptions{}, queue, nil, "Claim.Mode"},
+		"other database": {other, pgx.TxOptions{}, good, ErrOtherDatabase, "pool"},
+		"invalid":        {b.pool, pgx.TxOptions{}, invalid, nil, "Claim.Stay"},
+		"another mode":   {b.pool, pgx.TxOptions{}, queue, nil, "Claim.Mode"},
 	} {
 		err := pgx.BeginTxFunc(t.Context(), test.pool, test.options, func(tx pgx.Tx) error {
 			err := b.s.Reserver(tx).Reserve(t.Context(), []dibs.Claim{good, test.claim})

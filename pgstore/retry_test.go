@@ -35,7 +35,9 @@ func TestEndedByTheServer(t *testing.T) {
 	defer pool.Close()
 	s := &Store{}
 	s.unprepared.Store(true)
-	err = try(t.Context(), func() error { return s.ask(t.Context(), pool, query{statement: &statement{sql: "SELECT i FROM settle()"}}) })
+	err = try(t.Context(), func() error {
+		return s.ask(t.Context(), pool, query{statement: &statement{sql: "SELECT i FROM settle()"}})
+	})
 	if n := calls.Load(); n != 2 || !errors.Is(err, ErrUnreachable) {
 		t.Errorf("%d calls, %v; want 2, the first of which was not done", n, err)
 	}
