@@ -11,28 +11,36 @@ import (
 
 // claimPlain makes those claims that are plain, and returns the others.
 func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, process int64) (rest []int, err error) {
-	rows := make([][]any, len(part))
+	var asked []int
+	rows := make([][]any, 0, len(part))
 	var last dibs.Owner // mostly that of all
 	var owner string
-	for n, i := range part {
+	for _, i := range part {
 		c := &claims[i]
-		if n == 0 || c.Owner != last {
+		if c.Mode == dibs.Reserve || c.Permits != 1 || !c.From.IsZero() {
+			rest = append(rest, i)
+			continue
+		}
+		if len(asked) == 0 || c.Owner != last {
 			last, owner = c.Owner, c.Owner.String()
 		}
-		other := c.Mode == dibs.Reserve || c.Permits != 1 || !c.From.IsZero()
-		rows[n] = []any{
-			keys[i], int64(c.Mode), &c.Token, other, engine.Micros(c.TTL), engine.Micros(c.Stay), engine.Micros(c.MaxAge),
+		asked = append(asked, i)
+		rows = append(rows, []any{
+			keys[i], int64(c.Mode), &c.Token, engine.Micros(c.TTL), engine.Micros(c.Stay), engine.Micros(c.MaxAge),
 			c.AtMostOnce, &c.Fingerprint, owner,
-		}
+		})
+	}
+	if len(asked) == 0 {
+		return rest, nil
 	}
 	params := append(arrays(rows), values(process, int64(s.options.MaxWaiters))...)
 	err = s.ask(ctx, s.front, query{s.sql.claim, params, func(r *reading) {
 		var n, state, fence, remains, ahead, age int64
 		var data []byte
-		if r.scan(&n, &state, &fence, &remains, &ahead, &age, &data); !number(r, n, len(part)) {
+		if r.scan(&n, &state, &fence, &remains, &ahead, &age, &data); !number(r, n, len(asked)) {
 			return
 		}
-		i := part[n-1]
+		i := asked[n-1]
 		a := &answers[i]
 		*a = dibs.Answer{State: dibs.State(state)}
 		switch a.State {

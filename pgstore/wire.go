@@ -11,41 +11,39 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// encode returns a value in PostgreSQL's binary form, and its type. nil is NULL. Values
-// may be pointers to what they are.
-func encode(v any) (b []byte, oid uint32) {
+// encode appends a value in PostgreSQL's binary form. null says that it is NULL, which nil
+// is. Values may be pointers to what they are.
+func encode(b []byte, v any) (to []byte, oid uint32, null bool) {
 	switch v := v.(type) {
 	case int64:
-		return binary.BigEndian.AppendUint64(nil, uint64(v)), pgtype.Int8OID
+		return binary.BigEndian.AppendUint64(b, uint64(v)), pgtype.Int8OID, false
 	case *int64:
-		return encode(*v)
+		return binary.BigEndian.AppendUint64(b, uint64(*v)), pgtype.Int8OID, false
 	case bool:
 		if v {
-			return []byte{1}, pgtype.BoolOID
+			return append(b, 1), pgtype.BoolOID, false
 		}
-		return []byte{0}, pgtype.BoolOID
+		return append(b, 0), pgtype.BoolOID, false
 	case *bool:
-		return encode(*v)
+		return encode(b, *v)
 	case string:
-		return []byte(v), pgtype.ByteaOID
+		return append(b, v...), pgtype.ByteaOID, false
 	case *string:
-		return encode(*v)
+		return append(b, *v...), pgtype.ByteaOID, false
 	case []byte:
-		return v, pgtype.ByteaOID
+		return append(b, v...), pgtype.ByteaOID, v == nil
 	case dibs.Token:
-		return encode(&v)
+		return encode(b, &v)
 	case *dibs.Token:
-		if v.IsZero() {
-			return []byte{}, pgtype.ByteaOID
+		if !v.IsZero() {
+			b = append(b, v[:]...)
 		}
-		return v[:], pgtype.ByteaOID
-	case dibs.Fingerprint:
-		return encode(&v)
+		return b, pgtype.ByteaOID, false
 	case *dibs.Fingerprint:
-		if v.IsZero() {
-			return []byte{}, pgtype.ByteaOID
+		if !v.IsZero() {
+			b = append(b, v[:]...)
 		}
-		return v[:], pgtype.ByteaOID
+		return b, pgtype.ByteaOID, false
 	}
 	panic(fmt.Sprintf("pgstore: a value of the type %T", v))
 }
@@ -54,7 +52,7 @@ func encode(v any) (b []byte, oid uint32) {
 func values(of ...any) [][]byte {
 	params := make([][]byte, len(of))
 	for i, v := range of {
-		params[i], _ = encode(v)
+		params[i], _, _ = encode([]byte{}, v)
 	}
 	return params
 }
@@ -65,19 +63,20 @@ func arrays(rows [][]any) [][]byte {
 	for column := range params {
 		// What comes before the elements: dimensions, whether there are NULLs, the type of
 		// the elements, how many there are, and what the first one's number is.
-		a := make([]byte, 20, 20+len(rows)*20)
+		a := make([]byte, 20, 20+len(rows)*24)
 		binary.BigEndian.PutUint32(a, 1)
 		binary.BigEndian.PutUint32(a[12:], uint32(len(rows)))
 		binary.BigEndian.PutUint32(a[16:], 1)
 		for _, row := range rows {
-			b, oid := encode(row[column])
-			binary.BigEndian.PutUint32(a[8:], oid)
-			if b == nil {
-				a[7] = 1
-				a = binary.BigEndian.AppendUint32(a, 1<<32-1)
-				continue
+			at := len(a)
+			b, oid, null := encode(append(a, 0, 0, 0, 0), row[column])
+			length := uint32(len(b) - at - 4)
+			if null {
+				length, b[7] = 1<<32-1, 1
 			}
-			a = append(binary.BigEndian.AppendUint32(a, uint32(len(b))), b...)
+			binary.BigEndian.PutUint32(b[at:], length)
+			binary.BigEndian.PutUint32(b[8:], oid)
+			a = b
 		}
 		params[column] = a
 	}
@@ -97,7 +96,7 @@ func keyArray(keys []string) []byte {
 func unnest(like []any) string {
 	casts := make([]string, len(like))
 	for i, v := range like {
-		_, oid := encode(v)
+		_, oid, _ := encode(nil, v)
 		name := map[uint32]string{pgtype.Int8OID: "bigint", pgtype.BoolOID: "boolean", pgtype.ByteaOID: "bytea"}[oid]
 		casts[i] = fmt.Sprintf("$%d::%s[]", i+1, name)
 	}

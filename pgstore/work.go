@@ -128,7 +128,7 @@ func (s *Store) write(b *engine.Batch) (all []query) {
 		q := query{statement: s.sql.steps[x.Does], params: values(x.K)}
 		switch x.Does {
 		case engine.WriteRecord:
-			q.params = values(x.K, append([]byte{}, x.Data...))
+			q.params = values(x.K, x.Data)
 		case engine.WriteProgress:
 			q.params = values(x.K, x.Fence, x.Data)
 		case engine.DropProgress, engine.ReadProgress:

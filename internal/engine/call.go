@@ -61,7 +61,9 @@ func (o *Caller) Make(ctx context.Context, c *Call) error {
 		var rest []int
 		err := o.apart(ctx, all[:n], c, func(ctx context.Context, part []int) error {
 			others, err := c.Plain(ctx, part)
-			rest = append(rest, others...)
+			if err == nil {
+				rest = append(rest, others...)
+			}
 			return err
 		})
 		if err == nil && len(rest) > 0 {

@@ -37,7 +37,7 @@ END $$;
 -- the others the state is -1. One statement takes what is free, and locks what is to be
 -- waited for, in the keys' order like everybody.
 CREATE FUNCTION @claim(
-    p_k bytea[], p_mode bigint[], p_token bytea[], p_other boolean[], p_ttl bigint[], p_stay bigint[],
+    p_k bytea[], p_mode bigint[], p_token bytea[], p_ttl bigint[], p_stay bigint[],
     p_max_age bigint[], p_once boolean[], p_fingerprint bytea[], p_owner bytea[], p_process bigint, p_most bigint
 ) RETURNS TABLE (i bigint, state bigint, fence bigint, remains bigint, ahead bigint, age bigint, data bytea) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -58,20 +58,19 @@ BEGIN
         WITH c AS MATERIALIZED (
             SELECT c.*, t.ends AS held_until, t.fence AS last_fence, t.rec_written, t.rec_ends, t.rec_data,
                 CASE
-                    WHEN c.other THEN -1
                     WHEN c.mode = 1 AND t.token <> '' AND t.token <> c.token AND t.ends > moment THEN 0
-                    WHEN t.busy OR EXISTS (SELECT FROM @waiter w WHERE w.k = c.k) THEN -1
-                    WHEN t.token <> '' AND (t.ends <= moment OR t.token = c.token) THEN -1
+                    WHEN t.busy OR t.token <> '' AND (t.ends <= moment OR t.token = c.token) THEN -1
                     WHEN t.token <> '' AND @differs(t.fingerprint, c.fingerprint) THEN 5
                     WHEN t.rec_ends > moment AND c.max_age > 0 AND t.rec_written >= moment - c.max_age
                         THEN CASE WHEN @differs(t.rec_fingerprint, c.fingerprint) THEN 5 ELSE 4 END
+                    WHEN EXISTS (SELECT FROM @waiter w WHERE w.k = c.k) THEN -1
                     WHEN t.token <> '' THEN 2
                     WHEN c.mode = 3 THEN 3
                     WHEN t.rec_ends > 0 THEN -1
                     ELSE 1
                 END AS way
-            FROM unnest(p_k, p_mode, p_token, p_other, p_ttl, p_max_age, p_once, p_fingerprint, p_owner)
-                WITH ORDINALITY AS c (k, mode, token, other, ttl, max_age, once, fingerprint, owner, i)
+            FROM unnest(p_k, p_mode, p_token, p_ttl, p_max_age, p_once, p_fingerprint, p_owner)
+                WITH ORDINALITY AS c (k, mode, token, ttl, max_age, once, fingerprint, owner, i)
             LEFT JOIN @key t ON t.k = c.k
         ), took AS (
             INSERT INTO @key AS t (k, fence, token, attempt, since, ends, once, fingerprint, owner)
@@ -230,34 +229,36 @@ BEGIN
     END LOOP;
 END $$;
 
--- pass_on ends a plain lease, or one that only a queue makes more than plain, and grants
--- the key to the next waiter where its process listens. It reports whether it did.
-CREATE FUNCTION @pass_on(p_k bytea, p_token bytea, p_turn bigint, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- pass_on ends a lease of which nothing stays, and grants the key to the next waiter where
+-- its process listens. It reports whether it did; it does not where there is more to it.
+CREATE FUNCTION @pass_on(p_k bytea, p_token bytea, p_outcome bigint, p_turn bigint, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-    p record;
     t record;
+    p record;
     granted bigint;
 BEGIN
-    SELECT x.busy, x.rec_ends INTO t FROM @key x
-    WHERE x.k = p_k AND x.token = p_token AND x.ends > moment AND x.seq = 0;
-    IF t IS NULL OR EXISTS (SELECT FROM @holder h WHERE h.k = p_k) OR EXISTS (SELECT FROM @progress g WHERE g.k = p_k) THEN
+    SELECT x.seq, x.free, x.rec_ends INTO t FROM @key x WHERE x.k = p_k AND x.token = p_token AND x.ends > moment;
+    IF t IS NULL OR t.free > 0 OR EXISTS (SELECT FROM @holder h WHERE h.k = p_k) OR EXISTS (SELECT FROM @progress g WHERE g.k = p_k)
+        OR t.seq > 0 AND (p_outcome = 3 OR EXISTS (SELECT FROM @waiter w WHERE w.k = p_k AND w.seq = t.seq AND w.kind = 0)) THEN
         RETURN false;
     END IF;
-    SELECT w.* INTO p FROM @waiter w WHERE w.k = p_k ORDER BY w.seq LIMIT 1;
-    IF p IS NULL THEN
-        UPDATE @key x SET token = '', busy = false, free = 0 WHERE x.k = p_k;
+    SELECT w.* INTO p FROM @waiter w WHERE w.k = p_k AND w.seq <> t.seq ORDER BY w.seq, w.kind LIMIT 1;
+    IF p.ends <= moment OR p.kind = 0 AND (p.permits <> 1 OR p.once OR p.process = 0 OR p.max_age > 0 AND t.rec_ends > 0
+        OR EXISTS (SELECT FROM @waiter w WHERE w.k = p_k AND w.seq = p.seq AND w.token <> p.token) OR NOT @hears(p.process)) THEN
+        RETURN false;
+    END IF;
+    IF t.seq > 0 THEN
+        DELETE FROM @waiter w WHERE w.k = p_k AND w.seq = t.seq;
+    END IF;
+    IF p IS NULL OR p.kind = 1 THEN -- nobody waits, or not before somebody claims from a reserved place
+        UPDATE @key x SET token = '', busy = p.kind IS NOT NULL WHERE x.k = p_k;
         RETURN true;
-    END IF;
-    IF p.kind <> 0 OR p.ends <= moment OR p.permits <> 1 OR p.once OR p.process = 0 OR p.max_age > 0 AND t.rec_ends > 0
-        OR EXISTS (SELECT FROM @waiter w WHERE w.k = p_k AND w.seq = p.seq AND w.token <> p.token)
-        OR NOT @hears(p.process) THEN
-        RETURN false;
     END IF;
     DELETE FROM @waiter w WHERE w.token = p.token AND w.k = p_k;
     UPDATE @key x SET
-        fence = greatest(x.fence + 1, moment), busy = EXISTS (SELECT FROM @waiter w WHERE w.k = p_k), free = 0,
+        fence = greatest(x.fence + 1, moment), busy = EXISTS (SELECT FROM @waiter w WHERE w.k = p_k),
         token = p.token, attempt = 1, since = moment, ends = moment + least(p_turn, p.ttl),
-        once = false, heir = 0, fingerprint = p.fingerprint, owner = p.owner
+        once = false, seq = 0, heir = 0, fingerprint = p.fingerprint, owner = p.owner
     WHERE x.k = p_k
     RETURNING x.fence INTO granted;
     PERFORM pg_notify(@channel(p.process), encode(p.token, 'hex') || ':' || granted || ':1');
@@ -310,7 +311,7 @@ BEGIN
     FOR n IN 1 .. cardinality(p_k) LOOP
         IF done[n] THEN
             CONTINUE;
-        ELSIF p_outcome[n] IN (0, 3) AND @pass_on(p_k[n], p_token[n], p_turn, moment)
+        ELSIF p_outcome[n] IN (0, 3) AND @pass_on(p_k[n], p_token[n], p_outcome[n], p_turn, moment)
             OR p_outcome[n] <> 1 AND @give_up(p_k[n], p_token[n], moment) THEN
             RETURN NEXT n;
         ELSIF EXISTS (SELECT FROM @key t WHERE t.k = p_k[n] AND t.token = p_token[n])
