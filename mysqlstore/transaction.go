@@ -280,4 +280,6 @@ func bounded(f func()) {
 const endLimit = 4 * time.Second
 
 // Conflicted implements dibs.Transaction.
-func (t *transaction) Conflicted(err error) bool { return code(err) != 0 && undone(err) || code(err) == 1205 }
+func (t *transaction) Conflicted(err error) bool {
+	return code(err) != 0 && undone(err) || code(err) == 1205
+}
