@@ -137,7 +137,7 @@ func explain(err error) error {
 func isOurs(err error) bool {
 	for _, ours := range []error{
 		ErrUnreachable, ErrUnauthorized, ErrUnsupported, ErrReadOnly, ErrNotMigrated, ErrNewer, ErrCrowded, ErrLocked,
-		ErrClosed, ErrURL, errOvertaken, dibs.ErrFull,
+		ErrClosed, ErrURL, dibs.ErrFull,
 	} {
 		if errors.Is(err, ours) {
 			return true
