@@ -92,26 +92,23 @@ func (s *Store) facts(ctx context.Context) (*facts, error) {
 		asks(pairs(func(name, value string) { f.indexes[name+"."+value] = true }))
 	ctx, cancel := context.WithTimeout(ctx, pruneLimit)
 	defer cancel()
-	run := func(ask *script) error {
-		return use(ctx, s.front, func(c session) error { return c.run(ctx, ask) })
-	}
-	if err := run(ask); err != nil {
+	if err := ask.on(ctx, s.front); err != nil {
 		return nil, err
 	}
 	start := time.Now()
-	if err := run(s.script().raw("SELECT " + clock).asks(func(r *reading) { r.scan(&f.shows) })); err != nil {
+	if err := s.script().raw("SELECT "+clock).asks(func(r *reading) { r.scan(&f.shows) }).on(ctx, s.front); err != nil {
 		return nil, err
 	}
 	took := time.Since(start)
 	f.at, f.vague = start.Add(took/2), took/2
 	old := s.script().raw("SELECT COALESCE(TIMESTAMPDIFF(SECOND,MIN(trx_started),CONVERT_TZ(UTC_TIMESTAMP(),'+00:00','SYSTEM')),0) FROM information_schema.innodb_trx")
-	if err := run(old.asks(func(r *reading) { r.scan(&f.oldest) })); err != nil && code(err) == 0 {
+	if err := old.asks(func(r *reading) { r.scan(&f.oldest) }).on(ctx, s.front); err != nil && code(err) == 0 {
 		return nil, err
 	}
 	if f.engines[s.names.table("meta")] == "" {
 		return f, nil
 	}
-	return f, run(s.script().raw("SELECT version,fence FROM @meta").asks(func(r *reading) { r.scan(&f.version, &f.fence) }))
+	return f, s.script().raw("SELECT version,fence FROM @meta").asks(func(r *reading) { r.scan(&f.version, &f.fence) }).on(ctx, s.front)
 }
 
 // checkup gathers findings.

@@ -59,7 +59,7 @@ type batch struct {
 // different then is written.
 func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants tokens, do func(*batch)) error {
 	b := &batch{names: s.names, how: how, turn: micros(s.options.turn), wants: wants, limit: atOnce}
-	err := use(ctx, db, func(c session) error {
+	err := use(ctx, db, func(c *sql.Conn) error {
 		for begun := false; ; begun = how != glancing {
 			ask := s.script()
 			if !begun {
@@ -68,7 +68,7 @@ func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants tokens, do
 			if b.load(ask); how == glancing {
 				ask.raw("COMMIT").done()
 			}
-			if err := c.run(ctx, ask); err != nil {
+			if err := ask.run(ctx, c); err != nil {
 				return err
 			}
 			if !b.loaded() {
@@ -84,7 +84,7 @@ func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants tokens, do
 		}
 		last := s.script()
 		b.write(last)
-		return c.run(ctx, last.raw("COMMIT;"+ends).done())
+		return last.raw("COMMIT;"+ends).done().run(ctx, c)
 	})
 	if err == nil && how < looking {
 		for _, st := range b.states {

@@ -146,7 +146,7 @@ func (s *Store) meet(ctx context.Context) error {
 		r.scan(&version, &n)
 		s.packet = int(n)
 	})
-	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, ask) }); err != nil {
+	if err := ask.on(ctx, s.front); err != nil {
 		return err
 	}
 	if tooOld(version) {

@@ -95,7 +95,7 @@ func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claim
 		ask.raw("SELECT " + plainColumns + " FROM @key x FORCE INDEX (PRIMARY)")
 	}
 	in(ask.raw(" WHERE x.k"), sorted(once)).asks(finds(found))
-	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, ask) }); err != nil {
+	if err := ask.on(ctx, s.front); err != nil {
 		return nil, err
 	}
 	for _, i := range part {
@@ -173,7 +173,7 @@ func (s *Store) renewPlain(ctx context.Context, part []int, keys []string, renew
 		ask.raw("UPDATE @key SET ends=@N+").value(micros(r.TTL)).raw(" WHERE k=").value(keys[i]).raw(" AND token=").value(r.Token).raw(" AND ends>@N").done()
 	}
 	ask.raw("COMMIT").done()
-	if err := use(ctx, s.back, func(c session) error { return c.run(ctx, ask) }); err != nil {
+	if err := ask.on(ctx, s.back); err != nil {
 		return nil, err
 	}
 	for _, i := range mine {
@@ -217,7 +217,7 @@ func (s *Store) settlePlain(ctx context.Context, part []int, keys []string, sett
 		}
 	}
 	ask.raw("COMMIT").done()
-	if err := use(ctx, s.back, func(c session) error { return c.run(ctx, ask) }); err != nil {
+	if err := ask.on(ctx, s.back); err != nil {
 		return nil, err
 	}
 	for _, i := range mine {

@@ -79,12 +79,12 @@ func (b *transactor) meet(ctx context.Context) error {
 	// The store takes a lock, which there is one of in each server, and asks for it
 	// there. A replica has locks of its own, and so has each node of a cluster.
 	name := "dibs " + newMark()
-	err := use(ctx, b.s.front, func(c session) error {
-		if err := c.run(ctx, b.s.script().raw("DO GET_LOCK('"+name+"',0)").done()); err != nil {
+	err := use(ctx, b.s.front, func(c *sql.Conn) error {
+		if err := b.s.script().raw("DO GET_LOCK('"+name+"',0)").done().run(ctx, c); err != nil {
 			return err
 		}
 		err := b.db.QueryRowContext(ctx, "SELECT IS_USED_LOCK('"+name+"') IS NOT NULL").Scan(&b.known)
-		return cmp.Or(err, c.run(ctx, b.s.script().raw("DO RELEASE_LOCK('"+name+"')").done()))
+		return cmp.Or(err, b.s.script().raw("DO RELEASE_LOCK('"+name+"')").done().run(ctx, c))
 	})
 	if err == nil && !b.known {
 		err = ErrOtherDatabase
