@@ -9,11 +9,6 @@ import (
 )
 
 const (
-	keyColumns = "k,fence,busy,free,token,attempt,since,ends,once,seq,heir,fingerprint,owner," +
-		"rec_token,rec_written,rec_ends,rec_fingerprint"
-	holderColumns = "k,token,abandoned,fence,attempt,since,ends,once,seq,heir,permits,weight,fingerprint,owner"
-	waiterColumns = "k,seq,token,kind,ends,owner,ttl,permits,weight,once,max_age,tells,fingerprint,hold,asked"
-
 	// clock is the server's time when a statement begins.
 	clock = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01 00:00:00',UTC_TIMESTAMP(6))"
 
@@ -153,16 +148,14 @@ func (b *batch) load(s *script) {
 // addRow makes a state of a key's row.
 func (b *batch) addRow(r *reading) {
 	var k string
-	var w row
-	h, x := &w.holder, &w.record
-	r.scan(&k, &w.fence, &w.busy, &w.free, &h.token, &h.attempt, &h.since, &h.ends, &h.once, &h.seq, &h.heir, &h.fingerprint, &h.owner,
-		&x.token, &x.written, &x.ends, &x.fingerprint)
-	h.permits, h.weight, w.there = 1, 1, true
+	w := row{there: true}
+	r.scan(&k).scan(w.columns()...)
 	st := b.states[k]
-	if h.token.IsZero() {
+	if w.holder.token.IsZero() {
 		w.holder = lease{}
 	} else {
-		l := *h
+		w.holder.permits, w.holder.weight = 1, 1
+		l := w.holder
 		l.fence = w.fence
 		st.holders = append(st.holders, l)
 	}
@@ -173,7 +166,7 @@ func (b *batch) addRow(r *reading) {
 func (b *batch) addHolder(r *reading) {
 	var k string
 	var l lease
-	r.scan(&k, &l.token, &l.abandoned, &l.fence, &l.attempt, &l.since, &l.ends, &l.once, &l.seq, &l.heir, &l.permits, &l.weight, &l.fingerprint, &l.owner)
+	r.scan(&k).scan(l.columns()...)
 	st := b.states[k]
 	st.others[holderID{l.token, l.abandoned}] = l
 	if l.abandoned {
@@ -202,8 +195,7 @@ func (b *batch) readQueue(s *script, st *state) {
 	s.asks(func(r *reading) {
 		var first bool
 		var p place
-		r.scan(&first, new(string), &p.seq, &p.token, &p.kind, &p.ends, &p.owner, &p.ttl, &p.permits, &p.weight, &p.once, &p.maxAge, &p.tells,
-			&p.fingerprint, &p.hold, &p.asked)
+		r.scan(&first, new(string)).scan(p.columns()...)
 		if first {
 			n++
 			q.complete = n < b.limit
