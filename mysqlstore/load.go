@@ -38,7 +38,7 @@ var opens = map[load]string{
 // different then is written.
 func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants engine.Tokens, do func(*engine.Batch)) error {
 	b := engine.NewBatch(wants, how >= looking, engine.Micros(s.options.turn))
-	err := use(ctx, db, func(c session) error {
+	err := use(ctx, db, func(c *sql.Conn) error {
 		for begun := false; ; begun = how != glancing {
 			ask := s.script()
 			if !begun {
@@ -48,7 +48,7 @@ func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants engine.Tok
 			if loadBatch(ask, b, how, &ok); how == glancing {
 				ask.raw("COMMIT").done()
 			}
-			if err := c.run(ctx, ask); err != nil {
+			if err := ask.run(ctx, c); err != nil {
 				return err
 			}
 			if !ok {
@@ -66,7 +66,7 @@ func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants engine.Tok
 		}
 		last := s.script()
 		write(last, b.Changes())
-		return c.run(ctx, last.raw("COMMIT;"+ends).done())
+		return last.raw("COMMIT;"+ends).done().run(ctx, c)
 	})
 	if err == nil && how < looking {
 		s.waiting.told(b.Turns())
