@@ -79,7 +79,9 @@ func (sh *shard) list(q *dibs.Query, from uint64) (found []dibs.Entry, next uint
 			if d, ok := e.describe(q, now); ok {
 				found = append(found, d)
 			}
-			if !e.idle() { // the sweep removes it: this loop stands in its bucket
+			if e.idle() {
+				sh.schedule(e, now) // the sweep removes it: this loop stands in its bucket
+			} else {
 				sh.finish(e, now)
 			}
 		}
