@@ -14,8 +14,7 @@ import (
 //
 //	queued ──▶ applying ──▶ committing ──▶ finished
 //	  ▲            │             │
-//	  └────────────┴─────────────┘ alone, when a transaction that it shared failed;
-//	                               or peek could not answer it
+//	  └────────────┴─────────────┘ alone, when a transaction that it shared failed
 //
 // The caller's slices are read while the call is applying, and at no other time;
 // the answers are the call's own. So a caller whose context ends can leave in
@@ -38,8 +37,6 @@ type call struct {
 	phase phase
 	left  bool // nobody waits for the call
 	alone bool // the call must not share a transaction
-
-	peeked bool // it was looked for an answer while the file was locked; see peek
 }
 
 type phase uint8
@@ -97,11 +94,16 @@ func (s *Store) enqueue(c *call) bool {
 	}
 	s.queue = append(s.queue, c)
 	s.mu.Unlock()
+	s.kick()
+	return true
+}
+
+// kick tells the writing goroutine that there is something to do.
+func (s *Store) kick() {
 	select {
 	case s.calls <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // leave is what a caller does when its context has ended: it takes a call that
@@ -122,7 +124,7 @@ func (s *Store) leave(ctx context.Context, c *call) error {
 	switch c.phase {
 	case queued:
 		s.queue = slices.DeleteFunc(s.queue, func(d *call) bool { return d == c })
-		if s.blocked || s.crowd.moves(s.opt.LockWait/2) {
+		if s.blocked {
 			return &FileError{Path: s.path, Err: fmt.Errorf("%w: %w", ErrLocked, ctx.Err())}
 		}
 		return ctx.Err()

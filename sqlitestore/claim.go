@@ -1,6 +1,8 @@
 package sqlitestore
 
 import (
+	"fmt"
+
 	"github.com/dibs-go/dibs"
 )
 
@@ -10,16 +12,23 @@ func (tx *transaction) claim(c *dibs.Claim, a *dibs.Answer) error {
 		return nil
 	}
 	tx.use(c.Key, c.Token)
-	if c.Permits == 1 && (c.Mode == dibs.Try || c.Mode == dibs.Queue) {
+	if c.Mode == dibs.Try || c.Mode == dibs.Queue {
 		idle, err := tx.isIdle(c.MaxAge > 0)
 		if err != nil {
 			return err
 		}
-		if idle {
-			return tx.claimIdle(c, a)
+		if idle { // the short way to a key that is in nobody's way: one more statement
+			return tx.insertLease(tx.leaseFor(c), a)
 		}
 	}
-	return tx.claimBusy(c, a)
+	ks, err := tx.load()
+	if err != nil {
+		return err
+	}
+	if err := tx.ask(ks, c, a); err != nil {
+		return err
+	}
+	return tx.serve(ks)
 }
 
 // isIdle reports whether nobody holds the key, abandoned it or waits for it, and
@@ -34,73 +43,118 @@ func (tx *transaction) isIdle(noRecord bool) (bool, error) {
 	return !row, err
 }
 
-// claimIdle is the short way to a key that is in nobody's way: one more
-// statement.
-func (tx *transaction) claimIdle(c *dibs.Claim, a *dibs.Answer) error {
-	l := tx.leaseFor(c)
-	l.fence, l.since, l.attempt, l.plain = tx.nextFence(), tx.now, 1, true
-	if err := tx.insertLease(&l); err != nil {
-		return err
-	}
-	a.State, a.Fence, a.Attempt = dibs.Granted, uint64(l.fence), 1
-	return nil
-}
-
-func (tx *transaction) leaseFor(c *dibs.Claim) lease {
-	return lease{
-		token: c.Token, state: held, until: tx.now + micros(c.TTL), permits: int64(c.Permits),
+// leaseFor returns the lease of a claim that is granted, as if it were the first one.
+func (tx *transaction) leaseFor(c *dibs.Claim) *lease {
+	return &lease{
+		token: c.Token, until: tx.now + micros(c.TTL), fence: tx.nextFence(), since: tx.now, attempt: 1,
+		permits: int64(c.Permits), weight: int64(c.Weight),
 		once: c.AtMostOnce, fingerprint: c.Fingerprint, owner: c.Owner.String(),
 	}
 }
 
-// claimBusy is the long way: who holds, abandoned, finished or waits for the key
-// is asked first, in the order in which that is told below.
-func (tx *transaction) claimBusy(c *dibs.Claim, a *dibs.Answer) error {
-	ks, err := tx.load()
+// insertLease grants a lease.
+func (tx *transaction) insertLease(l *lease, a *dibs.Answer) error {
+	a.State, a.Fence, a.Attempt = dibs.Granted, uint64(l.fence), int(l.attempt)
+	tx.dirty = true
+	st := tx.st.insertLease
+	st.BindBlob(1, tx.k)
+	st.BindBlob(2, l.token[:])
+	st.BindInt(3, l.until)
+	st.BindInt(4, l.fence)
+	st.BindInt(5, l.since)
+	st.BindInt(6, l.attempt)
+	st.BindInt(7, l.permits)
+	st.BindInt(8, l.weight)
+	st.BindInt(9, l.number)
+	st.BindBool(10, l.once)
+	bindFingerprint(st, 11, &l.fingerprint)
+	st.BindString(12, l.owner)
+	_, err := st.Run()
+	return err
+}
+
+// ask answers a claim for a key up to now.
+func (tx *transaction) ask(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
+	if l := ks.holder(c.Token); l != nil {
+		return tx.again(l, c, a)
+	}
+	own, err := tx.findPlace(ks, c.Token)
 	if err != nil {
 		return err
 	}
-	if c.Mode == dibs.Look {
-		return tx.look(ks, c, a)
-	}
-	if err := tx.tidy(ks); err != nil {
-		return err
-	}
-	if err := tx.advance(ks); err != nil {
-		return err
-	}
-	own := ks.holder(c.Token)
-	switch {
-	case own == nil:
-	case own.state == held:
-		return tx.again(ks, own, c, a)
-	case c.Mode == dibs.Reserve:
-		return tx.reserveAgain(ks, own, c, a)
-	}
-	if p := ks.permits(); p != 0 && p != int64(c.Permits) {
-		a.State, a.Permits = dibs.PermitsDiffer, int(p)
-		return nil
-	}
-	answered, err := tx.answer(ks, c, a)
-	if err != nil {
-		return err
-	}
-	if answered {
-		if a.State != dibs.Unknown {
-			return tx.dropOut(ks, own, c)
+	p := own
+	if p.number == 0 {
+		if p, err = tx.findPlace(ks, c.From); err != nil {
+			return err
 		}
+		if !p.reserved {
+			p = place{}
+		}
+	}
+	if answered, err := tx.answer(ks, c, a); answered || err != nil {
+		if err == nil && own.number != 0 && c.Mode != dibs.Look && a.State != dibs.Unknown {
+			tx.leaves = append(tx.leaves, c.Token)
+			err = tx.deletePlace(ks, &own)
+		}
+		return err
+	}
+	switch turn := ks.front == p.number && !ks.taken(p.number); {
+	case c.Mode == dibs.Reserve:
+		return tx.join(ks, own, own, c, a)
+	case !ks.hasRoom(int64(c.Permits), int64(c.Weight)):
+	case turn && c.Mode == dibs.Look:
+		a.State, a.Queued = dibs.Free, p.number != 0
+		return nil
+	case turn:
+		return tx.grant(ks, own, p, c, a)
+	case c.Mode != dibs.Look && ks.front != 0 && len(ks.waiters) == 0 && ks.free == 0:
+		if err := tx.setFree(ks, tx.now); err != nil {
+			return err
+		}
+	}
+	if c.Mode == dibs.Queue {
+		return tx.join(ks, own, p, c, a)
+	}
+	return tx.kept(ks, p.number, c, a)
+}
+
+// again answers a token that holds the key already: its lease starts anew.
+func (tx *transaction) again(l *lease, c *dibs.Claim, a *dibs.Answer) error {
+	if c.Mode == dibs.Look {
+		a.State = dibs.Free
 		return nil
 	}
-	if own != nil {
-		return tx.confirm(ks, own, c, a)
+	if c.Mode != dibs.Reserve {
+		tx.dirty = true
+		st := tx.st.renewLease
+		st.BindInt(3, tx.now+micros(c.TTL))
+		st.BindInt(4, tx.now)
+		if err := run2(st, tx.k, l.token[:]); err != nil {
+			return err
+		}
 	}
-	return tx.wait(ks, c, a)
+	a.State, a.Fence, a.Attempt = dibs.Granted, uint64(l.fence), int(l.attempt)
+	if l.attempt == 1 {
+		return nil
+	}
+	return tx.readTold(l, a)
+}
+
+// readTold answers with what was saved by those before.
+func (tx *transaction) readTold(l *lease, a *dibs.Answer) error {
+	st := tx.st.told
+	st.BindBlob(1, tx.k)
+	st.BindBlob(2, l.token[:])
+	defer st.Reset()
+	_, err := st.Step()
+	a.Progress = st.Copy(0)
+	return err
 }
 
 // answer finds the answers that need neither a lease nor a place: the fingerprint
 // differs, a record answers, or the outcome is unknown.
 func (tx *transaction) answer(ks *keyState, c *dibs.Claim, a *dibs.Answer) (bool, error) {
-	if ks.differs(c.Token, c.Fingerprint) {
+	if ks.differs(c.Fingerprint) {
 		a.State = dibs.Mismatch
 		return true, nil
 	}
@@ -126,7 +180,7 @@ func (tx *transaction) replay(c *dibs.Claim, a *dibs.Answer) (bool, error) {
 	if err != nil || !row {
 		return false, err
 	}
-	until, age := st.Int(0)>>recordShift, tx.now-st.Int(2)
+	until, age := st.Int(0)>>recordShift, max(0, tx.now-st.Int(2))
 	if until <= tx.now || age > micros(c.MaxAge) {
 		return false, nil
 	}
@@ -141,160 +195,98 @@ func (tx *transaction) replay(c *dibs.Claim, a *dibs.Answer) (bool, error) {
 	return true, nil
 }
 
-// dropOut ends the token's offer, or its place in the queue, and the place that
-// it claims from, because its claim is answered.
-func (tx *transaction) dropOut(ks *keyState, own *lease, c *dibs.Claim) error {
-	changed := own != nil
-	if own != nil {
-		if err := tx.endLease(ks, *own); err != nil {
+// grant grants the key to a claim, at the place p if there is one. own is the place where
+// its own token waits.
+func (tx *transaction) grant(ks *keyState, own, p place, c *dibs.Claim, a *dibs.Answer) error {
+	l := tx.leaseFor(c)
+	l.attempt += ks.count
+	l.number = p.number
+	tx.leaves = append(tx.leaves, c.Token)
+	if own.number != 0 {
+		if err := tx.deletePlace(ks, &own); err != nil {
 			return err
 		}
-	}
-	for i, t := range [...]dibs.Token{c.Token, c.Redeems} {
-		if !ks.hasFront || t.IsZero() {
-			continue
-		}
-		p, err := tx.findWaiter(t)
+		st := tx.st.hasNumber
+		st.BindBlob(1, tx.k)
+		st.BindInt(2, p.number)
+		st.BindInt(3, tx.now)
+		more, err := st.Run()
 		if err != nil {
 			return err
 		}
-		if p.seq == 0 || p.dormant >= taken || i == 1 && p.dormant == 0 {
-			continue
+		if !more {
+			l.number = 0
 		}
-		if err := tx.deleteWaiter(p.seq); err != nil {
-			return err
-		}
-		tx.leaves = append(tx.leaves, t)
-		changed = true
 	}
-	if !changed {
-		return nil
-	}
-	return tx.advance(ks)
-}
-
-// again answers a token that holds the key already: its lease starts anew.
-func (tx *transaction) again(ks *keyState, own *lease, c *dibs.Claim, a *dibs.Answer) error {
-	if c.Mode == dibs.Reserve {
-		// Whoever holds the key has no use for a place, and is told what is in
-		// the way: its own lease.
-		a.State, a.Left = dibs.Held, duration(own.until-tx.now)
-		return nil
-	}
-	tx.dirty = true
-	st := tx.st.extendLease
-	st.BindInt(3, tx.now+micros(c.TTL))
-	if err := run2(st, tx.k, own.token[:]); err != nil {
-		return err
-	}
-	return tx.granted(ks, own, a)
-}
-
-// confirm turns an offer into a lease.
-func (tx *transaction) confirm(ks *keyState, own *lease, c *dibs.Claim, a *dibs.Answer) error {
-	l := tx.leaseFor(c)
-	l.plain = own.plain
-	tx.dirty = true
-	st := tx.st.confirmLease
-	st.BindInt(3, l.until)
-	st.BindBool(4, l.plain)
-	st.BindBool(5, l.once)
-	bindFingerprint(st, 6, &l.fingerprint)
-	st.BindString(7, l.owner)
-	if err := run2(st, tx.k, own.token[:]); err != nil {
-		return err
-	}
-	return tx.granted(ks, own, a)
-}
-
-// granted answers with a lease.
-func (tx *transaction) granted(ks *keyState, l *lease, a *dibs.Answer) error {
-	a.State, a.Fence, a.Attempt = dibs.Granted, uint64(l.fence), int(l.attempt)
-	tx.leaves = append(tx.leaves, l.token)
-	if !ks.hasGone || ks.gone.plain || ks.gone.fence > l.fence {
-		return nil
-	}
-	st := tx.st.progress
-	st.BindBlob(1, tx.k)
-	st.BindBlob(2, ks.gone.token[:])
-	defer st.Reset()
-	row, err := st.Step()
-	if row {
-		a.Progress = st.Copy(0)
-	}
-	return err
-}
-
-// reserveAgain turns an offer back into the place that it came from, because
-// its token wants to be asked later.
-func (tx *transaction) reserveAgain(ks *keyState, own *lease, c *dibs.Claim, a *dibs.Answer) error {
-	seq := own.seq
-	if err := tx.endLease(ks, *own); err != nil {
-		return err
-	}
-	if err := tx.insertWaiter(seq, c); err != nil {
-		return err
-	}
-	if err := tx.advance(ks); err != nil {
-		return err
-	}
-	return tx.inQueue(ks, seq, c, a, asIts(c, c.Place))
-}
-
-// look answers a Look from the state as it is. What has ended and was not
-// noticed yet counts as noticed, but nothing is written.
-func (tx *transaction) look(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
-	if ks.unwritten() {
-		if err := tx.tidy(ks); err != nil {
+	if l.number != 0 && c.Hold > 0 {
+		tx.dirty = true
+		st := tx.st.setHold
+		st.BindBlob(1, tx.k)
+		st.BindInt(2, l.number)
+		st.BindInt(3, micros(c.Hold))
+		if _, err := st.Run(); err != nil {
 			return err
 		}
 	}
-	for i := range ks.ran {
-		if l := ks.ran[i]; l.state == held && (!ks.hasGone || l.fence > ks.gone.fence) {
-			l.state = abandoned
-			if l.once {
-				l.state = unknown
-			}
-			ks.gone, ks.hasGone = l, true
-		}
-	}
-	if ks.hasGone && ks.gone.state == abandoned && ks.gone.until+memory <= tx.now {
-		ks.hasGone = false
-	}
-	if err := tx.readLiveFront(ks); err != nil {
-		return err
-	}
-	own := ks.holder(c.Token)
-	if own != nil && own.state == held {
-		a.State = dibs.Free
-		return nil
-	}
-	if p := ks.permits(); p != 0 && p != int64(c.Permits) {
-		a.State, a.Permits = dibs.PermitsDiffer, int(p)
-		return nil
-	}
-	if answered, err := tx.answer(ks, c, a); answered || err != nil {
-		return err
-	}
-	p, _, err := tx.redeemed(ks, c)
-	if err != nil {
-		return err
-	}
-	if !p.alive(tx.now) {
-		p = spot{}
-	}
-	next := !ks.hasFront || p.seq == ks.front.seq
-	if own != nil || p.dormant < taken && next && len(ks.live) < c.Permits {
-		a.State = dibs.Free
-		return nil
-	}
-	a.Queued = p.seq != 0
-	if p.seq == 0 {
-		if p.seq, err = tx.nextSeq(ks); err != nil {
+	if ks.free != 0 {
+		if err := tx.setFree(ks, 0); err != nil {
 			return err
 		}
 	}
-	err = tx.inQueue(ks, p.seq, c, a, nil)
-	a.Idle = a.Idle && p.dormant < taken
-	return err
+	if err := tx.insertLease(l, a); err != nil {
+		return err
+	}
+	ks.leases = append(ks.leases, *l)
+	ks.freed = true // there may be more permits
+	if ks.count == 0 {
+		return nil
+	}
+	if err := run2(tx.st.tellProgress, tx.k, l.token[:]); err != nil {
+		return err
+	}
+	return tx.readTold(l, a)
+}
+
+// join takes a place, at the one that the claim is from or at the end, or writes the
+// claim into the one that its token has.
+func (tx *transaction) join(ks *keyState, own, p place, c *dibs.Claim, a *dibs.Answer) error {
+	if own.number == 0 && p.number == 0 {
+		next, err := tx.nextNumber(ks)
+		if err != nil {
+			return err
+		}
+		full, err := tx.isFull(ks, next)
+		if err != nil {
+			return err
+		}
+		if full {
+			a.Err = fmt.Errorf("%w: %d wait for the key already", dibs.ErrFull, tx.s.opt.MaxWaiters)
+			return nil
+		}
+		p.number = next
+	}
+	if err := tx.savePlace(p.number, c); err != nil {
+		return err
+	}
+	if c.Mode == dibs.Queue {
+		tx.joins = append(tx.joins, waiter{c.Token, c.Stay})
+	}
+	return tx.kept(ks, p.number, c, a)
+}
+
+// kept answers a token that is kept from the key; number is that of its place, or 0.
+func (tx *transaction) kept(ks *keyState, number int64, c *dibs.Claim, a *dibs.Answer) error {
+	a.State, a.Queued = dibs.Held, number != 0
+	a.Left = duration(tx.left(ks))
+	if ks.front == 0 {
+		return nil
+	}
+	if number == 0 {
+		var err error
+		if number, err = tx.nextNumber(ks); err != nil {
+			return err
+		}
+	}
+	a.Ahead = int(max(0, number-ks.front))
+	return nil
 }

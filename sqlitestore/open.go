@@ -17,7 +17,7 @@ const (
 	// applicationID marks a SQLite file as ours: "dibs".
 	applicationID = 0x64696273
 	// schemaVersion is the version of schema.sql.
-	schemaVersion = 3
+	schemaVersion = 1
 	// checkedSize is up to which size a file is checked for damage when it is
 	// opened; a larger one would take too long, and damage is noticed in use.
 	checkedSize = 4 << 20
@@ -65,16 +65,14 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	boot += bootSuffix
 	conn, err := lite.Open(path, lite.Create)
 	if err != nil {
 		return nil, err
 	}
 	s := newStore(path, opt, clock, boot, conn)
-	late := s.lateness()
 	// First whether it is ours, so that nothing is made beside a file that is
 	// not.
-	err = untilFree(late, func() error {
+	err = s.untilFree(func() error {
 		_, err := s.identify()
 		return err
 	})
@@ -82,10 +80,10 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		err = ErrReadOnly
 	}
 	if err == nil {
-		s.turns.turnstile, err = newTurnstile(path)
+		err = s.turnstile.open(path)
 	}
 	if err == nil {
-		err = s.setUpInTurn(late)
+		err = s.setUpInTurn()
 	}
 	if err == nil {
 		s.file, err = os.Stat(path)
@@ -94,42 +92,31 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		s.st, err = s.tables.prepare(conn)
 	}
 	if err != nil {
-		if s.turns.turnstile != nil {
-			err = errors.Join(err, s.turns.turnstile.close())
-		}
-		return nil, errors.Join(err, conn.Close())
+		return nil, errors.Join(err, s.turnstile.close(), conn.Close())
 	}
 	return s, nil
 }
 
-// setUpInTurn waits for its turn, and then sets the file up, until it is late.
-func (s *Store) setUpInTurn(late func() bool) error {
-	if !s.turns.enter(late) {
+// openPatience is how many times as long as for a file that is locked somebody waits for
+// the turn to open one, because many may open it at once.
+const openPatience = 6
+
+// setUpInTurn waits for its turn, and then sets the file up.
+func (s *Store) setUpInTurn() error {
+	start := time.Now()
+	if !s.turnstile.enter(func() bool { return time.Since(start) > openPatience*s.opt.LockWait }) {
 		return s.lockedFor(nil)
 	}
-	defer s.turns.leave()
-	return untilFree(late, s.setUp)
+	defer s.turnstile.leave()
+	return s.untilFree(s.setUp)
 }
 
-// lateness returns what reports whether the file has been opened for too long by now,
-// its turn and all.
-func (s *Store) lateness() (late func() bool) {
+// untilFree repeats f while the file is busy, for LockWait.
+func (s *Store) untilFree(f func() error) error {
 	start := time.Now()
-	return func() bool {
-		s.crowd.look()
-		wait := s.opt.LockWait
-		if s.crowd.moves(wait / 2) {
-			wait *= crowdPatience
-		}
-		return time.Since(start) > wait
-	}
-}
-
-// untilFree repeats f while the file is busy, until it is late.
-func untilFree(late func() bool, f func() error) error {
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		err := f()
-		if !isCode(err, lite.Busy, lite.Locked) || late() {
+		if !isCode(err, lite.Busy, lite.Locked) || time.Since(start) > s.opt.LockWait {
 			return err
 		}
 		time.Sleep(wait/2 + rand.N(wait))
@@ -279,7 +266,7 @@ func (s *Store) checks() []string {
 		return []string{"PRAGMA quick_check(1)"}
 	}
 	var all []string
-	for _, table := range []string{"@meta", "@lease", "@progress", "@waiter", "@record", "@wake"} {
+	for _, table := range []string{"@meta", "@lease", "@memory", "@place", "@record", "@wake"} {
 		all = append(all, s.tables.sql("PRAGMA quick_check("+table+")"))
 	}
 	return all
@@ -303,11 +290,7 @@ func (s *Store) adopt() error {
 				return err
 			}
 		}
-		return s.tie("INSERT INTO @meta (one, version, boot, offset, clock, fence, writer) VALUES (1, ?1, ?2, ?3, 0, 0, 0)",
-			-uptime)
-	}
-	if err := s.upgrade(); err != nil {
-		return err
+		return s.tie("INSERT INTO @meta (one, version, boot, offset, clock, fence) VALUES (1, ?1, ?2, ?3, 0, 0)", -uptime)
 	}
 	boot, err := s.conn.QueryText(s.tables.sql("SELECT boot FROM @meta WHERE one = 1"))
 	if err != nil || boot == s.boot {
@@ -318,47 +301,6 @@ func (s *Store) adopt() error {
 		return err
 	}
 	return s.tie("UPDATE @meta SET version = ?1, boot = ?2, offset = ?3 WHERE one = 1", seen-uptime)
-}
-
-// bootSuffix is part of the boot that a file is tied to: Stores of a program that
-// knows version 1 only, and have the file open while it is upgraded, take it for
-// another host's then and stop. They would take a lease that was settled in a
-// transaction for one that was abandoned.
-const bootSuffix = " schema 2"
-
-// upgrade brings the schema up to date, from one version to the next.
-func (s *Store) upgrade() error {
-	version, err := s.version()
-	if err != nil {
-		return err
-	}
-	for _, u := range upgrades {
-		if u.to <= version {
-			continue
-		}
-		if err := s.conn.ExecScript(s.tables.sql(u.sql)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// upgrades are what takes a file to each version from the one before.
-//
-// Stores of a program that knows version 2, and have the file open, go on in version 3:
-// what they do not know is 0 in what they write, and places are only longer in the way
-// of their claims.
-var upgrades = []struct {
-	to  int64
-	sql string
-}{
-	{2, `ALTER TABLE @lease ADD COLUMN outcome INTEGER;
-ALTER TABLE @lease ADD COLUMN retention INTEGER;
-ALTER TABLE @lease ADD COLUMN data BLOB;
-UPDATE @meta SET version = 2, boot = CAST(CAST(boot AS TEXT) || '` + bootSuffix + `' AS BLOB)`},
-	{3, `ALTER TABLE @waiter ADD COLUMN hold INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE @waiter ADD COLUMN pressed INTEGER NOT NULL DEFAULT 0;
-UPDATE @meta SET version = 3`},
 }
 
 func (s *Store) tie(sql string, offset int64) error {

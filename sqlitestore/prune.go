@@ -20,10 +20,8 @@ const (
 	prunePause = 5 * time.Millisecond
 	// vacuumPages is how many pages are given back to the filesystem in a step.
 	vacuumSQL = "PRAGMA incremental_vacuum(64)"
-	// scanRows is how many rows one transaction looks at.
-	scanRows = 512
-	// scanEvery is how often the tables of leases and of waiters, which are not
-	// in the order in which they end, are walked through in the background.
+	// scanEvery is how often the keys with leases and places, which are not in the
+	// order in which they end, are walked through in the background.
 	scanEvery = 10 * time.Minute
 	// spare is how many free pages a file keeps for what comes next.
 	spare = 256
@@ -62,7 +60,7 @@ func (s *Store) prunes() {
 		if p.done || p.left == 0 {
 			p = pruning{left: math.MaxInt, forget: p.lastWake}
 			if time.Since(scanned) < scanEvery {
-				p.waiters.done, p.leases.done = true, true
+				p.keys = true
 			} else {
 				scanned = time.Now()
 			}
@@ -83,20 +81,12 @@ type pruning struct {
 	removed int
 	done    bool
 
-	leases  scan // how far the walk is
-	waiters scan
-	records bool // all done
+	records bool   // all of them are looked at
+	keys    bool   // and all keys
+	after   []byte // the last key that was looked at
 
 	forget   int64 // wakes up to this one are old
 	lastWake int64
-}
-
-// scan is where the walk through a table stands.
-type scan struct {
-	k    []byte
-	sub  []byte
-	seq  int64
-	done bool
 }
 
 // pruneStep takes one step. The step is counted only when it is durable.
@@ -117,10 +107,8 @@ func (tx *transaction) prune(p *pruning) error {
 	switch {
 	case !p.records:
 		return tx.pruneRecords(p, rows)
-	case !p.waiters.done:
-		return tx.pruneWaiters(p, rows)
-	case !p.leases.done:
-		return tx.pruneLeases(p, rows)
+	case !p.keys:
+		return tx.pruneKeys(p, rows)
 	}
 	if err := tx.pruneWakes(p); err != nil {
 		return err
@@ -166,92 +154,45 @@ func (p *pruning) took(tx *transaction, n int) {
 	tx.dirty = tx.dirty || n > 0
 }
 
-// pruneWaiters removes places that have run out.
-func (tx *transaction) pruneWaiters(p *pruning, rows int) error {
-	type row struct {
-		k   []byte
-		seq int64
+// pruneKeys does what follows by itself for some keys, and removes their places that are
+// over, wherever they are in the queue.
+func (tx *transaction) pruneKeys(p *pruning, rows int) error {
+	keys, err := tx.nextKeys(tx.st.keys, p.after, []byte{255}, rows)
+	if err != nil {
+		return err
 	}
-	var dead []row
-	st := tx.st.scanWaiters
-	st.BindBlob(1, p.waiters.k)
-	st.BindInt(2, p.waiters.seq)
-	for range scanRows {
-		ok, err := st.Step()
-		if err != nil {
-			st.Reset()
+	p.keys = len(keys) < rows
+	for i, k := range keys {
+		tx.k, tx.asker = append(tx.k[:0], k...), dibs.Token{}
+		dead := tx.st.deleteDead
+		dead.BindBlob(1, tx.k)
+		dead.BindInt(2, tx.now)
+		dead.BindInt(3, int64(rows))
+		if _, err := dead.Run(); err != nil {
 			return err
 		}
-		if p.waiters.done = !ok; !ok {
-			break
+		n := tx.s.conn.Changes()
+		p.took(tx, n)
+		if rows -= n; rows == 0 { // there may be more
+			p.keys = false
+			return nil
 		}
-		p.waiters.k, p.waiters.seq = st.Copy(0), st.Int(1)
-		if st.Int(2) <= tx.now {
-			dead = append(dead, row{p.waiters.k, p.waiters.seq})
-		}
-		if len(dead) == rows {
-			break
-		}
-	}
-	st.Reset()
-	for _, d := range dead {
-		tx.k = append(tx.k[:0], d.k...)
-		if err := tx.deleteWaiter(d.seq); err != nil {
-			return err
-		}
-	}
-	p.took(tx, len(dead))
-	return nil
-}
-
-// pruneLeases forgets abandoned leases when their time has come, and writes down
-// which leases ran out, or were settled in transactions of processes that died then.
-func (tx *transaction) pruneLeases(p *pruning, rows int) error {
-	var keys [][]byte
-	st := tx.st.scanLeases
-	st.BindBlob(1, p.leases.k)
-	st.BindBlob(2, p.leases.sub)
-	for range scanRows {
-		ok, err := st.Step()
-		if err != nil {
-			st.Reset()
-			return err
-		}
-		if p.leases.done = !ok; !ok {
-			break
-		}
-		p.leases.k, p.leases.sub = st.Copy(0), st.Copy(1)
-		if state, until := st.Int(2), st.Int(3); state != unknown && until+memory <= tx.now ||
-			state == offered && until <= tx.now || state == noted {
-			keys = append(keys, p.leases.k)
-		}
-		if len(keys) == rows {
-			break
-		}
-	}
-	st.Reset()
-	removed := 0
-	for _, k := range keys {
-		tx.k = append(tx.k[:0], k...)
-		tx.asker = dibs.Token{}
 		ks, err := tx.load()
 		if err != nil {
 			return err
 		}
-		gone := len(ks.ran)
-		if ks.hasGone {
-			gone++
-		}
-		gone -= ks.notes()
-		if err := tx.tidy(ks); err != nil {
+		ks.freed = true // perhaps
+		if err := tx.serve(ks); err != nil {
 			return err
 		}
-		if ks.hasGone {
-			gone--
+		if p.after = k; ks.forgotten {
+			p.took(tx, 1)
+			if rows--; rows == 0 {
+				p.keys = p.keys && i == len(keys)-1
+				return nil
+			}
 		}
-		removed += max(0, gone)
 	}
-	p.took(tx, removed)
 	return nil
 }
 

@@ -29,7 +29,7 @@ func TestPrune(t *testing.T) {
 			claims, settlements = append(claims, c), append(settlements, x)
 		}
 		lapsed := lock("lapsed" + strconv.Itoa(i))
-		lapsed.Mode, lapsed.Place = dibs.Reserve, time.Minute
+		lapsed.Mode, lapsed.Stay = dibs.Reserve, time.Minute
 		claims = append(claims, lapsed)
 	}
 	if err := s.Claim(t.Context(), claims, make([]dibs.Answer, len(claims))); err != nil {

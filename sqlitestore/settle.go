@@ -10,6 +10,30 @@ import (
 // recordShift makes room for a serial number below a record's end in its id.
 const recordShift = 10
 
+// renew lets one lease last longer. The error is one of the file.
+func (tx *transaction) renew(r *dibs.Renewal, answer *error) error {
+	if *answer = r.Validate(); *answer != nil {
+		return nil
+	}
+	tx.use(r.Key, r.Token)
+	st := tx.st.renewLease
+	st.BindInt(3, tx.now+micros(r.TTL))
+	st.BindInt(4, tx.now)
+	if err := run2(st, tx.k, r.Token[:]); err != nil {
+		return err
+	}
+	if tx.s.conn.Changes() == 0 {
+		*answer = dibs.ErrLost
+		return nil
+	}
+	tx.dirty = true
+	if r.Progress == nil {
+		return nil
+	}
+	tx.st.saveProgress.BindBlob(3, r.Progress)
+	return run2(tx.st.saveProgress, tx.k, r.Token[:])
+}
+
 // settle ends one lease, or gives up one place. The error is one of the file.
 func (tx *transaction) settle(x *dibs.Settlement, answer *error) error {
 	if *answer = tx.s.checkSettlement(x); *answer != nil {
@@ -21,11 +45,18 @@ func (tx *transaction) settle(x *dibs.Settlement, answer *error) error {
 			return err
 		}
 	}
-	done, err := tx.settleBusy(x)
-	if !done && err == nil {
+	ks, err := tx.load()
+	if err != nil {
+		return err
+	}
+	done, err := tx.settleBusy(ks, x)
+	if err != nil {
+		return err
+	}
+	if !done {
 		*answer = dibs.ErrLost
 	}
-	return err
+	return tx.serve(ks)
 }
 
 // checkSettlement says why a settlement is refused without looking, or nil.
@@ -43,8 +74,8 @@ func tooLarge(n, most int) error {
 	return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrTooLarge, n, most)
 }
 
-// settlePlain is the short way of a lease that has left nothing behind and that
-// nobody waits for: one statement, and one for the record.
+// settlePlain is the short way of a lease of a key that nobody waits for and of which
+// nothing is remembered: one statement, and one for the record.
 func (tx *transaction) settlePlain(x *dibs.Settlement) (bool, error) {
 	st := tx.st.endPlain
 	st.BindBlob(1, tx.k)
@@ -61,124 +92,74 @@ func (tx *transaction) settlePlain(x *dibs.Settlement) (bool, error) {
 	st.Reset()
 	tx.dirty = true
 	if err == nil && x.Outcome == dibs.Keep {
-		err = tx.saveRecord(x.Token, &f, x.Data, tx.now, micros(x.Retention))
+		err = tx.saveRecord(x.Token, &f, x.Data, micros(x.Retention))
 	}
 	return true, err
 }
 
 // settleBusy is the long way. It reports false when the token neither holds the
 // key nor waits for it.
-func (tx *transaction) settleBusy(x *dibs.Settlement) (bool, error) {
-	ks, err := tx.load()
-	if err != nil {
-		return false, err
-	}
-	if err := tx.tidy(ks); err != nil {
-		return false, err
-	}
+func (tx *transaction) settleBusy(ks *keyState, x *dibs.Settlement) (bool, error) {
 	own := ks.holder(x.Token)
 	switch {
 	case own == nil && x.Outcome == dibs.Keep:
-		return tx.kept(x.Token)
+		return tx.keptBefore(x.Token)
 	case own == nil:
 		return tx.giveUp(ks, x.Token)
-	case own.state == offered && x.Outcome == dibs.Keep:
-		// It has yet to hear that it was granted, so there is nothing that it
-		// can have done for a record.
-		return false, nil
-	case own.state == offered:
-		err = tx.deleteLease(own)
-		ks.remove(x.Token)
 	case x.Outcome == dibs.Abandon:
-		gone := *own
-		ks.remove(x.Token)
-		err = tx.abandon(ks, gone, tx.now)
+		return true, tx.abandon(ks, own, tx.now)
 	case x.Outcome == dibs.Undo:
-		err = tx.undo(ks, *own)
-	default:
-		err = tx.end(ks, *own, x, tx.now)
+		return true, tx.deleteLease(ks, x.Token)
 	}
-	if err != nil {
+	l := *own
+	if err := tx.end(ks, l); err != nil || x.Outcome == dibs.Release {
+		return true, err
+	}
+	return true, tx.keep(l.token, &l.fingerprint, x.Data, micros(x.Retention))
+}
+
+// giveUp takes the token's place from it.
+func (tx *transaction) giveUp(ks *keyState, t dibs.Token) (bool, error) {
+	p, err := tx.findPlace(ks, t)
+	if err != nil || p.number == 0 {
 		return false, err
 	}
-	return true, tx.advance(ks)
+	tx.leaves = append(tx.leaves, t)
+	return true, tx.deletePlace(ks, &p)
 }
 
-// undo ends a lease as if it had not been granted. The one that was abandoned
-// before it is still there.
-func (tx *transaction) undo(ks *keyState, own lease) error {
-	ks.remove(own.token)
-	if err := tx.standAgain(&own, tx.now); err != nil {
+// keep writes a record, and sends the waiters that it may answer to read it.
+func (tx *transaction) keep(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) error {
+	if err := tx.saveRecord(t, f, data, retention); err != nil {
 		return err
 	}
-	return tx.deleteLease(&own)
+	return tx.wakeWaiters(1)
 }
 
-// end ends a lease cleanly, at that time: nothing counts as abandoned any more.
-func (tx *transaction) end(ks *keyState, own lease, x *dibs.Settlement, at int64) error {
-	if err := tx.endLease(ks, own); err != nil {
-		return err
-	}
-	if err := tx.forget(ks); err != nil || x.Outcome != dibs.Keep {
-		return err
-	}
-	return tx.keep(own.token, &own.fingerprint, x.Data, at, micros(x.Retention))
-}
-
-// endLease deletes a lease or an offer, and gives up the place that it has taken.
-func (tx *transaction) endLease(ks *keyState, own lease) error {
-	ks.remove(own.token)
-	if own.state == held && own.seq != 0 {
-		if _, err := tx.giveUpPlace(own.seq); err != nil {
-			return err
-		}
-	}
-	return tx.deleteLease(&own)
-}
-
-// keep writes a record, and sends the waiters that it answers to read it, unless it is
-// forgotten already.
-func (tx *transaction) keep(t dibs.Token, f *dibs.Fingerprint, data []byte, at, retention int64) error {
-	if err := tx.saveRecord(t, f, data, at, retention); err != nil || at+retention <= tx.now {
-		return err
-	}
-	var answered []dibs.Token
-	st := tx.st.deleteAnswered
-	st.BindBlob(1, tx.k)
-	for {
-		row, err := st.Step()
-		if err != nil || !row {
-			st.Reset()
-			if err != nil {
-				return err
-			}
-			break
-		}
-		answered = append(answered, dibs.Token(st.Bytes(0)))
-	}
-	for _, t := range answered {
-		if err := tx.wake(t); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte, at, retention int64) error {
+func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) error {
 	tx.dirty = true
 	st := tx.st.saveRecord
-	for step := int64(1); ; step = min(2*step, 1<<20) {
-		// Serial numbers that run over make the record end a microsecond later,
-		// because those of this one may all be taken.
-		tx.serial += step
-		st.BindInt(1, (at+retention)<<recordShift+tx.serial)
+	return withID(tx.now+retention, &tx.serial, func(id int64) error {
+		st.BindInt(1, id)
 		st.BindBlob(2, tx.k)
 		st.BindBlob(3, t[:])
-		st.BindInt(4, at)
+		st.BindInt(4, tx.now)
 		bindFingerprint(st, 5, f)
 		st.BindBlob(6, data)
 		_, err := st.Run()
-		if !isCode(err, lite.Violation) {
+		return err
+	}, func(err error) bool { return isCode(err, lite.Violation) })
+}
+
+// withID calls save with ids for a record that ends then until one is free, which is
+// when save does not fail with an error that is a violation.
+func withID(end int64, serial *int64, save func(id int64) error, violation func(error) bool) error {
+	for step := int64(1); ; step = min(2*step, 1<<20) {
+		// Serial numbers that run over make the record end a microsecond later,
+		// because those of this one may all be taken.
+		*serial += step
+		err := save(end<<recordShift + *serial)
+		if !violation(err) {
 			return err
 		}
 		// Another transaction's record has the id. There may be many in a row,
@@ -186,26 +167,12 @@ func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte
 	}
 }
 
-// kept reports whether the key's record is the token's: its settlement arrived
+// keptBefore reports whether the key's record is the token's: its settlement arrived
 // before, and only the answer was lost.
-func (tx *transaction) kept(t dibs.Token) (bool, error) {
+func (tx *transaction) keptBefore(t dibs.Token) (bool, error) {
 	st := tx.st.record
 	st.BindBlob(1, tx.k)
 	defer st.Reset()
 	row, err := st.Step()
 	return row && st.Int(0)>>recordShift > tx.now && dibs.Token(st.Bytes(1)) == t, err
-}
-
-// giveUp takes the token out of the queue, or its place from the lease that has
-// taken it.
-func (tx *transaction) giveUp(ks *keyState, t dibs.Token) (bool, error) {
-	p, err := tx.findWaiter(t)
-	if err != nil || p.seq == 0 {
-		return false, err
-	}
-	if _, err := tx.giveUpPlace(p.seq); err != nil {
-		return false, err
-	}
-	tx.leaves = append(tx.leaves, t)
-	return p.alive(tx.now), tx.advance(ks)
 }

@@ -20,26 +20,23 @@ var (
 // named like the statement in statements.sql.
 type statements struct {
 	begin, commit, rollback *lite.Stmt
-	read                    *lite.Stmt
 	meta, setMeta           *lite.Stmt
 
-	inUse, inUseOrDone                                  *lite.Stmt
-	leases, insertLease, confirmLease                   *lite.Stmt
-	extendLease, renewLease, abandonLease, roughenLease *lite.Stmt
-	deleteLease, renameLease, endPlain                  *lite.Stmt
-	progress, saveProgress                              *lite.Stmt
-	renameProgress, deleteProgress                      *lite.Stmt
-	frontWaiter, frontLiveWaiter, lastWaiter            *lite.Stmt
-	firstEnd, countWaiters                              *lite.Stmt
-	findWaiter, insertWaiter, keepWaiter, prolongWaiter *lite.Stmt
-	setDormant, setLasts, takePlace                     *lite.Stmt
-	press, standAgain, giveUpPlace                      *lite.Stmt
-	deleteWaiter, deleteAnswered                        *lite.Stmt
-	deleteDead                                          *lite.Stmt
-	record, saveRecord, deleteRecord                    *lite.Stmt
-	wake, lastWake, forgetWakes                         *lite.Stmt
-	endedRecords, deleteRecordByID                      *lite.Stmt
-	scanLeases, scanWaiters, settledLease               *lite.Stmt
+	inUse, inUseOrDone                    *lite.Stmt
+	leases, insertLease, deleteLease      *lite.Stmt
+	renewLease, saveProgress, endPlain    *lite.Stmt
+	tellProgress, told                    *lite.Stmt
+	memory, abandon, forget, deleteMemory *lite.Stmt
+	setFree, clearFree                    *lite.Stmt
+	places, findPlace, lastPlace          *lite.Stmt
+	countPlaces, savePlace, setHold       *lite.Stmt
+	deletePlace, deleteNumber, hasNumber  *lite.Stmt
+	deleteDead, waiters, describePlaces   *lite.Stmt
+	record, recordInfo                    *lite.Stmt
+	saveRecord, deleteRecord              *lite.Stmt
+	wake, lastWake, forgetWakes           *lite.Stmt
+	endedRecords, deleteRecordByID        *lite.Stmt
+	keys, allKeys                         *lite.Stmt
 }
 
 // tables is what the names of a file's tables begin with.
@@ -53,13 +50,19 @@ const (
 // sql fills in the names of the tables, before which a statement has an @.
 func (t tables) sql(text string) string { return strings.ReplaceAll(text, "@", string(t)) }
 
-// prepare makes the statements on a connection whose file has the schema.
-func (t tables) prepare(c *lite.Conn) (*statements, error) {
+// texts returns the statements by their names.
+func (t tables) texts() map[string]string {
 	texts := map[string]string{}
 	for _, part := range strings.Split(t.sql(statementsSQL), "-- name: ")[1:] {
 		name, text, _ := strings.Cut(part, "\n")
-		texts[strings.TrimSpace(name)] = strings.TrimSpace(text)
+		texts[name] = strings.TrimSpace(text)
 	}
+	return texts
+}
+
+// prepare makes the statements on a connection whose file has the schema.
+func (t tables) prepare(c *lite.Conn) (*statements, error) {
+	texts := t.texts()
 	st := &statements{}
 	fields := reflect.ValueOf(st).Elem()
 	pointers := reflect.TypeFor[*lite.Stmt]()

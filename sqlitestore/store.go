@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
@@ -27,25 +26,22 @@ type Store struct {
 	tables tables
 	boot   string
 	file   os.FileInfo // as it was opened
-	id     int64       // tells the transactions of this Store from others'
 
-	// conn and st belong to the writing goroutine.
-	conn *lite.Conn
-	st   *statements
-	tx   transaction
+	// These belong to the writing goroutine.
+	conn      *lite.Conn
+	st        *statements
+	tx        transaction
+	turnstile turnstile
 
 	mu      sync.Mutex // guards what follows
 	queue   []*call
-	later   [][]byte // keys of which a settlement was noted down; see catchUp
+	joints  []*joint // the application's transactions that wait for their turn
 	blocked bool     // the file is locked by others right now
 	closed  bool
 	applied chan struct{} // closed when the calls under way have been read
 
-	turns turns         // to write
-	crowd crowd         // those in front
-	joint chan struct{} // has an element while a transaction of the application's is next
-
-	calls   chan struct{} // holds one element when the queue may have calls
+	slots   chan struct{} // has an element for each transaction of the application's that asks for a turn
+	calls   chan struct{} // holds one element when there may be calls or joints
 	closing chan struct{}
 	ended   chan struct{} // closed when the writing goroutine is gone
 
@@ -70,11 +66,8 @@ func newStore(path string, opt Options, clock clock, boot string, conn *lite.Con
 		tables:  ownTables,
 		clock:   clock,
 		boot:    boot,
-		id:      rand.Int64(),
 		conn:    conn,
-		turns:   turns{mine: make(chan struct{}, 1)},
-		crowd:   crowd{wal: path + "-wal"},
-		joint:   make(chan struct{}, 1),
+		slots:   make(chan struct{}, 2),
 		calls:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
 		ended:   make(chan struct{}),
@@ -108,8 +101,8 @@ func (s *Store) Close() error {
 // into the file, which takes a turn; but Close does not wait long for one.
 func (s *Store) closeFile() error {
 	deadline := time.Now().Add(closeWait)
-	s.turns.enter(func() bool { return time.Now().After(deadline) })
-	return errors.Join(s.conn.Close(), s.turns.turnstile.close())
+	s.turnstile.enter(func() bool { return time.Now().After(deadline) })
+	return errors.Join(s.conn.Close(), s.turnstile.close())
 }
 
 // closeWait is how long Close waits for its turn.
@@ -128,7 +121,7 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	c := newCall()
 	c.claims = claims
 	c.answers = zeroed(c.answers, len(claims))
-	return s.crowded(s.do(ctx, c, func() { copy(answers, c.answers) }), answers)
+	return s.do(ctx, c, func() { copy(answers, c.answers) })
 }
 
 // Renew implements dibs.Store.

@@ -2,6 +2,7 @@ package sqlitestore
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -23,13 +24,16 @@ type transaction struct {
 	fence  int64 // the highest fence given
 	dirty  bool  // something was written
 
+	wrote  int64 // the clock in the file as this Store left it
+	others bool  // another one has written since
+
 	k     []byte     // the key that is being worked on, as the file has it
 	asker dibs.Token // who asks; it needs no waking
 	state keyState   // of k, used again for each key
 
 	serial int64        // makes the ids of records differ; starts anew each time
 	wakes  []dibs.Token // to be woken in this process
-	joins  []waitingFor // who waits in this process from now on
+	joins  []waiter     // who waits in this process from now on
 	leaves []dibs.Token // who does not any more
 }
 
@@ -59,8 +63,7 @@ func (tx *transaction) begin(s *Store) error {
 	// ever (a moved virtual machine), store time stands until it has caught up.
 	tx.now = max(s.clock.monotonic()+tx.offset, meta.Int(2))
 	tx.fence = meta.Int(3)
-	writer := meta.Int(4)
-	s.turns.others.Store(writer != s.id && writer != 0)
+	tx.others = tx.wrote != meta.Int(2)
 	return nil
 }
 
@@ -95,10 +98,10 @@ func (tx *transaction) commit() error {
 		set := tx.st.setMeta
 		set.BindInt(1, tx.now)
 		set.BindInt(2, tx.fence)
-		set.BindInt(3, tx.s.id)
 		if _, err := set.Run(); err != nil {
 			return err
 		}
+		tx.wrote = tx.now
 	}
 	// From here on others can grant to those who wait, so they have to be known.
 	tx.s.waiting.join(tx.joins)
@@ -132,29 +135,15 @@ func (tx *transaction) wake(t dibs.Token) error {
 	if t == tx.asker {
 		return nil
 	}
-	if tx.s.waiting.has(t) || tx.joined(t) {
+	if tx.s.waiting.has(t) || slices.ContainsFunc(tx.joins, func(w waiter) bool { return w.token == t }) {
 		tx.wakes = append(tx.wakes, t)
 		return nil
 	}
-	return tx.wakeOthers(t)
-}
-
-// wakeOthers has the token told in the other processes.
-func (tx *transaction) wakeOthers(t dibs.Token) error {
 	tx.dirty = true
 	wake := tx.st.wake
 	wake.BindBlob(1, t[:])
 	_, err := wake.Run()
 	return err
-}
-
-func (tx *transaction) joined(t dibs.Token) bool {
-	for i := range tx.joins {
-		if tx.joins[i].token == t {
-			return true
-		}
-	}
-	return false
 }
 
 // appendKey appends the key as the file has it.

@@ -91,9 +91,9 @@ func TestWakeOfWhoRedeems(t *testing.T) {
 	tokens := woken(t, s)
 	holder, place := lock("k"), lock("k")
 	mustGrant(t, s, holder)
-	place.Mode, place.Place = dibs.Reserve, time.Hour
+	place.Mode, place.Stay = dibs.Reserve, time.Hour
 	wantState(t, "the place", claimOne(t, s, place), dibs.Held)
-	place.Mode, place.Place = dibs.Try, 0
+	place.Mode, place.Stay = dibs.Try, 0
 	wantState(t, "who redeems it", claimOne(t, s, place), dibs.Held)
 	w := &s.waiting
 	w.mu.Lock()
@@ -116,7 +116,7 @@ func TestNobodyWaits(t *testing.T) {
 	holder := lock("k")
 	mustGrant(t, s, holder)
 	granted, left, lapsed := lock("k"), lock("k"), lock("k")
-	lapsed.Place = 20 * time.Millisecond
+	lapsed.Stay = 20 * time.Millisecond
 	for _, c := range []*dibs.Claim{&granted, &left, &lapsed} {
 		c.Mode = dibs.Queue
 		wantState(t, "a waiter", claimOne(t, s, *c), dibs.Held)
