@@ -3,30 +3,30 @@ package dibs_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/memstore"
 )
 
-// A caller with another number of permits than the holders waits until they have gone.
-func TestPermitsThatDifferAreWaitedFor(t *testing.T) {
+// A caller with another number of permits than the holders waits in its turn until they
+// have gone, and those behind it wait, too.
+func TestPermitsThatDifferWaitInTurn(t *testing.T) {
 	for name, c := range map[string]struct {
 		held, wanted int
-		notes        bool // the store tells of turns
+		notified     bool
 	}{
-		"more":      {1, 3, true},
-		"fewer":     {3, 1, true},
-		"no notes":  {2, 5, false},
-		"to 1 from": {2, 1, false},
+		"more":               {1, 3, true},
+		"fewer":              {3, 1, true},
+		"without a notifier": {2, 5, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				memory := newStore(t)
 				var s dibs.Store = memory
-				if !c.notes {
+				if !c.notified {
 					s = struct{ dibs.Store }{memory}
 				}
 				client := newClient(t, s, nil)
@@ -34,42 +34,44 @@ func TestPermitsThatDifferAreWaitedFor(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// Waiting in line with the first number, so that it holds on.
-				behind := make(chan error, 1)
-				go func() {
-					behind <- doWith(client, &dibs.AcquireOptions{Permits: c.held}, 10*time.Second)
-				}()
-				start := time.Now()
-				other := &dibs.AcquireOptions{Permits: c.wanted, Wait: time.Minute}
-				got := make(chan error, 1)
-				go func() { got <- doWith(client, other, 0) }()
-				time.Sleep(20 * time.Second)
-				select {
-				case err := <-got:
-					t.Fatalf("after %v: %v", time.Since(start), err)
-				default:
+				var order []string
+				waiter := func(name string, permits int) <-chan struct{} {
+					over := make(chan struct{})
+					go func() {
+						defer close(over)
+						lease, err := client.Acquire(t.Context(), "k", &dibs.AcquireOptions{Permits: permits})
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						order = append(order, name)
+						time.Sleep(time.Second)
+						if err := lease.Release(); err != nil {
+							t.Error(err)
+						}
+					}()
+					synctest.Wait()
+					return over
 				}
-				if err := first.Release(); err != nil {
-					t.Error(err)
+				other := waiter("the other number", c.wanted)
+				behind := waiter("the one behind", c.held)
+				time.Sleep(time.Minute)
+				if len(order) > 0 {
+					t.Fatalf("%s was granted beside the first", order[0])
 				}
-				if err := errors.Join(<-behind, <-got); err != nil {
-					t.Error(err)
+				release(t, first)
+				<-other
+				<-behind
+				if len(order) != 2 || order[0] != "the other number" {
+					t.Errorf("granted in the order %q", order)
 				}
+				empty(t, memory)
 			})
 		})
 	}
 }
 
-func doWith(c *dibs.Client, o *dibs.AcquireOptions, takes time.Duration) error {
-	lease, err := c.Acquire(context.Background(), "k", o)
-	if err != nil {
-		return err
-	}
-	time.Sleep(takes)
-	return lease.Release()
-}
-
-// What bounds the wait bounds this one too; NoWait has its answer at once.
+// What bounds the wait bounds this one, too; NoWait has its answer at once.
 func TestPermitsThatDifferBoundTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newClient(t, newStore(t), nil)
@@ -80,40 +82,65 @@ func TestPermitsThatDifferBoundTheWait(t *testing.T) {
 		for name, wait := range map[string]time.Duration{"NoWait": 0, "a moment": time.Millisecond, "a minute": time.Minute} {
 			start := time.Now()
 			_, err := client.Acquire(t.Context(), "k", &dibs.AcquireOptions{Permits: 3, NoWait: wait == 0, Wait: wait})
-			p, ok := errors.AsType[*dibs.PermitsError](err)
-			if !ok || !errors.Is(err, dibs.ErrHeld) || p.Have != 2 || p.Want != 3 || p.Waited != wait || time.Since(start) != wait {
+			if h, ok := errors.AsType[*dibs.HeldError](err); !ok || h.Waited != wait || time.Since(start) != wait {
 				t.Errorf("%s: after %v: %v", name, time.Since(start), err)
 			}
-		}
-		gone := errors.New("the caller has gone")
-		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(time.Minute, func() { cancel(gone) })
-		if _, err := client.Acquire(ctx, "k", nil); !errors.Is(err, gone) {
-			t.Errorf("the context is over: %v", err)
 		}
 		// It would wait for itself.
 		if _, err := client.Acquire(held.Context(), "k", &dibs.AcquireOptions{Permits: 3}); !errors.Is(err, dibs.ErrHeld) {
 			t.Errorf("inside itself: %v", err)
 		}
-		// A place that was reserved with another number.
-		place, _, err := client.Reserve(t.Context(), "k", time.Hour, &dibs.AcquireOptions{Permits: 2})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := client.Redeem(t.Context(), place, &dibs.AcquireOptions{Permits: 1, Wait: time.Second}); !errors.Is(err, dibs.ErrPermits) {
-			t.Errorf("redeemed: %v", err)
-		}
-		if err := errors.Join(client.GiveUp(t.Context(), place), held.Release()); err != nil {
-			t.Error(err)
-		}
-		lease, err := client.Redeem(t.Context(), place, &dibs.AcquireOptions{Permits: 1, Wait: time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := lease.Release(); err != nil {
-			t.Error(err)
-		}
+		release(t, held)
 	})
 }
 
-var _ dibs.Notifier = (*memstore.Store)(nil)
+// A holder may take several permits. One that takes all of them is alone, and is not
+// starved by those that take one.
+func TestWeight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		client := newClient(t, s, nil)
+		var inside, most atomic.Int64
+		cycle := func(weight int) func() {
+			return func() {
+				lease, err := client.Acquire(t.Context(), "k", &dibs.AcquireOptions{Permits: 10, Weight: weight})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				n := inside.Add(int64(weight))
+				if n > 10 {
+					t.Errorf("%d of 10 permits are taken", n)
+				}
+				if n == 10 {
+					most.Store(n)
+				}
+				time.Sleep(time.Second)
+				inside.Add(-int64(weight))
+				release(t, lease)
+			}
+		}
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		for range 12 {
+			go func() {
+				for ctx.Err() == nil {
+					cycle(1)()
+				}
+			}()
+		}
+		time.Sleep(10*time.Second + time.Millisecond)
+		start := time.Now()
+		cycle(10)()
+		if d := time.Since(start); d > 4*time.Second { // the one that are inside, one turn of those before it, and its own
+			t.Errorf("the writer had its turn after %v", d)
+		}
+		<-ctx.Done()
+		synctest.Wait()
+		time.Sleep(5 * time.Second)
+		if most.Load() != 10 {
+			t.Error("never all of the permits were taken")
+		}
+		empty(t, s)
+	})
+}

@@ -9,40 +9,6 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// TestToldWhileItsQuestionWaits: a waiter is told its grant while it wants to ask whether
-// it has it, and cannot as the store answers others: it begins at once, and does not ask.
-// It is not kept by what is told in vain.
-func TestToldWhileItsQuestionWaits(t *testing.T) {
-	const busy = 200 * time.Millisecond
-	for name, first := range map[string]*dibs.Answer{
-		"a grant": nil, "a grant, after a wake-up": {}, "a grant, after another's": {State: dibs.Granted, Fence: 1 << 40},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newTeller(t)
-				c := newClient(t, s, nil)
-				_, end := s.hold(t, "k")
-				waiter := await(t, c, nil)
-				token := s.first()
-				if first != nil && first.State == dibs.Granted {
-					token = dibs.NewToken()
-				}
-				time.Sleep(dibs.Turn/2 - time.Millisecond)
-				others := keepBusy(t, s, c, busy)
-				time.Sleep(20 * time.Millisecond) // it wants to ask
-				if first != nil {
-					s.wake(token, *first)
-					synctest.Wait()
-				}
-				end()
-				waiter.begins(t, s, 0, 2) // its own claim, and the other one
-				<-others
-				empty(t, s)
-			})
-		})
-	}
-}
-
 // TestToldWhileItsQuestionIsUnderWay: what is told then is not taken before the answer,
 // as the question might reach the store after the lease's end, and get another.
 func TestToldWhileItsQuestionIsUnderWay(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// teller is a faulty store whose wake-ups are grants: it takes up what the store
-// within offers to a waiter, for one Turn, and tells it. What must not be told is
+// teller is a faulty store whose wake-ups are grants: it claims the key for a waiter that
+// the store within wakes, for one Turn, and tells it. What must not be told is
 // a mere wake-up. A test can hold the words back.
 type teller struct {
 	*faulty
@@ -34,11 +34,11 @@ func newTeller(t *testing.T) *teller {
 	}
 }
 
-// NotifyGrants implements dibs.GrantNotifier.
-func (s *teller) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+// Notify implements dibs.Notifier.
+func (s *teller) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	s.wake = wake
 	// The store within calls under its locks.
-	return s.Notify(func(token dibs.Token) { go s.turn(token) })
+	return s.faulty.Notify(func(token dibs.Token, _ dibs.Answer) { go s.turn(token) })
 }
 
 // turn tells a waiter what it was granted, or that it should ask.
@@ -150,7 +150,7 @@ func (s *teller) hold(t *testing.T, key string) (fence uint64, release func()) {
 // holdOne is hold for one of so many permits.
 func (s *teller) holdOne(t *testing.T, key string, permits int) (fence uint64, release func()) {
 	t.Helper()
-	c := dibs.Claim{Key: dibs.Key{Name: key}, Token: dibs.NewToken(), TTL: dibs.AnyAge, Permits: permits}
+	c := dibs.Claim{Key: dibs.Key{Name: key}, Token: dibs.NewToken(), TTL: dibs.AnyAge, Permits: permits, Weight: 1}
 	answers := make([]dibs.Answer, 1)
 	if err := s.claim(t.Context(), []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {
 		t.Fatalf("%+v, %v", answers[0], err)

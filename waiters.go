@@ -78,9 +78,8 @@ func (w *waiters) pace(a Answer, poll time.Duration) (interval, stay, nextPoll t
 	if w.notified && a.Ahead >= farAhead {
 		interval, stay = askFar, stayFar
 	}
-	if a.Ahead == 0 && a.Left > 0 {
-		// What stands in the way can run out then.
-		interval = min(interval, max(a.Left+time.Millisecond, pollMin))
+	if a.Ahead == 0 && a.Left > 0 && a.Left < interval {
+		interval = max(a.Left+time.Millisecond, pollMin) // the lease in the way can run out then
 	}
 	if !w.notified {
 		interval = min(interval, poll*time.Duration(1+min(a.Ahead, farAhead)))

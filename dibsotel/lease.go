@@ -81,7 +81,7 @@ var refusals = []struct {
 	err  error
 	name string
 }{
-	{dibs.ErrPermits, "permits"}, {dibs.ErrHeld, "held"}, {dibs.ErrDone, "done"}, {dibs.ErrMismatch, "mismatch"}, // ErrPermits is an ErrHeld
+	{dibs.ErrHeld, "held"}, {dibs.ErrDone, "done"}, {dibs.ErrMismatch, "mismatch"},
 	{dibs.ErrUnknown, "unknown"}, {dibs.ErrFull, "full"}, {dibs.ErrBusy, "busy"}, {dibs.ErrLost, "lost"},
 	{dibs.ErrClosed, "closed"}, {dibs.ErrStore, "unanswered"},
 	{context.DeadlineExceeded, "timeout"}, {context.Canceled, "canceled"},

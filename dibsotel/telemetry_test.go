@@ -169,7 +169,7 @@ func TestRefusals(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer held.Release()
-		if _, err := b.client.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true, Permits: 2}); !errors.Is(err, dibs.ErrPermits) {
+		if _, err := b.client.Acquire(t.Context(), "k", &dibs.AcquireOptions{NoWait: true, Permits: 2}); !errors.Is(err, dibs.ErrHeld) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -179,7 +179,7 @@ func TestRefusals(t *testing.T) {
 		}
 		read := b.read(t)
 		for _, series := range []string{
-			"dibs.claim.duration{dibs.outcome=permits,dibs.queued=false}",
+			"dibs.claim.duration{dibs.outcome=held,dibs.queued=false}",
 			"dibs.claim.duration{dibs.outcome=canceled,dibs.queued=true}",
 		} {
 			if read[series] != 1 {

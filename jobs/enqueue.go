@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"github.com/dibs-go/dibs"
@@ -66,12 +65,7 @@ func (m *Mutex) enqueue(ctx context.Context, key string, reserve func(context.Co
 			return "", err
 		}
 	}
-	t.place, err = reserve(ctx, &dibs.AcquireOptions{Hold: m.options.Hold, Permits: m.options.Permits})
-	if errors.Is(err, dibs.ErrPermits) {
-		// The key has places with another number of permits. The job takes its place
-		// when it reaches a worker.
-		return "", nil
-	}
+	t.place, err = reserve(ctx, &dibs.AcquireOptions{Hold: m.options.Hold})
 	if err != nil {
 		return "", err
 	}

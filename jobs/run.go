@@ -112,17 +112,10 @@ func (a *attempt) keep(ctx context.Context, lease *dibs.Lease, again time.Durati
 	return err
 }
 
-// stands reports whether the attempt's place stands: others come before it, or it is
-// what keeps those from the key that have no place.
+// stands reports whether the attempt's place stands.
 func (a *attempt) stands(ctx context.Context) bool {
-	m := a.mutex
-	o := &dibs.AcquireOptions{Permits: m.options.Permits}
-	own, err := m.client.Standing(ctx, a.place, o)
-	if err != nil || own.Waits {
-		return err == nil
-	}
-	none, err := m.client.Standing(ctx, dibs.Place{Key: a.place.Key, Token: dibs.NewToken()}, o)
-	return err == nil && none.Idle && !own.Idle
+	s, err := a.mutex.client.Standing(ctx, a.place, nil)
+	return err == nil && s.Stands
 }
 
 // absent is how long the others of its key wait for a job that failed and is tried again

@@ -34,7 +34,7 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 			return a.replaced(ctx)
 		}
 	}
-	lease, err := a.agreed(ctx)
+	lease, err := a.turn(ctx)
 	if errors.Is(err, errLimit) {
 		return a.otherwise(ctx, err, fn)
 	}
@@ -56,27 +56,6 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 	return a.run(lease, fn)
 }
 
-// agreed is turn for a job whose number of permits may be another than that of the key's
-// holders and places. The job gives its own place back, because with it the old
-// number would stand, and comes back without having failed until the others have gone.
-func (a *attempt) agreed(ctx context.Context) (*dibs.Lease, error) {
-	for {
-		lease, err := a.turn(ctx)
-		if !errors.Is(err, dibs.ErrPermits) {
-			return lease, err
-		}
-		a.giveUp(ctx, a.place)
-		a.placed = false
-		a.waits()
-		if a.late() {
-			return nil, errors.Join(errLimit, err)
-		}
-		if err := a.later(ctx); err != nil {
-			return nil, err
-		}
-	}
-}
-
 // turn takes the key when the job's turn has come. Its error is a *ComeBackError when
 // the job is to wait in its queue; errLimit wraps the dibs.ErrHeld of a job whose Limit
 // is over.
@@ -91,7 +70,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 		}
 		return lease, nil
 	}
-	if !waitable(err) {
+	if !errors.Is(err, dibs.ErrHeld) {
 		return nil, err
 	}
 	if a.waits(); a.late() {
@@ -112,7 +91,7 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	switch {
 	case errors.Is(err, errClosed):
 		return nil, a.goBack(s.Ahead)
-	case !waitable(err):
+	case !errors.Is(err, dibs.ErrHeld):
 		return lease, err
 	case a.late():
 		return nil, errors.Join(errLimit, err)
@@ -120,16 +99,11 @@ func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
 	return nil, a.goBack(s.Ahead)
 }
 
-// waitable reports whether the key is held in a way that a place in its queue helps.
-func waitable(err error) bool {
-	return errors.Is(err, dibs.ErrHeld) && !errors.Is(err, dibs.ErrPermits)
-}
-
-// unheld reports whether an ErrHeld does not say that another job holds the key: reserved
-// places keep the caller from it, or others agreed on another number of permits.
+// unheld reports whether an ErrHeld says that nobody holds the key: places keep the
+// caller from it.
 func unheld(err error) bool {
 	held, ok := errors.AsType[*dibs.HeldError](err)
-	return ok && held.Idle || errors.Is(err, dibs.ErrPermits)
+	return ok && held.Left == 0
 }
 
 // enter reports whether the job may wait for its turn in the worker. leave ends that.
@@ -234,7 +208,7 @@ func (a *attempt) within(back *ComeBackError) *ComeBackError {
 // stand makes the job's place stand, in the way for hold at most once its turn has come.
 func (a *attempt) stand(ctx context.Context, hold time.Duration) (dibs.Standing, error) {
 	o := &a.mutex.options
-	s, err := a.mutex.client.Prolong(ctx, a.place, max(o.Stands, hold), &dibs.AcquireOptions{Permits: o.Permits, Hold: hold, Label: a.acquire().Label})
+	s, err := a.mutex.client.Prolong(ctx, a.place, max(o.Stands, hold), &dibs.AcquireOptions{Hold: hold, Label: a.acquire().Label})
 	a.placed = a.placed || err == nil
 	return s, err
 }

@@ -1,7 +1,5 @@
 package memstore
 
-import "github.com/dibs-go/dibs"
-
 // advance lets time pass for a key, up to now: what is over is dead, and the next
 // waiter is woken. Every look at a key starts with it.
 func (sh *shard) advance(e *entry, now instant) {

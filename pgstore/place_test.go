@@ -32,7 +32,7 @@ func TestStandingLocksNoKey(t *testing.T) {
 		if want.State, want.Queued = dibs.Held, true; a.State != want.State || a.Ahead != want.Ahead || a.Idle != want.Idle || !a.Queued || left < least || left > most {
 			t.Errorf("from the second place: %+v with %v left; want %+v with %v to %v", a, left, want, least, most)
 		}
-		if err := settle(dibs.Settlement{Token: worker, Redeems: second, Outcome: dibs.Undo}); err != dibs.ErrLost {
+		if err := settle(dibs.Settlement{Token: worker, Outcome: dibs.Undo}); err != dibs.ErrLost {
 			t.Errorf("who waited and held nothing: %v; want %v", err, dibs.ErrLost)
 		}
 		if n := q.redeemers(); n != 0 {
@@ -116,7 +116,7 @@ func TestUndoComesAfterItsClaim(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Fatal("the claim was answered")
 	}
-	undo := dibs.Settlement{Token: worker, Redeems: q.places[1], Outcome: dibs.Undo}
+	undo := dibs.Settlement{Token: worker, Outcome: dibs.Undo}
 	if err := q.settle(undo); !errors.Is(err, ErrLocked) {
 		t.Errorf("Undo while the key is locked: %v, want %v", err, ErrLocked)
 	}

@@ -137,7 +137,7 @@ func (s *Store) live(ctx context.Context, c *pgconn.PgConn) error {
 		return dibs.Claim{Token: workers[i], Redeems: places[i], Place: time.Minute, Hold: time.Minute}
 	}
 	undoes := func(i int) dibs.Settlement {
-		return dibs.Settlement{Key: key, Token: workers[i], Redeems: places[i], Outcome: dibs.Undo}
+		return dibs.Settlement{Key: key, Token: workers[i], Outcome: dibs.Undo}
 	}
 	look := redeems(2)
 	look.Mode, look.Place, look.Hold = dibs.Look, 0, 0

@@ -86,7 +86,7 @@ func (s *Store) settle(part []int, settlements []dibs.Settlement, errs []error) 
 		x := &settlements[i]
 		k.key(x.Key)
 		token.bytes(x.Token[:])
-		redeems.token(&x.Redeems)
+		redeems.token(&dibs.Token{})
 		outcome.int16(int16(x.Outcome))
 		retention.duration(x.Retention)
 		switch {
@@ -111,11 +111,6 @@ func (s *Store) giveUp(ctx context.Context, settlements []dibs.Settlement) (left
 	}
 	left = map[int]bool{}
 	var those []int
-	for i := range settlements {
-		if x := &settlements[i]; x.Outcome == dibs.Undo && !x.Redeems.IsZero() && x.Validate() == nil {
-			those = append(those, i)
-		}
-	}
 	for part := range slices.Chunk(those, most) {
 		if err := s.run(ctx, s.back, s.standDown(part, settlements, left)); err != nil {
 			return nil, err
@@ -133,7 +128,7 @@ func (s *Store) standDown(part []int, settlements []dibs.Settlement, left map[in
 		x := &settlements[i]
 		k.key(x.Key)
 		token.token(&x.Token)
-		redeems.token(&x.Redeems)
+		redeems.token(&dibs.Token{})
 	}
 	return &call{
 		statement: s.standDowns,

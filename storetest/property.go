@@ -49,7 +49,6 @@ func Properties() []Property {
 		reserveProperties,
 		redeemProperties,
 		takenProperties,
-		redeemerProperties,
 		holdProperties,
 		idleProperties,
 		undoProperties,

@@ -146,9 +146,6 @@ func (s *schedule) step() {
 		if x.Outcome == dibs.Keep {
 			x.Data, x.Retention = []byte("by "+a.token.ID()), long
 		}
-		if a.works && len(s.jobs) > 0 {
-			x.Redeems = s.jobs[s.rnd.IntN(len(s.jobs))].token
-		}
 		s.settle(p, a, x)
 		a.kept = &x
 		if s.rnd.IntN(2) == 0 {
@@ -223,7 +220,6 @@ func (s *schedule) claim(p *process, a *actor, holds bool) {
 	}
 	if a.works && (c.Mode == dibs.Try || c.Mode == dibs.Look) && len(s.jobs) > 0 && s.rnd.IntN(4) > 0 {
 		c.Redeems, c.Hold = s.jobs[s.rnd.IntN(len(s.jobs))].token, s.hold()
-		c.Place = time.Duration(s.rnd.IntN(2)) * long / 2 // nobody listens: who waits there is not granted
 	}
 	s.compare(p, a, c)
 }

@@ -52,28 +52,20 @@ func (l *grantListener) ready(k dibs.Key) {
 // within returns the last that the token was told, once it was told anything,
 // or false when that takes longer than d.
 func (l *grantListener) within(token dibs.Token, d time.Duration) (dibs.Answer, bool) {
-	_, a, ok := l.first(d, token)
-	return a, ok
-}
-
-// first is within for the first of some tokens that was told anything.
-func (l *grantListener) first(d time.Duration, tokens ...dibs.Token) (dibs.Token, dibs.Answer, bool) {
 	late := time.NewTimer(d)
 	defer late.Stop()
 	for {
 		l.mu.Lock()
+		a, ok := l.heard[token]
 		changed := l.changed
-		for _, token := range tokens {
-			if a, ok := l.heard[token]; ok {
-				l.mu.Unlock()
-				return token, a, true
-			}
-		}
 		l.mu.Unlock()
+		if ok {
+			return a, true
+		}
 		select {
 		case <-changed:
 		case <-late.C:
-			return dibs.Token{}, dibs.Answer{}, false
+			return dibs.Answer{}, false
 		}
 	}
 }

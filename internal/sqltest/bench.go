@@ -72,7 +72,7 @@ func OneByOne(b *testing.B, open func(b *testing.B, connections int) Store) {
 		Cycles(b, goroutines, func(g, i int64) error {
 			k, t := dibs.Key{Name: fmt.Sprintf("goroutine %d, cycle %d", g, i)}, dibs.NewToken()
 			answers, errs := make([]dibs.Answer, 1), make([]error, 1)
-			err := s.Claim(ctx, []dibs.Claim{{Key: k, Token: t, TTL: time.Minute, Permits: 1}}, answers)
+			err := s.Claim(ctx, []dibs.Claim{{Key: k, Token: t, TTL: time.Minute, Permits: 1, Weight: 1}}, answers)
 			if err == nil {
 				err = s.Settle(ctx, []dibs.Settlement{{Key: k, Token: t}}, errs)
 			}

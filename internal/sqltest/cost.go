@@ -49,7 +49,7 @@ func Measure(t testing.TB, count func() Cost, run func(i int) error) Cost {
 func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Cost) {
 	t.Helper()
 	told := make(chan dibs.Token, 1)
-	t.Cleanup(s.NotifyGrants(func(token dibs.Token, a dibs.Answer) {
+	t.Cleanup(s.Notify(func(token dibs.Token, a dibs.Answer) {
 		if a.State == dibs.Granted {
 			told <- token
 		}
@@ -64,7 +64,7 @@ func Costs(t *testing.T, k *Kind, s Store, count func() Cost, want map[string]Co
 	claim := func(n int, mode dibs.Mode) error {
 		for i := range n {
 			claims[i] = dibs.Claim{
-				Key: dibs.Key{Name: string(rune('a' + i))}, Token: dibs.NewToken(), Mode: mode, TTL: time.Minute, Place: time.Minute, Permits: 1, MaxAge: dibs.AnyAge,
+				Key: dibs.Key{Name: string(rune('a' + i))}, Token: dibs.NewToken(), Mode: mode, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1, MaxAge: dibs.AnyAge,
 			}
 			renewals[i] = dibs.Renewal{Key: claims[i].Key, Token: claims[i].Token, TTL: time.Minute}
 			settlements[i] = dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token}

@@ -28,7 +28,7 @@ func (k *Kind) lockedRow(t *testing.T) {
 	}
 	claims, answers := make([]dibs.Claim, 4), make([]dibs.Answer, 4)
 	for i, name := range []string{"locked", "free", "new", "free too"} {
-		claims[i] = dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Minute, Place: time.Minute, Permits: 1}
+		claims[i] = dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1}
 	}
 	if err := s.Claim(t.Context(), claims, answers); err != nil {
 		t.Fatal(err)
@@ -62,8 +62,8 @@ func (k *Kind) deadlocks(t *testing.T, callers int) {
 				for i, n := range rand.Perm(keys) {
 					key, token := dibs.Key{Name: fmt.Sprint(n)}, dibs.NewToken()
 					claims[i] = dibs.Claim{
-						Key: key, Token: token, Mode: dibs.Mode(rand.IntN(3)), TTL: time.Second, Place: time.Second,
-						Permits: 1, MaxAge: time.Duration(rand.IntN(2)) * time.Hour,
+						Key: key, Token: token, Mode: dibs.Mode(rand.IntN(3)), TTL: time.Second, Stay: time.Second,
+						Permits: 1, Weight: 1, MaxAge: time.Duration(rand.IntN(2)) * time.Hour,
 					}
 					settlements[i] = dibs.Settlement{Key: key, Token: token, Outcome: dibs.Outcome(rand.IntN(4)), Retention: time.Millisecond}
 					renewals[i] = dibs.Renewal{Key: key, Token: token, TTL: time.Second}

@@ -39,7 +39,7 @@ func (k *Kind) prunesByItself(t *testing.T) {
 	settlements, errs := make([]dibs.Settlement, n), make([]error, n)
 	for i := range claims {
 		key, token := dibs.Key{Name: fmt.Sprint(i)}, dibs.NewToken()
-		claims[i] = dibs.Claim{Key: key, Token: token, TTL: time.Hour, Permits: 1}
+		claims[i] = dibs.Claim{Key: key, Token: token, TTL: time.Hour, Permits: 1, Weight: 1}
 		settlements[i] = dibs.Settlement{Key: key, Token: token, Outcome: dibs.Keep, Data: []byte("answer"), Retention: time.Millisecond}
 		if i%2 == 0 {
 			settlements[i].Outcome = dibs.Release

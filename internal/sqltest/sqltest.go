@@ -23,7 +23,7 @@ type Store interface {
 	dibs.Store
 	dibs.Inspector
 	dibs.Pruner
-	dibs.GrantNotifier
+	dibs.Notifier
 	dibs.Checker
 	Close() error
 }
@@ -179,10 +179,10 @@ func Ask(t testing.TB, s dibs.Store, c dibs.Claim) dibs.Answer {
 	if c.Mode != dibs.Look && c.Mode != dibs.Reserve && c.TTL == 0 {
 		c.TTL = time.Minute
 	}
-	if c.Mode != dibs.Try && c.Mode != dibs.Look && c.Place == 0 {
-		c.Place = time.Minute
+	if c.Mode != dibs.Try && c.Mode != dibs.Look && c.Stay == 0 {
+		c.Stay = time.Minute
 	}
-	c.Permits = max(c.Permits, 1)
+	c.Permits, c.Weight = max(c.Permits, 1), max(c.Weight, 1)
 	answers := make([]dibs.Answer, 1)
 	if err := s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil {
 		t.Error(err)

@@ -263,11 +263,11 @@ func (b *Bank) lateWaiters(t *testing.T) {
 		b.Listen(t, others)
 	}
 	told := make(chan dibs.Token, 100)
-	t.Cleanup(others.Notify(func(token dibs.Token) { told <- token }))
+	t.Cleanup(others.Notify(func(token dibs.Token, _ dibs.Answer) { told <- token }))
 	queue := func(token dibs.Token, age time.Duration) dibs.Answer {
 		t.Helper()
 		return Ask(t, others, dibs.Claim{
-			Key: dibs.Key{Name: "k"}, Token: token, Mode: dibs.Queue, TTL: time.Hour, Place: time.Hour, MaxAge: age,
+			Key: dibs.Key{Name: "k"}, Token: token, Mode: dibs.Queue, TTL: time.Hour, Stay: time.Hour, MaxAge: age,
 		})
 	}
 	lease, err := b.Client.Acquire(t.Context(), "k", nil)
@@ -319,7 +319,7 @@ func (b *Bank) heldOpen(t *testing.T) {
 	}
 	claims, answers := make([]dibs.Claim, 3), make([]dibs.Answer, 3)
 	for i, name := range []string{"a", "k", "z"} {
-		claims[i] = dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Hour, Place: time.Hour, Permits: 1, MaxAge: dibs.AnyAge}
+		claims[i] = dibs.Claim{Key: dibs.Key{Name: name}, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1, MaxAge: dibs.AnyAge}
 	}
 	if err := b.Store.Claim(t.Context(), claims, answers); err != nil {
 		t.Fatal(err)

@@ -46,7 +46,7 @@ type book struct {
 	prints   int           // how many fingerprints there are
 	forgot   []*history.Event
 	tokens   map[string]*attempt
-	redeems  map[string][]*history.Event // claims from a reserved place, and grants told to them, by its token and by Return
+	redeems  map[string][]*history.Event // claims from a reserved place, by its token and by Return
 
 	sections []*history.Event // enter and leave
 	writes   []*history.Event
@@ -68,7 +68,6 @@ type attempt struct {
 	// time later.
 	vague bool
 	// placed is until when it asked for, and may have got, a place in the queue; -1: never.
-	// One that waits at another's place counts: what it gives up may be a grant in its absence.
 	placed time.Duration
 	// queues is when it asked for a place of its own first.
 	queues time.Duration
@@ -196,7 +195,7 @@ func (b *book) enter() {
 		if e.Fingerprint != "" {
 			prints[e.Fingerprint] = true
 		}
-		if e.Redeems != "" && (e.Kind == history.Claim || e.Kind == history.Told) {
+		if e.Redeems != "" {
 			if b.redeems == nil {
 				b.redeems = map[string][]*history.Event{}
 			}
@@ -262,7 +261,7 @@ func (a *attempt) enter(b *book, e *history.Event) {
 		case e.State == "granted":
 			a.granted(e)
 			b.permits = max(b.permits, e.Permits)
-		case e.State == "held" && e.Queued:
+		case e.State == "held" && e.Queued && e.Redeems == "":
 			a.placed, a.absent = max(a.placed, e.Return), min(a.absent, e.Call)
 		}
 	case history.Renew:

@@ -57,17 +57,8 @@ func (c *clerk) reserved(a *attempt, e *history.Event) (r, taker *history.Event)
 	stands := func(x *history.Event) bool { return x.Return < after(since, min(r.Place, hold))-c.Slack }
 	for _, x := range c.redeems[a.token] { // a lease came from the place after the one that is heard of before
 		switch {
-		case x == e, x.Call > e.Return, x.Mode == "look", x.Heard() && x.Error != "":
+		case x == e, x.Call > e.Return, x.Mode == "look", x.Heard() && (x.State == "held" || x.Error != ""):
 		case taker != nil && x.Token == taker.Token:
-		case x.Heard() && x.State == "held":
-			if !x.Queued || x.Place == 0 {
-				continue
-			}
-			// It may have been granted since, in its absence, and have ended.
-			if c.gaveUp(x, e.Return) {
-				return nil, nil
-			}
-			hold = min(hold, cmp.Or(x.Hold, never))
 		case !stands(x):
 			return nil, nil // it may never have had the place
 		case x.Call > r.Return && c.keeps(x, e): // before, it may have been granted without a place
@@ -84,14 +75,6 @@ func (c *clerk) reserved(a *attempt, e *history.Event) (r, taker *history.Event)
 		return nil, nil
 	}
 	return r, taker
-}
-
-// gaveUp reports whether a token may have given up by then, with what it was granted in
-// its absence, the reserved place that it waited at.
-func (c *clerk) gaveUp(x *history.Event, by time.Duration) bool {
-	return slices.ContainsFunc(c.tokens[x.Token].calls, func(s *history.Event) bool {
-		return s.Kind == history.Settle && s.Call <= by && s.Outcome != "abandon" && s.Outcome != "undo" && (!s.Heard() || s.Error == "")
-	})
 }
 
 // keeps reports whether a lease that was granted stood for certain all through the call
@@ -165,12 +148,12 @@ func (c *clerk) stood(a *attempt) (from, to time.Duration, r *history.Event) {
 	from, to = r.Return, min(asked, after(r.Call, min(r.Place, cmp.Or(r.Hold, never)))-c.Slack)
 	shown := time.Duration(0)
 	for _, x := range c.redeems[a.token] {
-		if x.Mode != "look" && (!x.Heard() || x.State != "held" || x.Place > 0) { // it may be granted in its absence
+		if x.Mode != "look" && (!x.Heard() || x.State != "held") {
 			to = min(to, x.Call)
 		}
 		// Who waits at the place shows that it stood until then, as what has gone does not
 		// come back. A lease may have had it meanwhile, but a mutex is nobody else's then.
-		if r.Permits == 1 && x.Kind == history.Claim && x.Heard() && x.Error == "" && x.State == "held" && x.Queued &&
+		if r.Permits == 1 && x.Heard() && x.Error == "" && x.State == "held" && x.Queued &&
 			x.Return < min(asked, c.queues(x)) {
 			shown = max(shown, x.Call)
 		}

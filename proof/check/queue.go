@@ -71,7 +71,7 @@ func (c *clerk) gone(a *attempt) time.Duration {
 				to = never
 			case e.State == "granted":
 				to = max(to, after(e.Return, e.TTL))
-			case e.State == "held" && e.Queued:
+			case e.State == "held" && e.Queued && e.Redeems == "":
 				// Its turn may come at the end of its place, and last for a Turn.
 				to = max(to, after(after(e.Return, e.Place), dibs.Turn))
 				if e.Place == 0 {
@@ -91,6 +91,9 @@ func (c *clerk) gone(a *attempt) time.Duration {
 		!slices.ContainsFunc(a.calls[:len(a.calls)-1], func(e *history.Event) bool { return until(e) > last.Call }) {
 		return min(to, last.Return)
 	}
+	if to < 0 {
+		return to
+	}
 	return after(to, c.Slack)
 }
 
@@ -99,7 +102,7 @@ func (c *clerk) gone(a *attempt) time.Duration {
 func (b *book) queued(a *attempt, call *history.Event) bool {
 	heard, to, fence := time.Duration(-1), time.Duration(0), uint64(0) // what it was told last, and until when it may hold
 	for _, e := range a.calls {
-		waits := e.State == "held" && e.Queued && e.Mode != "reserve" && !e.AtMostOnce && (e.Redeems == "" || e.Place > 0)
+		waits := e.State == "held" && e.Queued && e.Mode != "reserve" && !e.AtMostOnce && e.Redeems == ""
 		if !waits || !e.Heard() || e.Call > until(call) {
 			continue
 		}

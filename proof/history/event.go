@@ -13,7 +13,7 @@ const (
 	Claim  Kind = "claim"
 	Renew  Kind = "renew"
 	Settle Kind = "settle"
-	Told   Kind = "told" // a grant that came without being asked for; Call is when the token was claimed first, Redeems where it waited
+	Told   Kind = "told" // a grant that came without being asked for; Call is when the token was claimed first
 
 	// Of a worker, which uses a client on that store.
 

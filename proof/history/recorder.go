@@ -82,10 +82,6 @@ type waiter struct {
 	key    string
 	call   time.Duration
 	maxAge time.Duration // of a record that answers it
-	// The reserved place that it waited at last, and what that has to hold then. They stay
-	// when it waits at a place of its own: what it was granted before may be told late.
-	redeems string
-	hold    time.Duration
 }
 
 var (
@@ -200,18 +196,9 @@ func (r *recorder) join(claims []dibs.Claim, events []Event) {
 	defer r.mu.Unlock()
 	for i := range claims {
 		c := &claims[i]
-		redeems := c.Mode == dibs.Try && !c.Redeems.IsZero() && c.Place > 0
-		if c.Mode != dibs.Queue && !redeems {
-			continue
+		if _, ok := r.waiting[c.Token]; !ok && c.Mode == dibs.Queue {
+			r.waiting[c.Token] = waiter{c.Key.Name, events[i].Call, c.MaxAge}
 		}
-		w, ok := r.waiting[c.Token]
-		if !ok {
-			w = waiter{key: c.Key.Name, call: events[i].Call, maxAge: c.MaxAge}
-		}
-		if redeems {
-			w.redeems, w.hold = events[i].Redeems, c.Hold
-		}
-		r.waiting[c.Token] = w
 	}
 }
 
@@ -241,10 +228,7 @@ func (r *recorder) told(t dibs.Token, a *dibs.Answer) {
 	if !ok {
 		return // nobody has claimed by this store
 	}
-	e := Event{
-		Kind: Told, Key: w.key, Token: hex.EncodeToString(t[:]), Call: w.call,
-		MaxAge: w.maxAge, Redeems: w.redeems, Hold: w.hold,
-	}
+	e := Event{Kind: Told, Key: w.key, Token: hex.EncodeToString(t[:]), Call: w.call, MaxAge: w.maxAge}
 	answered(&e, a)
 	r.granted(t, a)
 	_ = r.w.Happened(e) // whoever reads it is gone, and so are we soon
@@ -320,9 +304,6 @@ func answered(e *Event, a *dibs.Answer) {
 // settling is the event of a settlement.
 func settling(s *dibs.Settlement) Event {
 	e := Event{Kind: Settle, Key: s.Key.Name, Token: hex.EncodeToString(s.Token[:]), Outcome: outcomes[s.Outcome]}
-	if !s.Redeems.IsZero() {
-		e.Redeems = hex.EncodeToString(s.Redeems[:])
-	}
 	if s.Outcome == dibs.Keep {
 		e.Data, e.Retention = Data(s.Data), s.Retention
 	}

@@ -3,7 +3,6 @@ package history
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"errors"
 	"slices"
 	"strings"
@@ -331,55 +330,5 @@ func TestRecordTransactor(t *testing.T) {
 		if err != nil || len(events) != 1 || events[0].Error != test.want || events[0].Kind != Settle || events[0].Name != "transaction" || events[0].Data != Data([]byte("x")) {
 			t.Errorf("%v is written down as %+v, %v", test.err, events, err)
 		}
-	}
-}
-
-// TestToldRedeemer: a grant that is told to a token that waits at a reserved place is one
-// from that place, also when it comes after the token has asked for a place of its own.
-func TestToldRedeemer(t *testing.T) {
-	from := &telling{Store: &answering{}, Notifier: memory(t)}
-	store, events := recorded(t, from, nil)
-	store.(dibs.GrantNotifier).NotifyGrants(func(dibs.Token, dibs.Answer) {})
-	key, place, token, other := dibs.Key{Name: "k"}, dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-	claim := func(token dibs.Token, mode dibs.Mode, redeems dibs.Token, stands time.Duration) {
-		t.Helper()
-		c := dibs.Claim{Key: key, Token: token, Mode: mode, Redeems: redeems, TTL: time.Second, Place: stands, Permits: 1}
-		if !redeems.IsZero() {
-			c.Hold = time.Minute
-		}
-		if err := store.Claim(t.Context(), []dibs.Claim{c}, make([]dibs.Answer, 1)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	grant := dibs.Answer{State: dibs.Granted, Fence: 7, Attempt: 1}
-	claim(other, dibs.Try, place, 0) // does not wait
-	from.wake(other, grant)
-	from.wake(place, dibs.Answer{})
-	claim(token, dibs.Try, place, time.Second)
-	from.wake(token, grant)
-	claim(token, dibs.Queue, dibs.Token{}, time.Second)
-	from.wake(token, grant)
-	x := dibs.Settlement{Key: key, Token: token, Redeems: place, Outcome: dibs.Undo}
-	if err := store.Settle(t.Context(), []dibs.Settlement{x}, make([]error, 1)); err != nil {
-		t.Fatal(err)
-	}
-	told, settled := 0, 0
-	for _, e := range events() {
-		name := hex.EncodeToString(place[:])
-		switch e.Kind {
-		case Told:
-			told++
-			if e.Token != hex.EncodeToString(token[:]) || e.Redeems != name || e.Hold != time.Minute || e.Fence != 7 {
-				t.Errorf("not as it was told: %+v", e)
-			}
-		case Settle:
-			settled++
-			if e.Redeems != name {
-				t.Errorf("not as it was asked: %+v", e)
-			}
-		}
-	}
-	if told != 2 || settled != 1 {
-		t.Errorf("%d grants and %d settlements are written down", told, settled)
 	}
 }

@@ -18,7 +18,7 @@ type hooks struct {
 	claim  func(context.Context, []dibs.Claim, []dibs.Answer) error
 	renew  func(context.Context, []dibs.Renewal, []error) error
 	settle func(context.Context, []dibs.Settlement, []error) error
-	told   func(dibs.Token, dibs.Answer) dibs.Answer // of a grant that is told
+	told   func(dibs.Answer) dibs.Answer // of a grant that is told
 }
 
 // by returns the Wrap of a mutant whose hooks are made for each store.
@@ -135,7 +135,7 @@ func (g grants) NotifyGrants(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	}
 	return g.GrantNotifier.NotifyGrants(func(t dibs.Token, a dibs.Answer) {
 		if a.State == dibs.Granted {
-			a = g.b.told(t, a)
+			a = g.b.told(a)
 		}
 		wake(t, a)
 	})

@@ -137,7 +137,7 @@ func fences(s dibs.Store, change func(uint64) uint64) hooks {
 			a.Fence = change(a.Fence)
 		}
 	})
-	h.told = func(_ dibs.Token, a dibs.Answer) dibs.Answer {
+	h.told = func(a dibs.Answer) dibs.Answer {
 		a.Fence = change(a.Fence)
 		return a
 	}

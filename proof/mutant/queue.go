@@ -47,30 +47,18 @@ func stranded(s dibs.Store) hooks {
 func placeLost(s dibs.Store) hooks {
 	var taken memory[dibs.Token, bool]      // places, once a lease has come from them
 	var from memory[dibs.Token, dibs.Token] // the place, by the lease's token
-	var at memory[dibs.Token, dibs.Token]   // the place, by the token that waits there
 	h := asked(s, func(c *dibs.Claim) {
 		if _, ok := taken.get(c.Redeems); ok {
 			if place, own := from.get(c.Token); !own || place != c.Redeems {
-				c.Redeems, c.Hold, c.Place = dibs.Token{}, 0, 0
+				c.Redeems, c.Hold = dibs.Token{}, 0
 			}
 		}
 	}, func(c dibs.Claim, a *dibs.Answer) {
-		switch {
-		case c.Redeems.IsZero():
-		case a.State == dibs.Granted:
+		if !c.Redeems.IsZero() && a.State == dibs.Granted {
 			taken.set(c.Redeems, true)
 			from.set(c.Token, c.Redeems)
-		case a.State == dibs.Held && c.Mode == dibs.Try:
-			at.set(c.Token, c.Redeems)
 		}
 	})
-	h.told = func(t dibs.Token, a dibs.Answer) dibs.Answer {
-		if place, ok := at.get(t); ok {
-			taken.set(place, true)
-			from.set(t, place)
-		}
-		return a
-	}
 	h.settle = func(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
 		if err := s.Settle(ctx, settlements, errs); err != nil {
 			return err

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -99,10 +98,6 @@ func (r *recorder) remember(t dibs.Token, e history.Event) {
 	c, ok := r.claims[t]
 	if !ok {
 		c.first = r.tape.now()
-	}
-	if e.Redeems == "" {
-		// It waits at a place of its own now. What it was granted before may be told late.
-		e.Redeems, e.Hold = c.event.Redeems, cmp.Or(e.Hold, c.event.Hold)
 	}
 	c.event = e
 	r.claims[t] = c

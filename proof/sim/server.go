@@ -29,7 +29,6 @@ type server struct {
 	wakers  map[int]func(dibs.Token)
 	tellers map[int]func(dibs.Token, dibs.Answer)
 	waiting map[dibs.Token]dibs.Claim
-	places  redeemers
 	highest map[dibs.Key]uint64 // fence
 }
 
@@ -53,7 +52,7 @@ func (s *server) open() {
 	if err != nil {
 		panic(err)
 	}
-	s.store, s.places = store, newRedeemers()
+	s.store = store
 	// The store calls while it is called, and so under the server's lock.
 	s.stop = store.Notify(func(t dibs.Token) { s.world.flights.Go(func() { s.turn(store, t) }) })
 }
@@ -118,7 +117,6 @@ func (s *server) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.
 		return err
 	}
 	for i, c := range claims {
-		s.places.claimed(&c, &answers[i])
 		switch a := &answers[i]; a.State {
 		case dibs.Granted:
 			s.highest[c.Key] = max(s.highest[c.Key], a.Fence)
@@ -149,14 +147,10 @@ func (s *server) Settle(ctx context.Context, settlements []dibs.Settlement, errs
 	if s.down {
 		return errDown
 	}
-	if err := s.store.Settle(ctx, settlements, errs); err != nil {
-		return err
-	}
-	for i, x := range settlements {
+	for _, x := range settlements {
 		delete(s.waiting, x.Token)
-		s.places.settled(&x, errs[i])
 	}
-	return nil
+	return s.store.Settle(ctx, settlements, errs)
 }
 
 // Notify implements dibs.Notifier.
@@ -195,41 +189,17 @@ func (s *server) turn(store *memstore.Store, t dibs.Token) {
 		return
 	}
 	word := s.grant(t)
-	if c, ok := s.places.next(t); ok {
-		if a := s.redeem(c); a.State == dibs.Granted {
-			t, word = c.Token, a
-		}
-	}
 	for _, wake := range s.tellers {
 		wake(t, word)
 	}
 }
 
-// grant takes up what the token is offered, and returns what it is to be told.
+// grant takes up what the token is offered, for one Turn, and returns what it is to be told.
 func (s *server) grant(t dibs.Token) dibs.Answer {
 	c, ok := s.waiting[t]
 	if !ok || c.Mode != dibs.Queue || c.AtMostOnce || c.Permits > 1 || !s.offered(c) {
 		return dibs.Answer{}
 	}
-	return s.take(c)
-}
-
-// redeem makes a claim that waits at a reserved place again, if it is granted then, and
-// returns what its token is to be told.
-func (s *server) redeem(c dibs.Claim) dibs.Answer {
-	look := c
-	look.Mode, look.Place = dibs.Look, 0
-	answers := make([]dibs.Answer, 1)
-	if err := s.store.Claim(context.Background(), []dibs.Claim{look}, answers); err != nil || answers[0].State != dibs.Free {
-		return dibs.Answer{} // it is to hear what else there is by asking
-	}
-	a := s.take(c)
-	s.places.claimed(&c, &a)
-	return a
-}
-
-// take makes a claim again, for one Turn.
-func (s *server) take(c dibs.Claim) dibs.Answer {
 	c.TTL = dibs.Turn
 	answers := make([]dibs.Answer, 1)
 	if err := s.store.Claim(context.Background(), []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {

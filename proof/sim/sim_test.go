@@ -72,9 +72,6 @@ func (n tally) add(events []history.Event) {
 		}
 		if e.Redeems != "" && e.State == "granted" {
 			n["redeemed"]++
-			if e.Kind == history.Told {
-				n["redeemed, told"]++
-			}
 		}
 		if e.Attempt > 1 {
 			n["taken over"]++
@@ -88,7 +85,7 @@ var all = []string{
 	"claim granted", "claim held", "claim done", "claim mismatch", "claim unknown",
 	"renew lost", "settle release", "settle keep", "settle abandon", "settle undo", "settle lost",
 	"told granted", "enter", "leave", "leave lost", "write", "write refused", "effect", "reply",
-	"killed", "stopped", "calm", "redeemed", "redeemed, told", "taken over",
+	"killed", "stopped", "calm", "redeemed", "taken over",
 	"fault delay", "fault lost request", "fault lost answer", "fault sent twice",
 	"fault mute", "fault deaf", "fault parted", "fault restart", "fault " + sim.Forgets,
 }

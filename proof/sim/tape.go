@@ -163,7 +163,7 @@ func (t *tape) renewal(r *dibs.Renewal) history.Event {
 func (t *tape) settlement(x *dibs.Settlement) history.Event {
 	return history.Event{
 		Kind: history.Settle, Key: x.Key.Name, Token: t.token(x.Token), Outcome: outcomes[x.Outcome],
-		Redeems: t.token(x.Redeems), Data: string(x.Data), Retention: x.Retention,
+		Data: string(x.Data), Retention: x.Retention,
 	}
 }
 

@@ -92,33 +92,14 @@ const (
 	HeirTold Bug = "who comes after an abandoned lease is told a first attempt"
 	// Only what was abandoned is compared.
 	ClashTold Bug = "a grant is told to one that does something else than another holder"
+	// A place is a place.
+	ReservedTold Bug = "a grant is told to a reserved place"
 	// The subscription is kept.
 	StoppedIsTold Bug = "a grant is told after the listener stopped"
 	// The fence of the answers, and not of the grants.
 	HeldFenceOfClaims Bug = "a held answer's fence leaves out what was told"
 	// The mark is read from the data that was lost.
 	HeldFenceFromCount Bug = "a held answer's fence falls when the data is lost"
-
-	// Only places and leases are settled.
-	GivenUpRedeemerTold Bug = "a redeemer that gave up is granted unasked"
-	// ON CONFLICT DO NOTHING.
-	FirstRedeemerWaits Bug = "the first of a place's redeemers is granted unasked, and not the last"
-	// Its own token is no redeemer.
-	CalledBackIsTold Bug = "a redeemer is granted unasked after the place's own token has claimed"
-	// The place stands, and so does what it says of the redeemer.
-	RedeemerWaitsOn Bug = "a redeemer's wait never ends"
-	// COALESCE(place, …).
-	RedeemerUnasked Bug = "a redeemer that does not wait is granted unasked"
-	// What the place says of it is written by claims and settlements alone.
-	ToldRedeemerWaitsOn Bug = "a redeemer that was granted unasked still waits when its lease is undone"
-	// Who redeems without asking has no claim to read it from.
-	ToldRedeemersHoldIgnored Bug = "the Hold of a redeemer that was granted unasked is ignored"
-	// Its own place is looked for when it asks.
-	ToldRedeemerKeepsPlace Bug = "a redeemer that was granted unasked keeps its own place"
-	// Waiters whose answer is there were woken when it came.
-	AnsweredRedeemerTold Bug = "a redeemer that a record answers is granted unasked"
-	// One variable for all leases of a loop, of which each sets what it has.
-	WaiterTakesPlace Bug = "a waiter that is granted together with a redeemer ends that one's place"
 
 	// Fingerprints are compared before it is seen whose offer it is.
 	OwnTurnMismatch Bug = "a token's own turn counts as somebody else's"
@@ -135,9 +116,6 @@ var Bugs = []Bug{
 	HoldStartsAtReserve, HoldStartsAtLook, HoldStartsAtTaken, HoldWhileHeld, HoldOutlastsPlace,
 	HoldRounded, HoldNotSetAnew, HoldSetByTry, HoldOutlastsTheLease, HoldOnceTaken,
 	RedeemersHoldAlways, RedeemersHoldTooEarly, IdleWhileHeld, IdleNeedsNoHolder, IdleForTheTaken,
-	LeftOfTheTaker, ToldForEver, ToldBriefly, AtMostOnceTold, HeirTold, ClashTold, StoppedIsTold,
-	HeldFenceOfClaims, HeldFenceFromCount, GivenUpRedeemerTold, FirstRedeemerWaits,
-	CalledBackIsTold, RedeemerWaitsOn, RedeemerUnasked, ToldRedeemerWaitsOn,
-	ToldRedeemersHoldIgnored, ToldRedeemerKeepsPlace, AnsweredRedeemerTold, WaiterTakesPlace,
-	OwnTurnMismatch, UndoForgetsProgress,
+	LeftOfTheTaker, ToldForEver, ToldBriefly, AtMostOnceTold, HeirTold, ClashTold, ReservedTold,
+	StoppedIsTold, HeldFenceOfClaims, HeldFenceFromCount, OwnTurnMismatch, UndoForgetsProgress,
 }

@@ -26,9 +26,6 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 func (s *Store) settle(x dibs.Settlement) error {
 	now := time.Now()
 	st := s.b.state(x.Key, now)
-	if s.b.bug != GivenUpRedeemerTold {
-		st.waiterLeaves(x.Redeems, func(waiter dibs.Token) bool { return waiter == x.Token })
-	}
 	l := st.holder(x.Token)
 	switch {
 	case l != nil && l.offered && s.b.bug != TurnCleans:

@@ -49,7 +49,6 @@ type place struct {
 	store  *Store   // whom to wake
 	others []*Store // who claimed from it, to be woken too
 	sought bool     // some did while it was taken
-	waiter *place   // the claim from it that waits; until its ends it may be granted
 
 	pressed bool // its Hold is being counted, and ends is no later than that
 }
@@ -227,17 +226,12 @@ func (s *state) handOver(now time.Time) {
 }
 
 // serve grants the key to the places at the head of the queue, as far as there
-// are permits. A reserved place stops it, unless a claim waits there. What is worked
-// out to have happened before this moment is offered and not told: it would be told
-// late.
+// are permits. A reserved place stops it. What is worked out to have happened before
+// this moment is offered and not told: it would be told late.
 func (s *state) serve(now time.Time, live bool) {
-	before := len(s.holders)
 	for !s.unknown && len(s.queue) > 0 && len(s.holders) < s.permits {
 		next := s.queue[0]
-		if next.reserved() {
-			if live && s.grantWaiter(next, now) {
-				continue
-			}
+		if next.reserved() && s.b.bug != ReservedTold {
 			next.wake() // once would do
 			return
 		}
@@ -248,9 +242,6 @@ func (s *state) serve(now time.Time, live bool) {
 		}
 		tells := live && s.tells(next)
 		l := s.grant(next.claim, now)
-		if s.b.bug == WaiterTakesPlace && before < len(s.holders)-1 {
-			l.from, s.holders[len(s.holders)-2].from = s.holders[len(s.holders)-2].from, nil
-		}
 		if tells {
 			s.tell(l, next, now)
 			continue

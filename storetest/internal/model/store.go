@@ -86,7 +86,6 @@ func (s *Store) claim(c dibs.Claim) dibs.Answer {
 
 // ask answers a claim that is valid.
 func (s *Store) ask(st *state, c dibs.Claim, now time.Time) dibs.Answer {
-	st.asksFrom(c)
 	if len(st.holders) == 0 && len(st.queue) == 0 {
 		st.permits = 0 // the agreement ends with those who made it
 	}
@@ -107,7 +106,7 @@ func (s *Store) ask(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		st.handOver(now)
 		return dibs.Answer{State: dibs.Mismatch}
 	}
-	if r := st.record; st.answers(c, now) {
+	if r := st.record; r != nil && c.MaxAge > 0 && (now.Sub(r.written) <= c.MaxAge || s.b.bug == MaxAgeIgnored) {
 		st.answered(c)
 		st.handOver(now)
 		return dibs.Answer{State: dibs.Done, Record: dibs.Record{
@@ -214,7 +213,7 @@ func (s *Store) redeem(st *state, i int, c dibs.Claim, now time.Time) dibs.Answe
 	if s.b.bug == RedeemersHoldTooEarly {
 		p = p.redeemedBy(c, s.b.bug)
 	}
-	st.queue[i] = p.with(s).awaitedBy(s, c, now)
+	st.queue[i] = p.with(s)
 	return st.held(c, i, true, now)
 }
 
@@ -230,9 +229,6 @@ func (s *Store) waitForTaken(st *state, l *lease, c dibs.Claim, now time.Time) d
 	}
 	p.sought = true
 	l.from = &p
-	if c.Redeems == p.claim.Token {
-		l.from = p.awaitedBy(s, c, now)
-	}
 	ahead := 0
 	for ahead < len(st.queue) && st.queue[ahead].seq < p.seq {
 		ahead++
@@ -303,12 +299,6 @@ func (st *state) differs(c dibs.Claim) bool {
 		return true
 	}
 	return st.record != nil && c.MaxAge > 0 && st.record.asked.Differs(c.Fingerprint)
-}
-
-// answers reports whether the record answers the claim.
-func (st *state) answers(c dibs.Claim, now time.Time) bool {
-	r := st.record
-	return r != nil && c.MaxAge > 0 && (now.Sub(r.written) <= c.MaxAge || st.b.bug == MaxAgeIgnored)
 }
 
 // Renew implements dibs.Store.

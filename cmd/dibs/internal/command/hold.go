@@ -258,7 +258,6 @@ func (p *program) takeKey(ctx context.Context, client *dibs.Client, signals *pro
 		lease = nil
 	}
 	done, isDone := errors.AsType[*dibs.DoneError](err)
-	permits, isPermits := errors.AsType[*dibs.PermitsError](err)
 	signal, isSignal := errors.AsType[process.Signal](err)
 	switch {
 	case isDone:
@@ -270,10 +269,6 @@ func (p *program) takeKey(ctx context.Context, client *dibs.Client, signals *pro
 		return nil, exit(signal.Code(), "%v while waiting for the key %s; its place is given up", signal, strconv.Quote(h.key))
 	case errors.Is(err, dibs.ErrHeld) && h.quiet:
 		return nil, &exitError{code: codeBusy}
-	case isPermits && h.skip:
-		return nil, exit(codeBusy, "the key %s is in use with %d permits, not %d", strconv.Quote(h.key), permits.Have, permits.Want)
-	case isPermits:
-		return nil, exit(codeBusy, "the key %s is still in use with %d permits, not %d, after %v", strconv.Quote(h.key), permits.Have, permits.Want, h.wait)
 	case errors.Is(err, dibs.ErrHeld) && h.skip:
 		return nil, exit(codeBusy, "the key %s is busy", strconv.Quote(h.key))
 	case errors.Is(err, dibs.ErrHeld):

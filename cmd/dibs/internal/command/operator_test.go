@@ -74,7 +74,7 @@ func situation(t *testing.T, b *bench) {
 	s := b.inspector(t)
 	claim := func(key string, change func(*dibs.Claim)) dibs.Claim {
 		c := dibs.Claim{
-			Key: dibs.Key{Name: key}, Token: dibs.NewToken(), TTL: time.Hour, Place: time.Hour, Permits: 1,
+			Key: dibs.Key{Name: key}, Token: dibs.NewToken(), TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1,
 			Owner: dibs.Owner{Host: "web1", PID: 42, Label: "job"},
 		}
 		if change != nil {
