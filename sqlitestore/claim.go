@@ -108,7 +108,7 @@ func (tx *transaction) ask(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
 	case turn:
 		return tx.grant(ks, own, p, c, a)
 	case c.Mode != dibs.Look && ks.front != 0 && len(ks.waiters) == 0 && ks.free == 0:
-		if err := tx.setFree(ks, tx.now); err != nil {
+		if err := tx.setFree(ks, max(1, tx.now)); err != nil {
 			return err
 		}
 	}

@@ -170,7 +170,7 @@ func childCalls(path string, _ io.Reader) error {
 	reach("after COMMIT")
 
 	begin("settle")
-	s.Notify(func(dibs.Token) { reach("while a waiter is woken") })
+	s.Notify(func(dibs.Token, dibs.Answer) { reach("while a waiter is woken") })
 	c = newCall()
 	c.settlements, c.errs = []dibs.Settlement{keep(k)}, make([]error, 1)
 	if err := transact(c); err != nil {
@@ -336,7 +336,7 @@ func childBook(path string, _ io.Reader) error {
 	if err != nil {
 		return err
 	}
-	s.Notify(func(dibs.Token) { failpoint.Reach("while a waiter is woken") })
+	s.Notify(func(dibs.Token, dibs.Answer) { failpoint.Reach("while a waiter is woken") })
 	source, err := modernc.NewConnector("file:" + filepath.ToSlash(s.full) + "?_txlock=immediate&_pragma=synchronous(full)")
 	if err != nil {
 		return err

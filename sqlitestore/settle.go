@@ -1,6 +1,7 @@
 package sqlitestore
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/dibs-go/dibs"
@@ -148,7 +149,10 @@ func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte
 		st.BindBlob(6, data)
 		_, err := st.Run()
 		return err
-	}, func(err error) bool { return isCode(err, lite.Violation) })
+	}, func(err error) bool {
+		e, ok := errors.AsType[*lite.Error](err)
+		return ok && e.Extended == lite.KeyTaken
+	})
 }
 
 // withID calls save with ids for a record that ends then until one is free, which is

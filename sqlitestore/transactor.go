@@ -164,9 +164,12 @@ func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement)
 	if x.Outcome == dibs.Keep && err == nil {
 		serial := int64(0)
 		err = withID(now+micros(x.Retention), &serial, func(id int64) error {
-			_, err := tx.ExecContext(ctx, b.sql["saveRecord"], id, k, x.Token[:], now, f, append([]byte{}, x.Data...))
+			_, err := tx.ExecContext(ctx, b.sql["saveRecord"], id, k, x.Token[:], now, append([]byte{}, f...), append([]byte{}, x.Data...)) // nil would be NULL
 			return err
-		}, func(err error) bool { return isDriverCode(err, lite.Violation) })
+		}, func(err error) bool {
+			e, ok := errors.AsType[*modernc.Error](err)
+			return ok && e.Code() == lite.KeyTaken
+		})
 	}
 	if err != nil || !places {
 		return nil, err
