@@ -24,7 +24,7 @@ func newOne(s *memstore.Store, name string) *one {
 	key := dibs.Key{Namespace: "bench", Name: name}
 	return &one{
 		s: s, ctx: context.Background(),
-		claim:  [1]dibs.Claim{{Key: key, TTL: 30 * time.Second, Permits: 1}},
+		claim:  [1]dibs.Claim{{Key: key, TTL: 30 * time.Second, Permits: 1, Weight: 1}},
 		settle: [1]dibs.Settlement{{Key: key}},
 	}
 }
@@ -100,7 +100,7 @@ func BenchmarkHandOver10k(b *testing.B) {
 	const waiters = 10_000
 	s := open(b, nil)
 	o := newOne(s, "k")
-	o.claim[0].Mode, o.claim[0].Place = dibs.Queue, time.Hour
+	o.claim[0].Mode, o.claim[0].Stay = dibs.Queue, time.Hour
 	ask := func(t dibs.Token) dibs.Answer {
 		o.claim[0].Token = t
 		o.answer[0] = dibs.Answer{}
@@ -141,7 +141,7 @@ func fill(b testing.TB, s *memstore.Store, n int) {
 		for j := range claims {
 			key := dibs.Key{Name: "old" + strconv.Itoa(i+j)}
 			t := dibs.NewToken()
-			claims[j] = dibs.Claim{Key: key, Token: t, TTL: time.Minute, Permits: 1}
+			claims[j] = dibs.Claim{Key: key, Token: t, TTL: time.Minute, Permits: 1, Weight: 1}
 			settlements[j] = dibs.Settlement{
 				Key: key, Token: t, Outcome: dibs.Keep, Data: []byte("done"), Retention: 24 * time.Hour,
 			}

@@ -59,12 +59,12 @@ func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t tim
 	}
 	if c.Mode == dibs.Reserve {
 		if p = sh.reserve(e, own, c, a, now); p != nil {
-			e.keptFrom(p, a, now)
+			e.keptFrom(p, front, a, now)
 		}
 		return
 	}
 	room := e.hasRoom(int32(c.Permits), int32(c.Weight))
-	switch turn := front == nil && (p == nil || p.lease == nil) || front != nil && front == p; {
+	switch turn := !front.before(p) && (p == nil || p.lease == nil); {
 	case turn && room && c.Mode == dibs.Look:
 		a.State = dibs.Free
 		return
@@ -74,15 +74,20 @@ func (sh *shard) ask(e *entry, c *dibs.Claim, a *dibs.Answer, now instant, t tim
 		sh.serve(e, now)
 		return
 	case c.Mode == dibs.Look:
-	case room && front != nil && front.reserved && front.waiters == nil && e.queue.free == never:
+	case room && front.before(p) && front.reserved && front.waiters == nil && e.queue.free == never:
 		e.queue.free = now
+	}
+	if own != nil && c.Mode != dibs.Look {
+		if w := own.waiter(c.Token); w != nil {
+			w.woken = false
+		}
 	}
 	if c.Mode == dibs.Queue {
 		if p = sh.wait(e, own, p, c, a, now); p == nil {
 			return
 		}
 	}
-	e.keptFrom(p, a, now)
+	e.keptFrom(p, front, a, now)
 }
 
 // answers answers a claim that is not for want of its turn, and reports whether it did.
@@ -122,16 +127,14 @@ func (sh *shard) place(q *queue, t dibs.Token, now instant) *place {
 // when there is no room.
 func (sh *shard) reserve(e *entry, own *place, c *dibs.Claim, a *dibs.Answer, now instant) *place {
 	p := own
-	if p == nil || p.reserved && p.token != c.Token {
-		if p = sh.newPlace(e, a, now); p == nil {
+	if p == nil {
+		if sh.crowded(e, a, now) {
 			return nil
 		}
+		p = e.queue.add()
+		e.queue.reserve(p, c.Token)
 	}
 	q := e.queue
-	if !p.reserved {
-		p.reserved, p.token = true, c.Token
-		q.index(c.Token, p)
-	}
 	p.owner = owner(c)
 	p.until, p.hold, p.asked = now.after(c.Stay), c.Hold, now
 	q.lasts(p.until)
@@ -146,34 +149,33 @@ func (sh *shard) wait(e *entry, own, p *place, c *dibs.Claim, a *dibs.Answer, no
 		w = own.waiter(c.Token)
 	}
 	if w == nil {
+		if sh.crowded(e, a, now) {
+			return nil
+		}
 		if p == nil {
-			if p = sh.newPlace(e, a, now); p == nil {
-				return nil
-			}
+			p = e.queue.add()
 		}
 		w = sh.newAttempt()
 		w.token = c.Token
 		e.queue.join(p, w)
 	}
 	w.adopt(c)
-	w.woken = false
 	w.until = now.after(c.Stay)
 	e.queue.lasts(w.until)
 	return p
 }
 
-// newPlace makes a place at the end of the queue. It returns nil, and answers, when
-// there are too many.
-func (sh *shard) newPlace(e *entry, a *dibs.Answer, now instant) *place {
-	q := sh.queueOf(e)
-	if most := sh.store.options.MaxWaiters; q.count >= most {
+// crowded reports whether there is no room for one more place or waiter, and answers so.
+func (sh *shard) crowded(e *entry, a *dibs.Answer, now instant) bool {
+	q, most := sh.queueOf(e), sh.store.options.MaxWaiters
+	if q.tokens >= most {
 		sh.expireAll(q, now, most)
-		if q.count >= most {
-			a.Err = errQueueFull
-			return nil
-		}
 	}
-	return q.add()
+	if q.tokens >= most {
+		*a = dibs.Answer{Err: errQueueFull}
+		return true
+	}
+	return false
 }
 
 // giveUp ends the waiting of a token, or its reservation, at its place.
@@ -242,10 +244,10 @@ func granted(a *dibs.Answer, l *attempt) {
 }
 
 // keptFrom answers a token that is kept from the key; p is its place, if it has one.
-func (e *entry) keptFrom(p *place, a *dibs.Answer, now instant) {
+func (e *entry) keptFrom(p, front *place, a *dibs.Answer, now instant) {
 	a.State, a.Queued = dibs.Held, p != nil
 	a.Left = e.left(now)
-	if e.queue != nil {
+	if front.before(p) {
 		a.Ahead = e.queue.ahead(p)
 	}
 }

@@ -23,8 +23,6 @@ func TestConformance(t *testing.T) {
 			storetest.Processes: "the data lives in one process",
 			storetest.Skew:      "it has no clock but the process's monotonic one",
 			storetest.Restart:   "nothing outlives the process: a restart is a Wipe",
-
-			storetest.GrantNotifier: "a claim is a function call: there is no round trip to save",
 		},
 	})
 }

@@ -91,12 +91,19 @@ func (sh *shard) list(q *dibs.Query, from uint64) (found []dibs.Entry, next uint
 // the query asks for.
 func (e *entry) describe(q *dibs.Query, now instant) (dibs.Entry, bool) {
 	d := dibs.Entry{Key: e.key()}
+	var places []dibs.PlaceInfo
+	if e.queue != nil {
+		places = e.queue.living(now)
+	}
+	if d.Waiters = len(places); q.Places {
+		d.Places = places
+	}
 	switch {
 	case e.held > 0:
 		d.Condition = dibs.ConditionHeld
 	case e.unknown():
 		d.Condition = dibs.ConditionUnknown
-	case e.queue != nil:
+	case len(places) > 0:
 		d.Condition = dibs.ConditionWaiting
 	case e.record != nil:
 		d.Condition = dibs.ConditionDone
@@ -107,12 +114,6 @@ func (e *entry) describe(q *dibs.Query, now instant) (dibs.Entry, bool) {
 	}
 	if e.held > 0 {
 		d.Permits = int(e.permits)
-	}
-	if e.queue != nil {
-		places := e.queue.living(now)
-		if d.Waiters = len(places); q.Places {
-			d.Places = places
-		}
 	}
 	for a := e.leases; a != nil; a = a.next {
 		d.Attempts = append(d.Attempts, a.describe(now))

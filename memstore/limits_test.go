@@ -27,7 +27,7 @@ func TestOptionsNameTheField(t *testing.T) {
 
 func claim(t *testing.T, s *memstore.Store, c dibs.Claim) dibs.Answer {
 	t.Helper()
-	c.Permits = max(c.Permits, 1)
+	c.Permits, c.Weight = max(c.Permits, 1), max(c.Weight, 1)
 	c.TTL = max(c.TTL, time.Millisecond)
 	answers := make([]dibs.Answer, 1)
 	if err := s.Claim(t.Context(), []dibs.Claim{c}, answers); err != nil {
@@ -130,21 +130,31 @@ func TestMaxWaiters(t *testing.T) {
 		s := open(t, &memstore.Options{MaxWaiters: 20})
 		claim(t, s, dibs.Claim{Key: named("k"), Token: dibs.NewToken(), TTL: time.Hour})
 		for i := range 20 {
-			c := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), Mode: dibs.Queue, Place: time.Hour}
+			c := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), Mode: dibs.Queue, Stay: time.Hour}
 			if i == 13 {
-				c.Place = time.Second
+				c.Stay = time.Second
 			}
 			if a := claim(t, s, c); !a.Queued || a.Ahead != i {
 				t.Fatalf("waiter %d: %+v", i, a)
 			}
 		}
-		c := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), Mode: dibs.Queue, Place: time.Hour}
+		c := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), Mode: dibs.Queue, Stay: time.Hour}
 		if a := claim(t, s, c); !errors.Is(a.Err, dibs.ErrFull) {
 			t.Fatalf("a waiter too many: %+v", a)
 		}
 		time.Sleep(time.Second)
 		if a := claim(t, s, c); !a.Queued {
 			t.Fatalf("a waiter after a place has run out: %+v", a)
+		}
+		// Those that wait from one place are as many.
+		job := dibs.Claim{Key: named("job"), Token: dibs.NewToken(), Mode: dibs.Reserve, Stay: time.Hour}
+		claim(t, s, job)
+		claim(t, s, dibs.Claim{Key: job.Key, Token: dibs.NewToken(), From: job.Token, TTL: time.Hour})
+		for i := range 20 {
+			c := dibs.Claim{Key: job.Key, Token: dibs.NewToken(), From: job.Token, Mode: dibs.Queue, Stay: time.Hour}
+			if a := claim(t, s, c); errors.Is(a.Err, dibs.ErrFull) != (i == 19) {
+				t.Fatalf("waiter %d from a place: %+v", i, a)
+			}
 		}
 	})
 }
@@ -154,12 +164,12 @@ func TestKeepWakesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, nil)
 		woken := map[dibs.Token]int{}
-		stop := s.Notify(func(t dibs.Token) { woken[t]++ })
+		stop := s.Notify(func(t dibs.Token, _ dibs.Answer) { woken[t]++ })
 		holder := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), TTL: time.Hour}
 		claim(t, s, holder)
 		waiters := make([]dibs.Claim, 10_000)
 		for i := range waiters {
-			waiters[i] = dibs.Claim{Key: named("k"), Token: dibs.NewToken(), Mode: dibs.Queue, Place: time.Hour, MaxAge: time.Hour}
+			waiters[i] = dibs.Claim{Key: named("k"), Token: dibs.NewToken(), Mode: dibs.Queue, Stay: time.Hour, MaxAge: time.Hour}
 			claim(t, s, waiters[i])
 		}
 		x := dibs.Settlement{Key: holder.Key, Token: holder.Token, Outcome: dibs.Keep, Retention: time.Hour}
@@ -178,7 +188,7 @@ func TestKeepWakesAll(t *testing.T) {
 		clear(woken)
 		lock := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), TTL: time.Hour}
 		claim(t, s, lock)
-		next := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), Mode: dibs.Queue, Place: time.Hour}
+		next := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), Mode: dibs.Queue, Stay: time.Hour}
 		claim(t, s, next)
 		if settle(t, s, dibs.Settlement{Key: lock.Key, Token: lock.Token}); len(woken) != 0 {
 			t.Fatal("woken after stop")
@@ -188,7 +198,7 @@ func TestKeepWakesAll(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	s := open(t, nil)
-	c := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), TTL: time.Hour, Permits: 1}
+	c := dibs.Claim{Key: named("k"), Token: dibs.NewToken(), TTL: time.Hour, Permits: 1, Weight: 1}
 	claim(t, s, c)
 	s.Close()
 	ctx := context.Background()

@@ -12,9 +12,10 @@ type queue struct {
 	shard *shard
 	entry *entry // nil while the queue is free
 
-	places  []*place // nil where one is gone
-	head    int      // of the first place; never nil while there is one
-	count   int
+	places  []*place              // nil where one is gone
+	head    int                   // of the first place; never nil while there is one
+	count   int                   // of the places
+	tokens  int                   // of reserved places and of waiters
 	byToken map[dibs.Token]*place // by the tokens of reserved places and of waiters; nil while the queue is short
 	soonest instant               // no reserved place and no waiter's Stay ends before
 	free    instant               // since when the key is free and kept for a reserved place; never when it is not
@@ -25,8 +26,7 @@ type queue struct {
 
 // place is a number in the queue: a reserved place, those who wait there, or both.
 type place struct {
-	seq      uint64
-	position int
+	position int      // in places: the number is not kept
 	waiters  *attempt // linked, in the order in which they came
 	lease    *attempt // the lease that was granted here: the place is in nobody's way
 
@@ -41,6 +41,12 @@ type place struct {
 
 // shortQueue is up to how many places are looked through one by one.
 const shortQueue = 16
+
+// before reports whether the place in front, if there is one, keeps a token with the
+// place b, or with none, from its turn.
+func (p *place) before(b *place) bool {
+	return p != nil && (b == nil || p.position < b.position)
+}
 
 // has reports whether the token is that of the reserved place or of a waiter there.
 func (p *place) has(t dibs.Token) bool { return p.reserved && p.token == t || p.waiter(t) != nil }
@@ -68,12 +74,11 @@ func (q *queue) find(t dibs.Token) *place {
 	return nil
 }
 
-// reserve gives a token the reserved place with the next number.
-func (q *queue) reserve(t dibs.Token) *place {
-	p := q.add()
-	p.reserved, p.token, p.asked = true, t, 0
+// reserve makes a place a token's reserved one.
+func (q *queue) reserve(p *place, t dibs.Token) {
+	p.reserved, p.token = true, t
+	q.tokens++
 	q.index(t, p)
-	return p
 }
 
 // add adds a place at the end.
@@ -85,8 +90,7 @@ func (q *queue) add() *place {
 	if p == nil {
 		p = new(place)
 	}
-	q.shard.seq++
-	p.seq, p.position = q.shard.seq, len(q.places)
+	p.position = len(q.places)
 	q.places = append(q.places, p)
 	q.count++
 	return p
@@ -101,6 +105,7 @@ func (q *queue) join(p *place, a *attempt) {
 		last = &(*last).next
 	}
 	*last = a
+	q.tokens++
 	q.index(a.token, p)
 }
 
@@ -116,6 +121,7 @@ func (q *queue) leave(a *attempt) bool {
 		a.next.prev = a.prev
 	}
 	a.prev, a.next, a.place = nil, nil, nil
+	q.tokens--
 	delete(q.byToken, a.token)
 	return q.tidy(p)
 }
@@ -123,6 +129,7 @@ func (q *queue) leave(a *attempt) bool {
 // giveUp ends a reservation, and reports whether the place is gone, too.
 func (q *queue) giveUp(p *place) bool {
 	p.reserved = false
+	q.tokens--
 	delete(q.byToken, p.token)
 	return q.tidy(p)
 }

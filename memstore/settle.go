@@ -148,6 +148,7 @@ func (sh *shard) keep(e *entry, t dibs.Token, f dibs.Fingerprint, data []byte, r
 			}
 			for w := p.waiters; w != nil; w = w.next {
 				if w.maxAge > 0 {
+					w.woken = true
 					sh.wake(w.token)
 				}
 			}

@@ -22,7 +22,6 @@ type shard struct {
 
 	wheel wheel
 	woken []dibs.Token // to be told after this step
-	seq   uint64       // of the last place
 
 	entries  free[entry]
 	attempts free[attempt]

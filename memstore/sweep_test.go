@@ -71,7 +71,7 @@ func fill(t *testing.T, s *Store, n int, retention func(i int) time.Duration) {
 	for i := range n {
 		key := dibs.Key{Namespace: "sweep", Name: fmt.Sprint(i)}
 		token := dibs.NewToken()
-		claims := []dibs.Claim{{Key: key, Token: token, TTL: time.Minute, Permits: 1}}
+		claims := []dibs.Claim{{Key: key, Token: token, TTL: time.Minute, Permits: 1, Weight: 1}}
 		x := []dibs.Settlement{{Key: key, Token: token}}
 		if r := retention(i); r > 0 {
 			x[0].Outcome, x[0].Data, x[0].Retention = dibs.Keep, []byte("data"), r

@@ -25,24 +25,6 @@ var abandonedProperties = []Property{
 		},
 	},
 	{
-		Name: "CleanEndResetsTheCount",
-		Why:  "Attempts are counted in a row. What was finished, with or without a record, was not abandoned.",
-		Check: func(t *Trial) {
-			p := t.process()
-			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
-				"release": p.release,
-				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
-			} {
-				k, a, b := key(name), dibs.NewToken(), dibs.NewToken()
-				t.granted("the first", p.try(k, a), 1)
-				t.ok("abandon", p.abandon(k, a))
-				t.granted("the second", p.try(k, b), 2)
-				t.ok(name, end(k, b))
-				t.granted("the third", p.try(k, dibs.NewToken()), 1)
-			}
-		},
-	},
-	{
 		Name: "AbandonEndsTheLeaseNow",
 		Why:  "A holder that gives up in the middle says so, instead of letting everybody wait for its lease to run out.",
 		Check: func(t *Trial) {
@@ -143,23 +125,53 @@ var abandonedProperties = []Property{
 		},
 	},
 	{
-		Name: "ProgressDiesWithACleanEnd",
-		Why:  "What a finished holder saved on its way is over. The next one must not resume from the middle of it.",
+		Name: "CleanEndForgets",
+		Why:  "Attempts are counted in a row, and progress is handed on in a row. What was finished, with or without a record, is over: the next one must not resume from the middle of it.",
 		Check: func(t *Trial) {
 			p := t.process()
 			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
 				"release": p.release,
 				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
 			} {
-				k, a := key(name), dibs.NewToken()
-				t.granted("the first", p.try(k, a), 1)
+				k, a, b := key(name), dibs.NewToken(), dibs.NewToken()
+				t.granted("the first", p.try(k, a, asked("this")), 1)
 				t.ok("progress", p.save(k, a, long, "half"))
-				t.ok(name, end(k, a))
-				next := p.try(k, dibs.NewToken())
-				if t.granted("the next", next, 1); len(next.Progress) != 0 {
+				t.ok("abandon", p.abandon(k, a))
+				t.granted("the second", p.try(k, b, asked("this")), 2)
+				t.ok("more progress", p.save(k, b, long, "most"))
+				t.ok(name, end(k, b))
+				next := p.try(k, dibs.NewToken(), asked("that"))
+				if t.granted("the third", next, 1); len(next.Progress) != 0 {
 					t.Fatalf("after a %s the next got the progress %q", name, next.Progress)
 				}
 			}
+		},
+	},
+	{
+		Name: "AbandonedLeasesAreOneRow",
+		Why:  "With several permits some holders die while others work. Each new holder hears of all that were abandoned since one of them came to a good end, whoever began first.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, as := key("k"), tokens(6)
+			try := func(i, attempt int, progress string) {
+				t.Helper()
+				d := q.try(k, as[i], permits(2))
+				if t.granted("holder "+itoa(i), d, attempt); string(d.Progress) != progress {
+					t.Fatalf("holder %d got the progress %q, want %q", i, d.Progress, progress)
+				}
+			}
+			try(0, 1, "")
+			try(1, 1, "")
+			t.ok("progress", p.save(k, as[1], long, "half"))
+			t.ok("abandon", p.abandon(k, as[1]))
+			try(2, 2, "half")
+			t.ok("undo", q.undo(k, as[2]))
+			try(3, 2, "half")
+			t.ok("abandon", p.abandon(k, as[3]))
+			try(4, 3, "half")
+			t.ok("abandon by the first", p.abandon(k, as[0]))
+			t.ok("a good end", p.release(k, as[4]))
+			try(5, 1, "")
 		},
 	},
 	{

@@ -141,22 +141,6 @@ var expiryProperties = []Property{
 // is counted from before the first call, and late until a claim is sent.
 func (t *Trial) ends(what string, before, after time.Time, d time.Duration, over func() bool) {
 	t.Helper()
-	t.endsWithin(what, before, after, d, t.h.Late, over)
-}
-
-// endsInSteps is ends for what has several parts, each of which may begin when a claim
-// finds that the part before is over. In real time that claim may be late.
-func (t *Trial) endsInSteps(what string, before, after time.Time, d time.Duration, over func() bool) {
-	t.Helper()
-	late := limit
-	if t.h.Virtual {
-		late = t.h.Late
-	}
-	t.endsWithin(what, before, after, d, late, over)
-}
-
-func (t *Trial) endsWithin(what string, before, after time.Time, d, late time.Duration, over func() bool) {
-	t.Helper()
 	for {
 		asked := time.Now()
 		if over() {
@@ -165,7 +149,7 @@ func (t *Trial) endsWithin(what string, before, after time.Time, d, late time.Du
 			}
 			return
 		}
-		if lasted := asked.Sub(after); lasted > d+late {
+		if lasted := asked.Sub(after); lasted > d+t.h.Late {
 			t.Fatalf("%s was not over after %v, it was to last %v", what, lasted, d)
 		}
 		time.Sleep(t.h.Short / 20)

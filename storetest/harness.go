@@ -14,8 +14,8 @@ import (
 
 // Harness says how to test one kind of store.
 type Harness struct {
-	// New makes a fresh, empty backend, whose stores give a waiter that long to
-	// confirm its turn: always dibs.Turn with Virtual. It may be called concurrently,
+	// New makes a fresh, empty backend. A grant that its stores tell (see dibs.Notifier)
+	// lasts for turn: always dibs.Turn with Virtual. New may be called concurrently,
 	// and several times for one test.
 	New func(t testing.TB, turn time.Duration) *Backend
 
@@ -82,15 +82,13 @@ const (
 	Inspector Feature = "inspector" // dibs.Inspector
 	Notifier  Feature = "notifier"  // dibs.Notifier
 	Pruner    Feature = "pruner"    // dibs.Pruner
-
-	GrantNotifier Feature = "grant notifier" // dibs.GrantNotifier
 )
 
 // days is the feature of having days to spare. It follows from Virtual and is
 // not a matter for Lacks.
 const days Feature = "virtual time"
 
-var features = []Feature{Processes, Skew, Restart, Wipe, Inspector, Notifier, Pruner, GrantNotifier}
+var features = []Feature{Processes, Skew, Restart, Wipe, Inspector, Notifier, Pruner}
 
 // lacks returns why the harness cannot check what needs f, or "".
 func (h *Harness) lacks(f Feature) string {
@@ -139,7 +137,6 @@ func (h *Harness) declare(t testing.TB, b *Backend, s dibs.Store) {
 	_, inspector := s.(dibs.Inspector)
 	_, notifier := s.(dibs.Notifier)
 	_, pruner := s.(dibs.Pruner)
-	_, tells := s.(dibs.GrantNotifier)
 	has := map[Feature]bool{
 		Skew:      b.OpenSkewed != nil,
 		Restart:   b.Restart != nil,
@@ -147,8 +144,6 @@ func (h *Harness) declare(t testing.TB, b *Backend, s dibs.Store) {
 		Inspector: inspector,
 		Notifier:  notifier,
 		Pruner:    pruner,
-
-		GrantNotifier: tells,
 	}
 	for _, f := range features {
 		there, readable := has[f]

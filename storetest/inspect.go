@@ -18,7 +18,7 @@ var inspectProperties = []Property{
 			host := dibs.Owner{Host: "web-1", PID: 4711, Label: "charge the card"}
 			a, b := dibs.NewToken(), dibs.NewToken()
 			fences := map[string]uint64{}
-			for _, name := range []string{"held", "offered", "done", "abandoned", "unknown", "locked"} {
+			for _, name := range []string{"held", "done", "abandoned", "unknown", "locked"} {
 				fences[name] = t.granted(name, p.try(key(name), a, owner(host), func(c *dibs.Claim) {
 					c.AtMostOnce = name == "unknown"
 				}), 1)
@@ -27,14 +27,12 @@ var inspectProperties = []Property{
 			t.granted("held by two", p.try(key("two"), b, permits(3)), 1)
 			t.waits("a waiter for the held", p.queue(key("held"), b), 0)
 			t.waits("another", p.queue(key("held"), dibs.NewToken()), 1)
-			t.waits("a waiter for the offered", p.queue(key("offered"), b, owner(host)), 0)
-			t.waits("reserved", p.reserve(key("waiting"), a, permits(2)), 0)
+			t.waits("reserved", p.reserve(key("waiting"), a), 0)
 			t.ok("keep", p.keep(key("done"), a, "answer"))
 			t.ok("keep", p.keep(key("locked"), a, "answer"))
 			t.granted("locked", p.try(key("locked"), b), 1)
 			t.ok("abandon", p.abandon(key("abandoned"), a))
 			t.ok("abandon", p.abandon(key("unknown"), a))
-			t.ok("release the offered", p.release(key("offered"), a))
 			listed := q.list(dibs.Query{})
 			took := time.Since(start)
 
@@ -46,10 +44,9 @@ var inspectProperties = []Property{
 				record    string
 			}{
 				"held":      {dibs.ConditionHeld, 1, []string{a.ID()}, 2, ""},
-				"offered":   {dibs.ConditionHeld, 1, []string{b.ID()}, 0, ""},
 				"two":       {dibs.ConditionHeld, 3, []string{a.ID(), b.ID()}, 0, ""},
 				"locked":    {dibs.ConditionHeld, 1, []string{b.ID()}, 0, a.ID()},
-				"waiting":   {dibs.ConditionWaiting, 2, nil, 1, ""},
+				"waiting":   {dibs.ConditionWaiting, 0, nil, 1, ""},
 				"done":      {dibs.ConditionDone, 0, nil, 0, a.ID()},
 				"abandoned": {dibs.ConditionAbandoned, 0, []string{a.ID()}, 0, ""},
 				"unknown":   {dibs.ConditionUnknown, 0, []string{a.ID()}, 0, ""},
@@ -92,8 +89,8 @@ var inspectProperties = []Property{
 					t.Errorf("%s: the record is listed as %+v", name, *r)
 				}
 			}
-			if len(listed) != 8 {
-				t.Errorf("%d keys are listed, want 8", len(listed))
+			if len(listed) != 7 {
+				t.Errorf("%d keys are listed, want 7", len(listed))
 			}
 		},
 	},
@@ -204,10 +201,10 @@ var inspectProperties = []Property{
 			t.granted("the waiter", p.queue(k, tokens[1], owner(job(1))), 1)
 			want("the reserved one", 3)
 			t.ok("release", p.release(k, tokens[1]))
-			t.granted("who redeems it", p.try(k, a, from(tokens[3])), 1)
-			want("a taken place")
+			t.granted("a claim from it", p.try(k, a, from(tokens[3])), 1)
+			want("a place whose lease stands", 3)
 			t.ok("abandon", p.abandon(k, a))
-			want("it stands again", 3)
+			want("a place whose lease was abandoned", 3)
 			t.ok("taking it away", q.release(k, tokens[3]))
 			want("none")
 			t.granted("a stranger", p.try(k, dibs.NewToken()), 2)
@@ -234,8 +231,9 @@ var inspectProperties = []Property{
 			t.lost("the holder's renewal", p.renew(k, a, long))
 			t.lost("the holder's record", p.keep(k, a, "late"))
 			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
-			t.waits("the other waiter, now the next", p.queue(k, last), 0)
+			t.state("the other waiter", p.queue(k, last), dibs.Held)
 			t.granted("the waiter", p.queue(k, w), 1)
+			t.waits("the other waiter, now the next", p.queue(k, last), 0)
 			t.done("the record", p.look(k, answerable), "answer")
 
 			k = key("two")
@@ -252,6 +250,34 @@ var inspectProperties = []Property{
 			t.ok("abandon", p.abandon(k, a))
 			t.count("evicting it", 1)(evict(t.Context(), k, a.ID()))
 			t.granted("the next", p.try(k, dibs.NewToken(), asked("that")), 1)
+		},
+	},
+	{
+		Name:  "EvictServesTheNext",
+		Why:   "What an operator ends or forgets frees the key as a settlement does: the next waiter hears of it in that step.",
+		Needs: []Feature{Inspector, Notifier},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listen()
+			for _, name := range []string{"evict", "evict the unknown", "forget the unknown", "resolve"} {
+				k, a, b := key(name), dibs.NewToken(), dibs.NewToken()
+				heard.ready(k)
+				last := t.granted("the holder", p.try(k, a, func(c *dibs.Claim) { c.AtMostOnce = name != "evict" }), 1)
+				t.waits("a waiter", q.queue(k, b), 0)
+				if name != "evict" {
+					t.ok("abandon", p.abandon(k, a))
+					t.unknown("a stranger", p.try(k, dibs.NewToken()), a)
+				}
+				switch name {
+				case "evict", "evict the unknown":
+					t.count(name, 1)(p.inspect().Evict(t.Context(), k, ""))
+				case "forget the unknown":
+					t.report(name, true)(p.inspect().Forget(t.Context(), k))
+				case "resolve":
+					t.report(name, true)(p.inspect().Resolve(t.Context(), k, "", nil, long))
+				}
+				heard.turn("the waiter, after "+name, k, b, last, 1)
+			}
 		},
 	},
 	{
@@ -295,14 +321,14 @@ var inspectProperties = []Property{
 				t.ok("release", p.release(k, a))
 				t.granted("the waiter", q.queue(k, b), 1)
 				t.ok("abandon", q.abandon(k, b))
-				t.granted("the reserved place", p.try(k, c), 2)
-				t.ok("release", p.release(k, c))
+				t.granted("from the reserved place", p.try(k, a, from(c)), 2)
+				t.ok("release", p.release(k, a))
 				t.state("a look", q.look(k), dibs.Free)
 			}
 			k, a := key("record"), dibs.NewToken()
 			t.granted("the claim", p.try(k, a), 1)
 			t.ok("keep", p.keepFor(k, a, "answer", t.short()))
-			t.waits("a place", p.reserve(key("place"), a, place(t.short())), 0)
+			t.waits("a place", p.reserve(key("place"), a, stay(t.short())), 0)
 			t.outlast(t.short())
 			for k, e := range q.list(dibs.Query{}) {
 				t.Errorf("%v is still listed: %+v", k, e)
@@ -333,7 +359,7 @@ func (t *Trial) attempt(name string, at dibs.Attempt, took time.Duration) {
 	t.Helper()
 	over := name == "abandoned" || name == "unknown"
 	if at.Attempt != 1 || at.Fence == 0 || at.Since < 0 || at.Since > took+time.Second ||
-		over != (at.Left <= 0) || at.Left > long || at.Offered != (name == "offered") {
+		over != (at.Left <= 0) || at.Left > long {
 		t.Errorf("%s: the attempt is listed as %+v", name, at)
 	}
 }

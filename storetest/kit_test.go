@@ -53,8 +53,8 @@ func TestFeaturesAreDeclared(t *testing.T) {
 	}{
 		"everything there":             {everything, s, nil, nil},
 		"nothing there, all declared":  {&Backend{}, bare{s}, all, nil},
-		"nothing there, none declared": {&Backend{}, bare{s}, nil, []Feature{Skew, Restart, Wipe, Inspector, Notifier, Pruner, GrantNotifier}},
-		"everything there, but denied": {everything, s, all, []Feature{Skew, Restart, Wipe, Inspector, Notifier, Pruner, GrantNotifier}},
+		"nothing there, none declared": {&Backend{}, bare{s}, nil, []Feature{Skew, Restart, Wipe, Inspector, Notifier, Pruner}},
+		"everything there, but denied": {everything, s, all, []Feature{Skew, Restart, Wipe, Inspector, Notifier, Pruner}},
 	} {
 		r := newRecorder(t)
 		(&Harness{Lacks: test.lacks}).declare(r, test.backend, test.store)

@@ -138,15 +138,9 @@ func (s *slowStore) Evict(ctx context.Context, k dibs.Key, id string) (int, erro
 	return s.Store.Evict(ctx, k, id)
 }
 
-func (s *slowStore) Notify(f func(dibs.Token)) func() {
+func (s *slowStore) Notify(f func(dibs.Token, dibs.Answer)) func() {
 	later, stopped := s.later()
-	stop := s.Store.Notify(func(token dibs.Token) { later(func() { f(token) }) })
-	return func() { stop(); stopped() }
-}
-
-func (s *slowStore) NotifyGrants(f func(dibs.Token, dibs.Answer)) func() {
-	later, stopped := s.later()
-	stop := s.Store.NotifyGrants(func(token dibs.Token, a dibs.Answer) { later(func() { f(token, a) }) })
+	stop := s.Store.Notify(func(token dibs.Token, a dibs.Answer) { later(func() { f(token, a) }) })
 	return func() { stop(); stopped() }
 }
 

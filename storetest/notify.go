@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -9,115 +10,248 @@ import (
 
 var notifyProperties = []Property{
 	{
-		Name:  "NotifyWakesTheNext",
-		Why:   "A waiter that is told at once when its turn has come works a moment after the release, instead of whenever it next asks.",
+		Name:  "NotifyServesTheNext",
+		Why:   "A waiter that hears at once of its turn works a moment after the key is free, instead of whenever it next asks. From that step on the key is nobody else's.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			woken := q.listen()
+			heard := q.listen()
 			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
 				"release": p.release,
 				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
+				"undo":    p.undo,
 				"abandon": p.abandon,
 			} {
 				k, a, b, c := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-				t.granted("the holder", p.try(k, a), 1)
-				t.waits("the first waiter", q.queue(k, b), 0)
-				t.waits("the second waiter", q.queue(k, c), 1)
+				heard.ready(k)
+				last := t.granted("the holder", p.try(k, a), 1)
+				last = max(last, t.waits("the first waiter", q.queue(k, b), 0))
+				last = max(last, t.waits("the second waiter", q.queue(k, c), 1))
 				t.ok(name, end(k, a))
-				woken.wait("the first waiter, after a "+name, b)
-				t.state("the first waiter", q.queue(k, b), dibs.Granted)
-				t.ok("it gives up", q.release(k, b))
-				woken.wait("the second waiter", c)
-				t.state("the second waiter", q.queue(k, c), dibs.Granted)
-				t.ok("it is done", q.release(k, c))
+				t.state("a look at once", p.look(k), dibs.Held)
+				t.state("a stranger at once", p.try(k, dibs.NewToken()), dibs.Held)
+				attempt := 1
+				if name == "abandon" {
+					attempt = 2
+				}
+				fence, _ := heard.turn("the first waiter, after a "+name, k, b, last, attempt)
+				if again := t.granted("the first waiter, asking again", q.queue(k, b), attempt); again != fence {
+					t.Fatalf("the first waiter had the fence %d and holds with %d", fence, again)
+				}
+				if heard.told(c) {
+					t.Fatal("the second waiter was told a grant before its turn")
+				}
+				heard.forget(c)
+				t.ok("the first waiter's release", q.release(k, b))
+				heard.turn("the second waiter", k, c, fence, 1)
+				t.ok("the second waiter's release", q.release(k, c))
+				t.state("a look after that", p.look(k), dibs.Free)
 			}
 		},
 	},
 	{
 		Name:  "NotifyWakesTheAnswered",
-		Why:   "All duplicates that wait for one answer are told when it is there, and the lock's next waiter besides.",
+		Why:   "All duplicates that wait for one answer are told when it is there, and ask. The lock's next waiter does not wait for them for long.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			woken := q.listen()
-			k, a, dup1, locker, dup2 := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a, answerable), 1)
-			t.waits("a duplicate", q.queue(k, dup1, answerable), 0)
-			t.waits("a lock", q.queue(k, locker), 1)
-			t.waits("another duplicate", q.queue(k, dup2, answerable), 2)
+			heard := q.listen()
+			k, a, locker, dups := key("k"), dibs.NewToken(), dibs.NewToken(), tokens(3)
+			heard.ready(k)
+			last := t.granted("the holder", p.try(k, a, answerable), 1)
+			t.waits("a duplicate", q.queue(k, dups[0], answerable), 0)
+			t.waits("another duplicate", q.queue(k, dups[1], answerable), 1)
+			t.waits("a lock", q.queue(k, locker), 2)
+			t.waits("a duplicate behind it", q.queue(k, dups[2], answerable), 3)
 			t.ok("keep", p.keep(k, a, "answer"))
-			woken.wait("a duplicate", dup1)
-			woken.wait("another duplicate", dup2)
-			woken.wait("the lock", locker)
-			t.granted("the lock", q.queue(k, locker), 1)
-			t.done("a duplicate", q.queue(k, dup1, answerable), "answer")
-			t.done("another duplicate", q.queue(k, dup2, answerable), "answer")
+			for _, dup := range []dibs.Token{dups[2], dups[1], dups[0]} {
+				heard.woken("a duplicate", dup)
+				t.done("a duplicate", q.queue(k, dup, answerable), "answer")
+			}
+			heard.turn("the lock", k, locker, last, 1)
 		},
 	},
 	{
 		Name:  "NotifyStops",
-		Why:   "A client that was closed must not be called any more: what the wake-up would reach is gone.",
+		Why:   "A client that was closed must not be called any more: what the word would reach is gone. Waiters of those that listen on go on.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			stopped, going := q.listen(), q.listen()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
+			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			going.ready(k)
+			last := t.granted("the holder", p.try(k, a), 1)
 			t.waits("the waiter", q.queue(k, b), 0)
 			stopped.stop()
 			t.ok("release", p.release(k, a))
-			going.wait("the waiter, by the other listener", b)
-			t.granted("the waiter", q.queue(k, b), 1)
-			if stopped.has(b) {
+			going.turn("the waiter, by the other listener", k, b, last, 1)
+			t.waits("another", q.queue(k, c), 0)
+			going.stop()
+			t.ok("release", q.release(k, b))
+			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
+			t.granted("another, asking", q.queue(k, c), 1)
+			if stopped.has(b) || going.has(c) {
 				t.Error("a listener was called after it was stopped")
 			}
 		},
 	},
-}
-
-// listener collects the wake-ups of one process.
-type listener struct {
-	t    *Trial
-	stop func()
-
-	mu      sync.Mutex
-	woken   map[dibs.Token]bool
-	changed chan struct{}
-}
-
-// listen begins to collect. It stops when the trial ends.
-func (p *process) listen() *listener {
-	l := &listener{t: p.t, woken: map[dibs.Token]bool{}, changed: make(chan struct{}, 1)}
-	l.stop = sync.OnceFunc(p.store.(dibs.Notifier).Notify(func(token dibs.Token) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.woken[token] = true
-		select {
-		case l.changed <- struct{}{}:
-		default:
-		}
-	}))
-	p.t.Cleanup(l.stop)
-	return l
-}
-
-// wait waits until the token was woken, and fails the trial when it is not.
-func (l *listener) wait(what string, token dibs.Token) {
-	l.t.Helper()
-	late := time.NewTimer(limit)
-	defer late.Stop()
-	for !l.has(token) {
-		select {
-		case <-l.changed:
-		case <-late.C:
-			l.t.Fatalf("%s: not woken within %v", what, limit)
-		}
-	}
-}
-
-func (l *listener) has(token dibs.Token) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.woken[token]
+	{
+		Name:  "UnheardWaiterKeepsItsNumber",
+		Why:   "A store may pass over a waiter that nobody listens for, rather than let the key lie idle. That waiter asks, and comes before all that joined after it.",
+		Needs: []Feature{Notifier},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listen()
+			k, a, unheard, b, late := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
+			last := t.granted("the holder", p.try(k, a), 1)
+			t.waits("one that nobody listens for", p.queue(k, unheard), 0)
+			last = max(last, t.waits("one that hears", q.queue(k, b), 1))
+			t.waits("a late one", p.queue(k, late), 2)
+			t.ok("release", p.release(k, a))
+			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
+			d := p.queue(k, unheard)
+			if d.State == dibs.Held { // it was passed over
+				t.waits("the one that was passed over", d, 0)
+				last, _ = heard.turn("the one that hears", k, b, last, 1)
+				t.ok("its release", q.release(k, b))
+				t.state("the late one", p.queue(k, late), dibs.Held)
+				t.granted("the one that was passed over", p.queue(k, unheard), 1)
+				return
+			}
+			t.granted("the one that nobody listens for", d, 1)
+			t.ok("its release", p.release(k, unheard))
+			heard.turn("the one that hears", k, b, d.Fence, 1)
+		},
+	},
+	{
+		Name:  "NotifyServesTheWorker",
+		Why:   "A worker that waits from its job's place begins when the place's turn comes, though the place is a reserved one. What it is granted is a lease at the place's number.",
+		Needs: []Feature{Notifier},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listen()
+			for _, name := range []string{"released", "undone", "abandoned"} {
+				k, a, job, worker, b := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				heard.ready(k)
+				last := t.granted("the holder", p.try(k, a), 1)
+				t.waits("reserving", p.reserve(k, job), 0)
+				t.waits("a waiter behind it", q.queue(k, b), 1)
+				last = max(last, t.waits("the worker", q.queue(k, worker, from(job)), 0))
+				t.ok("release", p.release(k, a))
+				fence, _ := heard.turn("the worker", k, worker, last, 1, from(job))
+				t.ok("its renewal", q.renew(k, worker, long))
+				t.waits("another worker", p.try(k, dibs.NewToken(), from(job)), 0)
+				t.waits("the waiter", q.queue(k, b), 0)
+				attempt := 1
+				switch name {
+				case "undone":
+					t.ok("undo", q.undo(k, worker))
+				case "abandoned":
+					attempt = 2
+					t.ok("abandon", q.abandon(k, worker))
+				}
+				if name != "released" {
+					t.waits("the waiter, behind the place", q.queue(k, b), 1)
+					worker = dibs.NewToken()
+					fence = t.granted("the next worker", p.try(k, worker, from(job)), attempt)
+				}
+				heard.forget(b)
+				t.ok("the worker's release", q.release(k, worker))
+				t.lost("giving up the place", p.release(k, job))
+				heard.turn("the waiter", k, b, fence, 1)
+			}
+		},
+	},
+	{
+		Name:  "NotifyWakesTheDeleted",
+		Why:   "Two workers have one job. When one of them is done the other's place is deleted with the job's, and it must hear of that: it waits for nothing.",
+		Needs: []Feature{Notifier},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listen()
+			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
+				"release": p.release,
+				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
+			} {
+				k, job, first, second := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				heard.ready(k)
+				t.waits("reserving", p.reserve(k, job), 0)
+				last := t.granted("the first worker", p.try(k, first, from(job)), 1)
+				t.waits("the second worker", q.queue(k, second, from(job)), 0)
+				t.ok("the first worker's "+name, end(k, first))
+				heard.woken("the second worker", second)
+				t.lost("giving up its place", q.release(k, second))
+				d := q.queue(k, second, from(job))
+				if t.granted("the second worker, as from no place", d, 1); d.Fence <= last {
+					t.Fatalf("the second worker has the fence %d, after %d", d.Fence, last)
+				}
+			}
+		},
+	},
+	{
+		Name:  "NotifyUnderLoad",
+		Why:   "Many waiters in several processes that begin as soon as they are told, some of them from reserved places, some giving up when they may just have been told, must still be alone, one after the other.",
+		Needs: []Feature{Notifier},
+		Heavy: true,
+		Check: func(t *Trial) {
+			const callers, rounds = 6, 20
+			procs := []*process{t.process(), t.process(), t.process()}
+			heard := make([]*listener, len(procs))
+			for i, p := range procs {
+				heard[i] = p.listen()
+			}
+			k := key("k")
+			var inside, told atomic.Int64
+			var highest atomic.Uint64
+			var running sync.WaitGroup
+			for i := range callers {
+				p, heard := procs[i%len(procs)], heard[i%len(procs)]
+				running.Go(func() {
+					for round := range rounds {
+						w := dibs.NewToken()
+						var edits []edit
+						if round%3 == 0 {
+							job := dibs.NewToken()
+							edits = []edit{from(job)}
+							procs[(i+1)%len(procs)].reserve(k, job)
+						}
+						if round%4 == 0 && p.queue(k, w, edits...).State == dibs.Held {
+							p.undo(k, w)
+							w = dibs.NewToken()
+						}
+						var d dibs.Answer
+						t.poll("a turn", func() bool {
+							// As a client does: a told grant counts if its fence is above that of
+							// the last answer, and for a turn from when that was asked for.
+							heard.forget(w)
+							asked := time.Now()
+							if d = p.queue(k, w, edits...); d.State == dibs.Granted {
+								return true
+							}
+							got, ok := heard.within(w, dibs.Turn/2)
+							if !ok || got.State != dibs.Granted || got.Fence <= d.Fence || time.Since(asked) > t.turn*3/4 {
+								return false
+							}
+							told.Add(1)
+							d = got
+							return true
+						})
+						if n := inside.Add(1); n != 1 {
+							t.Errorf("%d holders at once", n)
+						}
+						if last := highest.Swap(d.Fence); last >= d.Fence {
+							t.Errorf("the fence %d came after %d", d.Fence, last)
+						}
+						inside.Add(-1)
+						if err := p.release(k, w); err != nil {
+							t.Errorf("release: %v", err)
+						}
+					}
+				})
+			}
+			running.Wait()
+			t.Logf("of %d grants %d were told", callers*rounds, told.Load())
+		},
+	},
 }

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 
@@ -30,12 +31,12 @@ var permitsProperties = []Property{
 				t.ok("a holder in the middle releases", q.release(k, hs[1]))
 				t.granted("the first waiter", q.queue(k, ws[0], permits(n)), 1)
 				t.waits("the second", q.queue(k, ws[1], permits(n)), 0)
-				t.lost("renew by who released", p.renew(k, hs[1], long))
+				t.lost("renew by the holder that released", p.renew(k, hs[1], long))
 				t.ok("renew by another", p.renew(k, hs[0], long))
 				t.ok("the first releases", p.release(k, hs[0]))
 				t.ok("the first waiter releases", p.release(k, ws[0]))
-				t.granted("the third waiter", q.queue(k, ws[2], permits(n)), 1)
 				t.granted("the second waiter", q.queue(k, ws[1], permits(n)), 1)
+				t.granted("the third waiter", q.queue(k, ws[2], permits(n)), 1)
 				t.state("one too many", q.try(k, dibs.NewToken(), permits(n)), dibs.Held)
 			}
 		},
@@ -51,54 +52,53 @@ var permitsProperties = []Property{
 			t.ok("the last renewal", p.renew(k, dead, t.short()))
 			t.outlast(t.short())
 			t.lost("renew by the dead one", p.renew(k, dead, long))
-			t.state("a third", p.try(k, dibs.NewToken(), permits(2)), dibs.Granted)
+			t.granted("a third", p.try(k, dibs.NewToken(), permits(2)), 2)
 			t.state("a fourth", p.try(k, dibs.NewToken(), permits(2)), dibs.Held)
 			t.ok("renew by the one that lives", p.renew(k, alive, long))
 		},
 	},
 	{
-		Name: "PermitsMustAgree",
-		Why:  "If one caller takes a key for a mutex and another for a semaphore, one of them is wrong. It is told so, with the number that the others agreed on.",
+		Name: "PermitsChange",
+		Why:  "A new version of a program allows another number of holders. Its claims wait until the leases of the old number have ended, and then theirs holds; those behind them wait, too. So the two numbers never mix, and nobody waits for ever.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			differ := func(what string, a dibs.Answer, want int) {
-				t.Helper()
-				t.state(what, a, dibs.PermitsDiffer)
-				if a.Permits != want {
-					t.Fatalf("%s: told that there are %d permits, want %d", what, a.Permits, want)
-				}
+			k, old, b, c, d := key("k"), tokens(2), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			for _, a := range old {
+				t.granted("a holder of one of 3", p.try(k, a, permits(3)), 1)
 			}
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("a holder of 2", p.try(k, a, permits(2)), 1)
-			differ("a try with 3", q.try(k, dibs.NewToken(), permits(3)), 2)
-			differ("a try with 1", q.try(k, dibs.NewToken()), 2)
-			differ("a look with 3", q.look(k, permits(3)), 2)
-			differ("a queue with 3", q.queue(k, b, permits(3)), 2)
-			differ("a reserve with 3", q.reserve(k, b, permits(3)), 2)
-			t.lost("settling the one that differed", q.release(k, b))
-			t.ok("release", p.release(k, a))
-			t.granted("a holder of 3, when the key is idle", p.try(k, b, permits(3)), 1)
-			differ("a try with 2", q.try(k, dibs.NewToken(), permits(2)), 3)
-			t.ok("release", p.release(k, b))
-
-			k = key("reserved")
-			t.waits("reserving with 2", p.reserve(k, a, permits(2)), 0)
-			differ("a try with 1", q.try(k, dibs.NewToken()), 2)
-			t.ok("giving up", p.release(k, a))
-			t.granted("a try with 1, when the key is idle", q.try(k, dibs.NewToken()), 1)
+			for _, n := range []int{1, 2, 4, 9} {
+				t.state("a try with "+itoa(n), q.try(k, dibs.NewToken(), permits(n)), dibs.Held)
+				t.state("a look with "+itoa(n), q.look(k, permits(n)), dibs.Held)
+			}
+			t.waits("the first with 5", q.queue(k, b, permits(5)), 0)
+			t.waits("one with 3 behind it", p.queue(k, c, permits(3)), 1)
+			t.waits("another with 5", q.queue(k, d, permits(5)), 2)
+			t.state("a stranger with 3", p.try(k, dibs.NewToken(), permits(3)), dibs.Held)
+			t.ok("one of the old releases", p.release(k, old[0]))
+			t.waits("the first with 5", q.queue(k, b, permits(5)), 0)
+			t.waits("the one with 3", p.queue(k, c, permits(3)), 1)
+			t.ok("the other releases", p.release(k, old[1]))
+			t.granted("the first with 5", q.queue(k, b, permits(5)), 1)
+			t.waits("the one with 3", p.queue(k, c, permits(3)), 0)
+			t.waits("the other with 5, behind that", q.queue(k, d, permits(5)), 1)
+			t.ok("the one with 3 gives up", p.release(k, c))
+			t.granted("the other with 5", q.queue(k, d, permits(5)), 1)
+			t.ok("its release", q.release(k, d))
+			t.ok("the first one's release", q.release(k, b))
+			t.granted("a mutex", p.try(k, dibs.NewToken()), 1)
 
 			k = key("dead")
-			t.granted("a holder of 2 that dies", p.try(k, a, permits(2), ttl(t.short())), 1)
+			t.granted("a holder of 2 that dies", p.try(k, b, permits(2), ttl(t.short())), 1)
 			t.outlast(t.short())
-			t.state("a try with 1, when the key is idle", q.try(k, dibs.NewToken()), dibs.Granted)
+			t.granted("a try with 1", q.try(k, dibs.NewToken()), 2)
 		},
 	},
 	{
 		Name:  "PermitsUnderLoad",
-		Why:   "The count must hold when everybody comes at once.",
+		Why:   "The sum of weights must hold when everybody comes at once, light and heavy.",
 		Heavy: true,
 		Check: func(t *Trial) {
-			const n, callers, rounds = 3, 12, 4
+			const n, callers, rounds = 5, 12, 4
 			procs := []*process{t.process(), t.process(), t.process()}
 			k := key("k")
 			var inside, grants atomic.Int64
@@ -107,13 +107,15 @@ var permitsProperties = []Property{
 				p := procs[i%len(procs)]
 				running.Go(func() {
 					for range rounds {
-						w := dibs.NewToken()
-						t.poll("a permit", func() bool { return p.queue(k, w, permits(n)).State == dibs.Granted })
-						if now := inside.Add(1); now > n {
-							t.Errorf("%d holders of %d permits", now, n)
+						w, weighs := dibs.NewToken(), 1+rand.IntN(n)
+						t.poll("a permit", func() bool {
+							return p.queue(k, w, permits(n), weight(weighs)).State == dibs.Granted
+						})
+						if now := inside.Add(int64(weighs)); now > n {
+							t.Errorf("weights of %d hold %d permits", now, n)
 						}
 						grants.Add(1)
-						inside.Add(-1)
+						inside.Add(int64(-weighs))
 						t.ok("release", p.release(k, w))
 					}
 				})

@@ -143,7 +143,7 @@ type edit func(*dibs.Claim)
 
 // lock returns a Try for a lock with one permit and a long lease.
 func lock(k dibs.Key, token dibs.Token, edits ...edit) dibs.Claim {
-	c := dibs.Claim{Key: k, Token: token, Mode: dibs.Try, TTL: long, Place: long, Permits: 1}
+	c := dibs.Claim{Key: k, Token: token, Mode: dibs.Try, TTL: long, Stay: long, Permits: 1, Weight: 1}
 	for _, e := range edits {
 		e(&c)
 	}
@@ -151,12 +151,14 @@ func lock(k dibs.Key, token dibs.Token, edits ...edit) dibs.Claim {
 }
 
 // from makes the claim from a reserved place.
-func from(place dibs.Token) edit { return func(c *dibs.Claim) { c.Redeems = place } }
+func from(place dibs.Token) edit { return func(c *dibs.Claim) { c.From = place } }
 
-func ttl(d time.Duration) edit   { return func(c *dibs.Claim) { c.TTL = d } }
-func place(d time.Duration) edit { return func(c *dibs.Claim) { c.Place = d } }
-func permits(n int) edit         { return func(c *dibs.Claim) { c.Permits = n } }
-func asked(what string) edit     { return func(c *dibs.Claim) { c.Fingerprint = printOf(what) } }
+func ttl(d time.Duration) edit  { return func(c *dibs.Claim) { c.TTL = d } }
+func stay(d time.Duration) edit { return func(c *dibs.Claim) { c.Stay = d } }
+func hold(d time.Duration) edit { return func(c *dibs.Claim) { c.Hold = d } }
+func permits(n int) edit        { return func(c *dibs.Claim) { c.Permits = n } }
+func weight(n int) edit         { return func(c *dibs.Claim) { c.Weight = n } }
+func asked(what string) edit    { return func(c *dibs.Claim) { c.Fingerprint = printOf(what) } }
 func maxAge(d time.Duration) edit {
 	return func(c *dibs.Claim) { c.MaxAge = d }
 }

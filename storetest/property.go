@@ -14,9 +14,8 @@ type Property struct {
 	// mistake. In real time they are checked only under the build tag nightly, one at
 	// a time, before the others.
 	Heavy bool
-	// TurnEnds is whether turns run out in it. In real time all turns of its backend
-	// are short then, so that none can be relied on to be alive. The turns of all
-	// other properties outlast them.
+	// TurnEnds is whether told grants run out in it. In real time they are short then,
+	// and none can be relied on to be alive. In all other properties they last for long.
 	TurnEnds bool
 	// Check checks the property once, on a fresh backend.
 	Check func(t *Trial)
@@ -36,7 +35,7 @@ func Properties() []Property {
 		batchProperties,
 		lookProperties,
 		notifyProperties,
-		grantProperties,
+		turnProperties,
 		pruneProperties,
 		inspectProperties,
 		raceProperties,
@@ -45,14 +44,13 @@ func Properties() []Property {
 		clockProperties,
 		fenceProperties,
 		keysProperties,
-		permitsProperties,
-		reserveProperties,
-		redeemProperties,
-		takenProperties,
-		holdProperties,
-		idleProperties,
-		undoProperties,
-		turnProperties,
 		queueProperties,
+		permitsProperties,
+		weightProperties,
+		reserveProperties,
+		fromProperties,
+		numberProperties,
+		holdProperties,
+		undoProperties,
 	)
 }

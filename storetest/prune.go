@@ -55,7 +55,7 @@ var pruneProperties = []Property{
 			t.ok("its release", p.release(key("held"), a))
 			t.granted("the live place", p.queue(key("held"), w), 1)
 			t.state("behind the reserved place", p.try(key("reserved"), dibs.NewToken()), dibs.Held)
-			t.granted("the reserved place", p.try(key("reserved"), a), 1)
+			t.granted("from the reserved place", p.try(key("reserved"), w, from(a)), 1)
 			t.done("the live record", p.look(key("done"), answerable), "answer")
 			t.granted("after the abandoned", p.try(key("abandoned"), dibs.NewToken()), 2)
 			t.unknown("after the unknown", p.try(key("unknown"), dibs.NewToken()), a)

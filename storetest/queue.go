@@ -28,9 +28,12 @@ var queueProperties = []Property{
 			for i, w := range waiters {
 				t.ok("release", procs[i%3].release(k, holder))
 				for j, later := range waiters[i+1:] {
-					t.waits("waiter "+itoa(i+1+j), procs[j%3].queue(k, later), j)
+					t.state("waiter "+itoa(i+1+j), procs[j%3].queue(k, later), dibs.Held)
 				}
 				t.granted("waiter "+itoa(i), procs[i%3].queue(k, w), 1)
+				for j, later := range waiters[i+1:] {
+					t.waits("waiter "+itoa(i+1+j), procs[j%3].queue(k, later), j)
+				}
 				holder = w
 			}
 			t.ok("the last release", procs[0].release(k, holder))
@@ -50,8 +53,8 @@ var queueProperties = []Property{
 			late := dibs.NewToken()
 			t.state("a stranger that tries", p.try(k, dibs.NewToken()), dibs.Held)
 			t.state("a stranger that looks", p.look(k), dibs.Held)
-			t.waits("a stranger that queues", p.queue(k, late), 1)
-			t.waits("the second waiter", p.queue(k, second), 0)
+			t.state("a stranger that queues", p.queue(k, late), dibs.Held)
+			t.state("the second waiter", p.queue(k, second), dibs.Held)
 			t.state("the second waiter, trying", p.try(k, second), dibs.Held)
 			t.granted("the first waiter", q.queue(k, first), 1)
 			t.ok("its release", q.release(k, first))
@@ -76,9 +79,10 @@ var queueProperties = []Property{
 				t.waits("another waiter", p.queue(k, c), 1)
 				t.ok(name, end(k, a))
 				t.state("a look at once", p.look(k), dibs.Held)
-				t.waits("the other waiter, now the next", p.queue(k, c), 0)
+				t.state("the other waiter", p.queue(k, c), dibs.Held)
 				t.state("a try at once", q.try(k, dibs.NewToken()), dibs.Held)
 				t.state("the waiter", q.queue(k, b), dibs.Granted)
+				t.waits("the other waiter, now the next", p.queue(k, c), 0)
 				t.ok("the waiter's renewal", q.renew(k, b, long))
 			}
 		},
@@ -96,7 +100,7 @@ var queueProperties = []Property{
 			t.ok("the last renewal", p.renew(k, a, t.short()))
 			t.outlast(t.short())
 			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
-			t.waits("the second waiter", p.queue(k, second), 0)
+			t.state("the second waiter", p.queue(k, second), dibs.Held)
 			t.granted("the first waiter", q.queue(k, first), 2)
 			t.ok("its release", q.release(k, first))
 			t.granted("the second waiter", p.queue(k, second), 1)
@@ -112,7 +116,7 @@ var queueProperties = []Property{
 				t.granted("the holder", p.try(k, a), 1)
 				t.waits("one that will die", p.queue(k, dead), 0)
 				before := time.Now()
-				t.waits("one that will ask again", p.queue(k, alive, place(d)), 1)
+				t.waits("one that will ask again", p.queue(k, alive, stay(d)), 1)
 				behind := p.queue(k, last)
 				again := p.queue(k, alive)
 				if time.Since(before) >= d {
@@ -120,7 +124,7 @@ var queueProperties = []Property{
 				}
 				t.waits("one behind", behind, 2)
 				t.waits("the one that asks again", again, 1)
-				t.waits("the one that will die, asking for a short place", p.queue(k, dead, place(t.short())), 0)
+				t.waits("the one that will die, asking for a short place", p.queue(k, dead, stay(t.short())), 0)
 				t.outlast(d)
 				t.lost("the dead one's place", p.release(k, dead))
 				t.waits("the one that asked again", p.queue(k, alive), 0)
@@ -140,7 +144,7 @@ var queueProperties = []Property{
 			t.granted("the holder", p.try(k, a), 1)
 			t.waits("one that goes away", p.queue(k, away), 0)
 			t.waits("the next", p.queue(k, next), 1)
-			t.waits("the one that goes away, asking for a short place", p.queue(k, away, place(t.short())), 0)
+			t.waits("the one that goes away, asking for a short place", p.queue(k, away, stay(t.short())), 0)
 			t.outlast(t.short())
 			t.waits("the one that was away", p.queue(k, away), 1)
 			t.ok("release", p.release(k, a))
@@ -177,13 +181,9 @@ var queueProperties = []Property{
 			t.granted("the holder", p.try(k, a), 1)
 			t.waits("the first waiter", p.queue(k, b), 0)
 			t.waits("the second waiter", p.queue(k, c), 1)
-			for _, d := range []time.Duration{0, long} {
-				t.waits("the first, trying", p.try(k, b, place(d)), 0)
-				t.waits("the second, trying", p.try(k, c, place(d)), 1)
-			}
-			if d := p.try(k, dibs.NewToken()); d.State != dibs.Held || d.Queued {
-				t.Fatalf("a stranger that tries: %s, Queued %v, want Held without a place", stateName(d.State), d.Queued)
-			}
+			t.waits("the first, trying", p.try(k, b), 0)
+			t.waits("the second, trying", p.try(k, c), 1)
+			t.nowhere("a stranger that tries", p.try(k, dibs.NewToken()))
 			t.ok("release", p.release(k, a))
 			t.granted("the first, trying", p.try(k, b), 1)
 			t.ok("its release", p.release(k, b))
@@ -192,7 +192,7 @@ var queueProperties = []Property{
 	},
 	{
 		Name: "KeepAnswersWaiters",
-		Why:  "Duplicates that wait for the answer are all answered by it at once. They must not be granted one after the other, nor stand in the way of a waiter for the lock.",
+		Why:  "Duplicates that wait for the answer are all answered by it at once. They must not be granted one after the other, and once they have it they stand in nobody's way.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, dup1, locker, dup2 := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
@@ -202,43 +202,39 @@ var queueProperties = []Property{
 			t.waits("another duplicate", p.queue(k, dup2, answerable), 2)
 			t.ok("keep", p.keep(k, a, "answer"))
 			t.state("a look at the lock", p.look(k), dibs.Held)
-			t.granted("the lock", q.queue(k, locker), 1)
 			t.done("a duplicate", q.queue(k, dup1, answerable), "answer")
+			t.granted("the lock", q.queue(k, locker), 1)
 			t.ok("the lock's release", q.release(k, locker))
-			t.state("a look at the lock", p.look(k), dibs.Free)
-			t.done("another duplicate", p.queue(k, dup2, answerable), "answer")
+			t.done("another duplicate", p.try(k, dup2, answerable), "answer")
+			t.lost("settling its place", p.release(k, dup2))
 			t.state("a look at the lock", p.look(k), dibs.Free)
 		},
 	},
 	{
-		Name: "LeftIsSane",
-		Why:  "A waiter that misses its wake-up asks again after Left. If that is zero it spins; if it is too long it oversleeps the end of a dead holder.",
+		Name: "LeftIsUntilALeaseEnds",
+		Why:  "A waiter that misses its wake-up asks again after Left. If that is too long it oversleeps the end of a dead holder; and if nobody holds the key, there is no lease to wait for.",
 		Check: func(t *Trial) {
 			p := t.process()
 			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			left := func(what string, after time.Time, ends time.Duration, asker dibs.Answer) {
-				t.Helper()
-				t.state(what, asker, dibs.Held)
-				// What is left now is at least what is left of a lease that
-				// began when it was sent for, but for the store's rounding.
-				least := ends - time.Since(after) - tick
-				if asker.Left <= 0 || asker.Left > ends || asker.Left < least {
-					t.Fatalf("%s: Left is %v, want between %v and %v", what, asker.Left, least, ends)
-				}
-			}
 			start := time.Now()
 			t.granted("the holder", p.try(k, a), 1)
-			left("a try", start, long, p.try(k, dibs.NewToken()))
-			left("a look", start, long, p.look(k))
-			queued := time.Now()
-			left("a waiter", start, long, p.queue(k, b, place(long/2)))
-			left("a try behind a shorter place", queued, long/2, p.try(k, dibs.NewToken()))
+			t.left("a try", p.try(k, dibs.NewToken()), start, long)
+			t.left("a look", p.look(k), start, long)
+			t.left("a waiter", p.queue(k, b, stay(long/2)), start, long)
+			t.left("a try behind a shorter place", p.try(k, dibs.NewToken()), start, long)
 			renewed := time.Now()
 			t.ok("renew", p.renew(k, a, long/4))
-			left("the waiter, after a renewal", renewed, long/4, p.queue(k, b))
-			offered := time.Now()
-			t.ok("release", p.release(k, a))
-			left("a try while it is offered", offered, t.turn, p.try(k, dibs.NewToken()))
+			t.left("the waiter, after a renewal", p.queue(k, b), renewed, long/4)
+
+			k = key("reserved")
+			t.waits("reserving", p.reserve(k, a), 0)
+			for what, d := range map[string]dibs.Answer{
+				"a try": p.try(k, dibs.NewToken()), "a look": p.look(k), "a waiter": p.queue(k, b),
+			} {
+				if t.state(what, d, dibs.Held); d.Left != 0 {
+					t.Fatalf("%s, behind a place: Left is %v, and nobody holds the key", what, d.Left)
+				}
+			}
 		},
 	},
 	{
@@ -297,11 +293,11 @@ var queueProperties = []Property{
 			}
 			for i, w := range ws[:served] {
 				t.ok("release", q.release(k, holder))
-				t.state("one far behind", q.try(k, ws[n-1], place(0)), dibs.Held)
+				t.state("one far behind", q.try(k, ws[n-1]), dibs.Held)
+				t.granted("waiter "+itoa(i), p.queue(k, w), 1)
 				if i+1 < served {
 					t.waits("waiter "+itoa(i+1), p.queue(k, ws[i+1]), 0)
 				}
-				t.granted("waiter "+itoa(i), p.queue(k, w), 1)
 				holder = w
 			}
 			t.giveUp(p, k, ws[served:], batch)
@@ -325,8 +321,9 @@ func (t *Trial) giveUp(p *process, k dibs.Key, ws []dibs.Token, batch int) {
 	}
 }
 
-// waits fails the trial unless the token has a place with that many before it.
-func (t *Trial) waits(what string, a dibs.Answer, ahead int) {
+// waits fails the trial unless the answer is Held, with a place that has that many
+// before it. It returns the answer's fence.
+func (t *Trial) waits(what string, a dibs.Answer, ahead int) uint64 {
 	t.Helper()
 	t.state(what, a, dibs.Held)
 	if !a.Queued {
@@ -335,4 +332,5 @@ func (t *Trial) waits(what string, a dibs.Answer, ahead int) {
 	if a.Ahead < ahead || ahead == 0 && a.Ahead != 0 {
 		t.Fatalf("%s: told that at most %d places are ahead, there are %d", what, a.Ahead, ahead)
 	}
+	return a.Fence
 }

@@ -9,79 +9,70 @@ import (
 var reserveProperties = []Property{
 	{
 		Name:     "ReservedPlaceBlocks",
-		Why:      "A job's place is taken when it is enqueued. Until the job runs nobody who came later may pass it, though nobody holds the key.",
+		Why:      "A job's place is taken when it is enqueued. Until the job runs no claim that came later may pass it, though nobody holds the key. It is never granted itself: nobody is there to work.",
 		TurnEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, reserved, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.waits("reserving a free key", p.reserve(k, reserved), 0)
-			t.waits("reserving it again", q.reserve(k, reserved), 0)
+			k, job, b, a := key("free"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.waits("reserving a free key", p.reserve(k, job), 0)
+			t.waits("reserving it again", q.reserve(k, job), 0)
 			t.state("a stranger that tries", q.try(k, dibs.NewToken()), dibs.Held)
 			t.state("a stranger that looks", q.look(k), dibs.Held)
 			t.waits("a stranger that queues", q.queue(k, b), 1)
 			t.outlast(t.turn)
 			t.waits("the stranger, after longer than a turn", q.queue(k, b), 1)
-			t.granted("the job, in another process", q.try(k, reserved), 1)
+			t.granted("the job's worker, in another process", q.try(k, a, from(job)), 1)
 			t.waits("the stranger", q.queue(k, b), 0)
-			t.ok("the job's end", p.release(k, reserved))
+			t.ok("the job's end", p.release(k, a))
 			t.granted("the stranger", q.queue(k, b), 1)
-		},
-	},
-	{
-		Name:     "ReservedPlaceIsNotGranted",
-		Why:      "When its turn comes a reserved place is not granted: nobody is there to confirm, and the turn would be over before the job starts. It stands until it is redeemed.",
-		TurnEnds: true,
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, a, reserved, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+
+			k, a = key("held"), dibs.NewToken()
 			t.granted("the holder", p.try(k, a), 1)
-			t.waits("reserving", p.reserve(k, reserved), 0)
+			t.waits("reserving", p.reserve(k, job), 0)
 			t.waits("a waiter", q.queue(k, b), 1)
 			t.ok("release", p.release(k, a))
-			t.waits("reserving again, when its turn has come", p.reserve(k, reserved), 0)
+			t.waits("reserving again, when its turn has come", p.reserve(k, job), 0)
 			t.outlast(t.turn)
 			t.state("a stranger, after longer than a turn", q.try(k, dibs.NewToken()), dibs.Held)
 			t.waits("the waiter", q.queue(k, b), 1)
-			t.granted("the job", q.queue(k, reserved), 1)
+			t.lost("renew by the place's token", p.renew(k, job, long))
+			t.granted("the job's worker", q.queue(k, dibs.NewToken(), from(job)), 1)
 		},
 	},
 	{
 		Name: "ReservedPlacesKeepTheOrder",
-		Why:  "Reserved places and waiting ones are one queue.",
+		Why:  "Reserved places and waiting ones are one queue, in which a claim from a place has the place's number.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, ws := key("k"), tokens(4)
-			t.waits("the first, reserved", p.reserve(k, ws[0]), 0)
-			t.waits("the second, waiting", q.queue(k, ws[1]), 1)
-			t.waits("the third, reserved", p.reserve(k, ws[2]), 2)
-			t.waits("the fourth, waiting", q.queue(k, ws[3]), 3)
-			t.waits("the third, redeemed too early", q.try(k, ws[2]), 2)
+			k, ws, jobs := key("k"), tokens(5), tokens(5)
+			reserved := func(i int) bool { return i%2 == 0 }
+			claim := func(i int, mode dibs.Mode) dibs.Answer {
+				c := lock(k, ws[i])
+				if c.Mode = mode; reserved(i) {
+					c.From = jobs[i]
+				}
+				return q.claim(c)
+			}
+			for i := range ws {
+				if reserved(i) {
+					t.waits("reserving number "+itoa(i), p.reserve(k, jobs[i]), i)
+				} else {
+					t.waits("number "+itoa(i), claim(i, dibs.Queue), i)
+				}
+			}
+			t.waits("number 4, claiming too early", claim(4, dibs.Try), 4)
+			t.waits("number 2, queueing too early", claim(2, dibs.Queue), 2)
+			t.waits("one that joins at the end", p.queue(k, dibs.NewToken()), 5)
 			for i, w := range ws {
-				t.granted("number "+itoa(i+1), q.queue(k, w), 1)
 				if i+1 < len(ws) {
-					t.state("the one behind", q.try(k, ws[i+1]), dibs.Held)
+					t.waits("number "+itoa(i+1)+", before its turn", claim(i+1, dibs.Queue), 1)
+				}
+				t.granted("number "+itoa(i), claim(i, dibs.Queue), 1)
+				if i+1 < len(ws) {
+					t.waits("number "+itoa(i+1)+", next", claim(i+1, dibs.Queue), 0)
 				}
 				t.ok("its release", p.release(k, w))
 			}
-		},
-	},
-	{
-		Name:     "RedeemedPlaceWaits",
-		Why:      "A job that starts before its turn waits in its place like anybody else, and is then granted in its absence.",
-		TurnEnds: true,
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, a, reserved, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("reserving", p.reserve(k, reserved), 0)
-			t.waits("a waiter", p.queue(k, b), 1)
-			t.waits("the job, redeeming", q.queue(k, reserved), 0)
-			before := time.Now()
-			t.ok("release", p.release(k, a))
-			// Now it is a turn like any other, so it also lapses.
-			t.ends("the job's turn", before, time.Now(), t.turn, func() bool {
-				return p.queue(k, b).State == dibs.Granted
-			})
 		},
 	},
 	{
@@ -90,10 +81,10 @@ var reserveProperties = []Property{
 		Check: func(t *Trial) {
 			p := t.process()
 			t.inTime("prolonged", func(k dibs.Key, d time.Duration) bool {
-				reserved, b := dibs.NewToken(), dibs.NewToken()
+				job, b := dibs.NewToken(), dibs.NewToken()
 				before := time.Now()
-				t.waits("reserving", p.reserve(k, reserved, place(d)), 0)
-				again := p.reserve(k, reserved)
+				t.waits("reserving", p.reserve(k, job, stay(d)), 0)
+				again := p.reserve(k, job)
 				if time.Since(before) >= d {
 					return false
 				}
@@ -102,7 +93,7 @@ var reserveProperties = []Property{
 				t.outlast(d)
 				t.waits("the waiter, after the first place's end", p.queue(k, b), 1)
 				before = time.Now()
-				t.waits("reserving for a short time", p.reserve(k, reserved, place(t.short())), 0)
+				t.waits("reserving for a short time", p.reserve(k, job, stay(t.short())), 0)
 				t.ends("the place", before, time.Now(), t.short(), func() bool {
 					d := p.queue(k, b)
 					if d.State == dibs.Held {
@@ -111,7 +102,7 @@ var reserveProperties = []Property{
 					t.granted("the waiter", d, 1)
 					return true
 				})
-				t.lost("settling the place", p.release(k, reserved))
+				t.lost("settling the place", p.release(k, job))
 				return true
 			})
 		},
@@ -121,34 +112,51 @@ var reserveProperties = []Property{
 		Why:  "A job that is cancelled before it runs settles its token, and those behind move up in that step.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, reserved, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.waits("reserving", p.reserve(k, reserved), 0)
-			t.waits("a waiter", p.queue(k, b), 1)
-			t.ok("the job is cancelled", q.release(k, reserved))
-			t.state("a stranger", q.try(k, dibs.NewToken()), dibs.Held)
-			t.granted("the waiter", p.queue(k, b), 1)
-			t.ok("its release", p.release(k, b))
-
-			t.waits("reserving alone", p.reserve(k, dibs.NewToken(), place(t.short())), 0)
-			t.outlast(t.short())
-			t.granted("a stranger, after it ran out", q.try(k, dibs.NewToken()), 1)
+			for name, settle := range map[string]func(dibs.Key, dibs.Token) error{
+				"release": q.release, "abandon": q.abandon, "undo": q.undo,
+			} {
+				k, job, b := key(name), dibs.NewToken(), dibs.NewToken()
+				t.waits("reserving", p.reserve(k, job), 0)
+				t.waits("a waiter", p.queue(k, b), 1)
+				t.lost("keep by the place's token", q.keep(k, job, "answer"))
+				t.waits("the waiter, behind the place that stands", p.queue(k, b), 1)
+				t.ok(name+" of the place", settle(k, job))
+				t.lost(name+" of the place again", settle(k, job))
+				t.state("a stranger", q.try(k, dibs.NewToken()), dibs.Held)
+				t.granted("the waiter", p.queue(k, b), 1)
+			}
 		},
 	},
 	{
 		Name: "ReservedPlaceBlocksPermits",
-		Why:  "A key with several permits has one queue too: a reserved place at its head holds back those behind it, although permits are free, and lets them go in the step in which it is redeemed.",
+		Why:  "A key with several permits has one queue, too: a reserved place in front holds back those behind it, although permits are free, and lets them go in the step in which its job is granted.",
 		Check: func(t *Trial) {
 			p := t.process()
-			k, a, reserved, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("a holder", p.try(k, a, permits(3)), 1)
-			t.waits("reserving", p.reserve(k, reserved, permits(3)), 0)
+			k, job, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("a holder", p.try(k, dibs.NewToken(), permits(3)), 1)
+			t.waits("reserving", p.reserve(k, job), 0)
 			t.waits("a waiter", p.queue(k, b, permits(3)), 1)
 			t.waits("another waiter", p.queue(k, c, permits(3)), 2)
 			t.state("a stranger", p.try(k, dibs.NewToken(), permits(3)), dibs.Held)
-			t.granted("the job", p.try(k, reserved, permits(3)), 1)
-			t.waits("the other waiter, now the next", p.queue(k, c, permits(3)), 0)
+			t.granted("the job's worker", p.try(k, dibs.NewToken(), from(job), permits(3)), 1)
 			t.granted("the waiter", p.queue(k, b, permits(3)), 1)
+			t.waits("the other waiter", p.queue(k, c, permits(3)), 0)
 			t.state("a stranger", p.try(k, dibs.NewToken(), permits(3)), dibs.Held)
+		},
+	},
+	{
+		Name:  "GrantServesTheNext",
+		Why:   "When a job is granted one of several permits its place is in nobody's way any more, and the waiter behind it hears of that in the same step.",
+		Needs: []Feature{Notifier},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listen()
+			k, job, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.waits("a waiter", q.queue(k, b, permits(2)), 1)
+			last := t.granted("the job's worker", p.try(k, dibs.NewToken(), from(job), permits(2)), 1)
+			heard.turn("the waiter", k, b, last, 1, permits(2))
 		},
 	},
 }

@@ -113,7 +113,7 @@ func try(t *testing.T, h *Harness, p Property) *recorder {
 	return r
 }
 
-// turn returns how long turns last while a property is checked.
+// turn returns how long a told grant lasts while a property is checked.
 func (h *Harness) turn(p Property) time.Duration {
 	switch {
 	case h.Virtual:

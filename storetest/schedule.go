@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -22,10 +23,11 @@ var scheduleProperties = []Property{
 				seed = rand.Uint64()
 			}
 			procs := []*process{t.process(), t.process(), t.process()}
-			const schedules, steps = 40, 60
+			const schedules, steps = 40, 80
 			for n := range schedules {
 				s := newSchedule(t, procs, seed, n)
 				for range steps {
+					s.pass()
 					s.step()
 				}
 			}
@@ -45,7 +47,8 @@ type schedule struct {
 	key   dibs.Key
 	log   []string
 
-	permits int
+	permits []int // the claims have one of these
+	prints  int   // how many different fingerprints they have
 	actors  []*actor
 	jobs    []*actor // whose places the actors claim from
 	// fences has the store's fence of each grant, by the model's.
@@ -53,57 +56,52 @@ type schedule struct {
 	last   uint64
 }
 
-// actor is one caller with one token at a time. What it asks for it asks for
-// throughout, as a real one does.
+// actor is one caller with one token at a time.
 type actor struct {
-	name       string
-	token      dibs.Token
-	maxAge     time.Duration
-	print      dibs.Fingerprint
-	atMostOnce bool
-	reserves   bool // and redeems later, by itself
-	redeemed   bool
-	works      bool             // claims from the jobs' places
-	kept       *dibs.Settlement // sent already; may be sent again
+	name string
+	dibs.Claim
+	kept *dibs.Settlement // sent already; may be sent again
 }
 
 func newSchedule(t *Trial, procs []*process, seed uint64, n int) *schedule {
 	s := &schedule{
 		t: t, rnd: rand.New(rand.NewPCG(seed, uint64(n))), procs: procs,
 		model: &process{t: t, store: model.New(model.None, t.turn).Open()},
-		key:   key("schedule " + itoa(n)), permits: 1, fences: map[uint64]uint64{},
+		key:   key("schedule " + itoa(n)), fences: map[uint64]uint64{},
 	}
 	s.log = append(s.log, fmt.Sprintf("seed %d, schedule %d", seed, n))
-	flavour := s.rnd.IntN(3)
-	if flavour == 2 {
-		s.permits = 2 + s.rnd.IntN(2)
-	}
-	for i := range 6 {
-		a := &actor{name: string(rune('a' + i)), token: s.token()}
-		switch flavour {
-		case 0: // an idempotency key
-			a.maxAge, a.print = dibs.AnyAge, printOf("this")
-			a.atMostOnce = n%2 == 0
-			if i == 5 {
-				a.print = printOf("that")
-			}
-		case 1: // a lock, with some who look at the record first
-			if i >= 4 {
-				a.maxAge = dibs.AnyAge
-			}
-			a.reserves = i < 2
-		case 2: // a semaphore
-			a.reserves = i < 2
+	s.permits = [][]int{{1}, {1}, {3}, {1, 4, 4}, {40}}[s.rnd.IntN(5)]
+	s.prints = s.rnd.IntN(3)
+	for i := range []int{4, 7, 40}[s.rnd.IntN(3)] {
+		a := &actor{name: "actor " + itoa(i)}
+		if s.rnd.IntN(3) == 0 {
+			a.MaxAge = dibs.AnyAge
 		}
-		a.works = !a.reserves && s.rnd.IntN(2) == 0
+		s.begin(a)
 		s.actors = append(s.actors, a)
 	}
 	for i := range s.rnd.IntN(4) {
-		job := *s.actors[2+i]
-		job.name, job.token, job.atMostOnce = "job "+itoa(i), s.token(), false
-		s.jobs = append(s.jobs, &job)
+		job := &actor{name: "job " + itoa(i)}
+		job.Token = s.token()
+		s.jobs = append(s.jobs, job)
 	}
 	return s
+}
+
+// begin gives the actor a new token. What it asks for with that it asks for throughout,
+// as a real one does.
+func (s *schedule) begin(a *actor) {
+	a.kept, a.Token = nil, s.token()
+	a.Key, a.Permits = s.key, s.permits[s.rnd.IntN(len(s.permits))]
+	a.Weight = 1 + s.rnd.IntN(1+s.rnd.IntN(a.Permits))
+	a.AtMostOnce = a.Permits == 1 && s.rnd.IntN(8) == 0
+	a.Fingerprint, a.From = dibs.Fingerprint{}, dibs.Token{}
+	if s.prints > 0 && s.rnd.IntN(4) > 0 {
+		a.Fingerprint = printOf(itoa(s.rnd.IntN(s.prints)))
+	}
+	if len(s.jobs) > 0 && s.rnd.IntN(3) > 0 {
+		a.From = s.jobs[s.rnd.IntN(len(s.jobs))].Token
+	}
 }
 
 // token returns a token that depends on the seed alone.
@@ -115,42 +113,56 @@ func (s *schedule) token() dibs.Token {
 	return t
 }
 
+// lasts returns how long something lasts: for long in real time, because nothing may
+// end between the two answers that are compared.
+func (s *schedule) lasts() time.Duration {
+	if !s.t.h.Virtual {
+		return long
+	}
+	return time.Millisecond + time.Duration(s.rnd.Int64N(int64(5*time.Second)))
+}
+
+// pass lets some time pass, if that costs nothing.
+func (s *schedule) pass() {
+	if !s.t.h.Virtual {
+		return
+	}
+	d := time.Duration(s.rnd.Int64N(int64(200 * time.Millisecond)))
+	if s.rnd.IntN(20) == 0 {
+		d = s.lasts()
+	}
+	time.Sleep(d)
+	synctest.Wait() // what is over at this instant is over
+}
+
 // step makes one random operation and compares the answers.
 func (s *schedule) step() {
 	s.t.Helper()
 	p := s.procs[s.rnd.IntN(len(s.procs))]
-	if len(s.jobs) > 0 && s.rnd.IntN(4) == 0 {
+	if len(s.jobs) > 0 && s.rnd.IntN(5) == 0 {
 		s.jobStep(p, s.jobs[s.rnd.IntN(len(s.jobs))])
 		return
 	}
 	a := s.actors[s.rnd.IntN(len(s.actors))]
-	holds, offered := s.holds(a)
-	waits := s.waits(a)
-	switch op := s.rnd.IntN(10); {
+	switch op := s.rnd.IntN(20); {
 	case a.kept != nil:
-		// To keep something of a key that has been offered meanwhile, two answers are right.
-		if !offered || a.kept.Outcome != dibs.Keep {
-			s.settle(p, a, *a.kept)
-		}
-		a.kept = nil
-		a.token, a.redeemed = s.token(), false
-	case op < 5:
-		s.claim(p, a, holds)
-	case op < 7 && !offered:
+		s.settle(p, a, *a.kept)
+		s.begin(a)
+	case op < 11:
+		s.claim(p, a)
+	case op < 13:
 		s.renew(p, a)
-	case op >= 7:
-		x := dibs.Settlement{Key: s.key, Token: a.token}
-		if x.Outcome = dibs.Outcome(s.rnd.IntN(4)); x.Outcome == dibs.Keep && (offered || waits) {
-			x.Outcome = dibs.Release
-		}
+	case op == 13:
+		s.inspect(p, a)
+	default:
+		x := dibs.Settlement{Key: s.key, Token: a.Token, Outcome: dibs.Outcome(s.rnd.IntN(4))}
 		if x.Outcome == dibs.Keep {
-			x.Data, x.Retention = []byte("by "+a.token.ID()), long
+			x.Data, x.Retention = []byte("by "+a.Token.ID()), s.lasts()
 		}
-		s.settle(p, a, x)
-		a.kept = &x
-		if s.rnd.IntN(2) == 0 {
-			a.kept = nil
-			a.token, a.redeemed = s.token(), false
+		if s.settle(p, a, x); s.rnd.IntN(2) == 0 {
+			a.kept = &x
+		} else {
+			s.begin(a)
 		}
 	}
 }
@@ -158,152 +170,123 @@ func (s *schedule) step() {
 // jobStep makes one random operation with the token of a job's place.
 func (s *schedule) jobStep(p *process, job *actor) {
 	s.t.Helper()
-	holds, _ := s.holds(job)
-	switch n := s.rnd.IntN(8); {
-	case n < 5 && !holds:
-		c := s.ask(job)
-		switch {
-		case n > 0:
-			c.Mode, c.Hold = dibs.Reserve, s.hold()
-		case s.rnd.IntN(2) == 0:
-			c.Place = 0
-		}
+	if s.rnd.IntN(6) > 0 {
+		c := dibs.Claim{Key: s.key, Token: job.Token, Mode: dibs.Reserve, Stay: s.lasts()}
 		s.compare(p, job, c)
-	case n == 5 && s.rnd.IntN(2) == 0:
-		c := s.ask(job)
-		c.Mode = dibs.Queue
-		s.compare(p, job, c)
-	default:
-		outcomes := []dibs.Outcome{dibs.Release, dibs.Abandon, dibs.Undo}
-		s.settle(p, job, dibs.Settlement{Key: s.key, Token: job.token, Outcome: outcomes[s.rnd.IntN(3)]})
-		job.token = s.token()
+		return
+	}
+	s.settle(p, job, dibs.Settlement{Key: s.key, Token: job.Token, Outcome: []dibs.Outcome{dibs.Release, dibs.Abandon, dibs.Undo}[s.rnd.IntN(3)]})
+	if s.rnd.IntN(2) == 0 {
+		job.Token = s.token()
 	}
 }
 
-// holds reports what the model knows of the actor's lease.
-func (s *schedule) holds(a *actor) (holds, offered bool) {
-	for _, e := range s.model.list(dibs.Query{ID: a.token.ID()}) {
-		for _, at := range e.Attempts {
-			if at.ID == a.token.ID() && at.Left > 0 {
-				return true, at.Offered
-			}
-		}
-	}
-	return false, false
-}
-
-// waits reports whether the model has a place for the actor.
-func (s *schedule) waits(a *actor) bool {
-	c := s.ask(a)
-	c.Mode = dibs.Look
-	return s.model.claim(c).Queued
-}
-
-func (s *schedule) ask(a *actor) dibs.Claim {
-	return dibs.Claim{
-		Key: s.key, Token: a.token, TTL: long, Place: long, Permits: s.permits,
-		Fingerprint: a.print, MaxAge: a.maxAge, AtMostOnce: a.atMostOnce,
-	}
-}
-
-func (s *schedule) claim(p *process, a *actor, holds bool) {
+func (s *schedule) claim(p *process, a *actor) {
 	s.t.Helper()
-	c := s.ask(a)
+	c := a.Claim
 	c.Mode = []dibs.Mode{dibs.Try, dibs.Queue, dibs.Queue, dibs.Look}[s.rnd.IntN(4)]
-	switch {
-	case holds && c.Mode == dibs.Look:
-		c.Mode = dibs.Try
-	case a.reserves && !holds && !a.redeemed && s.rnd.IntN(2) == 0:
-		c.Mode, c.Hold = dibs.Reserve, s.hold()
-	case c.Mode == dibs.Queue:
-		a.redeemed = true
+	c.TTL, c.Stay = s.lasts(), s.lasts()
+	if !c.From.IsZero() && s.rnd.IntN(3) == 0 {
+		c.From = dibs.Token{}
 	}
-	if a.works && (c.Mode == dibs.Try || c.Mode == dibs.Look) && len(s.jobs) > 0 && s.rnd.IntN(4) > 0 {
-		c.Redeems, c.Hold = s.jobs[s.rnd.IntN(len(s.jobs))].token, s.hold()
+	if !c.From.IsZero() {
+		c.Hold = long // none is over while the schedule lasts
 	}
 	s.compare(p, a, c)
-}
-
-// hold returns for how long a reserved place may be in the way: none is that
-// short that it ends, and Left tells them apart.
-func (s *schedule) hold() time.Duration {
-	return time.Duration(s.rnd.IntN(4)) * long / 4
 }
 
 // compare makes a claim and compares the answers.
 func (s *schedule) compare(p *process, a *actor, c dibs.Claim) {
 	s.t.Helper()
 	want, got := s.model.claim(c), p.claim(c)
-	s.note("%s claims in mode %d%s, with a Hold of %v: %s, want %s", a.name, c.Mode, s.origin(c), c.Hold, describe(got), describe(want))
+	from := ""
+	for _, job := range s.jobs {
+		if job.Token == c.From {
+			from = " from " + job.name
+		}
+	}
+	s.note("%s: mode %d%s, weight %d of %d, for %v: %s, want %s",
+		a.name, c.Mode, from, c.Weight, c.Permits, max(c.TTL, c.Stay), describe(got), describe(want))
 	ok := got.Err == nil && got.State == want.State
 	switch {
 	case !ok:
 	case got.State == dibs.Granted:
-		ok = s.fence(want.Fence, got.Fence)
-		if s.permits == 1 { // else "in a row" is nobody's order
-			ok = ok && got.Attempt == want.Attempt &&
-				bytes.Equal(got.Progress, want.Progress)
-		}
+		ok = s.fence(want.Fence, got.Fence) && got.Attempt == want.Attempt && bytes.Equal(got.Progress, want.Progress)
 	case got.State == dibs.Held:
-		ok = got.Queued == want.Queued && got.Idle == want.Idle && got.Ahead >= want.Ahead &&
-			(want.Ahead > 0 || got.Ahead == 0 || !got.Queued)
-		switch c.Mode {
-		case dibs.Try, dibs.Queue:
-			ok = ok && got.Left > 0 && (got.Left-want.Left).Abs() < long/10
-		case dibs.Look:
-			ok = ok && got.Left > 0
-		}
+		ok = got.Queued == want.Queued && got.Ahead >= want.Ahead && (got.Ahead > 0) == (want.Ahead > 0) &&
+			(got.Left > 0) == (want.Left > 0) && got.Left <= want.Left+time.Minute
 	case got.State == dibs.Done:
 		ok = bytes.Equal(got.Record.Data, want.Record.Data)
 	default:
-		ok = got.ID == want.ID && got.Permits == want.Permits
+		ok = got.ID == want.ID && got.Queued == want.Queued
 	}
 	s.check(ok)
 }
 
-// origin names the place that a claim is made from.
-func (s *schedule) origin(c dibs.Claim) string {
-	for _, job := range s.jobs {
-		if job.token == c.Redeems {
-			return " from the place of " + job.name
-		}
-	}
-	return ""
-}
-
 // fence reports whether a grant's fence is right: always the same for one
-// grant, and for a mutex above all before it.
+// grant, and above all before it.
 func (s *schedule) fence(grant, got uint64) bool {
 	if known, ok := s.fences[grant]; ok {
 		return got == known
 	}
-	for _, other := range s.fences {
-		if other == got {
-			return false
-		}
-	}
-	s.fences[grant] = got
-	rises := got > s.last || s.permits > 1
-	s.last = max(s.last, got)
+	rises := got > s.last
+	s.fences[grant], s.last = got, got
 	return rises
 }
 
 func (s *schedule) renew(p *process, a *actor) {
 	s.t.Helper()
-	r := dibs.Renewal{Key: s.key, Token: a.token, TTL: long}
+	r := dibs.Renewal{Key: s.key, Token: a.Token, TTL: s.lasts()}
 	if s.rnd.IntN(2) == 0 {
 		r.Progress = []byte("step " + itoa(s.rnd.IntN(100)))
 	}
-	want, got := s.model.renewals(r)[0], p.renewals(r)[0]
-	s.note("%s renews: %v, want %v", a.name, got, want)
-	s.check(isLost(got) == isLost(want) && (got == nil) == (want == nil))
+	s.same(a.name+" renews", p.renewals(r)[0], s.model.renewals(r)[0])
 }
 
 func (s *schedule) settle(p *process, a *actor, x dibs.Settlement) {
 	s.t.Helper()
-	want, got := s.model.settlements(x)[0], p.settlements(x)[0]
-	s.note("%s settles with outcome %d: %v, want %v", a.name, x.Outcome, got, want)
+	s.same(fmt.Sprintf("%s settles with outcome %d", a.name, x.Outcome), p.settlements(x)[0], s.model.settlements(x)[0])
+}
+
+func (s *schedule) same(what string, got, want error) {
+	s.t.Helper()
+	s.note("%s: %v, want %v", what, got, want)
 	s.check(isLost(got) == isLost(want) && (got == nil) == (want == nil))
+}
+
+// inspect does something that an operator may do.
+func (s *schedule) inspect(p *process, a *actor) {
+	s.t.Helper()
+	if s.t.h.lacks(Inspector) != "" {
+		return
+	}
+	id := []string{"", a.Token.ID()}[s.rnd.IntN(2)]
+	do := []func(dibs.Inspector) (any, error){
+		func(in dibs.Inspector) (any, error) { return in.Evict(s.t.Context(), s.key, id) },
+		func(in dibs.Inspector) (any, error) { return in.Forget(s.t.Context(), s.key) },
+		func(in dibs.Inspector) (any, error) {
+			return in.Resolve(s.t.Context(), s.key, id, []byte("by hand"), long)
+		},
+	}
+	what := s.rnd.IntN(len(do) + 1)
+	if what == len(do) {
+		s.list(p)
+		return
+	}
+	want, _ := do[what](s.model.inspect())
+	got, err := do[what](p.inspect())
+	s.note("%s of %q: %v, %v, want %v", []string{"evict", "forget", "resolve"}[what], id, got, err, want)
+	s.check(err == nil && got == want)
+}
+
+// list compares what is listed of the key.
+func (s *schedule) list(p *process) {
+	s.t.Helper()
+	q := dibs.Query{Namespace: &s.key.Namespace, Name: s.key.Name}
+	want, got := s.model.list(q)[s.key], p.list(q)[s.key]
+	s.note("list: %+v, want %+v", got, want)
+	s.check(got.Condition == want.Condition && got.Permits == want.Permits && got.Waiters == want.Waiters &&
+		len(got.Attempts) == len(want.Attempts) && (got.Record == nil) == (want.Record == nil))
 }
 
 func (s *schedule) note(format string, args ...any) {
@@ -324,9 +307,9 @@ func describe(a dibs.Answer) string {
 	case dibs.Granted:
 		return fmt.Sprintf("Granted fence %d attempt %d progress %q", a.Fence, a.Attempt, a.Progress)
 	case dibs.Held:
-		return fmt.Sprintf("Held Queued %v Ahead %d Idle %v Left %v", a.Queued, a.Ahead, a.Idle, a.Left.Round(time.Second))
+		return fmt.Sprintf("Held Queued %v Ahead %d Left %v", a.Queued, a.Ahead, a.Left)
 	case dibs.Done:
 		return fmt.Sprintf("Done %q", a.Record.Data)
 	}
-	return fmt.Sprintf("%s ID %q permits %d %v", stateName(a.State), a.ID, a.Permits, a.Err)
+	return fmt.Sprintf("%s ID %q Queued %v %v", stateName(a.State), a.ID, a.Queued, a.Err)
 }

@@ -15,7 +15,7 @@ type Trial struct {
 	testing.TB
 
 	h       *Harness
-	turn    time.Duration // how long a waiter has to confirm its turn
+	turn    time.Duration // how long a grant lasts that is told
 	backend *Backend
 	shared  dibs.Store // the only store, where there cannot be two
 }
@@ -154,13 +154,12 @@ func excerpt(s string) string {
 }
 
 var stateNames = map[dibs.State]string{
-	dibs.Granted:       "Granted",
-	dibs.Held:          "Held",
-	dibs.Free:          "Free",
-	dibs.Done:          "Done",
-	dibs.Mismatch:      "Mismatch",
-	dibs.PermitsDiffer: "PermitsDiffer",
-	dibs.Unknown:       "Unknown",
+	dibs.Granted:  "Granted",
+	dibs.Held:     "Held",
+	dibs.Free:     "Free",
+	dibs.Done:     "Done",
+	dibs.Mismatch: "Mismatch",
+	dibs.Unknown:  "Unknown",
 }
 
 func stateName(s dibs.State) string {

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -9,159 +8,331 @@ import (
 
 var turnProperties = []Property{
 	{
-		Name:     "UnconfirmedTurnLapses",
-		Why:      "A waiter that is granted in its absence and does not come has died or is frozen. It gets about a second, then the next one's turn has come. Nothing was run, so nothing was abandoned.",
+		Name:  "TurnIsALease",
+		Why:   "A waiter whose turn has come works, renews and settles, perhaps without ever claiming again. All of it must do what it does for one that was granted at once.",
+		Needs: []Feature{Notifier},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listen()
+			// hold makes b the holder of a key by its turn.
+			hold := func(name string, edits ...edit) (k dibs.Key, b dibs.Token) {
+				k, a, b := key(name), dibs.NewToken(), dibs.NewToken()
+				edits = append([]edit{asked("this"), answerable}, edits...)
+				heard.ready(k)
+				last := t.granted("the holder", p.try(k, a, asked("this")), 1)
+				t.waits("the waiter", q.queue(k, b, edits...), 0)
+				t.ok("release", p.release(k, a))
+				heard.turn("the waiter", k, b, last, 1, edits...)
+				return k, b
+			}
+
+			k, b := hold("release")
+			t.state("another that reuses the key", p.try(k, dibs.NewToken(), asked("that"), answerable), dibs.Mismatch)
+			t.ok("its release", q.release(k, b))
+			t.lost("its second release", q.release(k, b))
+			t.granted("the next", p.try(k, dibs.NewToken()), 1)
+
+			k, b = hold("keep")
+			t.ok("its record", q.keep(k, b, "answer"))
+			t.ok("its record, sent twice", q.keep(k, b, "answer"))
+			t.done("a duplicate", p.try(k, dibs.NewToken(), asked("this"), answerable), "answer")
+			t.state("another that reuses the key", p.try(k, dibs.NewToken(), asked("that"), answerable), dibs.Mismatch)
+
+			k, b = hold("undo")
+			t.ok("undoing it", q.undo(k, b))
+			t.granted("the next", p.try(k, dibs.NewToken()), 1)
+
+			k, b = hold("abandon")
+			t.ok("progress", q.save(k, b, long, "half"))
+			t.ok("abandoning it", q.abandon(k, b))
+			d := p.try(k, dibs.NewToken())
+			if t.granted("the next", d, 2); string(d.Progress) != "half" {
+				t.Fatalf("the next got the progress %q, want %q", d.Progress, "half")
+			}
+
+			k, b = hold("renew")
+			before := time.Now()
+			t.ok("its renewal", q.renew(k, b, 2*long))
+			t.left("a stranger", p.try(k, dibs.NewToken()), before, 2*long)
+			t.ok("its second renewal", q.renew(k, b, t.short()))
+			t.outlast(t.short())
+			t.granted("the next", p.try(k, dibs.NewToken()), 2)
+		},
+	},
+	{
+		Name:  "ToldGrantEndsWithItsTTL",
+		Why:   "A waiter that asks for a lease shorter than a turn wants the key free soon if it dies. It must not hold for longer because it was told.",
+		Needs: []Feature{Notifier},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listen()
+			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("the waiter", q.queue(k, b, ttl(t.short())), 0)
+			t.ok("release", p.release(k, a))
+			if d := heard.wait("the waiter", b); d.State == 0 {
+				t.granted("the waiter, woken", q.queue(k, b, ttl(t.short())), 1)
+			}
+			t.outlast(t.short())
+			t.granted("the next", p.try(k, dibs.NewToken()), 2)
+		},
+	},
+	{
+		Name:     "ToldGrantLapses",
+		Why:      "Whether a waiter has begun on a grant that was told, nobody knows until it is heard of. So the lease lasts one turn, no longer and no shorter, and counts as abandoned then.",
+		Needs:    []Feature{Notifier},
 		TurnEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			k, a, absent, next, last := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("one that will not come", p.queue(k, absent), 0)
-			t.waits("the next", q.queue(k, next), 1)
-			before := time.Now()
-			t.ok("release", p.release(k, a))
-			t.ends("the absent one's turn", before, time.Now(), t.turn, func() bool {
-				d := q.queue(k, next)
-				if d.State == dibs.Held {
-					return false
-				}
-				t.granted("the next", d, 1)
-				return true
-			})
-			t.lost("renew by the absent one", p.renew(k, absent, long))
-			if d := p.try(k, absent); d.State != dibs.Held || d.Queued {
-				t.Fatalf("the absent one, trying: %s, Queued %v, want Held without a place", stateName(d.State), d.Queued)
-			}
-			t.waits("another", q.queue(k, last), 0)
-			t.waits("the absent one, joining anew", p.queue(k, absent), 1)
-			t.ok("the other one gives up", q.release(k, last))
-			t.ok("release by the next", q.release(k, next))
-			t.granted("the absent one", p.queue(k, absent), 1)
-		},
-	},
-	{
-		Name:     "LastTurnLapses",
-		Why:      "If the only waiter does not come, the key is free again, as if it had never waited.",
-		TurnEnds: true,
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a, absent := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("one that will not come", p.queue(k, absent, asked("this")), 0)
-			before := time.Now()
-			t.ok("release", p.release(k, a))
-			t.ends("its turn", before, time.Now(), t.turn, func() bool {
-				d := p.try(k, dibs.NewToken())
-				if d.State == dibs.Held {
-					return false
-				}
-				t.granted("a stranger", d, 1)
-				return true
-			})
-			t.lost("settling the turn", p.release(k, absent))
-		},
-	},
-	{
-		Name:     "ConfirmedTurnIsALease",
-		Why:      "Who confirms its turn holds the key for its own TTL from then on, not for what was left of the turn.",
-		TurnEnds: true,
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("the waiter", p.queue(k, b), 0)
-			t.ok("release", p.release(k, a))
-			// If its turn is over by now it is granted anew, which is to last as long.
-			fence := t.granted("the waiter", p.queue(k, b), 1)
-			t.outlast(t.turn)
-			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
-			if again := t.granted("the waiter, asking again", p.queue(k, b), 1); again != fence {
-				t.Fatalf("the waiter's fence changed from %d to %d", fence, again)
-			}
-			t.ok("its release", p.release(k, b))
-		},
-	},
-	{
-		Name: "TurnIsGivenUp",
-		Why:  "A waiter that gives up may not know that its turn has come. The next one moves up at once, and still hears that the holder before them abandoned the key.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.ok("progress", p.save(k, a, long, "half"))
-			t.waits("the first waiter", p.queue(k, b), 0)
-			t.waits("the second waiter", p.queue(k, c), 1)
-			t.ok("abandon", p.abandon(k, a))
-			t.ok("the first gives up", p.release(k, b))
-			d := p.queue(k, c)
-			if t.granted("the second", d, 2); string(d.Progress) != "half" {
-				t.Fatalf("the second got the progress %q, want %q", d.Progress, "half")
-			}
-		},
-	},
-	{
-		Name: "OwnTurnIsNoMismatch",
-		Why:  "The fingerprint is compared with that of whoever else holds the key. A waiter that asks for something else than before has its own turn in front of it, and nobody's work.",
-		Check: func(t *Trial) {
-			p := t.process()
-			for _, n := range []int{1, 2} {
-				k, a, b, c := key(fmt.Sprint("permits: ", n)), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-				t.granted("the holder", p.try(k, a, permits(n)), 1)
-				for range n - 1 {
-					t.granted("another holder", p.try(k, dibs.NewToken(), permits(n)), 1)
-				}
-				t.waits("the waiter", p.queue(k, b, permits(n), asked("this")), 0)
-				t.waits("the next", p.queue(k, c, permits(n), asked("this")), 1)
-				t.ok("release", p.release(k, a))
-				own := func(c *dibs.Claim) { c.Token = b }
-				t.state("the waiter, looking", p.look(k, own, permits(n), asked("that")), dibs.Free)
-				t.granted("the waiter, asking for something else", p.queue(k, b, permits(n), asked("that")), 1)
-				t.state("the next", p.queue(k, c, permits(n), asked("this")), dibs.Mismatch)
-			}
-		},
-	},
-	{
-		Name:     "LapsedTurnKeepsTheAttempts",
-		Why:      "A turn that nobody took tells nothing about the work: who comes next must still hear how often it was abandoned, and how far it got.",
-		TurnEnds: true,
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a, absent := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.ok("progress", p.save(k, a, long, "half"))
-			t.waits("one that will not come", p.queue(k, absent), 0)
-			t.ok("abandon", p.abandon(k, a))
-			t.outlast(t.turn)
-			var d dibs.Answer
-			t.poll("the end of the turn", func() bool { // which may begin when somebody looks
-				d = p.try(k, dibs.NewToken())
-				return d.State != dibs.Held
-			})
-			if t.granted("a stranger", d, 2); string(d.Progress) != "half" {
-				t.Fatalf("the stranger got the progress %q, want %q", d.Progress, "half")
-			}
-		},
-	},
-	{
-		Name:     "DeadHolderAndAbsentWaiter",
-		Why:      "A crash may take the holder and the first waiter with it. The second one gets its turn a second after the lease ran out.",
-		TurnEnds: true,
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a, absent, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("one that will not come", p.queue(k, absent), 0)
+			heard := q.listen()
+			k, a, silent, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
+			last := t.granted("the holder", p.try(k, a), 1)
+			t.waits("one that will be silent", q.queue(k, silent), 0)
 			t.waits("the next", p.queue(k, next), 1)
 			before := time.Now()
-			t.ok("the last renewal", p.renew(k, a, t.short()))
-			t.endsInSteps("the lease and the turn", before, time.Now(), t.short()+t.turn, func() bool {
+			t.ok("release", p.release(k, a))
+			after := time.Now()
+			told := heard.wait("the silent one", silent)
+			if told.State == 0 { // it was woken: the key is nobody's until it asks
+				t.outlast(t.turn)
+				t.state("the next", p.queue(k, next), dibs.Held)
+				t.granted("the one that was silent", q.queue(k, silent), 1)
+				return
+			}
+			if t.granted("the silent one", told, 1); told.Fence <= last {
+				t.Fatalf("the silent one was told the fence %d, after %d", told.Fence, last)
+			}
+			var taken uint64
+			t.ends("the told grant", before, after, t.turn, func() bool {
 				d := p.queue(k, next)
 				if d.State == dibs.Held {
 					return false
 				}
-				t.granted("the next", d, 2)
+				taken = t.granted("the next", d, 2)
 				return true
 			})
+			if taken <= told.Fence {
+				t.Fatalf("the next has the fence %d, not above the %d that was told before", taken, told.Fence)
+			}
+			t.lost("renewing what has run out", q.renew(k, silent, long))
+			t.lost("a record of what has run out", q.keep(k, silent, "late"))
+			// Should the word have come late, the fence tells that it is old.
+			if fence := t.waits("the silent one, joining anew", q.queue(k, silent), 0); fence < taken {
+				t.Fatalf("answered with the highest fence %d, there was %d", fence, taken)
+			}
+			t.ok("the next one's release", p.release(k, next))
+			heard.wait("the one that was silent", silent)
 		},
 	},
+	{
+		Name:     "AtMostOnceIsNotTold",
+		Why:      "If a grant that nobody heard of lapses, it is abandoned. A claim that must not run twice would leave an unknown outcome, though nothing ran. It is woken and asks, at a reserved place, too.",
+		Needs:    []Feature{Notifier},
+		TurnEnds: true,
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listen()
+			for _, name := range []string{"waiting", "from a place"} {
+				k, a, b, job := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				edits := []edit{atMostOnce}
+				heard.ready(k)
+				t.granted("the holder", p.try(k, a), 1)
+				if name != "waiting" {
+					edits = append(edits, from(job))
+					t.waits("reserving", p.reserve(k, job), 0)
+				}
+				t.waits("one that must not run twice", q.queue(k, b, edits...), 0)
+				t.ok("release", p.release(k, a))
+				heard.woken("the one that must not run twice", b)
+				t.outlast(t.turn)
+				t.granted("the one that must not run twice", q.queue(k, b, edits...), 1)
+				t.ok("its release", q.release(k, b))
+			}
+		},
+	},
+	{
+		Name:  "HeirHearsOfTheAbandoned",
+		Why:   "The next holder after one that died must know how often the work was begun and how far it got. The word of a grant cannot tell, so it is a mere wake-up.",
+		Needs: []Feature{Notifier},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listen()
+			for name, progress := range map[string]string{"began": "", "half": "half"} {
+				k, a, b, c := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				heard.ready(k)
+				t.granted("the holder", p.try(k, a), 1)
+				if progress != "" {
+					t.ok("progress", p.save(k, a, long, progress))
+				}
+				t.waits("the heir", q.queue(k, b), 0)
+				t.waits("the one behind", q.queue(k, c), 1)
+				t.ok("abandon", p.abandon(k, a))
+				heard.woken("the heir", b)
+				d := q.queue(k, b)
+				if t.granted("the heir", d, 2); string(d.Progress) != progress {
+					t.Fatalf("the heir got the progress %q, want %q", d.Progress, progress)
+				}
+				t.ok("the heir's release", q.release(k, b))
+				heard.turn("the one behind", k, c, d.Fence, 1)
+			}
+		},
+	},
+	{
+		Name:  "ClashIsNotTold",
+		Why:   "Two that wait for one of several permits may come to hold at once what neither would have been granted beside the other. The second one has to ask.",
+		Needs: []Feature{Notifier},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listen()
+			k, a, b, this, that := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
+			last := max(t.granted("a holder", p.try(k, a, permits(2)), 1), t.granted("another", p.try(k, b, permits(2)), 1))
+			t.waits("one that does this", q.queue(k, this, permits(2), asked("this")), 0)
+			t.waits("one that does that", q.queue(k, that, permits(2), asked("that")), 1)
+			t.ok("release", p.release(k, a))
+			heard.turn("the one that does this", k, this, last, 1, permits(2), asked("this"))
+			t.ok("its renewal", q.renew(k, this, long))
+			t.ok("release", p.release(k, b))
+			heard.woken("the one that does that", that)
+			t.state("the one that does that", q.queue(k, that, permits(2), asked("that")), dibs.Mismatch)
+		},
+	},
+	{
+		Name:  "HeldAnswersHaveTheFence",
+		Why:   "A word that was long on its way must be known for old: its grant is not above the last answer, also after the data was lost. One that is told after that answer is.",
+		Needs: []Feature{Notifier, Wipe},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listen()
+			k, a, b, c, job := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
+			last := t.granted("the holder", p.try(k, a), 1)
+			// all asks in every way and returns the highest fence that was answered.
+			all := func(when string, waiter dibs.Token) uint64 {
+				t.Helper()
+				highest := uint64(0)
+				for i, d := range []dibs.Answer{
+					q.queue(k, waiter), p.reserve(k, job), q.try(k, dibs.NewToken(), from(job)),
+					p.try(k, dibs.NewToken()), p.look(k),
+				} {
+					how := []string{"a waiter", "a reserved place", "a claim from it", "a try", "a look"}[i]
+					t.state(how+", "+when, d, dibs.Held)
+					if d.Fence < last {
+						t.Fatalf("%s, %s: answered with the highest fence %d, there was %d", how, when, d.Fence, last)
+					}
+					highest = max(highest, d.Fence)
+				}
+				return highest
+			}
+			if first := t.waits("the first waiter", q.queue(k, b), 0); first == 0 {
+				t.ok("release", p.release(k, a))
+				if _, told := heard.turn("the first waiter", k, b, last, 1); told {
+					t.Fatal("a grant was told, and held answers have no fence")
+				}
+				return
+			}
+			highest := all("while it is held", c)
+			t.ok("release", p.release(k, a))
+			last, _ = heard.turn("the first waiter", k, b, highest, 1)
+			highest = all("after a grant was told", c)
+			t.ok("the first waiter's release", q.release(k, b))
+			last, _ = heard.turn("the second waiter", k, c, highest, 1)
+			heard.stop()
+			t.outlast(0) // fences rise above those before the loss because time has passed
+			p = t.wipe()
+			t.waits("reserving", p.reserve(k, dibs.NewToken()), 0)
+			if fence := t.waits("a waiter behind the place", p.queue(k, b), 1); fence < last {
+				t.Fatalf("answered with the highest fence %d, there was %d before the loss", fence, last)
+			}
+		},
+	},
+	{
+		Name:  "TurnsArePermits",
+		Why:   "Where several may hold a key, as many have their turns as there are free permits, in their order, each with a fence of its own.",
+		Needs: []Feature{Notifier},
+		Check: func(t *Trial) {
+			const n = 3
+			p, q := t.process(), t.process()
+			heard := q.listen()
+			k, holders, ws := key("k"), tokens(n), tokens(n+1)
+			heard.ready(k)
+			var last uint64
+			for _, h := range holders {
+				last = max(last, t.granted("a holder", p.try(k, h, permits(n)), 1))
+			}
+			for i, w := range ws {
+				t.waits("waiter "+itoa(i), q.queue(k, w, permits(n)), i)
+			}
+			for i, h := range holders {
+				t.ok("release", p.release(k, h))
+				last, _ = heard.turn("waiter "+itoa(i), k, ws[i], last, 1, permits(n))
+				t.ok("its renewal", q.renew(k, ws[i], long))
+				t.waits("the last waiter", q.queue(k, ws[n], permits(n)), n-1-i)
+			}
+			if heard.told(ws[n]) {
+				t.Fatal("the last waiter was told a grant while all permits were taken")
+			}
+			heard.forget(ws[n])
+			t.state("a stranger", p.try(k, dibs.NewToken(), permits(n)), dibs.Held)
+			t.ok("release", q.release(k, ws[1]))
+			heard.turn("the last waiter", k, ws[n], last, 1, permits(n))
+			for _, w := range []dibs.Token{ws[0], ws[2], ws[n]} {
+				t.ok("release", q.release(k, w))
+			}
+			t.state("a look after that", p.look(k, permits(n)), dibs.Free)
+		},
+	},
+	{
+		Name: "AbsentWaiterHasItsStay",
+		Why:  "A waiter that does not come keeps the others from the key for no longer than its Stay. It held nothing, so nothing was abandoned, and what was abandoned before is told to the next.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a, absent, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, a), 1)
+			t.ok("progress", p.save(k, a, long, "half"))
+			t.waits("one that will not come", p.queue(k, absent), 0)
+			t.waits("the next", p.queue(k, next), 1)
+			t.waits("the absent one, asking for a short place", p.queue(k, absent, stay(t.short())), 0)
+			t.ok("abandon", p.abandon(k, a))
+			t.outlast(t.short())
+			d := p.queue(k, next)
+			if t.granted("the next", d, 2); string(d.Progress) != "half" {
+				t.Fatalf("the next got the progress %q, want %q", d.Progress, "half")
+			}
+			t.lost("settling the absent one's place", p.release(k, absent))
+			t.waits("the absent one, joining anew", p.queue(k, absent), 0)
+		},
+	},
+	{
+		Name: "MismatchInFront",
+		Why:  "A waiter that asks for something else than what was abandoned goes on with another's work. It is told so when it asks, and the next one's turn has come.",
+		Check: func(t *Trial) {
+			p := t.process()
+			k, a, other, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("one that asks for something else", p.queue(k, other, asked("that")), 0)
+			t.waits("the next", p.queue(k, next, asked("this")), 1)
+			t.ok("release", p.release(k, a))
+			t.granted("the other, asking for what the next does", p.queue(k, other, asked("this")), 1)
+			t.ok("abandon", p.abandon(k, other))
+			t.granted("the next", p.queue(k, next, asked("this")), 2)
+			t.waits("the other, anew", p.queue(k, other), 0)
+			t.state("the other, asking for something else", p.queue(k, other, asked("that")), dibs.Mismatch)
+			t.lost("settling its place", p.release(k, other))
+		},
+	},
+}
+
+// left fails the trial unless the answer is Held, and the first lease ends d after a
+// moment that came since.
+func (t *Trial) left(what string, a dibs.Answer, since time.Time, d time.Duration) {
+	t.Helper()
+	t.state(what, a, dibs.Held)
+	// Stores may keep times in milliseconds.
+	least := d - time.Since(since) - tick
+	if a.Left <= 0 || a.Left > d+time.Microsecond || a.Left < least {
+		t.Fatalf("%s: Left is %v, want between %v and %v", what, a.Left, least, d)
+	}
 }

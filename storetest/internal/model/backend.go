@@ -16,19 +16,19 @@ type Backend struct {
 	mu   sync.Mutex
 	last uint64 // highest fence given out
 	said uint64 // highest fence that a claim was answered with
-	seq  int    // of the last place given out
+	seq  int    // last number given out
 	keys map[dibs.Key]*state
 }
 
-// New returns an empty backend that makes one mistake, or none, and gives a waiter that
-// long to confirm its turn.
+// New returns an empty backend that makes one mistake, or none. A grant that it tells
+// lasts one turn.
 func New(bug Bug, turn time.Duration) *Backend {
 	return &Backend{bug: bug, turn: turn, keys: map[dibs.Key]*state{}}
 }
 
 // Open returns a store on the data. It never looks at the clock of its process.
 func (b *Backend) Open() *Store {
-	return &Store{b: b, listeners: map[int]listener{}}
+	return &Store{b: b, listeners: map[int]func(dibs.Token, dibs.Answer){}}
 }
 
 // Wipe loses all data.
@@ -43,7 +43,7 @@ func (b *Backend) Wipe() {
 func (b *Backend) Restart() {}
 
 // nextFence returns a fence above all others, also above those given out
-// before the data was lost, as long as fewer than a million a second were.
+// before the data was lost, if fewer than a million a second were.
 func (b *Backend) nextFence(now time.Time) uint64 {
 	b.last = max(b.last+1, uint64(now.UnixMicro()))
 	return b.last
@@ -57,7 +57,7 @@ func (b *Backend) highest(now time.Time) uint64 {
 	case HeldFenceOfClaims:
 		return max(b.said, past-uint64(time.Hour.Microseconds()))
 	case HeldFenceFromCount:
-		return b.last
+		return max(b.last, 1)
 	}
 	return max(b.last, past)
 }

@@ -17,71 +17,96 @@ const (
 	KeyEndsAtNUL Bug = "key ends at its first NUL"
 	// A claim that is sent again leaves the lease as long as it was.
 	ClaimKeepsTTL Bug = "a claim again does not extend the lease"
-	// Everybody brings a number of permits of their own.
-	PermitsUnagreed Bug = "permits not agreed upon"
 	// The record is cut to the size of the column.
 	RecordCut Bug = "record cut to 64 KiB"
 	// The answer is the record, however old.
 	MaxAgeIgnored Bug = "MaxAge ignored"
-	// The column is cleared with each grant.
-	ProgressStops Bug = "progress not passed on by a holder that saves nothing"
 	// The answer is a pointer into the caller's slice.
 	KeepsSlices Bug = "the caller's slices kept"
 	// INSERT … ON CONFLICT over the batch, one row for each key.
 	BatchMerges Bug = "one answer for each key of a batch"
+	// The fingerprint is compared last.
+	MismatchJoins Bug = "a mismatch takes a place"
+	// Only a grant and a settlement delete a place.
+	AnsweredKeepsPlace Bug = "a waiter that a record answers keeps its place"
+	// Every answer deletes all that the claim names.
+	AnsweredEndsFrom Bug = "a claim that a record answers ends the place that it is from"
+
+	// The column is set with each abandonment.
+	ProgressStops Bug = "progress not passed on by a holder that saves nothing"
+	// The grant takes the abandoned row over.
+	UndoForgetsAbandoned Bug = "an undone lease forgets what was abandoned before it"
+	// Unknown outcomes are swept with the records.
+	UnknownForgotten Bug = "an unknown outcome is forgotten in time"
+	// The sweep takes whatever has run out.
+	AbandonedForgotten Bug = "an abandoned lease is forgotten at once"
+
 	// Resolve takes any ID.
 	ResolveAny Bug = "Resolve without comparing the ID"
 	// The sweep deletes what it finds without looking at the time.
 	PruneLive Bug = "Prune removes what is alive"
 	// Evict leaves the queue as it is.
-	EvictStrands Bug = "Evict grants nobody"
+	EvictStrands Bug = "Evict serves nobody"
 	// DELETE FROM keys WHERE key = ?.
 	ForgetEvicts Bug = "Forget ends live leases"
-	// A waiter that gives up its turn settles like a holder.
-	TurnCleans Bug = "a turn given up forgets the abandonment"
-	// Unknown outcomes are swept with the records.
-	UnknownForgotten Bug = "an unknown outcome is forgotten in time"
-	// The sweep takes whatever has run out.
-	AbandonedForgotten Bug = "an abandoned lease is forgotten at once"
+
+	// count(*) < permits.
+	PermitsMix Bug = "leases with other permits are counted like those of the claim"
+	// count(*) instead of sum(weight).
+	WeightIgnored Bug = "every lease counts as one permit"
+	// The queue is for those that find no permit.
+	LightBarges Bug = "a claim that fits passes a waiter that does not"
+	// All waiters that fit are served.
+	HeavyStarves Bug = "waiters that fit are served before one that does not"
 	// Only a settlement looks at the queue.
-	RedeemStrands Bug = "redeeming a place grants nobody behind it"
-	// The fingerprint is compared last.
-	MismatchJoins Bug = "a mismatch takes a place"
+	GrantStrands Bug = "a grant serves nobody behind it"
+
+	// The claim is inserted with the next number, always.
+	FromIsNothing Bug = "a claim from a place has no number"
+	// The place that the claim names comes first.
+	FromBeforeOwn Bug = "a waiter that claims from a place leaves its own"
+	// The lease does not know its number.
+	TwoAtANumber Bug = "a lease is granted at a number that has one"
+	// The front is the lowest number there is.
+	LeasedPlaceBlocks Bug = "a place is in the way while its lease stands"
+	// The lowest row is reserved, so nobody waits there.
+	PlaceHidesWaiter Bug = "a waiter at a reserved place is not served"
+	// DELETE FROM leases WHERE token = ?.
+	CleanEndKeepsPlace Bug = "a clean end leaves the place"
+	// DELETE FROM places WHERE number = ?, at every end.
+	AbandonEndsPlace Bug = "an abandoned lease ends its place"
+	// The rows are deleted in one statement, which returns nothing.
+	DeletedSleepOn Bug = "a waiter whose place is deleted is not woken"
+	// A place is given up by its number.
+	GivenUpTakesAll Bug = "giving a reserved place up ends the waiters at its number"
 
 	// All modes but one share the statement that refuses.
-	HoldStartsAtReserve Bug = "reserving a place behind starts a Hold"
+	HoldStartsAtReserve Bug = "reserving a place starts the count of Holds"
 	// A Look is a Try that takes nothing.
-	HoldStartsAtLook Bug = "a look starts a Hold"
+	HoldStartsAtLook Bug = "a look starts the count of Holds"
 	// Held is Held.
-	HoldStartsAtTaken Bug = "a claim from a taken place starts another place's Hold"
+	HoldStartsAtLeased Bug = "a claim from a leased place starts the count of Holds"
 	// The place is first, so it is in the way.
-	HoldWhileHeld Bug = "a Hold is counted while others hold the key"
-	// expires = now + hold, without LEAST.
-	HoldOutlastsPlace Bug = "a Hold outlasts its place"
+	HoldWhileHeld Bug = "a Hold is counted while there is no room"
 	// It is kept in milliseconds.
 	HoldRounded Bug = "a Hold of less than a millisecond is none"
 	// ON CONFLICT DO UPDATE SET expires.
-	HoldNotSetAnew Bug = "prolonging a place leaves its Hold as it was"
-	// Every claim that prolongs writes all columns.
-	HoldSetByTry Bug = "a Try that prolongs a place sets its Hold"
-	// What the lease remembers of the place is the end that it had.
-	HoldOutlastsTheLease Bug = "a place that stands again ends with the Hold that it had"
-	// The mark is taken along by the lease, and comes back.
-	HoldOnceTaken Bug = "a place that stands again has no Hold"
+	HoldNotSetAnew Bug = "reserving again does not start the count anew"
+	// Each place has its own count.
+	HoldForEach Bug = "each dead place costs its Hold"
+	// The mark is cleared when the queue is empty.
+	HoldOutlastsGrant Bug = "a grant does not start the count of Holds anew"
 	// hold = excluded.hold.
-	RedeemersHoldAlways Bug = "a redeemer without a Hold takes the place's away"
+	ClaimClearsHold Bug = "a claim without a Hold takes the place's away"
 	// It is written before it is seen whose turn it is.
-	RedeemersHoldTooEarly Bug = "a redeemer that is not granted sets the Hold"
+	HoldSetTooEarly Bug = "a claim that is not granted sets the Hold"
+	// Left is until something changes.
+	LeftOfPlaces Bug = "Left is the time until a place ends"
 
-	// first.reserved
-	IdleWhileHeld Bug = "a key is said to lie idle while others hold it"
-	// free = NOT EXISTS (SELECT FROM leases).
-	IdleNeedsNoHolder Bug = "a key with a free permit is not said to lie idle while anybody holds it"
-	// It is worked out before it is known for whom.
-	IdleForTheTaken Bug = "a claim from a taken place is told that the key lies idle"
-	// The answer is made from the lease that was found, and not from all.
-	LeftOfTheTaker Bug = "a claim from a taken place is told of its lease's end alone"
-
+	// The waiters are served, and that is all.
+	KeepWakesOne Bug = "a record wakes only the waiter in front"
+	// The subscription is kept.
+	StoppedIsTold Bug = "a listener is called after it was stopped"
 	// The lease that is made for a waiter is the one that it asked for.
 	ToldForEver Bug = "a told grant lasts as long as was asked for"
 	// The turn is counted from when the key was freed, and the message waits.
@@ -89,33 +114,28 @@ const (
 	// The message has no flag for it.
 	AtMostOnceTold Bug = "a grant is told to one that must not run twice"
 	// The message has no room for the attempt and the progress.
-	HeirTold Bug = "who comes after an abandoned lease is told a first attempt"
+	HeirTold Bug = "a grant after an abandoned lease is told as a first attempt"
 	// Only what was abandoned is compared.
 	ClashTold Bug = "a grant is told to one that does something else than another holder"
-	// A place is a place.
-	ReservedTold Bug = "a grant is told to a reserved place"
-	// The subscription is kept.
-	StoppedIsTold Bug = "a grant is told after the listener stopped"
+	// The record is for those who ask.
+	AnsweredTold Bug = "a grant is told to one that a record answers"
 	// The fence of the answers, and not of the grants.
 	HeldFenceOfClaims Bug = "a held answer's fence leaves out what was told"
 	// The mark is read from the data that was lost.
 	HeldFenceFromCount Bug = "a held answer's fence falls when the data is lost"
-
-	// Fingerprints are compared before it is seen whose offer it is.
-	OwnTurnMismatch Bug = "a token's own turn counts as somebody else's"
-
-	// The claim that is undone has deleted what it took up.
-	UndoForgetsProgress Bug = "an undone lease forgets the progress before it"
 )
 
 // Bugs lists all mistakes.
 var Bugs = []Bug{
-	KeyTruncated, KeyFolded, KeyTrimmed, KeyEndsAtNUL, ClaimKeepsTTL, PermitsUnagreed, RecordCut,
-	MaxAgeIgnored, ProgressStops, KeepsSlices, BatchMerges, ResolveAny, PruneLive, EvictStrands,
-	ForgetEvicts, TurnCleans, UnknownForgotten, AbandonedForgotten, RedeemStrands, MismatchJoins,
-	HoldStartsAtReserve, HoldStartsAtLook, HoldStartsAtTaken, HoldWhileHeld, HoldOutlastsPlace,
-	HoldRounded, HoldNotSetAnew, HoldSetByTry, HoldOutlastsTheLease, HoldOnceTaken,
-	RedeemersHoldAlways, RedeemersHoldTooEarly, IdleWhileHeld, IdleNeedsNoHolder, IdleForTheTaken,
-	LeftOfTheTaker, ToldForEver, ToldBriefly, AtMostOnceTold, HeirTold, ClashTold, ReservedTold,
-	StoppedIsTold, HeldFenceOfClaims, HeldFenceFromCount, OwnTurnMismatch, UndoForgetsProgress,
+	KeyTruncated, KeyFolded, KeyTrimmed, KeyEndsAtNUL, ClaimKeepsTTL, RecordCut, MaxAgeIgnored,
+	KeepsSlices, BatchMerges, MismatchJoins, AnsweredKeepsPlace, AnsweredEndsFrom,
+	ProgressStops, UndoForgetsAbandoned, UnknownForgotten, AbandonedForgotten,
+	ResolveAny, PruneLive, EvictStrands, ForgetEvicts,
+	PermitsMix, WeightIgnored, LightBarges, HeavyStarves, GrantStrands,
+	FromIsNothing, FromBeforeOwn, TwoAtANumber, LeasedPlaceBlocks, PlaceHidesWaiter,
+	CleanEndKeepsPlace, AbandonEndsPlace, DeletedSleepOn, GivenUpTakesAll,
+	HoldStartsAtReserve, HoldStartsAtLook, HoldStartsAtLeased, HoldWhileHeld, HoldRounded,
+	HoldNotSetAnew, HoldForEach, HoldOutlastsGrant, ClaimClearsHold, HoldSetTooEarly, LeftOfPlaces,
+	KeepWakesOne, StoppedIsTold, ToldForEver, ToldBriefly, AtMostOnceTold, HeirTold, ClashTold,
+	AnsweredTold, HeldFenceOfClaims, HeldFenceFromCount,
 }

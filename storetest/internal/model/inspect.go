@@ -50,22 +50,21 @@ func named(e dibs.Entry, id string) bool {
 
 // entry describes the key. Its Condition is "" when there is nothing to tell.
 func (st *state) entry(k dibs.Key, q dibs.Query, now time.Time) dibs.Entry {
-	e := dibs.Entry{Key: k, Waiters: len(st.queue)}
-	if len(st.holders)+len(st.queue) > 0 {
-		e.Permits = st.permits
-	}
+	st.front(now)
+	e := dibs.Entry{Key: k, Waiters: len(st.rows)}
 	if q.Places {
-		for _, p := range st.queue {
+		for _, r := range st.rows {
 			e.Places = append(e.Places, dibs.PlaceInfo{
-				Token: p.claim.Token, Owner: p.claim.Owner, Left: p.ends.Sub(now), Reserved: p.reserved(),
+				Token: r.claim.Token, Owner: r.claim.Owner, Left: r.ends.Sub(now), Reserved: r.reserved(),
 			})
 		}
 	}
-	for _, l := range st.holders {
-		e.Attempts = append(e.Attempts, l.attemptOf(now))
+	for _, l := range st.leases {
+		e.Permits = l.claim.Permits
+		e.Attempts = append(e.Attempts, l.describe(now))
 	}
-	if st.gone != nil {
-		e.Attempts = append(e.Attempts, st.gone.attemptOf(now))
+	if st.abandoned != nil {
+		e.Attempts = append(e.Attempts, st.abandoned.last.describe(now))
 	}
 	if r := st.record; r != nil {
 		e.Record = &dibs.RecordInfo{
@@ -76,24 +75,24 @@ func (st *state) entry(k dibs.Key, q dibs.Query, now time.Time) dibs.Entry {
 		}
 	}
 	switch {
-	case len(st.holders) > 0:
+	case len(st.leases) > 0:
 		e.Condition = dibs.ConditionHeld
-	case st.unknown:
+	case st.unknown():
 		e.Condition = dibs.ConditionUnknown
-	case len(st.queue) > 0:
+	case len(st.rows) > 0:
 		e.Condition = dibs.ConditionWaiting
 	case st.record != nil:
 		e.Condition = dibs.ConditionDone
-	case st.gone != nil:
+	case st.abandoned != nil:
 		e.Condition = dibs.ConditionAbandoned
 	}
 	return e
 }
 
-func (l *lease) attemptOf(now time.Time) dibs.Attempt {
+func (l *lease) describe(now time.Time) dibs.Attempt {
 	return dibs.Attempt{
-		ID: l.token.ID(), Owner: l.owner, Fence: l.fence, Attempt: l.attempt,
-		Since: now.Sub(l.since), Left: l.ends.Sub(now), Offered: l.offered,
+		ID: l.claim.Token.ID(), Owner: l.claim.Owner, Fence: l.fence, Attempt: l.attempt,
+		Since: now.Sub(l.since), Left: l.ends.Sub(now),
 	}
 }
 
@@ -106,23 +105,18 @@ func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (int, error)
 	defer s.b.mu.Unlock()
 	now := time.Now()
 	st := s.b.state(key, now)
-	ended := len(st.holders)
-	st.holders = slices.DeleteFunc(st.holders, func(l lease) bool {
-		if id != "" && l.token.ID() != id {
-			return false
-		}
-		l.giveUpPlace()
-		return true
-	})
-	ended -= len(st.holders)
-	if st.gone != nil && (id == "" || st.gone.token.ID() == id) {
-		ended++
+	ended := 0
+	if a := st.abandoned; a != nil && (id == "" || a.last.claim.Token.ID() == id) {
+		ended, st.abandoned = 1, nil
 	}
-	if ended > 0 {
-		st.clean()
-		if s.b.bug != EvictStrands {
-			st.handOver(now)
+	for _, l := range slices.Clone(st.leases) {
+		if id == "" || l.claim.Token.ID() == id {
+			ended++
+			st.clean(l)
 		}
+	}
+	if ended > 0 && s.b.bug != EvictStrands {
+		st.serve(now)
 	}
 	return ended, nil
 }
@@ -139,12 +133,11 @@ func (s *Store) Forget(ctx context.Context, key dibs.Key) (bool, error) {
 	if s.b.bug == ForgetEvicts {
 		delete(s.b.keys, key)
 	}
-	if st.record == nil && st.gone == nil {
+	if st.record == nil && st.abandoned == nil {
 		return false, nil
 	}
-	st.record = nil
-	st.clean()
-	st.handOver(now)
+	st.record, st.abandoned = nil, nil
+	st.serve(now)
 	return true, nil
 }
 
@@ -157,14 +150,13 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 	defer s.b.mu.Unlock()
 	now := time.Now()
 	st := s.b.state(key, now)
-	if !st.unknown || id != "" && id != st.gone.token.ID() && s.b.bug != ResolveAny {
+	if !st.unknown() || id != "" && id != st.abandoned.last.claim.Token.ID() && s.b.bug != ResolveAny {
 		return false, nil
 	}
-	x := dibs.Settlement{Key: key, Token: st.gone.token, Data: data, Retention: retention}
-	asked := st.gone.asked
-	st.clean()
-	st.keep(x, asked, now)
-	st.handOver(now)
+	c := st.abandoned.last.claim
+	st.abandoned = nil
+	st.keep(c.Token, c.Fingerprint, data, retention, now)
+	st.serve(now)
 	return true, nil
 }
 

@@ -2,7 +2,6 @@ package model
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -26,66 +25,59 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 func (s *Store) settle(x dibs.Settlement) error {
 	now := time.Now()
 	st := s.b.state(x.Key, now)
-	l := st.holder(x.Token)
+	l := st.lease(x.Token)
 	switch {
-	case l != nil && l.offered && s.b.bug != TurnCleans:
-		// It gives up a turn that it may not have heard of. What was abandoned
-		// before stays abandoned.
-		st.remove(x.Token)
-		st.handOver(now)
 	case l != nil:
-		st.end(x, now)
+		st.end(l, x, now)
 	case x.Outcome == dibs.Keep:
 		if st.record == nil || st.record.token != x.Token {
 			return dibs.ErrLost
 		}
-		// It was sent before, and only the answer was lost.
-	case st.untake(x.Token):
-	case st.leave(x.Token):
-		st.handOver(now)
-	default:
+		return nil // it was sent before, and only the answer was lost
+	case s.b.bug == GivenUpTakesAll && st.row(x.Token) != nil && st.row(x.Token).reserved():
+		st.deleteNumber(st.row(x.Token).number)
+	case !st.leave(x.Token):
 		return dibs.ErrLost
 	}
+	st.serve(now)
 	return nil
 }
 
-// end ends the lease of a holder, and hands the key over.
-func (st *state) end(x dibs.Settlement, now time.Time) {
-	i := slices.IndexFunc(st.holders, func(l lease) bool { return l.token == x.Token })
-	l := st.holders[i]
+// end ends a lease.
+func (st *state) end(l *lease, x dibs.Settlement, now time.Time) {
 	switch x.Outcome {
 	case dibs.Abandon:
-		st.runOut(i, now)
+		l.ends = now
+		st.abandon(l)
 	case dibs.Undo:
-		st.undo(i, now)
+		st.remove(l)
 	default:
-		l.giveUpPlace()
-		st.remove(x.Token)
-		st.clean()
+		st.clean(l)
 		if x.Outcome == dibs.Keep {
-			st.keep(x, l.asked, now)
+			st.keep(x.Token, l.claim.Fingerprint, x.Data, x.Retention, now)
 		}
 	}
-	st.handOver(now)
 }
 
-// keep writes the record and sends the waiters that it answers to read it.
-func (st *state) keep(x dibs.Settlement, asked dibs.Fingerprint, now time.Time) {
-	data := st.b.copy(x.Data)
+// clean ends a lease that did what it was for.
+func (st *state) clean(l *lease) {
+	st.remove(l)
+	if st.b.bug != CleanEndKeepsPlace {
+		st.deleteNumber(l.number)
+	}
+	st.abandoned = nil
+}
+
+// keep writes the record and wakes the waiters that it may answer.
+func (st *state) keep(t dibs.Token, asked dibs.Fingerprint, data []byte, retention time.Duration, now time.Time) {
+	data = st.b.copy(data)
 	if st.b.bug == RecordCut {
 		data = data[:min(len(data), 64<<10-1)]
 	}
-	st.record = &record{token: x.Token, asked: asked, data: data, written: now, ends: now.Add(x.Retention)}
-	st.queue = slices.DeleteFunc(st.queue, func(p *place) bool {
-		if p.claim.MaxAge == 0 {
-			return false
+	st.record = &record{token: t, asked: asked, data: data, written: now, ends: now.Add(retention)}
+	for _, r := range st.rows {
+		if r.claim.MaxAge > 0 && !r.reserved() && st.b.bug != KeepWakesOne {
+			r.store.tell(r.claim.Token, dibs.Answer{})
 		}
-		p.wake()
-		return true
-	})
-}
-
-// remove takes a holder away.
-func (st *state) remove(t dibs.Token) {
-	st.holders = slices.DeleteFunc(st.holders, func(l lease) bool { return l.token == t })
+	}
 }

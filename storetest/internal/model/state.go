@@ -11,66 +11,41 @@ import (
 type state struct {
 	b *Backend
 
-	permits int       // what holders and places agreed on
-	holders []lease   // also those on offer
-	queue   []*place  // in the order of seq; a place is replaced, never changed
-	quiet   time.Time // nothing ends before, as a short cut
-	tried   bool      // this is a clone, on which a Look tries what it would find
-
-	abandoned int    // leases in a row that ended without being settled
-	gone      *lease // the last of them, until the next one is taken up
-	unknown   bool   // gone was AtMostOnce
-
-	record *record
+	leases    []*lease
+	rows      []*row     // in the order of their numbers; a reserved place before its waiters
+	abandoned *abandoned // those in a row
+	record    *record
+	free      time.Time // since when a reserved place keeps others from the key; zero if none does
 }
 
 // lease is a token's right to the key.
 type lease struct {
-	token      dibs.Token
-	asked      dibs.Fingerprint
-	owner      dibs.Owner
-	atMostOnce bool
-	fence      uint64
-	attempt    int
-	since      time.Time
-	ends       time.Time
-	progress   []byte // saved by this holder
-	inherited  []byte // saved by the one that abandoned the key before
-	offered    bool   // to a waiter that has yet to confirm
-	from       *place // the reserved place that it has taken
-	told       *lease // what was abandoned before, which it took up
+	claim     dibs.Claim
+	number    int // at which it was granted, if that is a reserved place's; else 0
+	fence     uint64
+	attempt   int
+	inherited []byte // saved under the abandoned leases before
+	progress  []byte // saved by this holder
+	since     time.Time
+	ends      time.Time
 }
 
-// place is a token's place in the queue, or a lease's that has taken it.
-type place struct {
+// row is a place: a reserved one, or a waiter's.
+type row struct {
 	claim  dibs.Claim
-	seq    int
+	number int
 	ends   time.Time
-	store  *Store   // whom to wake
-	others []*Store // who claimed from it, to be woken too
-	sought bool     // some did while it was taken
-
-	pressed bool // its Hold is being counted, and ends is no later than that
+	asked  time.Time // for the reserved place
+	store  *Store    // where the waiter is to be told
 }
 
-func (p *place) reserved() bool { return p.claim.Mode == dibs.Reserve }
+func (r *row) reserved() bool { return r.claim.Mode == dibs.Reserve }
 
-// wake tells all who wait at the place.
-func (p *place) wake() {
-	p.store.wake(p.claim.Token)
-	for _, s := range p.others {
-		s.wake(p.claim.Token)
-	}
-}
-
-// with returns the place with one more to wake.
-func (p *place) with(s *Store) *place {
-	if s == p.store || slices.Contains(p.others, s) {
-		return p
-	}
-	more := *p
-	more.others = append(slices.Clone(p.others), s)
-	return &more
+// abandoned is what is known of the leases in a row that were abandoned.
+type abandoned struct {
+	last     *lease
+	count    int
+	progress []byte // saved last
 }
 
 // record is what a finished holder left behind.
@@ -82,241 +57,289 @@ type record struct {
 	ends    time.Time
 }
 
-// advance lets everything happen that happened by itself until now, in the
-// order in which it did. What ends at an instant is dead at that instant.
+// advance lets happen what happened by itself until now. What ends at an instant is
+// dead at that instant.
 func (s *state) advance(now time.Time) {
-	for !now.Before(s.quiet) {
-		i, at := s.firstEnd()
-		if i < 0 || at.After(now) {
-			s.quiet = at
-			break
-		}
-		if i < len(s.holders) {
-			s.runOut(i, at)
-		} else {
-			i -= len(s.holders)
-			s.drop(i)
-		}
-		s.serve(at, false)
+	over := slices.DeleteFunc(slices.Clone(s.leases), func(l *lease) bool { return l.ends.After(now) })
+	slices.SortFunc(over, func(l, m *lease) int { return l.ends.Compare(m.ends) })
+	for _, l := range over {
+		s.abandon(l)
 	}
-	switch {
-	case s.gone == nil:
-	case s.b.bug == AbandonedForgotten && now.Sub(s.gone.ends) > time.Hour,
-		s.b.bug == UnknownForgotten && s.unknown && now.Sub(s.gone.ends) > 7*24*time.Hour:
-		s.clean()
-	}
+	before := len(s.rows)
+	s.rows = slices.DeleteFunc(s.rows, func(r *row) bool { return !r.ends.After(now) })
 	if s.record != nil && !s.record.ends.After(now) {
 		s.record = nil
 	}
+	if a := s.abandoned; a != nil && (s.b.bug == AbandonedForgotten && now.Sub(a.last.ends) > time.Hour ||
+		s.b.bug == UnknownForgotten && s.unknown() && now.Sub(a.last.ends) > 7*24*time.Hour) {
+		s.abandoned = nil
+	}
+	if len(over) > 0 || len(s.rows) < before {
+		s.serve(now)
+	}
 }
 
-// firstEnd returns which lease (or, counted on from there, which place) ends
-// first, and when; -1 when there is none. Of two that end at the same instant
-// the place goes first: it must not be granted what ends with it.
-func (s *state) firstEnd() (int, time.Time) {
-	first, at := -1, time.Time{}
-	sooner := func(i int, ends time.Time) {
-		if first < 0 || ends.Before(at) {
-			first, at = i, ends
+// abandon ends a lease that its holder did not settle.
+func (s *state) abandon(l *lease) {
+	s.remove(l)
+	a := &abandoned{last: l, count: 1, progress: l.progress}
+	if was := s.abandoned; was != nil {
+		a.count += was.count
+		if l.progress == nil && s.b.bug != ProgressStops {
+			a.progress = was.progress
 		}
 	}
-	for i, p := range s.queue {
-		sooner(len(s.holders)+i, p.ends)
+	if s.b.bug == UndoForgetsAbandoned {
+		a.count = max(a.count, l.attempt)
 	}
-	for i, l := range s.holders {
-		sooner(i, l.ends)
-	}
-	return first, at
-}
-
-// until notes that something will end at a time, and returns that.
-func (s *state) until(ends time.Time) time.Time {
-	if ends.Before(s.quiet) {
-		s.quiet = ends
-	}
-	return ends
-}
-
-// runOut ends a lease that its holder did not settle.
-func (s *state) runOut(i int, at time.Time) {
-	l := s.holders[i]
-	s.holders = slices.Delete(s.holders, i, i+1)
-	s.standAgain(l.from, at)
-	if l.offered {
-		return // Its turn is over. Nobody did anything, so nothing was abandoned.
-	}
-	s.abandoned++
-	l.ends = at
-	if l.progress == nil && s.b.bug != ProgressStops {
-		l.progress = l.inherited // it saved nothing, and passes on what it was given
-	}
-	s.gone = &l
-	s.unknown = l.atMostOnce
-}
-
-// undo ends a lease as if it had not been granted.
-func (s *state) undo(i int, now time.Time) {
-	l := s.holders[i]
-	s.holders = slices.Delete(s.holders, i, i+1)
-	s.standAgain(l.from, now)
-	if s.gone == nil && s.abandoned > 0 && s.b.bug != UndoForgetsProgress {
-		// Nobody came to a good end meanwhile, nor to a bad one.
-		s.gone = l.told
+	s.abandoned = a
+	if s.b.bug == AbandonEndsPlace {
+		s.deleteNumber(l.number)
 	}
 }
 
-// standAgain puts a place that a lease had taken back where it was.
-func (s *state) standAgain(p *place, now time.Time) {
-	if p == nil {
-		return
-	}
-	again := *p
-	again.pressed = p.pressed && s.b.bug == HoldOnceTaken
-	again.ends = s.until(now.Add(p.claim.Place))
-	if s.b.bug == HoldOutlastsTheLease && p.pressed {
-		again.ends = s.until(p.ends)
-	}
-	i := slices.IndexFunc(s.queue, func(q *place) bool { return q.seq > p.seq })
-	if i < 0 {
-		i = len(s.queue)
-	}
-	s.queue = slices.Insert(s.queue, i, &again)
-}
+func (s *state) unknown() bool { return s.abandoned != nil && s.abandoned.last.claim.AtMostOnce }
 
-// taker returns the lease that has taken the token's place.
-func (s *state) taker(t dibs.Token) *lease {
-	for i := range s.holders {
-		if p := s.holders[i].from; p != nil && p.claim.Token == t {
-			return &s.holders[i]
+// lease returns the token's lease, or nil.
+func (s *state) lease(t dibs.Token) *lease {
+	for _, l := range s.leases {
+		if l.claim.Token == t {
+			return l
 		}
 	}
 	return nil
 }
 
-// untake gives up the token's place that a lease has taken, and reports whether
-// there was one.
-func (s *state) untake(t dibs.Token) bool {
-	l := s.taker(t)
-	if l == nil {
+// row returns the token's place, or nil.
+func (s *state) row(t dibs.Token) *row {
+	for _, r := range s.rows {
+		if r.claim.Token == t {
+			return r
+		}
+	}
+	return nil
+}
+
+// leave gives the token's place up, and reports whether there was one.
+func (s *state) leave(t dibs.Token) bool {
+	r := s.row(t)
+	if r == nil {
 		return false
 	}
-	l.giveUpPlace()
+	s.drop(r)
 	return true
 }
 
-// giveUpPlace ends the place that the lease has taken, if any. Who waits for it
-// is told.
-func (l *lease) giveUpPlace() {
-	if l.from != nil && l.from.sought {
-		l.from.wake()
+func (s *state) remove(l *lease) {
+	s.leases = slices.DeleteFunc(s.leases, func(m *lease) bool { return m == l })
+}
+
+func (s *state) drop(r *row) {
+	s.rows = slices.DeleteFunc(s.rows, func(q *row) bool { return q == r })
+}
+
+// deleteNumber deletes all places at a number. The waiters among them are woken.
+func (s *state) deleteNumber(number int) {
+	if number == 0 {
+		return
 	}
-	l.from = nil
+	s.rows = slices.DeleteFunc(s.rows, func(r *row) bool {
+		if r.number != number {
+			return false
+		}
+		if !r.reserved() && s.b.bug != DeletedSleepOn {
+			r.store.tell(r.claim.Token, dibs.Answer{})
+		}
+		return true
+	})
 }
 
-// clean forgets what was abandoned, because a holder came to a good end.
-func (s *state) clean() {
-	s.abandoned, s.gone, s.unknown = 0, nil, false
-}
-
-// handOver grants the key to the places at the head of the queue.
-func (s *state) handOver(now time.Time) {
-	if !s.tried {
-		s.serve(now, true)
+// number returns the number of a claim, or 0 if it has none.
+func (s *state) number(c dibs.Claim) int {
+	own := s.row(c.Token)
+	if own != nil && s.b.bug != FromBeforeOwn {
+		return own.number
 	}
+	if r := s.row(c.From); r != nil && r.reserved() && s.b.bug != FromIsNothing {
+		return r.number
+	}
+	if own != nil {
+		return own.number
+	}
+	return 0
 }
 
-// serve grants the key to the places at the head of the queue, as far as there
-// are permits. A reserved place stops it. What is worked out to have happened before
-// this moment is offered and not told: it would be told late.
-func (s *state) serve(now time.Time, live bool) {
-	for !s.unknown && len(s.queue) > 0 && len(s.holders) < s.permits {
-		next := s.queue[0]
-		if next.reserved() && s.b.bug != ReservedTold {
-			next.wake() // once would do
+// leased reports whether a lease stands that was granted at the number.
+func (s *state) leased(number int) bool {
+	return number != 0 && slices.ContainsFunc(s.leases, func(l *lease) bool { return l.number == number })
+}
+
+// attended reports whether a waiter is at the number.
+func (s *state) attended(number int) bool {
+	return slices.ContainsFunc(s.rows, func(r *row) bool { return r.number == number && !r.reserved() })
+}
+
+// inTheWay reports whether a place keeps those behind it from the key.
+func (s *state) inTheWay(r *row) bool {
+	if s.leased(r.number) && s.b.bug != LeasedPlaceBlocks {
+		return false
+	}
+	return !r.reserved() || !s.attended(r.number) || s.b.bug == PlaceHidesWaiter
+}
+
+// front returns the place in front, or nil. A reserved place whose Hold is over is
+// deleted.
+func (s *state) front(now time.Time) *row {
+	for i := 0; i < len(s.rows); {
+		r := s.rows[i]
+		switch {
+		case !s.inTheWay(r):
+			i++
+		case r.reserved() && s.holdOver(r, now):
+			s.rows = slices.Delete(s.rows, i, i+1)
+			if s.b.bug == HoldForEach {
+				s.free = now
+			}
+		default:
+			return r
+		}
+	}
+	return nil
+}
+
+// holdOver reports whether a reserved place has kept others from the key for its Hold.
+func (s *state) holdOver(r *row, now time.Time) bool {
+	hold, since := r.claim.Hold, s.free
+	if s.b.bug == HoldRounded {
+		hold = hold.Truncate(time.Millisecond)
+	}
+	if hold == 0 || since.IsZero() {
+		return false
+	}
+	if r.asked.After(since) && s.b.bug != HoldNotSetAnew {
+		since = r.asked
+	}
+	return !since.Add(hold).After(now)
+}
+
+// ahead returns how many numbers are in the way of one; of all when it is 0.
+func (s *state) ahead(number int) int {
+	n, last := 0, 0
+	for _, r := range s.rows {
+		if number != 0 && r.number >= number {
+			break
+		}
+		if r.number != last && s.inTheWay(r) {
+			n, last = n+1, r.number
+		}
+	}
+	return n
+}
+
+// room reports whether the leases leave room for the claim.
+func (s *state) room(c dibs.Claim) bool {
+	sum := c.Weight
+	for _, l := range s.leases {
+		if l.claim.Permits != c.Permits && s.b.bug != PermitsMix {
+			return false
+		}
+		if s.b.bug == WeightIgnored {
+			l = &lease{claim: dibs.Claim{Weight: 1}}
+		}
+		sum += l.claim.Weight
+	}
+	if s.b.bug == WeightIgnored {
+		sum += 1 - c.Weight
+	}
+	return sum <= c.Permits
+}
+
+// serve tells the waiter in front its grant, or wakes it, if the leases leave room for
+// it, and goes on as long as there is one.
+func (s *state) serve(now time.Time) {
+	for !s.unknown() {
+		w := s.next(now)
+		if w == nil {
 			return
 		}
-		s.drop(0)
-		if s.gone != nil && s.gone.asked.Differs(next.claim.Fingerprint) {
-			next.store.wake(next.claim.Token) // to be told of the mismatch
-			continue
+		if !s.tells(w, now) {
+			w.store.tell(w.claim.Token, dibs.Answer{})
+			return
 		}
-		tells := live && s.tells(next)
-		l := s.grant(next.claim, now)
-		if tells {
-			s.tell(l, next, now)
-			continue
+		l := s.grant(w.claim, w.number, now)
+		l.ends = now.Add(min(s.b.turn, w.claim.TTL))
+		switch s.b.bug {
+		case ToldForEver:
+			l.ends = now.Add(w.claim.TTL)
+		case ToldBriefly:
+			l.ends = now.Add(s.b.turn / 2)
 		}
-		l.offered = true
-		l.ends = s.until(now.Add(s.b.turn))
-		next.store.wake(l.token)
+		a := l.answer()
+		if s.b.bug == HeirTold {
+			a.Attempt, a.Progress = 1, nil
+		}
+		w.store.tell(w.claim.Token, a)
 	}
 }
 
-// grant adds a holder.
-func (s *state) grant(c dibs.Claim, now time.Time) *lease {
-	l := lease{
-		token: c.Token, asked: c.Fingerprint, owner: c.Owner, atMostOnce: c.AtMostOnce,
-		fence: s.b.nextFence(now), attempt: s.abandoned + 1,
-		since: now, ends: s.until(now.Add(c.TTL)),
-	}
-	if s.gone != nil {
-		l.inherited = s.gone.progress
-	}
-	s.permits = c.Permits
-	s.holders = append(s.holders, l)
-	return &s.holders[len(s.holders)-1]
-}
-
-// takeUp gives to a holder that knows of its grant what was abandoned before.
-func (s *state) takeUp(l *lease) { l.told, s.gone = s.gone, nil }
-
-// holder returns the token's lease, also one on offer.
-func (s *state) holder(t dibs.Token) *lease {
-	for i := range s.holders {
-		if s.holders[i].token == t {
-			return &s.holders[i]
+// next returns the waiter to be served, or nil.
+func (s *state) next(now time.Time) *row {
+	s.front(now)
+	for _, r := range s.rows {
+		switch {
+		case !s.inTheWay(r):
+		case r.reserved():
+			return nil
+		case len(r.store.listeners) == 0:
+			// Nobody would hear of it.
+		case s.room(r.claim):
+			return r
+		case s.b.bug != HeavyStarves:
+			return nil
 		}
 	}
 	return nil
 }
 
-// place returns the token's place in the queue, counted from 0, or -1.
-func (s *state) place(t dibs.Token) int {
-	return slices.IndexFunc(s.queue, func(p *place) bool { return p.claim.Token == t })
-}
-
-// drop takes one place out of the queue.
-func (s *state) drop(i int) {
-	if i == 0 {
-		s.queue = s.queue[1:] // without moving ten thousand others
-		return
+// tells reports whether a waiter is told its grant. One that needs to know more than
+// that, or may be answered otherwise, is woken.
+func (s *state) tells(w *row, now time.Time) bool {
+	switch {
+	case w.claim.AtMostOnce:
+		return s.b.bug == AtMostOnceTold
+	case s.abandoned != nil:
+		return s.b.bug == HeirTold
+	case s.accepts(w.claim, now):
+		return s.b.bug == AnsweredTold
 	}
-	s.queue = slices.Delete(s.queue, i, i+1)
+	return !s.differs(w.claim, now) || s.b.bug == ClashTold
 }
 
-// answered gives up the places of a claim that has its answer: its own, and the
-// one it is made from.
-func (s *state) answered(c dibs.Claim) {
+// grant grants the key to a claim with that number.
+func (s *state) grant(c dibs.Claim, number int, now time.Time) *lease {
 	s.leave(c.Token)
-	if i := s.place(c.Redeems); i >= 0 && s.queue[i].reserved() {
-		s.drop(i)
+	l := &lease{claim: c, attempt: 1, fence: s.b.nextFence(now), since: now, ends: now.Add(c.TTL)}
+	if a := s.abandoned; a != nil {
+		l.attempt, l.inherited = a.count+1, a.progress
+		if s.b.bug == UndoForgetsAbandoned {
+			s.abandoned = nil
+		}
 	}
+	for _, r := range s.rows {
+		if number != 0 && r.number == number {
+			l.number = number
+		}
+		if r.number == number && r.reserved() && (c.Hold > 0 || s.b.bug == ClaimClearsHold) {
+			r.claim.Hold = c.Hold
+		}
+	}
+	if s.b.bug != HoldOutlastsGrant {
+		s.free = time.Time{}
+	}
+	s.leases = append(s.leases, l)
+	return l
 }
 
-// leave takes the token out of the queue and reports whether it was there.
-func (s *state) leave(t dibs.Token) bool {
-	i := s.place(t)
-	if i < 0 {
-		return false
-	}
-	s.drop(i)
-	return true
-}
-
-// clone returns a copy to try things on.
-func (s *state) clone() *state {
-	c := *s
-	c.holders = slices.Clone(s.holders)
-	c.queue = slices.Clone(s.queue)
-	return &c
+func (l *lease) answer() dibs.Answer {
+	return dibs.Answer{State: dibs.Granted, Fence: l.fence, Attempt: l.attempt, Progress: l.inherited}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -15,20 +16,43 @@ type Store struct {
 	b     *Backend
 	broke atomic.Bool
 
-	listeners map[int]listener // by the number that it was given
+	listeners map[int]func(dibs.Token, dibs.Answer) // by the number that each was given
 	listened  int
 }
 
 var (
-	_ dibs.Store         = (*Store)(nil)
-	_ dibs.Inspector     = (*Store)(nil)
-	_ dibs.GrantNotifier = (*Store)(nil)
-	_ dibs.Pruner        = (*Store)(nil)
+	_ dibs.Store     = (*Store)(nil)
+	_ dibs.Inspector = (*Store)(nil)
+	_ dibs.Notifier  = (*Store)(nil)
+	_ dibs.Pruner    = (*Store)(nil)
 )
 
 // Break makes every later call of Claim fail as a whole, as when the backend
 // has gone.
 func (s *Store) Break() { s.broke.Store(true) }
+
+// Notify implements dibs.Notifier.
+func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	s.listened++
+	number := s.listened
+	s.listeners[number] = wake
+	return func() {
+		s.b.mu.Lock()
+		defer s.b.mu.Unlock()
+		if s.b.bug != StoppedIsTold {
+			delete(s.listeners, number)
+		}
+	}
+}
+
+// tell tells the process what its waiter was granted, or that it should ask.
+func (s *Store) tell(t dibs.Token, a dibs.Answer) {
+	for _, wake := range s.listeners {
+		wake(t, a)
+	}
+}
 
 // Claim implements dibs.Store.
 func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
@@ -51,254 +75,148 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 			continue
 		}
 		seen[c.Key] = i
-		a := s.claim(c)
-		switch a.State {
-		case dibs.Granted:
-			s.b.said = max(s.b.said, a.Fence)
-		case dibs.Held:
-			a.Fence = s.b.highest(time.Now())
+		now := time.Now()
+		answers[i] = s.claim(s.b.state(c.Key, now), c, now)
+		if answers[i].State == dibs.Granted {
+			s.b.said = max(s.b.said, answers[i].Fence)
 		}
-		answers[i] = a
 	}
 	return nil
 }
 
-func (s *Store) claim(c dibs.Claim) dibs.Answer {
-	now := time.Now()
-	st := s.b.state(c.Key, now)
-	if c.Mode == dibs.Look {
-		c.Mode = dibs.Try
-		last := s.b.last
-		try := st.clone()
-		try.tried = true
-		a := s.ask(try, c, now)
-		s.b.last = last
-		if a.State == dibs.Held && s.b.bug == HoldStartsAtLook {
-			st.press(a.Ahead, now)
+// claim answers a valid claim.
+func (s *Store) claim(st *state, c dibs.Claim, now time.Time) dibs.Answer {
+	if l := st.lease(c.Token); l != nil {
+		switch {
+		case c.Mode == dibs.Look:
+			return dibs.Answer{State: dibs.Free}
+		case c.Mode != dibs.Reserve && s.b.bug != ClaimKeepsTTL:
+			l.ends = now.Add(c.TTL)
 		}
-		if a.State == dibs.Granted {
-			a = dibs.Answer{State: dibs.Free}
+		return l.answer()
+	}
+	if a := st.answered(c, now); a.State != 0 {
+		if s.b.bug == MismatchJoins && c.Mode == dibs.Queue && a.State == dibs.Mismatch {
+			st.join(c, 0, s, now)
+			return a
+		}
+		if c.Mode != dibs.Look && a.State != dibs.Unknown && s.b.bug != AnsweredKeepsPlace {
+			if s.b.bug == AnsweredEndsFrom {
+				st.leave(c.From)
+			}
+			if st.leave(c.Token) {
+				st.serve(now)
+			}
 		}
 		return a
 	}
-	return s.ask(st, c, now)
+	if c.Mode == dibs.Reserve {
+		st.join(c, 0, s, now)
+		return st.held(c, now)
+	}
+
+	front, number := st.front(now), st.number(c)
+	turn := st.ahead(number) == 0
+	two := st.leased(number) && s.b.bug != TwoAtANumber
+	room := st.room(c)
+	if s.b.bug == LightBarges && room && c.Weight < c.Permits && front != nil && !front.reserved() {
+		turn = true
+	}
+	switch {
+	case turn && !two && room && c.Mode == dibs.Look:
+		return dibs.Answer{State: dibs.Free, Queued: number != 0}
+	case turn && !two && room:
+		l := st.grant(c, number, now)
+		if s.b.bug != GrantStrands {
+			st.serve(now) // there may be more permits
+		}
+		return l.answer()
+	case c.Mode == dibs.Look && s.b.bug != HoldStartsAtLook:
+	case !turn && (room || s.b.bug == HoldWhileHeld), two && s.b.bug == HoldStartsAtLeased:
+		if front != nil && front.reserved() && st.free.IsZero() {
+			st.free = now
+		}
+	}
+	if r := st.row(c.From); s.b.bug == HoldSetTooEarly && r != nil {
+		r.claim.Hold = c.Hold
+	}
+	if c.Mode == dibs.Queue {
+		st.join(c, number, s, now)
+	}
+	return st.held(c, now)
 }
 
-// ask answers a claim that is valid.
-func (s *Store) ask(st *state, c dibs.Claim, now time.Time) dibs.Answer {
-	if len(st.holders) == 0 && len(st.queue) == 0 {
-		st.permits = 0 // the agreement ends with those who made it
-	}
-	if l := st.holder(c.Token); l != nil && l.offered && s.b.bug == OwnTurnMismatch && l.asked.Differs(c.Fingerprint) {
+// answered returns the answer that is due whoever's turn it is, or none.
+func (st *state) answered(c dibs.Claim, now time.Time) dibs.Answer {
+	switch r := st.record; {
+	case st.differs(c, now):
 		return dibs.Answer{State: dibs.Mismatch}
-	}
-	if l := st.holder(c.Token); l != nil {
-		return s.again(st, l, c, now)
-	}
-	if st.permits != 0 && st.permits != c.Permits && s.b.bug != PermitsUnagreed {
-		return dibs.Answer{State: dibs.PermitsDiffer, Permits: st.permits}
-	}
-	if st.differs(c) {
-		st.answered(c)
-		if s.b.bug == MismatchJoins && c.Mode == dibs.Queue {
-			st.queue = append(st.queue, s.newPlace(st, c, now))
-		}
-		st.handOver(now)
-		return dibs.Answer{State: dibs.Mismatch}
-	}
-	if r := st.record; r != nil && c.MaxAge > 0 && (now.Sub(r.written) <= c.MaxAge || s.b.bug == MaxAgeIgnored) {
-		st.answered(c)
-		st.handOver(now)
+	case st.accepts(c, now):
 		return dibs.Answer{State: dibs.Done, Record: dibs.Record{
 			Data: r.data, Age: now.Sub(r.written), Left: r.ends.Sub(now),
 		}}
+	case st.unknown():
+		return dibs.Answer{State: dibs.Unknown, ID: st.abandoned.last.claim.Token.ID()}
 	}
-	if st.unknown {
-		return dibs.Answer{State: dibs.Unknown, ID: st.gone.token.ID()}
-	}
-	return s.wait(st, c, now)
+	return dibs.Answer{}
 }
 
-// again answers a token that holds the key already, perhaps without knowing.
-func (s *Store) again(st *state, l *lease, c dibs.Claim, now time.Time) dibs.Answer {
-	if l.offered || s.b.bug != ClaimKeepsTTL {
-		l.ends = st.until(now.Add(c.TTL))
-	}
-	l.asked, l.owner, l.atMostOnce = c.Fingerprint, c.Owner, c.AtMostOnce
-	if l.offered {
-		l.offered = false
-		st.takeUp(l)
-	}
-	return granted(l)
+// differs reports whether the claim asks something else than those who hold,
+// abandoned or finished the key last.
+func (st *state) differs(c dibs.Claim, now time.Time) bool {
+	return slices.ContainsFunc(st.leases, func(l *lease) bool { return l.claim.Fingerprint.Differs(c.Fingerprint) }) ||
+		st.abandoned != nil && st.abandoned.last.claim.Fingerprint.Differs(c.Fingerprint) ||
+		st.accepts(c, now) && st.record.asked.Differs(c.Fingerprint)
 }
 
-func granted(l *lease) dibs.Answer {
-	return dibs.Answer{State: dibs.Granted, Fence: l.fence, Attempt: l.attempt, Progress: l.inherited}
+// accepts reports whether the record answers the claim.
+func (st *state) accepts(c dibs.Claim, now time.Time) bool {
+	r := st.record
+	return r != nil && c.MaxAge > 0 && (now.Sub(r.written) <= c.MaxAge || st.b.bug == MaxAgeIgnored)
 }
 
-// wait grants the key to the token whose turn it is, and otherwise gives or
-// keeps it its place.
-func (s *Store) wait(st *state, c dibs.Claim, now time.Time) dibs.Answer {
-	for _, t := range []dibs.Token{c.Redeems, c.Token} {
-		if l := st.taker(t); l != nil {
-			return s.waitForTaken(st, l, c, now)
-		}
-		if i := st.place(t); t == c.Redeems && i >= 0 && st.queue[i].reserved() {
-			return s.redeem(st, i, c, now)
-		}
-	}
-	i := st.place(c.Token)
-	ahead := i
-	if i < 0 {
-		ahead = len(st.queue)
-	}
-	if c.Mode != dibs.Reserve && s.turn(st, ahead, c) {
-		st.leave(c.Token)
-		return s.takes(st, nil, c, now)
-	}
-
-	st.permits = c.Permits
+// join gives the claim a place, or keeps the one that it has. A new one has that
+// number, or the next one if it is 0.
+func (st *state) join(c dibs.Claim, number int, s *Store, now time.Time) {
+	r := st.row(c.Token)
 	switch {
-	case c.Mode == dibs.Try && (i < 0 || c.Place == 0 || !c.Redeems.IsZero()):
-	case c.Mode == dibs.Try:
-		kept := *st.queue[i]
-		kept.claim.Place = c.Place
-		kept.ends = st.until(now.Add(c.Place))
-		st.queue[i] = st.prolonged(st.queue[i], kept, c)
-	case i < 0:
-		st.queue = append(st.queue, s.newPlace(st, c, now))
-		i = ahead
+	case r != nil:
+	case number == 0:
+		st.b.seq++
+		r = &row{number: st.b.seq}
+		st.rows = append(st.rows, r)
 	default:
-		kept := *st.queue[i]
-		kept.claim, kept.store = c, s
-		kept.ends = st.until(now.Add(c.Place))
-		st.queue[i] = st.prolonged(st.queue[i], kept, c)
-	}
-	return st.held(c, ahead, i >= 0, now)
-}
-
-// newPlace returns a place behind all others.
-func (s *Store) newPlace(st *state, c dibs.Claim, now time.Time) *place {
-	s.b.seq++
-	return &place{claim: c, seq: s.b.seq, store: s, ends: st.until(now.Add(c.Place))}
-}
-
-// turn reports whether it is the turn of who has that many places before it.
-func (s *Store) turn(st *state, ahead int, c dibs.Claim) bool {
-	return len(st.holders) < c.Permits && ahead == 0
-}
-
-// takes grants the key to a token that asks, from a reserved place if it has
-// one.
-func (s *Store) takes(st *state, from *place, c dibs.Claim, now time.Time) dibs.Answer {
-	l := st.grant(c, now)
-	l.from = from
-	st.takeUp(l)
-	answer := granted(l)
-	if s.b.bug != RedeemStrands {
-		st.handOver(now) // to those whom a reserved place held back
-	}
-	return answer
-}
-
-// redeem answers a claim from a reserved place, the one with that index.
-func (s *Store) redeem(st *state, i int, c dibs.Claim, now time.Time) dibs.Answer {
-	p := st.queue[i]
-	if s.turn(st, i, c) {
-		st.drop(i)
-		st.leave(c.Token)
-		st.untake(c.Token)
-		return s.takes(st, p.redeemedBy(c, s.b.bug), c, now)
-	}
-	if s.b.bug == RedeemersHoldTooEarly {
-		p = p.redeemedBy(c, s.b.bug)
-	}
-	st.queue[i] = p.with(s)
-	return st.held(c, i, true, now)
-}
-
-// waitForTaken answers a claim from a place, or of a place's own token, that
-// another's lease has taken.
-func (s *Store) waitForTaken(st *state, l *lease, c dibs.Claim, now time.Time) dibs.Answer {
-	p := *l.from.with(s)
-	if c.Token == p.claim.Token && c.Place > 0 && c.Redeems.IsZero() {
-		p.claim.Place = c.Place
-		if c.Mode == dibs.Reserve {
-			p.claim.Hold = c.Hold
+		r = &row{number: number}
+		i := slices.IndexFunc(st.rows, func(r *row) bool { return r.number > number })
+		if i < 0 {
+			i = len(st.rows)
 		}
+		st.rows = slices.Insert(st.rows, i, r)
 	}
-	p.sought = true
-	l.from = &p
-	ahead := 0
-	for ahead < len(st.queue) && st.queue[ahead].seq < p.seq {
-		ahead++
-	}
-	if s.b.bug == HoldStartsAtTaken {
-		st.press(max(ahead, 1), now)
-	}
-	left := st.left(ahead, now)
-	if s.b.bug == LeftOfTheTaker {
-		left = l.ends.Sub(now)
-	}
-	return dibs.Answer{
-		State: dibs.Held, Left: left, Ahead: ahead, Queued: true,
-		Idle: s.b.bug == IdleForTheTaken && st.idle(max(ahead, 1)),
+	r.claim, r.ends, r.asked, r.store = c, now.Add(c.Stay), now, s
+	if st.b.bug == HoldStartsAtReserve && c.Mode == dibs.Reserve && st.free.IsZero() {
+		st.free = now
 	}
 }
 
 // held answers a claim that is kept from the key.
-func (st *state) held(c dibs.Claim, ahead int, queued bool, now time.Time) dibs.Answer {
-	if !st.tried {
-		st.refused(c, ahead, now)
-	}
-	return dibs.Answer{State: dibs.Held, Left: st.left(ahead, now), Ahead: ahead, Queued: queued, Idle: st.idle(ahead)}
-}
-
-// idle reports whether it is a reserved place that nobody comes for which keeps the
-// key from one with so many places ahead of it.
-func (st *state) idle(ahead int) bool {
-	free := len(st.holders) < st.permits
-	switch st.b.bug {
-	case IdleWhileHeld:
-		free = true
-	case IdleNeedsNoHolder:
-		free = len(st.holders) == 0
-	}
-	return free && ahead > 0 && len(st.queue) > 0 && st.queue[0].reserved()
-}
-
-// left returns the time until the first lease or place in the way of the one
-// after the first n runs out.
-func (st *state) left(n int, now time.Time) time.Duration {
-	var left time.Duration
-	for _, l := range st.holders {
-		if d := l.ends.Sub(now); left == 0 || d < left {
-			left = d
+func (st *state) held(c dibs.Claim, now time.Time) dibs.Answer {
+	number := st.number(c)
+	a := dibs.Answer{State: dibs.Held, Fence: st.b.highest(now), Ahead: st.ahead(number), Queued: number != 0}
+	sooner := func(ends time.Time) {
+		if d := ends.Sub(now); a.Left == 0 || d < a.Left {
+			a.Left = d
 		}
 	}
-	for _, p := range st.queue[:min(n, len(st.queue))] {
-		if d := p.ends.Sub(now); left == 0 || d < left {
-			left = d
+	for _, l := range st.leases {
+		sooner(l.ends)
+	}
+	if st.b.bug == LeftOfPlaces {
+		for _, r := range st.rows {
+			sooner(r.ends)
 		}
 	}
-	if left == 0 && n < len(st.queue) {
-		left = st.queue[n].ends.Sub(now) // a reserved place that nothing is in the way of
-	}
-	return left
-}
-
-// differs reports whether the claim asks something else than whoever holds,
-// abandoned or finished the key last.
-func (st *state) differs(c dibs.Claim) bool {
-	for _, l := range st.holders {
-		if l.asked.Differs(c.Fingerprint) {
-			return true
-		}
-	}
-	if st.gone != nil && st.gone.asked.Differs(c.Fingerprint) {
-		return true
-	}
-	return st.record != nil && c.MaxAge > 0 && st.record.asked.Differs(c.Fingerprint)
+	return a
 }
 
 // Renew implements dibs.Store.
@@ -318,12 +236,11 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 
 func (s *Store) renew(r dibs.Renewal) error {
 	now := time.Now()
-	st := s.b.state(r.Key, now)
-	l := st.holder(r.Token)
-	if l == nil || l.offered {
+	l := s.b.state(r.Key, now).lease(r.Token)
+	if l == nil {
 		return dibs.ErrLost
 	}
-	l.ends = st.until(now.Add(r.TTL))
+	l.ends = now.Add(r.TTL)
 	if r.Progress != nil {
 		l.progress = s.b.copy(r.Progress)
 	}

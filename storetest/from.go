@@ -1,0 +1,205 @@
+package storetest
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+var fromProperties = []Property{
+	{
+		Name: "FromAPlace",
+		Why:  "Each attempt at a job is a claim of its own, with a token of its own, at the one place that was reserved for the job. Before its turn it tries or waits there.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, job, b, worker := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.waits("a waiter", p.queue(k, b), 1)
+			t.waits("the worker, before its turn", q.try(k, worker, from(job)), 0)
+			t.waits("the worker, looking before its turn", q.look(k, from(job)), 0)
+			t.lost("settling the worker, which tried", q.release(k, worker))
+			t.ok("release", p.release(k, a))
+			d := q.look(k, from(job))
+			if t.state("the worker, looking", d, dibs.Free); !d.Queued {
+				t.Fatal("the worker, looking: told that its job's place does not stand")
+			}
+			t.state("a stranger that looks", q.look(k), dibs.Held)
+			fence := t.granted("the worker", q.try(k, worker, from(job)), 1)
+			for _, r := range []*process{p, q} {
+				if again := t.granted("the worker, asking again", r.try(k, worker, from(job)), 1); again != fence {
+					t.Fatalf("asking again got fence %d, the first time it was %d", again, fence)
+				}
+			}
+			t.ok("renew", q.renew(k, worker, long))
+			t.lost("renew by the place's token", q.renew(k, job, long))
+			t.waits("the waiter", p.queue(k, b), 0)
+			t.ok("release", q.release(k, worker))
+			t.granted("the waiter", p.queue(k, b), 1)
+			t.lost("giving the place up after that", p.release(k, job))
+			t.nowhere("a claim from the place after that", q.try(k, dibs.NewToken(), from(job)))
+		},
+	},
+	{
+		Name: "WaiterStandsForItsPlace",
+		Why:  "A worker that waits from its job's place has the place's number, and a Stay of its own. Its end leaves the place, and the place's end leaves it.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, job, b, worker := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.waits("a waiter", p.queue(k, b), 1)
+			t.waits("the worker", q.queue(k, worker, from(job)), 0)
+			t.waits("the worker, for a short time", q.queue(k, worker, from(job), stay(t.short())), 0)
+			t.outlast(t.short())
+			t.lost("settling the worker", q.release(k, worker))
+			t.waits("the waiter, behind the place", p.queue(k, b), 1)
+			t.waits("the worker, anew", q.queue(k, worker, from(job)), 0)
+			t.ok("the worker gives up", q.release(k, worker))
+			t.waits("the waiter, behind the place", p.queue(k, b), 1)
+			t.waits("another worker", q.queue(k, worker, from(job)), 0)
+			t.ok("the place is given up", p.release(k, job))
+			t.waits("the waiter, behind the worker", p.queue(k, b), 1)
+			t.waits("the worker, asking again", q.queue(k, worker, from(job)), 0)
+			t.waits("the worker, trying", q.try(k, worker), 0)
+			t.ok("release", p.release(k, a))
+			t.state("the waiter", p.queue(k, b), dibs.Held)
+			t.granted("the worker", q.queue(k, worker, from(job)), 1)
+			t.waits("the waiter", p.queue(k, b), 0)
+		},
+	},
+	{
+		Name: "OwnPlaceCounts",
+		Why:  "A token is in one place at most. One that waits at the end and then claims from a place in front stays where it is, and the place stays its job's.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, job, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, a), 1)
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.waits("one that queues", q.queue(k, b), 1)
+			t.waits("it, trying from the place", q.try(k, b, from(job)), 1)
+			t.waits("it, queueing from the place", q.queue(k, b, from(job)), 1)
+			t.ok("release", p.release(k, a))
+			t.waits("it, when the place's turn has come", q.try(k, b, from(job)), 1)
+			worker := dibs.NewToken()
+			t.granted("the job's worker", p.try(k, worker, from(job)), 1)
+			t.ok("its release", p.release(k, worker))
+			t.granted("the one that queued", q.queue(k, b), 1)
+		},
+	},
+	{
+		Name: "FromNoPlace",
+		Why:  "A place that has run out, was given up or was never there gives no right to anything, and takes none away: the claim is one like any other.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, gone, a, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("a claim from a place that never was", q.try(k, a, from(dibs.NewToken())), 1)
+			t.waits("reserving", p.reserve(k, gone), 0)
+			t.waits("a waiter", p.queue(k, b), 1)
+			t.waits("reserving for a short time", p.reserve(k, gone, stay(t.short())), 0)
+			t.outlast(t.short())
+			late := dibs.NewToken()
+			t.nowhere("a try from a place that has run out", q.try(k, late, from(gone)))
+			t.lost("settling that claim", q.release(k, late))
+			t.waits("one that queues from it", q.queue(k, late, from(gone)), 1)
+			t.nowhere("a try from a waiter's place", q.try(k, dibs.NewToken(), from(b)))
+			t.ok("release", q.release(k, a))
+			t.granted("the waiter", p.queue(k, b), 1)
+			t.ok("its release", p.release(k, b))
+			t.granted("the one that queued", q.queue(k, late, from(gone)), 1)
+			t.nowhere("a try from a holder", p.try(k, dibs.NewToken(), from(late)))
+		},
+	},
+	{
+		Name: "AnsweredFromAPlace",
+		Why:  "A job that finds its answer there already, or that the key was used for something else, does not run. Its own place is given up; its job's stands until the job's client gives it up.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, a, job, worker, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.granted("the holder", p.try(k, a, asked("this"), answerable), 1)
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.waits("the worker", q.queue(k, worker, from(job), answerable), 0)
+			t.waits("a waiter", p.queue(k, b), 1)
+			t.ok("keep", p.keep(k, a, "answer"))
+			t.done("the worker, looking", q.look(k, from(job), answerable), "answer")
+			t.done("the worker", q.queue(k, worker, from(job), answerable), "answer")
+			t.lost("settling the worker's place", q.release(k, worker))
+			t.state("another that asks for something else", q.try(k, worker, from(job), answerable, asked("that")), dibs.Mismatch)
+			t.waits("the waiter, behind the place", p.queue(k, b), 1)
+			t.ok("giving the place up", p.release(k, job))
+			t.granted("the waiter", p.queue(k, b), 1)
+		},
+	},
+	{
+		Name:  "OneLeaseAtANumberUnderLoad",
+		Why:   "However many claim from one place at the same moment, in however many processes, one is granted, though the key has room for all.",
+		Heavy: true,
+		Check: func(t *Trial) {
+			const callers = 12
+			procs := []*process{t.process(), t.process(), t.process()}
+			for round := range 8 {
+				k, job := key("k"+itoa(round)), dibs.NewToken()
+				t.waits("reserving", procs[0].reserve(k, job), 0)
+				var granted, waiting atomic.Int64
+				var running sync.WaitGroup
+				for i := range callers {
+					running.Go(func() {
+						c := lock(k, dibs.NewToken(), from(job), permits(1+round%2*callers))
+						c.Mode = []dibs.Mode{dibs.Try, dibs.Queue}[i%2]
+						switch d := procs[i%len(procs)].claim(c); {
+						case d.State == dibs.Granted:
+							granted.Add(1)
+						case d.State == dibs.Held && d.Queued:
+							waiting.Add(1)
+						}
+					})
+				}
+				running.Wait()
+				if granted.Load() != 1 || waiting.Load() != callers-1 {
+					t.Fatalf("of %d that claim from one place %d were granted and %d wait", callers, granted.Load(), waiting.Load())
+				}
+			}
+		},
+	},
+	{
+		Name: "PlacesTimeRunsOn",
+		Why:  "How long a job's place stands is for its queue to say, whatever the workers do. It ends in that time also while one works, and lasts longer if it is reserved again meanwhile.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			ended, job, a := key("ended"), dibs.NewToken(), dibs.NewToken()
+			t.waits("reserving", p.reserve(ended, job), 0)
+			t.granted("the worker", q.try(ended, a, from(job)), 1)
+			t.waits("reserving for a short time", p.reserve(ended, job, stay(t.short())), 0)
+			t.inTime("in time", func(k dibs.Key, d time.Duration) bool {
+				t.waits("reserving", p.reserve(k, job), 0)
+				t.granted("the worker", q.try(k, a, from(job)), 1)
+				before := time.Now()
+				t.waits("reserving for a short time", p.reserve(k, job, stay(d)), 0)
+				again := p.reserve(k, job)
+				if time.Since(before) >= d {
+					return false
+				}
+				t.waits("reserving for long", again, 0)
+				t.outlast(d)
+				t.ok("the worker abandons", q.abandon(k, a))
+				t.nowhere("a stranger, behind the place", p.try(k, dibs.NewToken()))
+				t.granted("the next worker", q.try(k, dibs.NewToken(), from(job)), 2)
+				return true
+			})
+			t.outlast(t.short())
+			t.nowhere("another worker, from the place that has run out", p.try(ended, dibs.NewToken(), from(job)))
+			t.ok("the worker abandons", q.abandon(ended, a))
+			t.granted("a stranger", p.try(ended, dibs.NewToken()), 2)
+		},
+	},
+}
+
+// nowhere fails the trial unless the answer is Held, without a place.
+func (t *Trial) nowhere(what string, a dibs.Answer) {
+	t.Helper()
+	if t.state(what, a, dibs.Held); a.Queued {
+		t.Fatalf("%s: has a place in the queue, and was to have none", what)
+	}
+}

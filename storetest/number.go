@@ -1,0 +1,267 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+var numberProperties = []Property{
+	{
+		Name: "OneLeaseAtANumber",
+		Why:  "A queue may hand one job to two workers. Both claim from the job's place, and one of them must not run, though the key has room: it waits for the other, and is granted only if that one does not finish.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			for _, n := range []int{1, 3} {
+				k, job, first, second := key("k"+itoa(n)), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				t.waits("reserving", p.reserve(k, job), 0)
+				t.granted("the first", p.try(k, first, from(job), permits(n)), 1)
+				t.waits("the second, trying", q.try(k, second, from(job), permits(n)), 0)
+				t.waits("the second, looking", q.look(k, from(job), permits(n)), 0)
+				t.waits("the second, waiting", q.queue(k, second, from(job), permits(n)), 0)
+				t.ok("the first abandons", p.abandon(k, first))
+				t.nowhere("a stranger", p.try(k, dibs.NewToken(), permits(n)))
+				t.granted("the second", q.queue(k, second, from(job), permits(n)), 2)
+				first = dibs.NewToken()
+				t.waits("the first, once more", p.queue(k, first, from(job), permits(n)), 0)
+				t.ok("the second is done", q.release(k, second))
+				t.lost("settling the first, whose place was deleted", p.release(k, first))
+				t.lost("settling the job's place", p.release(k, job))
+				t.granted("a stranger", p.try(k, dibs.NewToken(), permits(n)), 1)
+			}
+		},
+	},
+	{
+		Name: "PlaceOutlivesTheLease",
+		Why:  "A job whose worker dies is tried again, and must not have to queue behind those that were enqueued after it. What has ended is dead though nobody noticed: the first that looks finds the place in the way.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			for name, end := range map[string]func(k dibs.Key, a dibs.Token){
+				"abandoned": func(k dibs.Key, a dibs.Token) { t.ok("abandon", q.abandon(k, a)) },
+				"undone":    func(k dibs.Key, a dibs.Token) { t.ok("undo", q.undo(k, a)) },
+				"run out": func(k dibs.Key, a dibs.Token) {
+					t.ok("the last renewal", q.renew(k, a, t.short()))
+					t.outlast(t.short())
+				},
+			} {
+				k, job, b, a := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				t.waits("reserving", p.reserve(k, job), 0)
+				t.granted("the worker", q.try(k, a, from(job)), 1)
+				t.waits("a waiter", p.queue(k, b), 0)
+				end(k, a)
+				t.state("a stranger that looks, after the lease was "+name, p.look(k), dibs.Held)
+				t.nowhere("a stranger", p.try(k, dibs.NewToken()))
+				t.lost("renew by the worker", q.renew(k, a, long))
+				t.waits("the waiter", p.queue(k, b), 1)
+				t.state("the next worker, looking", q.look(k, from(job)), dibs.Free)
+				attempt := 2
+				if name == "undone" {
+					attempt = 1
+				}
+				a = dibs.NewToken()
+				t.granted("the next worker", q.queue(k, a, from(job)), attempt)
+				t.waits("the waiter", p.queue(k, b), 0)
+				t.ok("it is done", q.release(k, a))
+				t.granted("the waiter", p.queue(k, b), 1)
+			}
+		},
+	},
+	{
+		Name: "CleanEndDeletesTheNumber",
+		Why:  "A job that is done has no place any more: those behind it go on in that step, and the job, should it be tried again, is new.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
+				"release": q.release,
+				"keep":    func(k dibs.Key, a dibs.Token) error { return q.keep(k, a, "answer") },
+			} {
+				k, job, b, a := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				t.waits("reserving", p.reserve(k, job), 0)
+				t.granted("the worker", q.queue(k, a, from(job)), 1)
+				t.waits("a waiter", p.queue(k, b), 0)
+				t.ok(name, end(k, a))
+				t.state("a stranger, after the "+name, p.try(k, dibs.NewToken()), dibs.Held)
+				t.granted("the waiter", p.queue(k, b), 1)
+				t.ok("its end", p.release(k, b))
+				t.lost("giving the place up", p.release(k, job))
+				t.granted("a claim from it, as from none", q.try(k, dibs.NewToken(), from(job)), 1)
+			}
+		},
+	},
+	{
+		Name: "PlaceIsGivenUpAlone",
+		Why:  "A job that is cancelled while it runs gives its place up, and its worker finishes what it does. If that dies, nobody waits for the job to be tried again.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, job, b, a, second := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.granted("the worker", q.try(k, a, from(job)), 1)
+			t.waits("another worker", q.queue(k, second, from(job)), 0)
+			t.waits("a waiter", p.queue(k, b), 0)
+			t.ok("giving up the place", p.release(k, job))
+			t.lost("giving it up again", p.release(k, job))
+			t.ok("renew by the worker", q.renew(k, a, long))
+			t.nowhere("a claim from the place", p.try(k, dibs.NewToken(), from(job)))
+			t.waits("the other worker, which waits", q.queue(k, second, from(job)), 0)
+			t.waits("the waiter", p.queue(k, b), 0)
+			t.ok("the worker abandons", q.abandon(k, a))
+			t.waits("the waiter, behind the other worker", p.queue(k, b), 1)
+			t.granted("the other worker", q.queue(k, second), 2)
+			t.ok("it abandons, too", q.abandon(k, second))
+			t.granted("the waiter", p.queue(k, b), 3)
+		},
+	},
+	{
+		Name: "ReservingJoinsOnce",
+		Why:  "Whoever reserves a job's place again while the job runs means the same place. A second one would block the key for nothing when the job is done.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, job, b, a := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.granted("the worker", q.try(k, a, from(job)), 1)
+			t.waits("reserving again", p.reserve(k, job), 0)
+			t.waits("a waiter", p.queue(k, b), 0)
+			t.waits("reserving once more", q.reserve(k, job), 0)
+			t.ok("the worker is done", q.release(k, a))
+			t.granted("the waiter", p.queue(k, b), 1)
+			t.lost("giving up the place", p.release(k, job))
+		},
+	},
+	{
+		Name: "LeasedNumbersAndPermits",
+		Why:  "With several permits several jobs run at once. The place of each is in nobody's way while its lease stands, and is where it was, before those that came after it, if that is abandoned.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, jobs, as := key("k"), tokens(3), tokens(3)
+			b := dibs.NewToken()
+			for i, job := range jobs {
+				t.waits("reserving", p.reserve(k, job), i)
+			}
+			t.waits("a waiter", p.queue(k, b, permits(3)), 3)
+			t.waits("the second job, before the first", q.try(k, as[1], permits(3), from(jobs[1])), 1)
+			t.granted("the first job", q.try(k, as[0], permits(3), from(jobs[0])), 1)
+			t.granted("the second job", q.try(k, as[1], permits(3), from(jobs[1])), 1)
+			t.waits("the waiter", p.queue(k, b, permits(3)), 1)
+			t.ok("the second abandons", q.abandon(k, as[1]))
+			t.waits("the third job, behind the second", q.try(k, as[2], permits(3), from(jobs[2])), 1)
+			t.ok("the first abandons", q.abandon(k, as[0]))
+			t.waits("the third job, behind both", q.try(k, as[2], permits(3), from(jobs[2])), 2)
+			t.waits("the second job, behind the first", q.try(k, dibs.NewToken(), permits(3), from(jobs[1])), 1)
+			for i, job := range jobs {
+				as[i] = dibs.NewToken()
+				t.granted("job "+itoa(i+1), q.try(k, as[i], permits(3), from(job)), 3)
+			}
+			t.waits("the waiter, when all permits are taken", p.queue(k, b, permits(3)), 0)
+			t.ok("the second is done", q.release(k, as[1]))
+			t.granted("the waiter", p.queue(k, b, permits(3)), 1)
+			t.ok("the first abandons", q.abandon(k, as[0]))
+			t.nowhere("a stranger, behind its place", p.try(k, dibs.NewToken(), permits(3)))
+			t.granted("the first job", q.try(k, dibs.NewToken(), permits(3), from(jobs[0])), 2)
+		},
+	},
+	{
+		Name: "ManyLeasedNumbers",
+		Why:  "A key with many permits has many jobs that run at a time. Each of their places is deleted, given up or stands on its own.",
+		Check: func(t *Trial) {
+			const n = 120
+			p, q := t.process(), t.process()
+			k, jobs, as := key("k"), tokens(n), tokens(n)
+			for i, job := range jobs {
+				t.waits("reserving", p.reserve(k, job), i)
+			}
+			for i, job := range jobs {
+				t.granted("job "+itoa(i), q.try(k, as[i], permits(n), from(job)), 1)
+			}
+			last := dibs.NewToken()
+			t.waits("a waiter", p.queue(k, last, permits(n)), 0)
+			t.waits("the last job again", q.try(k, dibs.NewToken(), permits(n), from(jobs[n-1])), 0)
+			var ends []dibs.Settlement
+			standing := 0
+			for i, job := range jobs {
+				x := dibs.Settlement{Key: k, Token: as[i], Outcome: dibs.Undo}
+				switch i % 4 {
+				case 0:
+					x.Outcome = dibs.Release
+				case 1:
+					ends = append(ends, dibs.Settlement{Key: k, Token: job})
+				case 2:
+					standing++
+				case 3:
+					continue // it works on
+				}
+				ends = append(ends, x)
+			}
+			for i, err := range p.settlements(ends...) {
+				t.ok("settlement "+itoa(i), err)
+			}
+			t.waits("the waiter", p.queue(k, last, permits(n)), standing)
+			for i, job := range jobs {
+				d := q.try(k, dibs.NewToken(), permits(n), from(job))
+				what := "job " + itoa(i) + ", at last"
+				switch i % 4 {
+				case 0, 1:
+					if standing > 0 {
+						t.nowhere(what, d)
+					}
+				case 2:
+					t.granted(what, d, 1)
+					standing--
+				case 3:
+					t.waits(what, d, 0)
+				}
+				if standing == 0 {
+					break
+				}
+			}
+			t.granted("the waiter", p.queue(k, last, permits(n)), 1)
+		},
+	},
+	{
+		Name: "LeftIsOfTheFirstLease",
+		Why:  "Left is until a lease ends, for everybody. With several permits that may be another one than the lease that stands at the claim's number.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, job := key("k"), dibs.NewToken()
+			d := p.reserve(k, job)
+			if t.waits("reserving", d, 0); d.Left != 0 {
+				t.Fatalf("Left is %v, and nobody holds the key", d.Left)
+			}
+			t.granted("the worker", q.try(k, dibs.NewToken(), from(job), permits(2)), 1)
+			start := time.Now()
+			t.granted("another holder", p.try(k, dibs.NewToken(), ttl(long/2), permits(2)), 1)
+			t.left("the other worker", p.try(k, dibs.NewToken(), from(job), permits(2)), start, long/2)
+			t.left("the other worker, looking", q.look(k, from(job), permits(2)), start, long/2)
+			t.left("the place's own token", q.reserve(k, job), start, long/2)
+		},
+	},
+	{
+		Name: "PlaceAndTheUnknown",
+		Why:  "A job that must not run twice leaves its outcome unknown when its worker dies, from a place as from anywhere. Its place stands, and helps nobody.",
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, job, a, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.granted("the worker", q.try(k, a, from(job), atMostOnce), 1)
+			t.ok("abandon", q.abandon(k, a))
+			t.unknown("the next worker", q.try(k, b, from(job), atMostOnce), a)
+			t.unknown("a stranger", p.try(k, dibs.NewToken(), atMostOnce), a)
+			t.ok("giving up the place, which stands", p.release(k, job))
+			t.unknown("a stranger", p.try(k, dibs.NewToken(), atMostOnce), a)
+		},
+	},
+	{
+		Name:  "EvictDeletesTheNumber",
+		Why:   "An operator who ends a lease ends the job's right to the key with it, as if the worker had released it.",
+		Needs: []Feature{Inspector},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			k, job, a, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.granted("the worker", q.try(k, a, from(job)), 1)
+			t.waits("a waiter", p.queue(k, b), 0)
+			t.count("evict", 1)(p.inspect().Evict(t.Context(), k, a.ID()))
+			t.granted("the waiter", p.queue(k, b), 1)
+			t.lost("giving up the place", p.release(k, job))
+		},
+	},
+}
