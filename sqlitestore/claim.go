@@ -107,7 +107,7 @@ func (tx *transaction) ask(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
 		return nil
 	case turn:
 		return tx.grant(ks, own, p, c, a)
-	case c.Mode != dibs.Look && ks.front != 0 && len(ks.waiters) == 0 && ks.free == 0:
+	case c.Mode != dibs.Look && ks.isKept() && ks.free == 0 && !ks.taken(p.number):
 		if err := tx.setFree(ks, max(1, tx.now)); err != nil {
 			return err
 		}

@@ -96,6 +96,9 @@ func (tx *transaction) readFront(ks *keyState) error {
 	}
 }
 
+// isKept reports whether a reserved place that nobody waits at is in front.
+func (q *queue) isKept() bool { return q.front != 0 && len(q.waiters) == 0 }
+
 // taken reports whether a lease was granted at the number.
 func (q *queue) taken(number int64) bool {
 	_, found := slices.BinarySearch(q.numbers, number)

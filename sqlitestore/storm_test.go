@@ -58,7 +58,7 @@ func childCount(path string, input io.Reader) error {
 		close(ended)
 	}()
 	wakes := make(chan dibs.Token, 1)
-	defer s.Notify(func(t dibs.Token) {
+	defer s.Notify(func(t dibs.Token, _ dibs.Answer) {
 		select {
 		case wakes <- t:
 		default:
