@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -24,7 +23,7 @@ type call struct {
 	claims      []dibs.Claim
 	renewals    []dibs.Renewal
 	settlements []dibs.Settlement
-	work        func(*transaction) error
+	work        func(*transaction)
 
 	answers []dibs.Answer
 	errs    []error
@@ -47,25 +46,6 @@ const (
 	committing
 	finished
 )
-
-var callPool = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
-
-func newCall() *call { return callPool.Get().(*call) }
-
-// recycle gives the call back, with nothing of its caller's in it.
-func (c *call) recycle() {
-	clear(c.answers)
-	clear(c.errs)
-	*c = call{answers: c.answers[:0], errs: c.errs[:0], done: c.done}
-	callPool.Put(c)
-}
-
-// zeroed returns a slice of n zero elements, made of s if it is long enough.
-func zeroed[E any](s []E, n int) []E {
-	s = slices.Grow(s[:0], n)[:n]
-	clear(s)
-	return s
-}
 
 // elements is how much there is to do in the call.
 func (c *call) elements() int {

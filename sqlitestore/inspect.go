@@ -21,26 +21,20 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 		low, high, one := keyRange(&q)
 		for more := true; more; {
 			var entries []dibs.Entry
-			next := low
-			err := s.work(ctx, func(tx *transaction) (err error) {
-				entries, next, more = nil, low, false
-				keys := [][]byte{one}
-				if one == nil {
-					if keys, err = tx.nextKeys(tx.st.allKeys, low, high, page); err != nil {
-						return err
-					}
-					if more = len(keys) == page; more {
-						next = keys[page-1]
-					}
+			var keys [][]byte
+			err := s.work(ctx, func(tx *transaction) {
+				if keys = [][]byte{one}; one == nil {
+					keys = tx.nextKeys("allKeys", low, high, page)
 				}
-				entries, err = tx.describeAll(keys, &q)
-				return err
+				entries = tx.describeAll(keys, &q)
 			})
 			if err != nil {
 				yield(dibs.Entry{}, err)
 				return
 			}
-			low = next
+			if more = len(keys) == page; more {
+				low = keys[page-1]
+			}
 			for i := range entries {
 				if !yield(entries[i], nil) {
 					return
@@ -64,50 +58,39 @@ func keyRange(q *dibs.Query) (low, high, one []byte) {
 }
 
 // nextKeys returns some of the keys between two, in order.
-func (tx *transaction) nextKeys(st *lite.Stmt, low, high []byte, most int) (keys [][]byte, err error) {
-	st.BindBlob(1, low)
-	st.BindBlob(2, high)
-	st.BindInt(3, int64(most))
-	defer st.Reset()
-	for {
-		row, err := st.Step()
-		if err != nil || !row {
-			return keys, err
-		}
-		keys = append(keys, st.Copy(0))
+func (tx *transaction) nextKeys(name string, low, high []byte, most int) (keys [][]byte) {
+	for row := range tx.rows(name, low, high, int64(most)) {
+		keys = append(keys, row.Copy(0))
 	}
+	return keys
 }
 
 // describeAll describes the keys of which there is something to tell that the query asks
 // for.
-func (tx *transaction) describeAll(keys [][]byte, q *dibs.Query) (entries []dibs.Entry, err error) {
+func (tx *transaction) describeAll(keys [][]byte, q *dibs.Query) (entries []dibs.Entry) {
 	for _, k := range keys {
 		key, err := parseKey(k)
 		if err != nil {
-			return nil, err
+			tx.err = err
+			return nil
 		}
 		if q.Name != "" && key.Name != q.Name {
 			continue
 		}
-		tx.use(key, dibs.Token{})
-		e, err := tx.describe(key, q)
-		if err != nil {
-			return nil, err
-		}
+		e := tx.describe(key, q)
 		if e.Condition != "" && (q.ID == "" || named(e, q.ID)) {
 			entries = append(entries, e)
 		}
 	}
-	return entries, nil
+	return entries
 }
 
 // describe describes a key. The Condition is "" when there is nothing to tell.
-func (tx *transaction) describe(key dibs.Key, q *dibs.Query) (dibs.Entry, error) {
+func (tx *transaction) describe(key dibs.Key, q *dibs.Query) dibs.Entry {
 	e := dibs.Entry{Key: key}
-	ks, err := tx.follow()
-	if err != nil {
-		return e, err
-	}
+	tx.use(key, dibs.Token{})
+	ks := tx.load()
+	tx.serve(ks)
 	for i := range ks.leases {
 		e.Permits = int(ks.leases[i].permits)
 		e.Attempts = append(e.Attempts, tx.describeLease(&ks.leases[i]))
@@ -115,12 +98,15 @@ func (tx *transaction) describe(key dibs.Key, q *dibs.Query) (dibs.Entry, error)
 	if ks.count > 0 {
 		e.Attempts = append(e.Attempts, tx.describeLease(&ks.gone))
 	}
-	if err := tx.describePlaces(&e, q); err != nil {
-		return e, err
+	for row := range tx.rows("describePlaces", tx.k, tx.now) {
+		if e.Waiters++; q.Places {
+			e.Places = append(e.Places, dibs.PlaceInfo{
+				Token: dibs.Token(row.Bytes(0)), Owner: dibs.ParseOwner(string(row.Bytes(1))),
+				Left: duration(row.Int(2) - tx.now), Reserved: row.Bool(3),
+			})
+		}
 	}
-	if err := tx.describeRecord(&e, q); err != nil {
-		return e, err
-	}
+	tx.describeRecord(&e, q)
 	switch {
 	case len(ks.leases) > 0:
 		e.Condition = dibs.ConditionHeld
@@ -133,7 +119,7 @@ func (tx *transaction) describe(key dibs.Key, q *dibs.Query) (dibs.Entry, error)
 	case ks.count > 0:
 		e.Condition = dibs.ConditionAbandoned
 	}
-	return e, nil
+	return e
 }
 
 func (tx *transaction) describeLease(l *lease) dibs.Attempt {
@@ -143,45 +129,25 @@ func (tx *transaction) describeLease(l *lease) dibs.Attempt {
 	}
 }
 
-func (tx *transaction) describePlaces(e *dibs.Entry, q *dibs.Query) error {
-	st := tx.st.describePlaces
-	st.BindBlob(1, tx.k)
-	st.BindInt(2, tx.now)
-	defer st.Reset()
-	for {
-		row, err := st.Step()
-		if err != nil || !row {
-			return err
-		}
-		if e.Waiters++; q.Places {
-			e.Places = append(e.Places, dibs.PlaceInfo{
-				Token: dibs.Token(st.Bytes(0)), Owner: dibs.ParseOwner(string(st.Bytes(1))),
-				Left: duration(st.Int(2) - tx.now), Reserved: st.Bool(3),
-			})
-		}
-	}
-}
-
-func (tx *transaction) describeRecord(e *dibs.Entry, q *dibs.Query) error {
-	st := tx.st.recordInfo
+func (tx *transaction) describeRecord(e *dibs.Entry, q *dibs.Query) {
+	name := "recordInfo"
 	if q.Data {
-		st = tx.st.record
+		name = "record"
 	}
-	st.BindBlob(1, tx.k)
-	defer st.Reset()
-	row, err := st.Step()
-	if err != nil || !row || st.Int(0)>>recordShift <= tx.now {
-		return err
-	}
-	e.Record = &dibs.RecordInfo{
-		ID: dibs.Token(st.Bytes(1)).ID(), Bytes: int(st.Int(3)),
-		Age: duration(max(0, tx.now-st.Int(2))), Left: duration(st.Int(0)>>recordShift - tx.now),
-	}
-	if q.Data {
-		e.Record.Data = append([]byte{}, st.Bytes(4)...)
-		e.Record.Bytes = len(e.Record.Data)
-	}
-	return nil
+	tx.get(name, func(row *lite.Stmt) {
+		left := row.Int(0)>>recordShift - tx.now
+		if left <= 0 {
+			return
+		}
+		e.Record = &dibs.RecordInfo{
+			ID: dibs.Token(row.Bytes(1)).ID(), Bytes: int(row.Int(3)),
+			Age: duration(max(0, tx.now-row.Int(2))), Left: duration(left),
+		}
+		if q.Data {
+			e.Record.Data = row.Copy(4)
+			e.Record.Bytes = len(e.Record.Data)
+		}
+	}, tx.k)
 }
 
 func named(e dibs.Entry, id string) bool {
@@ -191,49 +157,31 @@ func named(e dibs.Entry, id string) bool {
 
 // Evict implements dibs.Inspector.
 func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (n int, err error) {
-	err = s.force(ctx, key, func(tx *transaction, ks *keyState) error {
+	err = s.force(ctx, key, func(tx *transaction, ks *keyState) {
 		n = 0
 		if ks.count > 0 && (id == "" || ks.gone.token.ID() == id) {
 			n++
 		}
 		for _, l := range slices.Clone(ks.leases) {
-			if id != "" && l.token.ID() != id {
-				continue
+			if id == "" || l.token.ID() == id {
+				tx.end(ks, l)
+				n++
 			}
-			if err := tx.end(ks, l); err != nil {
-				return err
-			}
-			n++
 		}
-		if n == 0 {
-			return nil
+		if n > 0 {
+			tx.forget(ks)
 		}
-		ks.freed = true
-		return tx.forget(ks)
 	})
 	return n, err
 }
 
 // Forget implements dibs.Inspector.
 func (s *Store) Forget(ctx context.Context, key dibs.Key) (found bool, err error) {
-	err = s.force(ctx, key, func(tx *transaction, ks *keyState) error {
-		st := tx.st.recordInfo
-		st.BindBlob(1, tx.k)
-		row, err := st.Step()
-		alive := row && st.Int(0)>>recordShift > tx.now
-		st.Reset()
-		if err != nil {
-			return err
-		}
-		if found = ks.count > 0 || alive; !found {
-			return nil
-		}
-		tx.dirty, ks.freed = true, true
-		tx.st.deleteRecord.BindBlob(1, tx.k)
-		if _, err := tx.st.deleteRecord.Run(); err != nil {
-			return err
-		}
-		return tx.forget(ks)
+	err = s.force(ctx, key, func(tx *transaction, ks *keyState) {
+		found = ks.count > 0
+		tx.get("recordInfo", func(row *lite.Stmt) { found = found || row.Int(0)>>recordShift > tx.now }, tx.k)
+		tx.change("deleteRecord", tx.k)
+		tx.forget(ks)
 	})
 	return found, err
 }
@@ -248,34 +196,25 @@ func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byt
 		return false, tooLarge(len(data), s.opt.MaxRecord)
 	}
 	data = slices.Clone(data) // a call whose context ends may leave it behind
-	err = s.force(ctx, key, func(tx *transaction, ks *keyState) error {
-		if found = ks.unknown() && (id == "" || ks.gone.token.ID() == id); !found {
-			return nil
+	err = s.force(ctx, key, func(tx *transaction, ks *keyState) {
+		if found = ks.unknown() && (id == "" || ks.gone.token.ID() == id); found {
+			tx.keep(ks.gone.token, &ks.gone.fingerprint, data, micros(retention))
+			tx.forget(ks)
 		}
-		gone := ks.gone
-		ks.freed = true
-		if err := tx.forget(ks); err != nil {
-			return err
-		}
-		return tx.keep(gone.token, &gone.fingerprint, data, micros(retention))
 	})
 	return found, err
 }
 
 // force changes a key's state by hand, and then serves who is next.
-func (s *Store) force(ctx context.Context, key dibs.Key, change func(*transaction, *keyState) error) error {
+func (s *Store) force(ctx context.Context, key dibs.Key, change func(*transaction, *keyState)) error {
 	if err := key.Validate(); err != nil {
 		return err
 	}
-	return s.work(ctx, func(tx *transaction) error {
+	return s.work(ctx, func(tx *transaction) {
 		tx.use(key, dibs.Token{})
-		ks, err := tx.load()
-		if err != nil {
-			return err
-		}
-		if err := change(tx, ks); err != nil {
-			return err
-		}
-		return tx.serve(ks)
+		ks := tx.load()
+		change(tx, ks)
+		ks.freed = true // perhaps
+		tx.serve(ks)
 	})
 }

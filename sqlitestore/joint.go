@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	modernc "modernc.org/sqlite"
 
@@ -49,41 +48,23 @@ type joint struct {
 // join asks for a turn and waits for it.
 func (s *Store) join(ctx context.Context) (*joint, error) {
 	j := &joint{make(chan struct{}), make(chan struct{})}
-	s.mu.Lock()
-	s.joints = append(s.joints, j)
-	s.mu.Unlock()
-	s.kick()
-	var err error
-	select {
-	case <-j.mine:
-		return j, nil
-	case <-ctx.Done():
-		err = ctx.Err()
-	case <-s.closing:
-		err = &FileError{Path: s.path, Err: ErrClosed}
+	asks := s.joints
+	for {
+		select {
+		case asks <- j:
+			asks = nil
+			s.kick()
+		case <-j.mine:
+			return j, nil
+		case <-ctx.Done():
+			close(j.over)
+			return nil, ctx.Err()
+		case <-s.closing:
+			close(j.over)
+			return nil, &FileError{Path: s.path, Err: ErrClosed}
+		}
 	}
-	close(j.over)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.joints = slices.DeleteFunc(s.joints, func(other *joint) bool { return other == j })
-	return nil, err
 }
-
-// nextJoint takes the turn that was asked for first; nil if there is none.
-func (s *Store) nextJoint() *joint {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.joints) == 0 {
-		return nil
-	}
-	j := s.joints[0]
-	s.joints = s.joints[1:]
-	return j
-}
-
-// lockSQL takes the lock that writers need, and writes nothing. As the first
-// statement of a transaction it has no snapshot that could be too old.
-const lockSQL = "UPDATE @meta SET fence = fence WHERE one = 0"
 
 // open begins the transaction when it is first asked for.
 func (t *jointTransaction) open() (*sql.Tx, error) {
@@ -146,21 +127,13 @@ func (t *jointTransaction) begin() (err error) {
 	if t.joint, err = t.s.join(ctx); err != nil {
 		return err
 	}
-	for wait := time.Millisecond; ; wait = min(2*wait, 10*time.Millisecond) {
-		if t.tx, err = t.conn.BeginTx(t.ctx, nil); err == nil && t.b.lock != "" {
-			if _, err = t.tx.ExecContext(ctx, t.b.lock); err != nil {
-				_ = t.tx.Rollback()
-			}
-		}
-		if err == nil || !isDriverCode(err, lite.Busy, lite.Locked) {
-			return err
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		}
+	if t.tx, err = t.conn.BeginTx(t.ctx, nil); err != nil {
+		return err
 	}
+	if _, err = t.tx.ExecContext(ctx, t.b.sql["lock"]); err != nil {
+		_ = t.tx.Rollback()
+	}
+	return err
 }
 
 // mayCommit is asked about each commit of the connection. SQLite rolls back what it
@@ -212,7 +185,7 @@ func (t *jointTransaction) Commit(ctx context.Context, x dibs.Settlement) error 
 var errOutcome = errors.New("sqlitestore: a transaction ends a lease by Release or Keep")
 
 // note settles the key in the transaction, and returns what follows from its commit.
-func (t *jointTransaction) note(ctx context.Context, x *dibs.Settlement) (follow func(*transaction) error, err error) {
+func (t *jointTransaction) note(ctx context.Context, x *dibs.Settlement) (follow func(*transaction), err error) {
 	if t.refused.Load() {
 		return nil, fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
 	}

@@ -41,49 +41,31 @@ type keyState struct {
 
 // load reads the key's state, and writes down what has happened by itself: leases ran
 // out, places are over, what was abandoned long ago is forgotten.
-func (tx *transaction) load() (*keyState, error) {
+func (tx *transaction) load() *keyState {
 	ks := &tx.state
 	*ks = keyState{leases: ks.leases[:0], queue: queue{numbers: ks.numbers[:0], waiters: ks.waiters[:0], dead: ks.dead[:0]}}
-	if err := tx.readLeases(ks); err != nil {
-		return nil, err
-	}
-	if err := tx.readMemory(ks); err != nil {
-		return nil, err
-	}
+	tx.readLeases(ks)
+	tx.readMemory(ks)
 	if ks.count > 0 && !ks.gone.once && ks.gone.until+remembered <= tx.now {
 		ks.forgotten = true
-		if err := tx.forget(ks); err != nil {
-			return nil, err
-		}
+		tx.forget(ks)
 	}
-	if err := tx.findFront(ks); err != nil {
-		return nil, err
-	}
+	tx.findFront(ks)
 	if ks.free != 0 && ks.first == 0 {
-		return ks, tx.setFree(ks, 0)
+		tx.setFree(ks, 0)
 	}
-	return ks, nil
+	return ks
 }
 
-func (tx *transaction) readLeases(ks *keyState) error {
+func (tx *transaction) readLeases(ks *keyState) {
 	var ran []lease
-	st := tx.st.leases
-	st.BindBlob(1, tx.k)
-	for {
-		row, err := st.Step()
-		if err != nil || !row {
-			st.Reset()
-			if err != nil {
-				return err
-			}
-			break
-		}
+	for row := range tx.rows("leases", tx.k) {
 		l := lease{
-			until: st.Int(1), fence: st.Int(2), since: st.Int(3), attempt: st.Int(4), permits: st.Int(5),
-			weight: st.Int(6), number: st.Int(7), once: st.Bool(8), owner: string(st.Bytes(10)),
+			until: row.Int(1), fence: row.Int(2), since: row.Int(3), attempt: row.Int(4), permits: row.Int(5),
+			weight: row.Int(6), number: row.Int(7), once: row.Bool(8), owner: string(row.Bytes(10)),
 		}
-		copy(l.token[:], st.Bytes(0))
-		copy(l.fingerprint[:], st.Bytes(9))
+		copy(l.token[:], row.Bytes(0))
+		copy(l.fingerprint[:], row.Bytes(9))
 		if l.until > tx.now {
 			ks.leases = append(ks.leases, l)
 		} else {
@@ -91,102 +73,75 @@ func (tx *transaction) readLeases(ks *keyState) error {
 		}
 	}
 	slices.SortFunc(ran, func(a, b lease) int { return cmp.Compare(a.until, b.until) })
-	for i := range ran {
-		if err := tx.abandon(ks, &ran[i], ran[i].until); err != nil {
-			return err
-		}
+	for _, l := range ran {
+		tx.abandon(ks, l, l.until)
 	}
-	return nil
 }
 
-func (tx *transaction) readMemory(ks *keyState) error {
-	st := tx.st.memory
-	st.BindBlob(1, tx.k)
-	defer st.Reset()
-	row, err := st.Step()
-	if err != nil || !row {
-		return err
-	}
-	ks.known, ks.free, ks.count = true, st.Int(0), st.Int(1)
-	ks.gone = lease{
-		until: st.Int(3), fence: st.Int(4), since: st.Int(5), attempt: ks.count, once: st.Bool(6), owner: string(st.Bytes(8)),
-	}
-	copy(ks.gone.token[:], st.Bytes(2))
-	copy(ks.gone.fingerprint[:], st.Bytes(7))
-	return nil
+func (tx *transaction) readMemory(ks *keyState) {
+	ks.known = tx.get("memory", func(row *lite.Stmt) {
+		ks.free, ks.count = row.Int(0), row.Int(1)
+		ks.gone = lease{
+			until: row.Int(3), fence: row.Int(4), since: row.Int(5), attempt: ks.count, once: row.Bool(6), owner: string(row.Bytes(8)),
+		}
+		copy(ks.gone.token[:], row.Bytes(2))
+		copy(ks.gone.fingerprint[:], row.Bytes(7))
+	}, tx.k)
 }
 
 // abandon ends a lease at that time as if its holder had crashed.
-func (tx *transaction) abandon(ks *keyState, l *lease, at int64) error {
-	st := tx.st.abandon
-	st.BindInt(3, at)
-	if err := run2(st, tx.k, l.token[:]); err != nil {
-		return err
+func (tx *transaction) abandon(ks *keyState, l lease, at int64) {
+	tx.change("abandon", tx.k, l.token[:], at)
+	if l.once {
+		tx.wakeWaiters(0) // nobody's turn comes any more; they ask to be told so
 	}
-	if l.once { // nobody's turn comes any more; they ask to be told so
-		if err := tx.wakeWaiters(0); err != nil {
-			return err
-		}
-	}
-	if err := tx.deleteLease(ks, l.token); err != nil {
-		return err
-	}
-	return tx.readMemory(ks)
+	tx.deleteLease(ks, l.token)
+	tx.readMemory(ks)
 }
 
 // deleteLease deletes a lease and nothing else.
-func (tx *transaction) deleteLease(ks *keyState, t dibs.Token) error {
-	tx.dirty, ks.freed = true, true
+func (tx *transaction) deleteLease(ks *keyState, t dibs.Token) {
+	ks.freed = true
 	ks.leases = slices.DeleteFunc(ks.leases, func(l lease) bool { return l.token == t })
-	return run2(tx.st.deleteLease, tx.k, t[:])
+	tx.change("deleteLease", tx.k, t[:])
 }
 
 // end ends a lease cleanly, and with it the place that it was granted at. Nothing counts
 // as abandoned any more.
-func (tx *transaction) end(ks *keyState, l lease) error {
-	if err := tx.deleteLease(ks, l.token); err != nil {
-		return err
-	}
+func (tx *transaction) end(ks *keyState, l lease) {
+	tx.deleteLease(ks, l.token)
 	if l.number != 0 {
-		if err := tx.deleteNumber(l.number); err != nil {
-			return err
+		for row := range tx.rows("deleteNumber", tx.k, l.number) {
+			if reserved := row.Bool(1); !reserved {
+				tx.wake(dibs.Token(row.Bytes(0)))
+			}
 		}
 	}
-	return tx.forget(ks)
+	tx.forget(ks)
 }
 
 // forget deletes what was abandoned.
-func (tx *transaction) forget(ks *keyState) error {
+func (tx *transaction) forget(ks *keyState) {
 	ks.count, ks.gone = 0, lease{}
-	return tx.remember(ks, tx.st.forget)
+	tx.remember(ks, "forget")
 }
 
 // setFree sets since when the key is free and kept for a reserved place; 0: it is not.
-func (tx *transaction) setFree(ks *keyState, since int64) error {
+func (tx *transaction) setFree(ks *keyState, since int64) {
 	if ks.free = since; since == 0 {
-		return tx.remember(ks, tx.st.clearFree)
+		tx.remember(ks, "clearFree")
+		return
 	}
-	ks.known, tx.dirty = true, true
-	st := tx.st.setFree
-	st.BindBlob(1, tx.k)
-	st.BindInt(2, since)
-	_, err := st.Run()
-	return err
+	ks.known = true
+	tx.change("setFree", tx.k, since)
 }
 
 // remember runs a statement that takes something out of the memory, if there is anything.
-func (tx *transaction) remember(ks *keyState, st *lite.Stmt) error {
-	if !ks.known {
-		return nil
+func (tx *transaction) remember(ks *keyState, name string) {
+	if ks.known {
+		tx.change(name, tx.k)
+		tx.change("deleteMemory", tx.k)
 	}
-	tx.dirty = true
-	for _, st := range []*lite.Stmt{st, tx.st.deleteMemory} {
-		st.BindBlob(1, tx.k)
-		if _, err := st.Run(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // holder returns the token's lease, or nil.
@@ -230,19 +185,10 @@ func (tx *transaction) left(ks *keyState) int64 {
 	return first.until - tx.now
 }
 
-// run2 runs a statement whose first two parameters are blobs.
-func run2(st *lite.Stmt, a, b []byte) error {
-	st.BindBlob(1, a)
-	st.BindBlob(2, b)
-	_, err := st.Run()
-	return err
-}
-
-// bindFingerprint binds a fingerprint, an empty blob when there is none.
-func bindFingerprint(st *lite.Stmt, i int, f *dibs.Fingerprint) {
+// bytesOf returns what the file has of a fingerprint: nothing when there is none.
+func bytesOf(f *dibs.Fingerprint) []byte {
 	if f.IsZero() {
-		st.BindBlob(i, nil)
-		return
+		return nil
 	}
-	st.BindBlob(i, f[:])
+	return f[:]
 }

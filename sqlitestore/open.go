@@ -308,9 +308,5 @@ func (s *Store) tie(sql string, offset int64) error {
 	if err != nil {
 		return err
 	}
-	st.BindInt(1, schemaVersion)
-	st.BindString(2, s.boot)
-	st.BindInt(3, offset)
-	_, err = st.Run()
-	return err
+	return st.Run(int64(schemaVersion), s.boot, offset)
 }

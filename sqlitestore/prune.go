@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
 const (
-	// pruneRows and pruneBytes bound what one transaction prunes besides the
-	// calls that it runs, so that these hardly notice.
-	pruneRows  = 32
-	pruneBytes = 1 << 20
+	// pruneRows bounds what one transaction prunes besides the calls that it runs, so
+	// that these hardly notice.
+	pruneRows = 32
 	// prunePause is how long pruning leaves the file alone after a step. Each step
 	// writes about as many pages as rows, which SQLite moves from its log into
 	// the file a thousand at a time; with this pause that is a matter of fewer
@@ -92,9 +92,19 @@ type pruning struct {
 // pruneStep takes one step. The step is counted only when it is durable.
 func (s *Store) pruneStep(ctx context.Context, p *pruning) error {
 	var next pruning
-	err := s.work(ctx, func(tx *transaction) error {
+	err := s.work(ctx, func(tx *transaction) {
 		next = *p
-		return tx.prune(&next)
+		switch rows := min(pruneRows, p.left); {
+		case !next.records:
+			n := tx.change("deleteEnded", (tx.now+1)<<recordShift-1, int64(rows))
+			next.records = n < rows
+			next.took(n)
+		case !next.keys:
+			tx.pruneKeys(&next, rows)
+		default:
+			tx.pruneWakes(&next)
+			tx.vacuum(&next)
+		}
 	})
 	if err == nil {
 		*p = next
@@ -102,134 +112,54 @@ func (s *Store) pruneStep(ctx context.Context, p *pruning) error {
 	return err
 }
 
-func (tx *transaction) prune(p *pruning) error {
-	rows := min(pruneRows, p.left)
-	switch {
-	case !p.records:
-		return tx.pruneRecords(p, rows)
-	case !p.keys:
-		return tx.pruneKeys(p, rows)
-	}
-	if err := tx.pruneWakes(p); err != nil {
-		return err
-	}
-	return tx.vacuum(p)
-}
-
-// pruneRecords removes ended records from the table's left edge.
-func (tx *transaction) pruneRecords(p *pruning, rows int) error {
-	st := tx.st.endedRecords
-	st.BindInt(1, (tx.now+1)<<recordShift-1)
-	st.BindInt(2, int64(rows))
-	var ids [pruneRows]int64
-	n, bytes := 0, int64(0)
-	for n < rows && bytes < pruneBytes {
-		row, err := st.Step()
-		if err != nil {
-			st.Reset()
-			return err
-		}
-		if !row {
-			p.records = true
-			break
-		}
-		ids[n] = st.Int(0)
-		bytes += st.Int(1)
-		n++
-	}
-	st.Reset()
-	for _, id := range ids[:n] {
-		tx.st.deleteRecordByID.BindInt(1, id)
-		if _, err := tx.st.deleteRecordByID.Run(); err != nil {
-			return err
-		}
-	}
-	p.took(tx, n)
-	return nil
-}
-
-func (p *pruning) took(tx *transaction, n int) {
+func (p *pruning) took(n int) {
 	p.removed += n
 	p.left -= n
-	tx.dirty = tx.dirty || n > 0
 }
 
 // pruneKeys does what follows by itself for some keys, and removes their places that are
 // over, wherever they are in the queue.
-func (tx *transaction) pruneKeys(p *pruning, rows int) error {
-	keys, err := tx.nextKeys(tx.st.keys, p.after, []byte{255}, rows)
-	if err != nil {
-		return err
-	}
+func (tx *transaction) pruneKeys(p *pruning, rows int) {
+	keys := tx.nextKeys("keys", p.after, []byte{255}, rows)
 	p.keys = len(keys) < rows
-	for i, k := range keys {
+	for _, k := range keys {
 		tx.k, tx.asker = append(tx.k[:0], k...), dibs.Token{}
-		dead := tx.st.deleteDead
-		dead.BindBlob(1, tx.k)
-		dead.BindInt(2, tx.now)
-		dead.BindInt(3, int64(rows))
-		if _, err := dead.Run(); err != nil {
-			return err
-		}
-		n := tx.s.conn.Changes()
-		p.took(tx, n)
-		if rows -= n; rows == 0 { // there may be more
-			p.keys = false
-			return nil
-		}
-		ks, err := tx.load()
-		if err != nil {
-			return err
-		}
-		ks.freed = true // perhaps
-		if err := tx.serve(ks); err != nil {
-			return err
-		}
-		if p.after = k; ks.forgotten {
-			p.took(tx, 1)
-			if rows--; rows == 0 {
-				p.keys = p.keys && i == len(keys)-1
-				return nil
+		n := tx.change("deleteDead", tx.k, tx.now, int64(rows))
+		if rows -= n; rows > 0 {
+			ks := tx.load()
+			ks.freed = true // perhaps
+			tx.serve(ks)
+			if p.after = k; ks.forgotten {
+				n, rows = n+1, rows-1
 			}
 		}
+		if p.took(n); rows == 0 { // there may be more
+			p.keys = false
+			return
+		}
 	}
-	return nil
 }
 
 // pruneWakes deletes the wakes that were there a round ago already. The last one
 // stays, so that the next one's number is higher.
-func (tx *transaction) pruneWakes(p *pruning) error {
-	st := tx.st.lastWake
-	_, err := st.Step()
-	p.lastWake = st.Int(0)
-	st.Reset()
-	if err != nil || p.forget == 0 {
-		return err
+func (tx *transaction) pruneWakes(p *pruning) {
+	tx.get("lastWake", func(row *lite.Stmt) { p.lastWake = row.Int(0) })
+	if p.forget != 0 {
+		tx.change("forgetWakes", min(p.forget, p.lastWake-1))
+		p.forget = 0
 	}
-	tx.st.forgetWakes.BindInt(1, min(p.forget, p.lastWake-1))
-	if _, err := tx.st.forgetWakes.Run(); err != nil {
-		return err
-	}
-	tx.dirty = tx.dirty || tx.s.conn.Changes() > 0
-	p.forget = 0
-	return nil
 }
 
 // vacuum gives free pages back, unless they are the application's.
-func (tx *transaction) vacuum(p *pruning) error {
-	if tx.s.opt.Shared {
-		p.done = true
-		return nil
+func (tx *transaction) vacuum(p *pruning) {
+	p.done = true
+	if tx.s.opt.Shared || tx.err != nil {
+		return
 	}
 	free, err := tx.s.conn.Query("PRAGMA freelist_count")
-	if err != nil {
-		return err
+	if err == nil && free > spare {
+		p.done, tx.dirty = false, true
+		_, err = tx.s.conn.Query(vacuumSQL)
 	}
-	if free <= spare {
-		p.done = true
-		return nil
-	}
-	tx.dirty = true
-	_, err = tx.s.conn.Query(vacuumSQL)
-	return err
+	tx.err = err
 }

@@ -11,53 +11,33 @@ import (
 // recordShift makes room for a serial number below a record's end in its id.
 const recordShift = 10
 
-// renew lets one lease last longer. The error is one of the file.
-func (tx *transaction) renew(r *dibs.Renewal, answer *error) error {
+// renew lets one lease last longer.
+func (tx *transaction) renew(r *dibs.Renewal, answer *error) {
 	if *answer = r.Validate(); *answer != nil {
-		return nil
+		return
 	}
 	tx.use(r.Key, r.Token)
-	st := tx.st.renewLease
-	st.BindInt(3, tx.now+micros(r.TTL))
-	st.BindInt(4, tx.now)
-	if err := run2(st, tx.k, r.Token[:]); err != nil {
-		return err
-	}
-	if tx.s.conn.Changes() == 0 {
+	if tx.change("renewLease", tx.k, r.Token[:], tx.now+micros(r.TTL), tx.now) == 0 {
 		*answer = dibs.ErrLost
-		return nil
+	} else if r.Progress != nil {
+		tx.change("saveProgress", tx.k, r.Token[:], r.Progress)
 	}
-	tx.dirty = true
-	if r.Progress == nil {
-		return nil
-	}
-	tx.st.saveProgress.BindBlob(3, r.Progress)
-	return run2(tx.st.saveProgress, tx.k, r.Token[:])
 }
 
-// settle ends one lease, or gives up one place. The error is one of the file.
-func (tx *transaction) settle(x *dibs.Settlement, answer *error) error {
+// settle ends one lease, or gives up one place.
+func (tx *transaction) settle(x *dibs.Settlement, answer *error) {
 	if *answer = tx.s.checkSettlement(x); *answer != nil {
-		return nil
+		return
 	}
 	tx.use(x.Key, x.Token)
-	if x.Outcome != dibs.Abandon {
-		if done, err := tx.settlePlain(x); done || err != nil {
-			return err
-		}
+	if x.Outcome != dibs.Abandon && tx.settlePlain(x) {
+		return
 	}
-	ks, err := tx.load()
-	if err != nil {
-		return err
-	}
-	done, err := tx.settleBusy(ks, x)
-	if err != nil {
-		return err
-	}
-	if !done {
+	ks := tx.load()
+	if !tx.settleBusy(ks, x) {
 		*answer = dibs.ErrLost
 	}
-	return tx.serve(ks)
+	tx.serve(ks)
 }
 
 // checkSettlement says why a settlement is refused without looking, or nil.
@@ -77,78 +57,59 @@ func tooLarge(n, most int) error {
 
 // settlePlain is the short way of a lease of a key that nobody waits for and of which
 // nothing is remembered: one statement, and one for the record.
-func (tx *transaction) settlePlain(x *dibs.Settlement) (bool, error) {
-	st := tx.st.endPlain
-	st.BindBlob(1, tx.k)
-	st.BindBlob(2, x.Token[:])
-	st.BindInt(3, tx.now)
-	row, err := st.Step()
-	if err != nil || !row {
-		st.Reset()
-		return false, err
-	}
+func (tx *transaction) settlePlain(x *dibs.Settlement) bool {
 	var f dibs.Fingerprint
-	copy(f[:], st.Bytes(0))
-	_, err = st.Step() // the rest of the statement
-	st.Reset()
-	tx.dirty = true
-	if err == nil && x.Outcome == dibs.Keep {
-		err = tx.saveRecord(x.Token, &f, x.Data, micros(x.Retention))
+	if !tx.get("endPlain", func(row *lite.Stmt) { copy(f[:], row.Bytes(0)) }, tx.k, x.Token[:], tx.now) {
+		return false
 	}
-	return true, err
+	tx.dirty = true
+	if x.Outcome == dibs.Keep {
+		tx.saveRecord(x.Token, &f, x.Data, micros(x.Retention))
+	}
+	return true
 }
 
 // settleBusy is the long way. It reports false when the token neither holds the
 // key nor waits for it.
-func (tx *transaction) settleBusy(ks *keyState, x *dibs.Settlement) (bool, error) {
+func (tx *transaction) settleBusy(ks *keyState, x *dibs.Settlement) bool {
 	own := ks.holder(x.Token)
 	switch {
 	case own == nil && x.Outcome == dibs.Keep:
 		return tx.keptBefore(x.Token)
 	case own == nil:
-		return tx.giveUp(ks, x.Token)
+		p := tx.findPlace(ks, x.Token)
+		if p.number == 0 {
+			return false
+		}
+		tx.leaves = append(tx.leaves, x.Token)
+		tx.deletePlace(ks, &p)
 	case x.Outcome == dibs.Abandon:
-		return true, tx.abandon(ks, own, tx.now)
+		tx.abandon(ks, *own, tx.now)
 	case x.Outcome == dibs.Undo:
-		return true, tx.deleteLease(ks, x.Token)
+		tx.deleteLease(ks, x.Token)
+	default:
+		l := *own
+		tx.end(ks, l)
+		if x.Outcome == dibs.Keep {
+			tx.keep(l.token, &l.fingerprint, x.Data, micros(x.Retention))
+		}
 	}
-	l := *own
-	if err := tx.end(ks, l); err != nil || x.Outcome == dibs.Release {
-		return true, err
-	}
-	return true, tx.keep(l.token, &l.fingerprint, x.Data, micros(x.Retention))
-}
-
-// giveUp takes the token's place from it.
-func (tx *transaction) giveUp(ks *keyState, t dibs.Token) (bool, error) {
-	p, err := tx.findPlace(ks, t)
-	if err != nil || p.number == 0 {
-		return false, err
-	}
-	tx.leaves = append(tx.leaves, t)
-	return true, tx.deletePlace(ks, &p)
+	return true
 }
 
 // keep writes a record, and sends the waiters that it may answer to read it.
-func (tx *transaction) keep(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) error {
-	if err := tx.saveRecord(t, f, data, retention); err != nil {
-		return err
-	}
-	return tx.wakeWaiters(1)
+func (tx *transaction) keep(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) {
+	tx.saveRecord(t, f, data, retention)
+	tx.wakeWaiters(1)
 }
 
-func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) error {
+func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) {
+	if tx.err != nil {
+		return
+	}
 	tx.dirty = true
-	st := tx.st.saveRecord
-	return withID(tx.now+retention, &tx.serial, func(id int64) error {
-		st.BindInt(1, id)
-		st.BindBlob(2, tx.k)
-		st.BindBlob(3, t[:])
-		st.BindInt(4, tx.now)
-		bindFingerprint(st, 5, f)
-		st.BindBlob(6, data)
-		_, err := st.Run()
-		return err
+	tx.err = withID(tx.now+retention, &tx.serial, func(id int64) error {
+		return tx.st["saveRecord"].Run(id, tx.k, t[:], tx.now, bytesOf(f), data)
 	}, func(err error) bool {
 		e, ok := errors.AsType[*lite.Error](err)
 		return ok && e.Extended == lite.KeyTaken
@@ -156,14 +117,14 @@ func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte
 }
 
 // withID calls save with ids for a record that ends then until one is free, which is
-// when save does not fail with an error that is a violation.
-func withID(end int64, serial *int64, save func(id int64) error, violation func(error) bool) error {
+// when it does not fail because that is taken.
+func withID(end int64, serial *int64, save func(id int64) error, taken func(error) bool) error {
 	for step := int64(1); ; step = min(2*step, 1<<20) {
 		// Serial numbers that run over make the record end a microsecond later,
 		// because those of this one may all be taken.
 		*serial += step
 		err := save(end<<recordShift + *serial)
-		if !violation(err) {
+		if !taken(err) {
 			return err
 		}
 		// Another transaction's record has the id. There may be many in a row,
@@ -173,10 +134,9 @@ func withID(end int64, serial *int64, save func(id int64) error, violation func(
 
 // keptBefore reports whether the key's record is the token's: its settlement arrived
 // before, and only the answer was lost.
-func (tx *transaction) keptBefore(t dibs.Token) (bool, error) {
-	st := tx.st.record
-	st.BindBlob(1, tx.k)
-	defer st.Reset()
-	row, err := st.Step()
-	return row && st.Int(0)>>recordShift > tx.now && dibs.Token(st.Bytes(1)) == t, err
+func (tx *transaction) keptBefore(t dibs.Token) (kept bool) {
+	tx.get("record", func(row *lite.Stmt) {
+		kept = row.Int(0)>>recordShift > tx.now && dibs.Token(row.Bytes(1)) == t
+	}, tx.k)
+	return kept
 }

@@ -1,4 +1,7 @@
--- The statements of the store, each after a line with its name.
+-- The statements of the store, each after a line with its name. What lock, endLease and
+-- deleteRan are for is in transactions of the application: lock writes nothing, but takes
+-- the lock that writers need, and as their first statement it has no snapshot that could
+-- be too old.
 
 -- name: begin
 BEGIN IMMEDIATE
@@ -9,6 +12,9 @@ COMMIT
 -- name: rollback
 ROLLBACK
 
+-- name: lock
+UPDATE @meta SET fence = fence WHERE one = 0
+
 -- name: meta
 SELECT boot, offset, clock, fence FROM @meta WHERE one = 1
 
@@ -17,11 +23,7 @@ UPDATE @meta SET clock = ?1, fence = ?2 WHERE one = 1
 
 -- name: inUse
 SELECT 1 FROM @lease WHERE k = ?1 UNION ALL SELECT 1 FROM @place WHERE k = ?1
-UNION ALL SELECT 1 FROM @memory WHERE k = ?1
-
--- name: inUseOrDone
-SELECT 1 FROM @lease WHERE k = ?1 UNION ALL SELECT 1 FROM @place WHERE k = ?1
-UNION ALL SELECT 1 FROM @memory WHERE k = ?1 UNION ALL SELECT 1 FROM @record WHERE k = ?1
+UNION ALL SELECT 1 FROM @memory WHERE k = ?1 UNION ALL SELECT 1 FROM @record WHERE ?2 AND k = ?1
 
 -- name: leases
 SELECT token, until, fence, since, attempt, permits, weight, number, once, fingerprint, owner
@@ -144,11 +146,8 @@ SELECT max(seq) FROM @wake
 -- name: forgetWakes
 DELETE FROM @wake WHERE seq <= ?1 AND seq < (SELECT max(seq) FROM @wake)
 
--- name: endedRecords
-SELECT id, length(data) FROM @record WHERE id <= ?1 ORDER BY id LIMIT ?2
-
--- name: deleteRecordByID
-DELETE FROM @record WHERE id = ?1
+-- name: deleteEnded
+DELETE FROM @record WHERE id IN (SELECT id FROM @record WHERE id <= ?1 ORDER BY id LIMIT ?2)
 
 -- name: keys
 SELECT k FROM @lease WHERE k > ?1 AND k < ?2 UNION SELECT k FROM @place WHERE k > ?1 AND k < ?2

@@ -29,18 +29,18 @@ type Store struct {
 
 	// These belong to the writing goroutine.
 	conn      *lite.Conn
-	st        *statements
+	st        statements
 	tx        transaction
 	turnstile turnstile
 
 	mu      sync.Mutex // guards what follows
 	queue   []*call
-	joints  []*joint // the application's transactions that wait for their turn
-	blocked bool     // the file is locked by others right now
+	blocked bool // the file is locked by others right now
 	closed  bool
 	applied chan struct{} // closed when the calls under way have been read
 
-	slots   chan struct{} // has an element for each transaction of the application's that asks for a turn
+	joints  chan *joint   // the application's transactions that wait for their turn
+	slots   chan struct{} // has an element for each of those that is open or asks
 	calls   chan struct{} // holds one element when there may be calls or joints
 	closing chan struct{}
 	ended   chan struct{} // closed when the writing goroutine is gone
@@ -67,6 +67,7 @@ func newStore(path string, opt Options, clock clock, boot string, conn *lite.Con
 		clock:   clock,
 		boot:    boot,
 		conn:    conn,
+		joints:  make(chan *joint, 2),
 		slots:   make(chan struct{}, 2),
 		calls:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
@@ -115,44 +116,27 @@ func (s *Store) Batching() dibs.Batching { return dibs.Batching{Direct: true} }
 
 // Claim implements dibs.Store.
 func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
-	if len(claims) == 0 {
-		return nil
-	}
-	c := newCall()
-	c.claims = claims
-	c.answers = zeroed(c.answers, len(claims))
+	c := &call{claims: claims, answers: make([]dibs.Answer, len(claims))}
 	return s.do(ctx, c, func() { copy(answers, c.answers) })
 }
 
 // Renew implements dibs.Store.
 func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
-	if len(renewals) == 0 {
-		return nil
-	}
-	c := newCall()
-	c.renewals = renewals
-	c.errs = zeroed(c.errs, len(renewals))
+	c := &call{renewals: renewals, errs: make([]error, len(renewals))}
 	return s.do(ctx, c, func() { copy(errs, c.errs) })
 }
 
 // Settle implements dibs.Store.
 func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
-	if len(settlements) == 0 {
-		return nil
-	}
-	c := newCall()
-	c.settlements = settlements
-	c.errs = zeroed(c.errs, len(settlements))
+	c := &call{settlements: settlements, errs: make([]error, len(settlements))}
 	return s.do(ctx, c, func() { copy(errs, c.errs) })
 }
 
 // work runs f in a transaction of the writing goroutine, which it shares with
 // the calls that are made meanwhile. After an error f's transaction is undone,
 // and f may run again.
-func (s *Store) work(ctx context.Context, f func(*transaction) error) error {
-	c := newCall()
-	c.work = f
-	return s.do(ctx, c, func() {})
+func (s *Store) work(ctx context.Context, f func(*transaction)) error {
+	return s.do(ctx, &call{work: f}, func() {})
 }
 
 // do has the writing goroutine run a call and waits for it. finish copies the
@@ -161,7 +145,7 @@ func (s *Store) do(ctx context.Context, c *call, finish func()) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	c.since = time.Now()
+	c.since, c.done = time.Now(), make(chan struct{}, 1)
 	if !s.enqueue(c) {
 		return &FileError{Path: s.path, Err: ErrClosed}
 	}
@@ -172,10 +156,8 @@ func (s *Store) do(ctx context.Context, c *call, finish func()) error {
 			return err
 		}
 	}
-	err := c.err
-	if err == nil {
+	if c.err == nil {
 		finish()
 	}
-	c.recycle()
-	return err
+	return c.err
 }

@@ -81,16 +81,11 @@ type transactor struct {
 	db   *sql.DB
 	same atomic.Bool // it is one of the store's file
 
-	lock string            // a statement; "" when BEGIN locks
-	sql  map[string]string // the store's statements
+	sql map[string]string // the store's statements
 }
 
 func newTransactor(s *Store, db *sql.DB) *transactor {
-	b := &transactor{s: s, db: db, sql: s.tables.texts()}
-	if db != nil && !isOurs(db) {
-		b.lock = s.tables.sql(lockSQL)
-	}
-	return b
+	return &transactor{s: s, db: db, sql: s.tables.texts()}
 }
 
 // Begin implements dibs.Transactor.
@@ -128,7 +123,7 @@ func (b *transactor) check(ctx context.Context, conn *sql.Conn) error {
 // settle ends a lease cleanly in a transaction of the application. It does what
 // transaction.settle does, but that it wakes nobody: that is for follow, nil if nobody
 // waits, which runs after the commit.
-func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement) (follow func(*transaction) error, err error) {
+func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement) (follow func(*transaction), err error) {
 	var boot, f []byte
 	var offset, clock, fence, number int64
 	var places, memory bool
@@ -174,7 +169,8 @@ func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement)
 	if err != nil || !places {
 		return nil, err
 	}
-	return func(tx *transaction) error { return tx.followEnd(k, gone, x.Outcome) }, nil
+	outcome := x.Outcome
+	return func(tx *transaction) { tx.followEnd(k, gone, outcome) }, nil
 }
 
 // deleteNumber deletes all places with a number, and returns who waited there.
@@ -198,24 +194,17 @@ func (b *transactor) deleteNumber(ctx context.Context, tx *sql.Tx, k []byte, num
 }
 
 // followEnd wakes whom the end of a lease concerns.
-func (tx *transaction) followEnd(k []byte, gone []dibs.Token, o dibs.Outcome) error {
+func (tx *transaction) followEnd(k []byte, gone []dibs.Token, o dibs.Outcome) {
 	tx.k, tx.asker = append(tx.k[:0], k...), dibs.Token{}
 	for _, t := range gone {
-		if err := tx.wake(t); err != nil {
-			return err
-		}
+		tx.wake(t)
 	}
 	if o == dibs.Keep {
-		if err := tx.wakeWaiters(1); err != nil {
-			return err
-		}
+		tx.wakeWaiters(1)
 	}
-	ks, err := tx.load()
-	if err != nil {
-		return err
-	}
+	ks := tx.load()
 	ks.freed = true
-	return tx.serve(ks)
+	tx.serve(ks)
 }
 
 // guard has hook asked about every commit of the connection; with nil nobody is.

@@ -179,16 +179,13 @@ func (w *waiting) read() []dibs.Token {
 		return nil // only a hint is lost, and the calls tell what is wrong
 	}
 	var tokens []dibs.Token
-	w.wakes.BindInt(1, w.seen)
-	defer w.wakes.Reset()
-	for {
-		row, err := w.wakes.Step()
-		if err != nil || !row {
-			return tokens
-		}
-		w.seen = w.wakes.Int(0)
-		tokens = append(tokens, dibs.Token(w.wakes.Bytes(1)))
-	}
+	// What fails is told to those who make calls.
+	_ = w.wakes.Each(func(row *lite.Stmt) bool {
+		w.seen = row.Int(0)
+		tokens = append(tokens, dibs.Token(row.Bytes(1)))
+		return true
+	}, w.seen)
+	return tokens
 }
 
 func (w *waiting) connect() (err error) {

@@ -70,11 +70,12 @@ func (s *Store) round() bool {
 		}
 	}
 	for start := time.Now(); time.Since(start) < jointsLast; {
-		j := s.nextJoint()
-		if j == nil {
-			break
+		select {
+		case j := <-s.joints:
+			s.host(j)
+		default:
+			return true
 		}
-		s.host(j)
 	}
 	return true
 }
@@ -123,7 +124,7 @@ func (s *Store) queueing() {
 func (s *Store) lock() bool {
 	defer s.setBlocked(false)
 	for wait := 50 * time.Microsecond; s.hasCalls(); wait = min(2*wait, 3*time.Millisecond) {
-		_, err := s.st.begin.Run()
+		err := s.st["begin"].Run()
 		if err == nil {
 			return true
 		}
@@ -174,11 +175,13 @@ func (s *Store) take() []*call {
 
 // run runs calls in the transaction that is open, and answers them.
 func (s *Store) run(calls []*call) {
-	err := s.apply(calls)
-	s.setPhase(calls, committing)
-	if err == nil {
-		err = s.tx.commit()
+	s.tx.begin(s)
+	for _, c := range calls {
+		s.tx.apply(c)
 	}
+	s.setPhase(calls, committing)
+	s.tx.commit()
+	err := s.tx.err
 	if err != nil {
 		s.rollback()
 		if len(calls) > 1 && isCode(err, lite.Full, lite.IOErr, lite.NoMem, lite.TooBig) {
@@ -194,23 +197,11 @@ func (s *Store) run(calls []*call) {
 	}
 }
 
-func (s *Store) apply(calls []*call) error {
-	if err := s.tx.begin(s); err != nil {
-		return err
-	}
-	for _, c := range calls {
-		if err := s.tx.apply(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // rollback undoes the transaction, unless SQLite has done so by itself.
 func (s *Store) rollback() {
 	if s.conn.InTransaction() {
 		// If it fails the next begin does, and says why.
-		_, _ = s.st.rollback.Run()
+		_ = s.st["rollback"].Run()
 	}
 }
 
