@@ -1,6 +1,7 @@
 package memstore_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -14,7 +15,11 @@ func TestConformance(t *testing.T) {
 		Virtual: true,
 		New: func(t testing.TB, _ time.Duration) *storetest.Backend {
 			return &storetest.Backend{
-				Open: func() dibs.Store { return open(t, nil) },
+				Open: func() dibs.Store {
+					s := open(t, nil)
+					t.Cleanup(func() { emptied(t, s) })
+					return s
+				},
 				// An empty store is what a restart leaves.
 				Wipe: func() {},
 			}
@@ -25,6 +30,36 @@ func TestConformance(t *testing.T) {
 			storetest.Restart:   "nothing outlives the process: a restart is a Wipe",
 		},
 	})
+}
+
+// emptied ends all that a property has left in a store, and checks that the store has
+// counted right what it kept.
+func emptied(t testing.TB, s *memstore.Store) {
+	t.Helper()
+	ctx := context.Background()
+	for e, err := range s.List(ctx, dibs.Query{Places: true}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range e.Places {
+			x := []dibs.Settlement{{Key: e.Key, Token: p.Token}}
+			if err := s.Settle(ctx, x, make([]error, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := s.Evict(ctx, e.Key, ""); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Forget(ctx, e.Key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Prune(ctx, 0); err != nil {
+		t.Fatal(err)
+	}
+	if keys, bytes := s.Kept(); keys != 0 || bytes != 0 {
+		t.Errorf("a store that was emptied has %d keys and %d bytes", keys, bytes)
+	}
 }
 
 // open returns a new store that the end of the test closes.

@@ -25,44 +25,8 @@ var abandonedProperties = []Property{
 		},
 	},
 	{
-		Name: "AbandonEndsTheLeaseNow",
-		Why:  "A holder that gives up in the middle says so, instead of letting everybody wait for its lease to run out.",
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("the first", p.try(k, a), 1)
-			t.ok("abandon", p.abandon(k, a))
-			t.lost("renew after it", p.renew(k, a, long))
-			t.lost("keep after it", p.keep(k, a, "late"))
-			t.granted("the second", q.try(k, b), 2)
-			t.lost("abandon again", p.abandon(k, a))
-			t.ok("release by the second", q.release(k, b))
-			t.granted("the third", p.try(k, dibs.NewToken()), 1)
-		},
-	},
-	{
-		Name: "WaiterHearsOfAbandonment",
-		Why:  "A waiter that is granted in its absence needs to know as much as one that asked after the fact.",
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("the first", p.try(k, a), 1)
-			t.state("the waiter", q.queue(k, b), dibs.Held)
-			t.ok("progress", p.save(k, a, long, "half"))
-			t.ok("abandon", p.abandon(k, a))
-			t.state("a stranger, meanwhile", p.try(k, dibs.NewToken()), dibs.Held)
-			for range 2 {
-				answer := q.queue(k, b)
-				if t.granted("the waiter", answer, 2); string(answer.Progress) != "half" {
-					t.Fatalf("the waiter got the progress %q, want %q", answer.Progress, "half")
-				}
-			}
-			t.ok("renew", q.renew(k, b, long))
-		},
-	},
-	{
 		Name: "ProgressIsHandedOn",
-		Why:  "A holder saves how far it came, so that the next one goes on from there. It gets the last one saved, whole, and only from a holder that did not finish.",
+		Why:  "A holder saves how far it came, so that the next one goes on from there. It gets the last one saved, whole, up to a mebibyte, and only from a holder that did not finish.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
@@ -70,7 +34,7 @@ var abandonedProperties = []Property{
 			if t.granted("the first", first, 1); len(first.Progress) != 0 {
 				t.Fatalf("the first holder got the progress %q", first.Progress)
 			}
-			half := randomBytes(1 << 10)
+			half := randomBytes(dibs.MaxProgress)
 			t.ok("progress", p.save(k, a, long, "a quarter"))
 			t.ok("more progress", p.save(k, a, long, half))
 			t.ok("a renewal without progress", p.renew(k, a, t.short()))
@@ -137,6 +101,8 @@ var abandonedProperties = []Property{
 				t.granted("the first", p.try(k, a, asked("this")), 1)
 				t.ok("progress", p.save(k, a, long, "half"))
 				t.ok("abandon", p.abandon(k, a))
+				t.lost("renew after that", p.renew(k, a, long))
+				t.lost("abandon again", p.abandon(k, a))
 				t.granted("the second", p.try(k, b, asked("this")), 2)
 				t.ok("more progress", p.save(k, b, long, "most"))
 				t.ok(name, end(k, b))
@@ -172,22 +138,6 @@ var abandonedProperties = []Property{
 			t.ok("abandon by the first", p.abandon(k, as[0]))
 			t.ok("a good end", p.release(k, as[4]))
 			try(5, 1, "")
-		},
-	},
-	{
-		Name: "LargeProgress",
-		Why:  "Progress may have up to a mebibyte, and what a store accepts it gives back whole.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a := key("k"), dibs.NewToken()
-			most := randomBytes(dibs.MaxProgress)
-			t.granted("the first", p.try(k, a), 1)
-			t.ok("progress", p.save(k, a, long, most))
-			t.ok("abandon", p.abandon(k, a))
-			next := p.try(k, dibs.NewToken())
-			if t.granted("the next", next, 2); string(next.Progress) != most {
-				t.Fatalf("the next got the progress %s", excerpt(string(next.Progress)))
-			}
 		},
 	},
 	{

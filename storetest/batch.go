@@ -8,16 +8,6 @@ import (
 
 var batchProperties = []Property{
 	{
-		Name: "EmptyBatch",
-		Why:  "A call about nothing does nothing and succeeds.",
-		Check: func(t *Trial) {
-			p := t.process()
-			p.claims()
-			p.renewals()
-			p.settlements()
-		},
-	},
-	{
 		Name: "InvalidClaimsFailAlone",
 		Why:  "Callers that know nothing of each other share a batch. One that passes nonsense is told so, with nothing done for it, and the others are answered.",
 		Check: func(t *Trial) {

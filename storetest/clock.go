@@ -53,22 +53,4 @@ var clockProperties = []Property{
 			}
 		},
 	},
-	{
-		Name:  "SkewedWaitersKeepTheirPlaces",
-		Why:   "A waiter whose process has the wrong time is served in order, and has the same second to confirm its turn.",
-		Needs: []Feature{Skew},
-		Check: func(t *Trial) {
-			fast, slow, right := t.skewed(off), t.skewed(-off), t.process()
-			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", right.try(k, a), 1)
-			t.waits("the slow waiter", slow.queue(k, b), 0)
-			t.waits("the fast waiter", fast.queue(k, c), 1)
-			t.ok("release", right.release(k, a))
-			t.state("the fast waiter", fast.queue(k, c), dibs.Held)
-			t.granted("the slow waiter", slow.queue(k, b), 1)
-			t.ok("its release", slow.release(k, b))
-			t.state("a stranger", right.try(k, dibs.NewToken()), dibs.Held)
-			t.granted("the fast waiter", fast.queue(k, c), 1)
-		},
-	},
 }

@@ -36,7 +36,7 @@
 // property mostly waits. A machine may stand still at any moment, for any time. The
 // kit passes a correct store there too, because it follows four rules:
 //
-//   - A lease, a place or a turn that must be alive lasts for half an hour or more.
+//   - A lease or a place that must be alive lasts for half an hour or more.
 //     The property shortens it in its last call before it waits for the end: it renews
 //     the lease, or asks for the place again. Then it checks only what is over.
 //   - A property begins to measure before the call, so that a slow call cannot make
@@ -48,11 +48,17 @@
 //     another key, with twice the time. The store's answers never lead to that.
 //
 // dibs.Turn is one second, which is too short for the first rule. So New is told how
-// long the stores of a backend let a waiter confirm its turn. A store needs a way to
+// long a grant lasts that the stores of a backend tell. Such a store needs a way to
 // set that for its own tests; it may be unexported. With Virtual, turn is dibs.Turn.
 //
 // Short is how long something lasts that runs out. The backend may notice the end up
 // to Late after it, never before it.
+//
+// # Two kinds of stores
+//
+// A store may tell a waiter its grant, or wake it to ask (see dibs.Notifier). A property
+// takes either for right, and a waiter of a process that nobody listens in may be passed
+// over. A store whose Held answers have no Fence must tell no grants.
 //
 // # Two gates
 //

@@ -27,7 +27,7 @@ var expiryProperties = []Property{
 	},
 	{
 		Name: "DeadLeaseStaysDead",
-		Why:  "What has run out is dead even while nobody else has noticed. A lease that comes back to life may be somebody else's by the time its holder hears of it.",
+		Why:  "What has run out is dead even while nobody else has noticed. A lease that comes back to life, or a late answer that is kept, may be somebody else's by the time its holder hears of it.",
 		Check: func(t *Trial) {
 			p := t.process()
 			revivals := map[string]func(k dibs.Key, a dibs.Token) error{
@@ -35,6 +35,7 @@ var expiryProperties = []Property{
 				"release": p.release,
 				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "late") },
 				"abandon": p.abandon,
+				"undo":    p.undo,
 			}
 			a := dibs.NewToken()
 			for name := range revivals {

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -47,107 +46,36 @@ var fenceProperties = []Property{
 		},
 	},
 	{
-		Name: "FencesRiseForEachPermit",
-		Why:  "Holders that share a key have fences of their own, each above those of the grants before.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k := key("k")
-			var last uint64
-			for range 8 {
-				a := p.try(k, dibs.NewToken(), permits(8))
-				if t.granted("a permit", a, 1); a.Fence <= last {
-					t.Fatalf("the fence %d does not rise above the last one, %d", a.Fence, last)
-				}
-				last = a.Fence
-			}
-		},
-	},
-	{
-		Name:  "FencesRiseUnderLoad",
-		Why:   "Fences are given out to many keys by many processes at once, and those of each key rise in the order of its grants.",
-		Heavy: true,
-		Check: func(t *Trial) {
-			procs := []*process{t.process(), t.process(), t.process()}
-			keys := []dibs.Key{key("a"), key("b")}
-			var mu sync.Mutex
-			last := map[dibs.Key]uint64{}
-			var running sync.WaitGroup
-			for i := range 6 {
-				p, k := procs[i%3], keys[i%2]
-				running.Go(func() {
-					for range 8 {
-						a := dibs.NewToken()
-						var fence uint64
-						t.poll("a grant", func() bool {
-							d := p.queue(k, a)
-							fence = d.Fence
-							return d.State == dibs.Granted
-						})
-						mu.Lock()
-						if fence <= last[k] {
-							t.Errorf("the fence %d does not rise above the last one, %d", fence, last[k])
-						}
-						last[k] = fence
-						mu.Unlock()
-						t.ok("release", p.release(k, a))
-					}
-				})
-			}
-			running.Wait()
-		},
-	},
-	{
 		Name:  "FencesRiseAfterWipe",
 		Why:   "A backend that loses its data, or is restored from a backup, must not give out again the fences that the world has seen: the newest holder's writes would be refused as stale, and an old one's accepted.",
 		Needs: []Feature{Wipe},
-		Check: func(t *Trial) {
-			p := t.process()
-			last := t.used(p, 20)
-			for range 2 {
-				p = t.wipe()
-				for k, fence := range last {
-					a := p.try(k, dibs.NewToken())
-					if t.granted("a key after the wipe", a, 1); a.Fence <= fence {
-						t.Fatalf("after the wipe the fence %d does not rise above the last one, %d", a.Fence, fence)
-					}
-					last[k] = a.Fence
-				}
-				time.Sleep(10 * time.Millisecond)
-			}
-		},
+		Check: func(t *Trial) { t.rises(t.wipe) },
 	},
 	{
 		Name:  "FencesRiseAfterRestart",
 		Why:   "A restart is the usual time for an old holder to come back. What it writes must be told from what comes after.",
 		Needs: []Feature{Restart},
-		Check: func(t *Trial) {
-			p := t.process()
-			last := t.used(p, 20)
-			p = t.restart()
-			for k, fence := range last {
-				a := p.try(k, dibs.NewToken())
-				if t.granted("a key after the restart", a, 1); a.Fence <= fence {
-					t.Fatalf("after the restart the fence %d does not rise above the last one, %d", a.Fence, fence)
-				}
-			}
-		},
+		Check: func(t *Trial) { t.rises(t.restart) },
 	},
 }
 
-// used grants and releases n times on each of some keys and returns the last
-// fence of each. It lets some time pass, so that a fence may be the time of
-// its grant in microseconds.
-func (t *Trial) used(p *process, n int) map[dibs.Key]uint64 {
+// rises checks that fences rise across what happens to the backend. It lets some time
+// pass, so that a fence may be the time of its grant in microseconds.
+func (t *Trial) rises(happens func() *process) {
 	t.Helper()
+	p := t.process()
 	last := map[dibs.Key]uint64{}
-	for i := range 3 {
-		k := key("k" + itoa(i))
-		for range n {
-			a := dibs.NewToken()
-			last[k] = t.granted("a grant", p.try(k, a), 1)
+	for range 3 {
+		for i := range 60 {
+			k, a := key("k"+itoa(i%3)), dibs.NewToken()
+			fence := t.granted("a grant", p.try(k, a), 1)
+			if fence <= last[k] {
+				t.Fatalf("the fence %d does not rise above the last one, %d", fence, last[k])
+			}
+			last[k] = fence
 			t.ok("release", p.release(k, a))
 		}
+		time.Sleep(10 * time.Millisecond)
+		p = happens()
 	}
-	time.Sleep(10 * time.Millisecond)
-	return last
 }

@@ -29,19 +29,6 @@ var fingerprintProperties = []Property{
 		},
 	},
 	{
-		Name: "MismatchWhenDone",
-		Why:  "The answer to something else is not the answer. The record stays for those it belongs to.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a := key("k"), dibs.NewToken()
-			t.granted("the first", p.try(k, a, answerable, asked("this")), 1)
-			t.ok("keep", p.keep(k, a, "answer"))
-			t.state("another request", p.try(k, dibs.NewToken(), answerable, asked("that")), dibs.Mismatch)
-			t.state("another request, queueing", p.queue(k, dibs.NewToken(), answerable, asked("that")), dibs.Mismatch)
-			t.done("the same request", p.try(k, dibs.NewToken(), answerable, asked("this")), "answer")
-		},
-	},
-	{
 		Name: "MismatchAfterAbandonment",
 		Why:  "What was started under a key and abandoned may have taken effect. Only the same request may take it up.",
 		Check: func(t *Trial) {
@@ -59,18 +46,11 @@ var fingerprintProperties = []Property{
 				t.state("another request", p.try(k, dibs.NewToken(), answerable, asked("that")), dibs.Mismatch)
 				t.granted("the same request", p.try(k, dibs.NewToken(), answerable, asked("this")), 2)
 			}
-		},
-	},
-	{
-		Name: "MismatchWhenUnknown",
-		Why:  "Whose outcome is unknown is known: another request is told that the key is not its own.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a := key("k"), dibs.NewToken()
-			t.granted("the first", p.try(k, a, asked("this"), atMostOnce), 1)
+			k, a := key("unknown"), dibs.NewToken()
+			t.granted("one that must not run twice", p.try(k, a, asked("this"), atMostOnce), 1)
 			t.ok("abandon", p.abandon(k, a))
 			t.state("another request", p.try(k, dibs.NewToken(), asked("that")), dibs.Mismatch)
-			t.state("the same request", p.try(k, dibs.NewToken(), asked("this")), dibs.Unknown)
+			t.unknown("the same request", p.try(k, dibs.NewToken(), asked("this")), a)
 		},
 	},
 	{
@@ -89,20 +69,6 @@ var fingerprintProperties = []Property{
 			t.state("one that asks something, while it runs", p.try(k, dibs.NewToken(), answerable, asked("this")), dibs.Held)
 			t.ok("keep", p.keep(k, b, "answer"))
 			t.done("one that asks something, when it is done", p.try(k, dibs.NewToken(), answerable, asked("this")), "answer")
-		},
-	},
-	{
-		Name: "MismatchTakesNoPlace",
-		Why:  "A request that will never be granted must not stand in the way of those that will.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a, b, wrong := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the first", p.try(k, a, asked("this")), 1)
-			t.state("another request", p.queue(k, wrong, asked("that")), dibs.Mismatch)
-			t.state("the same request", p.queue(k, b, asked("this")), dibs.Held)
-			t.lost("settling the other request", p.release(k, wrong))
-			t.ok("release", p.release(k, a))
-			t.granted("the same request", p.try(k, b, asked("this")), 1)
 		},
 	},
 }

@@ -140,8 +140,8 @@ var holdProperties = []Property{
 		Why:  "A job that is to be tried again later is expected then: reserving its place again says for how long it may be in the way from then on. What the place had before does not count any more.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			same, longer, none, job := key("same"), key("longer"), key("none"), dibs.NewToken()
-			for _, k := range []dibs.Key{same, longer, none} {
+			longer, none, job := key("longer"), key("none"), dibs.NewToken()
+			for _, k := range []dibs.Key{longer, none} {
 				t.waits("reserving", p.reserve(k, job, hold(t.short())), 0)
 				t.nowhere("a stranger", q.try(k, dibs.NewToken()))
 			}
@@ -151,14 +151,24 @@ var holdProperties = []Property{
 			t.nowhere("a stranger, before the longer Hold's end", q.try(longer, dibs.NewToken()))
 			t.nowhere("a stranger, without a Hold", q.try(none, dibs.NewToken()))
 
-			// The place is over by now. This makes one like it.
 			before := time.Now()
-			t.waits("reserving again", q.reserve(same, job, hold(t.short())), 0)
-			t.nowhere("a stranger", q.try(same, dibs.NewToken()))
-			t.freed("the place", before, time.Now(), t.short(), p, same)
-			before = time.Now()
 			t.waits("reserving with a shorter Hold", p.reserve(longer, job, hold(t.short())), 0)
 			t.freed("the place with a shorter Hold", before, time.Now(), t.short(), p, longer)
+
+			t.inTime("same", func(k dibs.Key, d time.Duration) bool {
+				t.waits("reserving", p.reserve(k, job, hold(d)), 0)
+				t.nowhere("a stranger", q.try(k, dibs.NewToken()))
+				t.outlast(d)
+				before := time.Now() // the place is over: reserving makes one like it
+				t.waits("reserving again", q.reserve(k, job, hold(d)), 0)
+				stranger := q.try(k, dibs.NewToken())
+				if time.Since(before) >= d {
+					return false
+				}
+				t.nowhere("a stranger", stranger)
+				t.freed("the place", before, time.Now(), d, p, k)
+				return true
+			})
 		},
 	},
 	{
@@ -235,37 +245,6 @@ var holdProperties = []Property{
 			before := time.Now()
 			t.waits("the last", q.try(k, dibs.NewToken(), from(last)), n)
 			t.freed("all places", before, time.Now(), t.short(), q, k, from(last))
-		},
-	},
-	{
-		Name: "HoldsInABatch",
-		Why:  "Claims on many keys share a batch. Each place has the Hold that was asked for it.",
-		Check: func(t *Trial) {
-			const n = 12
-			p, q := t.process(), t.process()
-			holds := []time.Duration{t.short(), 0, long}
-			var reserves, tries []dibs.Claim
-			for i := range n {
-				k := key("k" + itoa(i*7%n)) // 7 and 12 have no common factor: the keys are in no order
-				c := lock(k, dibs.NewToken(), hold(holds[i%3]))
-				c.Mode = dibs.Reserve
-				reserves = append(reserves, c)
-				tries = append(tries, lock(k, dibs.NewToken()))
-			}
-			for _, d := range p.claims(reserves...) {
-				t.waits("reserving", d, 0)
-			}
-			for _, d := range q.claims(tries...) {
-				t.nowhere("one that tries", d)
-			}
-			t.outlast(t.short())
-			for i, d := range q.claims(tries...) {
-				if i%3 == 0 {
-					t.granted("one that tries again", d, 1)
-				} else {
-					t.nowhere("one that tries again", d)
-				}
-			}
 		},
 	},
 }

@@ -212,7 +212,7 @@ var inspectProperties = []Property{
 	},
 	{
 		Name:  "EvictEndsLeases",
-		Why:   "An operator ends what is stuck. Its holder hears of it, nothing counts as abandoned, records stay, and waiters move up.",
+		Why:   "An operator ends what is stuck. Its holder hears of it, nothing counts as abandoned, records stay, a job has no place any more, and waiters move up.",
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
@@ -244,6 +244,12 @@ var inspectProperties = []Property{
 			t.granted("its successor", p.try(k, w, permits(2)), 1)
 			t.count("evicting all", 2)(evict(t.Context(), k, ""))
 			t.lost("the other's renewal", p.renew(k, b, long))
+
+			k = key("job")
+			t.waits("reserving", p.reserve(k, w), 0)
+			t.granted("its worker", p.try(k, a, from(w)), 1)
+			t.count("evicting it", 1)(evict(t.Context(), k, a.ID()))
+			t.lost("giving its place up", p.release(k, w))
 
 			k = key("abandoned")
 			t.granted("one that abandons", p.try(k, a, asked("this")), 1)

@@ -31,14 +31,18 @@ func modelHarness(bug model.Bug, virtual bool) *Harness {
 	}
 }
 
+// kinds are the two kinds of correct stores.
+var kinds = map[string]model.Bug{"Tells": model.None, "Wakes": model.Wakes}
+
 // The simplest correct store passes, in virtual time and, as a store over a
 // network would have to, in real time.
 func TestModel(t *testing.T) {
 	t.Parallel()
-	for name, virtual := range map[string]bool{"Virtual": true, "Real": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel() // in real time it mostly waits
-			Run(t, modelHarness(model.None, virtual))
+	for name, kind := range kinds {
+		t.Run(name, func(t *testing.T) { Run(t, modelHarness(kind, true)) })
+		t.Run(name+"InRealTime", func(t *testing.T) {
+			t.Parallel() // it mostly waits
+			Run(t, modelHarness(kind, false))
 		})
 	}
 }
@@ -56,7 +60,7 @@ func TestSlowMachine(t *testing.T) {
 			t.Parallel()
 			for seed := range uint64(20) {
 				synctest.Test(t, func(t *testing.T) {
-					h, err := slowHarness(p.Name, seed).withDefaults()
+					h, err := slowHarness([]model.Bug{model.None, model.Wakes}[seed%2], p.Name, seed).withDefaults()
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -73,8 +77,8 @@ func TestSlowMachine(t *testing.T) {
 }
 
 // slowHarness is modelHarness on a machine that stands still now and then.
-func slowHarness(name string, seed uint64) *Harness {
-	h := modelHarness(model.None, false)
+func slowHarness(kind model.Bug, name string, seed uint64) *Harness {
+	h := modelHarness(kind, false)
 	sum := fnv.New64a()
 	_, _ = sum.Write([]byte(name))
 	var mu sync.Mutex

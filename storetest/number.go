@@ -1,8 +1,6 @@
 package storetest
 
 import (
-	"time"
-
 	"github.com/dibs-go/dibs"
 )
 
@@ -79,6 +77,7 @@ var numberProperties = []Property{
 				t.waits("reserving", p.reserve(k, job), 0)
 				t.granted("the worker", q.queue(k, a, from(job)), 1)
 				t.waits("a waiter", p.queue(k, b), 0)
+				t.waits("reserving the place that there is", p.reserve(k, job), 0)
 				t.ok(name, end(k, a))
 				t.state("a stranger, after the "+name, p.try(k, dibs.NewToken()), dibs.Held)
 				t.granted("the waiter", p.queue(k, b), 1)
@@ -109,22 +108,6 @@ var numberProperties = []Property{
 			t.granted("the other worker", q.queue(k, second), 2)
 			t.ok("it abandons, too", q.abandon(k, second))
 			t.granted("the waiter", p.queue(k, b), 3)
-		},
-	},
-	{
-		Name: "ReservingJoinsOnce",
-		Why:  "Whoever reserves a job's place again while the job runs means the same place. A second one would block the key for nothing when the job is done.",
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, job, b, a := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.waits("reserving", p.reserve(k, job), 0)
-			t.granted("the worker", q.try(k, a, from(job)), 1)
-			t.waits("reserving again", p.reserve(k, job), 0)
-			t.waits("a waiter", p.queue(k, b), 0)
-			t.waits("reserving once more", q.reserve(k, job), 0)
-			t.ok("the worker is done", q.release(k, a))
-			t.granted("the waiter", p.queue(k, b), 1)
-			t.lost("giving up the place", p.release(k, job))
 		},
 	},
 	{
@@ -214,54 +197,6 @@ var numberProperties = []Property{
 				}
 			}
 			t.granted("the waiter", p.queue(k, last, permits(n)), 1)
-		},
-	},
-	{
-		Name: "LeftIsOfTheFirstLease",
-		Why:  "Left is until a lease ends, for everybody. With several permits that may be another one than the lease that stands at the claim's number.",
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, job := key("k"), dibs.NewToken()
-			d := p.reserve(k, job)
-			if t.waits("reserving", d, 0); d.Left != 0 {
-				t.Fatalf("Left is %v, and nobody holds the key", d.Left)
-			}
-			t.granted("the worker", q.try(k, dibs.NewToken(), from(job), permits(2)), 1)
-			start := time.Now()
-			t.granted("another holder", p.try(k, dibs.NewToken(), ttl(long/2), permits(2)), 1)
-			t.left("the other worker", p.try(k, dibs.NewToken(), from(job), permits(2)), start, long/2)
-			t.left("the other worker, looking", q.look(k, from(job), permits(2)), start, long/2)
-			t.left("the place's own token", q.reserve(k, job), start, long/2)
-		},
-	},
-	{
-		Name: "PlaceAndTheUnknown",
-		Why:  "A job that must not run twice leaves its outcome unknown when its worker dies, from a place as from anywhere. Its place stands, and helps nobody.",
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, job, a, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.waits("reserving", p.reserve(k, job), 0)
-			t.granted("the worker", q.try(k, a, from(job), atMostOnce), 1)
-			t.ok("abandon", q.abandon(k, a))
-			t.unknown("the next worker", q.try(k, b, from(job), atMostOnce), a)
-			t.unknown("a stranger", p.try(k, dibs.NewToken(), atMostOnce), a)
-			t.ok("giving up the place, which stands", p.release(k, job))
-			t.unknown("a stranger", p.try(k, dibs.NewToken(), atMostOnce), a)
-		},
-	},
-	{
-		Name:  "EvictDeletesTheNumber",
-		Why:   "An operator who ends a lease ends the job's right to the key with it, as if the worker had released it.",
-		Needs: []Feature{Inspector},
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, job, a, b := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.waits("reserving", p.reserve(k, job), 0)
-			t.granted("the worker", q.try(k, a, from(job)), 1)
-			t.waits("a waiter", p.queue(k, b), 0)
-			t.count("evict", 1)(p.inspect().Evict(t.Context(), k, a.ID()))
-			t.granted("the waiter", p.queue(k, b), 1)
-			t.lost("giving up the place", p.release(k, job))
 		},
 	},
 }

@@ -2,8 +2,6 @@ package storetest
 
 import (
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -42,48 +40,31 @@ var queueProperties = []Property{
 	},
 	{
 		Name: "NobodyBarges",
-		Why:  "The key belongs to who has waited longest from the moment it is released, also before that waiter has heard of it. One who merely asks at the right time must not get it.",
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, a, first, second := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("the first waiter", q.queue(k, first), 0)
-			t.waits("the second waiter", p.queue(k, second), 1)
-			t.ok("release", p.release(k, a))
-			late := dibs.NewToken()
-			t.state("a stranger that tries", p.try(k, dibs.NewToken()), dibs.Held)
-			t.state("a stranger that looks", p.look(k), dibs.Held)
-			t.state("a stranger that queues", p.queue(k, late), dibs.Held)
-			t.state("the second waiter", p.queue(k, second), dibs.Held)
-			t.state("the second waiter, trying", p.try(k, second), dibs.Held)
-			t.granted("the first waiter", q.queue(k, first), 1)
-			t.ok("its release", q.release(k, first))
-			t.granted("the second waiter, trying", p.try(k, second), 1)
-			t.ok("its release", p.release(k, second))
-			t.granted("the stranger that queued", p.queue(k, late), 1)
-		},
-	},
-	{
-		Name: "HandOverInTheSameStep",
-		Why:  "Between the end of a lease and the grant to the next waiter there is no moment in which the key is free, or somebody else takes it.",
+		Why:  "The key is for the waiter that has waited longest from the moment it is free, also before that waiter has heard of it. One that merely asks at the right time, or tries again and again, must not get it.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			for name, end := range map[string]func(dibs.Key, dibs.Token) error{
-				"release": p.release,
-				"keep":    func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
-				"abandon": p.abandon,
+				"release": p.release, "abandon": p.abandon, "undo": p.undo,
+				"keep": func(k dibs.Key, a dibs.Token) error { return p.keep(k, a, "answer") },
 			} {
-				k, a, b, c := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+				k, a, first, second, late := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 				t.granted("the holder", p.try(k, a), 1)
-				t.waits("the waiter", q.queue(k, b), 0)
-				t.waits("another waiter", p.queue(k, c), 1)
+				t.waits("the first waiter", q.queue(k, first), 0)
+				t.waits("the second waiter", p.queue(k, second), 1)
+				t.waits("the first waiter, trying", p.try(k, first), 0)
+				t.nowhere("a stranger that tries", p.try(k, dibs.NewToken()))
 				t.ok(name, end(k, a))
-				t.state("a look at once", p.look(k), dibs.Held)
-				t.state("the other waiter", p.queue(k, c), dibs.Held)
-				t.state("a try at once", q.try(k, dibs.NewToken()), dibs.Held)
-				t.state("the waiter", q.queue(k, b), dibs.Granted)
-				t.waits("the other waiter, now the next", p.queue(k, c), 0)
-				t.ok("the waiter's renewal", q.renew(k, b, long))
+				t.state("a stranger that looks at once", p.look(k), dibs.Held)
+				t.nowhere("a stranger that tries", p.try(k, dibs.NewToken()))
+				t.state("a stranger that queues", p.queue(k, late), dibs.Held)
+				t.state("the second waiter", p.queue(k, second), dibs.Held)
+				t.state("the second waiter, trying", p.try(k, second), dibs.Held)
+				t.state("the first waiter", q.queue(k, first), dibs.Granted)
+				t.waits("the second waiter, now the next", p.try(k, second), 0)
+				t.ok("the first one's release", q.release(k, first))
+				t.granted("the second waiter, trying", p.try(k, second), 1)
+				t.ok("its release", p.release(k, second))
+				t.granted("the stranger that queued", p.queue(k, late), 1)
 			}
 		},
 	},
@@ -136,23 +117,6 @@ var queueProperties = []Property{
 		},
 	},
 	{
-		Name: "DeadPlaceRejoinsAtTheEnd",
-		Why:  "A place that has run out is gone, also when nobody has noticed. Who was away for so long joins anew.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a, away, next := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("one that goes away", p.queue(k, away), 0)
-			t.waits("the next", p.queue(k, next), 1)
-			t.waits("the one that goes away, asking for a short place", p.queue(k, away, stay(t.short())), 0)
-			t.outlast(t.short())
-			t.waits("the one that was away", p.queue(k, away), 1)
-			t.ok("release", p.release(k, a))
-			t.state("the one that was away", p.queue(k, away), dibs.Held)
-			t.granted("the next", p.queue(k, next), 1)
-		},
-	},
-	{
 		Name: "PlaceIsGivenUp",
 		Why:  "A waiter that gives up settles its token, and those behind it move up at once.",
 		Check: func(t *Trial) {
@@ -163,31 +127,13 @@ var queueProperties = []Property{
 				t.waits("waiter "+itoa(i), p.queue(k, w), i)
 			}
 			t.ok("the first gives up", q.release(k, ws[0]))
-			t.ok("the third gives up", q.release(k, ws[2]))
+			t.ok("the third is undone", q.undo(k, ws[2]))
 			t.lost("the third, giving up again", q.release(k, ws[2]))
 			t.waits("the second", p.queue(k, ws[1]), 0)
 			t.ok("release", p.release(k, a))
 			t.granted("the second", p.queue(k, ws[1]), 1)
 			t.ok("its release", p.release(k, ws[1]))
 			t.granted("the fourth", p.queue(k, ws[3]), 1)
-		},
-	},
-	{
-		Name: "TryKeepsAPlace",
-		Why:  "A token with a place that merely tries neither loses the place nor jumps the queue, and is granted when its turn has come.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("the first waiter", p.queue(k, b), 0)
-			t.waits("the second waiter", p.queue(k, c), 1)
-			t.waits("the first, trying", p.try(k, b), 0)
-			t.waits("the second, trying", p.try(k, c), 1)
-			t.nowhere("a stranger that tries", p.try(k, dibs.NewToken()))
-			t.ok("release", p.release(k, a))
-			t.granted("the first, trying", p.try(k, b), 1)
-			t.ok("its release", p.release(k, b))
-			t.granted("the second, trying", p.try(k, c), 1)
 		},
 	},
 	{
@@ -226,6 +172,12 @@ var queueProperties = []Property{
 			t.ok("renew", p.renew(k, a, long/4))
 			t.left("the waiter, after a renewal", p.queue(k, b), renewed, long/4)
 
+			k = key("permits")
+			t.granted("a holder", p.try(k, a, permits(2)), 1)
+			start = time.Now()
+			t.granted("another that ends sooner", p.try(k, b, permits(2), ttl(long/2)), 1)
+			t.left("a try", p.try(k, dibs.NewToken(), permits(2)), start, long/2)
+
 			k = key("reserved")
 			t.waits("reserving", p.reserve(k, a), 0)
 			for what, d := range map[string]dibs.Answer{
@@ -234,33 +186,6 @@ var queueProperties = []Property{
 				if t.state(what, d, dibs.Held); d.Left != 0 {
 					t.Fatalf("%s, behind a place: Left is %v, and nobody holds the key", what, d.Left)
 				}
-			}
-		},
-	},
-	{
-		Name:  "PollingIsEnough",
-		Why:   "Correctness never rests on a notification: waiters that hear of nothing and just ask again now and then all get their turn.",
-		Heavy: true,
-		Check: func(t *Trial) {
-			procs := []*process{t.process(), t.process(), t.process()}
-			k := key("k")
-			var running sync.WaitGroup
-			var turns, inside atomic.Int64
-			for i, w := range tokens(12) {
-				p := procs[i%3]
-				running.Go(func() {
-					t.poll("waiter "+itoa(i), func() bool { return p.queue(k, w).State == dibs.Granted })
-					if n := inside.Add(1); n != 1 {
-						t.Errorf("%d holders at once", n)
-					}
-					turns.Add(1)
-					inside.Add(-1)
-					t.ok("release", p.release(k, w))
-				})
-			}
-			running.Wait()
-			if n := turns.Load(); n != 12 {
-				t.Fatalf("%d of 12 waiters had their turn", n)
 			}
 		},
 	},

@@ -11,7 +11,7 @@ import (
 var raceProperties = []Property{
 	{
 		Name:  "CounterUnderTheLock",
-		Why:   "Many callers in many processes read a number, add one and write it back, each under the lock. If two of them overlap but once, the sum is short.",
+		Why:   "Many callers in many processes read a number, add one and write it back, each under the lock. If two of them overlap but once, the sum is short. None of them hears of anything: asking again is enough.",
 		Heavy: true,
 		Check: func(t *Trial) {
 			const callers, rounds = 12, 12
@@ -21,15 +21,23 @@ var raceProperties = []Property{
 			// process orders them without the race detector's knowledge. The
 			// whole is not.
 			var counter, inside atomic.Int64
+			var last atomic.Uint64
 			var running sync.WaitGroup
 			for i := range callers {
 				p := procs[i%len(procs)]
 				running.Go(func() {
 					for range rounds {
 						a := dibs.NewToken()
-						t.poll("the lock", func() bool { return p.queue(k, a).State == dibs.Granted })
+						var d dibs.Answer
+						t.poll("the lock", func() bool {
+							d = p.queue(k, a)
+							return d.State == dibs.Granted
+						})
 						if n := inside.Add(1); n != 1 {
 							t.Errorf("%d callers in the critical section", n)
+						}
+						if before := last.Swap(d.Fence); d.Fence <= before {
+							t.Errorf("the fence %d does not rise above the last one, %d", d.Fence, before)
 						}
 						n := counter.Load()
 						runtime.Gosched()

@@ -32,17 +32,6 @@ var recordProperties = []Property{
 		},
 	},
 	{
-		Name: "ReleaseLeavesNothing",
-		Why:  "A holder that did nothing worth keeping releases, and the next one runs as if the first had never been.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k, a := key("k"), dibs.NewToken()
-			t.granted("the claim", p.try(k, a, answerable, asked("this")), 1)
-			t.ok("release", p.release(k, a))
-			t.granted("the next, asking something else", p.try(k, dibs.NewToken(), answerable, asked("that")), 1)
-		},
-	},
-	{
 		Name:  "RecordAndLeaseEndInOneStep",
 		Why:   "If the lease ended a moment before the record is there, a duplicate that asks in that moment runs the work a second time.",
 		Heavy: true,
@@ -187,7 +176,7 @@ var recordProperties = []Property{
 	},
 	{
 		Name:  "StateOutlivesRestart",
-		Why:   "A restart of the backend must not make a second run possible: leases, records, abandonment and unknown outcomes are still there.",
+		Why:   "A restart of the backend must not make a second run possible: leases, places, records, abandonment and unknown outcomes are still there.",
 		Needs: []Feature{Restart},
 		Check: func(t *Trial) {
 			p := t.process()
@@ -199,7 +188,9 @@ var recordProperties = []Property{
 			t.ok("its end", p.abandon(key("abandoned"), a))
 			t.granted("a third claim", p.try(key("unknown"), a, atMostOnce), 1)
 			t.ok("its end", p.abandon(key("unknown"), a))
+			t.waits("a reserved place", p.reserve(key("place"), a), 0)
 			p = t.restart()
+			t.nowhere("a stranger, behind the place", p.try(key("place"), dibs.NewToken()))
 			t.state("the held key", p.try(key("held"), dibs.NewToken()), dibs.Held)
 			t.ok("renew", p.renew(key("held"), a, long))
 			t.done("the record", p.look(key("done"), answerable), "answer")

@@ -80,11 +80,9 @@ func (r *recorder) Fatalf(format string, args ...any) {
 }
 
 // Skip and its kin fail: a trial that cannot be made is declared in Lacks.
-func (r *recorder) Skip(args ...any) { r.Fatal("skipped: ", fmt.Sprint(args...)) }
-func (r *recorder) Skipf(format string, args ...any) {
-	r.Fatal("skipped: ", fmt.Sprintf(format, args...))
-}
-func (r *recorder) SkipNow() { r.Fatal("skipped") }
+func (r *recorder) Skip(args ...any)                 { r.Fatal("skipped: ", fmt.Sprint(args...)) }
+func (r *recorder) Skipf(format string, args ...any) { r.Fatalf("skipped: "+format, args...) }
+func (r *recorder) SkipNow()                         { r.Fatal("skipped") }
 
 // maxLines bounds what one trial reports; the first lines tell the most.
 const maxLines = 30

@@ -128,35 +128,23 @@ var reserveProperties = []Property{
 		},
 	},
 	{
-		Name: "ReservedPlaceBlocksPermits",
-		Why:  "A key with several permits has one queue, too: a reserved place in front holds back those behind it, although permits are free, and lets them go in the step in which its job is granted.",
-		Check: func(t *Trial) {
-			p := t.process()
-			k, job, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("a holder", p.try(k, dibs.NewToken(), permits(3)), 1)
-			t.waits("reserving", p.reserve(k, job), 0)
-			t.waits("a waiter", p.queue(k, b, permits(3)), 1)
-			t.waits("another waiter", p.queue(k, c, permits(3)), 2)
-			t.state("a stranger", p.try(k, dibs.NewToken(), permits(3)), dibs.Held)
-			t.granted("the job's worker", p.try(k, dibs.NewToken(), from(job), permits(3)), 1)
-			t.granted("the waiter", p.queue(k, b, permits(3)), 1)
-			t.waits("the other waiter", p.queue(k, c, permits(3)), 0)
-			t.state("a stranger", p.try(k, dibs.NewToken(), permits(3)), dibs.Held)
-		},
-	},
-	{
 		Name:  "GrantServesTheNext",
-		Why:   "When a job is granted one of several permits its place is in nobody's way any more, and the waiter behind it hears of that in the same step.",
+		Why:   "A key with several permits has one queue, too: a reserved place in front holds back those behind it, although permits are free. When its job is granted, as many as there are permits for hear of that in the same step.",
 		Needs: []Feature{Notifier},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			heard := q.listen()
-			k, job, b := key("k"), dibs.NewToken(), dibs.NewToken()
+			k, job, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			heard.ready(k)
+			t.granted("a holder", p.try(k, dibs.NewToken(), permits(4)), 1)
 			t.waits("reserving", p.reserve(k, job), 0)
-			t.waits("a waiter", q.queue(k, b, permits(2)), 1)
-			last := t.granted("the job's worker", p.try(k, dibs.NewToken(), from(job), permits(2)), 1)
-			heard.turn("the waiter", k, b, last, 1, permits(2))
+			t.waits("a waiter", q.queue(k, b, permits(4)), 1)
+			t.waits("another waiter", q.queue(k, c, permits(4)), 2)
+			t.nowhere("a stranger", p.try(k, dibs.NewToken(), permits(4)))
+			last := t.granted("the job's worker", p.try(k, dibs.NewToken(), from(job), permits(4)), 1)
+			last, _ = heard.turn("the waiter", k, b, last, 1, permits(4))
+			heard.turn("the other waiter", k, c, last, 1, permits(4))
+			t.nowhere("a stranger", p.try(k, dibs.NewToken(), permits(4)))
 		},
 	},
 }

@@ -27,23 +27,6 @@ var staleProperties = []Property{
 		},
 	},
 	{
-		Name: "LateHolderWritesNoRecord",
-		Why:  "A holder that was frozen past its lease wakes up and writes its answer. The successor's answer is the one that callers have seen; a second answer under one key is what idempotency keys are to prevent.",
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("the first holder", p.try(k, a, answerable, ttl(t.short())), 1)
-			t.outlast(t.short())
-			t.lost("the first's record before anybody noticed", p.keep(k, a, "late"))
-			t.granted("the second holder", q.try(k, b, answerable), 2)
-			t.lost("the first's record while the second works", p.keep(k, a, "late"))
-			t.state("a third", p.try(k, dibs.NewToken(), answerable), dibs.Held)
-			t.ok("the second's record", q.keep(k, b, "right"))
-			t.lost("the first's record after the second's", p.keep(k, a, "late"))
-			t.done("a third", p.try(k, dibs.NewToken(), answerable), "right")
-		},
-	},
-	{
 		Name: "LoserFreesNothing",
 		Why:  "A caller that did not get the key cleans up after itself. Deleting the key then is the classic bug: the winner works on with its lock gone.",
 		Check: func(t *Trial) {

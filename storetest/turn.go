@@ -57,25 +57,11 @@ var turnProperties = []Property{
 			t.ok("its second renewal", q.renew(k, b, t.short()))
 			t.outlast(t.short())
 			t.granted("the next", p.try(k, dibs.NewToken()), 2)
-		},
-	},
-	{
-		Name:  "ToldGrantEndsWithItsTTL",
-		Why:   "A waiter that asks for a lease shorter than a turn wants the key free soon if it dies. It must not hold for longer because it was told.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			heard := q.listen()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			heard.ready(k)
-			t.granted("the holder", p.try(k, a), 1)
-			t.waits("the waiter", q.queue(k, b, ttl(t.short())), 0)
-			t.ok("release", p.release(k, a))
-			if d := heard.wait("the waiter", b); d.State == 0 {
-				t.granted("the waiter, woken", q.queue(k, b, ttl(t.short())), 1)
-			}
+
+			// A told grant ends with its TTL, if that is sooner than a turn.
+			k, _ = hold("short", ttl(t.short()))
 			t.outlast(t.short())
-			t.granted("the next", p.try(k, dibs.NewToken()), 2)
+			t.granted("the next", p.try(k, dibs.NewToken(), asked("this")), 2)
 		},
 	},
 	{
@@ -159,24 +145,20 @@ var turnProperties = []Property{
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			heard := q.listen()
-			for name, progress := range map[string]string{"began": "", "half": "half"} {
-				k, a, b, c := key(name), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-				heard.ready(k)
-				t.granted("the holder", p.try(k, a), 1)
-				if progress != "" {
-					t.ok("progress", p.save(k, a, long, progress))
-				}
-				t.waits("the heir", q.queue(k, b), 0)
-				t.waits("the one behind", q.queue(k, c), 1)
-				t.ok("abandon", p.abandon(k, a))
-				heard.woken("the heir", b)
-				d := q.queue(k, b)
-				if t.granted("the heir", d, 2); string(d.Progress) != progress {
-					t.Fatalf("the heir got the progress %q, want %q", d.Progress, progress)
-				}
-				t.ok("the heir's release", q.release(k, b))
-				heard.turn("the one behind", k, c, d.Fence, 1)
+			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
+			t.granted("the holder", p.try(k, a), 1)
+			t.ok("progress", p.save(k, a, long, "half"))
+			t.waits("the heir", q.queue(k, b), 0)
+			t.waits("the one behind", q.queue(k, c), 1)
+			t.ok("abandon", p.abandon(k, a))
+			heard.woken("the heir", b)
+			d := q.queue(k, b)
+			if t.granted("the heir", d, 2); string(d.Progress) != "half" {
+				t.Fatalf("the heir got the progress %q, want %q", d.Progress, "half")
 			}
+			t.ok("the heir's release", q.release(k, b))
+			heard.turn("the one behind", k, c, d.Fence, 1)
 		},
 	},
 	{
@@ -246,42 +228,6 @@ var turnProperties = []Property{
 			if fence := t.waits("a waiter behind the place", p.queue(k, b), 1); fence < last {
 				t.Fatalf("answered with the highest fence %d, there was %d before the loss", fence, last)
 			}
-		},
-	},
-	{
-		Name:  "TurnsArePermits",
-		Why:   "Where several may hold a key, as many have their turns as there are free permits, in their order, each with a fence of its own.",
-		Needs: []Feature{Notifier},
-		Check: func(t *Trial) {
-			const n = 3
-			p, q := t.process(), t.process()
-			heard := q.listen()
-			k, holders, ws := key("k"), tokens(n), tokens(n+1)
-			heard.ready(k)
-			var last uint64
-			for _, h := range holders {
-				last = max(last, t.granted("a holder", p.try(k, h, permits(n)), 1))
-			}
-			for i, w := range ws {
-				t.waits("waiter "+itoa(i), q.queue(k, w, permits(n)), i)
-			}
-			for i, h := range holders {
-				t.ok("release", p.release(k, h))
-				last, _ = heard.turn("waiter "+itoa(i), k, ws[i], last, 1, permits(n))
-				t.ok("its renewal", q.renew(k, ws[i], long))
-				t.waits("the last waiter", q.queue(k, ws[n], permits(n)), n-1-i)
-			}
-			if heard.told(ws[n]) {
-				t.Fatal("the last waiter was told a grant while all permits were taken")
-			}
-			heard.forget(ws[n])
-			t.state("a stranger", p.try(k, dibs.NewToken(), permits(n)), dibs.Held)
-			t.ok("release", q.release(k, ws[1]))
-			heard.turn("the last waiter", k, ws[n], last, 1, permits(n))
-			for _, w := range []dibs.Token{ws[0], ws[2], ws[n]} {
-				t.ok("release", q.release(k, w))
-			}
-			t.state("a look after that", p.look(k, permits(n)), dibs.Free)
 		},
 	},
 	{

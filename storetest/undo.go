@@ -61,42 +61,4 @@ var undoProperties = []Property{
 			t.done("one that accepts the record", p.try(k, dibs.NewToken(), answerable), "answer")
 		},
 	},
-	{
-		Name: "UndoLeavesTheQueue",
-		Why:  "What is undone may have got a place instead of a lease. It gives that up, and tells those behind nothing but that it is their turn.",
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, a, b, c := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
-			t.granted("the holder", p.try(k, a), 1)
-			t.ok("progress", p.save(k, a, long, "half"))
-			t.waits("the first waiter", q.queue(k, b), 0)
-			t.waits("the second waiter", q.queue(k, c), 1)
-			t.ok("undo of the first waiter", q.undo(k, b))
-			t.lost("undo again", q.undo(k, b))
-			t.waits("the second waiter", q.queue(k, c), 0)
-			t.waits("the first waiter, anew", q.queue(k, b), 1)
-			t.ok("abandon", p.abandon(k, a))
-			t.ok("undo of the second waiter, whose turn it is", q.undo(k, c))
-			t.lost("renew after it", q.renew(k, c, long))
-			d := q.queue(k, b)
-			if t.granted("the first waiter", d, 2); string(d.Progress) != "half" {
-				t.Fatalf("the first waiter got the progress %q, want %q", d.Progress, "half")
-			}
-		},
-	},
-	{
-		Name: "UndoOfALostLease",
-		Why:  "An undo that comes late finds that the lease has run out. It must neither end the successor's nor tell that nothing was abandoned.",
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("the first", p.try(k, a, ttl(t.short())), 1)
-			t.outlast(t.short())
-			t.lost("undo", p.undo(k, a))
-			t.granted("the next", q.try(k, b), 2)
-			t.lost("undo again", p.undo(k, a))
-			t.state("a stranger", p.try(k, dibs.NewToken()), dibs.Held)
-			t.ok("renew by the next", q.renew(k, b, long))
-		},
-	},
 }

@@ -9,7 +9,7 @@ import (
 var unknownProperties = []Property{
 	{
 		Name: "AtMostOnceBecomesUnknown",
-		Why:  "Where running twice is worse than not running, nobody is granted after a crash until somebody has found out what happened.",
+		Why:  "Where running twice is worse than not running, nobody is granted after a crash, nor after a holder gave up, until somebody has found out what happened.",
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, a := key("k"), dibs.NewToken()
@@ -25,19 +25,15 @@ var unknownProperties = []Property{
 				t.lost("renew by the late holder", p.renew(k, a, long))
 			}
 			t.unknown("the late holder, asking again", p.try(k, a, answerable, atMostOnce), a)
-		},
-	},
-	{
-		Name: "AtMostOnceAbandoned",
-		Why:  "A holder that gives up in the middle leaves its outcome as unknown as one that died, and its waiters are not let in either.",
-		Check: func(t *Trial) {
-			p, q := t.process(), t.process()
-			k, a, b := key("k"), dibs.NewToken(), dibs.NewToken()
-			t.granted("the claim", p.try(k, a, atMostOnce), 1)
-			t.state("the waiter", q.queue(k, b, atMostOnce), dibs.Held)
+
+			k, job, w := key("abandoned"), dibs.NewToken(), dibs.NewToken()
+			t.waits("reserving", p.reserve(k, job), 0)
+			t.granted("a worker", p.try(k, a, atMostOnce, from(job)), 1)
+			t.waits("a waiter", q.queue(k, w, atMostOnce), 0)
 			t.ok("abandon", p.abandon(k, a))
-			t.unknown("the waiter", q.queue(k, b, atMostOnce), a)
-			t.unknown("a stranger", p.try(k, dibs.NewToken()), a)
+			t.unknown("the waiter", q.queue(k, w, atMostOnce), a)
+			t.unknown("the next worker", q.try(k, dibs.NewToken(), from(job)), a)
+			t.ok("giving up the place, which stands", p.release(k, job))
 		},
 	},
 	{

@@ -56,6 +56,8 @@ func (b *Backend) highest(now time.Time) uint64 {
 	switch b.bug {
 	case HeldFenceOfClaims:
 		return max(b.said, past-uint64(time.Hour.Microseconds()))
+	case Wakes:
+		return 0
 	case HeldFenceFromCount:
 		return max(b.last, 1)
 	}

@@ -7,135 +7,72 @@ type Bug string
 const (
 	None Bug = ""
 
-	// VARCHAR(255).
-	KeyTruncated Bug = "key truncated"
-	// A case-insensitive collation.
-	KeyFolded Bug = "key folded in case"
-	// PAD SPACE.
-	KeyTrimmed Bug = "trailing spaces ignored"
-	// A C string.
-	KeyEndsAtNUL Bug = "key ends at its first NUL"
-	// A claim that is sent again leaves the lease as long as it was.
-	ClaimKeepsTTL Bug = "a claim again does not extend the lease"
-	// The record is cut to the size of the column.
-	RecordCut Bug = "record cut to 64 KiB"
-	// The answer is the record, however old.
-	MaxAgeIgnored Bug = "MaxAge ignored"
-	// The answer is a pointer into the caller's slice.
-	KeepsSlices Bug = "the caller's slices kept"
-	// INSERT … ON CONFLICT over the batch, one row for each key.
-	BatchMerges Bug = "one answer for each key of a batch"
-	// The fingerprint is compared last.
-	MismatchJoins Bug = "a mismatch takes a place"
-	// Only a grant and a settlement delete a place.
-	AnsweredKeepsPlace Bug = "a waiter that a record answers keeps its place"
-	// Every answer deletes all that the claim names.
-	AnsweredEndsFrom Bug = "a claim that a record answers ends the place that it is from"
+	// Wakes is none either: it makes the other kind of store, which tells no grants and
+	// passes over nobody.
+	Wakes Bug = "none, and wakes"
 
-	// The column is set with each abandonment.
-	ProgressStops Bug = "progress not passed on by a holder that saves nothing"
-	// The grant takes the abandoned row over.
-	UndoForgetsAbandoned Bug = "an undone lease forgets what was abandoned before it"
-	// Unknown outcomes are swept with the records.
-	UnknownForgotten Bug = "an unknown outcome is forgotten in time"
-	// The sweep takes whatever has run out.
-	AbandonedForgotten Bug = "an abandoned lease is forgotten at once"
+	KeyTruncated       Bug = "key truncated"                                                // VARCHAR(255).
+	KeyFolded          Bug = "key folded in case"                                           // A case-insensitive collation.
+	KeyTrimmed         Bug = "trailing spaces ignored"                                      // PAD SPACE.
+	KeyEndsAtNUL       Bug = "key ends at its first NUL"                                    // A C string.
+	ClaimKeepsTTL      Bug = "a claim again does not extend the lease"                      // A claim that is sent again leaves the lease as long as it was.
+	RecordCut          Bug = "record cut to 64 KiB"                                         // The record is cut to the size of the column.
+	MaxAgeIgnored      Bug = "MaxAge ignored"                                               // The answer is the record, however old.
+	KeepsSlices        Bug = "the caller's slices kept"                                     // The answer is a pointer into the caller's slice.
+	BatchMerges        Bug = "one answer for each key of a batch"                           // INSERT … ON CONFLICT over the batch, one row for each key.
+	MismatchJoins      Bug = "a mismatch takes a place"                                     // The fingerprint is compared last.
+	AnsweredKeepsPlace Bug = "a waiter that a record answers keeps its place"               // Only a grant and a settlement delete a place.
+	AnsweredEndsFrom   Bug = "a claim that a record answers ends the place that it is from" // Every answer deletes all that the claim names.
 
-	// Resolve takes any ID.
-	ResolveAny Bug = "Resolve without comparing the ID"
-	// The sweep deletes what it finds without looking at the time.
-	PruneLive Bug = "Prune removes what is alive"
-	// Evict leaves the queue as it is.
-	EvictStrands Bug = "Evict serves nobody"
-	// DELETE FROM keys WHERE key = ?.
-	ForgetEvicts Bug = "Forget ends live leases"
+	ProgressStops        Bug = "progress not passed on by a holder that saves nothing" // The column is set with each abandonment.
+	UndoForgetsAbandoned Bug = "an undone lease forgets what was abandoned before it"  // The grant takes the abandoned row over.
+	UnknownForgotten     Bug = "an unknown outcome is forgotten in time"               // Unknown outcomes are swept with the records.
+	AbandonedForgotten   Bug = "an abandoned lease is forgotten at once"               // The sweep takes whatever has run out.
 
-	// count(*) < permits.
-	PermitsMix Bug = "leases with other permits are counted like those of the claim"
-	// count(*) instead of sum(weight).
-	WeightIgnored Bug = "every lease counts as one permit"
-	// The queue is for those that find no permit.
-	LightBarges Bug = "a claim that fits passes a waiter that does not"
-	// All waiters that fit are served.
-	HeavyStarves Bug = "waiters that fit are served before one that does not"
-	// Only a settlement looks at the queue.
-	GrantStrands Bug = "a grant serves nobody behind it"
+	ResolveAny   Bug = "Resolve without comparing the ID" // Resolve takes any ID.
+	PruneLive    Bug = "Prune removes what is alive"      // The sweep deletes what it finds without looking at the time.
+	EvictStrands Bug = "Evict serves nobody"              // Evict leaves the queue as it is.
+	ForgetEvicts Bug = "Forget ends live leases"          // DELETE FROM keys WHERE key = ?.
 
-	// The claim is inserted with the next number, always.
-	FromIsNothing Bug = "a claim from a place has no number"
-	// The place that the claim names comes first.
-	FromBeforeOwn Bug = "a waiter that claims from a place leaves its own"
-	// The lease does not know its number.
-	TwoAtANumber Bug = "a lease is granted at a number that has one"
-	// The front is the lowest number there is.
-	LeasedPlaceBlocks Bug = "a place is in the way while its lease stands"
-	// The lowest row is reserved, so nobody waits there.
-	PlaceHidesWaiter Bug = "a waiter at a reserved place is not served"
-	// DELETE FROM leases WHERE token = ?.
-	CleanEndKeepsPlace Bug = "a clean end leaves the place"
-	// DELETE FROM places WHERE number = ?, at every end.
-	AbandonEndsPlace Bug = "an abandoned lease ends its place"
-	// The rows are deleted in one statement, which returns nothing.
-	DeletedSleepOn Bug = "a waiter whose place is deleted is not woken"
-	// A place is given up by its number.
-	GivenUpTakesAll Bug = "giving a reserved place up ends the waiters at its number"
+	PermitsMix    Bug = "leases with other permits are counted like those of the claim" // count(*) < permits.
+	WeightIgnored Bug = "every lease counts as one permit"                              // count(*) instead of sum(weight).
+	LightBarges   Bug = "a claim that fits passes a waiter that does not"               // The queue is for those that find no permit.
+	HeavyStarves  Bug = "waiters that fit are served before one that does not"          // All waiters that fit are served.
+	GrantStrands  Bug = "a grant serves nobody behind it"                               // Only a settlement looks at the queue.
 
-	// All modes but one share the statement that refuses.
-	HoldStartsAtReserve Bug = "reserving a place starts the count of Holds"
-	// A Look is a Try that takes nothing.
-	HoldStartsAtLook Bug = "a look starts the count of Holds"
-	// Held is Held.
-	HoldStartsAtLeased Bug = "a claim from a leased place starts the count of Holds"
-	// The place is first, so it is in the way.
-	HoldWhileHeld Bug = "a Hold is counted while there is no room"
-	// It is kept in milliseconds.
-	HoldRounded Bug = "a Hold of less than a millisecond is none"
-	// ON CONFLICT DO UPDATE SET expires.
-	HoldNotSetAnew Bug = "reserving again does not start the count anew"
-	// Each place has its own count.
-	HoldForEach Bug = "each dead place costs its Hold"
-	// The mark is cleared when the queue is empty.
-	HoldOutlastsGrant Bug = "a grant does not start the count of Holds anew"
-	// hold = excluded.hold.
-	ClaimClearsHold Bug = "a claim without a Hold takes the place's away"
-	// It is written before it is seen whose turn it is.
-	HoldSetTooEarly Bug = "a claim that is not granted sets the Hold"
-	// Left is until something changes.
-	LeftOfPlaces Bug = "Left is the time until a place ends"
+	FromIsNothing      Bug = "a claim from a place has no number"                        // The claim is inserted with the next number, always.
+	FromBeforeOwn      Bug = "a waiter that claims from a place leaves its own"          // The place that the claim names comes first.
+	TwoAtANumber       Bug = "a lease is granted at a number that has one"               // The lease does not know its number.
+	LeasedPlaceBlocks  Bug = "a place is in the way while its lease stands"              // The front is the lowest number there is.
+	PlaceHidesWaiter   Bug = "a waiter at a reserved place is not served"                // The lowest row is reserved, so nobody waits there.
+	CleanEndKeepsPlace Bug = "a clean end leaves the place"                              // DELETE FROM leases WHERE token = ?.
+	AbandonEndsPlace   Bug = "an abandoned lease ends its place"                         // DELETE FROM places WHERE number = ?, at every end.
+	DeletedSleepOn     Bug = "a waiter whose place is deleted is not woken"              // The rows are deleted in one statement, which returns nothing.
+	GivenUpTakesAll    Bug = "giving a reserved place up ends the waiters at its number" // A place is given up by its number.
 
-	// The waiters are served, and that is all.
-	KeepWakesOne Bug = "a record wakes only the waiter in front"
-	// The subscription is kept.
-	StoppedIsTold Bug = "a listener is called after it was stopped"
-	// The lease that is made for a waiter is the one that it asked for.
-	ToldForEver Bug = "a told grant lasts as long as was asked for"
-	// The turn is counted from when the key was freed, and the message waits.
-	ToldBriefly Bug = "a told grant runs out before its turn is over"
-	// The message has no flag for it.
-	AtMostOnceTold Bug = "a grant is told to one that must not run twice"
-	// The message has no room for the attempt and the progress.
-	HeirTold Bug = "a grant after an abandoned lease is told as a first attempt"
-	// Only what was abandoned is compared.
-	ClashTold Bug = "a grant is told to one that does something else than another holder"
-	// The record is for those who ask.
-	AnsweredTold Bug = "a grant is told to one that a record answers"
-	// The fence of the answers, and not of the grants.
-	HeldFenceOfClaims Bug = "a held answer's fence leaves out what was told"
-	// The mark is read from the data that was lost.
-	HeldFenceFromCount Bug = "a held answer's fence falls when the data is lost"
+	HoldStartsAtReserve Bug = "reserving a place starts the count of Holds"           // All modes but one share the statement that refuses.
+	HoldStartsAtLook    Bug = "a look starts the count of Holds"                      // A Look is a Try that takes nothing.
+	HoldStartsAtWaiter  Bug = "a claim behind a waiter starts the count of Holds"     // A place is a place.
+	HoldStartsAtLeased  Bug = "a claim from a leased place starts the count of Holds" // Held is Held.
+	HoldWhileHeld       Bug = "a Hold is counted while there is no room"              // The place is first, so it is in the way.
+	HoldRounded         Bug = "a Hold of less than a millisecond is none"             // It is kept in milliseconds.
+	HoldNotSetAnew      Bug = "reserving again does not start the count anew"         // ON CONFLICT DO UPDATE SET expires.
+	HoldForEach         Bug = "each dead place costs its Hold"                        // Each place has its own count.
+	HoldOutlastsGrant   Bug = "a grant does not start the count of Holds anew"        // The mark is cleared when the queue is empty.
+	ClaimClearsHold     Bug = "a claim without a Hold takes the place's away"         // hold = excluded.hold.
+	HoldSetTooEarly     Bug = "a claim that is not granted sets the Hold"             // It is written before it is seen whose turn it is.
+	LeftOfPlaces        Bug = "Left is the time until a place ends"                   // Left is until something changes.
+
+	KeepWakesOne       Bug = "a record wakes only the waiter in front"                             // The waiters are served, and that is all.
+	StoppedIsTold      Bug = "a listener is called after it was stopped"                           // The subscription is kept.
+	ToldForEver        Bug = "a told grant lasts as long as was asked for"                         // The lease that is made for a waiter is the one that it asked for.
+	ToldBriefly        Bug = "a told grant runs out before its turn is over"                       // The turn is counted from when the key was freed, and the message waits.
+	ToldForATurn       Bug = "a told grant outlasts the TTL that was asked for"                    // now + turn, always.
+	UnheardLeaves      Bug = "a waiter that is passed over loses its place"                        // A waiter that cannot be told is taken for dead.
+	AtMostOnceTold     Bug = "a grant is told to one that must not run twice"                      // The message has no flag for it.
+	HeirTold           Bug = "a grant after an abandoned lease is told as a first attempt"         // The message has no room for the attempt and the progress.
+	ClashTold          Bug = "a grant is told to one that does something else than another holder" // Only what was abandoned is compared.
+	AnsweredTold       Bug = "a grant is told to one that a record answers"                        // The record is for those who ask.
+	HeldFenceOfClaims  Bug = "a held answer's fence leaves out what was told"                      // The fence of the answers, and not of the grants.
+	HeldFenceFromCount Bug = "a held answer's fence falls when the data is lost"                   // The mark is read from the data that was lost.
 )
-
-// Bugs lists all mistakes.
-var Bugs = []Bug{
-	KeyTruncated, KeyFolded, KeyTrimmed, KeyEndsAtNUL, ClaimKeepsTTL, RecordCut, MaxAgeIgnored,
-	KeepsSlices, BatchMerges, MismatchJoins, AnsweredKeepsPlace, AnsweredEndsFrom,
-	ProgressStops, UndoForgetsAbandoned, UnknownForgotten, AbandonedForgotten,
-	ResolveAny, PruneLive, EvictStrands, ForgetEvicts,
-	PermitsMix, WeightIgnored, LightBarges, HeavyStarves, GrantStrands,
-	FromIsNothing, FromBeforeOwn, TwoAtANumber, LeasedPlaceBlocks, PlaceHidesWaiter,
-	CleanEndKeepsPlace, AbandonEndsPlace, DeletedSleepOn, GivenUpTakesAll,
-	HoldStartsAtReserve, HoldStartsAtLook, HoldStartsAtLeased, HoldWhileHeld, HoldRounded,
-	HoldNotSetAnew, HoldForEach, HoldOutlastsGrant, ClaimClearsHold, HoldSetTooEarly, LeftOfPlaces,
-	KeepWakesOne, StoppedIsTold, ToldForEver, ToldBriefly, AtMostOnceTold, HeirTold, ClashTold,
-	AnsweredTold, HeldFenceOfClaims, HeldFenceFromCount,
-}

@@ -97,67 +97,62 @@ func (l *lease) describe(now time.Time) dibs.Attempt {
 }
 
 // Evict implements dibs.Inspector.
-func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (int, error) {
+func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (ended int, err error) {
+	err = s.step(ctx, key, func(st *state, now time.Time) bool {
+		if a := st.abandoned; a != nil && (id == "" || a.last.claim.Token.ID() == id) {
+			ended, st.abandoned = 1, nil
+		}
+		for _, l := range slices.Clone(st.leases) {
+			if id == "" || l.claim.Token.ID() == id {
+				ended++
+				st.clean(l)
+			}
+		}
+		return ended > 0 && s.b.bug != EvictStrands
+	})
+	return ended, err
+}
+
+// step does something with what is known of a key, and serves the next if that is due.
+func (s *Store) step(ctx context.Context, key dibs.Key, do func(st *state, now time.Time) bool) error {
 	if err := ctx.Err(); err != nil {
-		return 0, err
+		return err
 	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	now := time.Now()
 	st := s.b.state(key, now)
-	ended := 0
-	if a := st.abandoned; a != nil && (id == "" || a.last.claim.Token.ID() == id) {
-		ended, st.abandoned = 1, nil
-	}
-	for _, l := range slices.Clone(st.leases) {
-		if id == "" || l.claim.Token.ID() == id {
-			ended++
-			st.clean(l)
-		}
-	}
-	if ended > 0 && s.b.bug != EvictStrands {
+	if do(st, now) {
 		st.serve(now)
 	}
-	return ended, nil
+	return nil
 }
 
 // Forget implements dibs.Inspector.
-func (s *Store) Forget(ctx context.Context, key dibs.Key) (bool, error) {
-	if err := ctx.Err(); err != nil {
-		return false, err
-	}
-	s.b.mu.Lock()
-	defer s.b.mu.Unlock()
-	now := time.Now()
-	st := s.b.state(key, now)
-	if s.b.bug == ForgetEvicts {
-		delete(s.b.keys, key)
-	}
-	if st.record == nil && st.abandoned == nil {
-		return false, nil
-	}
-	st.record, st.abandoned = nil, nil
-	st.serve(now)
-	return true, nil
+func (s *Store) Forget(ctx context.Context, key dibs.Key) (forgot bool, err error) {
+	err = s.step(ctx, key, func(st *state, _ time.Time) bool {
+		if s.b.bug == ForgetEvicts {
+			delete(s.b.keys, key)
+		}
+		forgot = st.record != nil || st.abandoned != nil
+		st.record, st.abandoned = nil, nil
+		return forgot
+	})
+	return forgot, err
 }
 
 // Resolve implements dibs.Inspector.
-func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (bool, error) {
-	if err := ctx.Err(); err != nil {
-		return false, err
-	}
-	s.b.mu.Lock()
-	defer s.b.mu.Unlock()
-	now := time.Now()
-	st := s.b.state(key, now)
-	if !st.unknown() || id != "" && id != st.abandoned.last.claim.Token.ID() && s.b.bug != ResolveAny {
-		return false, nil
-	}
-	c := st.abandoned.last.claim
-	st.abandoned = nil
-	st.keep(c.Token, c.Fingerprint, data, retention, now)
-	st.serve(now)
-	return true, nil
+func (s *Store) Resolve(ctx context.Context, key dibs.Key, id string, data []byte, retention time.Duration) (resolved bool, err error) {
+	err = s.step(ctx, key, func(st *state, now time.Time) bool {
+		if !st.unknown() || id != "" && id != st.abandoned.last.claim.Token.ID() && s.b.bug != ResolveAny {
+			return false
+		}
+		c := st.abandoned.last.claim
+		st.abandoned, resolved = nil, true
+		st.keep(c.Token, c.Fingerprint, data, retention, now)
+		return true
+	})
+	return resolved, err
 }
 
 // Prune implements dibs.Pruner. Here what has ended is gone already, except

@@ -273,6 +273,8 @@ func (s *state) serve(now time.Time) {
 			l.ends = now.Add(w.claim.TTL)
 		case ToldBriefly:
 			l.ends = now.Add(s.b.turn / 2)
+		case ToldForATurn:
+			l.ends = now.Add(s.b.turn)
 		}
 		a := l.answer()
 		if s.b.bug == HeirTold {
@@ -290,7 +292,10 @@ func (s *state) next(now time.Time) *row {
 		case !s.inTheWay(r):
 		case r.reserved():
 			return nil
-		case len(r.store.listeners) == 0:
+		case len(r.store.listeners) == 0 && s.b.bug == UnheardLeaves:
+			s.drop(r)
+			return s.next(now)
+		case len(r.store.listeners) == 0 && s.b.bug != Wakes:
 			// Nobody would hear of it.
 		case s.room(r.claim):
 			return r
@@ -305,6 +310,8 @@ func (s *state) next(now time.Time) *row {
 // that, or may be answered otherwise, is woken.
 func (s *state) tells(w *row, now time.Time) bool {
 	switch {
+	case s.b.bug == Wakes:
+		return false
 	case w.claim.AtMostOnce:
 		return s.b.bug == AtMostOnceTold
 	case s.abandoned != nil:

@@ -133,7 +133,7 @@ func (s *Store) claim(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		return l.answer()
 	case c.Mode == dibs.Look && s.b.bug != HoldStartsAtLook:
 	case !turn && (room || s.b.bug == HoldWhileHeld), two && s.b.bug == HoldStartsAtLeased:
-		if front != nil && front.reserved() && st.free.IsZero() {
+		if front != nil && (front.reserved() || s.b.bug == HoldStartsAtWaiter) && st.free.IsZero() {
 			st.free = now
 		}
 	}
@@ -224,25 +224,20 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.b.mu.Lock()
-	defer s.b.mu.Unlock()
 	for i, r := range renewals {
-		if errs[i] = r.Validate(); errs[i] == nil {
-			errs[i] = s.renew(r)
+		if errs[i] = r.Validate(); errs[i] != nil {
+			continue
 		}
-	}
-	return nil
-}
-
-func (s *Store) renew(r dibs.Renewal) error {
-	now := time.Now()
-	l := s.b.state(r.Key, now).lease(r.Token)
-	if l == nil {
-		return dibs.ErrLost
-	}
-	l.ends = now.Add(r.TTL)
-	if r.Progress != nil {
-		l.progress = s.b.copy(r.Progress)
+		errs[i] = dibs.ErrLost
+		_ = s.step(ctx, r.Key, func(st *state, now time.Time) bool {
+			if l := st.lease(r.Token); l != nil {
+				l.ends, errs[i] = now.Add(r.TTL), nil
+				if r.Progress != nil {
+					l.progress = s.b.copy(r.Progress)
+				}
+			}
+			return false
+		})
 	}
 	return nil
 }
