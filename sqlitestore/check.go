@@ -100,10 +100,9 @@ func (s *Store) facts(ctx context.Context, patience time.Duration) (*facts, erro
 	}
 	// On the connection that is at work, which also finds out whether that can
 	// lock the file, and whether the file is still where it was.
-	if err := s.work(ctx, func(tx *transaction) (err error) {
+	if err := s.work(ctx, func(tx *transaction) {
 		f.fence = tx.fence
-		f.synchronous, err = s.conn.Query("PRAGMA synchronous")
-		return err
+		f.synchronous, tx.err = s.conn.Query("PRAGMA synchronous")
 	}); err != nil {
 		return nil, err
 	}

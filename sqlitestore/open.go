@@ -70,10 +70,9 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(path, opt, clock, boot, conn)
-	late := s.lateness()
 	// First whether it is ours, so that nothing is made beside a file that is
 	// not.
-	err = untilFree(late, func() error {
+	err = s.untilFree(func() error {
 		_, err := s.identify()
 		return err
 	})
@@ -81,10 +80,10 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		err = ErrReadOnly
 	}
 	if err == nil {
-		s.turns.turnstile, err = newTurnstile(path)
+		err = s.turnstile.open(path)
 	}
 	if err == nil {
-		err = s.setUpInTurn(late)
+		err = s.setUpInTurn()
 	}
 	if err == nil {
 		s.file, err = os.Stat(path)
@@ -93,42 +92,31 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		s.st, err = s.tables.prepare(conn)
 	}
 	if err != nil {
-		if s.turns.turnstile != nil {
-			err = errors.Join(err, s.turns.turnstile.close())
-		}
-		return nil, errors.Join(err, conn.Close())
+		return nil, errors.Join(err, s.turnstile.close(), conn.Close())
 	}
 	return s, nil
 }
 
-// setUpInTurn waits for its turn, and then sets the file up, until it is late.
-func (s *Store) setUpInTurn(late func() bool) error {
-	if !s.turns.enter(late) {
+// openPatience is how many times as long as for a file that is locked somebody waits for
+// the turn to open one, because many may open it at once.
+const openPatience = 6
+
+// setUpInTurn waits for its turn, and then sets the file up.
+func (s *Store) setUpInTurn() error {
+	start := time.Now()
+	if !s.turnstile.enter(func() bool { return time.Since(start) > openPatience*s.opt.LockWait }) {
 		return s.lockedFor(nil)
 	}
-	defer s.turns.leave()
-	return untilFree(late, s.setUp)
+	defer s.turnstile.leave()
+	return s.untilFree(s.setUp)
 }
 
-// lateness returns what reports whether the file has been opened for too long by now,
-// its turn and all.
-func (s *Store) lateness() (late func() bool) {
+// untilFree repeats f while the file is busy, for LockWait.
+func (s *Store) untilFree(f func() error) error {
 	start := time.Now()
-	return func() bool {
-		s.crowd.look()
-		wait := s.opt.LockWait
-		if s.crowd.moves(wait / 2) {
-			wait *= crowdPatience
-		}
-		return time.Since(start) > wait
-	}
-}
-
-// untilFree repeats f while the file is busy, until it is late.
-func untilFree(late func() bool, f func() error) error {
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		err := f()
-		if !isCode(err, lite.Busy, lite.Locked) || late() {
+		if !isCode(err, lite.Busy, lite.Locked) || time.Since(start) > s.opt.LockWait {
 			return err
 		}
 		time.Sleep(wait/2 + rand.N(wait))
@@ -278,7 +266,7 @@ func (s *Store) checks() []string {
 		return []string{"PRAGMA quick_check(1)"}
 	}
 	var all []string
-	for _, table := range []string{"@meta", "@lease", "@progress", "@waiter", "@record", "@wake"} {
+	for _, table := range []string{"@meta", "@lease", "@memory", "@place", "@record", "@wake"} {
 		all = append(all, s.tables.sql("PRAGMA quick_check("+table+")"))
 	}
 	return all
@@ -302,8 +290,7 @@ func (s *Store) adopt() error {
 				return err
 			}
 		}
-		insert := fmt.Sprintf("INSERT INTO @meta (one, version, boot, offset, clock, fence, writer) VALUES (1, %d, ?1, ?2, 0, 0, 0)", schemaVersion)
-		return s.tie(insert, -uptime)
+		return s.tie("INSERT INTO @meta (one, version, boot, offset, clock, fence) VALUES (1, ?1, ?2, ?3, 0, 0)", -uptime)
 	}
 	boot, err := s.conn.QueryText(s.tables.sql("SELECT boot FROM @meta WHERE one = 1"))
 	if err != nil || boot == s.boot {
@@ -313,17 +300,13 @@ func (s *Store) adopt() error {
 	if err != nil {
 		return err
 	}
-	return s.tie("UPDATE @meta SET boot = ?1, offset = ?2 WHERE one = 1", seen-uptime)
+	return s.tie("UPDATE @meta SET version = ?1, boot = ?2, offset = ?3 WHERE one = 1", seen-uptime)
 }
 
-// tie runs a statement that ties the file to this boot of the host.
 func (s *Store) tie(sql string, offset int64) error {
 	st, err := s.conn.Prepare(s.tables.sql(sql))
 	if err != nil {
 		return err
 	}
-	st.BindString(1, s.boot)
-	st.BindInt(2, offset)
-	_, err = st.Run()
-	return err
+	return st.Run(int64(schemaVersion), s.boot, offset)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -19,6 +20,10 @@ const (
 
 	// fileCheck is how often the writer looks whether its file is still there.
 	fileCheck = time.Second
+
+	// jointsLast is how long the application's transactions that are waiting may last in
+	// all before the calls are written again.
+	jointsLast = 5 * time.Millisecond
 )
 
 // write is the writing goroutine: it takes all the calls that there are, of all
@@ -29,7 +34,7 @@ func (s *Store) write() {
 	for {
 		select {
 		case <-s.calls:
-			for s.turn() {
+			for s.round() {
 			}
 		case <-s.closing:
 			s.finish(s.drain(), &FileError{Path: s.path, Err: ErrClosed})
@@ -38,64 +43,88 @@ func (s *Store) write() {
 	}
 }
 
-// turn runs one transaction and reports whether there was anything to do.
-func (s *Store) turn() bool {
-	if !s.enter() {
-		return false
-	}
-	defer func() {
-		s.turns.written = time.Now()
-		s.crowd.wrote()
-		s.turns.leave()
-	}()
-	return s.transact()
-}
-
-// enter waits for this process's turn to write. It reports false when there are
-// no calls any more.
-func (s *Store) enter() bool {
+// round waits for this process's turn to write, and runs one transaction of calls and
+// then those of the application's that wait, for jointsLast in all: the longer they
+// take, the more calls share the next one. It reports whether there was anything to do.
+func (s *Store) round() bool {
 	if s.idle() {
 		return false
 	}
-	defer s.setBlocked(false)
-	s.turns.yield()
-	return s.turns.enter(func() bool {
-		s.setBlocked(true)
-		s.crowd.look()
-		s.peek()
-		s.finish(s.expired(), s.lockedFor(nil))
-		select {
-		case <-s.closing:
-			return true
-		default:
-			return s.idle()
-		}
+	if s.tx.others {
+		time.Sleep(courtesy - time.Since(s.turnstile.left))
+	}
+	entered := s.turnstile.enter(func() bool {
+		s.queueing()
+		return s.idle()
 	})
+	s.setBlocked(false)
+	if !entered {
+		return false
+	}
+	defer s.turnstile.leave()
+	if s.lock() {
+		if calls := s.take(); len(calls) > 0 {
+			s.run(calls)
+		} else {
+			s.rollback()
+		}
+	}
+	for start := time.Now(); time.Since(start) < jointsLast; {
+		select {
+		case j := <-s.joints:
+			s.host(j)
+		default:
+			return true
+		}
+	}
+	return true
 }
 
-// transact runs one transaction and reports whether there was anything to do.
-func (s *Store) transact() bool {
-	if !s.lock() {
-		return false
+// host lets a transaction of the application's run, and waits for its end.
+func (s *Store) host(j *joint) {
+	defer s.setBlocked(false)
+	close(j.mine)
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-j.over:
+			return
+		case <-s.closing:
+			return
+		case <-ticker.C:
+			s.setBlocked(true)
+			s.finish(s.expired(), s.lockedFor(nil))
+		}
 	}
-	calls := s.take()
-	if len(calls) == 0 {
-		s.rollback()
-		return false
+}
+
+// queueing is what the writing goroutine does now and then while other Stores write: a call
+// that has waited for long enough can be made again.
+func (s *Store) queueing() {
+	s.setBlocked(true)
+	busy := fmt.Errorf("%w, because many write to the file: %w", dibs.ErrBusy, s.lockedFor(nil))
+	for _, c := range s.expired() {
+		for i := range c.answers {
+			c.answers[i] = dibs.Answer{Err: busy}
+		}
+		for i := range c.errs {
+			c.errs[i] = busy
+		}
+		var err error
+		if c.work != nil {
+			err = busy
+		}
+		s.finish([]*call{c}, err)
 	}
-	s.run(calls)
-	return true
 }
 
 // lock begins a transaction for the calls in the queue. It reports false when
 // there are none, or none any more.
 func (s *Store) lock() bool {
 	defer s.setBlocked(false)
-	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 3*time.Millisecond) {
-		if s.idle() {
-			return false
-		}
-		_, err := s.st.begin.Run()
+	for wait := 50 * time.Microsecond; s.hasCalls(); wait = min(2*wait, 3*time.Millisecond) {
+		err := s.st["begin"].Run()
 		if err == nil {
 			return true
 		}
@@ -104,8 +133,6 @@ func (s *Store) lock() bool {
 			return false
 		}
 		s.setBlocked(true)
-		s.crowd.look()
-		s.peek()
 		s.finish(s.expired(), s.lockedFor(err))
 		select {
 		case <-time.After(wait/2 + rand.N(wait)):
@@ -113,6 +140,7 @@ func (s *Store) lock() bool {
 			return false
 		}
 	}
+	return false
 }
 
 // lockedFor says that others had the file locked for too long.
@@ -140,11 +168,6 @@ func (s *Store) take() []*call {
 		calls = append(calls, c)
 	}
 	s.queue = slices.Delete(s.queue, 0, len(calls))
-	if n := min(len(s.later), maxElements/8); n > 0 && len(calls) > 0 && !calls[0].alone {
-		calls = append(calls, s.follows(slices.Clone(s.later[:n])))
-		calls[len(calls)-1].phase = applying
-		s.later = slices.Delete(s.later, 0, n)
-	}
 	slices.SortStableFunc(calls, func(a, b *call) int { return min(1, len(b.renewals)) - min(1, len(a.renewals)) })
 	s.tx.calls = calls
 	return calls
@@ -152,11 +175,13 @@ func (s *Store) take() []*call {
 
 // run runs calls in the transaction that is open, and answers them.
 func (s *Store) run(calls []*call) {
-	err := s.apply(calls)
-	s.setPhase(calls, committing)
-	if err == nil {
-		err = s.tx.commit()
+	s.tx.begin(s)
+	for _, c := range calls {
+		s.tx.apply(c)
 	}
+	s.setPhase(calls, committing)
+	s.tx.commit()
+	err := s.tx.err
 	if err != nil {
 		s.rollback()
 		if len(calls) > 1 && isCode(err, lite.Full, lite.IOErr, lite.NoMem, lite.TooBig) {
@@ -172,23 +197,11 @@ func (s *Store) run(calls []*call) {
 	}
 }
 
-func (s *Store) apply(calls []*call) error {
-	if err := s.tx.begin(s); err != nil {
-		return err
-	}
-	for _, c := range calls {
-		if err := s.tx.apply(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // rollback undoes the transaction, unless SQLite has done so by itself.
 func (s *Store) rollback() {
 	if s.conn.InTransaction() {
 		// If it fails the next begin does, and says why.
-		_, _ = s.st.rollback.Run()
+		_ = s.st["rollback"].Run()
 	}
 }
 
@@ -209,10 +222,17 @@ func (s *Store) checkFile() error {
 	return nil
 }
 
+func (s *Store) hasCalls() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue) > 0
+}
+
+// idle reports whether there is nothing to do, or no more.
 func (s *Store) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.queue) == 0
+	return s.closed || len(s.queue)+len(s.joints) == 0
 }
 
 func (s *Store) setBlocked(blocked bool) {

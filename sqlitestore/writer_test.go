@@ -237,8 +237,8 @@ func TestDiskFull(t *testing.T) {
 // limit lets the file have that many pages at most.
 func limit(t *testing.T, s *Store, pages int) {
 	t.Helper()
-	err := s.work(t.Context(), func(*transaction) error {
-		return s.conn.Exec("PRAGMA max_page_count = " + strconv.Itoa(pages))
+	err := s.work(t.Context(), func(tx *transaction) {
+		tx.err = s.conn.Exec("PRAGMA max_page_count = " + strconv.Itoa(pages))
 	})
 	if err != nil {
 		t.Fatal(err)
