@@ -75,38 +75,44 @@ func (f *fault) Error() string {
 // Unwrap makes errors.Is work.
 func (f *fault) Unwrap() error { return f.is }
 
+// meaning returns what the server's words mean, and whether nothing of the call was done.
+// It returns nil when they are not known.
+func meaning(said string) (f *fault, all bool) {
+	for _, f := range faults {
+		if strings.HasPrefix(strings.TrimPrefix(said, "ERR "), f.begins) {
+			return &fault{is: f.is, said: said, cure: f.cure}, f.all
+		}
+	}
+	return nil, false
+}
+
 // explain gives an error of a whole call its meaning.
 func explain(err error) error {
-	said, ok := rueidis.IsRedisErr(err)
-	if !ok {
-		switch _, known := errors.AsType[*fault](err); {
-		case known:
-			return err
-		case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-			return fmt.Errorf("redisstore: %w", err)
-		default:
-			return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	if said, ok := rueidis.IsRedisErr(err); ok {
+		if f, _ := meaning(said.Error()); f != nil {
+			return f
 		}
+		return fmt.Errorf("redisstore: the server said: %w", err)
 	}
-	for _, f := range faults {
-		if strings.HasPrefix(strings.TrimPrefix(said.Error(), "ERR "), f.begins) {
-			return &fault{is: f.is, said: said.Error(), cure: f.cure}
-		}
+	switch _, known := errors.AsType[*fault](err); {
+	case known:
+		return err
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("redisstore: %w", err)
+	default:
+		return fmt.Errorf("%w: %w", ErrUnreachable, err)
 	}
-	return fmt.Errorf("redisstore: the server said: %w", err)
 }
 
 // element gives the meaning of why one element failed: its own error, or one of
 // the whole call.
 func element(why string) (answer, err error) {
-	for _, f := range faults {
-		if strings.HasPrefix(strings.TrimPrefix(why, "ERR "), f.begins) {
-			e := &fault{is: f.is, said: why, cure: f.cure}
-			if f.all {
-				return nil, e
-			}
-			return e, nil
-		}
+	switch f, all := meaning(why); {
+	case f == nil:
+		return fmt.Errorf("redisstore: the server said: %s", why), nil
+	case all:
+		return nil, f
+	default:
+		return f, nil
 	}
-	return fmt.Errorf("redisstore: the server said: %s", why), nil
 }

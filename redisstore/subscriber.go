@@ -226,33 +226,15 @@ func (e *subscriber) check(life context.Context, c *channel, confirmed <-chan st
 				continue
 			}
 		}
-		if !e.counts(life, c) {
+		if e.numsub(c) == 0 && life.Err() == nil {
 			return
 		}
 	}
 }
 
-// counts reports whether the master counts this process among those who listen on a
-// channel, or does not say.
-func (e *subscriber) counts(life context.Context, c *channel) bool {
-	listens := make(chan int64, 1)
-	go func() { listens <- e.numsub(c) }()
-	limit := time.NewTimer(listenCheck)
-	defer limit.Stop()
-	select {
-	case n := <-listens:
-		if n == 0 && life.Err() == nil {
-			return false
-		}
-	case <-limit.C:
-	case <-life.Done():
-	}
-	return true
-}
-
 // numsub returns how many listen on a channel, as its master says; -1 when it does not.
-// Whoever has no time for the answer leaves it: claims may use the same connection, and a
-// client closes that at a deadline of a call, or gives it up while it is made.
+// The call has no deadline: claims may use the same connection, and a client closes that
+// at a call's deadline.
 func (e *subscriber) numsub(c *channel) int64 {
 	ctx, cancel := context.WithCancel(e.life)
 	defer cancel()
