@@ -222,7 +222,7 @@ func (s *Store) force(ctx context.Context, sc *script, key dibs.Key, args ...str
 		lasts:  func(int, byte) bool { return sc == resolveScript },
 	})
 	err = s.run(ctx, all)
-	return n, cmp.Or(err, failed, all[0].behind)
+	return n, cmp.Or(err, failed)
 }
 
 // tokenOf returns the token of the attempt that the ID names, as the scripts
