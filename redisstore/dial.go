@@ -27,18 +27,30 @@ const (
 type dialer struct {
 	network string
 	limit   time.Duration   // of a connection's making
-	stall   time.Duration   // see watchedConn
 	life    context.Context // ends with the store, and so do attempts under way
 	end     context.CancelFunc
 
 	mu    sync.Mutex
-	conns map[*watchedConn]struct{} // that are open
+	conns map[*openConn]struct{}
 }
 
-// newDialer returns a dialer of servers that may owe an answer for stall, or for extra
-// longer when they have to ask others.
-func newDialer(network string, stall, extra time.Duration) *dialer {
-	d := &dialer{network: network, limit: min(dialLimit, stall), stall: stall + extra, conns: make(map[*watchedConn]struct{})}
+// openConn is a connection that is open.
+type openConn struct {
+	net.Conn
+	d *dialer
+}
+
+// Close implements net.Conn.
+func (c *openConn) Close() error {
+	c.d.mu.Lock()
+	delete(c.d.conns, c)
+	c.d.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// newDialer returns a dialer of servers that may owe an answer for stall.
+func newDialer(network string, stall time.Duration) *dialer {
+	d := &dialer{network: network, limit: min(dialLimit, stall), conns: make(map[*openConn]struct{})}
 	d.life, d.end = context.WithCancel(context.Background())
 	return d
 }
@@ -54,12 +66,6 @@ func (d *dialer) leave() {
 			_ = c.Conn.Close() // whoever has it closes it once more
 		}
 	})
-}
-
-func (d *dialer) forget(c *watchedConn) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.conns, c)
 }
 
 // dial is a rueidis.ClientOption.DialCtxFn.
@@ -80,7 +86,7 @@ func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, c
 		conn.Close()
 		return nil, err
 	}
-	c := watch(conn, d.stall, d.forget)
+	c := &openConn{conn, d}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.conns[c] = struct{}{}

@@ -16,8 +16,8 @@ import (
 // scanned is how many names SCAN looks at in one go.
 const scanned = "512"
 
-// List implements dibs.Inspector, with SCAN: a key that is there from the
-// beginning to the end is listed once, and others work on meanwhile.
+// List implements dibs.Inspector, with SCAN: a key that is there from the beginning
+// to the end is listed once, and others work on meanwhile.
 func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
 	return func(yield func(dibs.Entry, error) bool) {
 		if err := s.usable(ctx); err != nil {
@@ -31,57 +31,36 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 		// SCAN may tell a name twice, and a key has one for its state and one
 		// for its record.
 		seen := make(map[dibs.Key]struct{})
-		for keys, err := range s.scan(ctx, &q) {
-			if err != nil {
-				yield(dibs.Entry{}, err)
-				return
-			}
-			n := 0
-			for _, k := range keys {
-				if _, ok := seen[k]; !ok {
-					seen[k] = struct{}{}
-					keys[n] = k
-					n++
+		for _, node := range s.masters(ctx) {
+			for _, kind := range []byte{'s', 'r'} {
+				for cursor, more := uint64(0), true; more; more = cursor != 0 {
+					scan, err := node.Do(ctx, node.B().Arbitrary("SCAN", strconv.FormatUint(cursor, 10),
+						"MATCH", s.names.pattern(kind, q.Namespace), "COUNT", scanned).Build()).AsScanEntry()
+					if err != nil {
+						yield(dibs.Entry{}, explain(err))
+						return
+					}
+					cursor = scan.Cursor
+					if !s.list(ctx, &q, s.unseen(&q, scan.Elements, seen), yield) {
+						return
+					}
 				}
-			}
-			if !s.list(ctx, &q, keys[:n], yield) {
-				return
 			}
 		}
 	}
 }
 
-// scan yields the keys that have a state or a record, some of them several
-// times.
-func (s *Store) scan(ctx context.Context, q *dibs.Query) iter.Seq2[[]dibs.Key, error] {
-	return func(yield func([]dibs.Key, error) bool) {
-		for _, node := range s.masters(ctx) {
-			for _, kind := range []byte{'s', 'r'} {
-				pattern := s.names.pattern(kind, q.Namespace)
-				for cursor := uint64(0); ; {
-					scan, err := node.Do(ctx, node.B().Arbitrary("SCAN", strconv.FormatUint(cursor, 10),
-						"MATCH", pattern, "COUNT", scanned).Build()).AsScanEntry()
-					if err != nil {
-						yield(nil, explain(err))
-						return
-					}
-					var keys []dibs.Key
-					for _, name := range scan.Elements {
-						k, ok := s.names.parse(name)
-						if ok && (q.Namespace == nil || k.Namespace == *q.Namespace) && (q.Name == "" || k.Name == q.Name) {
-							keys = append(keys, k)
-						}
-					}
-					if len(keys) > 0 && !yield(keys, nil) {
-						return
-					}
-					if cursor = scan.Cursor; cursor == 0 {
-						break
-					}
-				}
-			}
+// unseen returns the keys of those names that the query asks for and that were not seen.
+func (s *Store) unseen(q *dibs.Query, names []string, seen map[dibs.Key]struct{}) []dibs.Key {
+	var keys []dibs.Key
+	for _, name := range names {
+		k, ok := s.names.parse(name)
+		if _, was := seen[k]; ok && !was && (q.Namespace == nil || k.Namespace == *q.Namespace) && (q.Name == "" || k.Name == q.Name) {
+			seen[k] = struct{}{}
+			keys = append(keys, k)
 		}
 	}
+	return keys
 }
 
 // masters returns a client for each server that has keys of its own.
@@ -243,7 +222,7 @@ func (s *Store) force(ctx context.Context, sc *script, key dibs.Key, args ...str
 		lasts:  func(int, byte) bool { return sc == resolveScript },
 	})
 	err = s.run(ctx, all)
-	return n, cmp.Or(err, failed, all[0].behind)
+	return n, cmp.Or(err, failed)
 }
 
 // tokenOf returns the token of the attempt that the ID names, as the scripts

@@ -17,10 +17,13 @@ import (
 const (
 	// openLimit bounds Open.
 	openLimit = 8 * time.Second
-	// callLimit is how long a server may owe an answer before its connection is
-	// given up, and pingGap how often one that is idle is asked.
-	callLimit = 4 * time.Second
-	pingGap   = 1 * time.Second
+	// callLimit is how long a server may owe an answer before its connection is given
+	// up, and stallLimit the same where another server can take its place: only then do
+	// those that wait for it turn to its successor. Whoever says nothing is asked every
+	// pingGap.
+	callLimit  = 4 * time.Second
+	stallLimit = 2 * time.Second
+	pingGap    = 500 * time.Millisecond
 	// topologyGap is how often sentinels and clusters are asked who is who,
 	// beside what they tell by themselves.
 	topologyGap = 2 * time.Second
@@ -67,9 +70,9 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	case sentinels, cluster:
 		stall = stallLimit
 	}
-	d := newDialer(network, stall, patience)
+	d := newDialer(network, stall)
 	option := a.clientOption()
-	option.ConnWriteTimeout = callLimit + patience
+	option.ConnWriteTimeout = stall + patience
 	option.DialCtxFn = d.dial
 	option.TLSConfig, option.Sentinel.TLSConfig = security, security
 	client, err := connect(ctx, option, d)

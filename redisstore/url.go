@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -354,16 +355,11 @@ func (a *Address) amend(o *Options) (*Options, error) {
 	if o != nil {
 		r = *o
 	}
-	if err := amend(&r.Prefix, a.prefix, "prefix", "Options.Prefix"); err != nil {
-		return nil, err
-	}
-	if err := amend(&r.Replicas, a.replicas, "replicas", "Options.Replicas"); err != nil {
-		return nil, err
-	}
-	if err := amend(&r.ReplicaWait, a.replicaWait, "replica-wait", "Options.ReplicaWait"); err != nil {
-		return nil, err
-	}
-	return &r, nil
+	return &r, cmp.Or(
+		amend(&r.Prefix, a.prefix, "prefix", "Options.Prefix"),
+		amend(&r.Replicas, a.replicas, "replicas", "Options.Replicas"),
+		amend(&r.ReplicaWait, a.replicaWait, "replica-wait", "Options.ReplicaWait"),
+	)
 }
 
 // amend sets an option to what the URL says. Two that differ are nobody's will.
