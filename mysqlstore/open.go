@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"database/sql"
 	"errors"
 	"fmt"
 	"net"
@@ -173,7 +172,7 @@ func tooOld(version string) bool {
 
 // agree finds out whether the tables are those that this program works with.
 func (s *Store) agree(ctx context.Context) error {
-	switch have, err := s.names.version(ctx, s.front); {
+	switch have, _, err := Version(ctx, s.front, &s.options); {
 	case err != nil:
 		return err
 	case have > version:
@@ -198,5 +197,3 @@ func (s *Store) look(ctx context.Context) error {
 	}
 	return answers[0].Err
 }
-
-var _ DB = (*sql.DB)(nil)
