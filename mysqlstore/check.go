@@ -286,10 +286,8 @@ func (c *checkup) checkTables(f *facts, n namer) {
 			missing = append(missing, n.table(name)+".PRIMARY")
 		}
 	}
-	for _, name := range []string{n.table("waiter") + ".waiter_token", n.table("record") + ".record_ends"} {
-		if !f.indexes[name] {
-			missing = append(missing, name)
-		}
+	if name := n.table("waiter") + ".waiter_token"; !f.indexes[name] {
+		missing = append(missing, name)
 	}
 	if len(wrong) > 0 {
 		c.find(findTables, dibs.SeverityDangerous,

@@ -62,7 +62,7 @@ func (st *state) clean(l lease) {
 // leave writes a record, and has those read it whom it may answer.
 func (st *state) leave(t dibs.Token, f dibs.Fingerprint, data []byte, retention int64) {
 	st.record = record{token: t, written: st.now, ends: st.now + retention, fingerprint: f}
-	st.writes.record(st.record.ends, data)
+	st.writes.record(data)
 	st.wakeAll(func(p *place) bool { return p.maxAge > 0 })
 }
 

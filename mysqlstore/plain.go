@@ -248,9 +248,9 @@ func (s *Store) settlePlain(ctx context.Context, part []int, keys []string, sett
 	ask := s.lockPlain(mine, keys, found, &now)
 	for _, i := range mine {
 		if x := &settlements[i]; x.Outcome == dibs.Keep {
-			ask.raw("INSERT INTO @record (k,ends,data) SELECT k,@N+").value(micros(x.Retention)).raw(",").value(x.Data)
+			ask.raw("INSERT INTO @record (k,data) SELECT k,").value(x.Data)
 			ask.raw(" FROM @key WHERE k=").value(keys[i]).raw(" AND token=").value(x.Token).raw(stands)
-			ask.raw(" ON DUPLICATE KEY UPDATE ends=VALUES(ends),data=VALUES(data)").done()
+			ask.raw(" ON DUPLICATE KEY UPDATE data=VALUES(data)").done()
 		}
 	}
 	for lasts, g := range groups {

@@ -40,16 +40,6 @@ func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 		left = math.MaxInt
 	}
 	removed := 0
-	for removed < left {
-		n, more, err := s.pruneRecords(ctx, left-removed)
-		removed += n
-		if err != nil {
-			return removed, err
-		}
-		if !more {
-			break
-		}
-	}
 	for p := (&sweep{}); !p.done && removed < left; {
 		n, err := s.sweep(ctx, p, left-removed)
 		removed += n
@@ -74,12 +64,11 @@ func (s *Store) prunes() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(s.life, pruneLimit)
-		_, more, err := s.pruneRecords(ctx, math.MaxInt)
-		if err == nil && going == nil {
+		var err error
+		if going == nil {
 			going, err = s.mayISweep(ctx)
 			said = time.Now()
-		}
-		if err == nil && going != nil && time.Since(said) > sweepSays {
+		} else if time.Since(said) > sweepSays {
 			err = s.stillSweeping(ctx)
 			said = time.Now()
 		}
@@ -89,40 +78,12 @@ func (s *Store) prunes() {
 			}
 		}
 		cancel()
-		if err == nil && (more || going != nil) {
+		if err == nil && going != nil {
 			timer.Reset(prunePause)
 		} else {
 			timer.Reset(s.options.PruneEvery)
 		}
 	}
-}
-
-// pruneRecords removes some records that have ended, the oldest first.
-func (s *Store) pruneRecords(ctx context.Context, limit int) (n int, more bool, err error) {
-	wants := tokens{}
-	find := s.script()
-	find.raw("SELECT k FROM @record FORCE INDEX (record_ends) WHERE ends<=" + clock + " ORDER BY ends LIMIT ").value(int64(min(limit, pruneRows)))
-	find.asks(func(r *reading) {
-		var k string
-		r.scan(&k)
-		wants[k] = nil
-	})
-	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, find) }); err != nil || len(wants) == 0 {
-		return 0, false, explain(err)
-	}
-	// What the server has undone as a whole is begun anew.
-	err = try(ctx, func() error {
-		return s.work(ctx, s.front, passing, wants, func(b *batch) {
-			n = 0
-			for _, k := range b.keys {
-				if st := b.states[k]; st.record.ends != 0 && st.record.ends <= st.now {
-					st.erase()
-					n++
-				}
-			}
-		})
-	})
-	return n, n > 0 && len(wants) == pruneRows, err
 }
 
 // sweep is a walk through all keys.
@@ -159,12 +120,12 @@ func (s *Store) stillSweeping(ctx context.Context) error { return s.raise(ctx, 0
 
 // sweep goes through some more keys. It forgets those that nobody has used for long,
 // lets time pass for those where something may have ended, and removes up to so many
-// places and abandoned attempts.
+// records, places and abandoned attempts.
 func (s *Store) sweep(ctx context.Context, p *sweep, limit int) (removed int, err error) {
 	var idle, used []string
 	rows, last := 0, p.after
 	find := s.script()
-	find.raw("SELECT k,fence," + clock + "," + free + ",busy=1 OR token<>'' AND ends<=" + clock + " FROM @key FORCE INDEX (PRIMARY) WHERE k>")
+	find.raw("SELECT k,fence," + clock + "," + free + ",busy=1 OR token<>'' AND ends<=" + clock + " OR rec_ends>0 AND rec_ends<=" + clock + " FROM @key FORCE INDEX (PRIMARY) WHERE k>")
 	find.value(p.after).raw(" ORDER BY k LIMIT ").value(int64(sweepRows)).asks(func(r *reading) {
 		var fence, now int64
 		var unused, ended bool
@@ -218,9 +179,13 @@ func (s *Store) sweep(ctx context.Context, p *sweep, limit int) (removed int, er
 	return removed, err
 }
 
-// sweep removes up to so many places and abandoned attempts.
+// sweep removes up to so many records, places and abandoned attempts.
 func (st *state) sweep(limit int) (removed int) {
 	st.short = !st.queue.complete
+	if r := &st.record; limit > 0 && r.ends > 0 && r.ends <= st.now {
+		st.erase()
+		removed++
+	}
 	for id, p := range st.queue.was {
 		if p.ends > st.now {
 			continue

@@ -214,7 +214,7 @@ func TestPruneDeadlocks(t *testing.T) {
 			t.Fatal(err, errs[0])
 		}
 	}
-	mariadb().Query(s.names.sql("UPDATE @key SET rec_ends=1; UPDATE @record SET ends=1"))
+	mariadb().Query(s.names.sql("UPDATE @key SET rec_ends=1"))
 	if removed, err := s.Prune(t.Context(), 0); err != nil || removed != n {
 		t.Errorf("%d records, %v; want %d", removed, err, n)
 	}

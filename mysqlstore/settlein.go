@@ -119,8 +119,7 @@ func (s *Store) settleIn(x *dibs.Settlement, mark string) (*settlement, error) {
 		settleMany: settle("h", "UPDATE @key x JOIN @holder h ON h.k=x.k AND h.abandoned=0 SET h.ends=0", ""),
 	}
 	if keep {
-		record := statement("INSERT INTO @record (k,ends,data) VALUES (").value(k).raw(",(SELECT rec_ends FROM @key WHERE k=").value(k)
-		c.record = string(record.raw("),").value(string(x.Data)).raw(") ON DUPLICATE KEY UPDATE ends=VALUES(ends),data=VALUES(data)").text)
+		c.record = string(statement("INSERT INTO @record (k,data) VALUES ").row(k, string(x.Data)).raw(" ON DUPLICATE KEY UPDATE data=VALUES(data)").text)
 	}
 	return c, nil
 }

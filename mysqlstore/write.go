@@ -20,10 +20,10 @@ func (w *writes) step(add func(s *script, k string)) { *w = append(*w, step{add:
 
 func (w *writes) read(add func(s *script, k string)) { *w = append(*w, step{add, true}) }
 
-func (w *writes) record(ends int64, data []byte) {
+func (w *writes) record(data []byte) {
 	w.step(func(s *script, k string) {
-		s.raw("INSERT INTO @record (k,ends,data) VALUES ").row(k, ends, data)
-		s.raw(" ON DUPLICATE KEY UPDATE ends=VALUES(ends),data=VALUES(data)").done()
+		s.raw("INSERT INTO @record (k,data) VALUES ").row(k, data)
+		s.raw(" ON DUPLICATE KEY UPDATE data=VALUES(data)").done()
 	})
 }
 

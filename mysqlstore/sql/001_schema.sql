@@ -82,12 +82,10 @@ CREATE TABLE IF NOT EXISTS @progress (
     PRIMARY KEY (k, fence)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = binary;
 
--- The data of records, by when they end so that pruning finds them.
+-- The data of records.
 CREATE TABLE IF NOT EXISTS @record (
     k    VARBINARY(577) NOT NULL PRIMARY KEY,
-    ends BIGINT NOT NULL,
-    data LONGBLOB NOT NULL,
-    KEY record_ends (ends)
+    data LONGBLOB NOT NULL
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET = binary;
 
 -- One row, which comes last: what there is to know of the store.
