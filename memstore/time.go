@@ -1,5 +1,10 @@
 package memstore
 
+import (
+	"cmp"
+	"slices"
+)
+
 // advance lets time pass for a key, up to now: what is over is dead, and the next
 // waiter is woken. Every look at a key starts with it.
 func (sh *shard) advance(e *entry, now instant) {
@@ -50,17 +55,23 @@ func (sh *shard) change(e *entry, now instant) instant {
 	return next
 }
 
-// runOut abandons the leases that have run out.
+// runOut abandons the leases that have run out, in the order in which they did.
 func (sh *shard) runOut(e *entry, now instant) {
 	soonest := never
-	for a := e.leases; a != nil; {
-		next := a.next
+	var few [4]*attempt
+	over := few[:0]
+	for a := e.leases; a != nil; a = a.next {
 		if a.until > now {
 			soonest = min(soonest, a.until)
 		} else {
-			sh.abandon(e, a, a.until)
+			over = append(over, a)
 		}
-		a = next
+	}
+	slices.SortFunc(over, func(a, b *attempt) int {
+		return cmp.Or(cmp.Compare(a.until, b.until), cmp.Compare(a.fence, b.fence))
+	})
+	for _, a := range over {
+		sh.abandon(e, a, a.until)
 	}
 	e.soonest = soonest
 	sh.serve(e, now)
@@ -73,10 +84,7 @@ func (sh *shard) abandon(e *entry, l *attempt, then instant) {
 	sh.leavePlace(e, l)
 	l.until, l.number, l.inherited = then, 1, nil
 	if last := e.lost; last != nil {
-		if last.until > then {
-			last, l = l, last
-		}
-		l.number = max(last.number, l.number) + 1
+		l.number = last.number + 1
 		if l.progress == nil {
 			l.progress, last.progress = last.progress, nil
 		}

@@ -47,6 +47,7 @@ var meant = map[model.Bug]string{
 	model.GivenUpTakesAll:      "PlaceIsGivenUpAlone",
 	model.HoldStartsAtReserve:  "HoldIsNotCountedUnasked",
 	model.HoldStartsAtLook:     "HoldIsNotCountedUnasked",
+	model.HoldStartsAtWaiter:   "HoldIsNotCountedUnasked",
 	model.HoldStartsAtLeased:   "HoldIsNotCountedUnasked",
 	model.HoldWhileHeld:        "HoldNeedsRoom",
 	model.HoldRounded:          "HoldIsNoLongerThanThePlace",

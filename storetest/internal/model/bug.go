@@ -52,6 +52,7 @@ const (
 
 	HoldStartsAtReserve Bug = "reserving a place starts the count of Holds"           // All modes but one share the statement that refuses.
 	HoldStartsAtLook    Bug = "a look starts the count of Holds"                      // A Look is a Try that takes nothing.
+	HoldStartsAtWaiter  Bug = "a claim behind a waiter starts the count of Holds"     // A place is a place.
 	HoldStartsAtLeased  Bug = "a claim from a leased place starts the count of Holds" // Held is Held.
 	HoldWhileHeld       Bug = "a Hold is counted while there is no room"              // The place is first, so it is in the way.
 	HoldRounded         Bug = "a Hold of less than a millisecond is none"             // It is kept in milliseconds.

@@ -133,7 +133,7 @@ func (s *Store) claim(st *state, c dibs.Claim, now time.Time) dibs.Answer {
 		return l.answer()
 	case c.Mode == dibs.Look && s.b.bug != HoldStartsAtLook:
 	case !turn && (room || s.b.bug == HoldWhileHeld), two && s.b.bug == HoldStartsAtLeased:
-		if front != nil && front.reserved() && st.free.IsZero() {
+		if front != nil && (front.reserved() || s.b.bug == HoldStartsAtWaiter) && st.free.IsZero() {
 			st.free = now
 		}
 	}
