@@ -128,7 +128,7 @@ func (s *Store) inspect(ctx context.Context, q *dibs.Query, keys ...dibs.Key) ([
 		fail:   func(_ int, err error) { failed = err },
 	})
 	for _, b := range all {
-		b.call.keys = b.call.keys[1:] // it needs no fence
+		b.keys = b.keys[1:] // it needs no fence
 	}
 	err := s.run(ctx, all)
 	return entries, cmp.Or(err, failed)

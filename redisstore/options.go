@@ -34,7 +34,7 @@ type Options struct {
 	// ReplicaWait is how long they have for it. Default: 1 s.
 	ReplicaWait time.Duration
 
-	// turn is how long a waiter whose turn has come has to confirm it; dibs.Turn
+	// turn is how long a lease lasts that is granted in the waiter's absence; dibs.Turn
 	// when 0. Only tests set it.
 	turn time.Duration
 }
