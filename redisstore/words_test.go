@@ -64,3 +64,19 @@ func (w *words) next(token dibs.Token) dibs.Answer {
 		}
 	}
 }
+
+// TestAboutToListen: a waiter whose process is about to subscribe has its turn before one
+// behind it that could be told of a grant.
+func TestAboutToListen(t *testing.T) {
+	t.Parallel()
+	url := ownURL()
+	s, other := open(t, url, nil), open(t, url, nil)
+	newWords(t, s)
+	holder, first, second := lock("k"), lock("k", queued), lock("k", queued)
+	mustGrant(t, s, holder)
+	mustWait(t, s, first) // nobody has waited before
+	mustListen(t, other, second)
+	mustSettle(t, s, holder, dibs.Release)
+	mustWait(t, other, second)
+	mustGrant(t, s, first)
+}
