@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"time"
 
@@ -97,15 +98,8 @@ func (s *Store) list(ctx context.Context, q *dibs.Query, keys []dibs.Key, yield 
 }
 
 func matches(e *dibs.Entry, q *dibs.Query) bool {
-	if q.ID == "" || e.Record != nil && e.Record.ID == q.ID {
-		return true
-	}
-	for _, a := range e.Attempts {
-		if a.ID == q.ID {
-			return true
-		}
-	}
-	return false
+	return q.ID == "" || e.Record != nil && e.Record.ID == q.ID ||
+		slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID })
 }
 
 // entry is what lua/inspect.lua tells of a key. Without anything to tell the Condition

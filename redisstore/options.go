@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -64,16 +65,6 @@ func (o *Options) withDefaults() (Options, error) {
 	return r, nil
 }
 
-func validPrefix(s string) bool {
-	if s == "" || len(s) > 64 {
-		return false
-	}
-	for _, c := range []byte(s) {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-', c == ':':
-		default:
-			return false
-		}
-	}
-	return true
-}
+var prefixForm = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+
+func validPrefix(s string) bool { return prefixForm.MatchString(s) }
