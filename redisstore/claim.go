@@ -42,11 +42,11 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 		turn = 0 // the grant has to wait for them
 	}
 	for _, b := range all {
-		b.call.args[1] = s.subscriber.channel(b.group)
+		b.args[1] = s.subscriber.channel(b.group)
 		for _, i := range b.indexes {
-			b.call.args = appendClaim(b.call.args, &claims[i], turn)
+			b.args = appendClaim(b.args, &claims[i], turn)
 			if s.names.cluster && claims[i].MaxAge > 0 {
-				b.call.keys = append(b.call.keys, s.names.record(claims[i].Key))
+				b.keys = append(b.keys, s.names.record(claims[i].Key))
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func (s *Store) hearOf(all []*batch, claims []dibs.Claim, answers []dibs.Answer)
 				waiting = append(waiting, claims[i].Token)
 			}
 		}
-		switch channel := b.call.args[1]; {
+		switch channel := b.args[1]; {
 		case len(waiting) == 0 || channel == "":
 		case channel == soon:
 			s.subscriber.listen(b.group, waiting)

@@ -1,12 +1,14 @@
 package redisstore
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -131,7 +133,7 @@ func knock(ctx context.Context, limit time.Duration, conn net.Conn, addr string,
 		return &fault{is: ErrUnreachable, said: addr + ": " + err.Error()}
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	answer, err := exchange(conn, []byte("*1\r\n$4\r\nPING\r\n"))
+	answer, err := exchange(conn, "*1\r\n$4\r\nPING\r\n")
 	said := string(bytes.TrimSpace(answer))
 	if len(said) > 80 {
 		said = said[:80] + "…"
@@ -165,23 +167,17 @@ func silent(addr string, limit time.Duration) string {
 	return fmt.Sprintf("%s takes connections, but said nothing for %v", addr, limit)
 }
 
-// exchange sends a request and returns the first line of the answer, which has
-// at least one byte if there is no error.
-func exchange(conn net.Conn, request []byte) ([]byte, error) {
-	if _, err := conn.Write(request); err != nil {
+// exchange sends a request and returns the first line of the answer, or its beginning,
+// which has at least one byte if there is no error.
+func exchange(conn net.Conn, request string) ([]byte, error) {
+	if _, err := io.WriteString(conn, request); err != nil {
 		return nil, err
 	}
-	answer := make([]byte, 0, 512)
-	for {
-		n, err := conn.Read(answer[len(answer):cap(answer)])
-		answer = answer[:len(answer)+n]
-		switch {
-		case bytes.HasSuffix(answer, []byte("\n")) || len(answer) == cap(answer):
-			return answer, nil
-		case err != nil:
-			return answer, err
-		}
+	answer, err := bufio.NewReaderSize(conn, 512).ReadSlice('\n')
+	if err == bufio.ErrBufferFull {
+		err = nil
 	}
+	return answer, err
 }
 
 // security returns the TLS settings of an address, nil without TLS.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"time"
 
@@ -97,15 +98,8 @@ func (s *Store) list(ctx context.Context, q *dibs.Query, keys []dibs.Key, yield 
 }
 
 func matches(e *dibs.Entry, q *dibs.Query) bool {
-	if q.ID == "" || e.Record != nil && e.Record.ID == q.ID {
-		return true
-	}
-	for _, a := range e.Attempts {
-		if a.ID == q.ID {
-			return true
-		}
-	}
-	return false
+	return q.ID == "" || e.Record != nil && e.Record.ID == q.ID ||
+		slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID })
 }
 
 // entry is what lua/inspect.lua tells of a key. Without anything to tell the Condition
@@ -128,7 +122,7 @@ func (s *Store) inspect(ctx context.Context, q *dibs.Query, keys ...dibs.Key) ([
 		fail:   func(_ int, err error) { failed = err },
 	})
 	for _, b := range all {
-		b.call.keys = b.call.keys[1:] // it needs no fence
+		b.keys = b.keys[1:] // it needs no fence
 	}
 	err := s.run(ctx, all)
 	return entries, cmp.Or(err, failed)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"time"
 
@@ -165,14 +164,6 @@ func (s *Store) meet(ctx context.Context, a *Address) error {
 	if role := word("role"); a.kind != cluster && role != "" && role != "master" {
 		return &fault{is: ErrReadOnly, said: "it is a " + role, cure: "connect to the master, or through Sentinel: redis+sentinel://HOST:PORT/MASTER"}
 	}
-	if err := s.look(ctx); err != nil {
-		return err
-	}
-	return nil
-}
-
-// look asks for a key and changes nothing.
-func (s *Store) look(ctx context.Context) error {
 	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
 	answers := make([]dibs.Answer, 1)
 	if err := s.Claim(ctx, claims, answers); err != nil {
@@ -243,10 +234,6 @@ func (v version) less(w version) bool {
 
 // parseVersion reads "7.0.15"; false for what is none.
 func parseVersion(s string) (v version, ok bool) {
-	major, rest, _ := strings.Cut(s, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	var err1, err2 error
-	v.major, err1 = strconv.Atoi(major)
-	v.minor, err2 = strconv.Atoi(minor)
-	return v, err1 == nil && err2 == nil
+	_, err := fmt.Sscanf(s, "%d.%d", &v.major, &v.minor)
+	return v, err == nil
 }

@@ -93,7 +93,8 @@ type batch struct {
 	*verb
 	group   string
 	indexes []int // of the elements in the caller's slice
-	call    call
+	keys    []string
+	args    []string
 	behind  error // why it does not count, for want of replicas
 	failed  error // of its call
 }
@@ -125,15 +126,15 @@ func (s *Store) batches(n int, v verb) []*batch {
 		b := open[group]
 		if b == nil || len(b.indexes) == most {
 			b = &batch{verb: &v, group: group}
-			b.call.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
-			b.call.args = append(make([]string, 0, min(n, most)+len(v.head)), v.head...)
+			b.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
+			b.args = append(make([]string, 0, min(n, most)+len(v.head)), v.head...)
 			b.indexes = make([]int, 0, min(n, most))
 			all, open[group] = append(all, b), b
 		}
 		b.indexes = append(b.indexes, i)
-		b.call.keys = append(b.call.keys, s.names.state(k))
+		b.keys = append(b.keys, s.names.state(k))
 		if v.args != nil {
-			b.call.args = v.args(b.call.args, i)
+			b.args = v.args(b.args, i)
 		}
 	}
 	return all

@@ -41,6 +41,7 @@ type listener struct {
 
 // channel is a subscription.
 type channel struct {
+	group string
 	name  string
 	open  atomic.Bool  // the server has confirmed it
 	waits atomic.Int64 // when somebody last waited, since the epoch
@@ -117,16 +118,13 @@ func (e *subscriber) listen(group string, deaf []dibs.Token) {
 	}
 	c := e.channels[group]
 	if c == nil {
-		c = &channel{name: e.names.channel(group, e.process)}
-		c.waits.Store(int64(time.Since(e.epoch)))
+		c = &channel{group: group, name: e.names.channel(group, e.process)}
 		var life context.Context
 		life, c.leave = context.WithCancel(e.life)
 		e.channels[group] = c
-		e.tasks.Go(func() { e.attend(life, c) })
-		if e.names.cluster && len(e.channels) == 1 {
-			e.tasks.Go(e.retire)
-		}
+		defer e.tasks.Go(func() { e.attend(life, c) })
 	}
+	c.waits.Store(int64(time.Since(e.epoch)))
 	if room := maxDeaf - len(c.deaf); len(deaf) > room {
 		deaf = deaf[:room] // hints: the others ask soon anyway
 	}
@@ -149,11 +147,25 @@ func (e *subscriber) opened(c *channel) {
 	}
 }
 
-// attend keeps a channel subscribed until its life ends.
+// idle returns for how long nobody has waited for a key of a channel's group.
+func (e *subscriber) idle(c *channel) time.Duration {
+	return time.Since(e.epoch) - time.Duration(c.waits.Load())
+}
+
+// attend keeps a channel subscribed until its life ends, or on a cluster until nobody has
+// waited for a while.
 func (e *subscriber) attend(life context.Context, c *channel) {
 	defer c.leave()
 	backoff := listenBackoffMin
 	for life.Err() == nil {
+		if e.names.cluster && e.idle(c) > listenIdle {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if e.channels[c.group] == c {
+				delete(e.channels, c.group)
+			}
+			return
+		}
 		start := time.Now()
 		e.subscribe(life, c)
 		c.open.Store(false)
@@ -222,7 +234,10 @@ func (e *subscriber) check(life context.Context, c *channel, confirmed <-chan st
 			return
 		case <-confirmed:
 		case <-ticker.C:
-			if !c.open.Load() || time.Since(e.epoch)-time.Duration(c.waits.Load()) > listenWaits {
+			switch idle := e.idle(c); {
+			case e.names.cluster && idle > listenIdle:
+				return
+			case !c.open.Load() || idle > listenWaits:
 				continue
 			}
 		}
@@ -277,31 +292,6 @@ func (e *subscriber) hear(m rueidis.PubSubMessage) {
 	e.mu.Unlock()
 	for _, l := range list {
 		l.wake(t, a)
-	}
-}
-
-// retire gives channels up that nobody needs any more.
-func (e *subscriber) retire() {
-	ticker := time.NewTicker(listenIdle / 4)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-e.life.Done():
-			return
-		case <-ticker.C:
-		}
-		e.mu.Lock()
-		for group, c := range e.channels {
-			if time.Since(e.epoch)-time.Duration(c.waits.Load()) > listenIdle {
-				c.leave()
-				delete(e.channels, group)
-			}
-		}
-		left := len(e.channels)
-		e.mu.Unlock()
-		if left == 0 {
-			return
-		}
 	}
 }
 

@@ -16,7 +16,7 @@
 local sharded, channel, most = ARGV[1] == '1', ARGV[2], ARGV[3] + 0
 local FIRST = 3
 local COUNT = #ARGV - FIRST
-local SIMPLE, ANSWERABLE = 1, 2
+local SIMPLE = 1 -- a greater one is for a claim that a record can answer, too
 
 local mark = highest()
 local given = mark
