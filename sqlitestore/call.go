@@ -49,7 +49,11 @@ const (
 
 // elements is how much there is to do in the call.
 func (c *call) elements() int {
-	return max(1, len(c.claims)+len(c.renewals)+len(c.settlements))
+	n := len(c.claims) + len(c.renewals) + len(c.settlements)
+	if c.work != nil {
+		n++
+	}
+	return n
 }
 
 // bytes is about how much the call writes.

@@ -167,9 +167,18 @@ func (t *jointTransaction) Commit(ctx context.Context, x dibs.Settlement) error 
 	if err != nil {
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
 	}
-	follow, err := t.note(ctx, &x)
-	if err != nil {
+	var follow func(*transaction)
+	if !t.refused.Load() {
+		follow, err = t.b.settle(ctx, t.tx, &x)
+	}
+	switch {
+	case t.refused.Load():
+		// There is no transaction any more; the settlement would be one of its own.
+		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
+	case errors.Is(err, dibs.ErrLost):
 		return err
+	case err != nil:
+		return t.failed(err)
 	}
 	t.own.Store(true)
 	if err := t.tx.Commit(); err != nil {
@@ -183,24 +192,6 @@ func (t *jointTransaction) Commit(ctx context.Context, x dibs.Settlement) error 
 }
 
 var errOutcome = errors.New("sqlitestore: a transaction ends a lease by Release or Keep")
-
-// note settles the key in the transaction, and returns what follows from its commit.
-func (t *jointTransaction) note(ctx context.Context, x *dibs.Settlement) (follow func(*transaction), err error) {
-	if t.refused.Load() {
-		return nil, fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
-	}
-	follow, err = t.b.settle(ctx, t.tx, x)
-	switch {
-	case t.refused.Load():
-		// There was no transaction any more, so this would have been one of its own.
-		return nil, fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
-	case errors.Is(err, dibs.ErrLost):
-		return nil, err
-	case err != nil:
-		return nil, t.failed(err)
-	}
-	return follow, nil
-}
 
 // settle settles the key for a transaction that nobody asked for.
 func (t *jointTransaction) settle(ctx context.Context, x dibs.Settlement) error {

@@ -290,7 +290,7 @@ func (s *Store) adopt() error {
 				return err
 			}
 		}
-		return s.tie("INSERT INTO @meta (one, version, boot, offset, clock, fence) VALUES (1, ?1, ?2, ?3, 0, 0)", -uptime)
+		return s.tie(fmt.Sprintf("INSERT INTO @meta (one, version, boot, offset, clock, fence) VALUES (1, %d, ?1, ?2, 0, 0)", schemaVersion), -uptime)
 	}
 	boot, err := s.conn.QueryText(s.tables.sql("SELECT boot FROM @meta WHERE one = 1"))
 	if err != nil || boot == s.boot {
@@ -300,13 +300,14 @@ func (s *Store) adopt() error {
 	if err != nil {
 		return err
 	}
-	return s.tie("UPDATE @meta SET version = ?1, boot = ?2, offset = ?3 WHERE one = 1", seen-uptime)
+	return s.tie("UPDATE @meta SET boot = ?1, offset = ?2 WHERE one = 1", seen-uptime)
 }
 
+// tie runs a statement that ties the file to this boot of the host.
 func (s *Store) tie(sql string, offset int64) error {
 	st, err := s.conn.Prepare(s.tables.sql(sql))
 	if err != nil {
 		return err
 	}
-	return st.Run(int64(schemaVersion), s.boot, offset)
+	return st.Run(s.boot, offset)
 }

@@ -142,7 +142,7 @@ func (s *Store) work(ctx context.Context, f func(*transaction)) error {
 // do has the writing goroutine run a call and waits for it. finish copies the
 // answers out.
 func (s *Store) do(ctx context.Context, c *call, finish func()) error {
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil || c.elements() == 0 {
 		return err
 	}
 	c.since, c.done = time.Now(), make(chan struct{}, 1)
