@@ -63,11 +63,7 @@ func (s *Store) round() bool {
 	}
 	defer s.turnstile.leave()
 	if s.lock() {
-		if calls := s.take(); len(calls) > 0 {
-			s.run(calls)
-		} else {
-			s.rollback()
-		}
+		s.run(s.take())
 	}
 	for start := time.Now(); time.Since(start) < jointsLast; {
 		select {
