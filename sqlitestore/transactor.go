@@ -11,7 +11,6 @@ import (
 	modernc "modernc.org/sqlite"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
 // Transactions returns what begins transactions on the application's connections to
@@ -161,9 +160,6 @@ func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement)
 		err = withID(now+micros(x.Retention), &serial, func(id int64) error {
 			_, err := tx.ExecContext(ctx, b.sql["saveRecord"], id, k, x.Token[:], now, append([]byte{}, f...), append([]byte{}, x.Data...)) // nil would be NULL
 			return err
-		}, func(err error) bool {
-			e, ok := errors.AsType[*modernc.Error](err)
-			return ok && e.Code() == lite.KeyTaken
 		})
 	}
 	if err != nil || !places {
