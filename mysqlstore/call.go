@@ -127,6 +127,6 @@ func (s *Store) stuck(ctx context.Context, part []int, e *elements) (map[string]
 	ask.asks(func(r *reading) { r.scan(&k); stuck[k] = true })
 	in(ask.raw("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k"), keys).raw(" ORDER BY k FOR UPDATE SKIP LOCKED")
 	ask.asks(func(r *reading) { r.scan(&k); delete(stuck, k) })
-	err := use(ctx, s.back, func(c session) error { return c.run(ctx, ask) })
+	err := ask.on(ctx, s.back)
 	return stuck, explain(err)
 }

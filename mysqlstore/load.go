@@ -9,11 +9,6 @@ import (
 )
 
 const (
-	keyColumns = "k,fence,busy,free,token,attempt,since,ends,once,seq,heir,fingerprint,owner," +
-		"rec_token,rec_written,rec_ends,rec_fingerprint"
-	holderColumns = "k,token,abandoned,fence,attempt,since,ends,once,seq,heir,permits,weight,fingerprint,owner"
-	waiterColumns = "k,seq,token,kind,ends,owner,ttl,permits,weight,once,max_age,tells,fingerprint,hold,asked"
-
 	// clock is the server's time when a statement begins.
 	clock = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01 00:00:00',UTC_TIMESTAMP(6))"
 
@@ -59,7 +54,7 @@ type batch struct {
 // different then is written.
 func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants tokens, do func(*batch)) error {
 	b := &batch{names: s.names, how: how, turn: micros(s.options.turn), wants: wants, limit: atOnce}
-	err := use(ctx, db, func(c session) error {
+	err := use(ctx, db, func(c *sql.Conn) error {
 		for begun := false; ; begun = how != glancing {
 			ask := s.script()
 			if !begun {
@@ -68,7 +63,7 @@ func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants tokens, do
 			if b.load(ask); how == glancing {
 				ask.raw("COMMIT").done()
 			}
-			if err := c.run(ctx, ask); err != nil {
+			if err := ask.run(ctx, c); err != nil {
 				return err
 			}
 			if !b.loaded() {
@@ -84,7 +79,7 @@ func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants tokens, do
 		}
 		last := s.script()
 		b.write(last)
-		return c.run(ctx, last.raw("COMMIT;"+ends).done())
+		return last.raw("COMMIT;"+ends).done().run(ctx, c)
 	})
 	if err == nil && how < looking {
 		for _, st := range b.states {
@@ -153,16 +148,14 @@ func (b *batch) load(s *script) {
 // addRow makes a state of a key's row.
 func (b *batch) addRow(r *reading) {
 	var k string
-	var w row
-	h, x := &w.holder, &w.record
-	r.scan(&k, &w.fence, &w.busy, &w.free, &h.token, &h.attempt, &h.since, &h.ends, &h.once, &h.seq, &h.heir, &h.fingerprint, &h.owner,
-		&x.token, &x.written, &x.ends, &x.fingerprint)
-	h.permits, h.weight, w.there = 1, 1, true
+	w := row{there: true}
+	r.scan(&k).scan(w.columns()...)
 	st := b.states[k]
-	if h.token.IsZero() {
+	if w.holder.token.IsZero() {
 		w.holder = lease{}
 	} else {
-		l := *h
+		w.holder.permits, w.holder.weight = 1, 1
+		l := w.holder
 		l.fence = w.fence
 		st.holders = append(st.holders, l)
 	}
@@ -173,7 +166,7 @@ func (b *batch) addRow(r *reading) {
 func (b *batch) addHolder(r *reading) {
 	var k string
 	var l lease
-	r.scan(&k, &l.token, &l.abandoned, &l.fence, &l.attempt, &l.since, &l.ends, &l.once, &l.seq, &l.heir, &l.permits, &l.weight, &l.fingerprint, &l.owner)
+	r.scan(&k).scan(l.columns()...)
 	st := b.states[k]
 	st.others[holderID{l.token, l.abandoned}] = l
 	if l.abandoned {
@@ -202,8 +195,7 @@ func (b *batch) readQueue(s *script, st *state) {
 	s.asks(func(r *reading) {
 		var first bool
 		var p place
-		r.scan(&first, new(string), &p.seq, &p.token, &p.kind, &p.ends, &p.owner, &p.ttl, &p.permits, &p.weight, &p.once, &p.maxAge, &p.tells,
-			&p.fingerprint, &p.hold, &p.asked)
+		r.scan(&first, new(string)).scan(p.columns()...)
 		if first {
 			n++
 			q.complete = n < b.limit

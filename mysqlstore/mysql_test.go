@@ -11,10 +11,9 @@ import (
 
 func init() {
 	servers["MySQL"] = mysqld
-	kinds["MySQL"] = kind{"", apart, sql.LevelDefault}
-	kinds["MySQL, read committed"] = kind{"?clientFoundRows=true&autocommit=0", apart, sql.LevelReadCommitted}
-	kinds["MySQL, several, repeated"] = kind{"?multiStatements=true&clientFoundRows=true", several, sql.LevelRepeatableRead}
-	kinds["MySQL, several"] = kind{"?multiStatements=true", several, sql.LevelReadCommitted}
+	kinds["MySQL"] = kind{"", sql.LevelDefault}
+	kinds["MySQL, read committed"] = kind{"?clientFoundRows=true&autocommit=0", sql.LevelReadCommitted}
+	kinds["MySQL, repeated"] = kind{"?multiStatements=true&clientFoundRows=true", sql.LevelRepeatableRead}
 }
 
 // mysqld is the MySQL of all tests that leave its settings alone.

@@ -48,9 +48,19 @@ func (s *script) asks(row func(r *reading)) *script {
 	return s.done()
 }
 
-// value writes one.
+// value writes one, or where a column is kept.
 func (s *script) value(v any) *script {
 	switch v := v.(type) {
+	case *int64:
+		return s.value(*v)
+	case *bool:
+		return s.value(*v)
+	case *string:
+		return s.value(*v)
+	case *dibs.Token:
+		return s.value(*v)
+	case *dibs.Fingerprint:
+		return s.value(*v)
 	case int64:
 		s.text = strconv.AppendInt(s.text, v, 10)
 	case bool:
@@ -198,7 +208,7 @@ func (r *reading) next() []byte {
 }
 
 // scan reads columns.
-func (r *reading) scan(to ...any) {
+func (r *reading) scan(to ...any) *reading {
 	for _, to := range to {
 		v := r.next()
 		switch to := to.(type) {
@@ -220,6 +230,7 @@ func (r *reading) scan(to ...any) {
 			panic(fmt.Sprintf("mysqlstore: a column is read into %T", to))
 		}
 	}
+	return r
 }
 
 func (r *reading) number(v []byte) int64 {

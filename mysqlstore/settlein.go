@@ -23,31 +23,15 @@ var (
 	ErrOtherDatabase = errors.New("mysqlstore: the transactions are not on the store's server: an answer could not be committed with its effect; give Transactions a pool of the server that the store was opened on, and not of a replica")
 )
 
-// What the server says when a settlement fails.
-const (
-	codeNoSavepoint = 1305 // the transaction is not the one that was begun
-	codeNotHeld     = 1690 // the guard's number is out of range
-)
-
-// surelyBefore are errors that only statements before a COMMIT end with, and those
-// which mean of a COMMIT too that all was rolled back.
-var surelyBefore = map[uint16]bool{
-	1213: true, 1205: true, 1020: true, 3101: true, // conflicts
-	1044: true, 1142: true, 1143: true, // rights
-	1146: true, 1054: true, 1064: true, // tables
-	1792: true, // a read-only transaction
-	1153: true, // too large
-}
+// codeNoSavepoint is what the server says when the transaction is not the one that was
+// begun.
+const codeNoSavepoint = 1305
 
 const (
 	// moment is the server's time when a row is looked at, after its lock is had:
 	// SYSDATE goes on while a statement waits. The difference of the two does without
 	// the session's time zone, and holds where the session has its clock stopped.
 	moment = "(" + clock + "+GREATEST(0,TIMESTAMPDIFF(MICROSECOND,NOW(6),SYSDATE(6))))"
-
-	// guard fails when the statement before it has changed nothing. Unlike DO, SET
-	// passes errors on.
-	guard = "SET @DIBS=EXP(IF(ROW_COUNT()>0,0,10000))"
 
 	// catchUpLimit bounds what is done after a settlement for those who wait.
 	catchUpLimit = 2 * time.Second
@@ -56,40 +40,23 @@ const (
 // settlement is the statements that settle in a transaction: numbers, bytes in
 // hexadecimal and names, so that they mean the same whatever the session has set.
 type settlement struct {
-	// release fails unless the transaction is the one that was begun.
-	release string
-	// settle ends the lease of a key with one permit, and writes down what there is to
+	// one ends the lease of a key with one permit, and writes down what there is to
 	// know of the record. It changes a row if the token holds the key; LAST_INSERT_ID
 	// is then whether there is something left to do when it is committed.
-	settle string
-	// settleMany does the same for a key with several.
-	settleMany string
+	one string
+	// many does the same for a key with several, of which there always is.
+	many string
 	// record writes the record's data; "" when there is none.
 	record string
 }
 
-// whole returns all of them in one text that commits, and then tells whether there is
-// something left to do. It ends at the first that fails.
-func (c *settlement) whole(m manner) string {
-	all := []string{c.release, c.settle, guard}
-	if c.record != "" {
-		all = append(all, c.record)
-	}
-	all = append(all, "COMMIT", "SELECT LAST_INSERT_ID()<>0")
-	text := strings.Join(all, ";\n")
-	if m == block {
-		return "BEGIN NOT ATOMIC\n" + text + ";\nEND"
-	}
-	return text
-}
-
-// settleIn returns the statements that settle in a transaction with that mark.
+// settleIn returns the statements that settle in a transaction.
 //
 // The lease is ended and the record is written there, which is all that has to be there.
 // Of a key of which there is more to know the lease stays, as one that was settled, and
 // catchUp sees to the rest, or whoever next works on the key: a transaction of the
 // application may have a snapshot, and not see what there is.
-func (s *Store) settleIn(x *dibs.Settlement, mark string) (*settlement, error) {
+func (s *Store) settleIn(x *dibs.Settlement) (*settlement, error) {
 	if err := cmp.Or(x.Validate(), s.fitsIn(x)); err != nil {
 		return nil, err
 	}
@@ -114,9 +81,8 @@ func (s *Store) settleIn(x *dibs.Settlement, mark string) (*settlement, error) {
 		return string(t.text)
 	}
 	c := &settlement{
-		release:    "RELEASE SAVEPOINT " + mark,
-		settle:     settle("x", "UPDATE @key x SET x.busy=LAST_INSERT_ID(x.busy)", ",x.ends=0,x.token=IF(x.busy,x.token,'')"),
-		settleMany: settle("h", "UPDATE @key x JOIN @holder h ON h.k=x.k AND h.abandoned=0 SET h.ends=0", ""),
+		one:  settle("x", "UPDATE @key x SET x.busy=LAST_INSERT_ID(x.busy)", ",x.ends=0,x.token=IF(x.busy,x.token,'')"),
+		many: settle("h", "UPDATE @key x JOIN @holder h ON h.k=x.k AND h.abandoned=0 SET h.ends=0", ""),
 	}
 	if keep {
 		c.record = string(statement("INSERT INTO @record (k,data) VALUES ").row(k, string(x.Data)).raw(" ON DUPLICATE KEY UPDATE data=VALUES(data)").text)
@@ -132,28 +98,11 @@ func (s *Store) fitsIn(x *dibs.Settlement) error {
 	return s.fits(x)
 }
 
-// conflicts reports whether an error says that a transaction fell victim to another
-// one.
-func conflicts(err error) bool {
-	switch code(err) {
-	case 1213, // deadlock
-		1205, // a row was locked for too long
-		1020, // a row has changed since the transaction's snapshot
-		3101: // group replication rolled it back
-		return true
-	}
-	return false
-}
-
 // newMark returns what a transaction is recognized by.
 func newMark() string {
 	t := dibs.NewToken()
 	return "dibs_" + hex.EncodeToString(t[:])
 }
-
-// markSQL marks the transaction that was just begun. A savepoint ends with it, however
-// it ends.
-func markSQL(mark string) string { return "SAVEPOINT " + mark }
 
 // catchUp sees to what a settlement in a transaction has left to do. If it fails,
 // whoever next works on the key does that; those who wait find out by asking.

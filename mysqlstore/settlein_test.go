@@ -61,16 +61,12 @@ func keeps(token dibs.Token) dibs.Settlement {
 
 // settleOnly settles in a transaction that is still open then.
 func (b *bank) settleOnly(ctx context.Context, tx *transaction, x dibs.Settlement) error {
-	c, err := b.s.settleIn(&x, tx.mark)
+	c, err := b.s.settleIn(&x)
 	if err != nil {
 		return err
 	}
-	for _, statement := range []string{c.release, c.settle, c.record} {
-		if _, err := tx.tx.ExecContext(ctx, statement); err != nil {
-			return err
-		}
-	}
-	return nil
+	_, err = tx.settle(ctx, c)
+	return err
 }
 
 // TestCommit: it is committed if the token holds the key, and nothing is done
@@ -319,27 +315,16 @@ func TestTransactionRights(t *testing.T) {
 // server has it, it is found out what became of it.
 func TestUnheardCommit(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		params string
-		last   string // message
-	}{
-		"MariaDB":        {"", "RELEASE SAVEPOINT"},
-		"MySQL, several": {"?multiStatements=true", "RELEASE SAVEPOINT"},
-		"MySQL":          {"", "COMMIT"},
-	} {
-		server := serverOf(name)
-		if server == nil {
-			continue
-		}
+	for name, server := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBank(t, server(), "")
 			wire := servertest.NewWire(t, b.server.Addr())
-			tr := b.s.Transactions(openDSN(t, b.server.DSNAt(wire.Addr())+test.params), nil)
+			tr := b.s.Transactions(openDSN(t, b.server.DSNAt(wire.Addr())), nil)
 			var lost <-chan struct{}
 			got, err := OnceTx(t.Context(), b.client, tr, "k", nil, func(ctx context.Context, tx *sql.Tx) (string, error) {
 				_, err := tx.ExecContext(ctx, b.entry("k"))
-				lost = wire.LoseReplyTo(test.last)
+				lost = wire.LoseReplyTo("COMMIT")
 				return "answer", err
 			})
 			<-lost

@@ -165,14 +165,11 @@ func TestTransactions(t *testing.T) {
 // TestKilled: processes are killed on the way from a claim to an answer.
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"MariaDB", "MySQL", "MySQL, several"} {
-		if serverOf(name) == nil {
-			continue
-		}
+	for name := range servers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			sqltest.Killed(t, func(t *testing.T) *sqltest.Bank { return suiteBank(t, name) }, func(b *sqltest.Bank) []string {
-				return []string{b.URL, serverOf(name)().DSN() + kinds[name].params, b.Name}
+				return []string{b.URL, servers[name]().DSN(), b.Name}
 			})
 		})
 	}

@@ -1,11 +1,13 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,11 +21,8 @@ import (
 // and what else they have set, does not matter. Its user needs some rights, see the
 // README. Options may be nil.
 //
-// A transaction takes two round trips more than without dibs, to be marked and to be
-// settled. The settlement commits by itself, so that nobody waits for a lock of ours
-// while this process is slow: on MariaDB, and on MySQL where the connections allow
-// several statements in one message (multiStatements=true). On MySQL they mostly do
-// not, and then it takes four more.
+// A transaction takes four round trips more than without dibs: one to be marked, and
+// three to be settled before it is committed.
 //
 // With MariaDB's innodb_snapshot_isolation, at the levels REPEATABLE READ and
 // SERIALIZABLE, a lease that is renewed while the transaction is open, which is after
@@ -60,12 +59,52 @@ func Tx(ctx context.Context) (*sql.Tx, bool) {
 	return t.tx, true
 }
 
+// OnceTx runs fn once under the key, in a transaction of t (see Store.Transactions):
+// what fn does in it and what it returns are committed together, and whoever asks
+// under the key gets that, in any process, until the retention is over. See
+// dibs.OnceIn for what it returns and when fn is called again, and Tx for what fn must
+// leave alone. The context that fn gets carries the transaction too.
+func OnceTx[T any](ctx context.Context, c *dibs.Client, t dibs.Transactor, key string, o *dibs.OnceOptions, fn func(context.Context, *sql.Tx) (T, error)) (T, error) {
+	return dibs.OnceIn(ctx, c, t, key, o, func(ctx context.Context) (result T, err error) {
+		tx, ok := Tx(ctx)
+		if !ok {
+			return result, errors.New("mysqlstore: OnceTx wants a Transactor that Store.Transactions made")
+		}
+		return fn(ctx, tx)
+	})
+}
+
 // transactor begins transactions of a pool.
 type transactor struct {
 	s       *Store
 	db      *sql.DB
 	options sql.TxOptions
-	pool    acquaintance
+
+	mu    sync.Mutex
+	known bool // that the pool is one of the store's server
+}
+
+// meet finds out, once, whether the application's connections go to the store's server.
+func (b *transactor) meet(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.known {
+		return nil
+	}
+	// The store takes a lock, which there is one of in each server, and asks for it
+	// there. A replica has locks of its own, and so has each node of a cluster.
+	name := "dibs " + newMark()
+	err := use(ctx, b.s.front, func(c *sql.Conn) error {
+		if err := b.s.script().raw("DO GET_LOCK('"+name+"',0)").done().run(ctx, c); err != nil {
+			return err
+		}
+		err := b.db.QueryRowContext(ctx, "SELECT IS_USED_LOCK('"+name+"') IS NOT NULL").Scan(&b.known)
+		return cmp.Or(err, b.s.script().raw("DO RELEASE_LOCK('"+name+"')").done().run(ctx, c))
+	})
+	if err == nil && !b.known {
+		err = ErrOtherDatabase
+	}
+	return explain(err)
 }
 
 // fresh is how often a connection is tried that turns out to be closed.
@@ -82,12 +121,11 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	if err := b.s.usable(ctx); err != nil {
 		return nil, err
 	}
-	manner, err := b.pool.meet(ctx, b.s, b.db)
-	if err != nil {
+	if err := b.meet(ctx); err != nil {
 		return nil, err
 	}
 	for n := 1; ; n++ {
-		t := &transaction{s: b.s, manner: manner, mark: newMark(), ended: ctx.Err}
+		t := &transaction{s: b.s, mark: newMark(), ended: ctx.Err}
 		err := t.begin(ctx, b.db, &b.options)
 		if err == nil {
 			return t, nil
@@ -101,11 +139,10 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 // transaction is one of database/sql's, which also rolls it back when the context
 // ends that it was begun with.
 type transaction struct {
-	s      *Store
-	conn   *sql.Conn
-	tx     *sql.Tx
-	manner manner
-	mark   string
+	s    *Store
+	conn *sql.Conn
+	tx   *sql.Tx
+	mark string // a savepoint, which ends with the transaction, however that ends
 
 	ended func() error // why database/sql has rolled it back, if it has
 	over  atomic.Bool
@@ -117,7 +154,7 @@ func (t *transaction) begin(ctx context.Context, db *sql.DB, o *sql.TxOptions) (
 		return err
 	}
 	if t.tx, err = t.conn.BeginTx(ctx, o); err == nil {
-		if _, err = t.tx.ExecContext(ctx, markSQL(t.mark)); err == nil {
+		if _, err = t.tx.ExecContext(ctx, "SAVEPOINT "+t.mark); err == nil {
 			return nil
 		}
 		_ = t.tx.Rollback()
@@ -131,7 +168,7 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	if t.over.Swap(true) {
 		return fmt.Errorf("%w: it is over", dibs.ErrRolledBack)
 	}
-	settle, err := t.s.settleIn(&x, t.mark)
+	settle, err := t.s.settleIn(&x)
 	if ended := t.ended(); ended != nil {
 		err = ended // database/sql is about to roll back
 	}
@@ -139,11 +176,9 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		t.release()
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
 	}
-	var later bool
-	if t.manner == apart {
-		later, err = t.commitApart(ctx, settle)
-	} else {
-		later, err = t.commitWhole(ctx, settle)
+	later, err := t.settle(ctx, settle)
+	if err == nil {
+		err = t.commit(ctx)
 	}
 	switch {
 	case err == nil, errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrLost), errors.Is(err, ErrEnded):
@@ -157,65 +192,35 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	return err
 }
 
-// commitWhole settles and commits with one message.
-func (t *transaction) commitWhole(ctx context.Context, c *settlement) (later bool, err error) {
-	err = t.tx.QueryRowContext(ctx, c.whole(t.manner)).Scan(&later)
-	switch {
-	case code(err) == codeNotHeld:
-		// By the key's row. If it has more permits than one it has others, and they
-		// are all that is left to do.
-		return true, t.commitMany(ctx, c)
-	case err != nil:
-		return false, t.failed(err, surelyBefore[code(err)])
-	}
-	// It is committed; this is for database/sql.
-	bounded(func() {
-		if t.tx.Commit() != nil {
-			_ = t.tx.Rollback()
-		}
-	})
-	return later, nil
-}
-
-// commitApart does the same with one statement after the other.
-func (t *transaction) commitApart(ctx context.Context, c *settlement) (later bool, err error) {
-	if _, err := t.tx.ExecContext(ctx, c.release); err != nil {
+// settle settles. later says that there is something left to do when it is committed.
+func (t *transaction) settle(ctx context.Context, c *settlement) (later bool, err error) {
+	// It fails unless the transaction is the one that was begun.
+	if _, err := t.tx.ExecContext(ctx, "RELEASE SAVEPOINT "+t.mark); err != nil {
 		return false, t.failed(err, true)
 	}
-	done, err := t.tx.ExecContext(ctx, c.settle)
-	if err != nil {
-		return false, t.failed(err, true)
-	}
-	if n, err := done.RowsAffected(); err != nil || n == 0 {
-		return true, t.commitMany(ctx, c)
-	}
-	left, err := done.LastInsertId()
-	return left != 0 || err != nil, t.finish(ctx, c)
-}
-
-// commitMany is for keys with more than one permit. Those who do not hold the key find
-// that out here too.
-func (t *transaction) commitMany(ctx context.Context, c *settlement) error {
-	done, err := t.tx.ExecContext(ctx, c.settleMany)
-	if err != nil {
-		return t.failed(err, true)
-	}
-	switch n, err := done.RowsAffected(); {
-	case err != nil:
-		return t.failed(err, true)
-	case n == 0:
-		return dibs.ErrLost
-	}
-	return t.finish(ctx, c)
-}
-
-// finish writes the record and commits.
-func (t *transaction) finish(ctx context.Context, c *settlement) error {
-	if c.record != "" {
-		if _, err := t.tx.ExecContext(ctx, c.record); err != nil {
-			return t.failed(err, true)
+	for i, statement := range []string{c.one, c.many} {
+		done, err := t.tx.ExecContext(ctx, statement)
+		if err != nil {
+			return false, t.failed(err, true)
 		}
+		if n, err := done.RowsAffected(); err != nil {
+			return false, t.failed(err, true)
+		} else if n == 0 {
+			continue
+		}
+		busy, err := done.LastInsertId()
+		if c.record != "" {
+			if _, err := t.tx.ExecContext(ctx, c.record); err != nil {
+				return false, t.failed(err, true)
+			}
+		}
+		return i > 0 || busy != 0 || err != nil, nil
 	}
+	return false, dibs.ErrLost
+}
+
+// commit commits, however long that takes, but waits only as long as ctx lasts.
+func (t *transaction) commit(ctx context.Context) error {
 	committed := make(chan error, 1)
 	go func() { committed <- t.tx.Commit() }() // which no context ends
 	select {
@@ -230,7 +235,7 @@ func (t *transaction) finish(ctx context.Context, c *settlement) error {
 }
 
 // failed gives the error of a settlement, or of the COMMIT behind it, its meaning.
-// before says that COMMIT was not reached, for sure.
+// before says that COMMIT was not reached, or has done nothing, for sure.
 func (t *transaction) failed(err error, before bool) error {
 	switch ended := t.ended(); {
 	case errors.Is(err, sql.ErrTxDone) && ended != nil:
@@ -290,4 +295,6 @@ func bounded(f func()) {
 const endLimit = 4 * time.Second
 
 // Conflicted implements dibs.Transaction.
-func (t *transaction) Conflicted(err error) bool { return conflicts(err) }
+func (t *transaction) Conflicted(err error) bool {
+	return code(err) != 0 && undone(err) || code(err) == 1205
+}

@@ -99,17 +99,14 @@ func (b *bank) entries(t testing.TB, what string) (n int) {
 
 // kinds are the transactions that there are.
 var kinds = map[string]kind{
-	"MariaDB":                 {"", block, sql.LevelDefault},
-	"MariaDB, read committed": {"?clientFoundRows=true&autocommit=0", block, sql.LevelReadCommitted},
-	"MariaDB, serializable":   {"", block, sql.LevelSerializable},
-	"MariaDB, as Oracle":      {"?sql_mode='ORACLE'", block, sql.LevelDefault},
-	"MariaDB, several":        {"?multiStatements=true", several, sql.LevelDefault},
-	"MariaDB, apart":          {"", apart, sql.LevelDefault},
+	"MariaDB":                 {"", sql.LevelDefault},
+	"MariaDB, read committed": {"?clientFoundRows=true&autocommit=0", sql.LevelReadCommitted},
+	"MariaDB, serializable":   {"?multiStatements=true", sql.LevelSerializable},
+	"MariaDB, as Oracle":      {"?sql_mode='ORACLE'", sql.LevelDefault},
 }
 
 type kind struct {
 	params string
-	manner manner
 	level  sql.IsolationLevel
 }
 
@@ -118,19 +115,7 @@ func bankOf(t *testing.T, name string) (*bank, dibs.Transactor) {
 	t.Helper()
 	kind := kinds[name]
 	b := newBank(t, serverOf(name)(), kind.params)
-	tr := b.s.Transactions(b.db, &sql.TxOptions{Isolation: kind.level})
-	tx, err := tr.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	tx.Rollback()
-	// The best that they can, and what others can they can too.
-	have := &tr.(*transactor).pool.manner
-	if strings.HasPrefix(name, "MariaDB") != (*have == block) || *have < kind.manner {
-		t.Fatalf("the manner is %d, want %d", *have, kind.manner)
-	}
-	*have = kind.manner
-	return b, tr
+	return b, b.s.Transactions(b.db, &sql.TxOptions{Isolation: kind.level})
 }
 
 // inEachKind runs a test with each kind of transaction there is.

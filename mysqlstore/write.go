@@ -119,11 +119,7 @@ func (b *batch) writeRows(s *script) {
 		st := b.states[k]
 		st.tidy()
 		if w := st.row(); st.was.there && w != st.was {
-			h, r := &w.holder, &w.record
-			rows = append(rows, []any{
-				k, w.fence, w.busy, w.free, h.token, h.attempt, h.since, h.ends, h.once, h.seq, h.heir, h.fingerprint, h.owner,
-				r.token, r.written, r.ends, r.fingerprint,
-			})
+			rows = append(rows, append([]any{k}, w.columns()...))
 		}
 	}
 	upsert(s, "key", keyColumns, rows)
@@ -144,9 +140,7 @@ func (b *batch) writeHolders(s *script) {
 			}
 			id := holderID{l.token, l.abandoned}
 			if left[id] = true; st.others[id] != l {
-				rows = append(rows, []any{
-					k, l.token, l.abandoned, l.fence, l.attempt, l.since, l.ends, l.once, l.seq, l.heir, l.permits, l.weight, l.fingerprint, l.owner,
-				})
+				rows = append(rows, append([]any{k}, l.columns()...))
 			}
 		}
 		for id := range st.others {
@@ -169,9 +163,7 @@ func (b *batch) writeQueues(s *script) {
 		for _, p := range q.places {
 			id := placeID{p.seq, p.token}
 			if left[id] = true; q.was[id] != *p {
-				rows = append(rows, []any{
-					k, p.seq, p.token, p.kind, p.ends, p.owner, p.ttl, p.permits, p.weight, p.once, p.maxAge, p.tells, p.fingerprint, p.hold, p.asked,
-				})
+				rows = append(rows, append([]any{k}, p.columns()...))
 			}
 		}
 		for id := range q.was {

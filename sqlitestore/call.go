@@ -12,8 +12,8 @@ import (
 // call is one call of a Store's method on its way through the writing goroutine.
 //
 //	queued ──▶ applying ──▶ committing ──▶ finished
-//	  ▲            │             │
-//	  └────────────┴─────────────┘ alone, when a transaction that it shared failed
+//	              ▲             │
+//	              └─────────────┘ alone, when a transaction that it shared failed
 //
 // The caller's slices are read while the call is applying, and at no other time;
 // the answers are the call's own. So a caller whose context ends can leave in
@@ -35,7 +35,6 @@ type call struct {
 	// Guarded by Store.mu.
 	phase phase
 	left  bool // nobody waits for the call
-	alone bool // the call must not share a transaction
 }
 
 type phase uint8
@@ -49,7 +48,11 @@ const (
 
 // elements is how much there is to do in the call.
 func (c *call) elements() int {
-	return max(1, len(c.claims)+len(c.renewals)+len(c.settlements))
+	n := len(c.claims) + len(c.renewals) + len(c.settlements)
+	if c.work != nil {
+		n++
+	}
+	return n
 }
 
 // bytes is about how much the call writes.

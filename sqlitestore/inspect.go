@@ -89,8 +89,7 @@ func (tx *transaction) describeAll(keys [][]byte, q *dibs.Query) (entries []dibs
 func (tx *transaction) describe(key dibs.Key, q *dibs.Query) dibs.Entry {
 	e := dibs.Entry{Key: key}
 	tx.use(key, dibs.Token{})
-	ks := tx.load()
-	tx.serve(ks)
+	ks := tx.settleDown()
 	for i := range ks.leases {
 		e.Permits = int(ks.leases[i].permits)
 		e.Attempts = append(e.Attempts, tx.describeLease(&ks.leases[i]))

@@ -5,11 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
-
-	modernc "modernc.org/sqlite"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
@@ -167,9 +165,18 @@ func (t *jointTransaction) Commit(ctx context.Context, x dibs.Settlement) error 
 	if err != nil {
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
 	}
-	follow, err := t.note(ctx, &x)
-	if err != nil {
+	var follow func(*transaction)
+	if !t.refused.Load() {
+		follow, err = t.b.settle(ctx, t.tx, &x)
+	}
+	switch {
+	case t.refused.Load():
+		// There is no transaction any more; the settlement would be one of its own.
+		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
+	case errors.Is(err, dibs.ErrLost):
 		return err
+	case err != nil:
+		return t.failed(err)
 	}
 	t.own.Store(true)
 	if err := t.tx.Commit(); err != nil {
@@ -177,30 +184,12 @@ func (t *jointTransaction) Commit(ctx context.Context, x dibs.Settlement) error 
 	}
 	if follow != nil {
 		// Nobody waits for it, and who is not woken asks by itself.
-		t.s.enqueue(&call{left: true, work: follow})
+		t.s.enqueue(&call{since: time.Now(), left: true, work: follow})
 	}
 	return nil
 }
 
 var errOutcome = errors.New("sqlitestore: a transaction ends a lease by Release or Keep")
-
-// note settles the key in the transaction, and returns what follows from its commit.
-func (t *jointTransaction) note(ctx context.Context, x *dibs.Settlement) (follow func(*transaction), err error) {
-	if t.refused.Load() {
-		return nil, fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
-	}
-	follow, err = t.b.settle(ctx, t.tx, x)
-	switch {
-	case t.refused.Load():
-		// There was no transaction any more, so this would have been one of its own.
-		return nil, fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
-	case errors.Is(err, dibs.ErrLost):
-		return nil, err
-	case err != nil:
-		return nil, t.failed(err)
-	}
-	return follow, nil
-}
 
 // settle settles the key for a transaction that nobody asked for.
 func (t *jointTransaction) settle(ctx context.Context, x dibs.Settlement) error {
@@ -221,10 +210,10 @@ func (t *jointTransaction) failed(err error) error {
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
 		err = t.ended()
-	case isDriverCode(err, lite.IOErr) && t.own.Load():
+	case isCode(err, lite.IOErr) && t.own.Load():
 		return &FileError{Path: t.s.path, Err: err}
 	default:
-		err = t.s.driverFault(err)
+		err = fault(t.s.path, err)
 	}
 	return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
 }
@@ -240,7 +229,7 @@ func (t *jointTransaction) Rollback() {
 // itself and can be in conflict with nobody; what the application met may be another
 // one of its own. Who waited for the lock in vain has waited enough.
 func (t *jointTransaction) Conflicted(err error) bool {
-	return isDriverCode(err, lite.Busy, lite.Locked) && !errors.Is(err, ErrLocked)
+	return isCode(err, lite.Busy, lite.Locked) && !errors.Is(err, ErrLocked)
 }
 
 // end rolls back what is not committed, and unlocks the file. The caller holds mu.
@@ -270,34 +259,13 @@ func (t *jointTransaction) leave() {
 	<-t.s.slots
 }
 
-// isDriverCode is isCode for what the application's driver said.
-func isDriverCode(err error, codes ...lite.Code) bool {
-	e, ok := errors.AsType[*modernc.Error](err)
-	return ok && slices.Contains(codes, lite.Code(e.Code()&0xff))
-}
-
 // lockFault says why the file could not be locked.
 func (s *Store) lockFault(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	}
-	if _, ok := errors.AsType[*FileError](err); ok {
-		return err
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	case errors.Is(err, context.DeadlineExceeded):
 		return s.lockedFor(err)
 	}
-	return s.driverFault(err)
-}
-
-// driverFault is fault for what the application's driver said.
-func (s *Store) driverFault(err error) error {
-	e, ok := errors.AsType[*modernc.Error](err)
-	if !ok {
-		return fault(s.path, err)
-	}
-	if kind := kindOf(lite.Code(e.Code()&0xff), 0); kind != nil {
-		err = fmt.Errorf("%w: %w", kind, err)
-	}
-	return &FileError{Path: s.path, Err: err}
+	return fault(s.path, err)
 }

@@ -260,7 +260,7 @@ func TestConflict(t *testing.T) {
 		runs++
 		_, err := other.ExecContext(ctx, "INSERT INTO other VALUES (1)")
 		return "", err
-	}); !isDriverCode(err, lite.Busy) || runs != dibs.MaxConflicts-10 {
+	}); !isCode(err, lite.Busy) || runs != dibs.MaxConflicts-10 {
 		t.Errorf("after %d runs: %v", runs+10, err)
 	}
 }

@@ -167,31 +167,26 @@ func (s *Store) setUp() error {
 	} else if mode != "wal" {
 		return fmt.Errorf("its filesystem does not do what a write-ahead log needs (the journal mode is %q)", mode)
 	}
-	pragmas := []string{
+	for _, sql := range []string{
 		"PRAGMA synchronous = FULL",
 		"PRAGMA wal_autocheckpoint = 1000",
 		"PRAGMA journal_size_limit = 16777216",
 		"PRAGMA cache_size = -16384",
 		"PRAGMA temp_store = MEMORY",
-	}
-	for _, pragma := range pragmas {
-		if err := s.conn.Exec(pragma); err != nil {
+		"BEGIN IMMEDIATE",
+	} {
+		if err := s.conn.Exec(sql); err != nil {
 			return err
 		}
 	}
-	if err := s.conn.Exec("BEGIN IMMEDIATE"); err != nil {
-		return err
+	err = s.adopt()
+	if err == nil {
+		err = s.conn.Exec("COMMIT")
 	}
-	if err := s.adopt(); err != nil {
-		return errors.Join(err, s.conn.Exec("ROLLBACK"))
+	if s.conn.InTransaction() {
+		err = errors.Join(err, s.conn.Exec("ROLLBACK"))
 	}
-	if err := s.conn.Exec("COMMIT"); err != nil {
-		if s.conn.InTransaction() {
-			return errors.Join(err, s.conn.Exec("ROLLBACK"))
-		}
-		return err
-	}
-	return nil
+	return err
 }
 
 // identify reports whether the file has no tables of ours, and an error unless they
@@ -220,24 +215,20 @@ func (s *Store) identify() (fresh bool, err error) {
 	case !s.opt.Shared && !own:
 		return false, fmt.Errorf("%w: it is a SQLite database of something else", ErrForeign)
 	}
-	version, err := s.version()
-	if err != nil {
-		return false, err
+	version, err := s.conn.Query(s.tables.sql("SELECT version FROM @meta WHERE one = 1"))
+	if err == nil && version > schemaVersion {
+		err = fmt.Errorf("%w: its schema is version %d, and this program knows version %d", ErrNewer, version, schemaVersion)
 	}
-	if version > schemaVersion {
-		return false, fmt.Errorf("%w: its schema is version %d, and this program knows version %d", ErrNewer, version, schemaVersion)
+	if err == nil {
+		err = s.sound()
 	}
-	return false, s.sound()
+	return false, err
 }
 
 // has reports whether the file has such tables.
 func (s *Store) has(t tables) (bool, error) {
 	n, err := s.conn.Query(t.sql("SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '@meta'"))
 	return n > 0, err
-}
-
-func (s *Store) version() (int64, error) {
-	return s.conn.Query(s.tables.sql("SELECT version FROM @meta WHERE one = 1"))
 }
 
 // sound returns an error when a file that is small enough to be read is damaged. Of
@@ -290,23 +281,12 @@ func (s *Store) adopt() error {
 				return err
 			}
 		}
-		return s.tie("INSERT INTO @meta (one, version, boot, offset, clock, fence) VALUES (1, ?1, ?2, ?3, 0, 0)", -uptime)
+		return s.conn.Exec(s.tables.sql(fmt.Sprintf(
+			"INSERT INTO @meta (one, version, boot, offset, clock, fence) VALUES (1, %d, x'%x', %d, 0, 0)", schemaVersion, s.boot, -uptime)))
 	}
 	boot, err := s.conn.QueryText(s.tables.sql("SELECT boot FROM @meta WHERE one = 1"))
 	if err != nil || boot == s.boot {
 		return err
 	}
-	seen, err := s.conn.Query(s.tables.sql("SELECT clock FROM @meta WHERE one = 1"))
-	if err != nil {
-		return err
-	}
-	return s.tie("UPDATE @meta SET version = ?1, boot = ?2, offset = ?3 WHERE one = 1", seen-uptime)
-}
-
-func (s *Store) tie(sql string, offset int64) error {
-	st, err := s.conn.Prepare(s.tables.sql(sql))
-	if err != nil {
-		return err
-	}
-	return st.Run(int64(schemaVersion), s.boot, offset)
+	return s.conn.Exec(s.tables.sql(fmt.Sprintf("UPDATE @meta SET boot = x'%x', offset = clock - %d WHERE one = 1", s.boot, uptime)))
 }

@@ -24,10 +24,10 @@ type Options struct {
 	Shared bool
 
 	// LockWait is how long a call waits, at most, while another process has the
-	// file locked; 5 s when 0, at least 1 ms. Then it fails with ErrLocked, or, when
-	// many others have written to the file meanwhile, answers claims with dibs.ErrBusy,
+	// file locked; 5 s when 0, at least 1 ms. Then it fails with ErrLocked, or, when it
+	// was other Stores that wrote to the file, each element is answered with dibs.ErrBusy,
 	// upon which a dibs.Client asks again. A call's context can end it earlier. To open
-	// a file that many write to takes six times as long at most.
+	// a file that other Stores write to takes six times as long at most.
 	LockWait time.Duration
 
 	// PruneEvery is how often what has ended is looked for in the background;

@@ -126,10 +126,7 @@ func (tx *transaction) pruneKeys(p *pruning, rows int) {
 		tx.k, tx.asker = append(tx.k[:0], k...), dibs.Token{}
 		n := tx.change("deleteDead", tx.k, tx.now, int64(rows))
 		if rows -= n; rows > 0 {
-			ks := tx.load()
-			ks.freed = true // perhaps
-			tx.serve(ks)
-			if p.after = k; ks.forgotten {
+			if p.after = k; tx.settleDown().forgotten {
 				n, rows = n+1, rows-1
 			}
 		}

@@ -109,6 +109,14 @@ func (tx *transaction) serve(ks *keyState) {
 	}
 }
 
+// settleDown writes down what has happened to a key by itself, and serves who is next.
+func (tx *transaction) settleDown() *keyState {
+	ks := tx.load()
+	ks.freed = true // perhaps
+	tx.serve(ks)
+	return ks
+}
+
 // wakeWaiters has all asked again that wait for the key with at least that MaxAge.
 func (tx *transaction) wakeWaiters(maxAge int64) {
 	for row := range tx.rows("waiters", tx.k, tx.now, maxAge) {

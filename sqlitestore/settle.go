@@ -1,7 +1,6 @@
 package sqlitestore
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/dibs-go/dibs"
@@ -110,21 +109,18 @@ func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte
 	tx.dirty = true
 	tx.err = withID(tx.now+retention, &tx.serial, func(id int64) error {
 		return tx.st["saveRecord"].Run(id, tx.k, t[:], tx.now, bytesOf(f), data)
-	}, func(err error) bool {
-		e, ok := errors.AsType[*lite.Error](err)
-		return ok && e.Extended == lite.KeyTaken
 	})
 }
 
 // withID calls save with ids for a record that ends then until one is free, which is
 // when it does not fail because that is taken.
-func withID(end int64, serial *int64, save func(id int64) error, taken func(error) bool) error {
+func withID(end int64, serial *int64, save func(id int64) error) error {
 	for step := int64(1); ; step = min(2*step, 1<<20) {
 		// Serial numbers that run over make the record end a microsecond later,
 		// because those of this one may all be taken.
 		*serial += step
 		err := save(end<<recordShift + *serial)
-		if !taken(err) {
+		if e := said(err); e == nil || e.Extended != lite.KeyTaken {
 			return err
 		}
 		// Another transaction's record has the id. There may be many in a row,

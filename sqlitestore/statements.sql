@@ -1,5 +1,5 @@
--- The statements of the store, each after a line with its name. What lock, endLease and
--- deleteRan are for is in transactions of the application: lock writes nothing, but takes
+-- The statements of the store, each after a line with its name. What lock, endLease,
+-- deleteRan and wakeNumber are for is in transactions of the application: lock writes nothing, but takes
 -- the lock that writers need, and as their first statement it has no snapshot that could
 -- be too old.
 
@@ -110,6 +110,9 @@ DELETE FROM @place WHERE k = ?1 AND number = ?2 AND token = ?3
 
 -- name: deleteNumber
 DELETE FROM @place WHERE k = ?1 AND number = ?2 RETURNING token, reserved
+
+-- name: wakeNumber
+INSERT INTO @wake (token) SELECT token FROM @place WHERE k = ?1 AND number = ?2 AND reserved = 0
 
 -- name: hasNumber
 SELECT 1 FROM @place WHERE k = ?1 AND number = ?2 AND until > ?3

@@ -95,19 +95,8 @@ func (s *Store) Close() error {
 	close(s.closing)
 	<-s.ended
 	s.background.Wait()
-	return fault(s.path, s.closeFile())
+	return fault(s.path, errors.Join(s.conn.Close(), s.turnstile.close()))
 }
-
-// closeFile closes the connection. The last one that is closed moves the log
-// into the file, which takes a turn; but Close does not wait long for one.
-func (s *Store) closeFile() error {
-	deadline := time.Now().Add(closeWait)
-	s.turnstile.enter(func() bool { return time.Now().After(deadline) })
-	return errors.Join(s.conn.Close(), s.turnstile.close())
-}
-
-// closeWait is how long Close waits for its turn.
-const closeWait = time.Second
 
 // Batching says that calls are best made at once and from many goroutines: the
 // Store itself puts those that come together into one transaction, whatever
@@ -142,7 +131,7 @@ func (s *Store) work(ctx context.Context, f func(*transaction)) error {
 // do has the writing goroutine run a call and waits for it. finish copies the
 // answers out.
 func (s *Store) do(ctx context.Context, c *call, finish func()) error {
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil || c.elements() == 0 {
 		return err
 	}
 	c.since, c.done = time.Now(), make(chan struct{}, 1)

@@ -11,7 +11,6 @@ import (
 	modernc "modernc.org/sqlite"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
 // Transactions returns what begins transactions on the application's connections to
@@ -152,59 +151,28 @@ func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement)
 		exec("forget", k)
 		exec("deleteMemory", k)
 	}
-	var gone []dibs.Token
-	if number != 0 && err == nil {
-		gone, err = b.deleteNumber(ctx, tx, k, number)
+	if number != 0 {
+		exec("wakeNumber", k, number)
+		exec("deleteNumber", k, number)
 	}
 	if x.Outcome == dibs.Keep && err == nil {
 		serial := int64(0)
 		err = withID(now+micros(x.Retention), &serial, func(id int64) error {
 			_, err := tx.ExecContext(ctx, b.sql["saveRecord"], id, k, x.Token[:], now, append([]byte{}, f...), append([]byte{}, x.Data...)) // nil would be NULL
 			return err
-		}, func(err error) bool {
-			e, ok := errors.AsType[*modernc.Error](err)
-			return ok && e.Code() == lite.KeyTaken
 		})
 	}
 	if err != nil || !places {
 		return nil, err
 	}
-	outcome := x.Outcome
-	return func(tx *transaction) { tx.followEnd(k, gone, outcome) }, nil
-}
-
-// deleteNumber deletes all places with a number, and returns who waited there.
-func (b *transactor) deleteNumber(ctx context.Context, tx *sql.Tx, k []byte, number int64) (gone []dibs.Token, err error) {
-	rows, err := tx.QueryContext(ctx, b.sql["deleteNumber"], k, number)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		var token []byte
-		var reserved bool
-		if err := rows.Scan(&token, &reserved); err != nil {
-			return nil, err
+	keeps := x.Outcome == dibs.Keep
+	return func(tx *transaction) {
+		tx.k, tx.asker = k, dibs.Token{}
+		if keeps {
+			tx.wakeWaiters(1)
 		}
-		if !reserved {
-			gone = append(gone, dibs.Token(token))
-		}
-	}
-	return gone, rows.Err()
-}
-
-// followEnd wakes whom the end of a lease concerns.
-func (tx *transaction) followEnd(k []byte, gone []dibs.Token, o dibs.Outcome) {
-	tx.k, tx.asker = append(tx.k[:0], k...), dibs.Token{}
-	for _, t := range gone {
-		tx.wake(t)
-	}
-	if o == dibs.Keep {
-		tx.wakeWaiters(1)
-	}
-	ks := tx.load()
-	ks.freed = true
-	tx.serve(ks)
+		tx.settleDown()
+	}, nil
 }
 
 // guard has hook asked about every commit of the connection; with nil nobody is.

@@ -134,7 +134,11 @@ func (w *waiting) wake(tokens []dibs.Token) (found bool) {
 
 // watch looks into the file while somebody waits.
 func (w *waiting) watch() {
-	defer w.close()
+	defer func() {
+		if w.conn != nil {
+			_ = w.conn.Close() // it has only read, so there is nothing to lose
+		}
+	}()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -173,13 +177,12 @@ func (w *waiting) sweep() bool {
 	return len(w.tokens) > 0
 }
 
-// read returns the tokens that the file says should ask again.
-func (w *waiting) read() []dibs.Token {
-	if w.conn == nil && w.connect() != nil {
-		return nil // only a hint is lost, and the calls tell what is wrong
+// read returns the tokens that the file says should ask again. Where that fails only a
+// hint is lost, and the calls tell what is wrong.
+func (w *waiting) read() (tokens []dibs.Token) {
+	if w.wakes == nil && w.connect() != nil {
+		return nil
 	}
-	var tokens []dibs.Token
-	// What fails is told to those who make calls.
 	_ = w.wakes.Each(func(row *lite.Stmt) bool {
 		w.seen = row.Int(0)
 		tokens = append(tokens, dibs.Token(row.Bytes(1)))
@@ -189,21 +192,11 @@ func (w *waiting) read() []dibs.Token {
 }
 
 func (w *waiting) connect() (err error) {
-	if w.conn, err = lite.Open(w.s.full, lite.ReadWrite); err != nil {
-		w.conn = nil
-		return err
+	if w.conn == nil {
+		if w.conn, err = lite.Open(w.s.full, lite.ReadWrite); err != nil {
+			return err
+		}
 	}
-	if w.wakes, err = w.conn.Prepare(w.s.tables.sql(newWakes)); err != nil {
-		w.close()
-	}
+	w.wakes, err = w.conn.Prepare(w.s.tables.sql(newWakes))
 	return err
-}
-
-// close closes the goroutine's connection.
-func (w *waiting) close() {
-	if w.conn != nil {
-		// It has only read, so there is nothing to lose.
-		_ = w.conn.Close()
-		w.conn = nil
-	}
 }

@@ -57,17 +57,13 @@ func (s *Store) round() bool {
 		s.queueing()
 		return s.idle()
 	})
-	s.setBlocked(false)
+	s.unblock()
 	if !entered {
 		return false
 	}
 	defer s.turnstile.leave()
 	if s.lock() {
-		if calls := s.take(); len(calls) > 0 {
-			s.run(calls)
-		} else {
-			s.rollback()
-		}
+		s.run(s.take())
 	}
 	for start := time.Now(); time.Since(start) < jointsLast; {
 		select {
@@ -82,7 +78,7 @@ func (s *Store) round() bool {
 
 // host lets a transaction of the application's run, and waits for its end.
 func (s *Store) host(j *joint) {
-	defer s.setBlocked(false)
+	defer s.unblock()
 	close(j.mine)
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -93,7 +89,6 @@ func (s *Store) host(j *joint) {
 		case <-s.closing:
 			return
 		case <-ticker.C:
-			s.setBlocked(true)
 			s.finish(s.expired(), s.lockedFor(nil))
 		}
 	}
@@ -102,7 +97,6 @@ func (s *Store) host(j *joint) {
 // queueing is what the writing goroutine does now and then while other Stores write: a call
 // that has waited for long enough can be made again.
 func (s *Store) queueing() {
-	s.setBlocked(true)
 	busy := fmt.Errorf("%w, because many write to the file: %w", dibs.ErrBusy, s.lockedFor(nil))
 	for _, c := range s.expired() {
 		for i := range c.answers {
@@ -122,7 +116,7 @@ func (s *Store) queueing() {
 // lock begins a transaction for the calls in the queue. It reports false when
 // there are none, or none any more.
 func (s *Store) lock() bool {
-	defer s.setBlocked(false)
+	defer s.unblock()
 	for wait := 50 * time.Microsecond; s.hasCalls(); wait = min(2*wait, 3*time.Millisecond) {
 		err := s.st["begin"].Run()
 		if err == nil {
@@ -132,7 +126,6 @@ func (s *Store) lock() bool {
 			s.finish(s.drain(), fault(s.path, err))
 			return false
 		}
-		s.setBlocked(true)
 		s.finish(s.expired(), s.lockedFor(err))
 		select {
 		case <-time.After(wait/2 + rand.N(wait)):
@@ -156,9 +149,6 @@ func (s *Store) take() []*call {
 	defer s.mu.Unlock()
 	calls, elements, bytes := s.tx.calls[:0], 0, 0
 	for i, c := range s.queue {
-		if i > 0 && (c.alone || calls[0].alone) {
-			break
-		}
 		elements += c.elements()
 		bytes += c.bytes()
 		if i > 0 && (elements > maxElements || bytes > maxBytes) {
@@ -187,7 +177,7 @@ func (s *Store) run(calls []*call) {
 		if len(calls) > 1 && isCode(err, lite.Full, lite.IOErr, lite.NoMem, lite.TooBig) {
 			// One of them may be to blame, one that is too large for the disk
 			// for instance. Nothing was done, so each can have its own try.
-			s.requeue(calls)
+			s.runEach(slices.Clone(calls))
 			return
 		}
 	}
@@ -235,9 +225,9 @@ func (s *Store) idle() bool {
 	return s.closed || len(s.queue)+len(s.joints) == 0
 }
 
-func (s *Store) setBlocked(blocked bool) {
+func (s *Store) unblock() {
 	s.mu.Lock()
-	s.blocked = blocked
+	s.blocked = false
 	s.mu.Unlock()
 }
 
@@ -254,19 +244,23 @@ func (s *Store) setPhase(calls []*call, p phase) {
 	}
 }
 
-// requeue puts calls back to the front of the queue, to be run one by one. Those
-// that nobody waits for are dropped; their outcome is unknown to their callers.
-func (s *Store) requeue(calls []*call) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	back := make([]*call, 0, len(calls)+len(s.queue))
+// runEach runs calls one by one, but for those that nobody waits for; their outcome is
+// unknown to their callers.
+func (s *Store) runEach(calls []*call) {
 	for _, c := range calls {
-		if !c.left {
-			c.phase, c.alone = queued, true
-			back = append(back, c)
+		s.mu.Lock()
+		left := c.left
+		c.phase = applying
+		s.mu.Unlock()
+		if left {
+			continue
 		}
+		if err := s.st["begin"].Run(); err != nil {
+			s.finish([]*call{c}, fault(s.path, err))
+			continue
+		}
+		s.run([]*call{c})
 	}
-	s.queue = append(back, s.queue...)
 }
 
 // drain takes all calls out of the queue.
@@ -278,11 +272,12 @@ func (s *Store) drain() []*call {
 	return calls
 }
 
-// expired takes the calls out of the queue that have waited for the lock for as
-// long as they may.
+// expired takes the calls out of the queue that have waited for the lock, which others
+// have right now, for as long as they may.
 func (s *Store) expired() []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.blocked = true
 	var calls []*call
 	s.queue = slices.DeleteFunc(s.queue, func(c *call) bool {
 		late := time.Since(c.since) >= s.opt.LockWait
