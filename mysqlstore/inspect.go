@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 var _ dibs.Inspector = (*Store)(nil)
@@ -32,7 +32,7 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 				return
 			}
 			for _, e := range page {
-				if e.Condition != "" && matches(&e, &q) && !yield(e, nil) {
+				if backend.Matches(&e, &q) && !yield(e, nil) {
 					return
 				}
 			}
@@ -67,7 +67,7 @@ func (s *Store) page(ctx context.Context, first, last string, q *dibs.Query) (pa
 		var k string
 		r.scan(&k)
 		next = k + "\x00" // nothing is between
-		if key, ok := parseKey(k); ok && (q.Name == "" || key.Name == q.Name) {
+		if key, ok := backend.ParseKey(k); ok && (q.Name == "" || key.Name == q.Name) {
 			wants[k] = nil
 		}
 		n++
@@ -94,7 +94,7 @@ func (s *Store) page(ctx context.Context, first, last string, q *dibs.Query) (pa
 func (st *state) describe(e *dibs.Entry, q *dibs.Query) {
 	st.advance()
 	st.front() // reserved places whose Hold is over
-	e.Key, _ = parseKey(st.k)
+	e.Key, _ = backend.ParseKey(st.k)
 	e.Waiters = len(st.queue.places)
 	st.short = !st.queue.complete
 	for _, p := range st.queue.places {
@@ -121,23 +121,7 @@ func (st *state) describe(e *dibs.Entry, q *dibs.Query) {
 		e.Record = &dibs.RecordInfo{ID: r.token.ID(), Age: duration(max(st.now-r.written, 0)), Left: duration(r.ends - st.now)}
 		st.writes.recordInfo(e.Record, q.Data)
 	}
-	switch {
-	case len(st.holders) > 0:
-		e.Condition = dibs.ConditionHeld
-	case st.unknown():
-		e.Condition = dibs.ConditionUnknown
-	case e.Waiters > 0:
-		e.Condition = dibs.ConditionWaiting
-	case e.Record != nil:
-		e.Condition = dibs.ConditionDone
-	case st.lost != nil:
-		e.Condition = dibs.ConditionAbandoned
-	}
-}
-
-func matches(e *dibs.Entry, q *dibs.Query) bool {
-	return q.ID == "" || e.Record != nil && e.Record.ID == q.ID ||
-		slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID })
+	backend.Describe(e, len(st.holders) > 0, st.unknown(), st.lost != nil)
 }
 
 // Evict implements dibs.Inspector.

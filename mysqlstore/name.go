@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // validName reports whether a name can be part of an identifier as it is.
@@ -50,18 +51,8 @@ func (n namer) append(b []byte, text string) []byte {
 
 func (n namer) table(name string) string { return n.prefix + "_" + name }
 
-// keyOf returns the form in which a key is kept: the length of its namespace in one
-// byte, the namespace, and the name. No two keys share one.
-func keyOf(k dibs.Key) string { return string([]byte{byte(len(k.Namespace))}) + k.Namespace + k.Name }
-
-// parseKey reads what keyOf wrote; false for what it did not.
-func parseKey(k string) (dibs.Key, bool) {
-	if len(k) == 0 || len(k) < 2+int(k[0]) {
-		return dibs.Key{}, false
-	}
-	n := 1 + int(k[0])
-	return dibs.Key{Namespace: k[1:n], Name: k[n:]}, true
-}
+// keyOf returns the form in which a key is kept.
+func keyOf(k dibs.Key) string { return string(backend.AppendKey(nil, k)) }
 
 // sorted returns the members of a set in their order.
 func sorted[T any](set map[string]T) []string { return slices.Sorted(maps.Keys(set)) }

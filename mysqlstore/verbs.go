@@ -25,7 +25,7 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 		return s.claimPlain(ctx, part, e.keys, claims, answers)
 	}
 	e.busy = func(ctx context.Context, part []int) error {
-		o := &terms{maxWaiters: s.options.MaxWaiters, tells: s.waiting.tells()}
+		o := &terms{maxWaiters: s.options.MaxWaiters, tells: s.waiting.listeners.Any()}
 		how, wants := looking, tokens{}
 		for _, i := range part {
 			c := &claims[i]

@@ -1,29 +1,24 @@
 package mysqlstore
 
 import (
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // waiting tells those who wait in this process that they should ask again, or that
 // they hold the key: at once what is done in this process, and what others do when it
 // looks. It does not look before somebody waits, nor when nobody does any more.
 type waiting struct {
-	s *Store
+	s         *Store
+	listeners backend.Listeners
 
-	mu        sync.Mutex
-	listeners []*listener
-	started   bool
-	places    map[dibs.Token]*waiter
-	more      chan struct{} // has an element when somebody new waits, or is nearer than was known
-}
-
-// listener is a client that wants to know.
-type listener struct {
-	wake func(dibs.Token, dibs.Answer)
+	mu      sync.Mutex
+	started bool
+	places  map[dibs.Token]*waiter
+	more    chan struct{} // has an element when somebody new waits, or is nearer than was known
 }
 
 // waiter is how a token waits.
@@ -35,13 +30,6 @@ type waiter struct {
 
 func newWaiting(s *Store) *waiting {
 	return &waiting{s: s, places: map[dibs.Token]*waiter{}, more: make(chan struct{}, 1)}
-}
-
-// tells reports whether grants can be told.
-func (w *waiting) tells() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return len(w.listeners) > 0
 }
 
 // heard sees to it that those who wait are told when their turn has come. They
@@ -99,25 +87,13 @@ func (w *waiting) told(turns []turn) {
 			here = append(here, t)
 		}
 	}
-	list := w.listeners
 	w.mu.Unlock()
 	for _, t := range here {
-		for _, l := range list {
-			l.wake(t.token, t.answer)
-		}
+		w.listeners.Tell(t.token, t.answer)
 	}
 }
 
 // Notify implements dibs.Notifier. The store tells grants.
 func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	// The list is replaced whole, so that telling copies none.
-	w, l := s.waiting, &listener{wake}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.listeners = append(slices.Clone(w.listeners), l)
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.listeners = slices.DeleteFunc(slices.Clone(w.listeners), func(other *listener) bool { return other == l })
-	}
+	return s.waiting.listeners.Notify(wake)
 }

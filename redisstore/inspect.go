@@ -5,13 +5,13 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // scanned is how many names SCAN looks at in one go.
@@ -90,16 +90,11 @@ func (s *Store) list(ctx context.Context, q *dibs.Query, keys []dibs.Key, yield 
 		return false
 	}
 	for _, e := range entries {
-		if e.Condition != "" && matches(&e.Entry, q) && !yield(e.Entry, nil) {
+		if backend.Matches(&e.Entry, q) && !yield(e.Entry, nil) {
 			return false
 		}
 	}
 	return true
-}
-
-func matches(e *dibs.Entry, q *dibs.Query) bool {
-	return q.ID == "" || e.Record != nil && e.Record.ID == q.ID ||
-		slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID })
 }
 
 // entry is what lua/inspect.lua tells of a key. Without anything to tell the Condition
@@ -152,18 +147,7 @@ func (e *entry) read(k dibs.Key, q *dibs.Query, r *reading) {
 			Token: r.token(), Left: r.duration(), Reserved: r.int() == 1, Owner: dibs.ParseOwner(string(r.bytes())),
 		})
 	}
-	switch {
-	case is[0]:
-		e.Condition = dibs.ConditionHeld
-	case is[2]:
-		e.Condition = dibs.ConditionUnknown
-	case e.Waiters > 0:
-		e.Condition = dibs.ConditionWaiting
-	case e.Record != nil:
-		e.Condition = dibs.ConditionDone
-	case is[1]:
-		e.Condition = dibs.ConditionAbandoned
-	}
+	backend.Describe(&e.Entry, is[0], is[2], is[1])
 }
 
 // Evict implements dibs.Inspector.

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // subscriber hears what the scripts publish for this process. Nobody is listened for
@@ -29,14 +29,10 @@ type subscriber struct {
 	end   context.CancelFunc
 	tasks sync.WaitGroup
 
+	listeners backend.Listeners
+
 	mu       sync.Mutex
 	channels map[string]*channel // by group
-	list     []*listener
-}
-
-// listener is a client that wants to know.
-type listener struct {
-	wake func(dibs.Token, dibs.Answer)
 }
 
 // channel is a subscription.
@@ -90,7 +86,7 @@ func (e *subscriber) channel(group string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch c := e.channels[group]; {
-	case len(e.list) == 0:
+	case !e.listeners.Any():
 		return ""
 	case c == nil || !c.open.Load():
 		return soon
@@ -113,7 +109,7 @@ func (e *subscriber) waited(group string) {
 func (e *subscriber) listen(group string, deaf []dibs.Token) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.life.Err() != nil || len(e.list) == 0 {
+	if e.life.Err() != nil || !e.listeners.Any() {
 		return
 	}
 	c := e.channels[group]
@@ -137,13 +133,11 @@ func (e *subscriber) listen(group string, deaf []dibs.Token) {
 // opened tells those who wait that they are listened for.
 func (e *subscriber) opened(c *channel) {
 	e.mu.Lock()
-	deaf, list := c.deaf, e.list
+	deaf := c.deaf
 	c.deaf = nil
 	e.mu.Unlock()
 	for _, t := range deaf {
-		for _, l := range list {
-			l.wake(t, dibs.Answer{})
-		}
+		e.listeners.Tell(t, dibs.Answer{})
 	}
 }
 
@@ -287,29 +281,22 @@ func (e *subscriber) hear(m rueidis.PubSubMessage) {
 	if rest := []byte(m.Message[tokenLen:]); len(rest) == 8 {
 		a = dibs.Answer{State: dibs.Granted, Fence: binary.BigEndian.Uint64(rest), Attempt: 1}
 	}
-	e.mu.Lock()
-	list := e.list
-	e.mu.Unlock()
-	for _, l := range list {
-		l.wake(t, a)
-	}
+	e.listeners.Tell(t, a)
 }
 
 // Notify implements dibs.Notifier. When the last one stops, nobody is listened for.
 func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	e, l := s.subscriber, &listener{wake}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.list = append(slices.Clone(e.list), l) // replaced whole, so that hearing copies none
+	e := s.subscriber
+	gone := e.listeners.Notify(wake)
 	return sync.OnceFunc(func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.list = slices.DeleteFunc(slices.Clone(e.list), func(other *listener) bool { return other == l })
+		if gone(); e.listeners.Any() {
+			return
+		}
 		for group, c := range e.channels {
-			if len(e.list) == 0 {
-				c.leave()
-				delete(e.channels, group)
-			}
+			c.leave()
+			delete(e.channels, group)
 		}
 	})
 }

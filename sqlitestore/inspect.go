@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -50,9 +51,9 @@ func keyRange(q *dibs.Query) (low, high, one []byte) {
 	case q.Namespace == nil:
 		return nil, []byte{255}, nil
 	case q.Name != "":
-		return nil, nil, appendKey(nil, dibs.Key{Namespace: *q.Namespace, Name: q.Name})
+		return nil, nil, backend.AppendKey(nil, dibs.Key{Namespace: *q.Namespace, Name: q.Name})
 	}
-	low = appendKey(nil, dibs.Key{Namespace: *q.Namespace})
+	low = backend.AppendKey(nil, dibs.Key{Namespace: *q.Namespace})
 	// No key is longer, so this is above all that begin with it.
 	return low, append(slices.Clone(low), slices.Repeat([]byte{255}, dibs.MaxKey+1)...), nil
 }
@@ -69,16 +70,16 @@ func (tx *transaction) nextKeys(name string, low, high []byte, most int) (keys [
 // for.
 func (tx *transaction) describeAll(keys [][]byte, q *dibs.Query) (entries []dibs.Entry) {
 	for _, k := range keys {
-		key, err := parseKey(k)
-		if err != nil {
-			tx.err = err
+		key, ok := backend.ParseKey(string(k))
+		if !ok {
+			tx.err = fmt.Errorf("%w: it has a key of %d bytes that is none", ErrDamaged, len(k))
 			return nil
 		}
 		if q.Name != "" && key.Name != q.Name {
 			continue
 		}
 		e := tx.describe(key, q)
-		if e.Condition != "" && (q.ID == "" || named(e, q.ID)) {
+		if backend.Matches(&e, q) {
 			entries = append(entries, e)
 		}
 	}
@@ -106,18 +107,7 @@ func (tx *transaction) describe(key dibs.Key, q *dibs.Query) dibs.Entry {
 		}
 	}
 	tx.describeRecord(&e, q)
-	switch {
-	case len(ks.leases) > 0:
-		e.Condition = dibs.ConditionHeld
-	case ks.unknown():
-		e.Condition = dibs.ConditionUnknown
-	case e.Waiters > 0:
-		e.Condition = dibs.ConditionWaiting
-	case e.Record != nil:
-		e.Condition = dibs.ConditionDone
-	case ks.count > 0:
-		e.Condition = dibs.ConditionAbandoned
-	}
+	backend.Describe(&e, len(ks.leases) > 0, ks.unknown(), ks.count > 0)
 	return e
 }
 
@@ -147,11 +137,6 @@ func (tx *transaction) describeRecord(e *dibs.Entry, q *dibs.Query) {
 			e.Record.Bytes = len(e.Record.Data)
 		}
 	}, tx.k)
-}
-
-func named(e dibs.Entry, id string) bool {
-	return e.Record != nil && e.Record.ID == id ||
-		slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == id })
 }
 
 // Evict implements dibs.Inspector.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -148,7 +149,7 @@ func (tx *transaction) nextFence() int64 {
 
 // use makes the key the one that is being worked on.
 func (tx *transaction) use(key dibs.Key, asker dibs.Token) {
-	tx.k = appendKey(tx.k[:0], key)
+	tx.k = backend.AppendKey(tx.k[:0], key)
 	tx.asker = asker
 }
 
@@ -162,20 +163,4 @@ func (tx *transaction) wake(t dibs.Token) {
 	default:
 		tx.change("wake", t[:])
 	}
-}
-
-// appendKey appends the key as the file has it.
-func appendKey(b []byte, key dibs.Key) []byte {
-	b = append(b, byte(len(key.Namespace)))
-	b = append(b, key.Namespace...)
-	return append(b, key.Name...)
-}
-
-// parseKey reads what appendKey wrote.
-func parseKey(b []byte) (dibs.Key, error) {
-	if len(b) == 0 || len(b) < 1+int(b[0]) {
-		return dibs.Key{}, fmt.Errorf("%w: it has a key of %d bytes without a whole namespace", ErrDamaged, len(b))
-	}
-	n := 1 + int(b[0])
-	return dibs.Key{Namespace: string(b[1:n]), Name: string(b[n:])}, nil
 }

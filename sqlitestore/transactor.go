@@ -11,6 +11,7 @@ import (
 	modernc "modernc.org/sqlite"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // Transactions returns what begins transactions on the application's connections to
@@ -132,7 +133,7 @@ func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement)
 	if string(boot) != b.s.boot {
 		return nil, errOtherBoot(string(boot))
 	}
-	k, now := appendKey(nil, x.Key), max(b.s.clock.monotonic()+offset, clock)
+	k, now := backend.AppendKey(nil, x.Key), max(b.s.clock.monotonic()+offset, clock)
 	err = tx.QueryRowContext(ctx, b.sql["endLease"], k, x.Token[:], now).Scan(&f, &number, &places, &memory)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, dibs.ErrLost

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -33,8 +34,7 @@ type waiter struct {
 type waiting struct {
 	s *Store
 
-	callbacks sync.RWMutex // guards watchers, and is held while they are called
-	watchers  map[*func(dibs.Token, dibs.Answer)]struct{}
+	listeners backend.Listeners
 
 	mu      sync.Mutex
 	tokens  map[dibs.Token]time.Time // when their places are over
@@ -50,7 +50,6 @@ type waiting struct {
 func (w *waiting) init(s *Store) {
 	w.s = s
 	w.tokens = map[dibs.Token]time.Time{}
-	w.watchers = map[*func(dibs.Token, dibs.Answer)]struct{}{}
 	w.waiters = make(chan struct{}, 1)
 }
 
@@ -58,21 +57,14 @@ func (w *waiting) init(s *Store) {
 // takes no more than a transaction, which it shares with others.
 func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	w := &s.waiting
-	key := &wake
-	w.callbacks.Lock()
-	w.watchers[key] = struct{}{}
-	w.callbacks.Unlock()
+	stop = w.listeners.Notify(wake)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed && !w.started {
 		w.started = true
 		s.background.Go(w.watch)
 	}
-	return func() {
-		w.callbacks.Lock()
-		defer w.callbacks.Unlock()
-		delete(w.watchers, key)
-	}
+	return stop
 }
 
 // has reports whether the token waits in this process.
@@ -118,16 +110,12 @@ func (w *waiting) wake(tokens []dibs.Token) (found bool) {
 	if len(tokens) == 0 {
 		return false
 	}
-	w.callbacks.RLock()
-	defer w.callbacks.RUnlock()
 	for _, t := range tokens {
 		if !w.has(t) {
 			continue
 		}
 		found = true
-		for wake := range w.watchers {
-			(*wake)(t, dibs.Answer{})
-		}
+		w.listeners.Tell(t, dibs.Answer{})
 	}
 	return found
 }
