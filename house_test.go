@@ -17,12 +17,13 @@ import (
 func TestHouse(t *testing.T) {
 	house.Check(t, []house.Room{
 		{Dir: ".", Tests: []string{house.Root + "/memstore", house.Root + "/internal/house", house.Root + "/internal/journal"}},
-		{Dir: "memstore", Imports: []string{house.Root}, Tests: []string{house.Root + "/storetest"}},
+		{Dir: "memstore", Imports: []string{house.Root, house.Root + "/internal/backend"}, Tests: []string{house.Root + "/storetest"}},
 		{Dir: "storetest", Imports: []string{house.Root, house.Root + "/storetest/internal/model"}},
 		{Dir: "storetest/internal/model", Imports: []string{house.Root}},
 		{Dir: "idempotency", Imports: []string{house.Root, house.Root + "/internal/linger"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
 		{Dir: "jobs", Imports: []string{house.Root}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
-		{Dir: "internal/engine", Imports: []string{house.Root}},
+		{Dir: "internal/backend", Imports: []string{house.Root}},
+		{Dir: "internal/engine", Imports: []string{house.Root, house.Root + "/internal/backend"}},
 		{Dir: "internal/failpoint"},
 		{Dir: "internal/house"},
 		{Dir: "internal/journal", Imports: []string{house.Root}},

@@ -21,13 +21,9 @@ type entry struct {
 	record *record
 	queue  *queue
 
-	due          instant // when the sweep looks at it; see wheel.go
-	later, prior *entry  // others in its slot of the wheel
-
 	permits int32 // of all leases
 	weight  int32 // of all leases together
 	held    int32 // how many leases there are
-	slot    int16 // 1 + its slot of the wheel; 0 when it is in none
 	ns      uint8 // how much of name is the namespace
 }
 

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // listStep is how many entries are described under one lock.
@@ -79,7 +79,9 @@ func (sh *shard) list(q *dibs.Query, from uint64) (found []dibs.Entry, next uint
 			if d, ok := e.describe(q, now); ok {
 				found = append(found, d)
 			}
-			if !e.idle() { // the sweep removes it: this loop stands in its bucket
+			if e.idle() {
+				sh.schedule(e, now) // the sweep removes it: this loop stands in its bucket
+			} else {
 				sh.finish(e, now)
 			}
 		}
@@ -97,20 +99,6 @@ func (e *entry) describe(q *dibs.Query, now instant) (dibs.Entry, bool) {
 	}
 	if d.Waiters = len(places); q.Places {
 		d.Places = places
-	}
-	switch {
-	case e.held > 0:
-		d.Condition = dibs.ConditionHeld
-	case e.unknown():
-		d.Condition = dibs.ConditionUnknown
-	case len(places) > 0:
-		d.Condition = dibs.ConditionWaiting
-	case e.record != nil:
-		d.Condition = dibs.ConditionDone
-	case e.lost != nil:
-		d.Condition = dibs.ConditionAbandoned
-	default:
-		return d, false
 	}
 	if e.held > 0 {
 		d.Permits = int(e.permits)
@@ -130,8 +118,8 @@ func (e *entry) describe(q *dibs.Query, now instant) (dibs.Entry, bool) {
 			d.Record.Data = r.data
 		}
 	}
-	return d, q.ID == "" || d.Record != nil && d.Record.ID == q.ID ||
-		slices.ContainsFunc(d.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID })
+	backend.Describe(&d, e.held > 0, e.unknown(), e.lost != nil)
+	return d, backend.Matches(&d, q)
 }
 
 func (a *attempt) describe(now instant) dibs.Attempt {

@@ -7,8 +7,7 @@ import (
 )
 
 // shard is a part of the keys under one lock: a hash table whose buckets are
-// lists of entries, a wheel that says when to look at which,
-// and what was used and can be used again.
+// lists of entries, and what was used and can be used again.
 type shard struct {
 	mu    sync.Mutex
 	store *Store
@@ -20,8 +19,8 @@ type shard struct {
 	shift   int // 64 - log2(len(buckets))
 	count   int // entries
 
-	wheel wheel
-	woken []dibs.Token // to be told after this step
+	soonest instant      // nothing in an entry runs out before
+	woken   []dibs.Token // to be told after this step
 
 	entries  free[entry]
 	attempts free[attempt]
@@ -35,7 +34,7 @@ const minBuckets = 8
 
 func (sh *shard) init() {
 	sh.resize(minBuckets)
-	sh.wheel.init()
+	sh.soonest = never
 }
 
 // close stops the timers and forgets everything.
@@ -53,7 +52,6 @@ func (sh *shard) close() {
 		}
 	}
 	sh.buckets, sh.count = nil, 0
-	sh.wheel = wheel{}
 	sh.entries, sh.attempts = free[entry]{}, free[attempt]{}
 	sh.records, sh.queues, sh.places = free[record]{}, free[queue]{}, free[place]{}
 	sh.init()
@@ -99,7 +97,6 @@ func (sh *shard) remove(e *entry) {
 	}
 	*b = e.next
 	sh.count--
-	sh.wheel.remove(e)
 	sh.store.keys.Add(-1)
 	name := e.name
 	*e = entry{}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // shardCount is a power of two, large enough that two callers rarely meet in
@@ -27,7 +28,7 @@ type Store struct {
 	keys   atomic.Int64
 	bytes  atomic.Int64 // of records and progress
 
-	listeners listeners
+	listeners backend.Listeners
 	sweeper   sweeper
 	reclaimed atomic.Uint32 // the shard where reclaim goes on
 

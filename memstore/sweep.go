@@ -12,7 +12,7 @@ import (
 
 // sweeper is the store's timer for what nobody asks about. It is set while
 // there is anything that can run out, to fire within five minutes and not more
-// often than once a second; when it finds nothing left, it is not set again.
+// often than every five seconds; when it finds nothing left, it is not set again.
 type sweeper struct {
 	mu     sync.Mutex
 	timer  *time.Timer
@@ -21,7 +21,7 @@ type sweeper struct {
 }
 
 const (
-	sweepOften = time.Second
+	sweepOften = 5 * time.Second
 	sweepRare  = 5 * time.Minute
 )
 
@@ -50,26 +50,25 @@ func (w *sweeper) set(s *Store, due, now instant) {
 	w.at.Store(int64(at))
 }
 
-// schedule sees to it that somebody looks at the entry when something in it
+// schedule sees to it that somebody looks at the shard when something in the entry
 // has run out.
 func (sh *shard) schedule(e *entry, now instant) {
 	due := e.firstEnd()
-	if e.slot != 0 {
-		if e.due <= due {
-			return
-		}
-		sh.wheel.remove(e)
-	} else if due == never {
+	if due >= sh.soonest {
 		return
 	}
-	sh.wheel.put(e, due)
+	sh.soonest = due
 	if w := &sh.store.sweeper; w.at.Load() > int64(due.after(sweepOften)) {
 		w.set(sh.store, due, now)
 	}
 }
 
-// firstEnd returns a moment before which nothing in the entry runs out.
+// firstEnd returns a moment before which nothing in the entry runs out; 0 for one that
+// can be removed.
 func (e *entry) firstEnd() instant {
+	if e.idle() {
+		return 0
+	}
 	first := never
 	if e.held > 0 {
 		first = e.soonest
@@ -94,28 +93,22 @@ func (e *entry) forgotten() instant {
 	return e.lost.until.after(dibs.AbandonedMemory)
 }
 
-// sweepStep is how many entries are looked at under one lock: some 50 µs.
-const sweepStep = 256
-
-// sweep removes what has run out, a little at a time.
+// sweep removes what has run out.
 func (s *Store) sweep() {
 	s.sweeper.at.Store(int64(never))
 	if s.closed.Load() {
 		return
 	}
-	now := s.now()
-	turn := never
+	now, next := s.now(), never
 	for i := range s.shards {
 		sh := &s.shards[i]
-		for all := false; !all; {
-			_, all = sh.sweep(now, math.MaxInt)
-		}
+		sh.sweep(now, math.MaxInt)
 		sh.mu.Lock()
-		turn = min(turn, sh.wheel.turn(now))
+		next = min(next, sh.soonest)
 		sh.mu.Unlock()
 	}
-	if turn != never {
-		s.sweeper.set(s, turn, now)
+	if next != never {
+		s.sweeper.set(s, next, now)
 	}
 }
 
@@ -125,12 +118,8 @@ func (s *Store) sweep() {
 func (s *Store) reclaim(now instant) bool {
 	first := s.reclaimed.Add(1)
 	for i := range uint32(shardCount) {
-		sh := &s.shards[(first+i)%shardCount]
-		for all := false; !all; {
-			var removed int
-			if removed, all = sh.sweep(now, math.MaxInt); removed > 0 {
-				return true
-			}
+		if s.shards[(first+i)%shardCount].sweep(now, math.MaxInt) > 0 {
+			return true
 		}
 	}
 	return false
@@ -143,44 +132,51 @@ func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 	}
 	total := 0
 	for i := range s.shards {
-		for all := false; !all && total < limit; {
-			if err := s.usable(ctx); err != nil {
-				return total, err
-			}
-			var removed int
-			removed, all = s.shards[i].sweep(s.now(), limit-total)
-			total += removed
+		if err := s.usable(ctx); err != nil || total >= limit {
+			return total, err
 		}
+		total += s.shards[i].sweep(s.now(), limit-total)
 	}
 	return total, nil
 }
 
-// sweep looks at some of what is due and removes up to limit records, places
-// and abandoned attempts. all says that nothing more is due.
-func (sh *shard) sweep(now instant, limit int) (removed int, all bool) {
+// sweep removes up to limit records, places and abandoned attempts that have run out,
+// and returns how many. It looks at the entries only when one can have.
+func (sh *shard) sweep(now instant, limit int) (removed int) {
 	sh.mu.Lock()
 	defer sh.unlock(dibs.Token{})
-	budget := sweepStep
-	for removed < limit {
-		e, through := sh.wheel.look(now, &budget)
-		if e == nil {
-			return removed, through
+	if sh.soonest > now {
+		return 0
+	}
+	var due []*entry
+	soonest := never
+	for _, e := range sh.buckets {
+		for ; e != nil; e = e.next {
+			if first := e.firstEnd(); first <= now {
+				due = append(due, e)
+			} else {
+				soonest = min(soonest, first)
+			}
 		}
-		removed += sh.prune(e, now, limit-removed)
-		sh.wheel.remove(e)
+	}
+	sh.soonest = soonest
+	for _, e := range due {
 		if removed < limit {
-			sh.advance(e, now)
+			removed += sh.prune(e, now, limit-removed)
+			sh.serve(e, now)
 		}
-		sh.serve(e, now)
 		sh.finish(e, now)
 	}
-	return removed, false
+	return removed
 }
 
-// prune removes up to limit of what has run out, except leases, and returns
-// how many.
+// prune abandons the leases that have run out, removes up to limit of what else has, and
+// returns how many.
 func (sh *shard) prune(e *entry, now instant, limit int) int {
 	n := 0
+	if e.held > 0 && e.soonest <= now {
+		sh.runOut(e, now)
+	}
 	if e.queue != nil {
 		n = sh.expireAll(e.queue, now, limit)
 	}

@@ -3,68 +3,12 @@ package memstore
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/dibs-go/dibs"
 )
-
-// FuzzWheel puts entries in the wheel and looks for them, in passes that are interrupted
-// anywhere. The wheel finds each entry when it is due: not before, and not late.
-func FuzzWheel(f *testing.F) {
-	for seed := range uint64(100) {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, seed uint64) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		var w wheel
-		w.init()
-		var now instant
-		waiting := map[*entry]bool{}
-		var put []*entry
-		for range 300 {
-			now += instant(r.Int64N(int64(time.Second) << r.IntN(10)))
-			for range r.IntN(5) {
-				e := &entry{}
-				w.put(e, now+instant(r.Int64N(int64(time.Second)<<r.IntN(12))))
-				waiting[e] = true
-				put = append(put, e)
-			}
-			if len(put) > 0 && r.IntN(4) == 0 {
-				if e := put[len(put)-1-r.IntN(min(len(put), 16))]; waiting[e] {
-					w.remove(e)
-					delete(waiting, e)
-				}
-			}
-			interrupted := r.IntN(2) == 0
-			for {
-				budget := 1 + r.IntN(4)
-				e, all := w.look(now, &budget)
-				if e != nil {
-					if e.due > now || !waiting[e] {
-						t.Fatalf("found at %v what is due at %v", now, e.due)
-					}
-					w.remove(e)
-					delete(waiting, e)
-				}
-				if all || interrupted && r.IntN(4) == 0 {
-					interrupted = !all
-					break
-				}
-			}
-			if turn := w.turn(now); (turn == never) != (len(waiting) == 0) || turn <= now {
-				t.Fatalf("the next turn at %v is %v with %d waiting", now, turn, len(waiting))
-			}
-			for e := range waiting {
-				if !interrupted && e.due <= now {
-					t.Fatalf("not found at %v what is due at %v", now, e.due)
-				}
-			}
-		}
-	})
-}
 
 // fill claims and keeps n keys, each with a retention.
 func fill(t *testing.T, s *Store, n int, retention func(i int) time.Duration) {
@@ -98,8 +42,8 @@ func empty(t *testing.T, s *Store) {
 	}
 	for i := range s.shards {
 		sh := &s.shards[i]
-		if sh.count != 0 || sh.wheel.count != 0 || sh.wheel.used != [4]uint64{} || len(sh.buckets) != minBuckets {
-			t.Fatalf("shard %d: %d entries, %d in the wheel, %d buckets", i, sh.count, sh.wheel.count, len(sh.buckets))
+		if sh.count != 0 || sh.soonest != never || len(sh.buckets) != minBuckets {
+			t.Fatalf("shard %d: %d entries, something ends at %v, %d buckets", i, sh.count, sh.soonest, len(sh.buckets))
 		}
 	}
 }

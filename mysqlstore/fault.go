@@ -8,6 +8,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // What is wrong with the server, for errors.Is. The error's text has the
@@ -92,35 +93,17 @@ var faults = map[uint16]struct {
 	3024: {ErrUnreachable, "max_execution_time is too short"},
 }
 
-// fault is a server's error with its meaning.
-type fault struct {
-	is   error
-	said error
-	cure string
-}
-
-func (f *fault) Error() string {
-	text := f.said.Error()
-	if e, ok := errors.AsType[*mysql.MySQLError](f.said); ok {
-		text = fmt.Sprintf("%s (%d)", e.Message, e.Number)
-	}
-	return fmt.Sprintf("%v: %s (%s)", f.is, text, f.cure)
-}
-
-// Unwrap makes errors.Is and errors.As work.
-func (f *fault) Unwrap() []error { return []error{f.is, f.said} }
-
 // explain gives an error its meaning.
 func explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, known := errors.AsType[*fault](err); known {
+	if _, known := errors.AsType[*backend.Fault](err); known {
 		return err
 	}
 	if e, ok := errors.AsType[*mysql.MySQLError](err); ok {
 		if f, ok := faults[e.Number]; ok {
-			return &fault{is: f.is, said: err, cure: f.cure}
+			return &backend.Fault{Is: f.is, Said: err, Text: fmt.Sprintf("%s (%d)", e.Message, e.Number), Cure: f.cure}
 		}
 		return fmt.Errorf("mysqlstore: the server said: %w", err)
 	}
@@ -135,5 +118,5 @@ func explain(err error) error {
 			return err
 		}
 	}
-	return &fault{is: ErrUnreachable, said: err, cure: "see that it runs, and listens at the address; what was asked for may or may not have happened"}
+	return &backend.Fault{Is: ErrUnreachable, Said: err, Cure: "see that it runs, and listens at the address; what was asked for may or may not have happened"}
 }

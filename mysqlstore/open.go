@@ -18,6 +18,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // openLimit bounds Open and New, and migrateLimit what comes before with
@@ -118,7 +119,7 @@ func (s *Store) begin(ctx context.Context) error {
 	defer cancel()
 	if err := s.meet(meeting); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			return &fault{is: ErrUnreachable, said: err, cure: "it does not answer in time; see whether it hangs, and whether it is a MySQL or MariaDB"}
+			return &backend.Fault{Is: ErrUnreachable, Said: err, Cure: "it does not answer in time; see whether it hangs, and whether it is a MySQL or MariaDB"}
 		}
 		return err
 	}
@@ -138,10 +139,10 @@ func (s *Store) begin(ctx context.Context) error {
 	case have > version:
 		return tooNew(have)
 	case have < version:
-		return &fault{
-			is:   ErrNotMigrated,
-			said: fmt.Errorf("the tables %s_… have version %d, this program wants %d", s.names.prefix, have, version),
-			cure: migrateCure,
+		return &backend.Fault{
+			Is:   ErrNotMigrated,
+			Said: fmt.Errorf("the tables %s_… have version %d, this program wants %d", s.names.prefix, have, version),
+			Cure: migrateCure,
 		}
 	}
 	// A look at a key finds out whether the tables are there, and may be read.
@@ -164,9 +165,9 @@ func (s *Store) meet(ctx context.Context) error {
 		return err
 	}
 	if tooOld(version) {
-		return &fault{
-			is: ErrUnsupported, said: fmt.Errorf("its version is %s", version),
-			cure: "it has to be MySQL 8.0 or newer, or MariaDB 10.6 or newer",
+		return &backend.Fault{
+			Is: ErrUnsupported, Said: fmt.Errorf("its version is %s", version),
+			Cure: "it has to be MySQL 8.0 or newer, or MariaDB 10.6 or newer",
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // Store is a dibs.Store on a MySQL or MariaDB database. It is safe for concurrent use.
@@ -59,7 +60,7 @@ func New(ctx context.Context, config *mysql.Config, o *Options) (*Store, error) 
 	s := &Store{options: options, names: namer{prefix: options.Prefix}, config: own(config)}
 	c, err := mysql.NewConnector(s.config)
 	if err != nil {
-		return nil, &fault{is: ErrURL, said: err, cure: "put the configuration right"}
+		return nil, &backend.Fault{Is: ErrURL, Said: err, Cure: "put the configuration right"}
 	}
 	s.front, s.back, s.ear = pool(c, frontConns), pool(c, backConns), pool(c, 1)
 	s.life, s.end = context.WithCancel(context.Background())

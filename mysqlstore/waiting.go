@@ -1,11 +1,11 @@
 package mysqlstore
 
 import (
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
@@ -13,18 +13,13 @@ import (
 // they hold the key: at once what is done in this process, and what others do when it
 // looks. It does not look before somebody waits, nor when nobody does any more.
 type waiting struct {
-	s *Store
+	s         *Store
+	listeners backend.Listeners
 
-	mu        sync.Mutex
-	listeners []*listener
-	started   bool
-	places    map[dibs.Token]*waiter
-	more      chan struct{} // has an element when somebody new waits, or is nearer than was known
-}
-
-// listener is a client that wants to know.
-type listener struct {
-	wake func(dibs.Token, dibs.Answer)
+	mu      sync.Mutex
+	started bool
+	places  map[dibs.Token]*waiter
+	more    chan struct{} // has an element when somebody new waits, or is nearer than was known
 }
 
 // waiter is how a token waits.
@@ -41,9 +36,10 @@ func newWaiting(s *Store) *waiting {
 // process returns what stands for a process that takes grants that are told, or 0 if
 // this one does not.
 func (w *waiting) process() int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return int64(min(len(w.listeners), 1))
+	if w.listeners.Any() {
+		return 1
+	}
+	return 0
 }
 
 // heard sees to it that those who wait are told when their turn has come. They
@@ -101,25 +97,13 @@ func (w *waiting) told(turns []engine.Turn) {
 			here = append(here, t)
 		}
 	}
-	list := w.listeners
 	w.mu.Unlock()
 	for _, t := range here {
-		for _, l := range list {
-			l.wake(t.Token, t.Answer)
-		}
+		w.listeners.Tell(t.Token, t.Answer)
 	}
 }
 
 // Notify implements dibs.Notifier. The store tells grants.
 func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	// The list is replaced whole, so that telling copies none.
-	w, l := s.waiting, &listener{wake}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.listeners = append(slices.Clone(w.listeners), l)
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.listeners = slices.DeleteFunc(slices.Clone(w.listeners), func(other *listener) bool { return other == l })
-	}
+	return s.waiting.listeners.Notify(wake)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
@@ -42,7 +43,7 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 				return
 			}
 			for _, e := range page {
-				if e.Condition != "" && engine.Matches(&e, &q) && !yield(e, nil) {
+				if backend.Matches(&e, &q) && !yield(e, nil) {
 					return
 				}
 			}
@@ -62,7 +63,7 @@ func (s *Store) page(ctx context.Context, first, last string, q *dibs.Query) (pa
 		var k string
 		r.scan(&k)
 		next = k + "\x00" // nothing is between
-		if key, ok := engine.ParseKey(k); ok && (q.Name == "" || key.Name == q.Name) {
+		if key, ok := backend.ParseKey(k); ok && (q.Name == "" || key.Name == q.Name) {
 			wants[k] = nil
 		}
 		n++

@@ -3,7 +3,6 @@ package redisstore
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -20,11 +19,11 @@ type reading struct {
 }
 
 func read(m *rueidis.RedisMessage) *reading {
-	text, err := m.ToString()
-	if err != nil || text == "" {
-		return &reading{err: fmt.Errorf("redisstore: the script's answer is none: %w", err)}
+	b, err := m.AsBytes()
+	if err != nil || len(b) == 0 {
+		return &reading{err: errors.Join(errors.New("redisstore: the script's answer is none"), err)}
 	}
-	return &reading{what: text[0], rest: []byte(text[1:])}
+	return &reading{what: b[0], rest: b[1:]}
 }
 
 func (r *reading) take(n int) []byte {

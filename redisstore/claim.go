@@ -37,16 +37,16 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 		fail:   func(i int, err error) { answers[i].Err = err },
 		lasts:  func(_ int, what byte) bool { return what == granted },
 	})
-	w := claimWriter{turn: s.options.turn}
+	turn := s.options.turn
 	if s.options.Replicas > 0 {
-		w.turn = 0 // the grant has to wait for them
+		turn = 0 // the grant has to wait for them
 	}
 	for _, b := range all {
-		b.call.args[1] = s.subscriber.channel(b.group)
+		b.args[1] = s.subscriber.channel(b.group)
 		for _, i := range b.indexes {
-			b.call.args = w.append(b.call.args, &claims[i])
+			b.args = appendClaim(b.args, &claims[i], turn)
 			if s.names.cluster && claims[i].MaxAge > 0 {
-				b.call.keys = append(b.call.keys, s.names.record(claims[i].Key))
+				b.keys = append(b.keys, s.names.record(claims[i].Key))
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func (s *Store) hearOf(all []*batch, claims []dibs.Claim, answers []dibs.Answer)
 				waiting = append(waiting, claims[i].Token)
 			}
 		}
-		switch channel := b.call.args[1]; {
+		switch channel := b.args[1]; {
 		case len(waiting) == 0 || channel == "":
 		case channel == soon:
 			s.subscriber.listen(b.group, waiting)
@@ -80,22 +80,9 @@ const (
 	claimLen   = 115
 )
 
-// claimWriter writes claims for lua/claim.lua. What they mostly have in common it
-// writes once.
-type claimWriter struct {
-	turn      time.Duration // how long a lease lasts that is told; 0 when none is
-	owner     dibs.Owner
-	ownerText string
-	kept      time.Duration
-	keptText  string
-}
-
-// append appends the arguments of one claim.
-func (w *claimWriter) append(args []string, c *dibs.Claim) []string {
-	if w.ownerText == "" || c.Owner != w.owner {
-		w.owner, w.ownerText = c.Owner, c.Owner.String()
-	}
-	b := make([]byte, 0, claimLen+dibs.MaxOwner)
+// appendClaim appends the argument of a claim, whose lease lasts for turn if it is granted
+// in its absence.
+func appendClaim(args []string, c *dibs.Claim, turn time.Duration) []string {
 	var flags, atMostOnce byte
 	if c.Mode <= dibs.Queue && c.From.IsZero() {
 		flags = simple
@@ -103,25 +90,20 @@ func (w *claimWriter) append(args []string, c *dibs.Claim) []string {
 			flags |= answerable
 		}
 	}
-	memory, turn := dibs.AbandonedMemory, min(w.turn, c.TTL)
-	if c.AtMostOnce {
-		atMostOnce, memory, turn = 1, forever, 0
+	if turn = min(turn, c.TTL); c.AtMostOnce {
+		atMostOnce, turn = 1, 0
 	}
-	b = append(b, flags, byte(c.Mode), atMostOnce)
+	b := append(make([]byte, 0, claimLen+dibs.MaxOwner), flags, byte(c.Mode), atMostOnce)
 	for _, n := range []int{c.Permits, c.Weight} {
 		b = binary.BigEndian.AppendUint32(b, uint32(n))
 	}
 	for _, d := range []time.Duration{c.TTL, turn, c.Stay, c.Hold, c.MaxAge} {
 		b = binary.BigEndian.AppendUint64(b, micros(d))
 	}
-	b = append(b, c.Token[:]...)
-	b = append(b, c.From[:]...)
-	b = append(b, c.Fingerprint[:]...)
-	b = append(b, w.ownerText...)
-	if kept := min(c.TTL, century) + memory; kept != w.kept {
-		w.kept, w.keptText = kept, strconv.FormatInt(kept.Milliseconds()+1, 10)
+	for _, text := range [][]byte{c.Token[:], c.From[:], c.Fingerprint[:]} {
+		b = append(b, text...)
 	}
-	return append(args, string(b), w.keptText)
+	return append(args, string(append(b, c.Owner.String()...)))
 }
 
 // The states as lua/claim.lua answers them.

@@ -1,12 +1,14 @@
 package redisstore
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -27,18 +29,30 @@ const (
 type dialer struct {
 	network string
 	limit   time.Duration   // of a connection's making
-	stall   time.Duration   // see watchedConn
 	life    context.Context // ends with the store, and so do attempts under way
 	end     context.CancelFunc
 
 	mu    sync.Mutex
-	conns map[*watchedConn]struct{} // that are open
+	conns map[*openConn]struct{}
 }
 
-// newDialer returns a dialer of servers that may owe an answer for stall, or for extra
-// longer when they have to ask others.
-func newDialer(network string, stall, extra time.Duration) *dialer {
-	d := &dialer{network: network, limit: min(dialLimit, stall), stall: stall + extra, conns: make(map[*watchedConn]struct{})}
+// openConn is a connection that is open.
+type openConn struct {
+	net.Conn
+	d *dialer
+}
+
+// Close implements net.Conn.
+func (c *openConn) Close() error {
+	c.d.mu.Lock()
+	delete(c.d.conns, c)
+	c.d.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// newDialer returns a dialer of servers that may owe an answer for stall.
+func newDialer(network string, stall time.Duration) *dialer {
+	d := &dialer{network: network, limit: min(dialLimit, stall), conns: make(map[*openConn]struct{})}
 	d.life, d.end = context.WithCancel(context.Background())
 	return d
 }
@@ -54,12 +68,6 @@ func (d *dialer) leave() {
 			_ = c.Conn.Close() // whoever has it closes it once more
 		}
 	})
-}
-
-func (d *dialer) forget(c *watchedConn) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.conns, c)
 }
 
 // dial is a rueidis.ClientOption.DialCtxFn.
@@ -80,7 +88,7 @@ func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, c
 		conn.Close()
 		return nil, err
 	}
-	c := watch(conn, d.stall, d.forget)
+	c := &openConn{conn, d}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.conns[c] = struct{}{}
@@ -125,7 +133,7 @@ func knock(ctx context.Context, limit time.Duration, conn net.Conn, addr string,
 		return &fault{is: ErrUnreachable, said: addr + ": " + err.Error()}
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	answer, err := exchange(conn, []byte("*1\r\n$4\r\nPING\r\n"))
+	answer, err := exchange(conn, "*1\r\n$4\r\nPING\r\n")
 	said := string(bytes.TrimSpace(answer))
 	if len(said) > 80 {
 		said = said[:80] + "…"
@@ -159,23 +167,17 @@ func silent(addr string, limit time.Duration) string {
 	return fmt.Sprintf("%s takes connections, but said nothing for %v", addr, limit)
 }
 
-// exchange sends a request and returns the first line of the answer, which has
-// at least one byte if there is no error.
-func exchange(conn net.Conn, request []byte) ([]byte, error) {
-	if _, err := conn.Write(request); err != nil {
+// exchange sends a request and returns the first line of the answer, or its beginning,
+// which has at least one byte if there is no error.
+func exchange(conn net.Conn, request string) ([]byte, error) {
+	if _, err := io.WriteString(conn, request); err != nil {
 		return nil, err
 	}
-	answer := make([]byte, 0, 512)
-	for {
-		n, err := conn.Read(answer[len(answer):cap(answer)])
-		answer = answer[:len(answer)+n]
-		switch {
-		case bytes.HasSuffix(answer, []byte("\n")) || len(answer) == cap(answer):
-			return answer, nil
-		case err != nil:
-			return answer, err
-		}
+	answer, err := bufio.NewReaderSize(conn, 512).ReadSlice('\n')
+	if err == bufio.ErrBufferFull {
+		err = nil
 	}
+	return answer, err
 }
 
 // security returns the TLS settings of an address, nil without TLS.

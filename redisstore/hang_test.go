@@ -49,7 +49,7 @@ func TestHang(t *testing.T) {
 func TestDialLimit(t *testing.T) {
 	t.Parallel()
 	for stall, want := range map[time.Duration]time.Duration{callLimit: dialLimit, stallLimit: stallLimit} {
-		d := newDialer("tcp", stall, time.Minute)
+		d := newDialer("tcp", stall)
 		d.leave()
 		if d.limit != want {
 			t.Errorf("where an answer may take %v a connection may take %v; want %v", stall, d.limit, want)
@@ -57,7 +57,7 @@ func TestDialLimit(t *testing.T) {
 	}
 	wire := servertest.NewWire(t, sharedRedis().Addr())
 	wire.Hang()
-	d := newDialer("tcp", 50*time.Millisecond, time.Minute)
+	d := newDialer("tcp", 50*time.Millisecond)
 	defer d.leave()
 	if _, err := d.dial(t.Context(), wire.Addr(), &net.Dialer{}, nil); err == nil || !strings.Contains(err.Error(), "said nothing for 50ms") {
 		t.Errorf("it ended with %v", err)

@@ -11,13 +11,14 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // scanned is how many names SCAN looks at in one go.
 const scanned = "512"
 
-// List implements dibs.Inspector, with SCAN: a key that is there from the
-// beginning to the end is listed once, and others work on meanwhile.
+// List implements dibs.Inspector, with SCAN: a key that is there from the beginning
+// to the end is listed once, and others work on meanwhile.
 func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, error] {
 	return func(yield func(dibs.Entry, error) bool) {
 		if err := s.usable(ctx); err != nil {
@@ -31,57 +32,36 @@ func (s *Store) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, er
 		// SCAN may tell a name twice, and a key has one for its state and one
 		// for its record.
 		seen := make(map[dibs.Key]struct{})
-		for keys, err := range s.scan(ctx, &q) {
-			if err != nil {
-				yield(dibs.Entry{}, err)
-				return
-			}
-			n := 0
-			for _, k := range keys {
-				if _, ok := seen[k]; !ok {
-					seen[k] = struct{}{}
-					keys[n] = k
-					n++
+		for _, node := range s.masters(ctx) {
+			for _, kind := range []byte{'s', 'r'} {
+				for cursor, more := uint64(0), true; more; more = cursor != 0 {
+					scan, err := node.Do(ctx, node.B().Arbitrary("SCAN", strconv.FormatUint(cursor, 10),
+						"MATCH", s.names.pattern(kind, q.Namespace), "COUNT", scanned).Build()).AsScanEntry()
+					if err != nil {
+						yield(dibs.Entry{}, explain(err))
+						return
+					}
+					cursor = scan.Cursor
+					if !s.list(ctx, &q, s.unseen(&q, scan.Elements, seen), yield) {
+						return
+					}
 				}
-			}
-			if !s.list(ctx, &q, keys[:n], yield) {
-				return
 			}
 		}
 	}
 }
 
-// scan yields the keys that have a state or a record, some of them several
-// times.
-func (s *Store) scan(ctx context.Context, q *dibs.Query) iter.Seq2[[]dibs.Key, error] {
-	return func(yield func([]dibs.Key, error) bool) {
-		for _, node := range s.masters(ctx) {
-			for _, kind := range []byte{'s', 'r'} {
-				pattern := s.names.pattern(kind, q.Namespace)
-				for cursor := uint64(0); ; {
-					scan, err := node.Do(ctx, node.B().Arbitrary("SCAN", strconv.FormatUint(cursor, 10),
-						"MATCH", pattern, "COUNT", scanned).Build()).AsScanEntry()
-					if err != nil {
-						yield(nil, explain(err))
-						return
-					}
-					var keys []dibs.Key
-					for _, name := range scan.Elements {
-						k, ok := s.names.parse(name)
-						if ok && (q.Namespace == nil || k.Namespace == *q.Namespace) && (q.Name == "" || k.Name == q.Name) {
-							keys = append(keys, k)
-						}
-					}
-					if len(keys) > 0 && !yield(keys, nil) {
-						return
-					}
-					if cursor = scan.Cursor; cursor == 0 {
-						break
-					}
-				}
-			}
+// unseen returns the keys of those names that the query asks for and that were not seen.
+func (s *Store) unseen(q *dibs.Query, names []string, seen map[dibs.Key]struct{}) []dibs.Key {
+	var keys []dibs.Key
+	for _, name := range names {
+		k, ok := s.names.parse(name)
+		if _, was := seen[k]; ok && !was && (q.Namespace == nil || k.Namespace == *q.Namespace) && (q.Name == "" || k.Name == q.Name) {
+			seen[k] = struct{}{}
+			keys = append(keys, k)
 		}
 	}
+	return keys
 }
 
 // masters returns a client for each server that has keys of its own.
@@ -110,23 +90,11 @@ func (s *Store) list(ctx context.Context, q *dibs.Query, keys []dibs.Key, yield 
 		return false
 	}
 	for _, e := range entries {
-		if e.Condition != "" && matches(&e.Entry, q) && !yield(e.Entry, nil) {
+		if backend.Matches(&e.Entry, q) && !yield(e.Entry, nil) {
 			return false
 		}
 	}
 	return true
-}
-
-func matches(e *dibs.Entry, q *dibs.Query) bool {
-	if q.ID == "" || e.Record != nil && e.Record.ID == q.ID {
-		return true
-	}
-	for _, a := range e.Attempts {
-		if a.ID == q.ID {
-			return true
-		}
-	}
-	return false
 }
 
 // entry is what lua/inspect.lua tells of a key. Without anything to tell the Condition
@@ -149,7 +117,7 @@ func (s *Store) inspect(ctx context.Context, q *dibs.Query, keys ...dibs.Key) ([
 		fail:   func(_ int, err error) { failed = err },
 	})
 	for _, b := range all {
-		b.call.keys = b.call.keys[1:] // it needs no fence
+		b.keys = b.keys[1:] // it needs no fence
 	}
 	err := s.run(ctx, all)
 	return entries, cmp.Or(err, failed)
@@ -179,18 +147,7 @@ func (e *entry) read(k dibs.Key, q *dibs.Query, r *reading) {
 			Token: r.token(), Left: r.duration(), Reserved: r.int() == 1, Owner: dibs.ParseOwner(string(r.bytes())),
 		})
 	}
-	switch {
-	case is[0]:
-		e.Condition = dibs.ConditionHeld
-	case is[2]:
-		e.Condition = dibs.ConditionUnknown
-	case e.Waiters > 0:
-		e.Condition = dibs.ConditionWaiting
-	case e.Record != nil:
-		e.Condition = dibs.ConditionDone
-	case is[1]:
-		e.Condition = dibs.ConditionAbandoned
-	}
+	backend.Describe(&e.Entry, is[0], is[2], is[1])
 }
 
 // Evict implements dibs.Inspector.
@@ -243,7 +200,7 @@ func (s *Store) force(ctx context.Context, sc *script, key dibs.Key, args ...str
 		lasts:  func(int, byte) bool { return sc == resolveScript },
 	})
 	err = s.run(ctx, all)
-	return n, cmp.Or(err, failed, all[0].behind)
+	return n, cmp.Or(err, failed)
 }
 
 // tokenOf returns the token of the attempt that the ID names, as the scripts

@@ -105,12 +105,12 @@ func (n *namer) sharded() string {
 
 // isFence reports whether a name is a fence's.
 func (n *namer) isFence(name string) bool {
-	rest, ok := strings.CutPrefix(name, n.prefix+":")
-	if ok && n.cluster {
-		ok = len(rest) > len("{000}:") && rest[0] == '{' && rest[4:6] == "}:"
-		rest = rest[min(len(rest), len("{000}:")):]
+	group, ours := strings.CutPrefix(name, n.prefix+":")
+	group, fence := strings.CutSuffix(group, "fence")
+	if n.cluster {
+		return ours && fence && len(group) == len("{000}:") && group[0] == '{' && group[4:] == "}:"
 	}
-	return ok && rest == "fence"
+	return ours && fence && group == ""
 }
 
 // isOurs reports whether a name is one of those that this package gives.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,10 +16,13 @@ import (
 const (
 	// openLimit bounds Open.
 	openLimit = 8 * time.Second
-	// callLimit is how long a server may owe an answer before its connection is
-	// given up, and pingGap how often one that is idle is asked.
-	callLimit = 4 * time.Second
-	pingGap   = 1 * time.Second
+	// callLimit is how long a server may owe an answer before its connection is given
+	// up, and stallLimit the same where another server can take its place: only then do
+	// those that wait for it turn to its successor. Whoever says nothing is asked every
+	// pingGap.
+	callLimit  = 4 * time.Second
+	stallLimit = 2 * time.Second
+	pingGap    = 500 * time.Millisecond
 	// topologyGap is how often sentinels and clusters are asked who is who,
 	// beside what they tell by themselves.
 	topologyGap = 2 * time.Second
@@ -67,9 +69,9 @@ func Open(ctx context.Context, rawURL string, o *Options) (*Store, error) {
 	case sentinels, cluster:
 		stall = stallLimit
 	}
-	d := newDialer(network, stall, patience)
+	d := newDialer(network, stall)
 	option := a.clientOption()
-	option.ConnWriteTimeout = callLimit + patience
+	option.ConnWriteTimeout = stall + patience
 	option.DialCtxFn = d.dial
 	option.TLSConfig, option.Sentinel.TLSConfig = security, security
 	client, err := connect(ctx, option, d)
@@ -162,14 +164,6 @@ func (s *Store) meet(ctx context.Context, a *Address) error {
 	if role := word("role"); a.kind != cluster && role != "" && role != "master" {
 		return &fault{is: ErrReadOnly, said: "it is a " + role, cure: "connect to the master, or through Sentinel: redis+sentinel://HOST:PORT/MASTER"}
 	}
-	if err := s.look(ctx); err != nil {
-		return err
-	}
-	return nil
-}
-
-// look asks for a key and changes nothing.
-func (s *Store) look(ctx context.Context) error {
 	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
 	answers := make([]dibs.Answer, 1)
 	if err := s.Claim(ctx, claims, answers); err != nil {
@@ -240,10 +234,6 @@ func (v version) less(w version) bool {
 
 // parseVersion reads "7.0.15"; false for what is none.
 func parseVersion(s string) (v version, ok bool) {
-	major, rest, _ := strings.Cut(s, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	var err1, err2 error
-	v.major, err1 = strconv.Atoi(major)
-	v.minor, err2 = strconv.Atoi(minor)
-	return v, err1 == nil && err2 == nil
+	_, err := fmt.Sscanf(s, "%d.%d", &v.major, &v.minor)
+	return v, err == nil
 }

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -34,7 +35,7 @@ type Options struct {
 	// ReplicaWait is how long they have for it. Default: 1 s.
 	ReplicaWait time.Duration
 
-	// turn is how long a waiter whose turn has come has to confirm it; dibs.Turn
+	// turn is how long a lease lasts that is granted in the waiter's absence; dibs.Turn
 	// when 0. Only tests set it.
 	turn time.Duration
 }
@@ -64,16 +65,6 @@ func (o *Options) withDefaults() (Options, error) {
 	return r, nil
 }
 
-func validPrefix(s string) bool {
-	if s == "" || len(s) > 64 {
-		return false
-	}
-	for _, c := range []byte(s) {
-		switch {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-', c == ':':
-		default:
-			return false
-		}
-	}
-	return true
-}
+var prefixForm = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,64}$`)
+
+func validPrefix(s string) bool { return prefixForm.MatchString(s) }

@@ -67,26 +67,13 @@ func (s *Store) await(ctx context.Context, own rueidis.DedicatedClient) error {
 	return nil
 }
 
-// markBehind has those elements fail that were done, that last, and that not
-// enough replicas have.
-func markBehind(all []*batch, errs []error, lasts func(i int) bool) {
-	for _, b := range all {
-		for _, i := range b.indexes {
-			if b.behind != nil && errs[i] == nil && lasts(i) {
-				errs[i] = b.behind
-			}
-		}
-	}
-}
-
 // refuseBehind undoes the grants that not enough replicas have. The undoing may be
 // lost with them; then they run out.
 func (s *Store) refuseBehind(ctx context.Context, all []*batch, claims []dibs.Claim, answers []dibs.Answer) {
 	var undos []dibs.Settlement
 	for _, b := range all {
 		for _, i := range b.indexes {
-			if b.behind != nil && answers[i].State == dibs.Granted {
-				answers[i] = dibs.Answer{Err: b.behind}
+			if b.behind != nil && answers[i].Err == b.behind {
 				undos = append(undos, dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token, Outcome: dibs.Undo})
 			}
 		}

@@ -48,17 +48,12 @@ func source(name string) string {
 	return string(b)
 }
 
-// call is what one run of a script is given.
-type call struct {
-	keys, args []string
-}
-
 // leastBulk is the least that a server can be set up to refuse to read (proto-max-bulk-len).
 const leastBulk = 1 << 20
 
-func (c *call) command(client rueidis.CoreClient, how, script string) rueidis.Completed {
-	command := client.B().Arbitrary(how, script, strconv.Itoa(len(c.keys))).Keys(c.keys...).Args(c.args...).Build()
-	for _, arg := range c.args {
+func (b *batch) command(client rueidis.CoreClient, how, script string) rueidis.Completed {
+	command := client.B().Arbitrary(how, script, strconv.Itoa(len(b.keys))).Keys(b.keys...).Args(b.args...).Build()
+	for _, arg := range b.args {
 		if len(arg) > leastBulk {
 			// The server may answer it before it has been written: its memory must not
 			// be used for another command then.
@@ -73,12 +68,12 @@ func (c *call) command(client rueidis.CoreClient, how, script string) rueidis.Co
 func pipeline(ctx context.Context, client rueidis.CoreClient, all []*batch) []rueidis.RedisResult {
 	commands := make(rueidis.Commands, len(all))
 	for i, b := range all {
-		commands[i] = b.call.command(client, "EVALSHA", b.script.sha)
+		commands[i] = b.command(client, "EVALSHA", b.script.sha)
 	}
 	results := client.DoMulti(ctx, commands...)
 	for i, b := range all {
 		if err, ok := rueidis.IsRedisErr(results[i].Error()); ok && err.IsNoScript() {
-			results[i] = client.Do(ctx, b.call.command(client, "EVAL", b.script.text))
+			results[i] = client.Do(ctx, b.command(client, "EVAL", b.script.text))
 		}
 	}
 	return results

@@ -24,24 +24,18 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 			errs[i] = renewals[i].Validate()
 			return renewals[i].Key, errs[i] == nil
 		},
+		args: func(args []string, i int) []string {
+			r, saves := &renewals[i], "0"
+			if r.Progress != nil {
+				saves = "1"
+			}
+			return append(args, string(r.Token[:]), strconv.FormatUint(micros(r.TTL), 10), saves, string(r.Progress))
+		},
 		answer: func(i int, r *reading) { errs[i] = outcome(r) },
 		fail:   func(i int, err error) { errs[i] = err },
 		lasts:  func(_ int, what byte) bool { return what == isDone },
 	})
-	for _, b := range all {
-		for _, i := range b.indexes {
-			r := &renewals[i]
-			saves := "0"
-			if r.Progress != nil {
-				saves = "1"
-			}
-			b.call.args = append(b.call.args,
-				string(r.Token[:]), strconv.FormatUint(micros(r.TTL), 10), saves, string(r.Progress))
-		}
-	}
-	err := s.run(ctx, all)
-	markBehind(all, errs, func(int) bool { return true })
-	return apart(all, errs, err)
+	return apart(all, errs, s.run(ctx, all))
 }
 
 // apart has those renewals fail whose batch did, and no others: a server of a
@@ -77,19 +71,14 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 		},
 		answer: func(i int, r *reading) { errs[i] = outcome(r) },
 		fail:   func(i int, err error) { errs[i] = err },
-		lasts:  func(i int, what byte) bool { return settlements[i].Outcome == dibs.Keep && what == isDone },
+		// A record that is sent again is found, and waited for once more.
+		lasts: func(i int, what byte) bool { return settlements[i].Outcome == dibs.Keep && what == isDone },
+		args:  func(args []string, i int) []string { return appendSettlement(args, &settlements[i]) },
 	})
-	for _, b := range all {
-		for _, i := range b.indexes {
-			b.call.args = appendSettlement(b.call.args, &settlements[i])
-		}
-	}
 	err := s.run(ctx, all)
 	if errors.Is(err, dibs.ErrTooLarge) {
 		err = s.settleApart(ctx, all, settlements, errs)
 	}
-	// A record that is sent again is found, and waited for once more.
-	markBehind(all, errs, func(i int) bool { return settlements[i].Outcome == dibs.Keep })
 	return err
 }
 

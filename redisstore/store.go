@@ -93,7 +93,8 @@ type batch struct {
 	*verb
 	group   string
 	indexes []int // of the elements in the caller's slice
-	call    call
+	keys    []string
+	args    []string
 	behind  error // why it does not count, for want of replicas
 	failed  error // of its call
 }
@@ -105,6 +106,8 @@ type verb struct {
 	key    func(i int) (dibs.Key, bool) // false when the element has its answer
 	answer func(i int, r *reading)      // takes an element's answer
 	fail   func(i int, err error)       // takes why an element failed alone
+	// args appends the arguments of an element. Nil for none.
+	args func(args []string, i int) []string
 	// lasts reports whether an answer counts only when replicas have what it says,
 	// if the options want that. Nil for none that does.
 	lasts func(i int, what byte) bool
@@ -123,13 +126,16 @@ func (s *Store) batches(n int, v verb) []*batch {
 		b := open[group]
 		if b == nil || len(b.indexes) == most {
 			b = &batch{verb: &v, group: group}
-			b.call.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
-			b.call.args = append(make([]string, 0, 2*min(n, most)+len(v.head)), v.head...)
+			b.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
+			b.args = append(make([]string, 0, min(n, most)+len(v.head)), v.head...)
 			b.indexes = make([]int, 0, min(n, most))
 			all, open[group] = append(all, b), b
 		}
 		b.indexes = append(b.indexes, i)
-		b.call.keys = append(b.call.keys, s.names.state(k))
+		b.keys = append(b.keys, s.names.state(k))
+		if v.args != nil {
+			b.args = v.args(b.args, i)
+		}
 	}
 	return all
 }
@@ -159,16 +165,21 @@ func (b *batch) take(result *rueidis.RedisResult) {
 		return
 	}
 	for j, i := range b.indexes {
-		r := read(&answers[j])
-		if r.err == nil && r.what == failed {
-			var alone error
-			if alone, r.err = element(string(r.rest)); alone != nil {
+		switch r := read(&answers[j]); {
+		case r.err != nil:
+			b.failed = errors.Join(b.failed, r.err)
+		case r.what == failed:
+			alone, err := element(string(r.rest))
+			if alone != nil {
 				b.fail(i, alone)
 			}
-		} else if r.err == nil {
+			b.failed = errors.Join(b.failed, err)
+		case b.behind != nil && b.lasts(i, r.what):
+			b.fail(i, b.behind)
+		default:
 			b.answer(i, r)
+			b.failed = errors.Join(b.failed, r.err)
 		}
-		b.failed = errors.Join(b.failed, r.err)
 	}
 }
 
@@ -197,10 +208,6 @@ func (s *Store) send(ctx context.Context, all []*batch) []rueidis.RedisResult {
 
 // century is the longest time that is told the server, which counts in float64.
 const century = 100 * 365 * 24 * time.Hour
-
-// forever is how long an unknown outcome is remembered: no key is without an
-// expiry.
-const forever = 10 * 365 * 24 * time.Hour
 
 // micros turns a duration into the server's unit, at least 1 if it is anything.
 func micros(d time.Duration) uint64 {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"encoding/hex"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // subscriber hears what the scripts publish for this process. Nobody is listened for
@@ -29,18 +29,15 @@ type subscriber struct {
 	end   context.CancelFunc
 	tasks sync.WaitGroup
 
+	listeners backend.Listeners
+
 	mu       sync.Mutex
 	channels map[string]*channel // by group
-	list     []*listener
-}
-
-// listener is a client that wants to know.
-type listener struct {
-	wake func(dibs.Token, dibs.Answer)
 }
 
 // channel is a subscription.
 type channel struct {
+	group string
 	name  string
 	open  atomic.Bool  // the server has confirmed it
 	waits atomic.Int64 // when somebody last waited, since the epoch
@@ -89,7 +86,7 @@ func (e *subscriber) channel(group string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch c := e.channels[group]; {
-	case len(e.list) == 0:
+	case !e.listeners.Any():
 		return ""
 	case c == nil || !c.open.Load():
 		return soon
@@ -112,21 +109,18 @@ func (e *subscriber) waited(group string) {
 func (e *subscriber) listen(group string, deaf []dibs.Token) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.life.Err() != nil || len(e.list) == 0 {
+	if e.life.Err() != nil || !e.listeners.Any() {
 		return
 	}
 	c := e.channels[group]
 	if c == nil {
-		c = &channel{name: e.names.channel(group, e.process)}
-		c.waits.Store(int64(time.Since(e.epoch)))
+		c = &channel{group: group, name: e.names.channel(group, e.process)}
 		var life context.Context
 		life, c.leave = context.WithCancel(e.life)
 		e.channels[group] = c
-		e.tasks.Go(func() { e.attend(life, c) })
-		if e.names.cluster && len(e.channels) == 1 {
-			e.tasks.Go(e.retire)
-		}
+		defer e.tasks.Go(func() { e.attend(life, c) })
 	}
+	c.waits.Store(int64(time.Since(e.epoch)))
 	if room := maxDeaf - len(c.deaf); len(deaf) > room {
 		deaf = deaf[:room] // hints: the others ask soon anyway
 	}
@@ -139,21 +133,33 @@ func (e *subscriber) listen(group string, deaf []dibs.Token) {
 // opened tells those who wait that they are listened for.
 func (e *subscriber) opened(c *channel) {
 	e.mu.Lock()
-	deaf, list := c.deaf, e.list
+	deaf := c.deaf
 	c.deaf = nil
 	e.mu.Unlock()
 	for _, t := range deaf {
-		for _, l := range list {
-			l.wake(t, dibs.Answer{})
-		}
+		e.listeners.Tell(t, dibs.Answer{})
 	}
 }
 
-// attend keeps a channel subscribed until its life ends.
+// idle returns for how long nobody has waited for a key of a channel's group.
+func (e *subscriber) idle(c *channel) time.Duration {
+	return time.Since(e.epoch) - time.Duration(c.waits.Load())
+}
+
+// attend keeps a channel subscribed until its life ends, or on a cluster until nobody has
+// waited for a while.
 func (e *subscriber) attend(life context.Context, c *channel) {
 	defer c.leave()
 	backoff := listenBackoffMin
 	for life.Err() == nil {
+		if e.names.cluster && e.idle(c) > listenIdle {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			if e.channels[c.group] == c {
+				delete(e.channels, c.group)
+			}
+			return
+		}
 		start := time.Now()
 		e.subscribe(life, c)
 		c.open.Store(false)
@@ -222,7 +228,10 @@ func (e *subscriber) check(life context.Context, c *channel, confirmed <-chan st
 			return
 		case <-confirmed:
 		case <-ticker.C:
-			if !c.open.Load() || time.Since(e.epoch)-time.Duration(c.waits.Load()) > listenWaits {
+			switch idle := e.idle(c); {
+			case e.names.cluster && idle > listenIdle:
+				return
+			case !c.open.Load() || idle > listenWaits:
 				continue
 			}
 		}
@@ -272,54 +281,22 @@ func (e *subscriber) hear(m rueidis.PubSubMessage) {
 	if rest := []byte(m.Message[tokenLen:]); len(rest) == 8 {
 		a = dibs.Answer{State: dibs.Granted, Fence: binary.BigEndian.Uint64(rest), Attempt: 1}
 	}
-	e.mu.Lock()
-	list := e.list
-	e.mu.Unlock()
-	for _, l := range list {
-		l.wake(t, a)
-	}
-}
-
-// retire gives channels up that nobody needs any more.
-func (e *subscriber) retire() {
-	ticker := time.NewTicker(listenIdle / 4)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-e.life.Done():
-			return
-		case <-ticker.C:
-		}
-		e.mu.Lock()
-		for group, c := range e.channels {
-			if time.Since(e.epoch)-time.Duration(c.waits.Load()) > listenIdle {
-				c.leave()
-				delete(e.channels, group)
-			}
-		}
-		left := len(e.channels)
-		e.mu.Unlock()
-		if left == 0 {
-			return
-		}
-	}
+	e.listeners.Tell(t, a)
 }
 
 // Notify implements dibs.Notifier. When the last one stops, nobody is listened for.
 func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	e, l := s.subscriber, &listener{wake}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.list = append(slices.Clone(e.list), l) // replaced whole, so that hearing copies none
+	e := s.subscriber
+	gone := e.listeners.Notify(wake)
 	return sync.OnceFunc(func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.list = slices.DeleteFunc(slices.Clone(e.list), func(other *listener) bool { return other == l })
+		if gone(); e.listeners.Any() {
+			return
+		}
 		for group, c := range e.channels {
-			if len(e.list) == 0 {
-				c.leave()
-				delete(e.channels, group)
-			}
+			c.leave()
+			delete(e.channels, group)
 		}
 	})
 }

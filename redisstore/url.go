@@ -1,11 +1,13 @@
 package redisstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -266,18 +268,13 @@ func (a *Address) hostPort(s string) (string, error) {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return "", errors.New("a port must be a number from 1 to 65535")
 	}
-	if _, err := netip.ParseAddr(host); err != nil && !validName(host) {
+	if _, err := netip.ParseAddr(host); err != nil && !hostNames.MatchString(host) {
 		return "", errors.New("a host must be a name or an address")
 	}
 	return net.JoinHostPort(host, port), nil
 }
 
-// validName reports whether s can be the name of a host.
-func validName(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
-		return (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && c != '.' && c != '-' && c != '_'
-	})
-}
+var hostNames = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
 // setPath reads what stands behind the first '/' after the hosts.
 func (a *Address) setPath(s string) (err error) {
@@ -354,16 +351,11 @@ func (a *Address) amend(o *Options) (*Options, error) {
 	if o != nil {
 		r = *o
 	}
-	if err := amend(&r.Prefix, a.prefix, "prefix", "Options.Prefix"); err != nil {
-		return nil, err
-	}
-	if err := amend(&r.Replicas, a.replicas, "replicas", "Options.Replicas"); err != nil {
-		return nil, err
-	}
-	if err := amend(&r.ReplicaWait, a.replicaWait, "replica-wait", "Options.ReplicaWait"); err != nil {
-		return nil, err
-	}
-	return &r, nil
+	return &r, cmp.Or(
+		amend(&r.Prefix, a.prefix, "prefix", "Options.Prefix"),
+		amend(&r.Replicas, a.replicas, "replicas", "Options.Replicas"),
+		amend(&r.ReplicaWait, a.replicaWait, "replica-wait", "Options.ReplicaWait"),
+	)
 }
 
 // amend sets an option to what the URL says. Two that differ are nobody's will.

@@ -25,7 +25,7 @@ func BenchmarkClaimSettle(b *testing.B) {
 				concurrently(b, n, func(i int64) {
 					c := dibs.Claim{
 						Key:   dibs.Key{Namespace: "bench", Name: "key-" + strconv.FormatInt(i, 10)},
-						Token: dibs.NewToken(), TTL: time.Minute, Permits: 1,
+						Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1,
 					}
 					x := dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: outcome}
 					if outcome == dibs.Keep {
@@ -49,14 +49,14 @@ func BenchmarkReplay(b *testing.B) {
 			key := func(i int64) dibs.Key { return dibs.Key{Name: "key-" + strconv.FormatInt(i%keys, 10)} }
 			for i := range int64(keys) {
 				token := dibs.NewToken()
-				mustGrant(b, s, dibs.Claim{Key: key(i), Token: token, TTL: time.Minute, Permits: 1})
+				mustGrant(b, s, dibs.Claim{Key: key(i), Token: token, TTL: time.Minute, Permits: 1, Weight: 1})
 				mustSettle(b, s, dibs.Settlement{
 					Key: key(i), Token: token, Outcome: dibs.Keep, Data: make([]byte, 500), Retention: time.Hour,
 				})
 			}
 			b.ResetTimer()
 			concurrently(b, n, func(i int64) {
-				c := dibs.Claim{Key: key(i), Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, MaxAge: dibs.AnyAge}
+				c := dibs.Claim{Key: key(i), Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1, MaxAge: dibs.AnyAge}
 				if a := claimOne(b, s, c); a.State != dibs.Done || len(a.Record.Data) != 500 {
 					b.Errorf("the claim was answered %+v", a)
 				}
@@ -78,7 +78,7 @@ func BenchmarkBatch(b *testing.B) {
 					serial++
 					claims[i] = dibs.Claim{
 						Key:   dibs.Key{Name: "key-" + strconv.Itoa(serial)},
-						Token: dibs.NewToken(), TTL: time.Minute, Permits: 1,
+						Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1,
 					}
 					settlements[i] = dibs.Settlement{Key: claims[i].Key, Token: claims[i].Token}
 				}
@@ -105,7 +105,7 @@ func BenchmarkLongQueue(b *testing.B) {
 	claims := make([]dibs.Claim, 10_001)
 	for i := range claims {
 		claims[i] = dibs.Claim{
-			Key: key, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Hour, Place: time.Hour, Permits: 1,
+			Key: key, Token: dibs.NewToken(), Mode: dibs.Queue, TTL: time.Hour, Stay: time.Hour, Permits: 1, Weight: 1,
 		}
 	}
 	if err := s.Claim(b.Context(), claims, make([]dibs.Answer, len(claims))); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -13,9 +12,8 @@ import (
 // call is one call of a Store's method on its way through the writing goroutine.
 //
 //	queued ──▶ applying ──▶ committing ──▶ finished
-//	  ▲            │             │
-//	  └────────────┴─────────────┘ alone, when a transaction that it shared failed;
-//	                               or peek could not answer it
+//	              ▲             │
+//	              └─────────────┘ alone, when a transaction that it shared failed
 //
 // The caller's slices are read while the call is applying, and at no other time;
 // the answers are the call's own. So a caller whose context ends can leave in
@@ -25,7 +23,7 @@ type call struct {
 	claims      []dibs.Claim
 	renewals    []dibs.Renewal
 	settlements []dibs.Settlement
-	work        func(*transaction) error
+	work        func(*transaction)
 
 	answers []dibs.Answer
 	errs    []error
@@ -37,9 +35,6 @@ type call struct {
 	// Guarded by Store.mu.
 	phase phase
 	left  bool // nobody waits for the call
-	alone bool // the call must not share a transaction
-
-	peeked bool // it was looked for an answer while the file was locked; see peek
 }
 
 type phase uint8
@@ -51,28 +46,13 @@ const (
 	finished
 )
 
-var callPool = sync.Pool{New: func() any { return &call{done: make(chan struct{}, 1)} }}
-
-func newCall() *call { return callPool.Get().(*call) }
-
-// recycle gives the call back, with nothing of its caller's in it.
-func (c *call) recycle() {
-	clear(c.answers)
-	clear(c.errs)
-	*c = call{answers: c.answers[:0], errs: c.errs[:0], done: c.done}
-	callPool.Put(c)
-}
-
-// zeroed returns a slice of n zero elements, made of s if it is long enough.
-func zeroed[E any](s []E, n int) []E {
-	s = slices.Grow(s[:0], n)[:n]
-	clear(s)
-	return s
-}
-
 // elements is how much there is to do in the call.
 func (c *call) elements() int {
-	return max(1, len(c.claims)+len(c.renewals)+len(c.settlements))
+	n := len(c.claims) + len(c.renewals) + len(c.settlements)
+	if c.work != nil {
+		n++
+	}
+	return n
 }
 
 // bytes is about how much the call writes.
@@ -97,11 +77,16 @@ func (s *Store) enqueue(c *call) bool {
 	}
 	s.queue = append(s.queue, c)
 	s.mu.Unlock()
+	s.kick()
+	return true
+}
+
+// kick tells the writing goroutine that there is something to do.
+func (s *Store) kick() {
 	select {
 	case s.calls <- struct{}{}:
 	default:
 	}
-	return true
 }
 
 // leave is what a caller does when its context has ended: it takes a call that
@@ -122,7 +107,7 @@ func (s *Store) leave(ctx context.Context, c *call) error {
 	switch c.phase {
 	case queued:
 		s.queue = slices.DeleteFunc(s.queue, func(d *call) bool { return d == c })
-		if s.blocked || s.crowd.moves(s.opt.LockWait/2) {
+		if s.blocked {
 			return &FileError{Path: s.path, Err: fmt.Errorf("%w: %w", ErrLocked, ctx.Err())}
 		}
 		return ctx.Err()

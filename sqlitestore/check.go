@@ -100,10 +100,9 @@ func (s *Store) facts(ctx context.Context, patience time.Duration) (*facts, erro
 	}
 	// On the connection that is at work, which also finds out whether that can
 	// lock the file, and whether the file is still where it was.
-	if err := s.work(ctx, func(tx *transaction) (err error) {
+	if err := s.work(ctx, func(tx *transaction) {
 		f.fence = tx.fence
-		f.synchronous, err = s.conn.Query("PRAGMA synchronous")
-		return err
+		f.synchronous, tx.err = s.conn.Query("PRAGMA synchronous")
 	}); err != nil {
 		return nil, err
 	}
@@ -163,23 +162,23 @@ func (f *facts) look(ctx context.Context, conn *lite.Conn, sql string) error {
 }
 
 // checkup gathers findings.
-type checkup struct{ found []dibs.Finding }
+type checkup []dibs.Finding
 
 func (c *checkup) find(name string, severity dibs.Severity, what, cure string) {
-	c.found = append(c.found, dibs.Finding{Name: name, Severity: severity, What: what, Cure: cure})
+	*c = append(*c, dibs.Finding{Name: name, Severity: severity, What: what, Cure: cure})
 }
 
 // findings says what is wrong, the worst first.
 func (f *facts) findings() []dibs.Finding {
-	c := &checkup{}
-	f.checkFile(c)
+	c := checkup{}
+	f.checkFile(&c)
 	c.checkFilesystem(f.filesystem)
-	f.checkTime(c)
+	f.checkTime(&c)
 	order := []dibs.Severity{dibs.SeverityDangerous, dibs.SeverityAdvice, dibs.SeverityUnchecked}
-	slices.SortStableFunc(c.found, func(a, b dibs.Finding) int {
+	slices.SortStableFunc(c, func(a, b dibs.Finding) int {
 		return cmp.Compare(slices.Index(order, a.Severity), slices.Index(order, b.Severity))
 	})
-	return c.found
+	return c
 }
 
 func (f *facts) checkFile(c *checkup) {

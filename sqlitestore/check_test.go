@@ -109,7 +109,7 @@ func TestCheck(t *testing.T) {
 	clock := newTestClock("boot", time.Hour)
 	s := openTest(t, path, nil, clock.clock())
 	key := dibs.Key{Name: "k"}
-	claims := []dibs.Claim{{Key: key, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1}}
+	claims := []dibs.Claim{{Key: key, Token: dibs.NewToken(), TTL: time.Minute, Permits: 1, Weight: 1}}
 	answers := make([]dibs.Answer, 1)
 	if err := s.Claim(t.Context(), claims, answers); err != nil || answers[0].Err != nil {
 		t.Fatal(err, answers[0].Err)

@@ -1,300 +1,192 @@
 package sqlitestore
 
 import (
+	"fmt"
+
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
-// claim answers one claim. The error is one of the file.
-func (tx *transaction) claim(c *dibs.Claim, a *dibs.Answer) error {
+// claim answers one claim.
+func (tx *transaction) claim(c *dibs.Claim, a *dibs.Answer) {
 	if a.Err = c.Validate(); a.Err != nil {
-		return nil
+		return
 	}
 	tx.use(c.Key, c.Token)
-	if c.Permits == 1 && (c.Mode == dibs.Try || c.Mode == dibs.Queue) {
-		idle, err := tx.isIdle(c.MaxAge > 0)
-		if err != nil {
-			return err
-		}
-		if idle {
-			return tx.claimIdle(c, a)
-		}
+	if (c.Mode == dibs.Try || c.Mode == dibs.Queue) && !tx.get("inUse", nil, tx.k, c.MaxAge > 0) {
+		// The short way to a key that is in nobody's way: one more statement.
+		tx.insertLease(tx.leaseFor(c), a)
+		return
 	}
-	return tx.claimBusy(c, a)
+	ks := tx.load()
+	tx.ask(ks, c, a)
+	tx.serve(ks)
 }
 
-// isIdle reports whether nobody holds the key, abandoned it or waits for it, and
-// also that it has no record, if that matters.
-func (tx *transaction) isIdle(noRecord bool) (bool, error) {
-	st := tx.st.inUse
-	if noRecord {
-		st = tx.st.inUseOrDone
-	}
-	st.BindBlob(1, tx.k)
-	row, err := st.Run()
-	return !row, err
-}
-
-// claimIdle is the short way to a key that is in nobody's way: one more
-// statement.
-func (tx *transaction) claimIdle(c *dibs.Claim, a *dibs.Answer) error {
-	l := tx.leaseFor(c)
-	l.fence, l.since, l.attempt, l.plain = tx.nextFence(), tx.now, 1, true
-	if err := tx.insertLease(&l); err != nil {
-		return err
-	}
-	a.State, a.Fence, a.Attempt = dibs.Granted, uint64(l.fence), 1
-	return nil
-}
-
-func (tx *transaction) leaseFor(c *dibs.Claim) lease {
-	return lease{
-		token: c.Token, state: held, until: tx.now + micros(c.TTL), permits: int64(c.Permits),
+// leaseFor returns the lease of a claim that is granted, as if it were the first one.
+func (tx *transaction) leaseFor(c *dibs.Claim) *lease {
+	return &lease{
+		token: c.Token, until: tx.now + micros(c.TTL), fence: tx.nextFence(), since: tx.now, attempt: 1,
+		permits: int64(c.Permits), weight: int64(c.Weight),
 		once: c.AtMostOnce, fingerprint: c.Fingerprint, owner: c.Owner.String(),
 	}
 }
 
-// claimBusy is the long way: who holds, abandoned, finished or waits for the key
-// is asked first, in the order in which that is told below.
-func (tx *transaction) claimBusy(c *dibs.Claim, a *dibs.Answer) error {
-	ks, err := tx.load()
-	if err != nil {
-		return err
+// insertLease grants a lease.
+func (tx *transaction) insertLease(l *lease, a *dibs.Answer) {
+	a.State, a.Fence, a.Attempt = dibs.Granted, uint64(l.fence), int(l.attempt)
+	tx.change("insertLease", tx.k, l.token[:], l.until, l.fence, l.since, l.attempt,
+		l.permits, l.weight, l.number, l.once, bytesOf(&l.fingerprint), l.owner)
+}
+
+// ask answers a claim for a key up to now.
+func (tx *transaction) ask(ks *keyState, c *dibs.Claim, a *dibs.Answer) {
+	if l := ks.holder(c.Token); l != nil {
+		tx.again(l, c, a)
+		return
 	}
-	if c.Mode == dibs.Look {
-		return tx.look(ks, c, a)
+	own := tx.findPlace(ks, c.Token)
+	p := own
+	if p.number == 0 {
+		if p = tx.findPlace(ks, c.From); !p.reserved {
+			p = place{}
+		}
 	}
-	if err := tx.tidy(ks); err != nil {
-		return err
+	if tx.answer(ks, c, a) {
+		if own.number != 0 && c.Mode != dibs.Look && a.State != dibs.Unknown {
+			tx.leaves = append(tx.leaves, c.Token)
+			tx.deletePlace(ks, &own)
+		}
+		return
 	}
-	if err := tx.advance(ks); err != nil {
-		return err
-	}
-	own := ks.holder(c.Token)
+	taken := ks.taken(p.number)
+	turn := ks.front == p.number && !taken
 	switch {
-	case own == nil:
-	case own.state == held:
-		return tx.again(ks, own, c, a)
 	case c.Mode == dibs.Reserve:
-		return tx.reserveAgain(ks, own, c, a)
+		tx.join(ks, own, c, a)
+		return
+	case !ks.hasRoom(int64(c.Permits), int64(c.Weight)):
+	case turn && c.Mode == dibs.Look:
+		a.State, a.Queued = dibs.Free, p.number != 0
+		return
+	case turn:
+		tx.grant(ks, own, p, c, a)
+		return
+	case c.Mode != dibs.Look && ks.isKept() && ks.free == 0 && !taken:
+		tx.setFree(ks, max(1, tx.now))
 	}
-	if p := ks.permits(); p != 0 && p != int64(c.Permits) {
-		a.State, a.Permits = dibs.PermitsDiffer, int(p)
-		return nil
+	if c.Mode == dibs.Queue {
+		tx.join(ks, p, c, a)
+	} else {
+		tx.kept(ks, p.number, a)
 	}
-	answered, err := tx.answer(ks, c, a)
-	if err != nil {
-		return err
-	}
-	if answered {
-		if a.State != dibs.Unknown {
-			return tx.dropOut(ks, own, c)
-		}
-		return nil
-	}
-	if own != nil {
-		return tx.confirm(ks, own, c, a)
-	}
-	return tx.wait(ks, c, a)
-}
-
-// answer finds the answers that need neither a lease nor a place: the fingerprint
-// differs, a record answers, or the outcome is unknown.
-func (tx *transaction) answer(ks *keyState, c *dibs.Claim, a *dibs.Answer) (bool, error) {
-	if ks.differs(c.Token, c.Fingerprint) {
-		a.State = dibs.Mismatch
-		return true, nil
-	}
-	if c.MaxAge > 0 {
-		if found, err := tx.replay(c, a); found || err != nil {
-			return found, err
-		}
-	}
-	if ks.unknown() {
-		a.State, a.ID = dibs.Unknown, ks.gone.token.ID()
-		return true, nil
-	}
-	return false, nil
-}
-
-// replay answers from the record, if there is one that does, and reports whether
-// it did.
-func (tx *transaction) replay(c *dibs.Claim, a *dibs.Answer) (bool, error) {
-	st := tx.st.record
-	st.BindBlob(1, tx.k)
-	defer st.Reset()
-	row, err := st.Step()
-	if err != nil || !row {
-		return false, err
-	}
-	until, age := st.Int(0)>>recordShift, tx.now-st.Int(2)
-	if until <= tx.now || age > micros(c.MaxAge) {
-		return false, nil
-	}
-	var f dibs.Fingerprint
-	copy(f[:], st.Bytes(3))
-	if f.Differs(c.Fingerprint) {
-		a.State = dibs.Mismatch
-		return true, nil
-	}
-	a.State = dibs.Done
-	a.Record = dibs.Record{Data: append([]byte{}, st.Bytes(4)...), Age: duration(age), Left: duration(until - tx.now)}
-	return true, nil
-}
-
-// dropOut ends the token's offer, or its place in the queue, and the place that
-// it claims from, because its claim is answered.
-func (tx *transaction) dropOut(ks *keyState, own *lease, c *dibs.Claim) error {
-	changed := own != nil
-	if own != nil {
-		if err := tx.endLease(ks, *own); err != nil {
-			return err
-		}
-	}
-	for i, t := range [...]dibs.Token{c.Token, c.Redeems} {
-		if !ks.hasFront || t.IsZero() {
-			continue
-		}
-		p, err := tx.findWaiter(t)
-		if err != nil {
-			return err
-		}
-		if p.seq == 0 || p.dormant >= taken || i == 1 && p.dormant == 0 {
-			continue
-		}
-		if err := tx.deleteWaiter(p.seq); err != nil {
-			return err
-		}
-		tx.leaves = append(tx.leaves, t)
-		changed = true
-	}
-	if !changed {
-		return nil
-	}
-	return tx.advance(ks)
 }
 
 // again answers a token that holds the key already: its lease starts anew.
-func (tx *transaction) again(ks *keyState, own *lease, c *dibs.Claim, a *dibs.Answer) error {
-	if c.Mode == dibs.Reserve {
-		// Whoever holds the key has no use for a place, and is told what is in
-		// the way: its own lease.
-		a.State, a.Left = dibs.Held, duration(own.until-tx.now)
-		return nil
+func (tx *transaction) again(l *lease, c *dibs.Claim, a *dibs.Answer) {
+	if c.Mode == dibs.Look {
+		a.State = dibs.Free
+		return
 	}
-	tx.dirty = true
-	st := tx.st.extendLease
-	st.BindInt(3, tx.now+micros(c.TTL))
-	if err := run2(st, tx.k, own.token[:]); err != nil {
-		return err
+	if c.Mode != dibs.Reserve {
+		tx.change("renewLease", tx.k, l.token[:], tx.now+micros(c.TTL), tx.now)
 	}
-	return tx.granted(ks, own, a)
-}
-
-// confirm turns an offer into a lease.
-func (tx *transaction) confirm(ks *keyState, own *lease, c *dibs.Claim, a *dibs.Answer) error {
-	l := tx.leaseFor(c)
-	l.plain = own.plain
-	tx.dirty = true
-	st := tx.st.confirmLease
-	st.BindInt(3, l.until)
-	st.BindBool(4, l.plain)
-	st.BindBool(5, l.once)
-	bindFingerprint(st, 6, &l.fingerprint)
-	st.BindString(7, l.owner)
-	if err := run2(st, tx.k, own.token[:]); err != nil {
-		return err
-	}
-	return tx.granted(ks, own, a)
-}
-
-// granted answers with a lease.
-func (tx *transaction) granted(ks *keyState, l *lease, a *dibs.Answer) error {
 	a.State, a.Fence, a.Attempt = dibs.Granted, uint64(l.fence), int(l.attempt)
-	tx.leaves = append(tx.leaves, l.token)
-	if !ks.hasGone || ks.gone.plain || ks.gone.fence > l.fence {
-		return nil
-	}
-	st := tx.st.progress
-	st.BindBlob(1, tx.k)
-	st.BindBlob(2, ks.gone.token[:])
-	defer st.Reset()
-	row, err := st.Step()
-	if row {
-		a.Progress = st.Copy(0)
-	}
-	return err
+	tx.readTold(l, a)
 }
 
-// reserveAgain turns an offer back into the place that it came from, because
-// its token wants to be asked later.
-func (tx *transaction) reserveAgain(ks *keyState, own *lease, c *dibs.Claim, a *dibs.Answer) error {
-	seq := own.seq
-	if err := tx.endLease(ks, *own); err != nil {
-		return err
+// readTold answers with what was saved by those before, if there were any.
+func (tx *transaction) readTold(l *lease, a *dibs.Answer) {
+	if l.attempt > 1 {
+		tx.get("told", func(row *lite.Stmt) { a.Progress = row.Copy(0) }, tx.k, l.token[:])
 	}
-	if err := tx.insertWaiter(seq, c); err != nil {
-		return err
-	}
-	if err := tx.advance(ks); err != nil {
-		return err
-	}
-	return tx.inQueue(ks, seq, c, a, asIts(c, c.Place))
 }
 
-// look answers a Look from the state as it is. What has ended and was not
-// noticed yet counts as noticed, but nothing is written.
-func (tx *transaction) look(ks *keyState, c *dibs.Claim, a *dibs.Answer) error {
-	if ks.unwritten() {
-		if err := tx.tidy(ks); err != nil {
-			return err
+// answer finds the answers that need neither a lease nor a place, and reports whether
+// there was one: the fingerprint differs, a record answers, or the outcome is unknown.
+func (tx *transaction) answer(ks *keyState, c *dibs.Claim, a *dibs.Answer) bool {
+	if ks.differs(c.Fingerprint) {
+		a.State = dibs.Mismatch
+		return true
+	}
+	if c.MaxAge > 0 {
+		tx.get("record", func(row *lite.Stmt) { tx.replay(row, c, a) }, tx.k)
+	}
+	if a.State == 0 && ks.unknown() {
+		a.State, a.ID = dibs.Unknown, ks.gone.token.ID()
+	}
+	return a.State != 0
+}
+
+// replay answers from the record, if it does.
+func (tx *transaction) replay(row *lite.Stmt, c *dibs.Claim, a *dibs.Answer) {
+	until, age := row.Int(0)>>recordShift, max(0, tx.now-row.Int(2))
+	if until <= tx.now || age > micros(c.MaxAge) {
+		return
+	}
+	var f dibs.Fingerprint
+	copy(f[:], row.Bytes(3))
+	if f.Differs(c.Fingerprint) {
+		a.State = dibs.Mismatch
+		return
+	}
+	a.State = dibs.Done
+	a.Record = dibs.Record{Data: row.Copy(4), Age: duration(age), Left: duration(until - tx.now)}
+}
+
+// grant grants the key to a claim, at the place p if there is one. own is the place where
+// its own token waits.
+func (tx *transaction) grant(ks *keyState, own, p place, c *dibs.Claim, a *dibs.Answer) {
+	l := tx.leaseFor(c)
+	l.attempt += ks.count
+	l.number = p.number
+	tx.leaves = append(tx.leaves, c.Token)
+	if own.number != 0 {
+		tx.deletePlace(ks, &own)
+		if !tx.get("hasNumber", nil, tx.k, p.number, tx.now) {
+			l.number = 0
 		}
 	}
-	for i := range ks.ran {
-		if l := ks.ran[i]; l.state == held && (!ks.hasGone || l.fence > ks.gone.fence) {
-			l.state = abandoned
-			if l.once {
-				l.state = unknown
-			}
-			ks.gone, ks.hasGone = l, true
+	if l.number != 0 && c.Hold > 0 {
+		tx.change("setHold", tx.k, l.number, micros(c.Hold))
+	}
+	if ks.free != 0 {
+		tx.setFree(ks, 0)
+	}
+	tx.insertLease(l, a)
+	if l.attempt > 1 {
+		tx.change("tellProgress", tx.k, l.token[:])
+	}
+	tx.readTold(l, a)
+	ks.leases = append(ks.leases, *l)
+	ks.freed = true // there may be more permits
+}
+
+// join takes a place, at the one that the claim is from or at the end, or writes the
+// claim into the one that its token has.
+func (tx *transaction) join(ks *keyState, p place, c *dibs.Claim, a *dibs.Answer) {
+	if p.number == 0 {
+		if p.number = tx.nextNumber(ks); tx.isFull(ks, p.number) {
+			a.Err = fmt.Errorf("%w: %d wait for the key already", dibs.ErrFull, tx.s.opt.MaxWaiters)
+			return
 		}
 	}
-	if ks.hasGone && ks.gone.state == abandoned && ks.gone.until+memory <= tx.now {
-		ks.hasGone = false
+	tx.change("savePlace", tx.k, p.number, c.Token[:], c.Mode == dibs.Reserve, tx.now+micros(c.Stay),
+		int64(c.Permits), int64(c.Weight), micros(c.MaxAge), micros(c.Hold), tx.now, c.Owner.String())
+	if c.Mode == dibs.Queue {
+		tx.joins = append(tx.joins, waiter{c.Token, c.Stay})
 	}
-	if err := tx.readLiveFront(ks); err != nil {
-		return err
+	tx.kept(ks, p.number, a)
+}
+
+// kept answers a token that is kept from the key; number is that of its place, or 0.
+func (tx *transaction) kept(ks *keyState, number int64, a *dibs.Answer) {
+	a.State, a.Queued, a.Left = dibs.Held, number != 0, duration(tx.left(ks))
+	if ks.front == 0 {
+		return
 	}
-	own := ks.holder(c.Token)
-	if own != nil && own.state == held {
-		a.State = dibs.Free
-		return nil
+	if number == 0 {
+		number = tx.nextNumber(ks)
 	}
-	if p := ks.permits(); p != 0 && p != int64(c.Permits) {
-		a.State, a.Permits = dibs.PermitsDiffer, int(p)
-		return nil
-	}
-	if answered, err := tx.answer(ks, c, a); answered || err != nil {
-		return err
-	}
-	p, _, err := tx.redeemed(ks, c)
-	if err != nil {
-		return err
-	}
-	if !p.alive(tx.now) {
-		p = spot{}
-	}
-	next := !ks.hasFront || p.seq == ks.front.seq
-	if own != nil || p.dormant < taken && next && len(ks.live) < c.Permits {
-		a.State = dibs.Free
-		return nil
-	}
-	a.Queued = p.seq != 0
-	if p.seq == 0 {
-		if p.seq, err = tx.nextSeq(ks); err != nil {
-			return err
-		}
-	}
-	err = tx.inQueue(ks, p.seq, c, a, nil)
-	a.Idle = a.Idle && p.dormant < taken
-	return err
+	a.Ahead = int(max(0, number-ks.front))
 }

@@ -1,7 +1,6 @@
 package sqlitestore
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,21 +11,16 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	conform(t, Options{}, nil, func(_ testing.TB, s *Store) dibs.Store { return s })
+	conform(t, Options{}, func(_ testing.TB, s *Store) dibs.Store { return s })
 }
 
 // conform checks all properties on files of their own, with the stores as something
-// else, which lacks more.
-func conform(t *testing.T, o Options, more map[storetest.Feature]string, as func(testing.TB, *Store) dibs.Store) {
+// else.
+func conform(t *testing.T, o Options, as func(testing.TB, *Store) dibs.Store) {
 	t.Parallel() // it mostly waits
-	lacks := map[storetest.Feature]string{
-		storetest.GrantNotifier: "the file's readers are only told that something has changed, and asking reads it anyway",
-	}
-	maps.Copy(lacks, more)
 	storetest.Run(t, &storetest.Harness{
-		New: func(t testing.TB, turn time.Duration) *storetest.Backend {
+		New: func(t testing.TB, _ time.Duration) *storetest.Backend {
 			o := o
-			o.turn = turn
 			o.PruneEvery = -1 // nobody else is at the connection yet when it is set up below
 			file := filepath.Join(t.TempDir(), "dibs.db")
 			var opened []*Store
@@ -72,6 +66,5 @@ func conform(t *testing.T, o Options, more map[storetest.Feature]string, as func
 				},
 			}
 		},
-		Lacks: lacks,
 	})
 }

@@ -2,7 +2,6 @@ package sqlitestore
 
 import (
 	"database/sql"
-	"database/sql/driver"
 	"fmt"
 	"net/url"
 	"path/filepath"
@@ -31,20 +30,5 @@ func (s *Store) OpenDB(pragmas ...string) (*sql.DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlitestore: %s: %w", s.path, err)
 	}
-	return sql.OpenDB(connector{c}), nil
-}
-
-// connector is by what a sql.DB of OpenDB is known.
-type connector struct{ driver.Connector }
-
-// Driver implements driver.Connector.
-func (c connector) Driver() driver.Driver { return ourDriver{c.Connector.Driver()} }
-
-type ourDriver struct{ driver.Driver }
-
-// isOurs reports whether OpenDB has opened the database, so that its transactions
-// lock the file when they begin.
-func isOurs(db *sql.DB) bool {
-	_, ok := db.Driver().(ourDriver)
-	return ok
+	return sql.OpenDB(c), nil
 }

@@ -12,33 +12,29 @@
 //
 // What happens by itself as time passes is written down when somebody next asks.
 //
-//	         Claim                        Settle Release, Keep
-//	free ───────────▶ held ────────────────────────────────────▶ free, or
-//	 │                │  ▲                                       offered to
-//	 │ Claim of       │  │ Claim by that token                   the next
-//	 │ a waiter       │  │                                       place
+//	         Claim                    Settle Release, Keep
+//	free ───────────▶ held ────────────────────────────────▶ free: the waiter in front
+//	 │                │  ▲                                    is woken
+//	 │ Claim of       │  │ Claim of the waiter in front
+//	 │ a waiter       │  │
 //	 ▼                │  │
-//	queued ─────────▶ offered ── dibs.Turn is over ──▶ offered to the next
-//	 │   its turn     │
+//	queued ───────────│──┘
 //	 │                │ the lease runs out, or Settle Abandon
-//	 │ its Place      ▼
-//	 ▼ runs out      abandoned: the next is granted as attempt n+1
-//	gone             unknown (AtMostOnce): nobody is, until Evict, Forget or
-//	                 Resolve
+//	 │ its Stay       ▼
+//	 ▼ is over       abandoned: the next is granted as attempt n+1
+//	gone             unknown (AtMostOnce): nobody is, until Evict, Forget or Resolve
 //
-// A reserved place in the queue is taken by the lease that is claimed from it, and
-// stands again when that is abandoned, undone or runs out.
+// A key is granted to nobody in its absence: who is in front is woken and asks.
 //
 // # Transactions of the application
 //
 // Transactions begins transactions in which an application writes to the same file,
-// and which settle a key as their last statement: effect and answer are committed
-// together. The store's file can be the application's own, see Options.Shared.
+// and which settle a key at their end: effect and answer are committed together. The
+// store's file can be the application's own, see Options.Shared.
 //
-//	claim ── held ── Tx: the file is locked ── the application's statements ─┐
-//	                                                                         ▼
-//	record, next waiter ◀── the store's next transaction ◀── COMMIT ◀── how the lease
-//	                        (or whoever reads the key first)            ended is noted
+//	claim ── held ── Tx: the file is locked ── the application's statements ── the key is settled
+//	                                                                                    │
+//	the next waiter is woken ◀── the store's next transaction ◀── COMMIT ◀──────────────┘
 //
 // # Time
 //

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"syscall"
 
+	modernc "modernc.org/sqlite"
+
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -83,7 +85,7 @@ func fault(path string, err error) error {
 	if _, ok := errors.AsType[*FileError](err); ok {
 		return err
 	}
-	if e, ok := errors.AsType[*lite.Error](err); ok {
+	if e := said(err); e != nil {
 		if kind := kindOf(e.Code, e.Errno); kind != nil {
 			err = fmt.Errorf("%w: %w", kind, err)
 		}
@@ -112,8 +114,20 @@ func kindOf(code lite.Code, errno syscall.Errno) error {
 	return nil
 }
 
+// said returns what SQLite said, be it to the store or to the application's driver; nil
+// if it was not SQLite.
+func said(err error) *lite.Error {
+	if e, ok := errors.AsType[*lite.Error](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*modernc.Error](err); ok {
+		return &lite.Error{Code: lite.Code(e.Code() & 0xff), Extended: int32(e.Code())} //nolint:gosec // it fits
+	}
+	return nil
+}
+
 // isCode reports whether SQLite said one of the codes.
 func isCode(err error, codes ...lite.Code) bool {
-	e, ok := errors.AsType[*lite.Error](err)
-	return ok && slices.Contains(codes, e.Code)
+	e := said(err)
+	return e != nil && slices.Contains(codes, e.Code)
 }

@@ -9,16 +9,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	modernc "modernc.org/sqlite"
-
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
 // jointTransaction is a transaction of the application that settles a key.
 //
-//	Begin ── Tx ──▶ open: the file is locked ── note ── COMMIT ──▶ over
-//	  │               │                           └── 0 rows: lost ──▶ rolled back
+//	Begin ── Tx ──▶ open: the file is locked ── settled ── COMMIT ──▶ over
+//	  │               │                           └── lost ──▶ rolled back
 //	  │               └── its context ends, Rollback ──▶ rolled back
 //	  └── nobody asked for it: the store settles the key by itself
 type jointTransaction struct {
@@ -26,21 +24,45 @@ type jointTransaction struct {
 	s   *Store
 	ctx context.Context // that of Begin, as with an sql.Tx
 
-	mu     sync.Mutex // guards what follows; held while it is opened and while it ends
-	over   bool
-	err    error // why it could not be opened
-	conn   *sql.Conn
-	tx     *sql.Tx
-	writes bool        // it is its turn
-	stop   func() bool // takes back that the end of ctx is the transaction's
+	mu    sync.Mutex // guards what follows; held while it is opened and while it ends
+	over  bool
+	err   error // why it could not be opened
+	conn  *sql.Conn
+	tx    *sql.Tx
+	joint *joint      // its turn; nil until it has asked for it
+	stop  func() bool // takes back that the end of ctx is the transaction's
 
 	// A commit is refused while guarded, but for the one that Commit makes itself.
 	guarded, own, refused atomic.Bool
 }
 
-// lockSQL takes the lock that writers need, and writes nothing. As the first
-// statement of a transaction it has no snapshot that could be too old.
-const lockSQL = "UPDATE @meta SET fence = fence WHERE one = 0"
+// joint is a turn of a transaction of the application's to write, given by the writing
+// goroutine.
+type joint struct {
+	mine chan struct{} // closed when it has come
+	over chan struct{} // closed when nobody needs it any more
+}
+
+// join asks for a turn and waits for it.
+func (s *Store) join(ctx context.Context) (*joint, error) {
+	j := &joint{make(chan struct{}), make(chan struct{})}
+	asks := s.joints
+	for {
+		select {
+		case asks <- j:
+			asks = nil
+			s.kick()
+		case <-j.mine:
+			return j, nil
+		case <-ctx.Done():
+			close(j.over)
+			return nil, ctx.Err()
+		case <-s.closing:
+			close(j.over)
+			return nil, &FileError{Path: s.path, Err: ErrClosed}
+		}
+	}
+}
 
 // open begins the transaction when it is first asked for.
 func (t *jointTransaction) open() (*sql.Tx, error) {
@@ -71,20 +93,17 @@ func (t *jointTransaction) ended() error {
 	return ErrEnded
 }
 
-// begin locks the file. In one process one transaction at a time may ask for that, so
-// that they do not take the application's connections to wait with.
+// begin locks the file. In one process two transactions at a time may ask for that, so
+// that they do not take the application's connections to wait with; and each has its
+// connection before its turn, so that nobody waits for the application while it writes.
 func (t *jointTransaction) begin() (err error) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.s.opt.LockWait)
 	defer cancel()
-	t.s.turns.waiting.Add(1)
 	select {
-	case t.s.joint <- struct{}{}:
-		t.s.turns.waiting.Add(-1)
+	case t.s.slots <- struct{}{}:
 	case <-ctx.Done():
-		t.s.turns.waiting.Add(-1)
 		return ctx.Err()
 	case <-t.s.closing:
-		t.s.turns.waiting.Add(-1)
 		return &FileError{Path: t.s.path, Err: ErrClosed}
 	}
 	defer func() {
@@ -103,24 +122,16 @@ func (t *jointTransaction) begin() (err error) {
 	if err := t.b.check(ctx, t.conn); err != nil {
 		return err
 	}
-	if t.writes = t.s.turns.enter(func() bool { return ctx.Err() != nil }); !t.writes {
-		return ctx.Err()
+	if t.joint, err = t.s.join(ctx); err != nil {
+		return err
 	}
-	for wait := time.Millisecond; ; wait = min(2*wait, 10*time.Millisecond) {
-		if t.tx, err = t.conn.BeginTx(t.ctx, nil); err == nil && t.b.lock != "" {
-			if _, err = t.tx.ExecContext(ctx, t.b.lock); err != nil {
-				_ = t.tx.Rollback()
-			}
-		}
-		if err == nil || !isBusy(err) {
-			return err
-		}
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		}
+	if t.tx, err = t.conn.BeginTx(t.ctx, nil); err != nil {
+		return err
 	}
+	if _, err = t.tx.ExecContext(ctx, t.b.sql["lock"]); err != nil {
+		_ = t.tx.Rollback()
+	}
+	return err
 }
 
 // mayCommit is asked about each commit of the connection. SQLite rolls back what it
@@ -146,42 +157,39 @@ func (t *jointTransaction) Commit(ctx context.Context, x dibs.Settlement) error 
 	case err != nil:
 	case t.tx == nil:
 		return t.settle(ctx, x)
+	case x.Outcome != dibs.Release && x.Outcome != dibs.Keep:
+		err = errOutcome
 	default:
 		err = t.s.checkSettlement(&x)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
 	}
-	waits, err := t.note(ctx, &x)
-	if err != nil {
+	var follow func(*transaction)
+	if !t.refused.Load() {
+		follow, err = t.b.settle(ctx, t.tx, &x)
+	}
+	switch {
+	case t.refused.Load():
+		// There is no transaction any more; the settlement would be one of its own.
+		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
+	case errors.Is(err, dibs.ErrLost):
 		return err
+	case err != nil:
+		return t.failed(err)
 	}
 	t.own.Store(true)
 	if err := t.tx.Commit(); err != nil {
 		return t.failed(err)
 	}
-	t.b.committed(x.Key, waits)
+	if follow != nil {
+		// Nobody waits for it, and who is not woken asks by itself.
+		t.s.enqueue(&call{since: time.Now(), left: true, work: follow})
+	}
 	return nil
 }
 
-// note notes the settlement down, and reports whether somebody waits for the key.
-func (t *jointTransaction) note(ctx context.Context, x *dibs.Settlement) (waits bool, err error) {
-	if t.refused.Load() {
-		return false, fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
-	}
-	err = t.tx.QueryRowContext(ctx, t.b.note, t.s.noteArgs(x)...).Scan(&waits)
-	switch {
-	case t.refused.Load():
-		// There was no transaction any more, so the note would have been one of its
-		// own.
-		return false, fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
-	case errors.Is(err, sql.ErrNoRows):
-		return false, dibs.ErrLost
-	case err != nil:
-		return false, t.failed(err)
-	}
-	return waits, nil
-}
+var errOutcome = errors.New("sqlitestore: a transaction ends a lease by Release or Keep")
 
 // settle settles the key for a transaction that nobody asked for.
 func (t *jointTransaction) settle(ctx context.Context, x dibs.Settlement) error {
@@ -199,14 +207,13 @@ func (t *jointTransaction) settle(ctx context.Context, x dibs.Settlement) error 
 // back whatever it reports an error for; but what a disk has failed to write may be
 // there after all, when somebody recovers the log.
 func (t *jointTransaction) failed(err error) error {
-	e, ok := errors.AsType[*modernc.Error](err)
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
 		err = t.ended()
-	case ok && lite.Code(e.Code()&0xff) == lite.IOErr && t.own.Load():
+	case isCode(err, lite.IOErr) && t.own.Load():
 		return &FileError{Path: t.s.path, Err: err}
-	case ok:
-		err = t.s.driverFault(err)
+	default:
+		err = fault(t.s.path, err)
 	}
 	return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
 }
@@ -222,7 +229,7 @@ func (t *jointTransaction) Rollback() {
 // itself and can be in conflict with nobody; what the application met may be another
 // one of its own. Who waited for the lock in vain has waited enough.
 func (t *jointTransaction) Conflicted(err error) bool {
-	return isBusy(err) && !errors.Is(err, ErrLocked)
+	return isCode(err, lite.Busy, lite.Locked) && !errors.Is(err, ErrLocked)
 }
 
 // end rolls back what is not committed, and unlocks the file. The caller holds mu.
@@ -246,40 +253,19 @@ func (t *jointTransaction) leave() {
 		t.guarded.Store(false)
 		_ = t.conn.Close()
 	}
-	if t.writes {
-		t.s.turns.leave()
+	if t.joint != nil {
+		close(t.joint.over)
 	}
-	<-t.s.joint
-}
-
-// isBusy reports whether the driver said that somebody else has the lock.
-func isBusy(err error) bool {
-	e, ok := errors.AsType[*modernc.Error](err)
-	return ok && (lite.Code(e.Code()&0xff) == lite.Busy || lite.Code(e.Code()&0xff) == lite.Locked)
+	<-t.s.slots
 }
 
 // lockFault says why the file could not be locked.
 func (s *Store) lockFault(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return context.Cause(ctx)
-	}
-	if _, ok := errors.AsType[*FileError](err); ok {
-		return err
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
+	case errors.Is(err, context.DeadlineExceeded):
 		return s.lockedFor(err)
 	}
-	return s.driverFault(err)
-}
-
-// driverFault is fault for what the application's driver said.
-func (s *Store) driverFault(err error) error {
-	e, ok := errors.AsType[*modernc.Error](err)
-	if !ok {
-		return fault(s.path, err)
-	}
-	if kind := kindOf(lite.Code(e.Code()&0xff), 0); kind != nil {
-		err = fmt.Errorf("%w: %w", kind, err)
-	}
-	return &FileError{Path: s.path, Err: err}
+	return fault(s.path, err)
 }

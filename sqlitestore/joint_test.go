@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
 // One that nobody asked for settles the key all the same, and locks nothing.
@@ -113,13 +114,11 @@ func TestTransactionOfAContext(t *testing.T) {
 // Stores, and no longer than LockWait.
 func TestTransactionsWait(t *testing.T) {
 	path := testFile(t)
-	l, other := newLedger(t, path, nil), newLedger(t, path, nil)
+	l := newLedger(t, path, &Options{LockWait: time.Second, PruneEvery: -1})
+	other := newLedger(t, path, &Options{LockWait: 50 * time.Millisecond, PruneEvery: -1})
 	c := lock("k")
 	tx, _ := l.begin(t.Context(), c)
 	for _, waits := range []*ledger{l, other} {
-		// What is not meant to be locked out has waited for nobody by now.
-		patience := waits.s.opt.LockWait
-		waits.s.opt.LockWait = 50 * time.Millisecond
 		w, err := waits.tr.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -134,15 +133,21 @@ func TestTransactionsWait(t *testing.T) {
 		if err := w.Commit(t.Context(), keep(c)); !errors.Is(err, dibs.ErrRolledBack) || !errors.Is(err, ErrLocked) || w.Conflicted(err) {
 			t.Errorf("commit without one: %v", err)
 		}
-		if err := waits.s.Claim(t.Context(), []dibs.Claim{lock("other")}, make([]dibs.Answer, 1)); !errors.Is(err, ErrLocked) {
-			t.Errorf("a claim meanwhile: %v", err)
-		}
-		waits.s.opt.LockWait = patience
+	}
+	if err := l.s.Claim(t.Context(), []dibs.Claim{lock("other")}, make([]dibs.Answer, 1)); !errors.Is(err, ErrLocked) {
+		t.Errorf("a claim meanwhile: %v", err)
+	}
+	a := claimOne(t, other.s, lock("other"))
+	if !errors.Is(a.Err, dibs.ErrBusy) || !errors.Is(a.Err, ErrLocked) {
+		t.Errorf("a claim of another process meanwhile: %+v", a)
+	}
+	if err := settleOne(t, other.s, keep(c)); !errors.Is(err, dibs.ErrBusy) {
+		t.Errorf("a settlement of another process meanwhile: %v", err)
 	}
 	if err := tx.Commit(t.Context(), keep(c)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := other.once("then"); err != nil {
+	if _, err := l.once("then"); err != nil {
 		t.Error(err)
 	}
 	l.want("then", 1)
@@ -255,20 +260,25 @@ func TestConflict(t *testing.T) {
 		runs++
 		_, err := other.ExecContext(ctx, "INSERT INTO other VALUES (1)")
 		return "", err
-	}); !isBusy(err) || runs != dibs.MaxConflicts-10 {
+	}); !isCode(err, lite.Busy) || runs != dibs.MaxConflicts-10 {
 		t.Errorf("after %d runs: %v", runs+10, err)
 	}
 }
 
 // The lease cannot be renewed while its transaction has the file locked, and so bounds
-// it: see TestNoteAtTheEndOfALease for what becomes of it then.
+// it: see TestTransactionAtTheEndOfALease for what becomes of it then.
 func TestLeaseIsNotRenewedMeanwhile(t *testing.T) {
 	l := newLedger(t, testFile(t), &Options{LockWait: time.Hour})
 	c := lock("k")
 	tx, _ := l.begin(t.Context(), c)
-	if err := giveUp(t, l.s, func() bool { return true }, func(ctx context.Context) error {
-		return l.s.Renew(ctx, []dibs.Renewal{{Key: c.Key, Token: c.Token, TTL: time.Hour}}, make([]error, 1))
-	}); !errors.Is(err, ErrLocked) {
+	ctx, cancel := context.WithCancel(t.Context())
+	renewed := make(chan error, 1)
+	go func() {
+		renewed <- l.s.Renew(ctx, []dibs.Renewal{{Key: c.Key, Token: c.Token, TTL: time.Hour}}, make([]error, 1))
+	}()
+	eventually(t, "the renewal waits", l.s.isBlocked)
+	cancel()
+	if err := within(t, "giving up", func() error { return <-renewed }); !errors.Is(err, ErrLocked) {
 		t.Errorf("a renewal meanwhile: %v", err)
 	}
 	if err := tx.Commit(t.Context(), keep(c)); err != nil {

@@ -46,10 +46,7 @@ func standingClock(t *testing.T) *testClock {
 // moveOn moves store time on, from what it is for the store.
 func moveOn(t *testing.T, s *Store, c *testClock, d time.Duration) {
 	t.Helper()
-	if err := s.work(t.Context(), func(tx *transaction) error {
-		c.uptime.Store(tx.now - tx.offset + micros(d))
-		return nil
-	}); err != nil {
+	if err := s.work(t.Context(), func(tx *transaction) { c.uptime.Store(tx.now - tx.offset + micros(d)) }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -124,12 +121,8 @@ func childCalls(path string, _ io.Reader) error {
 	}
 	// transact makes a call, and shares its transaction.
 	transact := func(c *call) error {
-		c.since = time.Now()
-		last := newCall()
-		last.since, last.work = c.since, func(*transaction) error {
-			reach("before COMMIT")
-			return nil
-		}
+		c.since, c.done = time.Now(), make(chan struct{}, 1)
+		last := &call{since: c.since, done: make(chan struct{}, 1), work: func(*transaction) { reach("before COMMIT") }}
 		s.mu.Lock()
 		s.queue = append(s.queue, c, last)
 		s.mu.Unlock()
@@ -148,17 +141,14 @@ func childCalls(path string, _ io.Reader) error {
 	k.TTL = killedTTL
 
 	begin("claim")
-	c := newCall()
-	c.claims, c.answers = []dibs.Claim{k}, make([]dibs.Answer, 1)
-	if err := transact(c); err != nil {
+	if err := transact(&call{claims: []dibs.Claim{k}, answers: make([]dibs.Answer, 1)}); err != nil {
 		return err
 	}
 	reach("after COMMIT")
 
 	begin("renew")
-	c = newCall()
-	c.renewals, c.errs = []dibs.Renewal{{Key: k.Key, Token: k.Token, TTL: renewedTTL}}, make([]error, 1)
-	if err := transact(c); err != nil {
+	renewals := []dibs.Renewal{{Key: k.Key, Token: k.Token, TTL: renewedTTL}}
+	if err := transact(&call{renewals: renewals, errs: make([]error, 1)}); err != nil {
 		return err
 	}
 	reach("after COMMIT")
@@ -170,10 +160,8 @@ func childCalls(path string, _ io.Reader) error {
 	reach("after COMMIT")
 
 	begin("settle")
-	s.Notify(func(dibs.Token) { reach("while a waiter is woken") })
-	c = newCall()
-	c.settlements, c.errs = []dibs.Settlement{keep(k)}, make([]error, 1)
-	if err := transact(c); err != nil {
+	s.Notify(func(dibs.Token, dibs.Answer) { reach("while a waiter is woken") })
+	if err := transact(&call{settlements: []dibs.Settlement{keep(k)}, errs: make([]error, 1)}); err != nil {
 		return err
 	}
 	reach("after COMMIT")
@@ -336,12 +324,12 @@ func childBook(path string, _ io.Reader) error {
 	if err != nil {
 		return err
 	}
-	s.Notify(func(dibs.Token) { failpoint.Reach("while a waiter is woken") })
+	s.Notify(func(dibs.Token, dibs.Answer) { failpoint.Reach("while a waiter is woken") })
 	source, err := modernc.NewConnector("file:" + filepath.ToSlash(s.full) + "?_txlock=immediate&_pragma=synchronous(full)")
 	if err != nil {
 		return err
 	}
-	db := sql.OpenDB(connector{stoppable{source, func() { follows.Store(true) }}})
+	db := sql.OpenDB(stoppable{source, func() { follows.Store(true) }})
 	c, err := dibs.New(s, ledgerClient)
 	if err != nil {
 		return err

@@ -70,10 +70,9 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		return nil, err
 	}
 	s := newStore(path, opt, clock, boot, conn)
-	late := s.lateness()
 	// First whether it is ours, so that nothing is made beside a file that is
 	// not.
-	err = untilFree(late, func() error {
+	err = s.untilFree(func() error {
 		_, err := s.identify()
 		return err
 	})
@@ -81,10 +80,10 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		err = ErrReadOnly
 	}
 	if err == nil {
-		s.turns.turnstile, err = newTurnstile(path)
+		err = s.turnstile.open(path)
 	}
 	if err == nil {
-		err = s.setUpInTurn(late)
+		err = s.setUpInTurn()
 	}
 	if err == nil {
 		s.file, err = os.Stat(path)
@@ -93,42 +92,31 @@ func openFile(path string, opt Options, clock clock) (*Store, error) {
 		s.st, err = s.tables.prepare(conn)
 	}
 	if err != nil {
-		if s.turns.turnstile != nil {
-			err = errors.Join(err, s.turns.turnstile.close())
-		}
-		return nil, errors.Join(err, conn.Close())
+		return nil, errors.Join(err, s.turnstile.close(), conn.Close())
 	}
 	return s, nil
 }
 
-// setUpInTurn waits for its turn, and then sets the file up, until it is late.
-func (s *Store) setUpInTurn(late func() bool) error {
-	if !s.turns.enter(late) {
+// openPatience is how many times as long as for a file that is locked somebody waits for
+// the turn to open one, because many may open it at once.
+const openPatience = 6
+
+// setUpInTurn waits for its turn, and then sets the file up.
+func (s *Store) setUpInTurn() error {
+	start := time.Now()
+	if !s.turnstile.enter(func() bool { return time.Since(start) > openPatience*s.opt.LockWait }) {
 		return s.lockedFor(nil)
 	}
-	defer s.turns.leave()
-	return untilFree(late, s.setUp)
+	defer s.turnstile.leave()
+	return s.untilFree(s.setUp)
 }
 
-// lateness returns what reports whether the file has been opened for too long by now,
-// its turn and all.
-func (s *Store) lateness() (late func() bool) {
+// untilFree repeats f while the file is busy, for LockWait.
+func (s *Store) untilFree(f func() error) error {
 	start := time.Now()
-	return func() bool {
-		s.crowd.look()
-		wait := s.opt.LockWait
-		if s.crowd.moves(wait / 2) {
-			wait *= crowdPatience
-		}
-		return time.Since(start) > wait
-	}
-}
-
-// untilFree repeats f while the file is busy, until it is late.
-func untilFree(late func() bool, f func() error) error {
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		err := f()
-		if !isCode(err, lite.Busy, lite.Locked) || late() {
+		if !isCode(err, lite.Busy, lite.Locked) || time.Since(start) > s.opt.LockWait {
 			return err
 		}
 		time.Sleep(wait/2 + rand.N(wait))
@@ -179,31 +167,26 @@ func (s *Store) setUp() error {
 	} else if mode != "wal" {
 		return fmt.Errorf("its filesystem does not do what a write-ahead log needs (the journal mode is %q)", mode)
 	}
-	pragmas := []string{
+	for _, sql := range []string{
 		"PRAGMA synchronous = FULL",
 		"PRAGMA wal_autocheckpoint = 1000",
 		"PRAGMA journal_size_limit = 16777216",
 		"PRAGMA cache_size = -16384",
 		"PRAGMA temp_store = MEMORY",
-	}
-	for _, pragma := range pragmas {
-		if err := s.conn.Exec(pragma); err != nil {
+		"BEGIN IMMEDIATE",
+	} {
+		if err := s.conn.Exec(sql); err != nil {
 			return err
 		}
 	}
-	if err := s.conn.Exec("BEGIN IMMEDIATE"); err != nil {
-		return err
+	err = s.adopt()
+	if err == nil {
+		err = s.conn.Exec("COMMIT")
 	}
-	if err := s.adopt(); err != nil {
-		return errors.Join(err, s.conn.Exec("ROLLBACK"))
+	if s.conn.InTransaction() {
+		err = errors.Join(err, s.conn.Exec("ROLLBACK"))
 	}
-	if err := s.conn.Exec("COMMIT"); err != nil {
-		if s.conn.InTransaction() {
-			return errors.Join(err, s.conn.Exec("ROLLBACK"))
-		}
-		return err
-	}
-	return nil
+	return err
 }
 
 // identify reports whether the file has no tables of ours, and an error unless they
@@ -232,24 +215,20 @@ func (s *Store) identify() (fresh bool, err error) {
 	case !s.opt.Shared && !own:
 		return false, fmt.Errorf("%w: it is a SQLite database of something else", ErrForeign)
 	}
-	version, err := s.version()
-	if err != nil {
-		return false, err
+	version, err := s.conn.Query(s.tables.sql("SELECT version FROM @meta WHERE one = 1"))
+	if err == nil && version > schemaVersion {
+		err = fmt.Errorf("%w: its schema is version %d, and this program knows version %d", ErrNewer, version, schemaVersion)
 	}
-	if version > schemaVersion {
-		return false, fmt.Errorf("%w: its schema is version %d, and this program knows version %d", ErrNewer, version, schemaVersion)
+	if err == nil {
+		err = s.sound()
 	}
-	return false, s.sound()
+	return false, err
 }
 
 // has reports whether the file has such tables.
 func (s *Store) has(t tables) (bool, error) {
 	n, err := s.conn.Query(t.sql("SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = '@meta'"))
 	return n > 0, err
-}
-
-func (s *Store) version() (int64, error) {
-	return s.conn.Query(s.tables.sql("SELECT version FROM @meta WHERE one = 1"))
 }
 
 // sound returns an error when a file that is small enough to be read is damaged. Of
@@ -278,7 +257,7 @@ func (s *Store) checks() []string {
 		return []string{"PRAGMA quick_check(1)"}
 	}
 	var all []string
-	for _, table := range []string{"@meta", "@lease", "@progress", "@waiter", "@record", "@wake"} {
+	for _, table := range []string{"@meta", "@lease", "@memory", "@place", "@record", "@wake"} {
 		all = append(all, s.tables.sql("PRAGMA quick_check("+table+")"))
 	}
 	return all
@@ -302,28 +281,12 @@ func (s *Store) adopt() error {
 				return err
 			}
 		}
-		insert := fmt.Sprintf("INSERT INTO @meta (one, version, boot, offset, clock, fence, writer) VALUES (1, %d, ?1, ?2, 0, 0, 0)", schemaVersion)
-		return s.tie(insert, -uptime)
+		return s.conn.Exec(s.tables.sql(fmt.Sprintf(
+			"INSERT INTO @meta (one, version, boot, offset, clock, fence) VALUES (1, %d, x'%x', %d, 0, 0)", schemaVersion, s.boot, -uptime)))
 	}
 	boot, err := s.conn.QueryText(s.tables.sql("SELECT boot FROM @meta WHERE one = 1"))
 	if err != nil || boot == s.boot {
 		return err
 	}
-	seen, err := s.conn.Query(s.tables.sql("SELECT clock FROM @meta WHERE one = 1"))
-	if err != nil {
-		return err
-	}
-	return s.tie("UPDATE @meta SET boot = ?1, offset = ?2 WHERE one = 1", seen-uptime)
-}
-
-// tie runs a statement that ties the file to this boot of the host.
-func (s *Store) tie(sql string, offset int64) error {
-	st, err := s.conn.Prepare(s.tables.sql(sql))
-	if err != nil {
-		return err
-	}
-	st.BindString(1, s.boot)
-	st.BindInt(2, offset)
-	_, err = st.Run()
-	return err
+	return s.conn.Exec(s.tables.sql(fmt.Sprintf("UPDATE @meta SET boot = x'%x', offset = clock - %d WHERE one = 1", s.boot, uptime)))
 }

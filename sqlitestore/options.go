@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"time"
-
-	"github.com/dibs-go/dibs"
 )
 
 // Options are the settings of a Store. Nil and the zero value mean the defaults.
@@ -26,19 +24,15 @@ type Options struct {
 	Shared bool
 
 	// LockWait is how long a call waits, at most, while another process has the
-	// file locked; 5 s when 0, at least 1 ms. Then it fails with ErrLocked, or, when
-	// many others have written to the file meanwhile, answers claims with dibs.ErrBusy,
+	// file locked; 5 s when 0, at least 1 ms. Then it fails with ErrLocked, or, when it
+	// was other Stores that wrote to the file, each element is answered with dibs.ErrBusy,
 	// upon which a dibs.Client asks again. A call's context can end it earlier. To open
-	// a file that many write to takes six times as long at most.
+	// a file that other Stores write to takes six times as long at most.
 	LockWait time.Duration
 
 	// PruneEvery is how often what has ended is looked for in the background;
 	// 10 s when 0, at least 1 ms, never when negative.
 	PruneEvery time.Duration
-
-	// turn is how long a waiter whose turn has come has to confirm it; dibs.Turn
-	// when 0. Only tests set it.
-	turn time.Duration
 }
 
 // withDefaults returns the options with every zero field filled in, and an
@@ -52,7 +46,6 @@ func (o *Options) withDefaults() (Options, error) {
 	d.MaxWaiters = cmp.Or(d.MaxWaiters, 100_000)
 	d.LockWait = cmp.Or(d.LockWait, 5*time.Second)
 	d.PruneEvery = cmp.Or(d.PruneEvery, 10*time.Second)
-	d.turn = cmp.Or(d.turn, dibs.Turn)
 	switch {
 	case d.MaxRecord < 0 || d.MaxRecord > 512<<20:
 		return d, fmt.Errorf("sqlitestore: Options.MaxRecord is %d; it must be 1 to %d bytes", d.MaxRecord, 512<<20)

@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
 const (
-	// pruneRows and pruneBytes bound what one transaction prunes besides the
-	// calls that it runs, so that these hardly notice.
-	pruneRows  = 32
-	pruneBytes = 1 << 20
+	// pruneRows bounds what one transaction prunes besides the calls that it runs, so
+	// that these hardly notice.
+	pruneRows = 32
 	// prunePause is how long pruning leaves the file alone after a step. Each step
 	// writes about as many pages as rows, which SQLite moves from its log into
 	// the file a thousand at a time; with this pause that is a matter of fewer
@@ -20,10 +20,8 @@ const (
 	prunePause = 5 * time.Millisecond
 	// vacuumPages is how many pages are given back to the filesystem in a step.
 	vacuumSQL = "PRAGMA incremental_vacuum(64)"
-	// scanRows is how many rows one transaction looks at.
-	scanRows = 512
-	// scanEvery is how often the tables of leases and of waiters, which are not
-	// in the order in which they end, are walked through in the background.
+	// scanEvery is how often the keys with leases and places, which are not in the
+	// order in which they end, are walked through in the background.
 	scanEvery = 10 * time.Minute
 	// spare is how many free pages a file keeps for what comes next.
 	spare = 256
@@ -62,7 +60,7 @@ func (s *Store) prunes() {
 		if p.done || p.left == 0 {
 			p = pruning{left: math.MaxInt, forget: p.lastWake}
 			if time.Since(scanned) < scanEvery {
-				p.waiters.done, p.leases.done = true, true
+				p.keys = true
 			} else {
 				scanned = time.Now()
 			}
@@ -83,28 +81,30 @@ type pruning struct {
 	removed int
 	done    bool
 
-	leases  scan // how far the walk is
-	waiters scan
-	records bool // all done
+	records bool   // all of them are looked at
+	keys    bool   // and all keys
+	after   []byte // the last key that was looked at
 
 	forget   int64 // wakes up to this one are old
 	lastWake int64
 }
 
-// scan is where the walk through a table stands.
-type scan struct {
-	k    []byte
-	sub  []byte
-	seq  int64
-	done bool
-}
-
 // pruneStep takes one step. The step is counted only when it is durable.
 func (s *Store) pruneStep(ctx context.Context, p *pruning) error {
 	var next pruning
-	err := s.work(ctx, func(tx *transaction) error {
+	err := s.work(ctx, func(tx *transaction) {
 		next = *p
-		return tx.prune(&next)
+		switch rows := min(pruneRows, p.left); {
+		case !next.records:
+			n := tx.change("deleteEnded", (tx.now+1)<<recordShift-1, int64(rows))
+			next.records = n < rows
+			next.took(n)
+		case !next.keys:
+			tx.pruneKeys(&next, rows)
+		default:
+			tx.pruneWakes(&next)
+			tx.vacuum(&next)
+		}
 	})
 	if err == nil {
 		*p = next
@@ -112,183 +112,51 @@ func (s *Store) pruneStep(ctx context.Context, p *pruning) error {
 	return err
 }
 
-func (tx *transaction) prune(p *pruning) error {
-	rows := min(pruneRows, p.left)
-	switch {
-	case !p.records:
-		return tx.pruneRecords(p, rows)
-	case !p.waiters.done:
-		return tx.pruneWaiters(p, rows)
-	case !p.leases.done:
-		return tx.pruneLeases(p, rows)
-	}
-	if err := tx.pruneWakes(p); err != nil {
-		return err
-	}
-	return tx.vacuum(p)
-}
-
-// pruneRecords removes ended records from the table's left edge.
-func (tx *transaction) pruneRecords(p *pruning, rows int) error {
-	st := tx.st.endedRecords
-	st.BindInt(1, (tx.now+1)<<recordShift-1)
-	st.BindInt(2, int64(rows))
-	var ids [pruneRows]int64
-	n, bytes := 0, int64(0)
-	for n < rows && bytes < pruneBytes {
-		row, err := st.Step()
-		if err != nil {
-			st.Reset()
-			return err
-		}
-		if !row {
-			p.records = true
-			break
-		}
-		ids[n] = st.Int(0)
-		bytes += st.Int(1)
-		n++
-	}
-	st.Reset()
-	for _, id := range ids[:n] {
-		tx.st.deleteRecordByID.BindInt(1, id)
-		if _, err := tx.st.deleteRecordByID.Run(); err != nil {
-			return err
-		}
-	}
-	p.took(tx, n)
-	return nil
-}
-
-func (p *pruning) took(tx *transaction, n int) {
+func (p *pruning) took(n int) {
 	p.removed += n
 	p.left -= n
-	tx.dirty = tx.dirty || n > 0
 }
 
-// pruneWaiters removes places that have run out.
-func (tx *transaction) pruneWaiters(p *pruning, rows int) error {
-	type row struct {
-		k   []byte
-		seq int64
-	}
-	var dead []row
-	st := tx.st.scanWaiters
-	st.BindBlob(1, p.waiters.k)
-	st.BindInt(2, p.waiters.seq)
-	for range scanRows {
-		ok, err := st.Step()
-		if err != nil {
-			st.Reset()
-			return err
-		}
-		if p.waiters.done = !ok; !ok {
-			break
-		}
-		p.waiters.k, p.waiters.seq = st.Copy(0), st.Int(1)
-		if st.Int(2) <= tx.now {
-			dead = append(dead, row{p.waiters.k, p.waiters.seq})
-		}
-		if len(dead) == rows {
-			break
-		}
-	}
-	st.Reset()
-	for _, d := range dead {
-		tx.k = append(tx.k[:0], d.k...)
-		if err := tx.deleteWaiter(d.seq); err != nil {
-			return err
-		}
-	}
-	p.took(tx, len(dead))
-	return nil
-}
-
-// pruneLeases forgets abandoned leases when their time has come, and writes down
-// which leases ran out, or were settled in transactions of processes that died then.
-func (tx *transaction) pruneLeases(p *pruning, rows int) error {
-	var keys [][]byte
-	st := tx.st.scanLeases
-	st.BindBlob(1, p.leases.k)
-	st.BindBlob(2, p.leases.sub)
-	for range scanRows {
-		ok, err := st.Step()
-		if err != nil {
-			st.Reset()
-			return err
-		}
-		if p.leases.done = !ok; !ok {
-			break
-		}
-		p.leases.k, p.leases.sub = st.Copy(0), st.Copy(1)
-		if state, until := st.Int(2), st.Int(3); state != unknown && until+memory <= tx.now ||
-			state == offered && until <= tx.now || state == noted {
-			keys = append(keys, p.leases.k)
-		}
-		if len(keys) == rows {
-			break
-		}
-	}
-	st.Reset()
-	removed := 0
+// pruneKeys does what follows by itself for some keys, and removes their places that are
+// over, wherever they are in the queue.
+func (tx *transaction) pruneKeys(p *pruning, rows int) {
+	keys := tx.nextKeys("keys", p.after, []byte{255}, rows)
+	p.keys = len(keys) < rows
 	for _, k := range keys {
-		tx.k = append(tx.k[:0], k...)
-		tx.asker = dibs.Token{}
-		ks, err := tx.load()
-		if err != nil {
-			return err
+		tx.k, tx.asker = append(tx.k[:0], k...), dibs.Token{}
+		n := tx.change("deleteDead", tx.k, tx.now, int64(rows))
+		if rows -= n; rows > 0 {
+			if p.after = k; tx.settleDown().forgotten {
+				n, rows = n+1, rows-1
+			}
 		}
-		gone := len(ks.ran)
-		if ks.hasGone {
-			gone++
+		if p.took(n); rows == 0 { // there may be more
+			p.keys = false
+			return
 		}
-		gone -= ks.notes()
-		if err := tx.tidy(ks); err != nil {
-			return err
-		}
-		if ks.hasGone {
-			gone--
-		}
-		removed += max(0, gone)
 	}
-	p.took(tx, removed)
-	return nil
 }
 
 // pruneWakes deletes the wakes that were there a round ago already. The last one
 // stays, so that the next one's number is higher.
-func (tx *transaction) pruneWakes(p *pruning) error {
-	st := tx.st.lastWake
-	_, err := st.Step()
-	p.lastWake = st.Int(0)
-	st.Reset()
-	if err != nil || p.forget == 0 {
-		return err
+func (tx *transaction) pruneWakes(p *pruning) {
+	tx.get("lastWake", func(row *lite.Stmt) { p.lastWake = row.Int(0) })
+	if p.forget != 0 {
+		tx.change("forgetWakes", min(p.forget, p.lastWake-1))
+		p.forget = 0
 	}
-	tx.st.forgetWakes.BindInt(1, min(p.forget, p.lastWake-1))
-	if _, err := tx.st.forgetWakes.Run(); err != nil {
-		return err
-	}
-	tx.dirty = tx.dirty || tx.s.conn.Changes() > 0
-	p.forget = 0
-	return nil
 }
 
 // vacuum gives free pages back, unless they are the application's.
-func (tx *transaction) vacuum(p *pruning) error {
-	if tx.s.opt.Shared {
-		p.done = true
-		return nil
+func (tx *transaction) vacuum(p *pruning) {
+	p.done = true
+	if tx.s.opt.Shared || tx.err != nil {
+		return
 	}
 	free, err := tx.s.conn.Query("PRAGMA freelist_count")
-	if err != nil {
-		return err
+	if err == nil && free > spare {
+		p.done, tx.dirty = false, true
+		_, err = tx.s.conn.Query(vacuumSQL)
 	}
-	if free <= spare {
-		p.done = true
-		return nil
-	}
-	tx.dirty = true
-	_, err = tx.s.conn.Query(vacuumSQL)
-	return err
+	tx.err = err
 }

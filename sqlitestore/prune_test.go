@@ -29,7 +29,7 @@ func TestPrune(t *testing.T) {
 			claims, settlements = append(claims, c), append(settlements, x)
 		}
 		lapsed := lock("lapsed" + strconv.Itoa(i))
-		lapsed.Mode, lapsed.Place = dibs.Reserve, time.Minute
+		lapsed.Mode, lapsed.Stay = dibs.Reserve, time.Minute
 		claims = append(claims, lapsed)
 	}
 	if err := s.Claim(t.Context(), claims, make([]dibs.Answer, len(claims))); err != nil {
@@ -93,9 +93,8 @@ func TestWakesAreForgotten(t *testing.T) {
 
 func rows(t testing.TB, s *Store, table string) (n int64) {
 	t.Helper()
-	err := s.work(t.Context(), func(*transaction) (err error) {
-		n, err = s.conn.Query("SELECT count(*) FROM " + table)
-		return err
+	err := s.work(t.Context(), func(tx *transaction) {
+		n, tx.err = s.conn.Query("SELECT count(*) FROM " + table)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -163,9 +162,9 @@ func BenchmarkPruning(b *testing.B) {
 // fill writes records that have ended.
 func fill(b *testing.B, s *Store, n int) {
 	b.Helper()
-	err := s.work(b.Context(), func(tx *transaction) error {
+	err := s.work(b.Context(), func(tx *transaction) {
 		tx.dirty = true
-		return s.conn.Exec(`WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < ` + strconv.Itoa(n) + `)
+		tx.err = s.conn.Exec(`WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < ` + strconv.Itoa(n) + `)
 			INSERT INTO record (id, k, token, written, fingerprint, data)
 			SELECT n, CAST(x'00' || randomblob(24) AS BLOB), randomblob(16), 0, x'', zeroblob(300) FROM i`)
 	})

@@ -13,65 +13,60 @@ CREATE TABLE @meta (
     boot    BLOB    NOT NULL, -- which boot of which host the offset is for
     offset  INTEGER NOT NULL, -- store time - the host's time since boot
     clock   INTEGER NOT NULL, -- the last store time that was seen
-    fence   INTEGER NOT NULL, -- the highest fence ever given
-    writer  INTEGER NOT NULL  -- a random number of the Store that wrote last
+    fence   INTEGER NOT NULL  -- the highest fence ever given
 ) STRICT;
 
--- Who holds a key or, until a successor has ended cleanly, abandoned it; or settled it
--- in a transaction of the application, until the next one of ours that reads the key,
--- which does what a settlement does.
+-- Who holds a key. The two last ones can be large.
 CREATE TABLE @lease (
     k           BLOB    NOT NULL,
     token       BLOB    NOT NULL,
-    state       INTEGER NOT NULL, -- 0 held, 1 offered, 2 abandoned, 3 unknown,
-                                  -- 4 settled, at until, in a transaction of the application
     until       INTEGER NOT NULL,
     fence       INTEGER NOT NULL,
     since       INTEGER NOT NULL,
     attempt     INTEGER NOT NULL,
     permits     INTEGER NOT NULL,
-    plain       INTEGER NOT NULL, -- 1: nothing else in the file belongs to it
-    seq         INTEGER NOT NULL, -- of the place it has taken, or was offered at; 0: none
+    weight      INTEGER NOT NULL,
+    number      INTEGER NOT NULL, -- of the reserved place that it was granted at; 0: none
     once        INTEGER NOT NULL, -- 1: at most once
     fingerprint BLOB    NOT NULL, -- empty: none
     owner       BLOB    NOT NULL,
-    outcome     INTEGER, -- settled: how, as a dibs.Outcome
-    retention   INTEGER, -- settled: of the record, from until
-    data        BLOB,    -- settled: the record
+    told        BLOB,             -- the progress of those before it
+    progress    BLOB,             -- what it saved itself
     PRIMARY KEY (k, token)
 ) STRICT, WITHOUT ROWID;
 
--- What leases saved, apart from them because it can be large.
-CREATE TABLE @progress (
-    id    INTEGER PRIMARY KEY,
-    k     BLOB NOT NULL,
-    token BLOB NOT NULL,
-    data  BLOB NOT NULL,
-    UNIQUE (k, token)
-) STRICT;
-
--- Who waits for a key, in the order of seq. A place that a lease has taken is in
--- nobody's way, and stands again when that runs out or is given back.
-CREATE TABLE @waiter (
-    k           BLOB    NOT NULL,
-    seq         INTEGER NOT NULL,
+-- What is remembered of a key between its leases.
+CREATE TABLE @memory (
+    k           BLOB    NOT NULL PRIMARY KEY,
+    free        INTEGER,          -- since when a claim has room and is kept from it by a reserved place
+    count       INTEGER NOT NULL, -- how many leases in a row were abandoned; of the last one:
     token       BLOB    NOT NULL,
     until       INTEGER NOT NULL,
-    lasts       INTEGER NOT NULL, -- for how long, from when it is asked for
-    dormant     INTEGER NOT NULL, -- 0 no, 1 reserved, 2 reserved and woken,
-                                  -- 3 taken, 4 taken and asked for
-    hold        INTEGER NOT NULL, -- reserved: for how long it may be in the way
-                                  -- when its turn has come; 0: until it runs out
-    pressed     INTEGER NOT NULL DEFAULT 0, -- 1: it is in the way, and until is set to that
-    permits     INTEGER NOT NULL,
+    fence       INTEGER NOT NULL,
+    since       INTEGER NOT NULL,
     once        INTEGER NOT NULL,
-    max_age     INTEGER NOT NULL,
     fingerprint BLOB    NOT NULL,
     owner       BLOB    NOT NULL,
-    PRIMARY KEY (k, seq)
+    progress    BLOB              -- what was saved last
 ) STRICT, WITHOUT ROWID;
 
-CREATE UNIQUE INDEX @waiter_token ON @waiter (k, token);
+-- The places in a key's queue. A reserved one and those who wait there have one number.
+CREATE TABLE @place (
+    k        BLOB    NOT NULL,
+    number   INTEGER NOT NULL,
+    token    BLOB    NOT NULL,
+    reserved INTEGER NOT NULL, -- 1: nobody waits here, but may come
+    until    INTEGER NOT NULL,
+    permits  INTEGER NOT NULL, -- this and the next two: of who waits
+    weight   INTEGER NOT NULL,
+    max_age  INTEGER NOT NULL,
+    hold     INTEGER NOT NULL, -- reserved: for how long it may be in the way; 0: until it is over
+    asked    INTEGER NOT NULL, -- when its token asked for it last
+    owner    BLOB    NOT NULL,
+    PRIMARY KEY (k, number, token)
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX @place_token ON @place (k, token);
 
 -- What finished holders left behind. The id is the record's end times 1024 plus
 -- a number that makes it unique, so that pruning walks the table from its left

@@ -10,22 +10,33 @@ import (
 // recordShift makes room for a serial number below a record's end in its id.
 const recordShift = 10
 
-// settle ends one lease, or gives up one place. The error is one of the file.
-func (tx *transaction) settle(x *dibs.Settlement, answer *error) error {
+// renew lets one lease last longer.
+func (tx *transaction) renew(r *dibs.Renewal, answer *error) {
+	if *answer = r.Validate(); *answer != nil {
+		return
+	}
+	tx.use(r.Key, r.Token)
+	if tx.change("renewLease", tx.k, r.Token[:], tx.now+micros(r.TTL), tx.now) == 0 {
+		*answer = dibs.ErrLost
+	} else if r.Progress != nil {
+		tx.change("saveProgress", tx.k, r.Token[:], r.Progress)
+	}
+}
+
+// settle ends one lease, or gives up one place.
+func (tx *transaction) settle(x *dibs.Settlement, answer *error) {
 	if *answer = tx.s.checkSettlement(x); *answer != nil {
-		return nil
+		return
 	}
 	tx.use(x.Key, x.Token)
-	if x.Outcome != dibs.Abandon {
-		if done, err := tx.settlePlain(x); done || err != nil {
-			return err
-		}
+	if x.Outcome != dibs.Abandon && tx.settlePlain(x) {
+		return
 	}
-	done, err := tx.settleBusy(x)
-	if !done && err == nil {
+	ks := tx.load()
+	if !tx.settleBusy(ks, x) {
 		*answer = dibs.ErrLost
 	}
-	return err
+	tx.serve(ks)
 }
 
 // checkSettlement says why a settlement is refused without looking, or nil.
@@ -43,142 +54,73 @@ func tooLarge(n, most int) error {
 	return fmt.Errorf("%w: the record has %d bytes; it may have at most %d", dibs.ErrTooLarge, n, most)
 }
 
-// settlePlain is the short way of a lease that has left nothing behind and that
-// nobody waits for: one statement, and one for the record.
-func (tx *transaction) settlePlain(x *dibs.Settlement) (bool, error) {
-	st := tx.st.endPlain
-	st.BindBlob(1, tx.k)
-	st.BindBlob(2, x.Token[:])
-	st.BindInt(3, tx.now)
-	row, err := st.Step()
-	if err != nil || !row {
-		st.Reset()
-		return false, err
-	}
+// settlePlain is the short way of a lease of a key that nobody waits for and of which
+// nothing is remembered: one statement, and one for the record.
+func (tx *transaction) settlePlain(x *dibs.Settlement) bool {
 	var f dibs.Fingerprint
-	copy(f[:], st.Bytes(0))
-	_, err = st.Step() // the rest of the statement
-	st.Reset()
-	tx.dirty = true
-	if err == nil && x.Outcome == dibs.Keep {
-		err = tx.saveRecord(x.Token, &f, x.Data, tx.now, micros(x.Retention))
+	if !tx.get("endPlain", func(row *lite.Stmt) { copy(f[:], row.Bytes(0)) }, tx.k, x.Token[:], tx.now) {
+		return false
 	}
-	return true, err
+	tx.dirty = true
+	if x.Outcome == dibs.Keep {
+		tx.saveRecord(x.Token, &f, x.Data, micros(x.Retention))
+	}
+	return true
 }
 
 // settleBusy is the long way. It reports false when the token neither holds the
 // key nor waits for it.
-func (tx *transaction) settleBusy(x *dibs.Settlement) (bool, error) {
-	ks, err := tx.load()
-	if err != nil {
-		return false, err
-	}
-	if err := tx.tidy(ks); err != nil {
-		return false, err
-	}
+func (tx *transaction) settleBusy(ks *keyState, x *dibs.Settlement) bool {
 	own := ks.holder(x.Token)
 	switch {
 	case own == nil && x.Outcome == dibs.Keep:
-		return tx.kept(x.Token)
+		return tx.keptBefore(x.Token)
 	case own == nil:
-		return tx.giveUp(ks, x.Token)
-	case own.state == offered && x.Outcome == dibs.Keep:
-		// It has yet to hear that it was granted, so there is nothing that it
-		// can have done for a record.
-		return false, nil
-	case own.state == offered:
-		err = tx.deleteLease(own)
-		ks.remove(x.Token)
+		p := tx.findPlace(ks, x.Token)
+		if p.number == 0 {
+			return false
+		}
+		tx.leaves = append(tx.leaves, x.Token)
+		tx.deletePlace(ks, &p)
 	case x.Outcome == dibs.Abandon:
-		gone := *own
-		ks.remove(x.Token)
-		err = tx.abandon(ks, gone, tx.now)
+		tx.abandon(ks, *own, tx.now)
 	case x.Outcome == dibs.Undo:
-		err = tx.undo(ks, *own)
+		tx.deleteLease(ks, x.Token)
 	default:
-		err = tx.end(ks, *own, x, tx.now)
-	}
-	if err != nil {
-		return false, err
-	}
-	return true, tx.advance(ks)
-}
-
-// undo ends a lease as if it had not been granted. The one that was abandoned
-// before it is still there.
-func (tx *transaction) undo(ks *keyState, own lease) error {
-	ks.remove(own.token)
-	if err := tx.standAgain(&own, tx.now); err != nil {
-		return err
-	}
-	return tx.deleteLease(&own)
-}
-
-// end ends a lease cleanly, at that time: nothing counts as abandoned any more.
-func (tx *transaction) end(ks *keyState, own lease, x *dibs.Settlement, at int64) error {
-	if err := tx.endLease(ks, own); err != nil {
-		return err
-	}
-	if err := tx.forget(ks); err != nil || x.Outcome != dibs.Keep {
-		return err
-	}
-	return tx.keep(own.token, &own.fingerprint, x.Data, at, micros(x.Retention))
-}
-
-// endLease deletes a lease or an offer, and gives up the place that it has taken.
-func (tx *transaction) endLease(ks *keyState, own lease) error {
-	ks.remove(own.token)
-	if own.state == held && own.seq != 0 {
-		if err := tx.giveUpPlace(own.seq); err != nil {
-			return err
+		l := *own
+		tx.end(ks, l)
+		if x.Outcome == dibs.Keep {
+			tx.keep(l.token, &l.fingerprint, x.Data, micros(x.Retention))
 		}
 	}
-	return tx.deleteLease(&own)
+	return true
 }
 
-// keep writes a record, and sends the waiters that it answers to read it, unless it is
-// forgotten already.
-func (tx *transaction) keep(t dibs.Token, f *dibs.Fingerprint, data []byte, at, retention int64) error {
-	if err := tx.saveRecord(t, f, data, at, retention); err != nil || at+retention <= tx.now {
-		return err
-	}
-	var answered []dibs.Token
-	st := tx.st.deleteAnswered
-	st.BindBlob(1, tx.k)
-	for {
-		row, err := st.Step()
-		if err != nil || !row {
-			st.Reset()
-			if err != nil {
-				return err
-			}
-			break
-		}
-		answered = append(answered, dibs.Token(st.Bytes(0)))
-	}
-	for _, t := range answered {
-		if err := tx.wake(t); err != nil {
-			return err
-		}
-	}
-	return nil
+// keep writes a record, and sends the waiters that it may answer to read it.
+func (tx *transaction) keep(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) {
+	tx.saveRecord(t, f, data, retention)
+	tx.wakeWaiters(1)
 }
 
-func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte, at, retention int64) error {
+func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte, retention int64) {
+	if tx.err != nil {
+		return
+	}
 	tx.dirty = true
-	st := tx.st.saveRecord
+	tx.err = withID(tx.now+retention, &tx.serial, func(id int64) error {
+		return tx.st["saveRecord"].Run(id, tx.k, t[:], tx.now, bytesOf(f), data)
+	})
+}
+
+// withID calls save with ids for a record that ends then until one is free, which is
+// when it does not fail because that is taken.
+func withID(end int64, serial *int64, save func(id int64) error) error {
 	for step := int64(1); ; step = min(2*step, 1<<20) {
 		// Serial numbers that run over make the record end a microsecond later,
 		// because those of this one may all be taken.
-		tx.serial += step
-		st.BindInt(1, (at+retention)<<recordShift+tx.serial)
-		st.BindBlob(2, tx.k)
-		st.BindBlob(3, t[:])
-		st.BindInt(4, at)
-		bindFingerprint(st, 5, f)
-		st.BindBlob(6, data)
-		_, err := st.Run()
-		if !isCode(err, lite.Violation) {
+		*serial += step
+		err := save(end<<recordShift + *serial)
+		if e := said(err); e == nil || e.Extended != lite.KeyTaken {
 			return err
 		}
 		// Another transaction's record has the id. There may be many in a row,
@@ -186,26 +128,11 @@ func (tx *transaction) saveRecord(t dibs.Token, f *dibs.Fingerprint, data []byte
 	}
 }
 
-// kept reports whether the key's record is the token's: its settlement arrived
+// keptBefore reports whether the key's record is the token's: its settlement arrived
 // before, and only the answer was lost.
-func (tx *transaction) kept(t dibs.Token) (bool, error) {
-	st := tx.st.record
-	st.BindBlob(1, tx.k)
-	defer st.Reset()
-	row, err := st.Step()
-	return row && st.Int(0)>>recordShift > tx.now && dibs.Token(st.Bytes(1)) == t, err
-}
-
-// giveUp takes the token out of the queue, or its place from the lease that has
-// taken it.
-func (tx *transaction) giveUp(ks *keyState, t dibs.Token) (bool, error) {
-	p, err := tx.findWaiter(t)
-	if err != nil || p.seq == 0 {
-		return false, err
-	}
-	if err := tx.giveUpPlace(p.seq); err != nil {
-		return false, err
-	}
-	tx.leaves = append(tx.leaves, t)
-	return p.alive(tx.now), tx.advance(ks)
+func (tx *transaction) keptBefore(t dibs.Token) (kept bool) {
+	tx.get("record", func(row *lite.Stmt) {
+		kept = row.Int(0)>>recordShift > tx.now && dibs.Token(row.Bytes(1)) == t
+	}, tx.k)
+	return kept
 }

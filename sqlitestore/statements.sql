@@ -1,10 +1,10 @@
--- The statements of the writing connection, each after a line with its name.
+-- The statements of the store, each after a line with its name. What lock, endLease,
+-- deleteRan and wakeNumber are for is in transactions of the application: lock writes nothing, but takes
+-- the lock that writers need, and as their first statement it has no snapshot that could
+-- be too old.
 
 -- name: begin
 BEGIN IMMEDIATE
-
--- name: read
-BEGIN
 
 -- name: commit
 COMMIT
@@ -12,128 +12,125 @@ COMMIT
 -- name: rollback
 ROLLBACK
 
+-- name: lock
+UPDATE @meta SET fence = fence WHERE one = 0
+
 -- name: meta
-SELECT boot, offset, clock, fence, writer FROM @meta WHERE one = 1
+SELECT boot, offset, clock, fence FROM @meta WHERE one = 1
 
 -- name: setMeta
-UPDATE @meta SET clock = ?1, fence = ?2, writer = ?3 WHERE one = 1
+UPDATE @meta SET clock = ?1, fence = ?2 WHERE one = 1
 
 -- name: inUse
-SELECT 1 FROM @lease WHERE k = ?1 UNION ALL SELECT 1 FROM @waiter WHERE k = ?1
-
--- name: inUseOrDone
-SELECT 1 FROM @lease WHERE k = ?1 UNION ALL SELECT 1 FROM @waiter WHERE k = ?1
-UNION ALL SELECT 2 FROM @record WHERE k = ?1
+SELECT 1 FROM @lease WHERE k = ?1 UNION ALL SELECT 1 FROM @place WHERE k = ?1
+UNION ALL SELECT 1 FROM @memory WHERE k = ?1 UNION ALL SELECT 1 FROM @record WHERE ?2 AND k = ?1
 
 -- name: leases
-SELECT token, state, until, fence, since, attempt, permits, plain, once, fingerprint, owner, seq
+SELECT token, until, fence, since, attempt, permits, weight, number, once, fingerprint, owner
 FROM @lease WHERE k = ?1
 
 -- name: insertLease
-INSERT INTO @lease (k, token, state, until, fence, since, attempt, permits, plain, once, fingerprint, owner, seq)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)
+INSERT INTO @lease (k, token, until, fence, since, attempt, permits, weight, number, once, fingerprint, owner)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
 
--- name: confirmLease
-UPDATE @lease SET state = 0, seq = 0, until = ?3, plain = ?4, once = ?5, fingerprint = ?6, owner = ?7
-WHERE k = ?1 AND token = ?2
+-- name: tellProgress
+UPDATE @lease SET told = (SELECT progress FROM @memory WHERE k = ?1) WHERE k = ?1 AND token = ?2
 
--- name: extendLease
-UPDATE @lease SET until = ?3 WHERE k = ?1 AND token = ?2
+-- name: told
+SELECT told FROM @lease WHERE k = ?1 AND token = ?2
 
 -- name: renewLease
-UPDATE @lease SET until = ?3 WHERE k = ?1 AND token = ?2 AND state = 0 AND until > ?4
+UPDATE @lease SET until = ?3 WHERE k = ?1 AND token = ?2 AND until > ?4
 
--- name: abandonLease
-UPDATE @lease SET state = ?3, until = ?4, attempt = ?5 WHERE k = ?1 AND token = ?2
-
--- name: roughenLease
-UPDATE @lease SET plain = 0 WHERE k = ?1 AND token = ?2
+-- name: saveProgress
+UPDATE @lease SET progress = ?3 WHERE k = ?1 AND token = ?2
 
 -- name: deleteLease
 DELETE FROM @lease WHERE k = ?1 AND token = ?2
 
--- name: renameLease
-UPDATE @lease SET token = ?3 WHERE k = ?1 AND token = ?2
-
 -- name: endPlain
-DELETE FROM @lease WHERE k = ?1 AND token = ?2 AND until > ?3 AND state = 0 AND plain = 1
-AND NOT EXISTS (SELECT 1 FROM @waiter WHERE k = ?1)
+DELETE FROM @lease WHERE k = ?1 AND token = ?2 AND until > ?3 AND number = 0 AND permits = 1
+AND NOT EXISTS (SELECT 1 FROM @place WHERE k = ?1) AND NOT EXISTS (SELECT 1 FROM @memory WHERE k = ?1)
 RETURNING fingerprint
 
--- name: progress
-SELECT data FROM @progress WHERE k = ?1 AND token = ?2
+-- name: endLease
+DELETE FROM @lease WHERE k = ?1 AND token = ?2 AND until > ?3
+RETURNING fingerprint, number, EXISTS (SELECT 1 FROM @place WHERE k = ?1), EXISTS (SELECT 1 FROM @memory WHERE k = ?1)
 
--- name: saveProgress
-INSERT INTO @progress (k, token, data) VALUES (?1, ?2, ?3)
-ON CONFLICT (k, token) DO UPDATE SET data = excluded.data
+-- name: deleteRan
+DELETE FROM @lease WHERE k = ?1 AND until <= ?2
 
--- name: renameProgress
-UPDATE OR IGNORE @progress SET token = ?3 WHERE k = ?1 AND token = ?2
+-- name: memory
+SELECT free, count, token, until, fence, since, once, fingerprint, owner FROM @memory WHERE k = ?1
 
--- name: deleteProgress
-DELETE FROM @progress WHERE k = ?1 AND token = ?2
+-- name: abandon
+INSERT INTO @memory (k, count, token, until, fence, since, once, fingerprint, owner, progress)
+SELECT k, 1, token, ?3, fence, since, once, fingerprint, owner, progress FROM @lease WHERE k = ?1 AND token = ?2
+ON CONFLICT (k) DO UPDATE SET count = count + 1, token = excluded.token, until = excluded.until,
+fence = excluded.fence, since = excluded.since, once = excluded.once, fingerprint = excluded.fingerprint,
+owner = excluded.owner, progress = coalesce(excluded.progress, progress)
 
--- name: frontWaiter
-SELECT seq, token, until, dormant, permits, once, max_age, fingerprint, owner, hold, pressed
-FROM @waiter WHERE k = ?1 AND dormant < 3 ORDER BY seq LIMIT 1
+-- name: forget
+UPDATE @memory SET count = 0, once = 0, progress = NULL WHERE k = ?1
 
--- name: lastWaiter
-SELECT seq FROM @waiter WHERE k = ?1 ORDER BY seq DESC LIMIT 1
+-- name: setFree
+INSERT INTO @memory (k, free, count, token, until, fence, since, once, fingerprint, owner)
+VALUES (?1, ?2, 0, x'', 0, 0, 0, 0, x'', x'') ON CONFLICT (k) DO UPDATE SET free = excluded.free
 
--- name: frontLiveWaiter
-SELECT seq, token, until, dormant, permits, once, max_age, fingerprint, owner, hold, pressed
-FROM @waiter WHERE k = ?1 AND dormant < 3 AND until > ?2 ORDER BY seq LIMIT 1
+-- name: clearFree
+UPDATE @memory SET free = NULL WHERE k = ?1
 
--- name: firstEnd
-SELECT min(until) FROM (SELECT until FROM @waiter WHERE k = ?1 AND seq < ?2 AND dormant < 3 ORDER BY seq LIMIT 16)
+-- name: deleteMemory
+DELETE FROM @memory WHERE k = ?1 AND count = 0 AND free IS NULL
 
--- name: countWaiters
-SELECT count(*) FROM @waiter WHERE k = ?1 AND dormant < 3
+-- name: places
+SELECT number, token, reserved, until, permits, weight, hold, asked FROM @place WHERE k = ?1 ORDER BY number
 
--- name: findWaiter
-SELECT seq, until, dormant FROM @waiter WHERE k = ?1 AND token = ?2
+-- name: findPlace
+SELECT number, reserved, until FROM @place WHERE k = ?1 AND token = ?2
 
--- name: insertWaiter
-INSERT INTO @waiter (k, seq, token, until, dormant, permits, once, max_age, fingerprint, owner, lasts, hold)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+-- name: lastPlace
+SELECT max(number) FROM @place WHERE k = ?1
 
--- name: keepWaiter
-UPDATE @waiter SET until = ?3, dormant = ?4, once = ?5, max_age = ?6, fingerprint = ?7, owner = ?8, lasts = ?9,
-hold = ?10, pressed = 0 WHERE k = ?1 AND seq = ?2
+-- name: countPlaces
+SELECT count(*) FROM @place WHERE k = ?1 AND until > ?2
 
--- name: prolongWaiter
-UPDATE @waiter SET until = ?3, lasts = ?4, pressed = 0 WHERE k = ?1 AND seq = ?2
+-- name: savePlace
+INSERT INTO @place (k, number, token, reserved, until, permits, weight, max_age, hold, asked, owner)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)
+ON CONFLICT (k, token) DO UPDATE SET reserved = excluded.reserved, until = excluded.until,
+permits = excluded.permits, weight = excluded.weight, max_age = excluded.max_age, hold = excluded.hold,
+asked = excluded.asked, owner = excluded.owner
 
--- name: press
-UPDATE @waiter SET until = ?3, pressed = 1 WHERE k = ?1 AND seq = ?2
+-- name: setHold
+UPDATE @place SET hold = ?3 WHERE k = ?1 AND number = ?2 AND reserved = 1
 
--- name: setDormant
-UPDATE @waiter SET dormant = ?3, until = ?4 WHERE k = ?1 AND seq = ?2
+-- name: deletePlace
+DELETE FROM @place WHERE k = ?1 AND number = ?2 AND token = ?3
 
--- name: takePlace
-UPDATE @waiter SET dormant = 3, until = ?3, pressed = 0, hold = CASE WHEN ?4 > 0 THEN ?4 ELSE hold END
-WHERE k = ?1 AND seq = ?2
+-- name: deleteNumber
+DELETE FROM @place WHERE k = ?1 AND number = ?2 RETURNING token, reserved
 
--- name: setLasts
-UPDATE @waiter SET lasts = ?3, hold = CASE WHEN ?4 >= 0 THEN ?4 ELSE hold END WHERE k = ?1 AND seq = ?2
+-- name: wakeNumber
+INSERT INTO @wake (token) SELECT token FROM @place WHERE k = ?1 AND number = ?2 AND reserved = 0
 
--- name: standAgain
-UPDATE @waiter SET dormant = 1, until = ?3 + lasts WHERE k = ?1 AND seq = ?2 AND dormant >= 3
-
--- name: giveUpPlace
-DELETE FROM @waiter WHERE k = ?1 AND seq = ?2 RETURNING token, dormant
-
--- name: deleteWaiter
-DELETE FROM @waiter WHERE k = ?1 AND seq = ?2
-
--- name: deleteAnswered
-DELETE FROM @waiter WHERE k = ?1 AND max_age > 0 AND dormant < 3 RETURNING token
+-- name: hasNumber
+SELECT 1 FROM @place WHERE k = ?1 AND number = ?2 AND until > ?3
 
 -- name: deleteDead
-DELETE FROM @waiter WHERE k = ?1 AND until <= ?2
+DELETE FROM @place WHERE k = ?1 AND token IN (SELECT token FROM @place WHERE k = ?1 AND until <= ?2 LIMIT ?3)
+
+-- name: waiters
+SELECT token FROM @place WHERE k = ?1 AND reserved = 0 AND until > ?2 AND max_age >= ?3
+
+-- name: describePlaces
+SELECT token, owner, until, reserved FROM @place WHERE k = ?1 AND until > ?2 ORDER BY number, reserved DESC
 
 -- name: record
 SELECT id, token, written, fingerprint, data FROM @record WHERE k = ?1
+
+-- name: recordInfo
+SELECT id, token, written, length(data) FROM @record WHERE k = ?1
 
 -- name: saveRecord
 INSERT INTO @record (id, k, token, written, fingerprint, data) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
@@ -152,17 +149,14 @@ SELECT max(seq) FROM @wake
 -- name: forgetWakes
 DELETE FROM @wake WHERE seq <= ?1 AND seq < (SELECT max(seq) FROM @wake)
 
--- name: endedRecords
-SELECT id, length(data) FROM @record WHERE id <= ?1 ORDER BY id LIMIT ?2
+-- name: deleteEnded
+DELETE FROM @record WHERE id IN (SELECT id FROM @record WHERE id <= ?1 ORDER BY id LIMIT ?2)
 
--- name: deleteRecordByID
-DELETE FROM @record WHERE id = ?1
+-- name: keys
+SELECT k FROM @lease WHERE k > ?1 AND k < ?2 UNION SELECT k FROM @place WHERE k > ?1 AND k < ?2
+UNION SELECT k FROM @memory WHERE k > ?1 AND k < ?2 ORDER BY k LIMIT ?3
 
--- name: scanLeases
-SELECT k, token, state, until, once FROM @lease WHERE (k, token) > (?1, ?2) ORDER BY k, token
-
--- name: scanWaiters
-SELECT k, seq, until FROM @waiter WHERE (k, seq) > (?1, ?2) ORDER BY k, seq
-
--- name: settledLease
-SELECT outcome, retention, data FROM @lease WHERE k = ?1 AND token = ?2
+-- name: allKeys
+SELECT k FROM @lease WHERE k > ?1 AND k < ?2 UNION SELECT k FROM @place WHERE k > ?1 AND k < ?2
+UNION SELECT k FROM @memory WHERE k > ?1 AND k < ?2 UNION SELECT k FROM @record WHERE k > ?1 AND k < ?2
+ORDER BY k LIMIT ?3

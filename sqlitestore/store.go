@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"os"
 	"sync"
 	"time"
@@ -27,25 +26,22 @@ type Store struct {
 	tables tables
 	boot   string
 	file   os.FileInfo // as it was opened
-	id     int64       // tells the transactions of this Store from others'
 
-	// conn and st belong to the writing goroutine.
-	conn *lite.Conn
-	st   *statements
-	tx   transaction
+	// These belong to the writing goroutine.
+	conn      *lite.Conn
+	st        statements
+	tx        transaction
+	turnstile turnstile
 
 	mu      sync.Mutex // guards what follows
 	queue   []*call
-	later   [][]byte // keys of which a settlement was noted down; see catchUp
-	blocked bool     // the file is locked by others right now
+	blocked bool // the file is locked by others right now
 	closed  bool
 	applied chan struct{} // closed when the calls under way have been read
 
-	turns turns         // to write
-	crowd crowd         // those in front
-	joint chan struct{} // has an element while a transaction of the application's is next
-
-	calls   chan struct{} // holds one element when the queue may have calls
+	joints  chan *joint   // the application's transactions that wait for their turn
+	slots   chan struct{} // has an element for each of those that is open or asks
+	calls   chan struct{} // holds one element when there may be calls or joints
 	closing chan struct{}
 	ended   chan struct{} // closed when the writing goroutine is gone
 
@@ -70,11 +66,9 @@ func newStore(path string, opt Options, clock clock, boot string, conn *lite.Con
 		tables:  ownTables,
 		clock:   clock,
 		boot:    boot,
-		id:      rand.Int64(),
 		conn:    conn,
-		turns:   turns{mine: make(chan struct{}, 1)},
-		crowd:   crowd{wal: path + "-wal"},
-		joint:   make(chan struct{}, 1),
+		joints:  make(chan *joint, 2),
+		slots:   make(chan struct{}, 2),
 		calls:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
 		ended:   make(chan struct{}),
@@ -101,19 +95,8 @@ func (s *Store) Close() error {
 	close(s.closing)
 	<-s.ended
 	s.background.Wait()
-	return fault(s.path, s.closeFile())
+	return fault(s.path, errors.Join(s.conn.Close(), s.turnstile.close()))
 }
-
-// closeFile closes the connection. The last one that is closed moves the log
-// into the file, which takes a turn; but Close does not wait long for one.
-func (s *Store) closeFile() error {
-	deadline := time.Now().Add(closeWait)
-	s.turns.enter(func() bool { return time.Now().After(deadline) })
-	return errors.Join(s.conn.Close(), s.turns.turnstile.close())
-}
-
-// closeWait is how long Close waits for its turn.
-const closeWait = time.Second
 
 // Batching says that calls are best made at once and from many goroutines: the
 // Store itself puts those that come together into one transaction, whatever
@@ -122,53 +105,36 @@ func (s *Store) Batching() dibs.Batching { return dibs.Batching{Direct: true} }
 
 // Claim implements dibs.Store.
 func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
-	if len(claims) == 0 {
-		return nil
-	}
-	c := newCall()
-	c.claims = claims
-	c.answers = zeroed(c.answers, len(claims))
-	return s.crowded(s.do(ctx, c, func() { copy(answers, c.answers) }), answers)
+	c := &call{claims: claims, answers: make([]dibs.Answer, len(claims))}
+	return s.do(ctx, c, func() { copy(answers, c.answers) })
 }
 
 // Renew implements dibs.Store.
 func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
-	if len(renewals) == 0 {
-		return nil
-	}
-	c := newCall()
-	c.renewals = renewals
-	c.errs = zeroed(c.errs, len(renewals))
+	c := &call{renewals: renewals, errs: make([]error, len(renewals))}
 	return s.do(ctx, c, func() { copy(errs, c.errs) })
 }
 
 // Settle implements dibs.Store.
 func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
-	if len(settlements) == 0 {
-		return nil
-	}
-	c := newCall()
-	c.settlements = settlements
-	c.errs = zeroed(c.errs, len(settlements))
+	c := &call{settlements: settlements, errs: make([]error, len(settlements))}
 	return s.do(ctx, c, func() { copy(errs, c.errs) })
 }
 
 // work runs f in a transaction of the writing goroutine, which it shares with
 // the calls that are made meanwhile. After an error f's transaction is undone,
 // and f may run again.
-func (s *Store) work(ctx context.Context, f func(*transaction) error) error {
-	c := newCall()
-	c.work = f
-	return s.do(ctx, c, func() {})
+func (s *Store) work(ctx context.Context, f func(*transaction)) error {
+	return s.do(ctx, &call{work: f}, func() {})
 }
 
 // do has the writing goroutine run a call and waits for it. finish copies the
 // answers out.
 func (s *Store) do(ctx context.Context, c *call, finish func()) error {
-	if err := ctx.Err(); err != nil {
+	if err := ctx.Err(); err != nil || c.elements() == 0 {
 		return err
 	}
-	c.since = time.Now()
+	c.since, c.done = time.Now(), make(chan struct{}, 1)
 	if !s.enqueue(c) {
 		return &FileError{Path: s.path, Err: ErrClosed}
 	}
@@ -179,10 +145,8 @@ func (s *Store) do(ctx context.Context, c *call, finish func()) error {
 			return err
 		}
 	}
-	err := c.err
-	if err == nil {
+	if c.err == nil {
 		finish()
 	}
-	c.recycle()
-	return err
+	return c.err
 }

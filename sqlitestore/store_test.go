@@ -78,7 +78,7 @@ func testFile(t testing.TB) string { return filepath.Join(t.TempDir(), "dibs.db"
 // lock is a claim for a lock.
 func lock(name string) dibs.Claim {
 	return dibs.Claim{
-		Key: dibs.Key{Namespace: "test", Name: name}, Token: dibs.NewToken(), TTL: time.Minute, Place: time.Minute, Permits: 1,
+		Key: dibs.Key{Namespace: "test", Name: name}, Token: dibs.NewToken(), TTL: time.Minute, Stay: time.Minute, Permits: 1, Weight: 1,
 	}
 }
 
@@ -186,7 +186,7 @@ func TestDeadWaitersMakeRoom(t *testing.T) {
 	s := openTest(t, testFile(t), &Options{MaxWaiters: 2}, c.clock())
 	first, dead, alive := lock("k"), lock("k"), lock("k")
 	first.Mode, dead.Mode, alive.Mode = dibs.Reserve, dibs.Queue, dibs.Queue
-	dead.Place = time.Second
+	dead.Stay = time.Second
 	wantState(t, "a place", claimOne(t, s, first), dibs.Held)
 	wantState(t, "a short place", claimOne(t, s, dead), dibs.Held)
 	c.pass(2 * time.Second)

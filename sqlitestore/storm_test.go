@@ -58,7 +58,7 @@ func childCount(path string, input io.Reader) error {
 		close(ended)
 	}()
 	wakes := make(chan dibs.Token, 1)
-	defer s.Notify(func(t dibs.Token) {
+	defer s.Notify(func(t dibs.Token, _ dibs.Answer) {
 		select {
 		case wakes <- t:
 		default:
@@ -71,7 +71,7 @@ func childCount(path string, input io.Reader) error {
 		default:
 		}
 		c := lock("counter")
-		c.Mode, c.TTL, c.Place = dibs.Queue, countTTL, 500*time.Millisecond
+		c.Mode, c.TTL, c.Stay = dibs.Queue, countTTL, 500*time.Millisecond
 		a, asked, err := untilGranted(s, c, wakes)
 		if err != nil {
 			return err
@@ -121,7 +121,7 @@ func untilGranted(s *Store, c dibs.Claim, wakes <-chan dibs.Token) (a dibs.Answe
 		}
 		select {
 		case <-wakes:
-		case <-time.After(min(answers[0].Left, c.Place/3)):
+		case <-time.After(min(answers[0].Left, c.Stay/3)):
 		}
 	}
 }

@@ -2,26 +2,34 @@ package sqlitestore
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
+	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
 // transaction is the one transaction that the writing goroutine has open, and
 // what is to happen when it is committed.
 type transaction struct {
 	s  *Store
-	st *statements
+	st statements
 
 	calls   []*call   // that it runs
 	checked time.Time // when the file was last seen in its place
 
 	committed int // how many there were
 
+	err    error // the first one; nothing is run after it, and all is undone
 	now    int64 // store time, the same for all of the transaction
 	offset int64 // store time - the host's time since boot
 	fence  int64 // the highest fence given
 	dirty  bool  // something was written
+
+	wrote  int64 // the clock in the file as this Store left it
+	others bool  // another one has written since
 
 	k     []byte     // the key that is being worked on, as the file has it
 	asker dibs.Token // who asks; it needs no waking
@@ -29,82 +37,102 @@ type transaction struct {
 
 	serial int64        // makes the ids of records differ; starts anew each time
 	wakes  []dibs.Token // to be woken in this process
-	joins  []waitingFor // who waits in this process from now on
+	joins  []waiter     // who waits in this process from now on
 	leaves []dibs.Token // who does not any more
 }
 
 // begin reads the meta row of the transaction that the file has just been locked
 // for.
-func (tx *transaction) begin(s *Store) error {
+func (tx *transaction) begin(s *Store) {
 	tx.s, tx.st = s, s.st
 	tx.dirty, tx.serial = false, 0
 	tx.wakes, tx.joins, tx.leaves = tx.wakes[:0], tx.joins[:0], tx.leaves[:0]
-	if err := s.checkFile(); err != nil {
-		return err
+	tx.err = s.checkFile()
+	boot := ""
+	found := tx.get("meta", func(row *lite.Stmt) {
+		boot = string(row.Bytes(0))
+		tx.offset = row.Int(1)
+		// It is the same clock in all processes, which does not go back. Should it
+		// ever (a moved virtual machine), store time stands until it has caught up.
+		tx.now = max(s.clock.monotonic()+tx.offset, row.Int(2))
+		tx.others = tx.wrote != row.Int(2)
+		tx.fence = row.Int(3)
+	})
+	switch {
+	case tx.err != nil:
+	case !found:
+		tx.err = fmt.Errorf("%w: %w", ErrDamaged, errNoMeta)
+	case boot != s.boot:
+		tx.err = errOtherBoot(boot)
 	}
-	meta := tx.st.meta
-	defer meta.Reset()
-	row, err := meta.Step()
-	if err != nil {
-		return err
-	}
-	if !row {
-		return fmt.Errorf("%w: %w", ErrDamaged, errNoMeta)
-	}
-	if boot := meta.Bytes(0); string(boot) != s.boot {
-		return errOtherBoot(string(boot))
-	}
-	tx.offset = meta.Int(1)
-	// It is the same clock in all processes, which does not go back. Should it
-	// ever (a moved virtual machine), store time stands until it has caught up.
-	tx.now = max(s.clock.monotonic()+tx.offset, meta.Int(2))
-	tx.fence = meta.Int(3)
-	writer := meta.Int(4)
-	s.turns.others.Store(writer != s.id && writer != 0)
-	return nil
 }
 
-// apply runs one call. An error is one of the file: all is undone then.
-func (tx *transaction) apply(c *call) error {
+// get runs a statement up to its first row, calls f with it, unless that is nil, and
+// reports whether there was one.
+func (tx *transaction) get(name string, f func(*lite.Stmt), args ...any) (found bool) {
+	if tx.err == nil {
+		tx.err = tx.st[name].Each(func(row *lite.Stmt) bool {
+			if found = true; f != nil {
+				f(row)
+			}
+			return false
+		}, args...)
+	}
+	return found
+}
+
+// rows runs a statement.
+func (tx *transaction) rows(name string, args ...any) iter.Seq[*lite.Stmt] {
+	return func(yield func(*lite.Stmt) bool) {
+		if tx.err == nil {
+			tx.err = tx.st[name].Each(yield, args...)
+		}
+	}
+}
+
+// change runs a statement that writes, and returns how many rows it changed.
+func (tx *transaction) change(name string, args ...any) int {
+	if tx.err == nil {
+		tx.err = tx.st[name].Run(args...)
+	}
+	if tx.err != nil {
+		return 0
+	}
+	n := tx.s.conn.Changes()
+	tx.dirty = tx.dirty || n > 0
+	return n
+}
+
+// apply runs one call.
+func (tx *transaction) apply(c *call) {
 	clear(c.answers)
 	clear(c.errs)
 	for i := range c.claims {
-		if err := tx.claim(&c.claims[i], &c.answers[i]); err != nil {
-			return err
-		}
+		tx.claim(&c.claims[i], &c.answers[i])
 	}
 	for i := range c.renewals {
-		if err := tx.renew(&c.renewals[i], &c.errs[i]); err != nil {
-			return err
-		}
+		tx.renew(&c.renewals[i], &c.errs[i])
 	}
 	for i := range c.settlements {
-		if err := tx.settle(&c.settlements[i], &c.errs[i]); err != nil {
-			return err
-		}
+		tx.settle(&c.settlements[i], &c.errs[i])
 	}
-	if c.work != nil {
-		return c.work(tx)
+	if c.work != nil && tx.err == nil {
+		c.work(tx)
 	}
-	return nil
 }
 
 // commit makes the transaction durable.
-func (tx *transaction) commit() error {
+func (tx *transaction) commit() {
 	if tx.dirty {
-		set := tx.st.setMeta
-		set.BindInt(1, tx.now)
-		set.BindInt(2, tx.fence)
-		set.BindInt(3, tx.s.id)
-		if _, err := set.Run(); err != nil {
-			return err
-		}
+		tx.change("setMeta", tx.now, tx.fence)
+		tx.wrote = tx.now
 	}
-	// From here on others can grant to those who wait, so they have to be known.
-	tx.s.waiting.join(tx.joins)
-	tx.committed++
-	_, err := tx.st.commit.Run()
-	return err
+	if tx.err == nil {
+		// From here on others can serve those who wait, so they have to be known.
+		tx.s.waiting.join(tx.joins)
+		tx.committed++
+		tx.err = tx.st["commit"].Run()
+	}
 }
 
 // tell does what is left to do when the transaction is durable.
@@ -116,59 +144,23 @@ func (tx *transaction) tell() {
 // nextFence gives the next fence.
 func (tx *transaction) nextFence() int64 {
 	tx.fence = max(tx.fence+1, tx.s.clock.wall())
-	tx.dirty = true
 	return tx.fence
 }
 
 // use makes the key the one that is being worked on.
 func (tx *transaction) use(key dibs.Key, asker dibs.Token) {
-	tx.k = appendKey(tx.k[:0], key)
+	tx.k = backend.AppendKey(tx.k[:0], key)
 	tx.asker = asker
 }
 
 // wake has the token told to ask again: at once if it waits in this process, and
 // through the file otherwise.
-func (tx *transaction) wake(t dibs.Token) error {
-	if t == tx.asker {
-		return nil
-	}
-	if tx.s.waiting.has(t) || tx.joined(t) {
+func (tx *transaction) wake(t dibs.Token) {
+	switch {
+	case t == tx.asker:
+	case tx.s.waiting.has(t) || slices.ContainsFunc(tx.joins, func(w waiter) bool { return w.token == t }):
 		tx.wakes = append(tx.wakes, t)
-		return nil
+	default:
+		tx.change("wake", t[:])
 	}
-	return tx.wakeOthers(t)
-}
-
-// wakeOthers has the token told in the other processes.
-func (tx *transaction) wakeOthers(t dibs.Token) error {
-	tx.dirty = true
-	wake := tx.st.wake
-	wake.BindBlob(1, t[:])
-	_, err := wake.Run()
-	return err
-}
-
-func (tx *transaction) joined(t dibs.Token) bool {
-	for i := range tx.joins {
-		if tx.joins[i].token == t {
-			return true
-		}
-	}
-	return false
-}
-
-// appendKey appends the key as the file has it.
-func appendKey(b []byte, key dibs.Key) []byte {
-	b = append(b, byte(len(key.Namespace)))
-	b = append(b, key.Namespace...)
-	return append(b, key.Name...)
-}
-
-// parseKey reads what appendKey wrote.
-func parseKey(b []byte) (dibs.Key, error) {
-	if len(b) == 0 || len(b) < 1+int(b[0]) {
-		return dibs.Key{}, fmt.Errorf("%w: it has a key of %d bytes without a whole namespace", ErrDamaged, len(b))
-	}
-	n := 1 + int(b[0])
-	return dibs.Key{Namespace: string(b[1:n]), Name: string(b[n:])}, nil
 }

@@ -11,6 +11,7 @@ import (
 	modernc "modernc.org/sqlite"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // Transactions returns what begins transactions on the application's connections to
@@ -80,16 +81,11 @@ type transactor struct {
 	db   *sql.DB
 	same atomic.Bool // it is one of the store's file
 
-	lock, note string                         // statements; lock is "" when BEGIN locks
-	committed  func(key dibs.Key, waits bool) // does what follows from a note
+	sql map[string]string // the store's statements
 }
 
 func newTransactor(s *Store, db *sql.DB) *transactor {
-	b := &transactor{s: s, db: db, note: s.tables.sql(noteSQL), committed: s.catchUp}
-	if db != nil && !isOurs(db) {
-		b.lock = s.tables.sql(lockSQL)
-	}
-	return b
+	return &transactor{s: s, db: db, sql: s.tables.texts()}
 }
 
 // Begin implements dibs.Transactor.
@@ -122,6 +118,62 @@ func (b *transactor) check(ctx context.Context, conn *sql.Conn) error {
 	}
 	b.same.Store(true)
 	return nil
+}
+
+// settle ends a lease cleanly in a transaction of the application. It does what
+// transaction.settle does, but that it wakes nobody: that is for follow, nil if nobody
+// waits, which runs after the commit.
+func (b *transactor) settle(ctx context.Context, tx *sql.Tx, x *dibs.Settlement) (follow func(*transaction), err error) {
+	var boot, f []byte
+	var offset, clock, fence, number int64
+	var places, memory bool
+	if err := tx.QueryRowContext(ctx, b.sql["meta"]).Scan(&boot, &offset, &clock, &fence); err != nil {
+		return nil, err
+	}
+	if string(boot) != b.s.boot {
+		return nil, errOtherBoot(string(boot))
+	}
+	k, now := backend.AppendKey(nil, x.Key), max(b.s.clock.monotonic()+offset, clock)
+	err = tx.QueryRowContext(ctx, b.sql["endLease"], k, x.Token[:], now).Scan(&f, &number, &places, &memory)
+	if errors.Is(err, sql.ErrNoRows) {
+		return nil, dibs.ErrLost
+	}
+	if err != nil {
+		return nil, err
+	}
+	exec := func(name string, args ...any) {
+		if err == nil {
+			_, err = tx.ExecContext(ctx, b.sql[name], args...)
+		}
+	}
+	// Leases that ran out before would be abandoned, and forgotten now.
+	exec("deleteRan", k, now)
+	if memory {
+		exec("forget", k)
+		exec("deleteMemory", k)
+	}
+	if number != 0 {
+		exec("wakeNumber", k, number)
+		exec("deleteNumber", k, number)
+	}
+	if x.Outcome == dibs.Keep && err == nil {
+		serial := int64(0)
+		err = withID(now+micros(x.Retention), &serial, func(id int64) error {
+			_, err := tx.ExecContext(ctx, b.sql["saveRecord"], id, k, x.Token[:], now, append([]byte{}, f...), append([]byte{}, x.Data...)) // nil would be NULL
+			return err
+		})
+	}
+	if err != nil || !places {
+		return nil, err
+	}
+	keeps := x.Outcome == dibs.Keep
+	return func(tx *transaction) {
+		tx.k, tx.asker = k, dibs.Token{}
+		if keeps {
+			tx.wakeWaiters(1)
+		}
+		tx.settleDown()
+	}, nil
 }
 
 // guard has hook asked about every commit of the connection; with nil nobody is.

@@ -150,45 +150,33 @@ func TestOnceTx(t *testing.T) {
 	}
 }
 
-// Beside what the application does there is one statement in its transaction, and one
-// more when its transactions do not lock the file when they begin.
+// Beside what the application does there are five statements in its transaction, however
+// that begins.
 func TestStatementsOfATransaction(t *testing.T) {
 	l := newLedger(t, testFile(t), nil)
 	const insert = "INSERT INTO ledger (k) VALUES (?)"
-	for _, test := range []struct {
-		name   string
-		txlock string
-		ours   bool
-		want   []string
-	}{
-		{"OpenDB", "immediate", true, []string{insert, noteSQL}},
-		{"the application's", "deferred", false, []string{lockSQL, insert, noteSQL}},
-	} {
+	texts := l.s.tables.texts()
+	want := []string{texts["lock"], insert, texts["meta"], texts["endLease"], texts["deleteRan"], texts["saveRecord"]}
+	for _, txlock := range []string{"immediate", "deferred"} {
 		traced := &tracedConnector{}
-		c, err := modernc.NewConnector("file:" + filepath.ToSlash(l.s.full) + "?_pragma=busy_timeout(5000)&_txlock=" + test.txlock)
+		c, err := modernc.NewConnector("file:" + filepath.ToSlash(l.s.full) + "?_pragma=busy_timeout(5000)&_txlock=" + txlock)
 		if err != nil {
 			t.Fatal(err)
 		}
 		traced.Connector = c
 		db := sql.OpenDB(traced)
-		if test.ours {
-			db = sql.OpenDB(connector{traced})
-		}
 		defer db.Close()
 		l.tr = newTransactor(l.s, db)
 		for i := range 2 { // the first one finds out what file it is
 			traced.statements = nil
-			if _, err := l.once(test.name + strconv.Itoa(i)); err != nil {
+			if _, err := l.once(txlock + strconv.Itoa(i)); err != nil {
 				t.Error(err)
 			}
 		}
-		for i := range test.want {
-			test.want[i] = l.s.tables.sql(test.want[i])
+		if !slices.Equal(traced.statements, want) {
+			t.Errorf("%s: the statements are %q, not %q", txlock, traced.statements, want)
 		}
-		if !slices.Equal(traced.statements, test.want) {
-			t.Errorf("%s: the statements are %q, not %q", test.name, traced.statements, test.want)
-		}
-		l.want(test.name+"1", 1)
+		l.want(txlock+"1", 1)
 	}
 }
 
@@ -253,8 +241,8 @@ func TestOtherDatabase(t *testing.T) {
 }
 
 // BenchmarkOnceTx measures exactly once against the bare transaction with the same
-// insert: what it costs is a claim, and what follows from the note, each of which is
-// in a transaction that it shares with others.
+// insert: what it costs is a claim, in a transaction that it shares with others, and the
+// settlement.
 func BenchmarkOnceTx(b *testing.B) {
 	for _, n := range []int{1, 64} {
 		b.Run("bare/goroutines="+strconv.Itoa(n), func(b *testing.B) {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"sync"
 	"time"
 )
 
@@ -16,34 +15,33 @@ import (
 // It is a courtesy among Stores and nothing more: correctness rests on SQLite's
 // lock, which is taken too.
 type turnstile struct {
-	file *os.File // nil where there are no such locks
-
-	mu     sync.Mutex
+	file   *os.File // nil where there are no such locks
 	inside bool
-	wanted bool          // somebody waits for entered
-	asking bool          // a goroutine stands in the kernel's queue
-	came   chan struct{} // has an element when inside became true while asking
+	left   time.Time // when this process was inside last
 }
 
-// turnstileSuffix makes the name of the file beside the store's.
-const turnstileSuffix = "-turn"
+const (
+	// turnstileSuffix makes the name of the file beside the store's.
+	turnstileSuffix = "-turn"
+	// tick is how often somebody who waits for the file looks whether it still has to.
+	tick = 10 * time.Millisecond
+	// courtesy is how long the file is left to other processes after a turn, when they
+	// write too: whoever is first in the kernel's queue has to wake up before it can
+	// take its turn.
+	courtesy = 150 * time.Microsecond
+)
 
-// newTurnstile opens the file beside the store's, and makes it if need be.
-func newTurnstile(path string) (*turnstile, error) {
-	t := &turnstile{came: make(chan struct{}, 1)}
+// open opens the file beside the store's, and makes it if need be.
+func (t *turnstile) open(path string) (err error) {
 	if !hasFileLocks {
-		return t, nil
+		return nil
 	}
 	mode := fs.FileMode(0o644)
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm() // whoever may write the one may write the other
 	}
-	file, err := os.OpenFile(path+turnstileSuffix, os.O_RDWR|os.O_CREATE, mode)
-	if err != nil {
-		return nil, err
-	}
-	t.file = file
-	return t, nil
+	t.file, err = os.OpenFile(path+turnstileSuffix, os.O_RDWR|os.O_CREATE, mode)
+	return err
 }
 
 // enter waits for this process's turn. While it waits it calls idle every now
@@ -52,71 +50,42 @@ func (t *turnstile) enter(idle func() bool) bool {
 	if t.file == nil {
 		return true
 	}
-	t.mu.Lock()
-	if !t.asking {
-		err := lockFile(t.file, false)
-		if err == nil || !errors.Is(err, errWouldWait) {
-			// A filesystem without such locks leaves SQLite's.
-			t.inside = err == nil
-			t.mu.Unlock()
-			return true
-		}
-		t.asking = true
-		go t.ask()
+	err := lockFile(t.file, false)
+	if !errors.Is(err, errWouldWait) {
+		// A filesystem without such locks leaves SQLite's.
+		t.inside = err == nil
+		return true
 	}
-	t.wanted = true
-	t.mu.Unlock()
-
-	tick := time.NewTicker(turnstileTick)
-	defer tick.Stop()
+	// The kernel's queue cannot be left. Who gives up gives the turn back when it comes;
+	// should this process be inside again by then, it has not queued for once.
+	file, came, gaveUp := t.file, make(chan error), make(chan struct{})
+	go func() {
+		err := lockFile(file, true)
+		select {
+		case came <- err:
+		case <-gaveUp:
+			unlockFile(file)
+		}
+	}()
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
 	for {
 		select {
-		case <-t.came:
+		case err := <-came:
+			t.inside = err == nil
 			return true
-		case <-tick.C:
-			if idle() && t.stopWaiting() {
+		case <-ticker.C:
+			if idle() {
+				close(gaveUp)
 				return false
 			}
 		}
 	}
 }
 
-// turnstileTick is how often somebody who waits looks whether it still has to.
-const turnstileTick = 10 * time.Millisecond
-
-// stopWaiting reports false when the turn has come after all.
-func (t *turnstile) stopWaiting() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.inside {
-		return false
-	}
-	t.wanted = false
-	return true
-}
-
-// ask stands in the kernel's queue, which cannot be left, and gives the turn
-// back if nobody wants it any more when it comes.
-func (t *turnstile) ask() {
-	err := lockFile(t.file, true)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.asking = false
-	if !t.wanted {
-		if err == nil {
-			unlockFile(t.file)
-		}
-		return
-	}
-	t.wanted = false
-	t.inside = err == nil
-	t.came <- struct{}{}
-}
-
 // leave lets the next process in.
 func (t *turnstile) leave() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	t.left = time.Now()
 	if t.inside {
 		t.inside = false
 		unlockFile(t.file)
@@ -126,9 +95,9 @@ func (t *turnstile) leave() {
 // close gives everything back. A goroutine that still stands in the queue ends
 // when its turn comes.
 func (t *turnstile) close() error {
-	t.leave()
 	if t.file == nil {
 		return nil
 	}
+	t.leave()
 	return t.file.Close()
 }

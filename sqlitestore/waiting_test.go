@@ -11,7 +11,7 @@ import (
 // woken collects the tokens that a store wakes.
 func woken(t testing.TB, s *Store) <-chan dibs.Token {
 	tokens := make(chan dibs.Token, 100)
-	t.Cleanup(s.Notify(func(token dibs.Token) { tokens <- token }))
+	t.Cleanup(s.Notify(func(token dibs.Token, _ dibs.Answer) { tokens <- token }))
 	return tokens
 }
 
@@ -30,15 +30,13 @@ func receive(t *testing.T, what string, tokens <-chan dibs.Token, want dibs.Toke
 func TestWakes(t *testing.T) {
 	for _, test := range []struct {
 		name string
-		mode dibs.Mode
 		end  func(s *Store, holder dibs.Claim) error // of the holder's lease
 	}{
-		{"release", dibs.Queue, func(s *Store, c dibs.Claim) error { return settleOne(t, s, release(c)) }},
-		{"release, to a reserved place", dibs.Reserve, func(s *Store, c dibs.Claim) error { return settleOne(t, s, release(c)) }},
-		{"keep", dibs.Queue, func(s *Store, c dibs.Claim) error {
+		{"release", func(s *Store, c dibs.Claim) error { return settleOne(t, s, release(c)) }},
+		{"keep", func(s *Store, c dibs.Claim) error {
 			return settleOne(t, s, dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Retention: time.Hour})
 		}},
-		{"evict", dibs.Queue, func(s *Store, c dibs.Claim) error {
+		{"evict", func(s *Store, c dibs.Claim) error {
 			_, err := s.Evict(t.Context(), c.Key, "")
 			return err
 		}},
@@ -53,7 +51,7 @@ func TestWakes(t *testing.T) {
 				}
 				tokens := woken(t, s)
 				holder, waiter := lock("k"), lock("k")
-				waiter.Mode, waiter.MaxAge = test.mode, dibs.AnyAge
+				waiter.Mode, waiter.MaxAge = dibs.Queue, dibs.AnyAge
 				mustGrant(t, by, holder)
 				wantState(t, "the waiter", claimOne(t, s, waiter), dibs.Held)
 				if err := test.end(by, holder); err != nil {
@@ -65,50 +63,6 @@ func TestWakes(t *testing.T) {
 	}
 }
 
-// A lease that runs out wakes the first waiter, though nobody settles anything. (Store
-// time stands still until then, so that the lease outlasts whatever the machine does.)
-func TestWakeWhenTheLeaseRunsOut(t *testing.T) {
-	c := newTestClock("a", time.Hour)
-	s := openTest(t, testFile(t), nil, c.clock())
-	tokens := woken(t, s)
-	holder, first, second := lock("k"), lock("k"), lock("k")
-	holder.TTL = 20 * time.Millisecond
-	first.Mode, second.Mode = dibs.Queue, dibs.Queue
-	mustGrant(t, s, holder)
-	wantState(t, "the first waiter", claimOne(t, s, first), dibs.Held)
-	wantState(t, "the second waiter", claimOne(t, s, second), dibs.Held)
-	receive(t, "the end of the lease", tokens, first.Token)
-	c.pass(holder.TTL)
-	if a := mustGrant(t, s, first); a.Attempt != 2 {
-		t.Errorf("the attempt is %d", a.Attempt)
-	}
-}
-
-// A reserved place for which somebody waits, without prolonging it, is woken
-// however long that takes.
-func TestWakeOfWhoRedeems(t *testing.T) {
-	s := openTest(t, testFile(t), nil, hostClock)
-	tokens := woken(t, s)
-	holder, place := lock("k"), lock("k")
-	mustGrant(t, s, holder)
-	place.Mode, place.Place = dibs.Reserve, time.Hour
-	wantState(t, "the place", claimOne(t, s, place), dibs.Held)
-	place.Mode, place.Place = dibs.Try, 0
-	wantState(t, "who redeems it", claimOne(t, s, place), dibs.Held)
-	w := &s.waiting
-	w.mu.Lock()
-	w.sweepAt = time.Time{}
-	w.mu.Unlock()
-	eventually(t, "the tokens that wait are swept", func() bool {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		return !w.sweepAt.IsZero()
-	})
-	mustSettle(t, s, release(holder))
-	receive(t, "the end of the lease", tokens, place.Token)
-	mustGrant(t, s, place)
-}
-
 // Nobody is watched for once nobody waits any more.
 func TestNobodyWaits(t *testing.T) {
 	s := openTest(t, testFile(t), nil, hostClock)
@@ -116,7 +70,7 @@ func TestNobodyWaits(t *testing.T) {
 	holder := lock("k")
 	mustGrant(t, s, holder)
 	granted, left, lapsed := lock("k"), lock("k"), lock("k")
-	lapsed.Place = 20 * time.Millisecond
+	lapsed.Stay = 20 * time.Millisecond
 	for _, c := range []*dibs.Claim{&granted, &left, &lapsed} {
 		c.Mode = dibs.Queue
 		wantState(t, "a waiter", claimOne(t, s, *c), dibs.Held)
@@ -128,9 +82,9 @@ func TestNobodyWaits(t *testing.T) {
 	eventually(t, "the set of waiting tokens is empty", func() bool {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		return len(w.tokens) == 0 && w.active == 0
+		return len(w.tokens) == 0
 	})
-	looks := func() int64 {
+	looks := func() int {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		return w.looks

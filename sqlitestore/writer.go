@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
@@ -19,6 +20,10 @@ const (
 
 	// fileCheck is how often the writer looks whether its file is still there.
 	fileCheck = time.Second
+
+	// jointsLast is how long the application's transactions that are waiting may last in
+	// all before the calls are written again.
+	jointsLast = 5 * time.Millisecond
 )
 
 // write is the writing goroutine: it takes all the calls that there are, of all
@@ -29,7 +34,7 @@ func (s *Store) write() {
 	for {
 		select {
 		case <-s.calls:
-			for s.turn() {
+			for s.round() {
 			}
 		case <-s.closing:
 			s.finish(s.drain(), &FileError{Path: s.path, Err: ErrClosed})
@@ -38,64 +43,82 @@ func (s *Store) write() {
 	}
 }
 
-// turn runs one transaction and reports whether there was anything to do.
-func (s *Store) turn() bool {
-	if !s.enter() {
-		return false
-	}
-	defer func() {
-		s.turns.written = time.Now()
-		s.crowd.wrote()
-		s.turns.leave()
-	}()
-	return s.transact()
-}
-
-// enter waits for this process's turn to write. It reports false when there are
-// no calls any more.
-func (s *Store) enter() bool {
+// round waits for this process's turn to write, and runs one transaction of calls and
+// then those of the application's that wait, for jointsLast in all: the longer they
+// take, the more calls share the next one. It reports whether there was anything to do.
+func (s *Store) round() bool {
 	if s.idle() {
 		return false
 	}
-	defer s.setBlocked(false)
-	s.turns.yield()
-	return s.turns.enter(func() bool {
-		s.setBlocked(true)
-		s.crowd.look()
-		s.peek()
-		s.finish(s.expired(), s.lockedFor(nil))
-		select {
-		case <-s.closing:
-			return true
-		default:
-			return s.idle()
-		}
+	if s.tx.others {
+		time.Sleep(courtesy - time.Since(s.turnstile.left))
+	}
+	entered := s.turnstile.enter(func() bool {
+		s.queueing()
+		return s.idle()
 	})
+	s.unblock()
+	if !entered {
+		return false
+	}
+	defer s.turnstile.leave()
+	if s.lock() {
+		s.run(s.take())
+	}
+	for start := time.Now(); time.Since(start) < jointsLast; {
+		select {
+		case j := <-s.joints:
+			s.host(j)
+		default:
+			return true
+		}
+	}
+	return true
 }
 
-// transact runs one transaction and reports whether there was anything to do.
-func (s *Store) transact() bool {
-	if !s.lock() {
-		return false
+// host lets a transaction of the application's run, and waits for its end.
+func (s *Store) host(j *joint) {
+	defer s.unblock()
+	close(j.mine)
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-j.over:
+			return
+		case <-s.closing:
+			return
+		case <-ticker.C:
+			s.finish(s.expired(), s.lockedFor(nil))
+		}
 	}
-	calls := s.take()
-	if len(calls) == 0 {
-		s.rollback()
-		return false
+}
+
+// queueing is what the writing goroutine does now and then while other Stores write: a call
+// that has waited for long enough can be made again.
+func (s *Store) queueing() {
+	busy := fmt.Errorf("%w, because many write to the file: %w", dibs.ErrBusy, s.lockedFor(nil))
+	for _, c := range s.expired() {
+		for i := range c.answers {
+			c.answers[i] = dibs.Answer{Err: busy}
+		}
+		for i := range c.errs {
+			c.errs[i] = busy
+		}
+		var err error
+		if c.work != nil {
+			err = busy
+		}
+		s.finish([]*call{c}, err)
 	}
-	s.run(calls)
-	return true
 }
 
 // lock begins a transaction for the calls in the queue. It reports false when
 // there are none, or none any more.
 func (s *Store) lock() bool {
-	defer s.setBlocked(false)
-	for wait := 50 * time.Microsecond; ; wait = min(2*wait, 3*time.Millisecond) {
-		if s.idle() {
-			return false
-		}
-		_, err := s.st.begin.Run()
+	defer s.unblock()
+	for wait := 50 * time.Microsecond; s.hasCalls(); wait = min(2*wait, 3*time.Millisecond) {
+		err := s.st["begin"].Run()
 		if err == nil {
 			return true
 		}
@@ -103,9 +126,6 @@ func (s *Store) lock() bool {
 			s.finish(s.drain(), fault(s.path, err))
 			return false
 		}
-		s.setBlocked(true)
-		s.crowd.look()
-		s.peek()
 		s.finish(s.expired(), s.lockedFor(err))
 		select {
 		case <-time.After(wait/2 + rand.N(wait)):
@@ -113,6 +133,7 @@ func (s *Store) lock() bool {
 			return false
 		}
 	}
+	return false
 }
 
 // lockedFor says that others had the file locked for too long.
@@ -128,9 +149,6 @@ func (s *Store) take() []*call {
 	defer s.mu.Unlock()
 	calls, elements, bytes := s.tx.calls[:0], 0, 0
 	for i, c := range s.queue {
-		if i > 0 && (c.alone || calls[0].alone) {
-			break
-		}
 		elements += c.elements()
 		bytes += c.bytes()
 		if i > 0 && (elements > maxElements || bytes > maxBytes) {
@@ -140,11 +158,6 @@ func (s *Store) take() []*call {
 		calls = append(calls, c)
 	}
 	s.queue = slices.Delete(s.queue, 0, len(calls))
-	if n := min(len(s.later), maxElements/8); n > 0 && len(calls) > 0 && !calls[0].alone {
-		calls = append(calls, s.follows(slices.Clone(s.later[:n])))
-		calls[len(calls)-1].phase = applying
-		s.later = slices.Delete(s.later, 0, n)
-	}
 	slices.SortStableFunc(calls, func(a, b *call) int { return min(1, len(b.renewals)) - min(1, len(a.renewals)) })
 	s.tx.calls = calls
 	return calls
@@ -152,17 +165,19 @@ func (s *Store) take() []*call {
 
 // run runs calls in the transaction that is open, and answers them.
 func (s *Store) run(calls []*call) {
-	err := s.apply(calls)
-	s.setPhase(calls, committing)
-	if err == nil {
-		err = s.tx.commit()
+	s.tx.begin(s)
+	for _, c := range calls {
+		s.tx.apply(c)
 	}
+	s.setPhase(calls, committing)
+	s.tx.commit()
+	err := s.tx.err
 	if err != nil {
 		s.rollback()
 		if len(calls) > 1 && isCode(err, lite.Full, lite.IOErr, lite.NoMem, lite.TooBig) {
 			// One of them may be to blame, one that is too large for the disk
 			// for instance. Nothing was done, so each can have its own try.
-			s.requeue(calls)
+			s.runEach(slices.Clone(calls))
 			return
 		}
 	}
@@ -172,23 +187,11 @@ func (s *Store) run(calls []*call) {
 	}
 }
 
-func (s *Store) apply(calls []*call) error {
-	if err := s.tx.begin(s); err != nil {
-		return err
-	}
-	for _, c := range calls {
-		if err := s.tx.apply(c); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // rollback undoes the transaction, unless SQLite has done so by itself.
 func (s *Store) rollback() {
 	if s.conn.InTransaction() {
 		// If it fails the next begin does, and says why.
-		_, _ = s.st.rollback.Run()
+		_ = s.st["rollback"].Run()
 	}
 }
 
@@ -209,15 +212,22 @@ func (s *Store) checkFile() error {
 	return nil
 }
 
+func (s *Store) hasCalls() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue) > 0
+}
+
+// idle reports whether there is nothing to do, or no more.
 func (s *Store) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.queue) == 0
+	return s.closed || len(s.queue)+len(s.joints) == 0
 }
 
-func (s *Store) setBlocked(blocked bool) {
+func (s *Store) unblock() {
 	s.mu.Lock()
-	s.blocked = blocked
+	s.blocked = false
 	s.mu.Unlock()
 }
 
@@ -234,19 +244,23 @@ func (s *Store) setPhase(calls []*call, p phase) {
 	}
 }
 
-// requeue puts calls back to the front of the queue, to be run one by one. Those
-// that nobody waits for are dropped; their outcome is unknown to their callers.
-func (s *Store) requeue(calls []*call) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	back := make([]*call, 0, len(calls)+len(s.queue))
+// runEach runs calls one by one, but for those that nobody waits for; their outcome is
+// unknown to their callers.
+func (s *Store) runEach(calls []*call) {
 	for _, c := range calls {
-		if !c.left {
-			c.phase, c.alone = queued, true
-			back = append(back, c)
+		s.mu.Lock()
+		left := c.left
+		c.phase = applying
+		s.mu.Unlock()
+		if left {
+			continue
 		}
+		if err := s.st["begin"].Run(); err != nil {
+			s.finish([]*call{c}, fault(s.path, err))
+			continue
+		}
+		s.run([]*call{c})
 	}
-	s.queue = append(back, s.queue...)
 }
 
 // drain takes all calls out of the queue.
@@ -258,11 +272,12 @@ func (s *Store) drain() []*call {
 	return calls
 }
 
-// expired takes the calls out of the queue that have waited for the lock for as
-// long as they may.
+// expired takes the calls out of the queue that have waited for the lock, which others
+// have right now, for as long as they may.
 func (s *Store) expired() []*call {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.blocked = true
 	var calls []*call
 	s.queue = slices.DeleteFunc(s.queue, func(c *call) bool {
 		late := time.Since(c.since) >= s.opt.LockWait

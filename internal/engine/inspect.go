@@ -1,17 +1,17 @@
 package engine
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // Describe tells of a key. The Condition is "" when there is nothing to tell.
 func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
 	st.Advance()
 	st.front() // reserved places whose Hold is over
-	e.Key, _ = ParseKey(st.k)
+	e.Key, _ = backend.ParseKey(st.k)
 	e.Waiters = len(st.queue.places)
 	st.short = !st.queue.complete
 	for _, p := range st.queue.places {
@@ -41,18 +41,7 @@ func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
 			st.step(Step{Does: ReadRecord, To: &e.Record.Data})
 		}
 	}
-	switch {
-	case len(st.holders) > 0:
-		e.Condition = dibs.ConditionHeld
-	case st.unknown():
-		e.Condition = dibs.ConditionUnknown
-	case e.Waiters > 0:
-		e.Condition = dibs.ConditionWaiting
-	case e.Record != nil:
-		e.Condition = dibs.ConditionDone
-	case st.lost != nil:
-		e.Condition = dibs.ConditionAbandoned
-	}
+	backend.Describe(e, len(st.holders) > 0, st.unknown(), st.lost != nil)
 }
 
 // Look returns what some tokens that wait have to be told, and says how many come before
@@ -115,10 +104,4 @@ func Bounds(q *dibs.Query) (first, last string) {
 	}
 	k := KeyOf(dibs.Key{Namespace: *q.Namespace, Name: q.Name})
 	return k, k
-}
-
-// Matches reports whether a key is what the query asks for.
-func Matches(e *dibs.Entry, q *dibs.Query) bool {
-	return q.ID == "" || e.Record != nil && e.Record.ID == q.ID ||
-		slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.ID == q.ID })
 }

@@ -1,16 +1,9 @@
 package engine
 
-import "github.com/dibs-go/dibs"
+import (
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
+)
 
-// KeyOf returns the form in which a key is kept: the length of its namespace in one
-// byte, the namespace, and the name. No two keys share one.
-func KeyOf(k dibs.Key) string { return string([]byte{byte(len(k.Namespace))}) + k.Namespace + k.Name }
-
-// ParseKey reads what KeyOf wrote; false for what it did not.
-func ParseKey(k string) (dibs.Key, bool) {
-	if len(k) == 0 || len(k) < 2+int(k[0]) {
-		return dibs.Key{}, false
-	}
-	n := 1 + int(k[0])
-	return dibs.Key{Namespace: k[1:n], Name: k[n:]}, true
-}
+// KeyOf returns the form in which a key is kept; backend.ParseKey reads it.
+func KeyOf(k dibs.Key) string { return string(backend.AppendKey(nil, k)) }

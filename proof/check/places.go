@@ -38,7 +38,7 @@ func places(c *clerk) {
 // call from it, or nil; and how the lease was granted that surely stood at it then, if
 // there was one.
 func (c *clerk) reserved(a *attempt, e *history.Event) (r, taker *history.Event) {
-	if a.vague || c.forgotBetween(a.begin, e.Return) || c.faultBetween(a.begin, e.Return) {
+	if a.vague || c.forgotBetween(a.begin, e.Return) {
 		return nil, nil
 	}
 	for _, x := range a.calls {

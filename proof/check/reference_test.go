@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -70,10 +69,10 @@ func reference(t *testing.T, seed uint64) (events []history.Event) {
 			lossy = 0.05
 		}
 		w := &world{lossy: lossy, places: map[string][]dibs.Token{}}
-		files := make([]bytes.Buffer, 2+r.IntN(5))
+		var tape history.Memory
 		var all sync.WaitGroup
-		for i := range files {
-			line := history.NewWriter(&files[i], i+1, 0)
+		for i := range 2 + r.IntN(5) {
+			line := tape.Writer(i+1, 0)
 			line.Now = func() time.Duration { return time.Since(began) }
 			far := &distant{store: store, lossy: lossy, r: rand.New(rand.NewPCG(seed, uint64(i+1)))}
 			u := &user{world: w, store: history.Record(far, line, nil), r: rand.New(rand.NewPCG(seed, uint64(100+i)))}
@@ -86,13 +85,7 @@ func reference(t *testing.T, seed uint64) (events []history.Event) {
 		all.Wait()
 		time.Sleep(time.Minute) // for what is under way still
 		synctest.Wait()
-		readers := make([]io.Reader, len(files))
-		for i := range files {
-			readers[i] = &files[i]
-		}
-		if events, err = history.Read(readers...); err != nil {
-			t.Fatal(err)
-		}
+		events = tape.Events()
 	})
 	return events
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -13,47 +12,30 @@ import (
 	"sync"
 )
 
-// Read returns the events of all that the readers have, in the order of Call. An answer
-// must be in the same reader as its call. What a crash cut short, the end of a reader
-// without a newline, is left out.
-//
-// It returns an error that names the line if any other line cannot be understood.
-func Read(readers ...io.Reader) ([]Event, error) {
-	parts := make([][]Event, len(readers))
-	errs := make([]error, len(readers))
-	var all sync.WaitGroup
-	for i, r := range readers {
-		all.Go(func() {
-			parts[i], errs[i] = readOne(r)
-			if errs[i] != nil && len(readers) > 1 {
-				errs[i] = fmt.Errorf("history: reader %d: %w", i, errs[i])
-			}
-		})
-	}
-	all.Wait()
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	events := slices.Concat(parts...)
+// Read returns the events of a file, in the order of Call. What a crash cut short, the end
+// without a newline, is left out. It returns an error that names the line if any other line
+// cannot be understood.
+func Read(r io.Reader) ([]Event, error) {
+	events, err := read(r)
 	Sort(events)
-	return events, nil
+	return events, err
 }
 
-// ReadFiles is Read for files.
+// ReadFiles is Read for all files together.
 func ReadFiles(names ...string) ([]Event, error) {
-	parts := make([][]Event, len(names))
-	for i, name := range names {
+	var events []Event
+	for _, name := range names {
 		f, err := os.Open(name)
 		if err != nil {
 			return nil, fmt.Errorf("history: %w", err)
 		}
-		parts[i], err = readOne(f)
+		one, err := read(f)
 		f.Close()
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
+		events = append(events, one...)
 	}
-	events := slices.Concat(parts...)
 	Sort(events)
 	return events, nil
 }
@@ -126,7 +108,7 @@ func (m *Memory) Events() []Event {
 	return events
 }
 
-func readOne(r io.Reader) ([]Event, error) {
+func read(r io.Reader) ([]Event, error) {
 	var c collection
 	lines := bufio.NewReaderSize(r, 1<<18)
 	for n := 1; ; n++ {

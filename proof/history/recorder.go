@@ -12,7 +12,7 @@ import (
 // Record returns a store that does what the given one does and writes down what it is
 // asked and what it says. It can wake waiters if the store can, in the same way, and
 // wants to be called as the store does. What serves operators (dibs.Inspector and so
-// on) is no part of a history; Unwrap finds it. failed, when not nil, is told each error
+// on) is no part of a history. failed, when not nil, is told each error
 // of a call or an element as it comes, from the goroutine of the call, ErrLost among them.
 func Record(s dibs.Store, w *Writer, failed func(error)) dibs.Store {
 	if failed == nil {
@@ -23,14 +23,6 @@ func Record(s dibs.Store, w *Writer, failed func(error)) dibs.Store {
 		return &notifier{r, n}
 	}
 	return r
-}
-
-// Unwrap returns the store under one that Record returned, and any other as it is.
-func Unwrap(s dibs.Store) dibs.Store {
-	if r := recorderOf(s); r != nil {
-		return r.store
-	}
-	return s
 }
 
 // Token returns the token of the attempt that a lease's ID names, as events have it, if

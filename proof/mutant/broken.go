@@ -2,7 +2,6 @@ package mutant
 
 import (
 	"context"
-	"io"
 
 	"github.com/dibs-go/dibs"
 )
@@ -66,34 +65,6 @@ func (b *broken) Batching() dibs.Batching {
 	}
 	return dibs.Batching{}
 }
-
-// Prune implements dibs.Pruner; a store that cannot prune removes nothing.
-func (b *broken) Prune(ctx context.Context, limit int) (int, error) {
-	if x, ok := b.Store.(dibs.Pruner); ok {
-		return x.Prune(ctx, limit)
-	}
-	return 0, nil
-}
-
-// Check implements dibs.Checker; a store that cannot check finds nothing.
-func (b *broken) Check(ctx context.Context) ([]dibs.Finding, error) {
-	if x, ok := b.Store.(dibs.Checker); ok {
-		return x.Check(ctx)
-	}
-	return nil, nil
-}
-
-// Close closes the store, if it can be closed.
-func (b *broken) Close() error {
-	if x, ok := b.Store.(io.Closer); ok {
-		return x.Close()
-	}
-	return nil
-}
-
-// Unwrap returns the store that is broken, for those who want what is not an optional
-// interface of dibs.
-func (b *broken) Unwrap() dibs.Store { return b.Store }
 
 // Notify implements dibs.Notifier; a store that cannot wake wakes nobody.
 func (b *broken) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {

@@ -15,9 +15,9 @@ type Mutant struct {
 	// Client says that it is the client that is broken, which sees its store through
 	// Wrap; otherwise the store is, and with it all who use it.
 	Client bool
-	// Wrap returns the store, broken. It has the optional interfaces of the store that
-	// it is given, and Close if that has one. What a mutant remembers it remembers in
-	// its process. It may be wrapped around any dibs.Store.
+	// Wrap returns the store, broken. It is a dibs.Notifier and a dibs.Batcher, and a
+	// dibs.Inspector if the store that it is given is one. What a mutant remembers it
+	// remembers in its process.
 	Wrap func(dibs.Store) dibs.Store
 }
 

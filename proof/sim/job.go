@@ -50,20 +50,27 @@ func (w *worker) job(ctx context.Context, k key) {
 	}
 	o := w.options(k)
 	o.Hold = hold.Hold
-	lease, err := c.Redeem(asking, p, o)
-	alive := w.gate()
-	if err != nil {
-		if !errors.Is(err, dibs.ErrClosed) {
-			w.offer(p)
+	for {
+		lease, err := c.Redeem(asking, p, o)
+		alive := w.gate()
+		if err != nil {
+			if !errors.Is(err, dibs.ErrClosed) {
+				w.offer(p)
+			}
+			return
 		}
-		return
-	}
-	if !alive {
-		return
-	}
-	w.section(lease, key{name: p.Key.Name, kind: Job, permits: 1})
-	if !w.settle(ctx, lease) {
-		w.offer(p) // delivered again
+		if !alive {
+			return
+		}
+		w.section(lease, key{name: p.Key.Name, kind: Job, permits: 1})
+		if w.settle(ctx, lease) {
+			return
+		}
+		if w.chance(30) {
+			w.offer(p) // delivered again
+			return
+		}
+		o.NoWait = true
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 // it, twice at once, late or never, prolongs it, gives it up.
 func (l *lane) place() {
 	key := l.key("place")
-	stands := l.TTL/2 + l.upTo(l.TTL/2)
+	stands := l.TTL/2 + l.upTo(l.TTL)
 	o := &dibs.AcquireOptions{Hold: l.TTL/10 + l.upTo(l.TTL/4)}
 	p, _, err := l.client.Reserve(l.ctx, key, stands, o)
 	if err != nil {
@@ -19,46 +19,48 @@ func (l *lane) place() {
 	}
 	l.crash("in its place")
 	l.pause(l.upTo(l.TTL / 10))
+	again := false
 	switch n := l.r.IntN(20); {
 	case n < 9:
-		l.redeem(p)
+		again = l.redeem(p, l.odds(6))
 	case n < 12:
 		_, _ = l.client.Prolong(l.ctx, p, stands, o)
-		l.redeem(p)
+		again = l.redeem(p, l.odds(6))
 	case n < 15:
-		l.twice(p)
+		again = l.twice(p)
 	case n < 17:
 		_ = l.client.GiveUp(l.ctx, p)
 	case n < 18:
 		l.pause(stands + l.TTL/4) // too late, it is none any more
-		l.redeem(p)
+		l.redeem(p, l.odds(6))
 	default: // nobody comes
 		return
 	}
-	// It stands again if its lease was abandoned or undone.
-	if l.odds(2) {
-		l.redeem(p)
+	if again {
+		l.redeem(p, l.odds(2))
 	}
 	_ = l.client.GiveUp(l.ctx, p)
 }
 
-func (l *lane) redeem(p dibs.Place) {
+// redeem takes the key at a place, and reports whether it gave the lease back in a way
+// after which the place stands.
+func (l *lane) redeem(p dibs.Place, noWait bool) (stands bool) {
 	ctx, cancel := l.unwanted()
 	defer cancel()
-	o := &dibs.AcquireOptions{Wait: l.wait(), NoWait: l.odds(6), Detach: true}
+	o := &dibs.AcquireOptions{Wait: l.wait(), NoWait: noWait, Detach: true}
 	if l.odds(3) {
 		o.Hold = l.TTL/10 + l.upTo(l.TTL/4)
 	}
 	lease, err := l.client.Redeem(ctx, p, o)
 	if err != nil {
-		return
+		return false
 	}
 	l.section(lease, 1, 1)
-	l.leave(lease)
+	return !l.leave(lease)
 }
 
-// twice redeems a place from two goroutines: one waits for the other.
-func (l *lane) twice(p dibs.Place) {
+// twice is redeem from two goroutines: one waits for the other.
+func (l *lane) twice(p dibs.Place) (stands bool) {
 	wait := l.wait()
 	var both sync.WaitGroup
 	both.Go(func() {
@@ -68,6 +70,7 @@ func (l *lane) twice(p dibs.Place) {
 			_ = lease.Release()
 		}
 	})
-	l.redeem(p)
+	stands = l.redeem(p, l.odds(6))
 	both.Wait()
+	return stands
 }

@@ -92,13 +92,13 @@ func (l *lane) hold() time.Duration {
 	return time.Duration(l.r.ExpFloat64() * float64(5*time.Millisecond))
 }
 
-// leave ends a lease in one of the ways that there are.
-func (l *lane) leave(lease *dibs.Lease) {
+// leave ends a lease in one of the ways that there are, and reports whether it was released.
+func (l *lane) leave(lease *dibs.Lease) (clean bool) {
 	l.crash("before the release")
 	var err error
 	switch n := l.r.IntN(20); {
 	case n < 16:
-		err = lease.Release()
+		err, clean = lease.Release(), true
 	case n < 18:
 		err = lease.Abandon(l.ctx)
 	default:
@@ -106,5 +106,7 @@ func (l *lane) leave(lease *dibs.Lease) {
 	}
 	if err != nil {
 		_ = lease.Release() // what failed is tried once more, in the background
+		return true
 	}
+	return clean
 }

@@ -3,8 +3,7 @@
 -- KEYS  the fence, then the state of each key; on a cluster also the records of
 --       those that one can answer: while their slot is moved, state and record can
 --       be on two servers, and a claim that names both is told to try again
--- ARGV  sharded, channel, most waiters; then for each claim two: the claim (see
---       state.lua) and how long (ms, in digits) its state is to be kept
+-- ARGV  sharded, channel, most waiters; then the claims, see state.lua
 --
 -- Each is answered by its state:
 --   granted   1, fence, number, progress if there is any
@@ -15,9 +14,9 @@
 --   unknown   6, token
 
 local sharded, channel, most = ARGV[1] == '1', ARGV[2], ARGV[3] + 0
-local FIRST, EACH = 3, 2
-local COUNT = (#ARGV - FIRST) / EACH
-local SIMPLE, ANSWERABLE = 1, 2
+local FIRST = 3
+local COUNT = #ARGV - FIRST
+local SIMPLE = 1 -- a greater one is for a claim that a record can answer, too
 
 local mark = highest()
 local given = mark
@@ -25,14 +24,13 @@ local given = mark
 -- The short way to a key of which nothing is known.
 local answers, rest = {}, 0
 for i = 1, COUNT do
-  local a = FIRST + EACH * (i - 1)
-  local claim, name = ARGV[a + 1], KEYS[i + 1]
-  local flags, _, _, _, _, ttl = unpack('>BBBI4I4I8', claim)
+  local claim, name = ARGV[FIRST + i], KEYS[i + 1]
+  local flags, _, once, _, _, ttl = unpack('>BBBI4I4I8', claim)
   local done = false
   if flags == SIMPLE or flags > SIMPLE and call('EXISTS', sub(name, 1, -2) .. 'r') == 0 then
     local fence = max(given + 1, now)
     done = pcall_redis('SET', name,
-      PLAIN .. pack('>I8I8I8', fence, now, now + ttl) .. FRESH .. pack('>I4', #claim) .. claim, 'NX', 'PX', ARGV[a + 2])
+      PLAIN .. pack('>I8I8I8', fence, now, now + ttl) .. FRESH .. pack('>I4', #claim) .. claim, 'NX', 'PX', ceil((ttl + memory(once)) / 1000))
     if done and done.ok then given, done = fence, pack('>BI8I8', 1, fence, 1) end
   end
   if type(done) == 'table' then done = false end -- the long way tells why, if it is so there
@@ -146,7 +144,7 @@ local function decide(k, c)
 end
 
 return each(answers, COUNT, function(i)
-  local c = read(ARGV[FIRST + EACH * (i - 1) + 1])
+  local c = read(ARGV[FIRST + i])
   local k = open(KEYS[i + 1], c.mode == LOOK)
   local answer = decide(k, c)
   close(k)

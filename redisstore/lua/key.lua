@@ -64,7 +64,7 @@ local function write(k)
   local ends = k.queue
   local v = { pack(HEAD, VERSION, k.free, k.queue, k.lost and 1 or 0) }
   local function add(l)
-    ends = max(ends, l.ends + (l.once == 1 and FOREVER or MEMORY))
+    ends = max(ends, l.ends + memory(l.once))
     v[#v + 1] = l.as or pack(ATTEMPT, l.fence, l.since, l.ends, l.number, l.place, l.inherits, l.saved, #l.claim, l.claim)
   end
   for _, l in ipairs(k.leases) do add(l) end

@@ -73,6 +73,11 @@ local function digits(n)
   return string.format('%.0f', n)
 end
 
+-- memory returns how long a lease is remembered, at least, that was abandoned.
+local function memory(once)
+  return once == 1 and FOREVER or MEMORY
+end
+
 -- highest returns the highest fence so far.
 local function highest()
   local fence = tonumber(call('GET', KEYS[1]) or 0)

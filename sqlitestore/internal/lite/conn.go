@@ -158,16 +158,13 @@ func (c *Conn) once(sql string, first func(*Stmt)) error {
 		return nil // nothing but space and comments
 	}
 	defer s.finalize()
-	for {
-		row, err := s.Step()
-		if err != nil || !row {
-			return err
-		}
+	return s.Each(func(*Stmt) bool {
 		if first != nil {
 			first(s)
 			first = nil
 		}
-	}
+		return true
+	})
 }
 
 // Prepare makes a statement that lives as long as the connection.

@@ -26,8 +26,10 @@ const (
 	NoMem       Code = lib.SQLITE_NOMEM
 	TooBig      Code = lib.SQLITE_TOOBIG
 	Interrupted Code = lib.SQLITE_INTERRUPT
-	Violation   Code = lib.SQLITE_CONSTRAINT
 )
+
+// KeyTaken is the extended code for a row whose primary key another one has.
+const KeyTaken = lib.SQLITE_CONSTRAINT_PRIMARYKEY
 
 // Error is what SQLite said.
 type Error struct {

@@ -12,8 +12,8 @@ import (
 // longest key, an owner, a token and a fingerprint.
 const scratch = 2 << 10
 
-// Stmt is a prepared statement. Its life is: bind, Step until there is no row,
-// Reset. A failed Step needs the Reset as well.
+// Stmt is a prepared statement. Its columns are read in the function that Each calls, and
+// nowhere else.
 type Stmt struct {
 	c     *Conn
 	p     uintptr
@@ -29,29 +29,30 @@ type largeBlob struct {
 	p     uintptr
 }
 
-// BindInt gives parameter i (from 1) a number.
-func (s *Stmt) BindInt(i int, v int64) { lib.Xsqlite3_bind_int64(s.c.tls, s.p, int32(i), v) }
-
-// BindBool gives parameter i 0 or 1.
-func (s *Stmt) BindBool(i int, v bool) {
-	var n int64
-	if v {
-		n = 1
+// bind gives the parameters their values: numbers, bools as 0 or 1, and bytes, which are
+// copied. Bytes that are nil are an empty blob.
+func (s *Stmt) bind(args []any) {
+	for i, arg := range args {
+		switch v := arg.(type) {
+		case int64:
+			lib.Xsqlite3_bind_int64(s.c.tls, s.p, int32(i+1), v)
+		case bool:
+			var n int64
+			if v {
+				n = 1
+			}
+			lib.Xsqlite3_bind_int64(s.c.tls, s.p, int32(i+1), n)
+		case []byte:
+			s.bindBlob(i+1, unsafe.SliceData(v), len(v))
+		case string:
+			s.bindBlob(i+1, unsafe.StringData(v), len(v))
+		default:
+			panic("lite: an argument of a type that is not known")
+		}
 	}
-	s.BindInt(i, n)
 }
 
-// BindNull gives parameter i no value.
-func (s *Stmt) BindNull(i int) { lib.Xsqlite3_bind_null(s.c.tls, s.p, int32(i)) }
-
-// BindBlob gives parameter i the bytes of b, which are copied. A nil b is an
-// empty blob.
-func (s *Stmt) BindBlob(i int, b []byte) { s.bind(i, unsafe.SliceData(b), len(b)) }
-
-// BindString gives parameter i the bytes of v as a blob.
-func (s *Stmt) BindString(i int, v string) { s.bind(i, unsafe.StringData(v), len(v)) }
-
-func (s *Stmt) bind(i int, from *byte, n int) {
+func (s *Stmt) bindBlob(i int, from *byte, n int) {
 	if s.buf == 0 {
 		if s.buf = s.malloc(scratch); s.buf == 0 {
 			return
@@ -69,7 +70,7 @@ func (s *Stmt) bind(i int, from *byte, n int) {
 	if n > 0 {
 		copy(unsafe.Slice((*byte)(pointer(to)), n), unsafe.Slice(from, n))
 	}
-	// No destructor: the bytes stay until Reset.
+	// No destructor: the bytes stay until reset.
 	lib.Xsqlite3_bind_blob(s.c.tls, s.p, int32(i), to, int32(n), 0)
 }
 
@@ -79,8 +80,25 @@ func (s *Stmt) malloc(n int) uintptr {
 	return p
 }
 
-// Step runs the statement to its next row and reports whether there is one.
-func (s *Stmt) Step() (bool, error) {
+// Each runs the statement and calls f, which may be nil, with it at each row, until f
+// returns false.
+func (s *Stmt) Each(f func(*Stmt) bool, args ...any) error {
+	s.bind(args)
+	defer s.reset()
+	for {
+		row, err := s.step()
+		if err != nil || !row || f != nil && !f(s) {
+			return err
+		}
+	}
+}
+
+// Run runs the statement.
+func (s *Stmt) Run(args ...any) error {
+	return s.Each(nil, args...)
+}
+
+func (s *Stmt) step() (bool, error) {
 	if s.noMem {
 		return false, s.c.fail(lib.SQLITE_NOMEM)
 	}
@@ -94,20 +112,13 @@ func (s *Stmt) Step() (bool, error) {
 	}
 }
 
-// Run steps once, resets, and reports whether there was a row.
-func (s *Stmt) Run() (bool, error) {
-	row, err := s.Step()
-	s.Reset()
-	return row, err
-}
-
-// Reset makes the statement ready to be run again and frees what was bound.
-func (s *Stmt) Reset() {
-	// It repeats the error that Step has returned already.
+// reset makes the statement ready to be run again and frees what was bound.
+func (s *Stmt) reset() {
+	// It repeats the error that step has returned already.
 	lib.Xsqlite3_reset(s.c.tls, s.p)
 	s.used, s.noMem = 0, false
 	for _, b := range s.large {
-		s.BindNull(b.param)
+		lib.Xsqlite3_bind_null(s.c.tls, s.p, int32(b.param))
 		libc.Xfree(s.c.tls, b.p)
 	}
 	s.large = s.large[:0]
@@ -119,12 +130,7 @@ func (s *Stmt) Int(i int) int64 { return lib.Xsqlite3_column_int64(s.c.tls, s.p,
 // Bool reports whether column i is not 0.
 func (s *Stmt) Bool(i int) bool { return s.Int(i) != 0 }
 
-// Null reports whether column i has no value.
-func (s *Stmt) Null(i int) bool {
-	return lib.Xsqlite3_column_type(s.c.tls, s.p, int32(i)) == lib.SQLITE_NULL
-}
-
-// Bytes returns column i without copying it: until the next Step or Reset.
+// Bytes returns column i without copying it: until the next row.
 func (s *Stmt) Bytes(i int) []byte {
 	p := lib.Xsqlite3_column_blob(s.c.tls, s.p, int32(i))
 	n := lib.Xsqlite3_column_bytes(s.c.tls, s.p, int32(i))
@@ -136,14 +142,14 @@ func (s *Stmt) Bytes(i int) []byte {
 
 // Copy returns a copy of column i, nil if it has no value and not nil otherwise.
 func (s *Stmt) Copy(i int) []byte {
-	if s.Null(i) {
+	if lib.Xsqlite3_column_type(s.c.tls, s.p, int32(i)) == lib.SQLITE_NULL {
 		return nil
 	}
 	return append([]byte{}, s.Bytes(i)...)
 }
 
 func (s *Stmt) finalize() {
-	s.Reset()
+	s.reset()
 	lib.Xsqlite3_finalize(s.c.tls, s.p)
 	if s.buf != 0 {
 		libc.Xfree(s.c.tls, s.buf)

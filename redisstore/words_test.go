@@ -8,46 +8,6 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// TestTellsNobodyThatClashes: one who does something else than another holder is
-// not told a grant, and is answered so when it asks.
-func TestTellsNobodyThatClashes(t *testing.T) {
-	t.Parallel()
-	s := open(t, ownURL(), nil)
-	w := newWords(t, s)
-	two := func(c *dibs.Claim) { c.Permits = 2 }
-	does := func(what byte) func(*dibs.Claim) {
-		return func(c *dibs.Claim) { c.Fingerprint = dibs.Fingerprint{what} }
-	}
-	for start := time.Now(); ; {
-		a, b := lock("k", two), lock("k", two)
-		this, that := lock("k", two, queued, does(1)), lock("k", two, queued, does(2))
-		mustGrant(t, s, a)
-		mustGrant(t, s, b)
-		for _, c := range []dibs.Claim{this, that} {
-			if a, err := claim(t, s, c); err != nil || a.State != dibs.Held {
-				t.Fatalf("a waiter was answered %+v, %v", a, err)
-			}
-		}
-		mustSettle(t, s, a, dibs.Release)
-		told := w.next(this.Token).State == dibs.Granted
-		mustGrant(t, s, this)
-		mustSettle(t, s, b, dibs.Release)
-		if word := w.next(that.Token); word.State != 0 {
-			t.Errorf("one that does something else was told %+v", word)
-		}
-		if a, err := claim(t, s, that); err != nil || a.State != dibs.Mismatch {
-			t.Errorf("one that does something else was answered %+v, %v", a, err)
-		}
-		mustSettle(t, s, this, dibs.Release)
-		if told || t.Failed() {
-			return
-		}
-		if time.Since(start) > limit {
-			t.Fatal("nobody is ever told a grant")
-		}
-	}
-}
-
 // TestNoReplica: with none at all nothing is granted, and the error says how many
 // there have to be.
 func TestNoReplica(t *testing.T) {
@@ -103,4 +63,20 @@ func (w *words) next(token dibs.Token) dibs.Answer {
 			w.t.Fatal("a waiter was told nothing")
 		}
 	}
+}
+
+// TestAboutToListen: a waiter whose process is about to subscribe has its turn before one
+// behind it that could be told of a grant.
+func TestAboutToListen(t *testing.T) {
+	t.Parallel()
+	url := ownURL()
+	s, other := open(t, url, nil), open(t, url, nil)
+	newWords(t, s)
+	holder, first, second := lock("k"), lock("k", queued), lock("k", queued)
+	mustGrant(t, s, holder)
+	mustWait(t, s, first) // nobody has waited before
+	mustListen(t, other, second)
+	mustSettle(t, s, holder, dibs.Release)
+	mustWait(t, other, second)
+	mustGrant(t, s, first)
 }

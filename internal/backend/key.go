@@ -1,0 +1,20 @@
+package backend
+
+import "github.com/dibs-go/dibs"
+
+// AppendKey appends the form in which a key is kept: the length of its namespace in one
+// byte, the namespace, and the name. No two keys share one.
+func AppendKey(b []byte, k dibs.Key) []byte {
+	b = append(b, byte(len(k.Namespace)))
+	b = append(b, k.Namespace...)
+	return append(b, k.Name...)
+}
+
+// ParseKey reads what AppendKey wrote; false for what it did not.
+func ParseKey(k string) (dibs.Key, bool) {
+	if len(k) == 0 || len(k) < 2+int(k[0]) {
+		return dibs.Key{}, false
+	}
+	n := 1 + int(k[0])
+	return dibs.Key{Namespace: k[1:n], Name: k[n:]}, true
+}
