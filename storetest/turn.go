@@ -83,7 +83,12 @@ var turnProperties = []Property{
 			told := heard.wait("the silent one", silent)
 			if told.State == 0 { // it was woken: the key is nobody's until it asks
 				t.outlast(t.turn)
-				t.state("the next", p.queue(k, next), dibs.Held)
+				d := p.queue(k, next)
+				if d.State == dibs.Granted { // it was told, which was heard of too late
+					t.granted("the next", d, 2)
+					return
+				}
+				t.state("the next", d, dibs.Held)
 				t.granted("the one that was silent", q.queue(k, silent), 1)
 				return
 			}

@@ -86,7 +86,7 @@ func checkRunPermits(t *testing.T, b *bench) {
 		return len(e.Attempts) == permits && e.Waiters == permits && len(b.lines("in")) == permits
 	})
 	for _, c := range []struct{ flag, says string }{
-		{"--skip", "is in use with 3 permits, not 2"}, {"--wait=100ms", "is still in use with 3 permits, not 2, after 100ms"},
+		{"--skip", `the key "k" is busy`}, {"--wait=100ms", `the key "k" is still busy after 100ms`},
 	} {
 		if code, _, stderr := b.run(t, "run", "--permits=2", c.flag, "k", "--", "touch", "ran"); code != 75 || !strings.Contains(stderr, c.says) {
 			t.Errorf("%s: %d, %q", c.flag, code, stderr)
