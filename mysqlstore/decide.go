@@ -94,12 +94,7 @@ func (st *state) take(own, seat *place, c *dibs.Claim, a *dibs.Answer) {
 	l := st.grant(lease{
 		token: c.Token, ends: st.now + micros(c.TTL), once: c.AtMostOnce, permits: int64(c.Permits), weight: int64(c.Weight),
 		fingerprint: c.Fingerprint, owner: c.Owner.String(),
-	}, own, seat)
-	for _, p := range st.queue.places {
-		if c.Hold > 0 && p.kind == reserved && p.seq == l.seq {
-			p.hold = micros(c.Hold)
-		}
-	}
+	}, own, seat, micros(c.Hold))
 	st.granted(l, a)
 	st.serve()
 }
@@ -123,7 +118,7 @@ func (st *state) wait(own, seat *place, c *dibs.Claim, o *terms, a *dibs.Answer)
 	p.ends, p.owner = st.now+micros(c.Stay), c.Owner.String()
 	p.ttl, p.permits, p.weight = micros(c.TTL), int64(c.Permits), int64(c.Weight)
 	p.once, p.maxAge, p.tells = c.AtMostOnce, micros(c.MaxAge), o.tells && !c.AtMostOnce
-	p.fingerprint = c.Fingerprint
+	p.fingerprint, p.hold = c.Fingerprint, micros(c.Hold)
 	return p
 }
 

@@ -30,9 +30,11 @@ type place struct {
 	tells                bool
 	fingerprint          dibs.Fingerprint
 
-	// Of a reserved place.
-	hold  int64 // how long it may keep others from room that there is; 0: until it ends
-	asked int64
+	// Of a reserved place: how long it may keep others from room that there is; 0: until it
+	// ends. Of who waits at one: what that is to be when it is granted; 0: what it was.
+	hold int64
+
+	asked int64 // of a reserved place
 }
 
 // queue is the places of a key, in the order of seq: all, or those up to a point and some
@@ -77,11 +79,6 @@ func (q *queue) remove(p *place) {
 
 // empty reports whether there is no place.
 func (q *queue) empty() bool { return len(q.places) == 0 && q.complete }
-
-// at reports whether there is a place with that number.
-func (q *queue) at(seq int64) bool {
-	return slices.ContainsFunc(q.places, func(p *place) bool { return p.seq == seq })
-}
 
 // of returns the place of that token, or nil. Those of tokens that are asked for are
 // loaded.

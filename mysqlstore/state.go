@@ -178,18 +178,24 @@ func (st *state) serve() {
 			token: p.token, ends: st.now + min(st.turn, p.ttl), permits: p.permits, weight: p.weight,
 			fingerprint: p.fingerprint, owner: p.owner,
 		}
-		st.turns = append(st.turns, turn{p.token, grantOf(st.grant(l, p, p))})
+		st.turns = append(st.turns, turn{p.token, grantOf(st.grant(l, p, p, p.hold))})
 	}
 }
 
 // grant makes a lease, with the next fence. Its token waits at the place own, if that is
-// not nil, and is granted at the number of the place seat, if that is not.
-func (st *state) grant(l lease, own, seat *place) *lease {
+// not nil, and is granted at the number of the place seat, if that is not. A hold that is
+// not 0 is then the reserved place's.
+func (st *state) grant(l lease, own, seat *place, hold int64) *lease {
 	if own != nil && own.kind == waits {
 		st.queue.remove(own)
 	}
-	if seat != nil && st.queue.at(seat.seq) {
-		l.seq = seat.seq
+	for _, p := range st.queue.places {
+		if seat == nil || p.seq != seat.seq {
+			continue
+		}
+		if l.seq = p.seq; p.kind == reserved && hold > 0 {
+			p.hold = hold
+		}
 	}
 	st.fence, st.free = max(st.fence+1, st.now), 0
 	l.fence, l.attempt, l.since = st.fence, 1, st.now

@@ -56,6 +56,7 @@ var meant = map[model.Bug]string{
 	model.HoldOutlastsGrant:    "GrantStartsTheCountAnew",
 	model.ClaimClearsHold:      "ClaimSetsTheHold",
 	model.HoldSetTooEarly:      "ClaimSetsTheHold",
+	model.ToldSetsNoHold:       "NotifySetsTheHold",
 	model.LeftOfPlaces:         "LeftIsUntilALeaseEnds",
 	model.KeepWakesOne:         "NotifyWakesTheAnswered",
 	model.StoppedIsTold:        "NotifyStops",

@@ -266,7 +266,11 @@ func (s *state) serve(now time.Time) {
 			w.store.tell(w.claim.Token, dibs.Answer{})
 			return
 		}
-		l := s.grant(w.claim, w.number, now)
+		c := w.claim
+		if s.b.bug == ToldSetsNoHold {
+			c.Hold = 0
+		}
+		l := s.grant(c, w.number, now)
 		l.ends = now.Add(min(s.b.turn, w.claim.TTL))
 		switch s.b.bug {
 		case ToldForEver:
