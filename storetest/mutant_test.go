@@ -54,6 +54,7 @@ var meant = map[model.Bug]string{
 	model.HoldNotSetAnew:       "ReservingStartsTheHoldAnew",
 	model.HoldForEach:          "DeadPlacesCostOneHold",
 	model.HoldOutlastsGrant:    "GrantStartsTheCountAnew",
+	model.HoldOutlastsQueue:    "HoldIsNotCountedUnasked",
 	model.ClaimClearsHold:      "ClaimSetsTheHold",
 	model.HoldSetTooEarly:      "ClaimSetsTheHold",
 	model.ToldSetsNoHold:       "NotifySetsTheHold",

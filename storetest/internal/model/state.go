@@ -67,6 +67,9 @@ func (s *state) advance(now time.Time) {
 	}
 	before := len(s.rows)
 	s.rows = slices.DeleteFunc(s.rows, func(r *row) bool { return !r.ends.After(now) })
+	if s.front(now); len(s.rows) == 0 && s.b.bug != HoldOutlastsQueue {
+		s.free = time.Time{}
+	}
 	if s.record != nil && !s.record.ends.After(now) {
 		s.record = nil
 	}
