@@ -17,7 +17,7 @@
 //	             │
 //	  ┌──────────┼───────────────┐
 //	  │ granted  │ others hold   │ a record answers, another fingerprint,
-//	  │          ▼               │ another number of permits, unknown outcome
+//	  │          ▼               │ unknown outcome
 //	  │      waiting ── gives up ┤
 //	  │          │ its turn      ▼
 //	  ▼          │        ErrHeld, ErrDone, ErrMismatch, …

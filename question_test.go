@@ -2,6 +2,7 @@ package dibs_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -72,4 +73,27 @@ func (s *teller) first() dibs.Token {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.claims[0][0].Token
+}
+
+// TestHeldWhileTheStoreIsAway: an ErrHeld with no time left says that nobody holds the key,
+// so a waiter whose questions get no answer must not say that.
+func TestHeldWhileTheStoreIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newFaulty(newStore(t))
+		c := newClient(t, s, nil)
+		lease, err := c.Acquire(t.Context(), "k", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, func() { s.set(func(string) error { return errCut }, nil) })
+		time.AfterFunc(4*time.Second, func() { s.set(nil, nil) })
+		_, err = c.Acquire(t.Context(), "k", &dibs.AcquireOptions{Wait: 3 * time.Second})
+		held, ok := errors.AsType[*dibs.HeldError](err)
+		if !ok || held.Left == 0 || held.Waited != 3*time.Second {
+			t.Errorf("%v, want an ErrHeld that says for how long", err)
+		}
+		time.Sleep(2 * time.Second)
+		release(t, lease)
+		empty(t, s)
+	})
 }

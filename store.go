@@ -131,10 +131,10 @@ type Claim struct {
 
 	// Hold is how long a reserved place may keep others from the key while no lease
 	// and no waiter has its number. It counts from the first Try or Queue that finds
-	// room for itself and is Held because of a reserved place, since the last grant of
-	// the key; or from when the place was last asked for with Reserve, if that is
-	// later. Then the place is over, however long it was to stand. 0: as long as the
-	// place stands.
+	// room for itself and is Held because of a reserved place. A grant of the key ends
+	// that count, and so does the end of its last place. If the place was asked for
+	// with Reserve later, it counts from then. When Hold is over the place is over,
+	// however long it was to stand. 0: as long as the place stands.
 	//
 	// Reserve sets it each time. A claim From the place sets it when it is granted,
 	// unless its Hold is 0. Invalid with other claims.

@@ -150,7 +150,7 @@ func TestLateGrantIsNotBelieved(t *testing.T) {
 
 // TestOldGrantIsNotBelieved: a grant that was long on its way reaches a waiter
 // that has lost it and waits anew. Somebody else holds the key, perhaps with another
-// number of permits, which leaves the waiter no place.
+// number of permits.
 func TestOldGrantIsNotBelieved(t *testing.T) {
 	for _, permits := range []int{1, 2} {
 		t.Run(fmt.Sprint(permits, " permits"), func(t *testing.T) {

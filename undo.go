@@ -83,7 +83,7 @@ func (u *undoer) add(claim Claim, o Outcome) {
 	}
 	u.queue = append(u.queue, undo{
 		settlement: Settlement{Key: claim.Key, Token: claim.Token, Outcome: o},
-		until:      time.Now().Add(max(claim.TTL, claim.Stay) + u.timeout),
+		until:      time.Now().Add(max(claim.TTL, claim.Stay)).Add(u.timeout), // as one duration they may overflow
 	})
 	if u.running < undoParallel {
 		u.running++

@@ -82,7 +82,9 @@ func (c *Client) await(ctx context.Context, b bid, a Answer, heard time.Time, li
 		case err != nil && time.Since(heard) >= keepPatience:
 			return nil, c.giveUp(b, &StoreError{Op: "claim", Err: err})
 		case err != nil, errors.Is(next.Err, ErrBusy):
-			a.Left = 0
+			if a.Left > 0 { // and not 0: that would say that nobody holds the key
+				a.Left = max(a.Left, askNear)
+			}
 			continue
 		case next.Err != nil:
 			return nil, c.giveUp(b, next.Err)

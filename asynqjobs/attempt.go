@@ -143,9 +143,6 @@ func (a *attempt) job() jobs.Job {
 // putOff has the task come back: when promote.lua finds that it is next, if it is parked.
 func (a *attempt) putOff(back *jobs.ComeBackError) error {
 	if !back.Parked {
-		if !a.mutex.stopped.Load() {
-			a.leave() // it gave its place up, because others have another number of permits
-		}
 		return &putOffError{back: back}
 	}
 	switch there, err := a.mutex.enter(a.ctx, a.queue, a.key, a.id, ""); {

@@ -39,7 +39,6 @@ type Mutex struct {
 	sweeping sync.WaitGroup
 	begin    sync.Once    // of the sweep: an asynq.ServeMux calls Middleware for each task
 	logged   atomic.Int64 // when, in Unix seconds
-	stopped  atomic.Bool
 	life     context.Context
 	end      context.CancelFunc
 }
@@ -73,10 +72,7 @@ func (m *Mutex) Stats() jobs.Stats { return m.jobs.Stats() }
 
 // Stop ends waiting: tasks that wait in a worker come back at once. Call it between the
 // server's Stop and its Shutdown.
-func (m *Mutex) Stop() {
-	m.stopped.Store(true)
-	m.jobs.Close()
-}
+func (m *Mutex) Stop() { m.jobs.Close() }
 
 // Close ends the connections. Call it after the server's Shutdown.
 func (m *Mutex) Close() error {

@@ -20,8 +20,7 @@ type Ticket struct {
 
 // Enqueue takes the place of a job that is about to be enqueued, and returns the
 // text of its Ticket. It is "" where there is nothing to take: for a key that is "", with
-// Unordered, with the policies that have no order, and while the key has places with
-// another number of permits. A job that is to run at a later
+// Unordered, and with the policies that have no order. A job that is to run at a later
 // time gets none: its place would be in the way until then.
 //
 // If the job is not enqueued after all, Cancel gives the place back at once, and

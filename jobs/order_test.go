@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -150,6 +151,29 @@ func TestFailedJob(t *testing.T) {
 			f.empty()
 		})
 	}
+}
+
+// The others wait for a job that failed until it is tried again, also if that is never.
+func TestFailedJobThatIsNotTriedSoon(t *testing.T) {
+	simulate(t, func(t *testing.T, f *fixture) {
+		m := f.mutex(nil)
+		j := jobs.Job{
+			Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k"),
+			Again: func(error) time.Duration { return math.MaxInt64 },
+		}
+		accident := errors.New("an accident")
+		if err := m.Run(t.Context(), j, func(context.Context) error { return accident }); !errors.Is(err, accident) {
+			t.Fatal(err)
+		}
+		for range 2 { // the first one begins the place's Hold
+			if err := f.client().TryDo(t.Context(), "k", nothing); !errors.Is(err, dibs.ErrHeld) {
+				t.Errorf("the key can be had: %v", err)
+			}
+			time.Sleep(time.Hour)
+		}
+		must(t, m.Run(t.Context(), j, nothing))
+		f.empty()
+	})
 }
 
 func TestPanicGivesTheKeyUp(t *testing.T) {

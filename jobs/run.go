@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -124,7 +125,8 @@ func (a *attempt) absent(again time.Duration) time.Duration {
 	if a.mutex.options.Policy == Replace {
 		return dibs.MinDuration
 	}
-	return a.mutex.options.Recovery + again
+	recovery := a.mutex.options.Recovery
+	return recovery + min(again, math.MaxInt64-recovery)
 }
 
 // end ends a lease by a call that does it, and goes on in the background while the store

@@ -79,11 +79,7 @@ func (sh *shard) list(q *dibs.Query, from uint64) (found []dibs.Entry, next uint
 			if d, ok := e.describe(q, now); ok {
 				found = append(found, d)
 			}
-			if e.idle() {
-				sh.schedule(e, now) // the sweep removes it: this loop stands in its bucket
-			} else {
-				sh.finish(e, now)
-			}
+			sh.schedule(e, now) // no entry is removed here, because that may resize the table
 		}
 	}
 	return found, 0, false

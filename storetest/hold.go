@@ -42,6 +42,13 @@ var holdProperties = []Property{
 				"a look":            func(k dibs.Key) { t.state("a look", p.look(k), dibs.Held) },
 				"reserving again":   func(k dibs.Key) { t.waits("reserving again", p.reserve(k, job, hold(t.short())), 0) },
 				"reserving another": func(k dibs.Key) { t.waits("reserving another", p.reserve(k, other), 1) },
+				"a claim that another place kept from it": func(k dibs.Key) {
+					t.ok("giving the place up", p.release(k, job))
+					t.waits("reserving another", p.reserve(k, other), 0)
+					t.nowhere("a stranger", p.try(k, dibs.NewToken()))
+					t.ok("giving the other up", p.release(k, other))
+					t.waits("reserving, when there is no place", p.reserve(k, job, hold(t.short())), 0)
+				},
 				"a claim from a place whose lease stands": func(k dibs.Key) {
 					t.ok("giving the place up", p.release(k, job))
 					t.waits("reserving another", p.reserve(k, other), 0)

@@ -164,6 +164,27 @@ var notifyProperties = []Property{
 		},
 	},
 	{
+		Name:  "NotifySetsTheHold",
+		Why:   "A worker that begins as soon as it is told asks for nothing more. Its job's place has the Hold that it asked with all the same, should it die.",
+		Needs: []Feature{Notifier},
+		Check: func(t *Trial) {
+			p, q := t.process(), t.process()
+			heard := q.listen()
+			k, a, job, worker := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
+			heard.ready(k)
+			last := t.granted("the holder", p.try(k, a), 1)
+			t.waits("reserving", p.reserve(k, job, hold(long)), 0)
+			edits := []edit{from(job), hold(t.short())}
+			last = max(last, t.waits("the worker", q.queue(k, worker, edits...), 0))
+			t.ok("release", p.release(k, a))
+			heard.turn("the worker", k, worker, last, 1, edits...)
+			t.ok("abandon", q.abandon(k, worker))
+			before := time.Now()
+			t.nowhere("a stranger", p.try(k, dibs.NewToken()))
+			t.freed("the place", before, time.Now(), t.short(), p, k)
+		},
+	},
+	{
 		Name:  "NotifyWakesTheDeleted",
 		Why:   "Two workers have one job. When one of them is done the other's place is deleted with the job's, and it must hear of that: it waits for nothing.",
 		Needs: []Feature{Notifier},

@@ -122,6 +122,11 @@ func (s *schedule) lasts() time.Duration {
 	return time.Millisecond + time.Duration(s.rnd.Int64N(int64(5*time.Second)))
 }
 
+// hold returns the Hold of a place, or none.
+func (s *schedule) hold() time.Duration {
+	return time.Duration(s.rnd.IntN(2)) * s.lasts()
+}
+
 // pass lets some time pass, if that costs nothing.
 func (s *schedule) pass() {
 	if !s.t.h.Virtual {
@@ -172,6 +177,7 @@ func (s *schedule) jobStep(p *process, job *actor) {
 	s.t.Helper()
 	if s.rnd.IntN(6) > 0 {
 		c := dibs.Claim{Key: s.key, Token: job.Token, Mode: dibs.Reserve, Stay: s.lasts()}
+		c.Hold = s.hold()
 		s.compare(p, job, c)
 		return
 	}
@@ -190,7 +196,7 @@ func (s *schedule) claim(p *process, a *actor) {
 		c.From = dibs.Token{}
 	}
 	if !c.From.IsZero() {
-		c.Hold = long // none is over while the schedule lasts
+		c.Hold = s.hold()
 	}
 	s.compare(p, a, c)
 }
@@ -205,8 +211,8 @@ func (s *schedule) compare(p *process, a *actor, c dibs.Claim) {
 			from = " from " + job.name
 		}
 	}
-	s.note("%s: mode %d%s, weight %d of %d, for %v: %s, want %s",
-		a.name, c.Mode, from, c.Weight, c.Permits, max(c.TTL, c.Stay), describe(got), describe(want))
+	s.note("%s: mode %d%s hold %v, weight %d of %d, for %v: %s, want %s",
+		a.name, c.Mode, from, c.Hold, c.Weight, c.Permits, max(c.TTL, c.Stay), describe(got), describe(want))
 	ok := got.Err == nil && got.State == want.State
 	switch {
 	case !ok:

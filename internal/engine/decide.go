@@ -94,12 +94,7 @@ func (st *State) take(own, seat *Place, c *dibs.Claim, a *dibs.Answer) {
 	l := st.grant(Lease{
 		Token: c.Token, Ends: st.now + Micros(c.TTL), Once: c.AtMostOnce, Permits: int64(c.Permits), Weight: int64(c.Weight),
 		Fingerprint: c.Fingerprint, Owner: c.Owner.String(),
-	}, own, seat)
-	for _, p := range st.queue.places {
-		if c.Hold > 0 && p.Kind == reserved && p.Seq == l.Seq {
-			p.Hold = Micros(c.Hold)
-		}
-	}
+	}, own, seat, Micros(c.Hold))
 	st.granted(l, a)
 	st.serve()
 }
@@ -123,6 +118,7 @@ func (st *State) wait(own, seat *Place, c *dibs.Claim, o *Terms, a *dibs.Answer)
 	p.Ends, p.Owner = st.now+Micros(c.Stay), c.Owner.String()
 	p.TTL, p.Permits, p.Weight = Micros(c.TTL), int64(c.Permits), int64(c.Weight)
 	p.Once, p.MaxAge, p.Process, p.Fingerprint = c.AtMostOnce, Micros(c.MaxAge), o.Process, c.Fingerprint
+	p.Hold = Micros(c.Hold)
 	return p
 }
 

@@ -30,9 +30,11 @@ type Place struct {
 	Process              int64
 	Fingerprint          dibs.Fingerprint
 
-	// Of a reserved place.
-	Hold  int64 // how long it may keep others from room that there is; 0: until it ends
-	Asked int64 // when it was asked for last
+	// Hold is, of a reserved place, how long it may keep others from room that there is; 0:
+	// until it ends. Of who waits at one it is what that becomes when the waiter is granted;
+	// 0: what it was.
+	Hold  int64
+	Asked int64 // when a reserved place was asked for last
 
 	Deaf bool // nobody listens there, as the store knows; not a field
 }
@@ -94,11 +96,6 @@ func (q *queue) remove(p *Place) {
 
 // empty reports whether there is no place.
 func (q *queue) empty() bool { return len(q.places) == 0 && q.complete }
-
-// at reports whether there is a place with that number.
-func (q *queue) at(seq int64) bool {
-	return slices.ContainsFunc(q.places, func(p *Place) bool { return p.Seq == seq })
-}
 
 // of returns the place of that token, or nil. Those of tokens that are asked for are
 // loaded.

@@ -204,18 +204,24 @@ func (st *State) serve() {
 			Token: p.Token, Ends: st.now + min(st.turn, p.TTL), Permits: p.Permits, Weight: p.Weight,
 			Fingerprint: p.Fingerprint, Owner: p.Owner,
 		}
-		st.turns = append(st.turns, Turn{p.Token, p.Process, grantOf(st.grant(l, p, p))})
+		st.turns = append(st.turns, Turn{p.Token, p.Process, grantOf(st.grant(l, p, p, p.Hold))})
 	}
 }
 
 // grant makes a lease, with the next fence. Its token waits at the place own, if that is
-// not nil, and is granted at the number of the place seat, if that is not.
-func (st *State) grant(l Lease, own, seat *Place) *Lease {
+// not nil, and is granted at the number of the place seat, if that is not. A hold that is
+// not 0 is then the reserved place's.
+func (st *State) grant(l Lease, own, seat *Place, hold int64) *Lease {
 	if own != nil && own.Kind == waits {
 		st.queue.remove(own)
 	}
-	if seat != nil && st.queue.at(seat.Seq) {
-		l.Seq = seat.Seq
+	for _, p := range st.queue.places {
+		if seat == nil || p.Seq != seat.Seq {
+			continue
+		}
+		if l.Seq = p.Seq; p.Kind == reserved && hold > 0 {
+			p.Hold = hold
+		}
 	}
 	st.fence, st.free = max(st.fence+1, st.now), 0
 	l.Fence, l.Attempt, l.Since = st.fence, 1, st.now

@@ -68,7 +68,7 @@ CREATE TABLE IF NOT EXISTS @waiter (
     process     BIGINT NOT NULL,   -- 1 if its process takes a grant that is told
     fingerprint VARBINARY(32) NOT NULL,
     -- of a reserved place
-    hold        BIGINT NOT NULL,   -- how long it may keep others from room that there is; 0: until it ends
+    hold        BIGINT NOT NULL,   -- how long it may keep others from room that there is; 0: until it ends. Of who waits at it: what that is to be when it is granted; 0: what it was
     asked       BIGINT NOT NULL,   -- when it was asked for last
     PRIMARY KEY (k, seq, token),
     KEY waiter_token (token)

@@ -59,8 +59,10 @@ const (
 	HoldNotSetAnew      Bug = "reserving again does not start the count anew"         // ON CONFLICT DO UPDATE SET expires.
 	HoldForEach         Bug = "each dead place costs its Hold"                        // Each place has its own count.
 	HoldOutlastsGrant   Bug = "a grant does not start the count of Holds anew"        // The mark is cleared when the queue is empty.
+	HoldOutlastsQueue   Bug = "the count of Holds goes on when there is no place"     // It is a column of the key.
 	ClaimClearsHold     Bug = "a claim without a Hold takes the place's away"         // hold = excluded.hold.
 	HoldSetTooEarly     Bug = "a claim that is not granted sets the Hold"             // It is written before it is seen whose turn it is.
+	ToldSetsNoHold      Bug = "a grant that is told does not set the Hold"            // Who waits has no Hold; the reserved place does.
 	LeftOfPlaces        Bug = "Left is the time until a place ends"                   // Left is until something changes.
 
 	KeepWakesOne       Bug = "a record wakes only the waiter in front"                             // The waiters are served, and that is all.

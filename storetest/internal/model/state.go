@@ -67,6 +67,9 @@ func (s *state) advance(now time.Time) {
 	}
 	before := len(s.rows)
 	s.rows = slices.DeleteFunc(s.rows, func(r *row) bool { return !r.ends.After(now) })
+	if s.front(now); len(s.rows) == 0 && s.b.bug != HoldOutlastsQueue {
+		s.free = time.Time{}
+	}
 	if s.record != nil && !s.record.ends.After(now) {
 		s.record = nil
 	}
@@ -266,7 +269,11 @@ func (s *state) serve(now time.Time) {
 			w.store.tell(w.claim.Token, dibs.Answer{})
 			return
 		}
-		l := s.grant(w.claim, w.number, now)
+		c := w.claim
+		if s.b.bug == ToldSetsNoHold {
+			c.Hold = 0
+		}
+		l := s.grant(c, w.number, now)
 		l.ends = now.Add(min(s.b.turn, w.claim.TTL))
 		switch s.b.bug {
 		case ToldForEver:
