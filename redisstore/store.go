@@ -164,8 +164,9 @@ func (b *batch) take(result *rueidis.RedisResult) {
 		b.failed = explain(err)
 		return
 	}
+	r := new(reading)
 	for j, i := range b.indexes {
-		switch r := read(&answers[j]); {
+		switch r.read(&answers[j]); {
 		case r.err != nil:
 			b.failed = errors.Join(b.failed, r.err)
 		case r.what == failed:
