@@ -3,7 +3,7 @@
 -- the next waiter may have (freed). With looks, nothing is changed but this copy.
 
 local CLAIM = '>I4BBI8c16BI4I4Bc0I8I8c32I8I8c16'
-local HEAD, ATTEMPT = '>BI8I8B', '>I8I8I8BI8I8I8'
+local HEAD, ATTEMPT = '>BI8I8B', '>I8I8BI8I8I8I8'
 local PLACE = '>I8I8I8I8s'
 local NONE, NOBODY = string.rep('\0', 16), string.rep('\0', 32) -- no token, no fingerprint
 
@@ -11,6 +11,15 @@ local SLACK = 5000000 -- so that asking again need not write the state
 local MANY = 500      -- how many places are read at a time
 local QUEUE, RESERVE, LOOK = 1, 2, 3 -- dibs.Mode
 local SOON = '?'
+
+local affirmed = false
+
+-- affirm fails where the server takes no writes. Where it is out of memory, the script
+-- may go on writing then: it has begun to.
+local function affirm()
+  if not affirmed then call('PERSIST', KEYS[1]) end -- the fence, which has no expiry
+  affirmed = true
+end
 
 -- An element's answer begins with a byte that says what it is, 0 for why it failed. Then
 -- come numbers of 8 bytes, and texts with their length as such a number before them. A
@@ -25,7 +34,7 @@ end
 
 -- read returns a claim by its fields. A lease and a place have these, and more.
 local function read(claim)
-  local _, _, once, ttl, token, mode, permits, weight, owner, turn, stay, print, maxage, hold, from = unpack(CLAIM, claim .. ZEROS)
+  local _, _, once, ttl, token, mode, permits, weight, owner, turn, stay, print, maxage, hold, from = unpack(CLAIM, claim .. ZEROS .. ZEROS)
   return {
     claim = claim, mode = mode, once = once, permits = permits, weight = weight,
     ttl = ttl, turn = turn, stay = stay, hold = hold, maxage = maxage, token = token, from = from, print = print, owner = owner,
@@ -38,10 +47,10 @@ local function read_state(k, v)
   if version ~= VERSION then error() end
   if k.queue <= now then k.queue, k.free = 0, 0 end
   while at <= #v do
-    local number, place, inherits, saved, fence, since, ends, from = unpack(ATTEMPT, v, at)
+    local place, inherits, saved, number, fence, since, ends, from = unpack(ATTEMPT, v, at)
     local next = from + 4 + unpack('>I4', v, from)
     local claim = sub(v, from, next - 1)
-    local once, token, permits, weight, owner, print = unpack(LEASE, claim .. ZEROS)
+    local once, token, permits, weight, owner, print = unpack(LEASE, claim .. ZEROS .. ZEROS)
     k.leases[#k.leases + 1] = {
       fence = fence, since = since, ends = ends, number = number, place = place, inherits = inherits, saved = saved,
       claim = claim, once = once, permits = permits, weight = weight, token = token, print = print, owner = owner,
@@ -88,7 +97,7 @@ local function write(k)
   local v = { pack(HEAD, VERSION, k.free, k.queue, k.lost and 1 or 0) }
   local function add(l)
     ends = max(ends, l.ends + memory(l.once))
-    v[#v + 1] = l.as or pack(ATTEMPT, l.number, l.place, l.inherits, l.saved, l.fence, l.since, l.ends) .. l.claim
+    v[#v + 1] = l.as or pack(ATTEMPT, l.place, l.inherits, l.saved, l.number, l.fence, l.since, l.ends) .. l.claim
   end
   for _, l in ipairs(k.leases) do add(l) end
   if k.lost then add(k.lost) end

@@ -24,7 +24,7 @@ for i = 1, #KEYS - 1 do
     if ends > now and P_CLAIM + 3 + length == #v then
       local kept = outcome == RELEASE
       if not kept then
-        local _, _, _, _, _, print = unpack(LEASE, sub(v, P_CLAIM) .. ZEROS)
+        local _, _, _, _, _, print = unpack(LEASE, sub(v, P_CLAIM) .. ZEROS .. ZEROS)
         kept = pcall_redis('SET', sub(name, 1, -2) .. 'r',
           record_of(token, print, retention, sub(settlement, DATA)), 'PX', ceil(retention / 1000)).ok
       end

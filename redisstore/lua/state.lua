@@ -5,7 +5,7 @@
 --   16 bytes token; 1 byte mode (dibs.Mode); 4 bytes each permits and weight; 1 byte
 --   length of the owner, and the owner; 8 bytes each turn and stay; 32 bytes
 --   fingerprint; 8 bytes each max age and hold; 16 bytes the token that it is from
--- What comes after the owner is without the zero bytes at its end. ZEROS stands for them.
+-- What comes after the owner is without the zero bytes at its end. ZEROS, twice, have them.
 -- Of the flags, 1 is for a Try or Queue that is from no place, and 2 for one of these that
 -- a record can answer. The turn is how long its lease lasts if it is granted in its absence;
 -- 0 when it must not be.
@@ -13,16 +13,16 @@
 -- The state of a key (…:s):
 --   1 byte version; 8 bytes each free and queue; 1 byte lost; then the leases, and with
 --   lost = 1 behind them the abandoned row, each
---   8 bytes each number, place and inherits; 1 byte saved; 8 bytes each fence, since
---   and ends; and the claim
+--   8 bytes each place and inherits; 1 byte saved; 8 bytes each number, fence, since and
+--   ends; and the claim
 -- free      since when a reserved place keeps others from the key; 0 when none does
 -- queue     when the last place that can stand will have ended; 0 without places
--- number    1 + how many leases in a row were abandoned before; of the abandoned row,
---           how many there were
 -- place     the number at which the lease was granted; 0 for none
 -- inherits  the fence of the lease whose progress the holder was told, or the next one
 --           will be; 0 for none
 -- saved     1 when there is progress of the lease in …:p
+-- number    1 + how many leases in a row were abandoned before; of the abandoned row,
+--           how many there were
 -- ends      when the lease ends; of the abandoned row, when it did
 --
 -- The places are in two: …:q, a sorted set of members by number, and …:w, a hash of
@@ -41,22 +41,22 @@
 -- All times are the server's, in µs. Zero bytes stand for none. All but the fence has an
 -- expiry, and goes when nothing of it can matter any more.
 
-local VERSION = 1
-local RECORD = '>BI8I8c16c32'
-local LEASE = '>xxxxxBxxxxxxxxc16xI4I4Bc0xxxxxxxxxxxxxxxxc32' -- what matters of a claim then
-local ZEROS = string.rep('\0', 80)
-
--- The state of a key with one lease, and nothing else, is PLAIN, fence, since, ends and claim.
-local PLAIN = '\1' .. string.rep('\0', 24) .. '\1' .. string.rep('\0', 17)
-local P_ENDS, P_CLAIM, P_TOKEN = 60, 68, 82
-
-local MEMORY = 24 * 3600 * 1000000 -- dibs.AbandonedMemory
-local FOREVER = 3650 * MEMORY      -- of an unknown outcome
-
 local spread = unpack
 local KEYS, ARGV = KEYS, ARGV
 local call, pcall_redis, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
 local sub, max, min, ceil = string.sub, math.max, math.min, math.ceil
+
+local VERSION = 1
+local RECORD = '>BI8I8c16c32'
+local LEASE = '>xxxxxBxxxxxxxxc16xI4I4Bc0xxxxxxxxxxxxxxxxc32' -- what matters of a claim then
+local ZEROS = string.rep('\0', 41)
+
+-- The state of a key with one lease, and nothing else, is PLAIN, fence, since, ends and claim.
+local PLAIN = '\1' .. ZEROS .. '\1'
+local P_ENDS, P_CLAIM, P_TOKEN = 60, 68, 82
+
+local MEMORY = 24 * 3600 * 1000000 -- dibs.AbandonedMemory
+local FOREVER = 3650 * MEMORY      -- of an unknown outcome
 
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -77,15 +77,6 @@ local function highest()
   local fence = tonumber(call('GET', KEYS[1]) or 0)
   if not fence or fence > 2 ^ 53 - MEMORY then error(WRONG, 0) end
   return fence
-end
-
-local affirmed = false
-
--- affirm fails where the server takes no writes. Where it is out of memory, the script
--- may go on writing then: it has begun to.
-local function affirm()
-  if not affirmed then call('PERSIST', KEYS[1]) end -- the fence, which has no expiry
-  affirmed = true
 end
 
 -- record_of returns the value of a record.
