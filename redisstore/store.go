@@ -117,13 +117,16 @@ type verb struct {
 func (s *Store) batches(n int, v verb) []*batch {
 	var all []*batch
 	open := make(map[string]*batch, 1) // by group
+	var b *batch
 	for i := range n {
 		k, ok := v.key(i)
 		if !ok {
 			continue
 		}
 		group := s.names.group(k)
-		b := open[group]
+		if b == nil || b.group != group {
+			b = open[group]
+		}
 		if b == nil || len(b.indexes) == most {
 			b = &batch{verb: &v, group: group}
 			b.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))

@@ -14,8 +14,7 @@
 --   unknown   6, token
 
 local sharded, channel, most = ARGV[1] == '1', ARGV[2], ARGV[3] + 0
-local FIRST = 3
-local COUNT = #ARGV - FIRST
+local FIRST, COUNT = 3, #ARGV - 3
 local SIMPLE = 1 -- a greater one is for a claim that a record can answer, too
 
 local mark = highest()
@@ -29,11 +28,9 @@ for i = 1, COUNT do
   local claim, name = ARGV[FIRST + i], KEYS[i + 1]
   local b = sub(claim, 1, 14)
   if b ~= beginning then
-    local once, ttl
-    flags, once, ttl = unpack('>BBI8', b, 5)
-    beginning, times, ms = b, pack('>I8I8', now, now + ttl), digits(ceil((ttl + memory(once)) / 1000))
+    local f, once, ttl = unpack('>BBI8', b, 5)
+    beginning, flags, times, ms = b, f, pack('>I8I8', now, now + ttl), digits(ceil((ttl + memory(once)) / 1000))
   end
-  answers[i] = false
   if flags == SIMPLE or flags > SIMPLE and call('EXISTS', sub(name, 1, -2) .. 'r') == 0 then
     local fence = max(given + 1, now)
     local done = pcall_redis('SET', name, PLAIN .. pack('>I8', fence) .. times .. claim, 'NX', 'PX', ms)

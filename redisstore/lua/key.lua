@@ -2,9 +2,8 @@
 -- state, whether that has to be written (changed), and whether something was freed that
 -- the next waiter may have (freed). With looks, nothing is changed but this copy.
 
-local CLAIM = '>I4BBI8c16BI4I4Bc0I8I8c32I8I8c16'
-local HEAD, ATTEMPT = '>BI8I8B', '>I8I8BI8I8I8I8'
-local PLACE = '>I8I8I8I8s'
+local CLAIM = '>xxxxxBI8c16BI4I4Bc0I8I8c32I8I8c16'
+local HEAD, ATTEMPT, PLACE = '>BI8I8B', '>I8I8BI8I8I8I8', '>I8I8I8I8s'
 local NONE, NOBODY = string.rep('\0', 16), string.rep('\0', 32) -- no token, no fingerprint
 
 local SLACK = 5000000 -- so that asking again need not write the state
@@ -34,7 +33,7 @@ end
 
 -- read returns a claim by its fields. A lease and a place have these, and more.
 local function read(claim)
-  local _, _, once, ttl, token, mode, permits, weight, owner, turn, stay, print, maxage, hold, from = unpack(CLAIM, claim .. ZEROS .. ZEROS)
+  local once, ttl, token, mode, permits, weight, owner, turn, stay, print, maxage, hold, from = unpack(CLAIM, claim .. ZEROS .. ZEROS)
   return {
     claim = claim, mode = mode, once = once, permits = permits, weight = weight,
     ttl = ttl, turn = turn, stay = stay, hold = hold, maxage = maxage, token = token, from = from, print = print, owner = owner,

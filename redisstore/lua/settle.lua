@@ -18,17 +18,13 @@ for i = 1, #KEYS - 1 do
   local settlement, name = ARGV[FIRST + i], KEYS[i + 1]
   local outcome, token, retention = unpack(SETTLEMENT, settlement)
   local v = outcome <= KEEP and pcall_redis('GET', name)
-  answers[i] = false
   if v and not v.err and sub(v, P_TOKEN, P_TOKEN + 15) == token and sub(v, 1, #PLAIN) == PLAIN then
     local ends, length = unpack('>I8I4', v, P_ENDS)
     if ends > now and P_CLAIM + 3 + length == #v then
-      local kept = outcome == RELEASE
-      if not kept then
-        local _, _, _, _, _, print = unpack(LEASE, sub(v, P_CLAIM) .. ZEROS .. ZEROS)
-        kept = pcall_redis('SET', sub(name, 1, -2) .. 'r',
-          record_of(token, print, retention, sub(settlement, DATA)), 'PX', ceil(retention / 1000)).ok
-      end
-      if kept and pcall_redis('DEL', name) == 1 then answers[i] = OK end
+      local print = outcome == KEEP and select(6, unpack(LEASE, sub(v, P_CLAIM) .. ZEROS .. ZEROS))
+      if (not print or pcall_redis('SET', sub(name, 1, -2) .. 'r',
+        record_of(token, print, retention, sub(settlement, DATA)), 'PX', ceil(retention / 1000)).ok)
+        and pcall_redis('DEL', name) == 1 then answers[i] = OK end
     end
   end
   if not answers[i] then rest = rest + 1 end -- the long way tells why, if it is so there
