@@ -190,23 +190,22 @@ func (b *batch) take(result *rueidis.RedisResult) {
 // results sends the batches. On a cluster each goes by itself, so that none waits for
 // another's server; the client makes one write of what goes to the same one.
 func (s *Store) results(ctx context.Context, all []*batch) []rueidis.RedisResult {
-	send := s.send
-	if s.options.Replicas > 0 {
-		send = s.sendAndWait
-	}
 	if !s.names.cluster || len(all) == 1 {
-		return send(ctx, all)
+		return s.send(ctx, all)
 	}
 	results := make([]rueidis.RedisResult, len(all))
 	var sending sync.WaitGroup
 	for i := range all {
-		sending.Go(func() { results[i] = send(ctx, all[i:i+1])[0] })
+		sending.Go(func() { results[i] = s.send(ctx, all[i:i+1])[0] })
 	}
 	sending.Wait()
 	return results
 }
 
 func (s *Store) send(ctx context.Context, all []*batch) []rueidis.RedisResult {
+	if s.options.Replicas > 0 {
+		return s.sendAndWait(ctx, all)
+	}
 	return pipeline(ctx, s.client, all)
 }
 
