@@ -48,10 +48,10 @@ local sub, max, min, ceil = string.sub, math.max, math.min, math.ceil
 
 local VERSION = 1
 local RECORD = '>BI8I8c16c32'
-local LEASE = '>xxxxxBxxxxxxxxc16xI4I4Bc0xxxxxxxxxxxxxxxxc32' -- what matters of a claim then
+local LEASE = '>xxxxxBxxxxxxxxc16xI4I4Bc0xxxxxxxxxxxxxxxxc32' -- what matters of a lease's claim
 local ZEROS = string.rep('\0', 41)
 
--- The state of a key with one lease, and nothing else, is PLAIN, fence, since, ends and claim.
+-- The state of a key with one lease, and nothing else, is PLAIN (VERSION first), fence, since, ends and claim.
 local PLAIN = '\1' .. ZEROS .. '\1'
 local P_ENDS, P_CLAIM, P_TOKEN = 60, 68, 82
 
