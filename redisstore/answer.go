@@ -13,17 +13,25 @@ import (
 // reading goes through what a script answered to one element; see lua/state.lua. The
 // first error stays.
 type reading struct {
-	what byte
-	rest []byte
-	err  error
+	what   byte
+	rest   []byte
+	err    error
+	number [8]byte // rest of an answer that is a number
 }
 
-func read(m *rueidis.RedisMessage) *reading {
+func (r *reading) read(m *rueidis.RedisMessage) {
+	if m.IsInt64() {
+		n, _ := m.AsInt64()
+		binary.BigEndian.PutUint64(r.number[:], uint64(n))
+		r.what, r.rest, r.err = 1, r.number[:], nil
+		return
+	}
 	b, err := m.AsBytes()
 	if err != nil || len(b) == 0 {
-		return &reading{err: errors.Join(errors.New("redisstore: the script's answer is none"), err)}
+		*r = reading{err: errors.Join(errors.New("redisstore: the script's answer is none"), err)}
+		return
 	}
-	return &reading{what: b[0], rest: b[1:]}
+	r.what, r.rest, r.err = b[0], b[1:], nil
 }
 
 func (r *reading) take(n int) []byte {

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -41,10 +42,15 @@ func (s *Store) claims(claims []dibs.Claim, answers []dibs.Answer) []*batch {
 	if s.options.Replicas > 0 {
 		turn = 0 // the grant has to wait for them
 	}
+	var owner dibs.Owner
+	var text string // of the owner, whom claims mostly have in common
 	for _, b := range all {
 		b.args[1] = s.subscriber.channel(b.group)
 		for _, i := range b.indexes {
-			b.args = appendClaim(b.args, &claims[i], turn)
+			if text == "" || claims[i].Owner != owner {
+				owner, text = claims[i].Owner, claims[i].Owner.String()
+			}
+			b.args = appendClaim(b.args, &claims[i], text, turn)
 			if s.names.cluster && claims[i].MaxAge > 0 {
 				b.keys = append(b.keys, s.names.record(claims[i].Key))
 			}
@@ -73,16 +79,18 @@ func (s *Store) hearOf(all []*batch, claims []dibs.Claim, answers []dibs.Answer)
 	}
 }
 
-// The flags of a claim, and how long it is without its owner; see lua/state.lua.
+// The flags of a claim; how long it is with its owner's length, without its own, and how
+// long what comes after the owner is at most. See lua/state.lua.
 const (
 	simple     = 1
 	answerable = 2
-	claimLen   = 115
+	claimLen   = 36
+	tailLen    = 80
 )
 
 // appendClaim appends the argument of a claim, whose lease lasts for turn if it is granted
 // in its absence.
-func appendClaim(args []string, c *dibs.Claim, turn time.Duration) []string {
+func appendClaim(args []string, c *dibs.Claim, owner string, turn time.Duration) []string {
 	var flags, atMostOnce byte
 	if c.Mode <= dibs.Queue && c.From.IsZero() {
 		flags = simple
@@ -93,17 +101,19 @@ func appendClaim(args []string, c *dibs.Claim, turn time.Duration) []string {
 	if turn = min(turn, c.TTL); c.AtMostOnce {
 		atMostOnce, turn = 1, 0
 	}
-	b := append(make([]byte, 0, claimLen+dibs.MaxOwner), flags, byte(c.Mode), atMostOnce)
-	for _, n := range []int{c.Permits, c.Weight} {
-		b = binary.BigEndian.AppendUint32(b, uint32(n))
-	}
-	for _, d := range []time.Duration{c.TTL, turn, c.Stay, c.Hold, c.MaxAge} {
-		b = binary.BigEndian.AppendUint64(b, micros(d))
-	}
-	for _, text := range [][]byte{c.Token[:], c.From[:], c.Fingerprint[:]} {
-		b = append(b, text...)
-	}
-	return append(args, string(append(b, c.Owner.String()...)))
+	order := binary.BigEndian
+	b := append(make([]byte, 4, 4+claimLen+dibs.MaxOwner+tailLen), flags, atMostOnce)
+	b = append(order.AppendUint64(b, micros(c.TTL)), c.Token[:]...)
+	b = order.AppendUint32(append(b, byte(c.Mode)), uint32(c.Permits))
+	b = order.AppendUint32(b, uint32(c.Weight))
+	b = append(append(b, byte(len(owner))), owner...)
+	tail := order.AppendUint64(make([]byte, 0, tailLen), micros(turn))
+	tail = append(order.AppendUint64(tail, micros(c.Stay)), c.Fingerprint[:]...)
+	tail = order.AppendUint64(tail, micros(c.MaxAge))
+	tail = append(order.AppendUint64(tail, micros(c.Hold)), c.From[:]...)
+	b = append(b, bytes.TrimRight(tail, "\x00")...)
+	order.PutUint32(b, uint32(len(b)-4))
+	return append(args, string(b))
 }
 
 // The states as lua/claim.lua answers them.
@@ -122,7 +132,10 @@ func readAnswer(a *dibs.Answer, r *reading) {
 	switch r.what {
 	case granted:
 		a.State = dibs.Granted
-		a.Fence, a.Attempt = uint64(r.int()), int(r.int())
+		a.Fence, a.Attempt = uint64(r.int()), 1
+		if len(r.rest) > 0 {
+			a.Attempt = int(r.int())
+		}
 		if len(r.rest) > 0 {
 			a.Progress = r.bytes()
 		}

@@ -41,8 +41,9 @@ func (b *batch) anyLasts(result *rueidis.RedisResult) bool {
 	if err != nil || b.lasts == nil || len(answers) != len(b.indexes) {
 		return false
 	}
+	var r reading
 	for j, i := range b.indexes {
-		if b.lasts(i, read(&answers[j]).what) {
+		if r.read(&answers[j]); b.lasts(i, r.what) {
 			return true
 		}
 	}

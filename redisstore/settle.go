@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/dibs-go/dibs"
 )
@@ -103,10 +104,15 @@ func (s *Store) settleApart(ctx context.Context, all []*batch, settlements []dib
 
 // appendSettlement appends the arguments of one settlement; see lua/settle.lua.
 func appendSettlement(args []string, x *dibs.Settlement) []string {
-	b := make([]byte, 0, 25+len(x.Data))
-	b = append(append(b, byte(x.Outcome)), x.Token[:]...)
-	b = binary.BigEndian.AppendUint64(b, micros(x.Retention))
-	return append(args, string(append(b, x.Data...)))
+	var retention [8]byte
+	binary.BigEndian.PutUint64(retention[:], micros(x.Retention))
+	var b strings.Builder
+	b.Grow(25 + len(x.Data))
+	b.WriteByte(byte(x.Outcome))
+	b.Write(x.Token[:])
+	b.Write(retention[:])
+	b.Write(x.Data)
+	return append(args, b.String())
 }
 
 // fits returns an error when a record of n bytes is too large.

@@ -117,13 +117,16 @@ type verb struct {
 func (s *Store) batches(n int, v verb) []*batch {
 	var all []*batch
 	open := make(map[string]*batch, 1) // by group
+	var b *batch
 	for i := range n {
 		k, ok := v.key(i)
 		if !ok {
 			continue
 		}
 		group := s.names.group(k)
-		b := open[group]
+		if b == nil || b.group != group {
+			b = open[group]
+		}
 		if b == nil || len(b.indexes) == most {
 			b = &batch{verb: &v, group: group}
 			b.keys = append(make([]string, 0, min(n, most)+1), s.names.fence(group))
@@ -164,8 +167,9 @@ func (b *batch) take(result *rueidis.RedisResult) {
 		b.failed = explain(err)
 		return
 	}
+	r := new(reading)
 	for j, i := range b.indexes {
-		switch r := read(&answers[j]); {
+		switch r.read(&answers[j]); {
 		case r.err != nil:
 			b.failed = errors.Join(b.failed, r.err)
 		case r.what == failed:
@@ -186,23 +190,22 @@ func (b *batch) take(result *rueidis.RedisResult) {
 // results sends the batches. On a cluster each goes by itself, so that none waits for
 // another's server; the client makes one write of what goes to the same one.
 func (s *Store) results(ctx context.Context, all []*batch) []rueidis.RedisResult {
-	send := s.send
-	if s.options.Replicas > 0 {
-		send = s.sendAndWait
-	}
 	if !s.names.cluster || len(all) == 1 {
-		return send(ctx, all)
+		return s.send(ctx, all)
 	}
 	results := make([]rueidis.RedisResult, len(all))
 	var sending sync.WaitGroup
 	for i := range all {
-		sending.Go(func() { results[i] = send(ctx, all[i:i+1])[0] })
+		sending.Go(func() { results[i] = s.send(ctx, all[i:i+1])[0] })
 	}
 	sending.Wait()
 	return results
 }
 
 func (s *Store) send(ctx context.Context, all []*batch) []rueidis.RedisResult {
+	if s.options.Replicas > 0 {
+		return s.sendAndWait(ctx, all)
+	}
 	return pipeline(ctx, s.client, all)
 }
 

@@ -6,7 +6,7 @@
 -- ARGV  sharded, channel, most waiters; then the claims, see state.lua
 --
 -- Each is answered by its state:
---   granted   1, fence, number, progress if there is any
+--   granted   the fence; or 1, fence, number, progress if there is any
 --   held      2, left, ahead, queued, a fence that no grant so far is above
 --   free      3, queued
 --   done      4, age, left, data
@@ -14,28 +14,29 @@
 --   unknown   6, token
 
 local sharded, channel, most = ARGV[1] == '1', ARGV[2], ARGV[3] + 0
-local FIRST = 3
-local COUNT = #ARGV - FIRST
+local FIRST, COUNT = 3, #ARGV - 3
 local SIMPLE = 1 -- a greater one is for a claim that a record can answer, too
 
 local mark = highest()
 local given = mark
 
--- The short way to a key of which nothing is known.
+-- The short way to a key of which nothing is known. Claims mostly begin alike, and what
+-- the beginning says is worked out once.
 local answers, rest = {}, 0
+local beginning, flags, times, ms
 for i = 1, COUNT do
   local claim, name = ARGV[FIRST + i], KEYS[i + 1]
-  local flags, _, once, _, _, ttl = unpack('>BBBI4I4I8', claim)
-  local done = false
+  local b = sub(claim, 1, 14)
+  if b ~= beginning then
+    local f, once, ttl = unpack('>BBI8', b, 5)
+    beginning, flags, times, ms = b, f, pack('>I8I8', now, now + ttl), digits(ceil((ttl + memory(once)) / 1000))
+  end
   if flags == SIMPLE or flags > SIMPLE and call('EXISTS', sub(name, 1, -2) .. 'r') == 0 then
     local fence = max(given + 1, now)
-    done = pcall_redis('SET', name,
-      PLAIN .. pack('>I8I8I8', fence, now, now + ttl) .. FRESH .. pack('>I4', #claim) .. claim, 'NX', 'PX', ceil((ttl + memory(once)) / 1000))
-    if done and done.ok then given, done = fence, pack('>BI8I8', 1, fence, 1) end
+    local done = pcall_redis('SET', name, PLAIN .. pack('>I8', fence) .. times .. claim, 'NX', 'PX', ms)
+    if done and done.ok then given, answers[i] = fence, fence end
   end
-  if type(done) == 'table' then done = false end -- the long way tells why, if it is so there
-  if not done then rest = rest + 1 end
-  answers[i] = done
+  if not answers[i] then rest = rest + 1 end -- the long way tells why, if it is so there
 end
 if rest == 0 then
   pcall_redis('SET', KEYS[1], digits(given))

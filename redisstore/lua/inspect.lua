@@ -20,10 +20,6 @@ local given, mark = 0, 0
 
 --@key.lua
 
-local function owner(x)
-  return text(sub(x.claim, OWNER))
-end
-
 return each({}, #KEYS, function(i)
   local k = open(KEYS[i], true)
   advance(k)
@@ -31,7 +27,7 @@ return each({}, #KEYS, function(i)
   local attempts, waiters, record_in, places = {}, 0, pack('>I8', 0), {}
   local function add(l, abandoned)
     attempts[#attempts + 1] = text(l.token)
-      .. pack('>I8I8I8I8', l.fence, l.number, max(now - l.since, 0), l.ends - now) .. owner(l) .. pack('>I8', abandoned)
+      .. pack('>I8I8I8I8', l.fence, l.number, max(now - l.since, 0), l.ends - now) .. text(l.owner) .. pack('>I8', abandoned)
   end
   for _, l in ipairs(k.leases) do add(l, 0) end
   if k.lost then add(k.lost, 1 + k.lost.once) end
@@ -43,7 +39,7 @@ return each({}, #KEYS, function(i)
   walk(k, function(x)
     waiters = waiters + 1
     if ARGV[2] == '1' then
-      places[waiters] = text(x.token) .. pack('>I8I8', x.ends - now, x.mode == RESERVE and 1 or 0) .. owner(x)
+      places[waiters] = text(x.token) .. pack('>I8I8', x.ends - now, x.mode == RESERVE and 1 or 0) .. text(x.owner)
     end
     return waiters == MANY
   end)

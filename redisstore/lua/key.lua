@@ -2,12 +2,41 @@
 -- state, whether that has to be written (changed), and whether something was freed that
 -- the next waiter may have (freed). With looks, nothing is changed but this copy.
 
+local CLAIM = '>xxxxxBI8c16BI4I4Bc0I8I8c32I8I8c16'
+local HEAD, ATTEMPT, PLACE = '>BI8I8B', '>I8I8BI8I8I8I8', '>I8I8I8I8s'
+local NONE, NOBODY = string.rep('\0', 16), string.rep('\0', 32) -- no token, no fingerprint
+
+local SLACK = 5000000 -- so that asking again need not write the state
+local MANY = 500      -- how many places are read at a time
+local QUEUE, RESERVE, LOOK = 1, 2, 3 -- dibs.Mode
+local SOON = '?'
+
+local affirmed = false
+
+-- affirm fails where the server takes no writes. Where it is out of memory, the script
+-- may go on writing then: it has begun to.
+local function affirm()
+  if not affirmed then call('PERSIST', KEYS[1]) end -- the fence, which has no expiry
+  affirmed = true
+end
+
+-- An element's answer begins with a byte that says what it is, 0 for why it failed. Then
+-- come numbers of 8 bytes, and texts with their length as such a number before them. A
+-- number instead is short for a 1 and that number.
+local function failed(why)
+  return '\0' .. why
+end
+
+local function text(s)
+  return pack('>I8c0', #s, s)
+end
+
 -- read returns a claim by its fields. A lease and a place have these, and more.
 local function read(claim)
-  local _, mode, once, permits, weight, ttl, turn, stay, hold, maxage, token, from, print = unpack(CLAIM, claim)
+  local once, ttl, token, mode, permits, weight, owner, turn, stay, print, maxage, hold, from = unpack(CLAIM, claim .. ZEROS .. ZEROS)
   return {
     claim = claim, mode = mode, once = once, permits = permits, weight = weight,
-    ttl = ttl, turn = turn, stay = stay, hold = hold, maxage = maxage, token = token, from = from, print = print,
+    ttl = ttl, turn = turn, stay = stay, hold = hold, maxage = maxage, token = token, from = from, print = print, owner = owner,
   }
 end
 
@@ -17,11 +46,13 @@ local function read_state(k, v)
   if version ~= VERSION then error() end
   if k.queue <= now then k.queue, k.free = 0, 0 end
   while at <= #v do
-    local fence, since, ends, number, place, inherits, saved, claim, next = unpack(ATTEMPT, v, at)
-    local once, permits, weight, token, print = unpack(LEASE, claim)
+    local place, inherits, saved, number, fence, since, ends, from = unpack(ATTEMPT, v, at)
+    local next = from + 4 + unpack('>I4', v, from)
+    local claim = sub(v, from, next - 1)
+    local once, token, permits, weight, owner, print = unpack(LEASE, claim .. ZEROS .. ZEROS)
     k.leases[#k.leases + 1] = {
       fence = fence, since = since, ends = ends, number = number, place = place, inherits = inherits, saved = saved,
-      claim = claim, once = once, permits = permits, weight = weight, token = token, print = print,
+      claim = claim, once = once, permits = permits, weight = weight, token = token, print = print, owner = owner,
       as = sub(v, at, next - 1), -- while it is as it was
     }
     if saved == 1 or inherits ~= 0 then k.progress = true end
@@ -65,7 +96,7 @@ local function write(k)
   local v = { pack(HEAD, VERSION, k.free, k.queue, k.lost and 1 or 0) }
   local function add(l)
     ends = max(ends, l.ends + memory(l.once))
-    v[#v + 1] = l.as or pack(ATTEMPT, l.fence, l.since, l.ends, l.number, l.place, l.inherits, l.saved, #l.claim, l.claim)
+    v[#v + 1] = l.as or pack(ATTEMPT, l.place, l.inherits, l.saved, l.number, l.fence, l.since, l.ends) .. l.claim
   end
   for _, l in ipairs(k.leases) do add(l) end
   if k.lost then add(k.lost) end
@@ -370,8 +401,8 @@ local function each(answers, count, f)
   return answers
 end
 
--- forced lets f do something to each key, whoever holds it. It is answered by 1, and the
--- number that f returns.
+-- forced lets f do something to each key, whoever holds it. It is answered by the number
+-- that f returns.
 local function forced(f)
   return each({}, #KEYS - 1, function(i)
     affirm()
@@ -379,6 +410,6 @@ local function forced(f)
     advance(k)
     local answer = f(k)
     close(k)
-    return pack('>BI8', 1, answer)
+    return answer
   end)
 end

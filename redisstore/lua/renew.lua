@@ -29,5 +29,5 @@ return each({}, #KEYS - 1, function(i)
     affirm() -- a server that takes no writes is no master, and says of nothing that it is not there
   end
   close(k)
-  return l and '\1' or '\2'
+  return l and 1 or '\2'
 end)

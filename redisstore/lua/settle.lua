@@ -10,7 +10,7 @@
 local sharded = ARGV[1] == '1'
 local FIRST, SETTLEMENT, DATA = 1, '>Bc16I8', 26
 local RELEASE, KEEP, ABANDON, UNDO = 0, 1, 2, 3
-local OK, NOT = '\1', '\2'
+local OK, NOT = 1, '\2'
 
 -- The short way of a lease, of whose key nothing else is known.
 local answers, rest = {}, 0
@@ -18,19 +18,16 @@ for i = 1, #KEYS - 1 do
   local settlement, name = ARGV[FIRST + i], KEYS[i + 1]
   local outcome, token, retention = unpack(SETTLEMENT, settlement)
   local v = outcome <= KEEP and pcall_redis('GET', name)
-  local done = false
-  if type(v) == 'string' and sub(v, P_TOKEN, P_TOKEN + 15) == token and sub(v, 1, #PLAIN) == PLAIN
-    and sub(v, P_FRESH, P_LENGTH - 1) == FRESH and P_CLAIM - 1 + unpack('>I4', v, P_LENGTH) == #v
-    and unpack('>I8', v, P_ENDS) > now and pcall(affirm) then
-    local r = outcome == RELEASE or pcall_redis('SET', sub(name, 1, -2) .. 'r',
-      record_of(token, sub(v, P_PRINT, P_PRINT + 31), retention, sub(settlement, DATA)), 'PX', ceil(retention / 1000))
-    if r == true or r.ok then
-      call('DEL', name)
-      done = OK
+  if v and not v.err and sub(v, P_TOKEN, P_TOKEN + 15) == token and sub(v, 1, #PLAIN) == PLAIN then
+    local ends, length = unpack('>I8I4', v, P_ENDS)
+    if ends > now and P_CLAIM + 3 + length == #v then
+      local print = outcome == KEEP and select(6, unpack(LEASE, sub(v, P_CLAIM) .. ZEROS .. ZEROS))
+      if (not print or pcall_redis('SET', sub(name, 1, -2) .. 'r',
+        record_of(token, print, retention, sub(settlement, DATA)), 'PX', ceil(retention / 1000)).ok)
+        and pcall_redis('DEL', name) == 1 then answers[i] = OK end
     end
   end
-  if not done then rest = rest + 1 end -- the long way tells why, if it is so there
-  answers[i] = done
+  if not answers[i] then rest = rest + 1 end -- the long way tells why, if it is so there
 end
 if rest == 0 then return answers end
 

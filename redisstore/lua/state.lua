@@ -1,9 +1,11 @@
 -- What every script knows of a key. It stands in front of each verb.
 --
 -- A claim is kept as it was sent:
---   1 byte each flags, mode (dibs.Mode) and at most once; 4 bytes each permits and
---   weight; 8 bytes each TTL, turn, stay, hold and max age; 16 bytes each token and the
---   token that it is from; 32 bytes fingerprint; and the owner
+--   4 bytes length of what follows; 1 byte each flags and at most once; 8 bytes TTL;
+--   16 bytes token; 1 byte mode (dibs.Mode); 4 bytes each permits and weight; 1 byte
+--   length of the owner, and the owner; 8 bytes each turn and stay; 32 bytes
+--   fingerprint; 8 bytes each max age and hold; 16 bytes the token that it is from
+-- What comes after the owner is without the zero bytes at its end. ZEROS, twice, have them.
 -- Of the flags, 1 is for a Try or Queue that is from no place, and 2 for one of these that
 -- a record can answer. The turn is how long its lease lasts if it is granted in its absence;
 -- 0 when it must not be.
@@ -11,17 +13,17 @@
 -- The state of a key (…:s):
 --   1 byte version; 8 bytes each free and queue; 1 byte lost; then the leases, and with
 --   lost = 1 behind them the abandoned row, each
---   8 bytes each fence, since, ends, number and place; 8 bytes inherits; 1 byte saved;
---   4 bytes length of the claim; and the claim
+--   8 bytes each place and inherits; 1 byte saved; 8 bytes each number, fence, since and
+--   ends; and the claim
 -- free      since when a reserved place keeps others from the key; 0 when none does
 -- queue     when the last place that can stand will have ended; 0 without places
--- ends      when the lease ends; of the abandoned row, when it did
--- number    1 + how many leases in a row were abandoned before; of the abandoned row,
---           how many there were
 -- place     the number at which the lease was granted; 0 for none
 -- inherits  the fence of the lease whose progress the holder was told, or the next one
 --           will be; 0 for none
 -- saved     1 when there is progress of the lease in …:p
+-- number    1 + how many leases in a row were abandoned before; of the abandoned row,
+--           how many there were
+-- ends      when the lease ends; of the abandoned row, when it did
 --
 -- The places are in two: …:q, a sorted set of members by number, and …:w, a hash of
 -- token to place. A member is 1 byte, 1 for a reserved place and 0 for a waiter, and the
@@ -39,30 +41,22 @@
 -- All times are the server's, in µs. Zero bytes stand for none. All but the fence has an
 -- expiry, and goes when nothing of it can matter any more.
 
-local VERSION = 1
-local CLAIM = '>BBBI4I4I8I8I8I8I8c16c16c32'
-local LEASE = '>xxBI4I4' .. string.rep('x', 40) .. 'c16' .. string.rep('x', 16) .. 'c32' -- what matters of it then
-local OWNER = 116 -- where it begins in a claim
-local HEAD, ATTEMPT = '>BI8I8B', '>I8I8I8I8I8I8BI4c0'
-local PLACE = '>I8I8I8I8s'
-local RECORD = '>BI8I8c16c32'
-local NONE, NOBODY = string.rep('\0', 16), string.rep('\0', 32) -- no token, no fingerprint
+local spread = unpack
+local KEYS, ARGV = KEYS, ARGV
+local call, pcall_redis, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
+local sub, max, min, ceil = string.sub, math.max, math.min, math.ceil
 
--- The state of a key with one lease, and nothing else, is PLAIN, three times, FRESH, length
--- and claim.
-local PLAIN, FRESH = struct.pack(HEAD, VERSION, 0, 0, 0), struct.pack('>I8I8I8B', 1, 0, 0, 0)
-local P_ENDS, P_FRESH, P_LENGTH, P_CLAIM, P_TOKEN, P_PRINT = 35, 43, 68, 72, 123, 155
+local VERSION = 1
+local RECORD = '>BI8I8c16c32'
+local LEASE = '>xxxxxBxxxxxxxxc16xI4I4Bc0xxxxxxxxxxxxxxxxc32' -- what matters of a lease's claim
+local ZEROS = string.rep('\0', 41)
+
+-- The state of a key with one lease, and nothing else, is PLAIN (VERSION first), fence, since, ends and claim.
+local PLAIN = '\1' .. ZEROS .. '\1'
+local P_ENDS, P_CLAIM, P_TOKEN = 60, 68, 82
 
 local MEMORY = 24 * 3600 * 1000000 -- dibs.AbandonedMemory
 local FOREVER = 3650 * MEMORY      -- of an unknown outcome
-local SLACK = 5000000              -- so that asking again need not write the state
-local MANY = 500                   -- how many places are read at a time
-local QUEUE, RESERVE, LOOK = 1, 2, 3 -- dibs.Mode
-local SOON = '?'
-
-local spread = unpack
-local call, pcall_redis, pack, unpack = redis.call, redis.pcall, struct.pack, struct.unpack
-local sub, max, min, ceil = string.sub, math.max, math.min, math.ceil
 
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
@@ -83,25 +77,6 @@ local function highest()
   local fence = tonumber(call('GET', KEYS[1]) or 0)
   if not fence or fence > 2 ^ 53 - MEMORY then error(WRONG, 0) end
   return fence
-end
-
-local affirmed = false
-
--- affirm fails where the server takes no writes. Where it is out of memory, the script
--- may go on writing then: it has begun to.
-local function affirm()
-  if not affirmed then call('PERSIST', KEYS[1]) end -- the fence, which has no expiry
-  affirmed = true
-end
-
--- An element's answer begins with a byte that says what it is, 0 for why it failed. Then
--- come numbers of 8 bytes, and texts with their length as such a number before them.
-local function failed(why)
-  return '\0' .. why
-end
-
-local function text(s)
-  return pack('>I8c0', #s, s)
 end
 
 -- record_of returns the value of a record.
