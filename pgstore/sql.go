@@ -26,7 +26,7 @@ const (
 	// planned has statements use the indexes, also while the tables are so small, or so
 	// little known, that they look as if they could be read whole.
 	planned = "set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
-		"set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)"
+		"set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
 )
 
 var commit = query{statement: &statement{sql: "COMMIT"}}
