@@ -1,30 +1,17 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
-)
-
-// Names of Findings.
-const (
-	findVersion      = "version"
-	findReadOnly     = "read-only"
-	findIsolation    = "isolation"
-	findDurability   = "durability"
-	findBinaryLog    = "binary-log"
-	findCluster      = "cluster"
-	findTables       = "tables"
-	findTransactions = "transactions"
-	findConnections  = "connections"
-	findPacket       = "packet"
-	findClock        = "clock"
 )
 
 const (
@@ -55,11 +42,15 @@ func (s *Store) Check(ctx context.Context) ([]dibs.Finding, error) {
 	}
 	c := &checkup{}
 	c.checkServer(f)
-	c.checkLog(f)
 	c.checkLoad(f)
 	s.clocks.check(c, f)
 	c.checkTables(f, s.names)
-	return c.findings(), nil
+	// The worst first.
+	order := []dibs.Severity{dibs.SeverityDangerous, dibs.SeverityAdvice, dibs.SeverityUnchecked}
+	slices.SortStableFunc(c.found, func(a, b dibs.Finding) int {
+		return slices.Index(order, a.Severity) - slices.Index(order, b.Severity)
+	})
+	return c.found, nil
 }
 
 // facts is what the server tells.
@@ -79,16 +70,8 @@ type facts struct {
 	vague time.Duration // how far off that may be
 }
 
-func (f *facts) on(name string) bool {
-	v := f.settings[name]
-	return v == "ON" || v == "1"
-}
-
 func (s *Store) facts(ctx context.Context) (*facts, error) {
-	f := &facts{
-		settings: map[string]string{}, session: map[string]string{}, engines: map[string]string{},
-		indexes: map[string]bool{}, oldest: -1,
-	}
+	f := &facts{settings: map[string]string{}, session: map[string]string{}, engines: map[string]string{}, indexes: map[string]bool{}, oldest: -1}
 	pairs := func(add func(name, value string)) func(r *reading) {
 		return func(r *reading) {
 			var name, value string
@@ -110,157 +93,116 @@ func (s *Store) facts(ctx context.Context) (*facts, error) {
 		asks(pairs(func(name, value string) { f.indexes[name+"."+value] = true }))
 	ctx, cancel := context.WithTimeout(ctx, pruneLimit)
 	defer cancel()
-	run := func(ask *script) error {
-		return use(ctx, s.front, func(c session) error { return c.run(ctx, ask) })
-	}
-	if err := run(ask); err != nil {
+	if err := ask.on(ctx, s.front); err != nil {
 		return nil, err
 	}
 	start := time.Now()
-	if err := run(s.script().raw("SELECT " + clock).asks(func(r *reading) { r.scan(&f.shows) })); err != nil {
+	if err := s.script().raw("SELECT "+clock).asks(func(r *reading) { r.scan(&f.shows) }).on(ctx, s.front); err != nil {
 		return nil, err
 	}
 	took := time.Since(start)
 	f.at, f.vague = start.Add(took/2), took/2
 	old := s.script().raw("SELECT COALESCE(TIMESTAMPDIFF(SECOND,MIN(trx_started),CONVERT_TZ(UTC_TIMESTAMP(),'+00:00','SYSTEM')),0) FROM information_schema.innodb_trx")
-	if err := run(old.asks(func(r *reading) { r.scan(&f.oldest) })); err != nil && code(err) == 0 {
+	if err := old.asks(func(r *reading) { r.scan(&f.oldest) }).on(ctx, s.front); err != nil && code(err) == 0 {
 		return nil, err
 	}
 	if f.engines[s.names.table("meta")] == "" {
 		return f, nil
 	}
-	return f, run(s.script().raw("SELECT version,fence FROM @meta").asks(func(r *reading) { r.scan(&f.version, &f.fence) }))
+	return f, s.script().raw("SELECT version,fence FROM @meta").asks(func(r *reading) { r.scan(&f.version, &f.fence) }).on(ctx, s.front)
 }
 
 // checkup gathers findings.
 type checkup struct{ found []dibs.Finding }
 
-func (c *checkup) find(name string, severity dibs.Severity, what, cure string) {
-	c.found = append(c.found, dibs.Finding{Name: name, Severity: severity, What: what, Cure: cure})
-}
-
-// findings returns what was found, the worst first.
-func (c *checkup) findings() []dibs.Finding {
-	order := []dibs.Severity{dibs.SeverityDangerous, dibs.SeverityAdvice, dibs.SeverityUnchecked}
-	slices.SortStableFunc(c.found, func(a, b dibs.Finding) int {
-		return slices.Index(order, a.Severity) - slices.Index(order, b.Severity)
-	})
-	return c.found
-}
-
-// checkServer looks at what the server is.
-func (c *checkup) checkServer(f *facts) {
-	if tooOld(f.settings["version"]) {
-		c.find(findVersion, dibs.SeverityDangerous,
-			"The server is "+f.settings["version"]+", which lacks what the store uses, such as SKIP LOCKED.",
-			"Upgrade it to MySQL 8.0 or MariaDB 10.6, or newer.")
+func (c *checkup) danger(when bool, name, what, cure string) {
+	if when {
+		c.found = append(c.found, dibs.Finding{Name: name, Severity: dibs.SeverityDangerous, What: what, Cure: cure})
 	}
+}
+
+func (c *checkup) advice(when bool, name, what, cure string) {
+	if when {
+		c.found = append(c.found, dibs.Finding{Name: name, Severity: dibs.SeverityAdvice, What: what, Cure: cure})
+	}
+}
+
+// checkServer looks at what the server is, and promises of what it committed.
+func (c *checkup) checkServer(f *facts) {
+	on := func(name string) bool { v := f.settings[name]; return v != "" && v != "OFF" && v != "0" }
+	c.danger(tooOld(f.settings["version"]), "version",
+		"The server is "+f.settings["version"]+", which lacks what the store uses, such as SKIP LOCKED.",
+		"Upgrade it to MySQL 8.0 or MariaDB 10.6, or newer.")
 	for _, name := range []string{"read_only", "super_read_only", "innodb_read_only"} {
-		if v := f.settings[name]; v != "" && v != "OFF" && v != "0" {
-			c.find(findReadOnly, dibs.SeverityDangerous,
-				name+" is on: the server takes no writes, or none of ordinary users; it may be a replica.",
+		if on(name) {
+			c.danger(true, "read-only", name+" is on: the server takes no writes, or none of ordinary users; it may be a replica.",
 				"Connect to the primary, or turn it off.")
 			break
 		}
 	}
-	level := f.session["transaction_isolation"]
-	if level == "" {
-		level = f.session["tx_isolation"]
-	}
-	if level != "READ-COMMITTED" || f.session["autocommit"] != "ON" {
-		c.find(findIsolation, dibs.SeverityDangerous,
-			fmt.Sprintf("A session of the store is %s with autocommit %s although it set READ-COMMITTED and ON: somebody in between changes it.", level, f.session["autocommit"]),
-			"Connect to the server itself, or have the proxy keep what sessions set.")
-	}
-	if f.on("wsrep_on") {
-		c.find(findCluster, dibs.SeverityDangerous,
-			"The server is a node of a Galera cluster: each node has its own clock, by which it ends leases, and its own row locks.",
-			"Have all processes use the same node, and the others only when that is down; or guard what you write with the fence.")
-	}
-	if n, err := strconv.Atoi(f.settings["max_allowed_packet"]); err == nil && n < smallPacket {
-		c.find(findPacket, dibs.SeverityAdvice,
-			fmt.Sprintf("max_allowed_packet is %d: records and progress that do not fit into it are refused.", n),
-			"Set max_allowed_packet = 64M.")
-	}
-}
-
-// checkLog looks at what the server promises of what it committed.
-func (c *checkup) checkLog(f *facts) {
-	switch f.settings["innodb_flush_log_at_trx_commit"] {
-	case "0":
-		c.find(findDurability, dibs.SeverityDangerous,
-			"innodb_flush_log_at_trx_commit is 0: when the server ends badly, the last second's grants and records are lost, and a key may be held twice.",
-			"Set innodb_flush_log_at_trx_commit = 1.")
-	case "2":
-		c.find(findDurability, dibs.SeverityAdvice,
-			"innodb_flush_log_at_trx_commit is 2: when the machine fails, the last second's grants and records are lost, and a key may be held twice.",
-			"Set innodb_flush_log_at_trx_commit = 1.")
-	}
-	if !f.on("log_bin") {
-		return
-	}
-	if f.settings["binlog_format"] == "STATEMENT" {
-		c.find(findBinaryLog, dibs.SeverityDangerous,
-			"binlog_format is STATEMENT, with which the server refuses what is written at READ COMMITTED.",
-			"Set binlog_format = ROW.")
-	}
-	if f.settings["sync_binlog"] != "1" {
-		c.find(findBinaryLog, dibs.SeverityAdvice,
-			"sync_binlog is "+f.settings["sync_binlog"]+": when the machine fails, replicas may lack what was committed, and a failover to one loses it.",
-			"Set sync_binlog = 1.")
-	}
+	level, commits := cmp.Or(f.session["transaction_isolation"], f.session["tx_isolation"]), f.session["autocommit"]
+	c.danger(level != "READ-COMMITTED" || commits != "ON", "isolation",
+		fmt.Sprintf("A session of the store is %s with autocommit %s although it set READ-COMMITTED and ON: somebody in between changes it.", level, commits),
+		"Connect to the server itself, or have the proxy keep what sessions set.")
+	c.danger(on("wsrep_on"), "cluster",
+		"The server is a node of a Galera cluster: each node has its own clock, by which it ends leases, and its own row locks.",
+		"Have all processes use the same node, and the others only when that is down; or guard what you write with the fence.")
+	packet, err := strconv.Atoi(f.settings["max_allowed_packet"])
+	c.advice(err == nil && packet < smallPacket, "packet",
+		fmt.Sprintf("max_allowed_packet is %d: records and progress that do not fit into it are refused.", packet), "Set max_allowed_packet = 64M.")
+	flush := f.settings["innodb_flush_log_at_trx_commit"]
+	lost := "innodb_flush_log_at_trx_commit is " + flush + ": when the %s, the last second's grants and records are lost, and a key may be held twice."
+	c.danger(flush == "0", "durability", fmt.Sprintf(lost, "server ends badly"), "Set innodb_flush_log_at_trx_commit = 1.")
+	c.advice(flush == "2", "durability", fmt.Sprintf(lost, "machine fails"), "Set innodb_flush_log_at_trx_commit = 1.")
+	c.danger(on("log_bin") && f.settings["binlog_format"] == "STATEMENT", "binary-log",
+		"binlog_format is STATEMENT, with which the server refuses what is written at READ COMMITTED.", "Set binlog_format = ROW.")
+	c.advice(on("log_bin") && f.settings["sync_binlog"] != "1", "binary-log",
+		"sync_binlog is "+f.settings["sync_binlog"]+": when the machine fails, replicas may lack what was committed, and a failover to one loses it.",
+		"Set sync_binlog = 1.")
 }
 
 // checkLoad looks at what others do to the server.
 func (c *checkup) checkLoad(f *facts) {
 	most, err := strconv.ParseInt(f.settings["max_connections"], 10, 64)
-	if used := f.connected; err == nil && float64(used) > nearlyUsed*float64(most) {
-		c.find(findConnections, dibs.SeverityAdvice,
-			fmt.Sprintf("%d of %d connections are in use: a store that loses one of its own may not get another.", used, most),
-			"Raise max_connections, or have the application's pools use fewer.")
-	}
-	switch open := time.Duration(f.oldest) * time.Second; {
-	case f.oldest < 0:
-		c.find(findTransactions, dibs.SeverityUnchecked,
-			"This user does not see how long others' transactions are open.",
-			"GRANT PROCESS ON *.* to it, or have Check run by another one.")
-	case open > longOpen:
-		c.find(findTransactions, dibs.SeverityAdvice,
-			fmt.Sprintf("A transaction is open for %v: while it is, nothing that was deleted is cleared away, and calls become slower.", open),
-			"Find it: SELECT * FROM information_schema.innodb_trx ORDER BY trx_started.")
+	c.advice(err == nil && float64(f.connected) > nearlyUsed*float64(most), "connections",
+		fmt.Sprintf("%d of %d connections are in use: a store that loses one of its own may not get another.", f.connected, most),
+		"Raise max_connections, or have the application's pools use fewer.")
+	open := time.Duration(f.oldest) * time.Second
+	c.advice(open > longOpen, "transactions",
+		fmt.Sprintf("A transaction is open for %v: while it is, nothing that was deleted is cleared away, and calls become slower.", open),
+		"Find it: SELECT * FROM information_schema.innodb_trx ORDER BY trx_started.")
+	if f.oldest < 0 {
+		c.found = append(c.found, dibs.Finding{
+			Name: "transactions", Severity: dibs.SeverityUnchecked, What: "This user does not see how long others' transactions are open.",
+			Cure: "GRANT PROCESS ON *.* to it, or have Check run by another one.",
+		})
 	}
 }
 
 // clocks remembers what the server's clock showed.
 type clocks struct {
-	last chan *facts // holds one element when there is a last look
-}
-
-func newClocks() clocks {
-	k := clocks{last: make(chan *facts, 1)}
-	k.last <- nil
-	return k
+	mu   sync.Mutex
+	last *facts
 }
 
 // check compares the server's clock with the last look at it: both it and the time
 // here have to have gone on alike.
 func (k *clocks) check(c *checkup, f *facts) {
-	last := <-k.last
-	k.last <- f
+	k.mu.Lock()
+	last := k.last
+	k.last = f
+	k.mu.Unlock()
 	if last == nil {
 		return
 	}
 	here := f.at.Sub(last.at)
 	step := engine.Duration(f.shows-last.shows) - here
-	// Clocks that nobody sets run apart by less than a thousandth.
-	if step.Abs() <= clockTolerance+last.vague+f.vague+here/1000 {
-		return
-	}
 	word := "ahead: leases and records ended that much too early"
 	if step < 0 {
 		word = "back: leases and records end that much too late"
 	}
-	c.find(findClock, dibs.SeverityDangerous,
+	// Clocks that nobody sets run apart by less than a thousandth.
+	c.danger(step.Abs() > clockTolerance+last.vague+f.vague+here/1000, "clock",
 		fmt.Sprintf("In the last %v the server's clock was set %v %s; or this host was suspended.", here.Round(time.Second), step.Abs().Round(100*time.Millisecond), word),
 		"Have the clock slewed, not stepped (chronyd, or ntpd -x).")
 }
@@ -268,41 +210,31 @@ func (k *clocks) check(c *checkup, f *facts) {
 // checkTables looks at the store's own tables: whether all is there, and whether the
 // fences among them are ahead of the clock.
 func (c *checkup) checkTables(f *facts, n namer) {
-	switch {
-	case f.version > version:
-		c.find(findTables, dibs.SeverityDangerous,
-			fmt.Sprintf("The tables have version %d, this program knows %d.", f.version, version), "Use a newer program.")
-		return
-	case f.version < version:
-		c.find(findTables, dibs.SeverityDangerous,
-			fmt.Sprintf("The tables have version %d, this program wants %d.", f.version, version), "Run mysqlstore.Migrate, or dibs migrate.")
+	if f.version != version {
+		c.danger(f.version > version, "tables", fmt.Sprintf("The tables have version %d, this program knows %d.", f.version, version), "Use a newer program.")
+		c.danger(f.version < version, "tables", fmt.Sprintf("The tables have version %d, this program wants %d.", f.version, version),
+			"Run mysqlstore.Migrate, or dibs migrate.")
 		return
 	}
 	var wrong, missing []string
+	indexes := []string{n.table("waiter") + ".waiter_token"}
 	for _, name := range tables {
+		indexes = append(indexes, n.table(name)+".PRIMARY")
 		if engine := f.engines[n.table(name)]; engine != "InnoDB" {
 			wrong = append(wrong, n.table(name)+" ("+engine+")")
 		}
-		if !f.indexes[n.table(name)+".PRIMARY"] {
-			missing = append(missing, n.table(name)+".PRIMARY")
+	}
+	for _, name := range indexes {
+		if !f.indexes[name] {
+			missing = append(missing, name)
 		}
 	}
-	if name := n.table("waiter") + ".waiter_token"; !f.indexes[name] {
-		missing = append(missing, name)
-	}
-	if len(wrong) > 0 {
-		c.find(findTables, dibs.SeverityDangerous,
-			"These tables are not InnoDB: "+strings.Join(wrong, ", ")+". They have no transactions, and no locks on rows.",
-			"ALTER TABLE … ENGINE = InnoDB.")
-	}
-	if len(missing) > 0 {
-		c.find(findTables, dibs.SeverityDangerous,
-			"These indexes are missing: "+strings.Join(missing, ", ")+". Calls fail, or read whole tables.",
-			"Make them as mysqlstore.Migrations prints them.")
-	}
-	if ahead := engine.Duration(f.fence - f.shows); ahead > clockTolerance {
-		c.find(findClock, dibs.SeverityDangerous,
-			fmt.Sprintf("The highest fence is %v ahead of the server's clock, which was set back: leases from before end that much too late, and fences would fall if the server lost its data now.", ahead.Round(time.Second)),
-			"Put the clock right, and have it slewed, not stepped (chronyd, or ntpd -x).")
-	}
+	c.danger(len(wrong) > 0, "tables", "These tables are not InnoDB: "+strings.Join(wrong, ", ")+". They have no transactions, and no locks on rows.",
+		"ALTER TABLE … ENGINE = InnoDB.")
+	c.danger(len(missing) > 0, "tables", "These indexes are missing: "+strings.Join(missing, ", ")+". Calls fail, or read whole tables.",
+		"Make them as mysqlstore.Migrations prints them.")
+	ahead := engine.Duration(f.fence - f.shows)
+	c.danger(ahead > clockTolerance, "clock",
+		fmt.Sprintf("The highest fence is %v ahead of the server's clock, which was set back: leases from before end that much too late, and fences would fall if the server lost its data now.", ahead.Round(time.Second)),
+		"Put the clock right, and have it slewed, not stepped (chronyd, or ntpd -x).")
 }

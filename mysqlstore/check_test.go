@@ -102,7 +102,7 @@ func TestClockStep(t *testing.T) {
 	}{
 		{step: 0}, {step: 300 * time.Millisecond}, {step: time.Minute, says: "1m0s ahead"}, {step: -time.Hour, says: "1h0m0s back"},
 	} {
-		k, c := newClocks(), &checkup{}
+		k, c := &clocks{}, &checkup{}
 		k.check(c, &facts{at: start, shows: 5e15})
 		k.check(c, &facts{at: start.Add(time.Minute), shows: 5e15 + engine.Micros(time.Minute+test.step)})
 		switch {

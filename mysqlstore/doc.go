@@ -17,35 +17,35 @@
 //
 //	         Claim                     Settle Release, Keep
 //	free ───────────▶ held ───────────────────────────────▶ free, or granted
-//	                  ▲  │                                  to the next place
+//	                  ▲  │                                  to the waiter in front
 //	queued ── turn ───┘  │
 //	  │      told, or    │ the lease runs out, or Settle Abandon
-//	  │      asks in     ▼
-//	  │      dibs.Turn  abandoned: the next is granted as attempt n+1
+//	  │      asks        ▼
+//	  │                 abandoned: the next is granted as attempt n+1
 //	  ▼                 unknown (AtMostOnce): nobody is, until Evict, Forget
 //	gone, when its      or Resolve
-//	Place runs out
+//	Stay is over
 //
 // A key is a row, whose lock orders those who want something of it. Rows are locked in
 // the order of their keys, at READ COMMITTED and by the primary key alone, so that
 // there are hardly any deadlocks; those there are all the same are tried again. Who
 // waits, and what else there is to know, is in tables beside it, which only those
-// change who have the key's row. See sql/001_schema.sql and what follows it.
+// change who have the key's row. See sql/001_schema.sql.
 //
 // # Waiting
 //
-// The server tells nobody anything. So while somebody waits in a process, that asks for
-// all of them at once what has become of their places, every 1 to 8 ms; what is found
-// is the grant, and need not be asked for again. What is granted within a process is
+// The server tells nobody anything. So while somebody waits in a process, that looks at
+// the keys of all of them at once, every 1 to 8 ms: who was granted is told its grant, and
+// who would be granted or answered is woken to ask. What happens within a process is
 // known there at once.
 //
 // # Transactions
 //
 // A key can be settled in a transaction of the application's (see Transactions and
 // OnceTx): with the statements that end the lease and write the record, and that are
-// certain of the transaction, by a savepoint, and of the lease. Those who wait, and what
-// the lease has saved, are seen to when it is committed, or by whoever next works on
-// the key if the process ends in between: who is answered by a record is not granted.
+// certain of the transaction, by a savepoint, and of the lease. Where there is more to
+// know of the key, the lease stays, as one that was settled; the rest is seen to when it
+// is committed, or by whoever next works on the key if the process ends in between.
 //
 // # Time and fences
 //

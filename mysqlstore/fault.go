@@ -124,24 +124,16 @@ func explain(err error) error {
 		}
 		return fmt.Errorf("mysqlstore: the server said: %w", err)
 	}
-	switch {
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("mysqlstore: %w", err)
-	case isOurs(err):
-		return err
 	}
-	return &fault{is: ErrUnreachable, said: err, cure: "see that it runs, and listens at the address; what was asked for may or may not have happened"}
-}
-
-// isOurs reports whether an error has its meaning already.
-func isOurs(err error) bool {
 	for _, ours := range []error{
-		ErrUnreachable, ErrUnauthorized, ErrUnsupported, ErrReadOnly, ErrNotMigrated, ErrNewer, ErrCrowded, ErrLocked,
-		ErrClosed, ErrURL, errOvertaken, dibs.ErrFull,
+		ErrUnreachable, ErrUnauthorized, ErrUnsupported, ErrReadOnly, ErrNotMigrated, ErrNewer, ErrCrowded, ErrClosed, ErrURL, dibs.ErrBusy,
+		dibs.ErrFull, dibs.ErrEnded, ErrOtherDatabase,
 	} {
 		if errors.Is(err, ours) {
-			return true
+			return err
 		}
 	}
-	return false
+	return &fault{is: ErrUnreachable, said: err, cure: "see that it runs, and listens at the address; what was asked for may or may not have happened"}
 }

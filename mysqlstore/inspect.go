@@ -58,7 +58,7 @@ func (s *Store) page(ctx context.Context, first, last string, q *dibs.Query) (pa
 		}
 		n++
 	})
-	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, find) }); err != nil {
+	if err := find.on(ctx, s.front); err != nil {
 		return nil, "", err
 	}
 	if n < listed {

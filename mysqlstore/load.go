@@ -38,7 +38,7 @@ var opens = map[load]string{
 // different then is written.
 func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants engine.Tokens, do func(*engine.Batch)) error {
 	b := engine.NewBatch(wants, how >= looking, engine.Micros(s.options.turn))
-	err := use(ctx, db, func(c session) error {
+	err := use(ctx, db, func(c *sql.Conn) error {
 		for begun := false; ; begun = how != glancing {
 			ask := s.script()
 			if !begun {
@@ -48,7 +48,7 @@ func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants engine.Tok
 			if loadBatch(ask, b, how, &ok); how == glancing {
 				ask.raw("COMMIT").done()
 			}
-			if err := c.run(ctx, ask); err != nil {
+			if err := ask.run(ctx, c); err != nil {
 				return err
 			}
 			if !ok {
@@ -66,7 +66,7 @@ func (s *Store) work(ctx context.Context, db *sql.DB, how load, wants engine.Tok
 		}
 		last := s.script()
 		write(last, b.Changes())
-		return c.run(ctx, last.raw("COMMIT;"+ends).done())
+		return last.raw("COMMIT;"+ends).done().run(ctx, c)
 	})
 	if err == nil && how < looking {
 		s.waiting.told(b.Turns())
@@ -98,8 +98,7 @@ func loadBatch(s *script, b *engine.Batch, how load, ok *bool) {
 	var k string
 	s.asks(func(r *reading) {
 		var w engine.Row
-		r.scan(&k)
-		r.scan(w.Fields()...)
+		r.scan(&k).scan(w.Fields()...)
 		b.AddRow(k, w)
 	})
 	// What a new row must rise above is known now that it stands: no row is deleted
@@ -113,8 +112,7 @@ func loadBatch(s *script, b *engine.Batch, how load, ok *bool) {
 	})
 	in(s.raw("SELECT "+holderColumns+" FROM @holder FORCE INDEX (PRIMARY) WHERE k"), b.Keys).raw(" ORDER BY k,ends").asks(func(r *reading) {
 		var l engine.Lease
-		r.scan(&k)
-		r.scan(l.Fields()...)
+		r.scan(&k).scan(l.Fields()...)
 		b.AddLease(k, l)
 	})
 	in(s.raw("SELECT k,fence FROM @progress WHERE k"), b.Keys).asks(func(r *reading) {
@@ -145,8 +143,7 @@ func readQueue(s *script, b *engine.Batch, k string) {
 		var first bool
 		var k string
 		var p engine.Place
-		r.scan(&first, &k)
-		r.scan(p.Fields()...)
+		r.scan(&first, &k).scan(p.Fields()...)
 		b.AddPlace(k, first, p)
 	})
 }

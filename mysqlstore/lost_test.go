@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"database/sql"
 	"fmt"
 	"testing"
 	"time"
@@ -52,10 +53,10 @@ func TestStandstill(t *testing.T) {
 			s := open(t, server.URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
 			k := dibs.Key{Name: "k"}
 			sqltest.Cycle(t, s, k)
-			err := use(t.Context(), s.front, func(c session) error {
+			err := use(t.Context(), s.front, func(c *sql.Conn) error {
 				lock := s.script().raw(begins).done()
 				loadBatch(lock, engine.NewBatch(engine.Tokens{engine.KeyOf(k): nil}, false, 0), locking, new(bool))
-				if err := c.run(t.Context(), lock); err != nil {
+				if err := lock.run(t.Context(), c); err != nil {
 					t.Error(err)
 				}
 				// The others wait, and fail alone, until the server has had enough of it.
@@ -67,7 +68,7 @@ func TestStandstill(t *testing.T) {
 					}
 					return answers[0].State == dibs.Granted
 				})
-				return c.run(t.Context(), s.script().raw("COMMIT").done())
+				return s.script().raw("COMMIT").done().run(t.Context(), c)
 			})
 			if err == nil {
 				t.Error("the transaction was not ended")

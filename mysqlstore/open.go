@@ -1,6 +1,7 @@
 package mysqlstore
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -130,10 +131,23 @@ func (s *Store) begin(ctx context.Context) error {
 		meeting, cancel = context.WithTimeout(ctx, openLimit)
 		defer cancel()
 	}
-	if err := s.agree(meeting); err != nil {
+	have, _, err := Version(meeting, s.front, &s.options)
+	switch {
+	case err != nil:
 		return err
+	case have > version:
+		return tooNew(have)
+	case have < version:
+		return &fault{
+			is:   ErrNotMigrated,
+			said: fmt.Errorf("the tables %s_… have version %d, this program wants %d", s.names.prefix, have, version),
+			cure: migrateCure,
+		}
 	}
-	return s.look(meeting)
+	// A look at a key finds out whether the tables are there, and may be read.
+	claims, answers := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}, make([]dibs.Answer, 1)
+	err = s.Claim(meeting, claims, answers)
+	return cmp.Or(err, answers[0].Err)
 }
 
 // meet finds out whether the server is one that the store can be on.
@@ -146,7 +160,7 @@ func (s *Store) meet(ctx context.Context) error {
 		r.scan(&version, &n)
 		s.packet = int(n)
 	})
-	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, ask) }); err != nil {
+	if err := ask.on(ctx, s.front); err != nil {
 		return err
 	}
 	if tooOld(version) {
@@ -168,32 +182,4 @@ func tooOld(version string) bool {
 		return major < 10 || major == 10 && minor < 6
 	}
 	return major < 8
-}
-
-// agree finds out whether the tables are those that this program works with.
-func (s *Store) agree(ctx context.Context) error {
-	switch have, _, err := Version(ctx, s.front, &s.options); {
-	case err != nil:
-		return err
-	case have > version:
-		return tooNew(have)
-	case have < version:
-		return &fault{
-			is:   ErrNotMigrated,
-			said: fmt.Errorf("the tables %s_… have version %d, this program wants %d", s.names.prefix, have, version),
-			cure: migrateCure,
-		}
-	}
-	return nil
-}
-
-// look asks for a key and changes nothing: whether the tables are there, and may be
-// read.
-func (s *Store) look(ctx context.Context) error {
-	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
-	answers := make([]dibs.Answer, 1)
-	if err := s.Claim(ctx, claims, answers); err != nil {
-		return err
-	}
-	return answers[0].Err
 }

@@ -27,13 +27,12 @@ type Options struct {
 	// max_allowed_packet has no room for.
 	MaxRecord int
 
-	// PruneEvery is how often what has ended is looked for in the background;
-	// 10 s when 0, at least 1 ms, never when negative. Of the processes that share
-	// a store one does it at a time.
+	// PruneEvery is how often this process asks whether it is its turn to look for what
+	// has ended; 10 s when 0, at least 1 ms, never when negative. One of those that share
+	// a store does so once a minute.
 	PruneEvery time.Duration
 
-	// turn is how long a waiter whose turn has come has to confirm it; dibs.Turn
-	// when 0. Only tests set it.
+	// turn is how long a lease lasts that is told; dibs.Turn when 0. Only tests set it.
 	turn time.Duration
 }
 

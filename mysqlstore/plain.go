@@ -3,7 +3,6 @@ package mysqlstore
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strings"
 
@@ -26,8 +25,6 @@ const (
 
 	// free is a key that nothing is known of. It has a record also when that has ended.
 	free = "token='' AND busy=0 AND rec_ends=0"
-	// stands is a plain lease.
-	stands = " AND busy=0 AND ends>@N"
 )
 
 // takes is the end of the INSERT that takes keys: rows that are there already are
@@ -99,7 +96,7 @@ func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claim
 		ask.raw("SELECT " + plainColumns + " FROM @key x FORCE INDEX (PRIMARY)")
 	}
 	in(ask.raw(" WHERE x.k"), sorted(once)).asks(finds(found))
-	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, ask) }); err != nil {
+	if err := ask.on(ctx, s.front); err != nil {
 		return nil, err
 	}
 	for _, i := range part {
@@ -153,25 +150,6 @@ func (p *plain) replay(c *dibs.Claim, now int64, a *dibs.Answer) bool {
 	return p.data != nil
 }
 
-// group is elements that one statement is good for.
-type group struct{ keys, both []string }
-
-// groups are those that last equally long.
-type groups map[int64]*group
-
-func (g groups) add(lasts int64, k string, t dibs.Token) {
-	if g[lasts] == nil {
-		g[lasts] = &group{}
-	}
-	g[lasts].keys, g[lasts].both = append(g[lasts].keys, k), append(g[lasts].both, string(t[:])+k)
-}
-
-// of adds the condition that a row is one of these keys, and has the token that belongs
-// to it.
-func (g *group) of(ask *script) *script {
-	return in(in(ask.raw(" WHERE k"), g.keys).raw(" AND CONCAT(token,k)"), g.both)
-}
-
 // lockPlain begins a script that locks the rows of keys and reads them.
 func (s *Store) lockPlain(part []int, keys []string, found map[string]*plain, now *int64) *script {
 	ask := s.script()
@@ -181,31 +159,22 @@ func (s *Store) lockPlain(part []int, keys []string, found map[string]*plain, no
 	return ask.raw("SELECT @N").asks(func(r *reading) { r.scan(now) })
 }
 
-// renewPlain makes those renewals that one statement for each TTL is enough for, and
-// returns the others.
+// renewPlain makes those renewals that one statement each is enough for, and returns the
+// others.
 func (s *Store) renewPlain(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) (rest []int, err error) {
-	once := alone(part, keys)
-	byTTL := groups{}
-	var mine []int
-	for _, i := range part {
-		if r := &renewals[i]; !once[keys[i]] || r.Progress != nil {
-			rest = append(rest, i)
-		} else {
-			mine = append(mine, i)
-			byTTL.add(engine.Micros(r.TTL), keys[i], r.Token)
-		}
-	}
+	mine, rest := split(part, keys, func(i int) bool { return renewals[i].Progress == nil })
 	if len(mine) == 0 {
 		return rest, nil
 	}
 	var now int64
 	found := map[string]*plain{}
 	ask := s.lockPlain(mine, keys, found, &now)
-	for ttl, g := range byTTL {
-		g.of(ask.raw("UPDATE @key FORCE INDEX (PRIMARY) SET ends=@N+").value(ttl)).raw(" AND ends>@N").done()
+	for _, i := range mine {
+		r := &renewals[i]
+		ask.raw("UPDATE @key SET ends=@N+").value(engine.Micros(r.TTL)).raw(" WHERE k=").value(keys[i]).raw(" AND token=").value(r.Token).raw(" AND ends>@N").done()
 	}
 	ask.raw("COMMIT").done()
-	if err := use(ctx, s.back, func(c session) error { return c.run(ctx, ask) }); err != nil {
+	if err := ask.on(ctx, s.back); err != nil {
 		return nil, err
 	}
 	for _, i := range mine {
@@ -224,84 +193,59 @@ func (s *Store) renewPlain(ctx context.Context, part []int, keys []string, renew
 
 // settlePlain makes those settlements that are plain, and returns the others.
 func (s *Store) settlePlain(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error) {
-	once := alone(part, keys)
-	const nothing = 0
-	groups := groups{}
-	var mine []int
-	for _, i := range part {
-		x := &settlements[i]
-		switch {
-		case !once[keys[i]] || x.Outcome == dibs.Abandon:
-			rest = append(rest, i)
-			continue
-		case x.Outcome == dibs.Keep:
-			groups.add(engine.Micros(x.Retention), keys[i], x.Token)
-		default:
-			groups.add(nothing, keys[i], x.Token)
-		}
-		mine = append(mine, i)
-	}
+	mine, rest := split(part, keys, func(i int) bool { return settlements[i].Outcome != dibs.Abandon })
 	if len(mine) == 0 {
 		return rest, nil
 	}
-	var now, ended, known int64
-	found := map[string]*plain{}
+	var now int64
+	found, ended := map[string]*plain{}, map[int]bool{}
 	ask := s.lockPlain(mine, keys, found, &now)
 	for _, i := range mine {
-		if x := &settlements[i]; x.Outcome == dibs.Keep {
-			ask.raw("INSERT INTO @record (k,data) SELECT k,").value(x.Data)
-			ask.raw(" FROM @key WHERE k=").value(keys[i]).raw(" AND token=").value(x.Token).raw(stands)
-			ask.raw(" ON DUPLICATE KEY UPDATE data=VALUES(data)").done()
+		x := &settlements[i]
+		ask.raw("UPDATE @key SET ")
+		if x.Outcome == dibs.Keep {
+			ask.raw("rec_token=token,rec_written=@N,rec_fingerprint=fingerprint,rec_ends=@N+").value(engine.Micros(x.Retention)).raw(",")
 		}
-	}
-	for lasts, g := range groups {
-		ask.raw("UPDATE @key FORCE INDEX (PRIMARY) SET ")
-		if lasts != nothing {
-			ask.raw("rec_token=token,rec_written=@N,rec_fingerprint=fingerprint,rec_ends=@N+").value(lasts).raw(",")
-		}
-		g.of(ask.raw("token=''")).raw(stands).done()
+		ask.raw("token='' WHERE k=").value(keys[i]).raw(" AND token=").value(x.Token).raw(" AND busy=0 AND ends>@N").done()
 		ask.raw("SELECT ROW_COUNT()").asks(func(r *reading) {
 			var n int64
 			r.scan(&n)
-			ended += n
+			ended[i] = n > 0
 		})
+		if x.Outcome == dibs.Keep {
+			ask.raw("INSERT INTO @record (k,data) SELECT k,").value(x.Data).raw(" FROM @key WHERE k=").value(keys[i])
+			ask.raw(" AND rec_token=").value(x.Token).raw(" AND rec_written=@N ON DUPLICATE KEY UPDATE data=VALUES(data)").done()
+		}
 	}
 	ask.raw("COMMIT").done()
-	if err := use(ctx, s.back, func(c session) error { return c.run(ctx, ask) }); err != nil {
+	if err := ask.on(ctx, s.back); err != nil {
 		return nil, err
 	}
-	var unseen []int
 	for _, i := range mine {
-		x, p := &settlements[i], found[keys[i]]
+		x, p := &settlements[i], cmp.Or(found[keys[i]], &plain{})
 		switch {
-		case p == nil:
-			errs[i] = dibs.ErrLost
-			unseen = append(unseen, i)
-		case p.Busy, p.Holder.Token == x.Token && p.Holder.Ends <= now:
+		// Also one whose claim was still under way, so that there was no row to be locked.
+		case ended[i], x.Outcome == dibs.Keep && p.Record.Of(x.Token, now): // sent twice
+			errs[i] = nil
+		case p.Busy, p.Holder.Token == x.Token:
 			rest = append(rest, i)
-		case p.Holder.Token == x.Token:
-			errs[i] = nil
-			known++
-		case x.Outcome == dibs.Keep && p.Record.Of(x.Token, now): // sent twice
-			errs[i] = nil
 		default:
 			errs[i] = dibs.ErrLost
 		}
-	}
-	// A claim that was still under way may have taken its key, which had no row to be
-	// locked, after it was looked at, so that the settlement of its token ended it.
-	switch ended - known {
-	case 0:
-	case int64(len(unseen)):
-		for _, i := range unseen {
-			errs[i] = nil
-		}
-	default:
-		return nil, errOvertaken
 	}
 	return rest, nil
 }
 
-// errOvertaken: some of several settlements ended a lease that was taken while they were
-// under way. Which ones is not known.
-var errOvertaken = errors.New("mysqlstore: claims and their settlements met; settle them again")
+// split returns those of the elements that have their keys for themselves and may be plain,
+// and the others.
+func split(part []int, keys []string, may func(i int) bool) (mine, rest []int) {
+	once := alone(part, keys)
+	for _, i := range part {
+		if once[keys[i]] && may(i) {
+			mine = append(mine, i)
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	return mine, rest
+}

@@ -12,11 +12,9 @@ import (
 
 const (
 	// fastPoll to slowPoll is how often the server is asked: often after something
-	// happened, and more and more seldom after that.
+	// happened, and with each look that finds nothing a little later.
 	fastPoll = time.Millisecond
 	slowPoll = 8 * time.Millisecond
-	// eager is how many looks without a find make the next ones rarer.
-	eager = 40
 	// looked is how many tokens one look asks for: those whose turn comes first. Each
 	// one has its place known again when it asks.
 	looked = 256
@@ -31,44 +29,32 @@ const (
 
 // poll looks whose turn has come, while somebody waits, until the store is closed.
 func (w *waiting) poll() {
+	interval, took, at := fastPoll, time.Duration(0), time.Now().Add(time.Hour)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	// Looks that take long, because many wait or the server is busy, are rarer.
+	next := func() time.Time { return time.Now().Add(max(interval, 2*took, w.far())) }
 	for {
 		select {
-		case <-w.more:
-		case <-w.s.life.Done():
-			return
-		}
-		interval, idle := fastPoll, 0
-		for took := time.Duration(0); ; {
-			// Looks that take long, because many wait or the server is busy, are rarer.
-			at := time.Now().Add(max(interval, 2*took, w.far()))
-			for waits := true; waits; {
-				timer.Reset(time.Until(at))
-				select {
-				case <-timer.C:
-					waits = false
-				case <-w.more: // somebody new, who may be nearer
-					interval, idle = fastPoll, 0
-					if sooner := time.Now().Add(max(interval, 2*took, w.far())); sooner.Before(at) {
-						at = sooner
-					}
-				case <-w.s.life.Done():
-					return
-				}
+		case <-w.more: // somebody new, who may be nearer
+			interval = fastPoll
+			if sooner := next(); sooner.Before(at) {
+				at = sooner
 			}
+		case <-timer.C:
 			start := time.Now()
 			found, busy := w.look()
 			took = time.Since(start)
-			if !busy {
-				break
+			if interval = min(interval+interval/50, slowPoll); found {
+				interval = fastPoll
 			}
-			if idle++; found {
-				interval, idle = fastPoll, 0
-			} else if idle >= eager {
-				interval, idle = min(2*interval, slowPoll), 0
+			if at = next(); !busy {
+				at = start.Add(time.Hour)
 			}
+		case <-w.s.life.Done():
+			return
 		}
+		timer.Reset(time.Until(at))
 	}
 }
 

@@ -2,6 +2,7 @@ package mysqlstore
 
 import (
 	"context"
+	"database/sql"
 	"math"
 	"slices"
 	"time"
@@ -108,7 +109,7 @@ func (s *Store) mayISweep(ctx context.Context) (*sweep, error) {
 	look.raw("UPDATE @meta SET fence=GREATEST(fence," + clock + "),swept=" + clock + " WHERE swept<=" + clock + "-").value(every)
 	look.raw(" OR swept>" + clock).done()
 	look.raw("COMMIT;" + ends).done()
-	err := use(ctx, s.front, func(c session) error { return c.run(ctx, look) })
+	err := look.on(ctx, s.front)
 	if err != nil || !mine {
 		return nil, explain(err)
 	}
@@ -141,7 +142,7 @@ func (s *Store) sweep(ctx context.Context, p *sweep, limit int) (removed int, er
 			used = append(used, last)
 		}
 	})
-	if err := use(ctx, s.front, func(c session) error { return c.run(ctx, find) }); err != nil {
+	if err := find.on(ctx, s.front); err != nil {
 		return 0, explain(err)
 	}
 	for some := range slices.Chunk(idle, pruneRows) {
@@ -183,7 +184,7 @@ func (s *Store) sweep(ctx context.Context, p *sweep, limit int) (removed int, er
 // forgetKeys deletes rows of keys that are not in use.
 func (s *Store) forgetKeys(ctx context.Context, keys []string, safe int64) error {
 	return try(ctx, func() error {
-		return use(ctx, s.front, func(c session) error {
+		return use(ctx, s.front, func(c *sql.Conn) error {
 			var found []string
 			lock, last := s.script(), s.script()
 			lock.raw(begins).done()
@@ -192,11 +193,11 @@ func (s *Store) forgetKeys(ctx context.Context, keys []string, safe int64) error
 				found = append(found, "")
 				r.scan(&found[len(found)-1])
 			})
-			if err := c.run(ctx, lock); err != nil {
+			if err := lock.run(ctx, c); err != nil {
 				return err
 			}
 			in(last.raw("DELETE FROM @key WHERE k"), found).done()
-			return c.run(ctx, last.raw("COMMIT;"+ends).done())
+			return last.raw("COMMIT;"+ends).done().run(ctx, c)
 		})
 	})
 }
@@ -206,5 +207,5 @@ func (s *Store) forgetKeys(ctx context.Context, keys []string, safe int64) error
 func (s *Store) raise(ctx context.Context, fence int64) error {
 	up := s.script()
 	up.raw("UPDATE @meta SET fence=GREATEST(fence,").value(fence).raw("),swept=" + clock).done()
-	return explain(use(ctx, s.front, func(c session) error { return c.run(ctx, up) }))
+	return explain(up.on(ctx, s.front))
 }

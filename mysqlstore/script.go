@@ -48,7 +48,7 @@ func (s *script) asks(row func(r *reading)) *script {
 	return s.done()
 }
 
-// value writes one.
+// value writes one, or where a column is kept.
 func (s *script) value(v any) *script {
 	switch v := v.(type) {
 	case *int64:
@@ -208,7 +208,7 @@ func (r *reading) next() []byte {
 }
 
 // scan reads columns.
-func (r *reading) scan(to ...any) {
+func (r *reading) scan(to ...any) *reading {
 	for _, to := range to {
 		v := r.next()
 		switch to := to.(type) {
@@ -230,6 +230,7 @@ func (r *reading) scan(to ...any) {
 			panic(fmt.Sprintf("mysqlstore: a column is read into %T", to))
 		}
 	}
+	return r
 }
 
 func (r *reading) number(v []byte) int64 {

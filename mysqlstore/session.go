@@ -95,19 +95,14 @@ func pool(c driver.Connector, n int) *sql.DB {
 	return db
 }
 
-// session is a connection of a pool's for the time of a call.
-type session struct{ conn *sql.Conn }
-
-func (s session) run(ctx context.Context, c *script) error { return c.run(ctx, s.conn) }
-
 // use has f use a session. A failed f may leave a transaction open, which is undone.
-func use(ctx context.Context, db *sql.DB, f func(session) error) error {
+func use(ctx context.Context, db *sql.DB, f func(*sql.Conn) error) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err = f(session{conn}); err == nil {
+	if err = f(conn); err == nil {
 		return nil
 	}
 	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialLimit)
@@ -117,6 +112,11 @@ func use(ctx context.Context, db *sql.DB, f func(session) error) error {
 		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
 	}
 	return err
+}
+
+// on has a session of a pool's carry a script out.
+func (s *script) on(ctx context.Context, db *sql.DB) error {
+	return use(ctx, db, func(c *sql.Conn) error { return s.run(ctx, c) })
 }
 
 // try makes a call. What the server has undone as a whole is tried again.

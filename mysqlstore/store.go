@@ -63,7 +63,7 @@ func New(ctx context.Context, config *mysql.Config, o *Options) (*Store, error) 
 	}
 	s.front, s.back, s.ear = pool(c, frontConns), pool(c, backConns), pool(c, 1)
 	s.life, s.end = context.WithCancel(context.Background())
-	s.waiting, s.clocks = newWaiting(s), newClocks()
+	s.waiting = newWaiting(s)
 	if err := s.begin(ctx); err != nil {
 		_ = s.Close()
 		return nil, explain(err)

@@ -59,6 +59,21 @@ func Tx(ctx context.Context) (*sql.Tx, bool) {
 	return t.tx, true
 }
 
+// OnceTx runs fn once under the key, in a transaction of t (see Store.Transactions):
+// what fn does in it and what it returns are committed together, and whoever asks
+// under the key gets that, in any process, until the retention is over. See
+// dibs.OnceIn for what it returns and when fn is called again, and Tx for what fn must
+// leave alone. The context that fn gets carries the transaction too.
+func OnceTx[T any](ctx context.Context, c *dibs.Client, t dibs.Transactor, key string, o *dibs.OnceOptions, fn func(context.Context, *sql.Tx) (T, error)) (T, error) {
+	return dibs.OnceIn(ctx, c, t, key, o, func(ctx context.Context) (result T, err error) {
+		tx, ok := Tx(ctx)
+		if !ok {
+			return result, errors.New("mysqlstore: OnceTx wants a Transactor that Store.Transactions made")
+		}
+		return fn(ctx, tx)
+	})
+}
+
 // transactor begins transactions of a pool.
 type transactor struct {
 	s       *Store
@@ -79,12 +94,12 @@ func (b *transactor) meet(ctx context.Context) error {
 	// The store takes a lock, which there is one of in each server, and asks for it
 	// there. A replica has locks of its own, and so has each node of a cluster.
 	name := "dibs " + newMark()
-	err := use(ctx, b.s.front, func(c session) error {
-		if err := c.run(ctx, b.s.script().raw("DO GET_LOCK('"+name+"',0)").done()); err != nil {
+	err := use(ctx, b.s.front, func(c *sql.Conn) error {
+		if err := b.s.script().raw("DO GET_LOCK('"+name+"',0)").done().run(ctx, c); err != nil {
 			return err
 		}
 		err := b.db.QueryRowContext(ctx, "SELECT IS_USED_LOCK('"+name+"') IS NOT NULL").Scan(&b.known)
-		return cmp.Or(err, c.run(ctx, b.s.script().raw("DO RELEASE_LOCK('"+name+"')").done()))
+		return cmp.Or(err, b.s.script().raw("DO RELEASE_LOCK('"+name+"')").done().run(ctx, c))
 	})
 	if err == nil && !b.known {
 		err = ErrOtherDatabase
