@@ -117,7 +117,7 @@ func (c *Client) Standing(ctx context.Context, p Place, o *AcquireOptions) (Stan
 type Reserver interface {
 	// Reserve takes the places that these claims, of mode Reserve, ask for, in
 	// their order. They are there if and when the transaction commits, and behind
-	// those that were taken until then.
+	// those that were taken before.
 	Reserve(ctx context.Context, claims []Claim) error
 }
 

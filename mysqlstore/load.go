@@ -98,8 +98,7 @@ func loadBatch(s *script, b *engine.Batch, how load, ok *bool) {
 	var k string
 	s.asks(func(r *reading) {
 		var w engine.Row
-		r.scan(&k)
-		r.scan(w.Fields()...)
+		r.scan(&k).scan(w.Fields()...)
 		b.AddRow(k, w)
 	})
 	// What a new row must rise above is known now that it stands: no row is deleted
@@ -113,8 +112,7 @@ func loadBatch(s *script, b *engine.Batch, how load, ok *bool) {
 	})
 	in(s.raw("SELECT "+holderColumns+" FROM @holder FORCE INDEX (PRIMARY) WHERE k"), b.Keys).raw(" ORDER BY k,ends").asks(func(r *reading) {
 		var l engine.Lease
-		r.scan(&k)
-		r.scan(l.Fields()...)
+		r.scan(&k).scan(l.Fields()...)
 		b.AddLease(k, l)
 	})
 	in(s.raw("SELECT k,fence FROM @progress WHERE k"), b.Keys).asks(func(r *reading) {
@@ -145,8 +143,7 @@ func readQueue(s *script, b *engine.Batch, k string) {
 		var first bool
 		var k string
 		var p engine.Place
-		r.scan(&first, &k)
-		r.scan(p.Fields()...)
+		r.scan(&first, &k).scan(p.Fields()...)
 		b.AddPlace(k, first, p)
 	})
 }

@@ -20,12 +20,12 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 		return err
 	}
 	start := time.Now()
-	e := newElements(len(claims), func(i int) (dibs.Key, error) { return claims[i].Key, claims[i].Validate() },
-		func(i int, err error) { answers[i] = dibs.Answer{Err: err} })
-	e.plain = func(ctx context.Context, part []int) ([]int, error) {
-		return s.claimPlain(ctx, part, e.keys, claims, answers)
+	e := newCall(len(claims), func(i int) (dibs.Key, error) { return claims[i].Key, claims[i].Validate() },
+		func(i int, err error) { answers[i] = dibs.Answer{Err: err} }, func(int) []byte { return nil })
+	e.Plain = func(ctx context.Context, part []int) ([]int, error) {
+		return s.claimPlain(ctx, part, e.Keys, claims, answers)
 	}
-	e.busy = func(ctx context.Context, part []int) error {
+	e.Rest = func(ctx context.Context, part []int) error {
 		o := &engine.Terms{MaxWaiters: s.options.MaxWaiters, Process: s.waiting.process()}
 		how, wants := looking, engine.Tokens{}
 		for _, i := range part {
@@ -33,12 +33,12 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 			if c.Mode != dibs.Look {
 				how = creating
 			}
-			wants[e.keys[i]] = append(wants[e.keys[i]], c.Token, c.From)
+			wants[e.Keys[i]] = append(wants[e.Keys[i]], c.Token, c.From)
 		}
 		return s.work(ctx, s.front, how, wants, func(b *engine.Batch) {
 			for _, i := range part {
 				answers[i] = dibs.Answer{}
-				b.State(e.keys[i]).Claim(&claims[i], o, &answers[i])
+				b.State(e.Keys[i]).Claim(&claims[i], o, &answers[i])
 			}
 		})
 	}
@@ -54,15 +54,14 @@ func (s *Store) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	e := newElements(len(renewals), func(i int) (dibs.Key, error) {
+	e := newCall(len(renewals), func(i int) (dibs.Key, error) {
 		r := &renewals[i]
 		return r.Key, cmp.Or(r.Validate(), s.room(r.Progress))
-	}, func(i int, err error) { errs[i] = err })
-	e.size = func(i int) int { return len(renewals[i].Progress) }
-	e.plain = func(ctx context.Context, part []int) ([]int, error) {
-		return s.renewPlain(ctx, part, e.keys, renewals, errs)
+	}, func(i int, err error) { errs[i] = err }, func(i int) []byte { return renewals[i].Progress })
+	e.Plain = func(ctx context.Context, part []int) ([]int, error) {
+		return s.renewPlain(ctx, part, e.Keys, renewals, errs)
 	}
-	e.busy = func(ctx context.Context, part []int) error {
+	e.Rest = func(ctx context.Context, part []int) error {
 		return s.lose(ctx, part, e, errs, func(i int) dibs.Token { return renewals[i].Token },
 			func(st *engine.State, i int) bool { return st.Renew(&renewals[i]) })
 	}
@@ -79,15 +78,14 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 	if err := s.usable(ctx); err != nil {
 		return err
 	}
-	e := newElements(len(settlements), func(i int) (dibs.Key, error) {
+	e := newCall(len(settlements), func(i int) (dibs.Key, error) {
 		x := &settlements[i]
 		return x.Key, cmp.Or(x.Validate(), s.fits(x))
-	}, func(i int, err error) { errs[i] = err })
-	e.size = func(i int) int { return len(settlements[i].Data) }
-	e.plain = func(ctx context.Context, part []int) ([]int, error) {
-		return s.settlePlain(ctx, part, e.keys, settlements, errs)
+	}, func(i int, err error) { errs[i] = err }, func(i int) []byte { return settlements[i].Data })
+	e.Plain = func(ctx context.Context, part []int) ([]int, error) {
+		return s.settlePlain(ctx, part, e.Keys, settlements, errs)
 	}
-	e.busy = func(ctx context.Context, part []int) error {
+	e.Rest = func(ctx context.Context, part []int) error {
 		return s.lose(ctx, part, e, errs, func(i int) dibs.Token { return settlements[i].Token },
 			func(st *engine.State, i int) bool { return st.Settle(&settlements[i]) })
 	}
@@ -98,14 +96,14 @@ func (s *Store) Settle(ctx context.Context, settlements []dibs.Settlement, errs 
 
 // lose does something with some elements, each of which has lost what it is about if that
 // is false.
-func (s *Store) lose(ctx context.Context, part []int, e *elements, errs []error, token func(i int) dibs.Token, do func(st *engine.State, i int) bool) error {
+func (s *Store) lose(ctx context.Context, part []int, e *engine.Call, errs []error, token func(i int) dibs.Token, do func(st *engine.State, i int) bool) error {
 	wants := engine.Tokens{}
 	for _, i := range part {
-		wants[e.keys[i]] = append(wants[e.keys[i]], token(i))
+		wants[e.Keys[i]] = append(wants[e.Keys[i]], token(i))
 	}
 	return s.work(ctx, s.back, locking, wants, func(b *engine.Batch) {
 		for _, i := range part {
-			if errs[i] = nil; !do(b.State(e.keys[i]), i) {
+			if errs[i] = nil; !do(b.State(e.Keys[i]), i) {
 				errs[i] = dibs.ErrLost
 			}
 		}

@@ -44,11 +44,11 @@ func (w *waiting) process() int64 {
 
 // heard sees to it that those who wait are told when their turn has come. They
 // claimed at that time or later.
-func (w *waiting) heard(e *elements, claims []dibs.Claim, answers []dibs.Answer, asked time.Time) {
+func (w *waiting) heard(e *engine.Call, claims []dibs.Claim, answers []dibs.Answer, asked time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	news := false
-	for _, i := range e.all {
+	for _, i := range e.Valid() {
 		c, a := &claims[i], &answers[i]
 		if c.Mode != dibs.Queue || a.State != dibs.Held {
 			if len(w.places) > 0 {
@@ -60,7 +60,7 @@ func (w *waiting) heard(e *elements, claims []dibs.Claim, answers []dibs.Answer,
 		// become rarer.
 		p := w.places[c.Token]
 		news = news || p == nil || a.Ahead < p.ahead
-		w.places[c.Token] = &waiter{key: e.keys[i], ahead: a.Ahead, until: asked.Add(c.Stay)}
+		w.places[c.Token] = &waiter{key: e.Keys[i], ahead: a.Ahead, until: asked.Add(c.Stay)}
 	}
 	if !news || w.s.life.Err() != nil {
 		return

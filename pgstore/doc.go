@@ -6,33 +6,23 @@
 //
 // New makes a Store with what a pgx pool was made with.
 //
-// Each verb is one function in the database and one statement, whatever it finds:
-// it looks the record up, takes the lease and joins the queue, or ends the lease,
-// writes the record and grants the next waiter. Many elements are one statement and
-// one commit. No session keeps anything, so a transaction pooler may be in between.
+// What is plain is one function in the database and one statement, however many elements
+// a call has: leases of keys with one permit, their queue, their end, a hand-over, records.
+// What is not takes one transaction in two round trips, for all elements of a call: their
+// rows are locked and loaded, internal/engine decides, and the difference is written. No
+// session keeps anything, so a transaction pooler may be in between.
 //
 // # A key
-//
-// What ends by itself as time passes is put down by whoever asks next.
-//
-//	         Claim                     Settle Release, Keep
-//	free ───────────▶ held ───────────────────────────────▶ free, or granted
-//	                  ▲  │                                  to the next place
-//	queued ── turn ───┘  │
-//	  │      told, or    │ the lease runs out, or Settle Abandon
-//	  │      asks in     ▼
-//	  │      dibs.Turn  abandoned: the next is granted as attempt n+1
-//	  ▼                 unknown (AtMostOnce): nobody is, until Evict, Forget
-//	gone, when its      or Resolve
-//	Place runs out
 //
 // A key is a row, whose lock orders those who want something of it. A claim of a key
 // that nobody is at writes that row, its end writes it again, and whoever is merely
 // told that it is held, or what the answer is, writes nothing. Who waits, and what
-// else there is to know, is in tables beside it. See sql/001_schema.sql.
+// else there is to know, is in tables beside it, and the row says that it is busy. See
+// sql/001_schema.sql. What ends by itself as time passes is put down by whoever asks next.
 //
-// The function that frees a key notifies the process of the next waiter (NOTIFY),
-// if that listens: its connection has an advisory lock, so that the dead are passed
+// Whoever frees a key grants it to the next waiter, if the grant is all that there is to
+// tell, and notifies its process (NOTIFY); otherwise the waiter is told to ask. The
+// connection that listens has an advisory lock, so that waiters of the dead are passed
 // over. A process listens when somebody in it waits first.
 //
 // # In a transaction
@@ -47,9 +37,11 @@
 //	  by the store's connections            one message: without the settlement
 //	                                        the server does not commit
 //
-// Places are reserved in a transaction with Store.Reserver, for jobs that it inserts.
-// Until it commits they are rows of a table that nobody else sees, and a trigger takes
-// them as it does: nothing of a key is locked before.
+// Of a key for which somebody waits the lease stays, as one that was settled, until whoever
+// works on the key next sees to it: those who wait are told to ask when it commits.
+//
+// Places are reserved in a transaction with Store.Reserver, for jobs that it inserts: rows
+// among the places, which nobody sees before it commits.
 //
 // # Time and fences
 //

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/failpoint"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/internal/sqltest"
 	"github.com/dibs-go/dibs/storetest"
@@ -23,6 +24,7 @@ import (
 var scope = servertest.NewScope()
 
 func TestMain(m *testing.M) {
+	catchUpLimit = failpoint.Limit
 	sqltest.Main(m, scope, beChild)
 }
 

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
@@ -87,6 +88,17 @@ func sqlState(err error) string {
 func conflicts(err error) bool {
 	state := sqlState(err)
 	return state == "40001" || state == "40P01"
+}
+
+// catchUpLimit bounds what is done after a settlement for those who wait.
+var catchUpLimit = 2 * time.Second
+
+// catchUp sees to those whom a settlement in a transaction did not see. If it fails they
+// find out by asking.
+func (s *Store) catchUp(ctx context.Context, k dibs.Key) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catchUpLimit)
+	defer cancel()
+	_ = s.force(ctx, k, (*engine.State).Advance)
 }
 
 // markSQL marks a transaction. The mark ends with it.

@@ -26,7 +26,7 @@ const (
 	// planned has statements use the indexes, also while the tables are so small, or so
 	// little known, that they look as if they could be read whole.
 	planned = "set_config('enable_seqscan', 'off', true), set_config('enable_hashjoin', 'off', true), " +
-		"set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)"
+		"set_config('enable_mergejoin', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)"
 )
 
 var commit = query{statement: &statement{sql: "COMMIT"}}
@@ -62,10 +62,11 @@ func (n namer) statements() *statements {
 	rows := "SELECT " + rowColumns + " FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @key t WHERE t.k = u.key LIMIT 1"
 	w := of("w.", placeColumns)
 	s := &statements{
-		claim:    n.statement("claim", "SELECT * FROM @claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"),
-		renew:    n.statement("renew", "SELECT * FROM @renew($1, $2, $3, $4)"),
-		settle:   n.statement("settle", "SELECT * FROM @settle($1, $2, $3, $4, $5, $6)"),
-		stuck:    n.statement("stuck", "SELECT * FROM @stuck($1)"),
+		claim:  n.statement("claim", "SELECT * FROM @claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"),
+		renew:  n.statement("renew", "SELECT * FROM @renew($1, $2, $3, $4)"),
+		settle: n.statement("settle", "SELECT * FROM @settle($1, $2, $3, $4, $5, $6)"),
+		stuck: n.statement("stuck", "WITH free AS MATERIALIZED (SELECT k FROM @key WHERE k = ANY ($1::bytea[]) FOR UPDATE SKIP LOCKED)"+
+			" SELECT k FROM @key WHERE k = ANY ($1) AND k NOT IN (SELECT k FROM free)"),
 		settleIn: n.statement("settle_in", "SELECT @settle_in($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bytea, $6::boolean)"),
 		list:     n.statement("list", listSQL),
 

@@ -93,7 +93,8 @@ func (t *sqlTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		_ = t.tx.Rollback()
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
 	}
-	switch _, err := t.tx.ExecContext(ctx, t.s.sql.settleIn.sql, settle...); {
+	var later bool
+	switch err := t.tx.QueryRowContext(ctx, t.s.sql.settleIn.sql, settle...).Scan(&later); {
 	case errors.Is(err, sql.ErrTxDone) && t.ended() != nil:
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, t.ended())
 	case errors.Is(err, sql.ErrTxDone):
@@ -106,6 +107,9 @@ func (t *sqlTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	err = t.tx.Commit()
 	switch {
 	case err == nil:
+		if later {
+			t.s.catchUp(ctx, x.Key)
+		}
 		return nil
 	case errors.Is(err, sql.ErrTxDone):
 		// The context of Begin ended, and the transaction with it: COMMIT was not sent.

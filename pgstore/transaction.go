@@ -227,14 +227,22 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	}
 	batch.ExecParams(t.commit, nil, nil, nil, nil)
 	results := pg.ExecBatch(ctx, &batch)
+	var later bool
 	var tag pgconn.CommandTag
 	for results.NextResult() {
-		if ended, err := results.ResultReader().Close(); err == nil {
+		result := results.ResultReader()
+		for result.NextRow() {
+			(&reading{columns: result.Values()}).scan(&later)
+		}
+		if ended, err := result.Close(); err == nil {
 			tag = ended // the last one is that of COMMIT
 		}
 	}
 	switch err := results.Close(); {
 	case err == nil && tag.String() == "COMMIT":
+		if later {
+			t.s.catchUp(ctx, x.Key)
+		}
 		return nil
 	case err == nil && tag.String() == "ROLLBACK":
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrAborted)

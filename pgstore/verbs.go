@@ -17,7 +17,6 @@ func (s *Store) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.A
 	process := s.waiting.address()
 	call := engine.NewCall(len(claims), func(i int) (dibs.Key, error) { return claims[i].Key, claims[i].Validate() },
 		func(i int, err error) { answers[i] = dibs.Answer{Err: err} })
-	call.Size = func(int) int { return 0 }
 	call.Plain = func(ctx context.Context, part []int) ([]int, error) {
 		return s.claimPlain(ctx, part, call.Keys, claims, answers, process)
 	}

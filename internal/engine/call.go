@@ -23,7 +23,7 @@ type Caller struct {
 // Call is a call about the elements of one slice.
 type Call struct {
 	Keys []string         // of each element
-	Size func(i int) int  // of what is sent of it
+	Size func(i int) int  // of what is sent of it; nil: it does not matter
 	Fail func(int, error) // answers it
 
 	// Plain makes the calls of those that are plain, and returns the others; Rest makes
@@ -53,10 +53,15 @@ func (c *Call) Valid() []int { return c.valid }
 // first one has done must not be done again when the second one has to be.
 func (o *Caller) Make(ctx context.Context, c *Call) error {
 	for all := c.valid; len(all) > 0; {
-		n, bytes := 0, 0
-		for n < len(all) && n < o.Most && (n == 0 || bytes+c.Size(all[n]) <= o.Bytes) {
-			bytes += c.Size(all[n])
-			n++
+		n := min(len(all), o.Most)
+		if c.Size != nil {
+			bytes := 0
+			for i, at := range all[:n] {
+				if bytes += c.Size(at); i > 0 && bytes > o.Bytes {
+					n = i
+					break
+				}
+			}
 		}
 		var rest []int
 		err := o.apart(ctx, all[:n], c, func(ctx context.Context, part []int) error {

@@ -173,25 +173,10 @@ BEGIN
     ahead := places;
 END $$;
 
--- lock_keys locks the rows of keys, in their order, and returns those that there
--- are.
-CREATE FUNCTION @lock_keys(p_k bytea[]) RETURNS bytea[] LANGUAGE plpgsql AS $$
+-- lock_keys locks the rows of keys, in their order.
+CREATE FUNCTION @lock_keys(p_k bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    RETURN (SELECT array_agg(l.k) FROM (
-        SELECT t.k FROM (SELECT DISTINCT u.k FROM unnest(p_k) AS u (k)) d JOIN @key t ON t.k = d.k
-        ORDER BY t.k FOR UPDATE OF t
-    ) l);
-END $$;
-
--- stuck returns which of these keys somebody else has locked.
-CREATE FUNCTION @stuck(p_k bytea[]) RETURNS SETOF bytea LANGUAGE plpgsql AS $$
-DECLARE
-    had bytea[];
-BEGIN
-    SELECT array_agg(l.k) INTO had FROM (
-        SELECT t.k FROM @key t WHERE t.k = ANY (p_k) FOR UPDATE SKIP LOCKED
-    ) l;
-    RETURN QUERY SELECT t.k FROM @key t WHERE t.k = ANY (p_k) AND t.k <> ALL (coalesce(had, ARRAY[]::bytea[]));
+    PERFORM FROM (SELECT DISTINCT u.k FROM unnest(p_k) AS u (k)) d JOIN @key t ON t.k = d.k ORDER BY t.k FOR UPDATE OF t;
 END $$;
 
 -- renew makes leases last longer. It returns which of them did; progress that is

@@ -10,9 +10,10 @@
 --
 -- Of a key of which there is more to know the lease stays, as one that was settled, and
 -- whoever next works on the key sees to the rest: this transaction may have a snapshot,
--- and not see what there is. Those who wait are told to ask, one of each process.
+-- and not see what there is. Those who wait are told to ask, one of each process. It returns
+-- whether there may be others, whom it does not see.
 CREATE FUNCTION @settle_in(p_k bytea, p_token bytea, p_keeps boolean, p_retention bigint, p_data bytea, p_marked boolean)
-RETURNS void LANGUAGE plpgsql SECURITY DEFINER
+RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s'
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
@@ -58,6 +59,7 @@ BEGIN
             ) w ORDER BY w.process, w.seq
         ) n;
     END IF;
+    RETURN t.busy AND current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted');
 END $$;
 REVOKE EXECUTE ON FUNCTION @settle_in FROM PUBLIC;
 
