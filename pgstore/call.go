@@ -154,7 +154,7 @@ func (s *Store) exchange(ctx context.Context, pg *pgconn.PgConn, all []query) (s
 		return said, err
 	}
 	if wrong != nil {
-		return true, &fault{is: ErrUnsupported, said: wrong, cure: "it is not the server that it should be"}
+		return true, fault(ErrUnsupported, wrong, "it is not the server that it should be")
 	}
 	return said, nil
 }

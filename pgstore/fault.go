@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // What is wrong with the server, for errors.Is. The error's text has the
@@ -66,35 +67,26 @@ var faults = map[string]struct {
 	"57014": {ErrUnreachable, "the server cancelled the statement; statement_timeout may be too short"},
 }
 
-// fault is a server's error with its meaning.
-type fault struct {
-	is   error
-	said error
-	cure string
-}
-
-func (f *fault) Error() string {
-	text := f.said.Error()
-	if e, ok := errors.AsType[*pgconn.PgError](f.said); ok {
-		text = fmt.Sprintf("%s (%s)", e.Message, e.Code)
+// fault gives an error its meaning.
+func fault(is, said error, cure string) error {
+	f := &backend.Fault{Is: is, Said: said, Cure: cure}
+	if e, ok := errors.AsType[*pgconn.PgError](said); ok {
+		f.Text = fmt.Sprintf("%s (%s)", e.Message, e.Code)
 	}
-	return fmt.Sprintf("%v: %s (%s)", f.is, text, f.cure)
+	return f
 }
-
-// Unwrap makes errors.Is and errors.As work.
-func (f *fault) Unwrap() []error { return []error{f.is, f.said} }
 
 // explain gives an error its meaning.
 func explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	if _, known := errors.AsType[*fault](err); known {
+	if _, known := errors.AsType[*backend.Fault](err); known {
 		return err
 	}
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		if f, ok := faults[e.Code]; ok {
-			return &fault{is: f.is, said: err, cure: f.cure}
+			return fault(f.is, err, f.cure)
 		}
 		return fmt.Errorf("pgstore: the server said: %w", err)
 	}
@@ -104,7 +96,7 @@ func explain(err error) error {
 	case isOurs(err):
 		return err
 	case strings.Contains(err.Error(), "read only connection"): // says pgx of all that there are
-		return &fault{is: ErrReadOnly, said: err, cure: standbyCure}
+		return fault(ErrReadOnly, err, standbyCure)
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }

@@ -119,7 +119,7 @@ func (s *Store) begin(ctx context.Context) error {
 	defer cancel()
 	if err := s.meet(meeting); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			return &fault{is: ErrUnreachable, said: err, cure: "it does not answer in time; see whether it hangs, and whether it is a PostgreSQL"}
+			return fault(ErrUnreachable, err, "it does not answer in time; see whether it hangs, and whether it is a PostgreSQL")
 		}
 		return err
 	}
@@ -148,17 +148,15 @@ func (s *Store) meet(ctx context.Context) error {
 	defer conn.Release()
 	text := conn.Conn().PgConn().ParameterStatus("server_version")
 	if major, ok := majorOf(text); ok && major < oldest {
-		return &fault{
-			is: ErrUnsupported, said: fmt.Errorf("its version is %s", text),
-			cure: fmt.Sprintf("it has to be PostgreSQL %d or newer", oldest),
-		}
+		return fault(ErrUnsupported, fmt.Errorf("its version is %s", text),
+			fmt.Sprintf("it has to be PostgreSQL %d or newer", oldest))
 	}
 	switch err := direct(ctx, conn.Conn()); {
 	case err == nil:
 	case !errors.Is(err, errPooled):
 		return err
 	case s.options.Wake == WakeListen:
-		return &fault{is: ErrUnsupported, said: err, cure: "nobody can listen through it; connect to the server itself, or let Options.Wake be WakeAuto"}
+		return fault(ErrUnsupported, err, "nobody can listen through it; connect to the server itself, or let Options.Wake be WakeAuto")
 	default:
 		s.pooled.Store(true)
 	}
@@ -176,11 +174,7 @@ func (s *Store) agree(ctx context.Context) error {
 	case have > version:
 		return tooNew(have)
 	case have < version:
-		return &fault{
-			is:   ErrNotMigrated,
-			said: fmt.Errorf("the tables %s.%s_… have version %d, this program wants %d", s.names.schema, s.names.prefix, have, version),
-			cure: migrateCure,
-		}
+		return fault(ErrNotMigrated, fmt.Errorf("the tables %s.%s_… have version %d, this program wants %d", s.names.schema, s.names.prefix, have, version), migrateCure)
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func reserveFailed(err error) error {
 	case sqlState(err) == "25P02":
 		return fmt.Errorf("%w: %w", ErrAborted, err)
 	case sqlState(err) == "25006":
-		return &fault{is: ErrReadOnly, said: err, cure: "a place is written down: let the transaction be a read-write one, on the primary"}
+		return fault(ErrReadOnly, err, "a place is written down: let the transaction be a read-write one, on the primary")
 	}
 	return explain(err)
 }

@@ -67,7 +67,7 @@ func settleFailed(err error, undone bool) error {
 	case state == stateForgotten:
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, err)
 	case state == "25006":
-		err = &fault{is: ErrReadOnly, said: err, cure: "what is done once is written down: let the transaction be a read-write one, on the primary"}
+		err = fault(ErrReadOnly, err, "what is done once is written down: let the transaction be a read-write one, on the primary")
 	}
 	return fmt.Errorf("%w: %w", dibs.ErrRolledBack, explain(err))
 }

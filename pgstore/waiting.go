@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"encoding/hex"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
@@ -17,21 +17,16 @@ import (
 // they hold the key. It hears of that by listening, or else by polling. Neither is
 // begun before somebody waits.
 type waiting struct {
-	s       *Store
-	process atomic.Int64 // the number under which this process is told; 0 while it does not listen
+	s         *Store
+	listeners backend.Listeners
+	process   atomic.Int64 // the number under which this process is told; 0 while it does not listen
 
-	mu        sync.Mutex
-	listeners []*listener
-	started   bool
-	deaf      []dibs.Token // who waits and could not be told where to
+	mu      sync.Mutex
+	started bool
+	deaf    []dibs.Token // who waits and could not be told where to
 
 	polled map[dibs.Token]*place // who waits, where we poll
 	more   chan struct{}         // has an element when polled has somebody new
-}
-
-// listener is a client that wants to know.
-type listener struct {
-	wake func(dibs.Token, dibs.Answer)
 }
 
 // place is how a token waits.
@@ -50,9 +45,7 @@ func newWaiting(s *Store) *waiting {
 // address returns under what number this process is told, or 0: nobody takes that, or it
 // does not listen.
 func (w *waiting) address() int64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.listeners) == 0 {
+	if !w.listeners.Any() {
 		return 0
 	}
 	return w.process.Load()
@@ -145,16 +138,7 @@ func (w *waiting) opened() {
 // wake has tokens ask again.
 func (w *waiting) wake(tokens ...dibs.Token) {
 	for _, t := range tokens {
-		w.tell(t, dibs.Answer{})
-	}
-}
-
-func (w *waiting) tell(t dibs.Token, a dibs.Answer) {
-	w.mu.Lock()
-	list := w.listeners
-	w.mu.Unlock()
-	for _, l := range list {
-		l.wake(t, a)
+		w.listeners.Tell(t, dibs.Answer{})
 	}
 }
 
@@ -177,21 +161,12 @@ func (w *waiting) hear(message string) {
 			}
 			a = dibs.Answer{State: dibs.Granted, Fence: f, Attempt: n}
 		}
-		w.tell(t, a)
+		w.listeners.Tell(t, a)
 	}
 }
 
 // Notify implements dibs.Notifier. Where the store polls, nobody is told more than that it
 // should ask.
 func (s *Store) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	// The list is replaced whole, so that telling copies none.
-	w, l := s.waiting, &listener{wake}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.listeners = append(slices.Clone(w.listeners), l)
-	return func() {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.listeners = slices.DeleteFunc(slices.Clone(w.listeners), func(other *listener) bool { return other == l })
-	}
+	return s.waiting.listeners.Notify(wake)
 }
