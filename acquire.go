@@ -32,12 +32,13 @@ type AcquireOptions struct {
 	// returns a *DoneError with it. Default: no record does.
 	MaxAge time.Duration
 	// AtMostOnce refuses to run again when a holder ended without an outcome:
-	// Acquire then returns an *UnknownError until somebody resolves it.
+	// Acquire then returns an *UnknownError until an operator resolves it.
 	AtMostOnce bool
 
-	// Hold is for Reserve, Prolong and Redeem: how long the place, should it stand
-	// unredeemed, may keep others from the key once its turn has come and one of them
-	// wants it. Default: until the place runs out; with Redeem, what it was before.
+	// Hold is for Reserve, Prolong and Redeem: how long the place may keep other callers
+	// from a free key while no caller redeems it. It counts from when the first of them
+	// could have had the key but for a reserved place. Default: until the place runs
+	// out; with Redeem, what it was before.
 	Hold time.Duration
 
 	// Label tells operators what the key is held for. Default: the client's.
@@ -47,8 +48,8 @@ type AcquireOptions struct {
 	// kept: ctx then bounds the wait and nothing else.
 	Detach bool
 
-	// Margin is how long before the lease could be somebody else's its context
-	// ends, for holders that take a while to stop. At most half of the TTL.
+	// Margin is how long the lease's context ends before another caller could have the
+	// key, for holders that take a while to stop. At most half of the TTL.
 	// Default: a fiftieth of the TTL, and never less.
 	Margin time.Duration
 }

@@ -57,12 +57,12 @@ func (p *Place) UnmarshalText(text []byte) error {
 }
 
 // Reserve takes a place in the key's queue without waiting there. The place
-// stands for that long; until it is redeemed, given up or has run out, nobody
+// stands for that long. Until it is redeemed, given up or has run out, no caller
 // behind it is granted, but no longer than Hold while the key could be had.
-// Of the options, Hold and Fingerprint count.
+// Of the options, Hold, Fingerprint and Label count.
 //
-// It returns the place and how it stands, or ErrMismatch, ErrUnknown, ErrFull, ErrClosed,
-// ErrStore or the cause with which ctx ended.
+// It returns the place and how it stands, or ErrMismatch, ErrUnknown, ErrFull, ErrBusy,
+// ErrClosed, ErrStore or the cause with which ctx ended.
 func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, o *AcquireOptions) (Place, Standing, error) {
 	p := Place{Key: Key{Namespace: c.options.Namespace, Name: key}, Token: NewToken()}
 	a, err := c.reserve(ctx, p, stands, o, false)
