@@ -100,16 +100,23 @@ type Standing struct {
 }
 
 // Standing tells how a reserved place stands. It takes nothing and leaves the place
-// as it is. Of the options, Permits and Weight count. The errors are ErrClosed, ErrStore
-// or the cause with which ctx ended.
+// as it is. Of the options, Permits and Weight count. The errors are ErrUnknown, ErrBusy,
+// ErrClosed, ErrStore or the cause with which ctx ended.
 func (c *Client) Standing(ctx context.Context, p Place, o *AcquireOptions) (Standing, error) {
 	claim, err := c.newClaim(p.Key.Name, o)
 	if err != nil {
 		return Standing{}, err
 	}
 	claim.Key, claim.Mode, claim.From = p.Key, Look, p.Token
+	claim.Fingerprint, claim.MaxAge = Fingerprint{}, 0
 	a, _, err := c.ask(ctx, bid{Claim: claim}, noWait)
-	return Standing{Stands: a.Queued, Waits: a.State == Held, Ahead: a.Ahead}, err
+	switch {
+	case err != nil:
+		return Standing{}, err
+	case a.State == Held || a.State == Free:
+		return Standing{Stands: a.Queued, Waits: a.State == Held, Ahead: a.Ahead}, nil
+	}
+	return Standing{}, refusal(claim, a)
 }
 
 // Reserver takes places in a database transaction. The store that has the
