@@ -58,10 +58,10 @@ type AcquireOptions struct {
 // lease's context derives from ctx (but see Detach). The caller must settle the lease
 // (Release, Complete or Abandon); until then it is renewed.
 //
-// It returns ErrHeld (with NoWait, when Wait was over, or at once when ctx comes
-// from a lease on the same key, which would be waited for in vain), ErrDone (a record
-// answers), ErrMismatch, ErrUnknown, ErrFull, ErrBusy, ErrClosed, ErrStore,
-// or the cause with which ctx ended. In all these cases the key is not held,
+// It returns ErrHeld (with NoWait, when Wait was over, or at once when ctx comes from
+// leases on the same key that leave no room, which would be waited for in vain),
+// ErrDone (a record answers), ErrMismatch, ErrUnknown, ErrFull, ErrBusy, ErrClosed,
+// ErrStore, or the cause with which ctx ended. In all these cases the key is not held,
 // the place in the queue is given up, and a claim whose outcome could not be
 // learned is undone in the background.
 func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*Lease, error) {
@@ -72,7 +72,7 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	wait := c.waitOf(o)
 	if wait == noWait {
 		claim.Mode = Try
-	} else if l, ok := holds(ctx, claim.Key); ok && (claim.Permits != l.claim.Permits || claim.Weight+l.claim.Weight > claim.Permits) {
+	} else if claim.waitsForItself(ctx) {
 		return nil, fmt.Errorf("%w by the caller itself: its context comes from a lease on it, and waiting would never end", ErrHeld)
 	}
 	b := bid{Claim: claim}
