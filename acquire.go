@@ -32,12 +32,13 @@ type AcquireOptions struct {
 	// returns a *DoneError with it. Default: no record does.
 	MaxAge time.Duration
 	// AtMostOnce refuses to run again when a holder ended without an outcome:
-	// Acquire then returns an *UnknownError until somebody resolves it.
+	// Acquire then returns an *UnknownError until an operator resolves it.
 	AtMostOnce bool
 
-	// Hold is for Reserve, Prolong and Redeem: how long the place, should it stand
-	// unredeemed, may keep others from the key once its turn has come and one of them
-	// wants it. Default: until the place runs out; with Redeem, what it was before.
+	// Hold is for Reserve, Prolong and Redeem: how long the place may keep other callers
+	// from a free key while no caller redeems it. It counts from when the first of them
+	// could have had the key but for a reserved place. Default: until the place runs
+	// out; with Redeem, what it was before.
 	Hold time.Duration
 
 	// Label tells operators what the key is held for. Default: the client's.
@@ -47,8 +48,8 @@ type AcquireOptions struct {
 	// kept: ctx then bounds the wait and nothing else.
 	Detach bool
 
-	// Margin is how long before the lease could be somebody else's its context
-	// ends, for holders that take a while to stop. At most half of the TTL.
+	// Margin is how long the lease's context ends before another caller could have the
+	// key, for holders that take a while to stop. At most half of the TTL.
 	// Default: a fiftieth of the TTL, and never less.
 	Margin time.Duration
 }
@@ -57,10 +58,10 @@ type AcquireOptions struct {
 // lease's context derives from ctx (but see Detach). The caller must settle the lease
 // (Release, Complete or Abandon); until then it is renewed.
 //
-// It returns ErrHeld (with NoWait, when Wait was over, or at once when ctx comes
-// from a lease on the same key, which would be waited for in vain), ErrDone (a record
-// answers), ErrMismatch, ErrUnknown, ErrFull, ErrBusy, ErrClosed, ErrStore,
-// or the cause with which ctx ended. In all these cases the key is not held,
+// It returns ErrHeld (with NoWait, when Wait was over, or at once when ctx comes from
+// leases on the same key that leave no room, which would be waited for in vain),
+// ErrDone (a record answers), ErrMismatch, ErrUnknown, ErrFull, ErrBusy, ErrClosed,
+// ErrStore, or the cause with which ctx ended. In all these cases the key is not held,
 // the place in the queue is given up, and a claim whose outcome could not be
 // learned is undone in the background.
 func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*Lease, error) {
@@ -71,7 +72,7 @@ func (c *Client) Acquire(ctx context.Context, key string, o *AcquireOptions) (*L
 	wait := c.waitOf(o)
 	if wait == noWait {
 		claim.Mode = Try
-	} else if l, ok := holds(ctx, claim.Key); ok && (claim.Permits != l.claim.Permits || claim.Weight+l.claim.Weight > claim.Permits) {
+	} else if claim.waitsForItself(ctx) {
 		return nil, fmt.Errorf("%w by the caller itself: its context comes from a lease on it, and waiting would never end", ErrHeld)
 	}
 	b := bid{Claim: claim}

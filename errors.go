@@ -10,7 +10,7 @@ import (
 // error names a key by its digest, because errors end up in logs; the typed
 // error has the key itself.
 var (
-	// ErrHeld: somebody else holds the key, or stands before the caller. The
+	// ErrHeld: another caller holds the key, or comes before this one. The
 	// error is a *HeldError.
 	ErrHeld = errors.New("dibs: the key is held")
 	// ErrDone: a record answers the claim. The error is a *DoneError.
@@ -18,16 +18,16 @@ var (
 	// ErrMismatch: the key is in use, or was used, for something else.
 	ErrMismatch = errors.New("dibs: the key was used with another fingerprint")
 	// ErrUnknown: an earlier attempt, made with AtMostOnce, ended without an
-	// outcome, and somebody has to resolve it. The error is an *UnknownError.
+	// outcome, and an operator has to resolve it. The error is an *UnknownError.
 	ErrUnknown = errors.New("dibs: the outcome of an earlier attempt is unknown")
 	// ErrFull: the store has reached one of its limits. Nothing was done.
 	ErrFull = errors.New("dibs: the store is full")
 	// ErrTooLarge: the store will never take that, because it is too large; asking again
 	// does not help. It is an ErrFull. Nothing was done.
 	ErrTooLarge = fmt.Errorf("%w: that is too large for it", ErrFull)
-	// ErrBusy: so many were at the key at once, or somebody kept what the store has of
-	// it locked for so long, that the store gave up. Nothing was done, and it may be
-	// asked again. Who waits for the key goes on waiting.
+	// ErrBusy: the store gave up because too many calls were at the key at once, or
+	// because another program had the key's data locked for too long. Nothing was done,
+	// and asking again may help. A caller that waits for the key goes on waiting.
 	ErrBusy = errors.New("dibs: the store is busy with the key")
 )
 
@@ -49,7 +49,7 @@ var ErrStore = errors.New("dibs: the store did not answer")
 type HeldError struct {
 	Key Key
 	// Left is the time until the first lease of the key ends unless it is renewed; 0 when
-	// nobody holds the key, and a place in its queue is what keeps the caller from it.
+	// no lease stands, and a place in the queue is what keeps the caller from the key.
 	Left time.Duration
 	// Ahead is how many places at most come before the caller's; 0 when it is next.
 	Ahead int

@@ -374,16 +374,19 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// holds returns the innermost lease on the key under which the code that was given
-// ctx runs, if there is one.
-func holds(ctx context.Context, k Key) (*Lease, bool) {
-	for {
-		l, ok := FromContext(ctx)
-		if !ok || l.claim.Key == k {
-			return l, ok
+// waitsForItself reports whether the claim would be waited for in vain: the code that was
+// given ctx runs under leases on the key that leave no room for it.
+func (c *Claim) waitsForItself(ctx context.Context) bool {
+	weight := c.Weight
+	for l, ok := FromContext(ctx); ok; l, ok = FromContext(l.context.parent) {
+		if l.claim.Key != c.Key || l.Err() != nil {
+			continue
 		}
-		ctx = l.context.parent
+		if weight += l.claim.Weight; l.claim.Permits != c.Permits || weight > c.Permits {
+			return true
+		}
 	}
+	return false
 }
 
 // FromContext returns the innermost lease under which the code that was given

@@ -144,3 +144,35 @@ func TestWeight(t *testing.T) {
 		empty(t, s)
 	})
 }
+
+// A caller that holds permits of a key is refused at once if all that it holds leaves no
+// room. What it has released does not count.
+func TestPermitsThatTheCallerHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newStore(t), nil)
+		o := &dibs.AcquireOptions{Permits: 3}
+		ctx := t.Context()
+		var leases []*dibs.Lease
+		for range 3 {
+			lease, err := c.Acquire(ctx, "k", o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases, ctx = append(leases, lease), lease.Context()
+		}
+		start := time.Now()
+		waiting, cancel := context.WithTimeout(ctx, time.Hour)
+		defer cancel()
+		if _, err := c.Acquire(waiting, "k", o); !errors.Is(err, dibs.ErrHeld) || time.Since(start) > 0 {
+			t.Errorf("a fourth: %v after %v", err, time.Since(start))
+		}
+		for _, lease := range leases {
+			release(t, lease)
+		}
+		lease, err := c.Acquire(context.WithoutCancel(ctx), "k", nil)
+		if err != nil {
+			t.Fatalf("when it holds none: %v", err)
+		}
+		release(t, lease)
+	})
+}

@@ -57,12 +57,12 @@ func (p *Place) UnmarshalText(text []byte) error {
 }
 
 // Reserve takes a place in the key's queue without waiting there. The place
-// stands for that long; until it is redeemed, given up or has run out, nobody
+// stands for that long. Until it is redeemed, given up or has run out, no caller
 // behind it is granted, but no longer than Hold while the key could be had.
-// Of the options, Hold and Fingerprint count.
+// Of the options, Hold, Fingerprint and Label count.
 //
-// It returns the place and how it stands, or ErrMismatch, ErrUnknown, ErrFull, ErrClosed,
-// ErrStore or the cause with which ctx ended.
+// It returns the place and how it stands, or ErrMismatch, ErrUnknown, ErrFull, ErrBusy,
+// ErrClosed, ErrStore or the cause with which ctx ended.
 func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, o *AcquireOptions) (Place, Standing, error) {
 	p := Place{Key: Key{Namespace: c.options.Namespace, Name: key}, Token: NewToken()}
 	a, err := c.reserve(ctx, p, stands, o, false)
@@ -100,16 +100,23 @@ type Standing struct {
 }
 
 // Standing tells how a reserved place stands. It takes nothing and leaves the place
-// as it is. Of the options, Permits and Weight count. The errors are ErrClosed, ErrStore
-// or the cause with which ctx ended.
+// as it is. Of the options, Permits and Weight count. The errors are ErrUnknown, ErrBusy,
+// ErrClosed, ErrStore or the cause with which ctx ended.
 func (c *Client) Standing(ctx context.Context, p Place, o *AcquireOptions) (Standing, error) {
 	claim, err := c.newClaim(p.Key.Name, o)
 	if err != nil {
 		return Standing{}, err
 	}
 	claim.Key, claim.Mode, claim.From = p.Key, Look, p.Token
+	claim.Fingerprint, claim.MaxAge = Fingerprint{}, 0
 	a, _, err := c.ask(ctx, bid{Claim: claim}, noWait)
-	return Standing{Stands: a.Queued, Waits: a.State == Held, Ahead: a.Ahead}, err
+	switch {
+	case err != nil:
+		return Standing{}, err
+	case a.State == Held || a.State == Free:
+		return Standing{Stands: a.Queued, Waits: a.State == Held, Ahead: a.Ahead}, nil
+	}
+	return Standing{}, refusal(claim, a)
 }
 
 // Reserver takes places in a database transaction. The store that has the

@@ -290,3 +290,30 @@ func TestPlaceIsNoneOfTheRecordsBusiness(t *testing.T) {
 		}
 	})
 }
+
+// TestStandingOfAnUnknownKey: a place of a key whose outcome is unknown cannot be redeemed,
+// and is not over. A fingerprint or a MaxAge among the options changes nothing.
+func TestStandingOfAnUnknownKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, newStore(t), nil)
+		p, _, err := c.Reserve(t.Context(), "k", time.Hour, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := &dibs.AcquireOptions{Fingerprint: dibs.Fingerprint{'a'}, AtMostOnce: true}
+		lease, err := c.Redeem(t.Context(), p, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := &dibs.AcquireOptions{Fingerprint: dibs.Fingerprint{'b'}, MaxAge: dibs.AnyAge}
+		if s, err := c.Standing(t.Context(), p, other); err != nil || !s.Stands || !s.Waits {
+			t.Errorf("while it is held: %+v, %v", s, err)
+		}
+		if err := lease.Abandon(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := c.Standing(t.Context(), p, nil); !errors.Is(err, dibs.ErrUnknown) {
+			t.Errorf("of the key whose outcome is unknown: %+v, %v", s, err)
+		}
+	})
+}

@@ -11,6 +11,9 @@ import (
 // waiting writer waits, too. A caller of Do or Acquire, who sees the key as a mutex,
 // excludes both.
 //
+// A reader must not ask for the key again: a writer that came in between would wait for the
+// first lease, and the second one for that writer.
+//
 // They are Acquire in all else. Of the options, Permits and Weight must be 0.
 func (c *Client) RLock(ctx context.Context, key string, o *AcquireOptions) (*Lease, error) {
 	return c.lock(ctx, key, o, 1)

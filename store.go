@@ -21,8 +21,8 @@ import (
 // its context ends.
 //
 // Time is the backend's: durations travel, deadlines never do. A lease, a place
-// and a record end by the backend's clock, and what has ended is dead even
-// while nobody else has noticed: no call brings it back to life.
+// and a record end by the backend's clock. What has ended is dead at that moment,
+// also when no call has noticed it yet: none brings it back to life.
 // Durations may be as long as a time.Duration goes; a store that cannot count
 // that far takes the longest that it can.
 //
@@ -125,8 +125,8 @@ type Claim struct {
 
 	// From is the token of a reserved place, which is not the claim's; zero for none.
 	// With Try, Queue and Look. The claim has that place's number, unless its own
-	// token has a place, which then counts. A reserved place that does not stand any
-	// more is as none: Queue joins at the end.
+	// token has a place, which then counts. If the reserved place does not stand any
+	// more, From changes nothing: Queue joins at the end.
 	From Token
 
 	// Hold is how long a reserved place may keep others from the key while no lease
@@ -144,8 +144,9 @@ type Claim struct {
 	// how many of them the claim takes, 1 to Permits. Not used with Reserve.
 	Permits, Weight int
 
-	// Fingerprint of what is asked. It is compared with that of whoever holds,
-	// abandoned or finished the key last; a difference is answered Mismatch.
+	// Fingerprint of what is asked. It is compared with those of the leases, of the last
+	// abandoned lease, and of a record that MaxAge accepts. A difference is answered
+	// Mismatch.
 	Fingerprint Fingerprint
 
 	// MaxAge is the age up to which a record answers this claim. At 0 no
@@ -176,8 +177,8 @@ const (
 	Done
 	// Mismatch means that the fingerprint differs. The token's place is given up.
 	Mismatch
-	// Unknown means that a lease with AtMostOnce ended without an outcome. Nobody is
-	// granted until somebody resolves it (see Inspector).
+	// Unknown means that a lease with AtMostOnce ended without an outcome. The key is
+	// not granted until an operator resolves it (see Inspector).
 	Unknown
 )
 
@@ -203,7 +204,7 @@ type Answer struct {
 	Progress []byte
 
 	// Held: the time until the first of the key's leases ends unless it is renewed.
-	// More than 0 while there is a lease. At 0 nobody holds the key, and a place is
+	// More than 0 while there is a lease. 0: the key has no lease, and a place is
 	// what keeps the token from it.
 	Left time.Duration
 	// Held: at most this many places come before the token's (or would come,
@@ -250,9 +251,9 @@ const (
 	// and with AtMostOnce the outcome is unknown from now on.
 	Abandon
 	// Undo deletes the lease and nothing else, as if it had not been granted: what
-	// the next holder is told of abandoned leases is what this one was told. For
-	// claims that nobody heard the answer of. A token that only waits gives its place
-	// up, as with Release.
+	// the next holder is told of abandoned leases is what this one was told. It is for
+	// claims whose answer was lost. A token that only waits gives its place up, as with
+	// Release.
 	Undo
 )
 
@@ -275,16 +276,16 @@ type Notifier interface {
 	// the zero Answer (it should ask again) or with its grant. stop ends that.
 	//
 	// A store may tell a grant where the waiter needs no more than that to begin: not
-	// to a claim with AtMostOnce, which would be unknown if nobody heard; not after an
+	// to a claim with AtMostOnce, which would be unknown if the word was lost; not after an
 	// abandoned lease; not where a record or another holder's fingerprint would answer
 	// the claim. The lease is made in the same step that freed the key, and lasts one
 	// Turn, or its TTL if that is shorter. If it runs out it was abandoned, because its
 	// holder may have begun. The grant may be told late: it counts only if its fence is
 	// higher than that of the last answer to the token.
 	//
-	// A store that knows that nobody listens for a waiter passes it over, and the
-	// waiter keeps its number. Where a waiter in front is woken to ask, the key is
-	// nobody's until it does, or until its Stay is over.
+	// If a store knows that no process listens for a waiter, it passes the waiter over,
+	// and the waiter keeps its number. A waiter in front that is woken to ask keeps the
+	// others from the key until it asks, or until its Stay is over.
 	Notify(wake func(Token, Answer)) (stop func())
 }
 

@@ -149,10 +149,10 @@ func (sh *shard) wait(e *entry, own, p *place, c *dibs.Claim, a *dibs.Answer, no
 		w = own.waiter(c.Token)
 	}
 	if w == nil {
-		if sh.crowded(e, a, now) {
-			return nil
-		}
 		if p == nil {
+			if sh.crowded(e, a, now) {
+				return nil
+			}
 			p = e.queue.add()
 		}
 		w = sh.newAttempt()
@@ -165,13 +165,14 @@ func (sh *shard) wait(e *entry, own, p *place, c *dibs.Claim, a *dibs.Answer, no
 	return p
 }
 
-// crowded reports whether there is no room for one more place or waiter, and answers so.
+// crowded reports whether there is no room for one more place, and answers so. Those that
+// wait from a reserved place need none.
 func (sh *shard) crowded(e *entry, a *dibs.Answer, now instant) bool {
 	q, most := sh.queueOf(e), sh.store.options.MaxWaiters
-	if q.tokens >= most {
+	if q.count >= most {
 		sh.expireAll(q, now, most)
 	}
-	if q.tokens >= most {
+	if q.count >= most {
 		*a = dibs.Answer{Err: errQueueFull}
 		return true
 	}

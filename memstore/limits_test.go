@@ -146,14 +146,19 @@ func TestMaxWaiters(t *testing.T) {
 		if a := claim(t, s, c); !a.Queued {
 			t.Fatalf("a waiter after a place has run out: %+v", a)
 		}
-		// Those that wait from one place are as many.
-		job := dibs.Claim{Key: named("job"), Token: dibs.NewToken(), Mode: dibs.Reserve, Stay: time.Hour}
-		claim(t, s, job)
-		claim(t, s, dibs.Claim{Key: job.Key, Token: dibs.NewToken(), From: job.Token, TTL: time.Hour})
-		for i := range 20 {
-			c := dibs.Claim{Key: job.Key, Token: dibs.NewToken(), From: job.Token, Mode: dibs.Queue, Stay: time.Hour}
-			if a := claim(t, s, c); errors.Is(a.Err, dibs.ErrFull) != (i == 19) {
-				t.Fatalf("waiter %d from a place: %+v", i, a)
+		// Workers of jobs that have all the places can wait at them.
+		claim(t, s, dibs.Claim{Key: named("job"), Token: dibs.NewToken(), TTL: time.Hour})
+		for i := range 21 {
+			job := dibs.Claim{Key: named("job"), Token: dibs.NewToken(), Mode: dibs.Reserve, Stay: time.Hour}
+			if a := claim(t, s, job); errors.Is(a.Err, dibs.ErrFull) != (i == 20) {
+				t.Fatalf("job %d: %+v", i, a)
+			}
+			if i >= 18 {
+				continue
+			}
+			worker := dibs.Claim{Key: job.Key, Token: dibs.NewToken(), From: job.Token, Mode: dibs.Queue, Stay: time.Hour}
+			if a := claim(t, s, worker); !a.Queued || a.Ahead != i {
+				t.Fatalf("the worker of job %d: %+v", i, a)
 			}
 		}
 	})

@@ -15,8 +15,8 @@ type Options struct {
 	// carry, together, in bytes. Default: 256 MiB.
 	MaxBytes int64
 
-	// MaxWaiters is how many places the queue of one key can have.
-	// Default: 100,000.
+	// MaxWaiters is how many places the queue of one key can have. Those that wait from
+	// a reserved place have that one. Default: 100,000.
 	MaxWaiters int
 }
 

@@ -15,7 +15,6 @@ type queue struct {
 	places  []*place              // nil where one is gone
 	head    int                   // of the first place; never nil while there is one
 	count   int                   // of the places
-	tokens  int                   // of reserved places and of waiters
 	byToken map[dibs.Token]*place // by the tokens of reserved places and of waiters; nil while the queue is short
 	soonest instant               // no reserved place and no waiter's Stay ends before
 	free    instant               // since when the key is free and kept for a reserved place; never when it is not
@@ -77,7 +76,6 @@ func (q *queue) find(t dibs.Token) *place {
 // reserve makes a place a token's reserved one.
 func (q *queue) reserve(p *place, t dibs.Token) {
 	p.reserved, p.token = true, t
-	q.tokens++
 	q.index(t, p)
 }
 
@@ -105,7 +103,6 @@ func (q *queue) join(p *place, a *attempt) {
 		last = &(*last).next
 	}
 	*last = a
-	q.tokens++
 	q.index(a.token, p)
 }
 
@@ -121,7 +118,6 @@ func (q *queue) leave(a *attempt) bool {
 		a.next.prev = a.prev
 	}
 	a.prev, a.next, a.place = nil, nil, nil
-	q.tokens--
 	delete(q.byToken, a.token)
 	return q.tidy(p)
 }
@@ -129,7 +125,6 @@ func (q *queue) leave(a *attempt) bool {
 // giveUp ends a reservation, and reports whether the place is gone, too.
 func (q *queue) giveUp(p *place) bool {
 	p.reserved = false
-	q.tokens--
 	delete(q.byToken, p.token)
 	return q.tidy(p)
 }

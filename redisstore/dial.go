@@ -13,6 +13,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 const (
@@ -77,7 +79,7 @@ func (d *dialer) dial(ctx context.Context, addr string, netDialer *net.Dialer, c
 	defer context.AfterFunc(d.life, cancel)()
 	conn, err := netDialer.DialContext(ctx, d.network, addr)
 	if err != nil {
-		return nil, &fault{is: ErrUnreachable, said: err.Error()}
+		return nil, &backend.Fault{Is: ErrUnreachable, Text: err.Error()}
 	}
 	if config != nil {
 		if conn, err = handshake(ctx, d.limit, conn, addr, config); err != nil {
@@ -112,7 +114,7 @@ func handshake(ctx context.Context, limit time.Duration, conn net.Conn, addr str
 	}
 	conn.Close()
 	if ctx.Err() != nil {
-		return nil, &fault{is: ErrUnreachable, said: silent(addr, limit), cure: "it hangs, or does not speak TLS: write redis for rediss"}
+		return nil, &backend.Fault{Is: ErrUnreachable, Text: silent(addr, limit), Cure: "it hangs, or does not speak TLS: write redis for rediss"}
 	}
 	cure := "is it the right address?"
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
@@ -120,7 +122,7 @@ func handshake(ctx context.Context, limit time.Duration, conn net.Conn, addr str
 	} else if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		cure = "name whom to trust with ?ca=FILE, and the name in the certificate with ?server-name="
 	}
-	return nil, &fault{is: ErrUnreachable, said: addr + ": " + err.Error(), cure: cure}
+	return nil, &backend.Fault{Is: ErrUnreachable, Text: addr + ": " + err.Error(), Cure: cure}
 }
 
 // refusals are first words that no other will follow.
@@ -130,7 +132,7 @@ var refusals = [][]byte{[]byte("-DENIED"), []byte("-ERR max number of clients")}
 func knock(ctx context.Context, limit time.Duration, conn net.Conn, addr string, secure bool) error {
 	deadline, _ := ctx.Deadline()
 	if err := conn.SetDeadline(deadline); err != nil {
-		return &fault{is: ErrUnreachable, said: addr + ": " + err.Error()}
+		return &backend.Fault{Is: ErrUnreachable, Text: addr + ": " + err.Error()}
 	}
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
 	answer, err := exchange(conn, "*1\r\n$4\r\nPING\r\n")
@@ -143,7 +145,7 @@ func knock(ctx context.Context, limit time.Duration, conn net.Conn, addr string,
 	case err == nil && answer[0] == '-':
 		for _, r := range refusals {
 			if bytes.HasPrefix(answer, r) {
-				return &fault{is: ErrUnauthorized, said: said[1:], cure: "the server takes no connection of ours"}
+				return &backend.Fault{Is: ErrUnauthorized, Text: said[1:], Cure: "the server takes no connection of ours"}
 			}
 		}
 		// It wants a password, or loads its data: the client finds out.
@@ -152,13 +154,13 @@ func knock(ctx context.Context, limit time.Duration, conn net.Conn, addr string,
 		if answer[0] == 0x15 { // an alert
 			cure = "it seems to speak TLS: write rediss for redis"
 		}
-		return &fault{is: ErrUnsupported, said: fmt.Sprintf("%s is not a Redis, it says %q", addr, said), cure: cure}
+		return &backend.Fault{Is: ErrUnsupported, Text: fmt.Sprintf("%s is not a Redis, it says %q", addr, said), Cure: cure}
 	case ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded):
-		return &fault{is: ErrUnreachable, said: silent(addr, limit), cure: "it hangs, or is not a Redis"}
+		return &backend.Fault{Is: ErrUnreachable, Text: silent(addr, limit), Cure: "it hangs, or is not a Redis"}
 	case secure:
-		return &fault{is: ErrUnreachable, said: addr + " hung up: " + err.Error(), cure: "it may want a certificate: ?cert=FILE&key=FILE"}
+		return &backend.Fault{Is: ErrUnreachable, Text: addr + " hung up: " + err.Error(), Cure: "it may want a certificate: ?cert=FILE&key=FILE"}
 	default:
-		return &fault{is: ErrUnreachable, said: addr + " hung up: " + err.Error(), cure: "it may speak TLS (write rediss for redis), or refuse this host"}
+		return &backend.Fault{Is: ErrUnreachable, Text: addr + " hung up: " + err.Error(), Cure: "it may speak TLS (write rediss for redis), or refuse this host"}
 	}
 	return conn.SetDeadline(time.Time{})
 }

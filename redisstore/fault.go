@@ -9,6 +9,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 // What is wrong with the server, for errors.Is. The error's text has the
@@ -58,29 +59,12 @@ var faults = []struct {
 	{"DB index", ErrUnsupported, true, "the server has fewer databases; see databases in its configuration"},
 }
 
-// fault is a server's error with its meaning.
-type fault struct {
-	is   error
-	said string
-	cure string
-}
-
-func (f *fault) Error() string {
-	if f.cure == "" {
-		return fmt.Sprintf("%v: %s", f.is, f.said)
-	}
-	return fmt.Sprintf("%v: %s (%s)", f.is, f.said, f.cure)
-}
-
-// Unwrap makes errors.Is work.
-func (f *fault) Unwrap() error { return f.is }
-
 // meaning returns what the server's words mean, and whether nothing of the call was done.
 // It returns nil when they are not known.
-func meaning(said string) (f *fault, all bool) {
+func meaning(said string) (f *backend.Fault, all bool) {
 	for _, f := range faults {
 		if strings.HasPrefix(strings.TrimPrefix(said, "ERR "), f.begins) {
-			return &fault{is: f.is, said: said, cure: f.cure}, f.all
+			return &backend.Fault{Is: f.is, Text: said, Cure: f.cure}, f.all
 		}
 	}
 	return nil, false
@@ -94,7 +78,7 @@ func explain(err error) error {
 		}
 		return fmt.Errorf("redisstore: the server said: %w", err)
 	}
-	switch _, known := errors.AsType[*fault](err); {
+	switch _, known := errors.AsType[*backend.Fault](err); {
 	case known:
 		return err
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

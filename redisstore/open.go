@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/backend"
 )
 
 const (
@@ -162,7 +163,7 @@ func (s *Store) meet(ctx context.Context, a *Address) error {
 		return err
 	}
 	if role := word("role"); a.kind != cluster && role != "" && role != "master" {
-		return &fault{is: ErrReadOnly, said: "it is a " + role, cure: "connect to the master, or through Sentinel: redis+sentinel://HOST:PORT/MASTER"}
+		return &backend.Fault{Is: ErrReadOnly, Text: "it is a " + role, Cure: "connect to the master, or through Sentinel: redis+sentinel://HOST:PORT/MASTER"}
 	}
 	claims := []dibs.Claim{{Key: dibs.Key{Name: "dibs"}, Mode: dibs.Look, Permits: 1, Weight: 1}}
 	answers := make([]dibs.Answer, 1)
@@ -175,7 +176,7 @@ func (s *Store) meet(ctx context.Context, a *Address) error {
 // suits returns an error if a server in that mode and of that version is not
 // what the address says, or not enough.
 func (a *Address) suits(mode, v string) error {
-	wrong := func(said, cure string) error { return &fault{is: ErrUnsupported, said: said, cure: cure} }
+	wrong := func(said, cure string) error { return &backend.Fault{Is: ErrUnsupported, Text: said, Cure: cure} }
 	switch {
 	case mode == "cluster" && a.kind != cluster:
 		return wrong("it is a node of a Redis Cluster", "write redis+cluster://HOST:PORT,HOST:PORT")
@@ -201,15 +202,15 @@ func (a *Address) explain(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%w: no answer in time", ErrUnreachable)
 	case strings.Contains(said, "unknown command") && strings.Contains(strings.ToUpper(said), "HELLO"):
-		return &fault{is: ErrUnsupported, said: said, cure: "it has to be Redis " + oldest.String() + " or newer"}
+		return &backend.Fault{Is: ErrUnsupported, Text: said, Cure: "it has to be Redis " + oldest.String() + " or newer"}
 	case a.kind == sentinels && strings.Contains(strings.ToUpper(said), "UNKNOWN COMMAND") && strings.Contains(strings.ToUpper(said), "SENTINEL"):
-		return &fault{is: ErrUnsupported, said: said, cure: "it is no sentinel: write redis://HOST:PORT"}
+		return &backend.Fault{Is: ErrUnsupported, Text: said, Cure: "it is no sentinel: write redis://HOST:PORT"}
 	case a.kind == sentinels && (rueidis.IsRedisNil(err) || strings.Contains(said, "No such master")):
-		return &fault{is: ErrUnsupported, said: fmt.Sprintf("the sentinels know no master %q", a.master), cure: "write redis+sentinel://HOST:PORT/MASTER"}
+		return &backend.Fault{Is: ErrUnsupported, Text: fmt.Sprintf("the sentinels know no master %q", a.master), Cure: "write redis+sentinel://HOST:PORT/MASTER"}
 	case a.kind == cluster && strings.Contains(said, "cluster support disabled"):
-		return &fault{is: ErrUnsupported, said: "it is no node of a Redis Cluster", cure: "write redis://HOST:PORT"}
+		return &backend.Fault{Is: ErrUnsupported, Text: "it is no node of a Redis Cluster", Cure: "write redis://HOST:PORT"}
 	case strings.Contains(said, "SELECT is not allowed in cluster mode"):
-		return &fault{is: ErrUnsupported, said: "it is a node of a Redis Cluster", cure: "write redis+cluster://HOST:PORT,HOST:PORT"}
+		return &backend.Fault{Is: ErrUnsupported, Text: "it is a node of a Redis Cluster", Cure: "write redis+cluster://HOST:PORT,HOST:PORT"}
 	}
 	if _, ok := rueidis.IsRedisErr(err); ok {
 		err = explain(err)

@@ -6,7 +6,7 @@ import "fmt"
 type Fault struct {
 	Is   error  // what it means, for errors.Is
 	Said error  // what the server or its driver said
-	Text string // Said, for people; "": as it is
+	Text string // Said, for people, or instead of it; "": Said as it is
 	Cure string // what to do about it; "" where nothing is known
 }
 
