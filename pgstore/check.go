@@ -247,7 +247,7 @@ func (s *Store) checkTables(ctx context.Context, c *checkup, f *facts) error {
 // missing returns which of the store's indexes are not there or not valid.
 func (s *Store) missing(ctx context.Context) ([]string, error) {
 	var want []string
-	for _, name := range []string{"key_pkey", "key_record", "holder_pkey", "waiter_pkey", "waiter_seq", "progress_pkey"} {
+	for _, name := range []string{"key_pkey", "holder_pkey", "waiter_pkey", "waiter_seq", "progress_pkey"} {
 		want = append(want, s.names.prefix+"_"+name)
 	}
 	rows, err := s.front.Query(ctx, `SELECT w.name FROM unnest($1::text[]) AS w (name) WHERE NOT EXISTS (

@@ -52,9 +52,9 @@ func TestCheck(t *testing.T) {
 		},
 		"missing index": {
 			Store: func(_ testing.TB, s sqltest.Store) {
-				server.Query(`DROP INDEX "` + s.(*Store).names.schema + `".dibs_key_record`)
+				server.Query(`DROP INDEX "` + s.(*Store).names.schema + `".dibs_waiter_seq`)
 			},
-			Finds: sqltest.Found("tables", dangerous, "dibs_key_record"),
+			Finds: sqltest.Found("tables", dangerous, "dibs_waiter_seq"),
 		},
 		"other version": {
 			Store: do("UPDATE @meta SET version = 0"),

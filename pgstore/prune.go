@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,9 +14,9 @@ import (
 var _ dibs.Pruner = (*Store)(nil)
 
 const (
-	// pruneRows is how many records one statement removes, and sweepPages how many
+	// pruneRows is how many rows one statement removes at most, and sweepPages how many
 	// pages of the table of keys one looks at.
-	pruneRows  = 256
+	pruneRows  = 10_000
 	sweepPages = 32
 	// prunePause is how long pruning leaves the server alone after a step.
 	prunePause = 5 * time.Millisecond
@@ -43,41 +42,13 @@ func (s *Store) Prune(ctx context.Context, limit int) (int, error) {
 	if limit <= 0 {
 		left = math.MaxInt
 	}
-	removed := 0
-	for removed < left {
-		most := min(pruneRows, left-removed)
-		n, err := s.pruneRecords(ctx, most)
+	removed, err := s.prunePlaces(ctx, left)
+	for page := new(int64); err == nil && page != nil && removed < left; {
+		var n int
+		n, page, err = s.sweep(ctx, *page, 0, left-removed)
 		removed += n
-		if err != nil {
-			return removed, err
-		}
-		if n < most {
-			break
-		}
 	}
-	for removed < left {
-		most := min(pruneRows, left-removed)
-		n, err := s.prunePlaces(ctx, most)
-		removed += n
-		if err != nil {
-			return removed, err
-		}
-		if n < most {
-			break
-		}
-	}
-	page := int64(0)
-	for more := true; more && removed < left; {
-		n, next, err := s.sweep(ctx, page, 0, left-removed)
-		removed += n
-		if err != nil {
-			return removed, err
-		}
-		if more = next != nil; more {
-			page = *next
-		}
-	}
-	return removed, nil
+	return removed, err
 }
 
 // prunes removes what has ended, in the background. What is wrong with the server is
@@ -94,23 +65,22 @@ func (s *Store) prunes() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(s.life, pruneLimit)
-		n, err := s.pruneRecords(ctx, pruneRows)
-		if err == nil && page == nil {
+		var err error
+		if page == nil {
 			page, err = s.mayISweep(ctx)
 			said = time.Now()
-			for m := pruneRows; err == nil && page != nil && m == pruneRows; {
-				m, err = s.prunePlaces(ctx, pruneRows)
+			if err == nil && page != nil {
+				_, err = s.prunePlaces(ctx, math.MaxInt)
 			}
-		}
-		if err == nil && page != nil && time.Since(said) > sweepSays {
+		} else if time.Since(said) > sweepSays {
 			err = s.stillSweeping(ctx)
 			said = time.Now()
 		}
 		if err == nil && page != nil {
-			_, page, err = s.sweep(ctx, *page, keyAge, math.MaxInt32)
+			_, page, err = s.sweep(ctx, *page, keyAge, math.MaxInt)
 		}
 		cancel()
-		if err == nil && (n == pruneRows || page != nil) {
+		if err == nil && page != nil {
 			timer.Reset(prunePause)
 		} else {
 			timer.Reset(s.options.PruneEvery)
@@ -118,51 +88,44 @@ func (s *Store) prunes() {
 	}
 }
 
-// pruneRecords removes some records that have ended, the oldest first.
-func (s *Store) pruneRecords(ctx context.Context, limit int) (n int, err error) {
-	err = s.back.QueryRow(ctx, s.names.sql("SELECT @prune_records($1)"), pgx.QueryExecModeExec, limit).Scan(&n)
-	return n, explain(err)
+// prunePlaces removes up to so many places that have ended. What that frees is seen to by
+// whoever asks next, or by sweep.
+func (s *Store) prunePlaces(ctx context.Context, limit int) (removed int, err error) {
+	for removed < limit {
+		most := min(pruneRows, limit-removed)
+		tag, err := s.back.Exec(ctx, s.names.sql(`DELETE FROM @waiter WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM @waiter WHERE ends <= @now() LIMIT $1 FOR UPDATE SKIP LOCKED))`), pgx.QueryExecModeExec, most)
+		n := int(tag.RowsAffected())
+		if removed += n; err != nil || n < most {
+			return removed, explain(err)
+		}
+	}
+	return removed, nil
 }
 
-// prunePlaces removes some places that have ended. What that frees is seen to by whoever
-// asks next, or by sweep.
-func (s *Store) prunePlaces(ctx context.Context, limit int) (n int, err error) {
-	tag, err := s.back.Exec(ctx, s.names.sql(`DELETE FROM @waiter WHERE ctid = ANY (ARRAY(
-		SELECT ctid FROM @waiter WHERE ends <= @now() LIMIT $1 FOR UPDATE SKIP LOCKED))`), pgx.QueryExecModeExec, limit)
-	return int(tag.RowsAffected()), explain(err)
-}
-
-// sweep goes through some pages. It forgets keys that are not in use, and lets time pass
-// for those where something may have ended. It returns where to go on, nil at the end.
+// sweep goes through some pages. It removes records that have ended, forgets keys that are
+// not in use, and lets time pass for those where something else may have ended. It returns
+// where to go on, nil at the end.
 func (s *Store) sweep(ctx context.Context, page int64, age time.Duration, limit int) (removed int, next *int64, err error) {
 	var used [][]byte
-	err = s.back.QueryRow(ctx, s.names.sql("SELECT next_page, used FROM @sweep($1, $2, $3)"), pgx.QueryExecModeExec,
-		page, sweepPages, engine.Micros(age)).Scan(&next, &used)
-	if err != nil {
-		return 0, nil, explain(err)
+	err = s.back.QueryRow(ctx, s.names.sql("SELECT next_page, used, records FROM @sweep($1, $2, $3, $4)"), pgx.QueryExecModeExec,
+		page, sweepPages, engine.Micros(age), min(limit, pruneRows)).Scan(&next, &used, &removed)
+	if err != nil || len(used) == 0 {
+		return removed, next, explain(err)
 	}
-	for some := range slices.Chunk(used, pruneRows) {
-		if removed >= limit {
-			return removed, &page, nil // there may be more on it
-		}
-		wants, n := engine.Tokens{}, 0
-		for _, k := range some {
-			wants[string(k)] = nil
-		}
-		err := try(ctx, func() error {
-			return s.work(ctx, s.back, passing, wants, func(b *engine.Batch) {
-				n = 0
-				for _, k := range b.Keys {
-					n += b.State(k).Sweep(limit - removed - n)
-				}
-			})
+	wants, n := engine.Tokens{}, 0
+	for _, k := range used {
+		wants[string(k)] = nil
+	}
+	err = try(ctx, func() error {
+		return s.work(ctx, s.back, passing, wants, func(b *engine.Batch) {
+			n = 0
+			for _, k := range b.Keys {
+				n += b.State(k).Sweep(limit - removed - n)
+			}
 		})
-		if err != nil {
-			return removed, nil, err
-		}
-		removed += n
-	}
-	return removed, next, nil
+	})
+	return removed + n, next, err
 }
 
 // mayISweep returns the first page when it is our turn to go through all.

@@ -350,7 +350,7 @@ func (h *host) await(id int64, state rivertype.JobState) *rivertype.JobRow {
 func (h *host) waiting(of string) int {
 	h.t.Helper()
 	answers := make([]dibs.Answer, 1)
-	claim := dibs.Claim{Key: h.dibs.Key(keyOf(of)), Mode: dibs.Look, Permits: 1}
+	claim := dibs.Claim{Key: h.dibs.Key(keyOf(of)), Mode: dibs.Look, Permits: 1, Weight: 1}
 	h.must(nil, h.store.Claim(h.t.Context(), []dibs.Claim{claim}, answers))
 	return answers[0].Ahead
 }

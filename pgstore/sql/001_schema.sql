@@ -44,7 +44,6 @@ CREATE TABLE @key (
     fillfactor = 60, -- so that taking and ending a lease stays on its page, and out of the index
     autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 2000
 );
-CREATE INDEX @key_record ON @key (rec_ends) WHERE rec_ends > 0;
 
 -- The leases of keys with more than one permit, and of each key the last lease that was
 -- abandoned, until one ends cleanly.
