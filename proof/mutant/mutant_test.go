@@ -23,7 +23,7 @@ var catches = map[string]struct {
 	"renewal-revives":  {29, "lease"},
 	"settle-any-token": {1, "lease"},
 	"stale-record":     {3, "lease"},
-	"barging":          {4, "order"},
+	"barging":          {1, "order"},
 	"stranded":         {8, "progress"},
 	"half-record":      {1, "register"},
 	"old-record":       {6, "register"},
@@ -38,7 +38,7 @@ var catches = map[string]struct {
 	"undo-counts":      {35, "lease"},
 	"lease-short":      {1, "lease"},
 	"claim-anew":       {1, "lease"},
-	"place-lost":       {7, "places"},
+	"place-lost":       {27, "places"},
 	"mismatch-ignored": {4, "register"},
 }
 
