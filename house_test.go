@@ -23,7 +23,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "idempotency", Imports: []string{house.Root, house.Root + "/internal/linger"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
 		{Dir: "jobs", Imports: []string{house.Root}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
 		{Dir: "internal/backend", Imports: []string{house.Root}},
-		{Dir: "internal/engine", Imports: []string{house.Root, house.Root + "/internal/backend"}},
+		{Dir: "internal/engine", Imports: []string{house.Root, house.Root + "/internal/backend"}, Tests: []string{house.Root + "/storetest"}},
 		{Dir: "internal/failpoint"},
 		{Dir: "internal/house"},
 		{Dir: "internal/journal", Imports: []string{house.Root}},

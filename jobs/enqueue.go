@@ -46,7 +46,8 @@ func (m *Mutex) take(ctx context.Context, key string) (Ticket, error) {
 }
 
 // EnqueueIn is Enqueue in the transaction in which the job is enqueued: the place is
-// there if and when that commits, and jobs run in the order of the commits.
+// there if and when that commits, and jobs run in the order in which their places were
+// taken, whenever the transactions commit.
 func (m *Mutex) EnqueueIn(ctx context.Context, r dibs.Reserver, key string) (string, error) {
 	return m.enqueue(ctx, key, func(ctx context.Context, o *dibs.AcquireOptions) (dibs.Place, error) {
 		return m.client.ReserveIn(ctx, r, key, m.options.Stands, o)
