@@ -165,6 +165,9 @@ func (r *Record) Of(t dibs.Token, now int64) bool { return r.Token == t && r.End
 // Advance lets time pass: what is over is dead, and what that frees is handed over. The
 // leases were loaded in the order in which they end.
 func (st *State) Advance() {
+	if st.queue.empty() {
+		st.free = 0 // it went with the last place
+	}
 	for i := 0; i < len(st.holders); {
 		l := st.holders[i]
 		if l.Ends > st.now {
