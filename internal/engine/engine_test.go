@@ -15,9 +15,9 @@ import (
 )
 
 // TestConformance: a store that does nothing but load, decide and write, on tables in memory.
+// It sees what is over when somebody asks, and not at that instant: so it runs in real time.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, &storetest.Harness{
-		Virtual: true,
 		New: func(_ testing.TB, turn time.Duration) *storetest.Backend {
 			db := &tables{turn: cmp.Or(turn, dibs.Turn)}
 			db.wipe()

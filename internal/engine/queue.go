@@ -132,7 +132,9 @@ func (st *State) first(passed func(*Place) bool) *Place {
 		case st.leased(p.Seq), passed(p):
 			i++
 		case p.Kind == reserved && p.Hold > 0 && st.free > 0 && max(st.free, p.Asked)+p.Hold <= st.now:
-			q.remove(p)
+			if q.remove(p); q.empty() {
+				st.free = 0
+			}
 		default:
 			return p
 		}

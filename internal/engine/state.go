@@ -166,7 +166,7 @@ func (r *Record) Of(t dibs.Token, now int64) bool { return r.Token == t && r.End
 // leases were loaded in the order in which they end.
 func (st *State) Advance() {
 	if st.queue.empty() {
-		st.free = 0 // it went with the last place
+		st.free = 0 // the count of Holds ends with the last place
 	}
 	for i := 0; i < len(st.holders); {
 		l := st.holders[i]
