@@ -195,12 +195,18 @@ func (st *State) Advance() {
 // is passed over. A reserved place that nobody waits at stops it.
 func (st *State) serve() {
 	for !st.looks && !st.unknown() {
-		p := st.first(func(p *Place) bool { return p.Deaf })
+		passed := false
+		p := st.first(func(p *Place) bool {
+			passed = passed || p.Deaf
+			return p.Deaf
+		})
 		switch {
 		case p == nil, p.Kind == reserved, !st.room(p.Permits, p.Weight):
 			return
 		case p.Process == 0, p.Once, st.lost != nil, st.record.Accepts(p.MaxAge, st.now), st.differs(p.Fingerprint):
-			st.wake(p)
+			if !passed { // else it would ask in vain: a claim passes nobody over
+				st.wake(p)
+			}
 			return
 		}
 		l := Lease{
