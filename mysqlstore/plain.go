@@ -150,39 +150,79 @@ func (p *plain) replay(c *dibs.Claim, now int64, a *dibs.Answer) bool {
 	return p.data != nil
 }
 
-// lockPlain begins a script that locks the rows of keys and reads them.
-func (s *Store) lockPlain(part []int, keys []string, found map[string]*plain, now *int64) *script {
-	ask := s.script()
-	ask.raw("START TRANSACTION").done()
-	in(ask.raw("SELECT "+plainColumns+" FROM @key x FORCE INDEX (PRIMARY) WHERE x.k"), sorted(alone(part, keys))).raw(" ORDER BY x.k FOR UPDATE").asks(finds(found))
-	ask.raw("SET @N=" + clock).done()
-	return ask.raw("SELECT @N").asks(func(r *reading) { r.scan(now) })
+// group is some keys, and the tokens that belong to them.
+type group struct{ keys, both []string }
+
+func (g *group) add(k string, t dibs.Token) {
+	g.keys, g.both = append(g.keys, k), append(g.both, string(t[:])+k)
 }
 
-// renewPlain makes those renewals that one statement each is enough for, and returns the
-// others.
+// of adds the condition that a row is one of these keys, and has the token that belongs
+// to it.
+func (g *group) of(ask *script) *script {
+	return in(in(ask.raw(" WHERE k"), g.keys).raw(" AND CONCAT(token,k)"), g.both)
+}
+
+// grouped groups keys and tokens by how long something lasts.
+func grouped(mine []int, keys []string, of func(i int) (lasts int64, t dibs.Token)) map[int64]*group {
+	groups := map[int64]*group{}
+	for _, i := range mine {
+		lasts, t := of(i)
+		if groups[lasts] == nil {
+			groups[lasts] = &group{}
+		}
+		groups[lasts].add(keys[i], t)
+	}
+	return groups
+}
+
+// locked is what a script of lockPlain finds: the rows, and the times before and after they
+// were locked. A lease that is younger than before may be one that a statement of the
+// script sees though its row was not there to be locked.
+type locked struct {
+	rows          map[string]*plain
+	before, after int64
+}
+
+// lockPlain begins a script that locks the rows of keys and reads them.
+func (s *Store) lockPlain(mine []int, keys []string, found *locked) *script {
+	found.rows = map[string]*plain{}
+	ask := s.script()
+	ask.raw("START TRANSACTION").done()
+	ask.raw("SET @O=" + clock).done()
+	in(ask.raw("SELECT "+plainColumns+" FROM @key x FORCE INDEX (PRIMARY) WHERE x.k"), sorted(alone(mine, keys))).raw(" ORDER BY x.k FOR UPDATE").asks(finds(found.rows))
+	ask.raw("SET @N=" + clock).done()
+	return ask.raw("SELECT @O,@N").asks(func(r *reading) { r.scan(&found.before, &found.after) })
+}
+
+// of returns what was found of a key, and whether a statement of the script has met the
+// token's lease there.
+func (l *locked) of(k string, t dibs.Token) (p *plain, met bool) {
+	p = cmp.Or(l.rows[k], &plain{})
+	return p, p.Holder.Token == t && p.Holder.Ends > l.after && p.Holder.Since < l.before
+}
+
+// renewPlain makes those renewals that one statement for each TTL is enough for, and
+// returns the others.
 func (s *Store) renewPlain(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) (rest []int, err error) {
 	mine, rest := split(part, keys, func(i int) bool { return renewals[i].Progress == nil })
 	if len(mine) == 0 {
 		return rest, nil
 	}
-	var now int64
-	found := map[string]*plain{}
-	ask := s.lockPlain(mine, keys, found, &now)
-	for _, i := range mine {
-		r := &renewals[i]
-		ask.raw("UPDATE @key SET ends=@N+").value(engine.Micros(r.TTL)).raw(" WHERE k=").value(keys[i]).raw(" AND token=").value(r.Token).raw(" AND ends>@N").done()
+	var found locked
+	ask := s.lockPlain(mine, keys, &found)
+	for ttl, g := range grouped(mine, keys, func(i int) (int64, dibs.Token) { return engine.Micros(renewals[i].TTL), renewals[i].Token }) {
+		g.of(ask.raw("UPDATE @key FORCE INDEX (PRIMARY) SET ends=@N+").value(ttl)).raw(" AND ends>@N AND since<@O").done()
 	}
 	ask.raw("COMMIT").done()
 	if err := ask.on(ctx, s.back); err != nil {
 		return nil, err
 	}
 	for _, i := range mine {
-		p := cmp.Or(found[keys[i]], &plain{})
-		switch {
-		case p.Holder.Token == renewals[i].Token && p.Holder.Ends > now:
+		switch p, met := found.of(keys[i], renewals[i].Token); {
+		case met:
 			errs[i] = nil
-		case p.Busy: // the lease may be in a row of its own
+		case p.Busy, p.Holder.Token == renewals[i].Token: // the lease may be in a row of its own
 			rest = append(rest, i)
 		default:
 			errs[i] = dibs.ErrLost
@@ -197,37 +237,39 @@ func (s *Store) settlePlain(ctx context.Context, part []int, keys []string, sett
 	if len(mine) == 0 {
 		return rest, nil
 	}
-	var now int64
-	found, ended := map[string]*plain{}, map[int]bool{}
-	ask := s.lockPlain(mine, keys, found, &now)
+	const stands = " AND busy=0 AND ends>@N AND since<@O"
+	var found locked
+	ask := s.lockPlain(mine, keys, &found)
 	for _, i := range mine {
-		x := &settlements[i]
-		ask.raw("UPDATE @key SET ")
-		if x.Outcome == dibs.Keep {
-			ask.raw("rec_token=token,rec_written=@N,rec_fingerprint=fingerprint,rec_ends=@N+").value(engine.Micros(x.Retention)).raw(",")
+		if x := &settlements[i]; x.Outcome == dibs.Keep {
+			ask.raw("INSERT INTO @record (k,data) SELECT k,").value(x.Data)
+			ask.raw(" FROM @key WHERE k=").value(keys[i]).raw(" AND token=").value(x.Token).raw(stands)
+			ask.raw(" ON DUPLICATE KEY UPDATE data=VALUES(data)").done()
 		}
-		ask.raw("token='' WHERE k=").value(keys[i]).raw(" AND token=").value(x.Token).raw(" AND busy=0 AND ends>@N").done()
-		ask.raw("SELECT ROW_COUNT()").asks(func(r *reading) {
-			var n int64
-			r.scan(&n)
-			ended[i] = n > 0
-		})
-		if x.Outcome == dibs.Keep {
-			ask.raw("INSERT INTO @record (k,data) SELECT k,").value(x.Data).raw(" FROM @key WHERE k=").value(keys[i])
-			ask.raw(" AND rec_token=").value(x.Token).raw(" AND rec_written=@N ON DUPLICATE KEY UPDATE data=VALUES(data)").done()
+	}
+	const nothing = 0
+	for lasts, g := range grouped(mine, keys, func(i int) (lasts int64, t dibs.Token) {
+		if x := &settlements[i]; x.Outcome == dibs.Keep {
+			lasts = engine.Micros(x.Retention)
 		}
+		return lasts, settlements[i].Token
+	}) {
+		ask.raw("UPDATE @key FORCE INDEX (PRIMARY) SET ")
+		if lasts != nothing {
+			ask.raw("rec_token=token,rec_written=@N,rec_fingerprint=fingerprint,rec_ends=@N+").value(lasts).raw(",")
+		}
+		g.of(ask.raw("token=''")).raw(stands).done()
 	}
 	ask.raw("COMMIT").done()
 	if err := ask.on(ctx, s.back); err != nil {
 		return nil, err
 	}
 	for _, i := range mine {
-		x, p := &settlements[i], cmp.Or(found[keys[i]], &plain{})
-		switch {
-		// Also one whose claim was still under way, so that there was no row to be locked.
-		case ended[i], x.Outcome == dibs.Keep && p.Record.Of(x.Token, now): // sent twice
+		x := &settlements[i]
+		switch p, met := found.of(keys[i], x.Token); {
+		case met && !p.Busy, x.Outcome == dibs.Keep && p.Record.Of(x.Token, found.after): // or sent twice
 			errs[i] = nil
-		case p.Busy, p.Holder.Token == x.Token:
+		case p.Busy, p.Holder.Token == x.Token, found.rows[keys[i]] == nil:
 			rest = append(rest, i)
 		default:
 			errs[i] = dibs.ErrLost
