@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// atOnce is how many places of a queue are loaded with it, and when these are not
-	// enough for a decision, so many times as many.
+	// atOnce is how many places of a queue are loaded at first. When a decision needs more,
+	// the number is multiplied by thenMore.
 	atOnce   = 72
 	thenMore = 64
 )
@@ -124,7 +124,7 @@ func (b *Batch) Short() bool {
 	return false
 }
 
-// Turns are who has to be told something.
+// Turns are the waiters that the store has to tell something.
 func (b *Batch) Turns() (all []Turn) {
 	for _, k := range b.Keys {
 		all = append(all, b.states[k].turns...)

@@ -145,7 +145,7 @@ func (st *State) join(p, own, seat *Place, o *Terms, a *dibs.Answer) bool {
 // lost with the data.
 func (st *State) highest() uint64 { return uint64(max(st.fence, st.now-1)) }
 
-// held answers one whose turn has not come, and who has that place, or none.
+// held answers a claim whose turn has not come; p is its place, nil if it has none.
 func (st *State) held(p *Place, a *dibs.Answer) {
 	a.State, a.Fence, a.Queued = dibs.Held, st.highest(), p != nil
 	seq := st.next()

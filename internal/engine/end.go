@@ -60,7 +60,7 @@ func (st *State) clean(l Lease) {
 	st.lost = nil
 }
 
-// leave writes a record, and has those read it whom it may answer.
+// leave writes a record, and wakes the waiters that it may answer.
 func (st *State) leave(t dibs.Token, f dibs.Fingerprint, data []byte, retention int64) {
 	st.record = Record{Token: t, Written: st.now, Ends: st.now + retention, Fingerprint: f}
 	st.step(Step{Does: WriteRecord, Data: data})
@@ -90,8 +90,8 @@ func (st *State) Renew(r *dibs.Renewal) bool {
 	return true
 }
 
-// Evict ends leases, whoever holds them, and forgets an abandoned Attempt: all, or the
-// one that the ID names. It returns how many were ended.
+// Evict ends the leases of a key and forgets its abandoned attempt: all, or the one that
+// the ID names. It returns how many it ended.
 func (st *State) Evict(id string) (n int) {
 	st.Advance()
 	is := func(l Lease) bool { return id == "" || l.Token.ID() == id }

@@ -64,8 +64,8 @@ func (st *State) Look(tokens []dibs.Token, ahead map[dibs.Token]int) (due []Turn
 	return due
 }
 
-// Sweep removes up to so many records, places and abandoned attempts that are over, and
-// returns how many it was.
+// Sweep removes up to limit records, places and abandoned attempts that are over, and
+// returns how many it removed.
 func (st *State) Sweep(limit int) (removed int) {
 	st.short = !st.queue.complete
 	if r := &st.record; limit > 0 && r.Ends > 0 && r.Ends <= st.now {

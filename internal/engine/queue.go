@@ -13,8 +13,8 @@ const (
 	reserved = 1
 )
 
-// Place is a row of a queue: a reserved place, or who waits, by itself or at such a place,
-// which then has the same Seq.
+// Place is a row of a queue: a reserved place, or a waiter. A waiter that came from a
+// reserved place has the same Seq.
 type Place struct {
 	Seq   int64
 	Token dibs.Token

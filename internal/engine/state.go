@@ -85,7 +85,7 @@ type State struct {
 
 	saved  map[int64]bool     // the fences of leases under which something was saved
 	others map[leaseID]*Lease // leases in rows of their own, as they are there
-	turns  []Turn             // who has to be told something
+	turns  []Turn             // the waiters that have to be told something
 	steps  []Step
 }
 
@@ -246,7 +246,7 @@ func grantOf(l *Lease) dibs.Answer {
 	return dibs.Answer{State: dibs.Granted, Fence: uint64(l.Fence), Attempt: int(l.Attempt)}
 }
 
-// wake has one who waits told to ask.
+// wake has the store tell a waiter to ask.
 func (st *State) wake(p *Place) {
 	st.turns = append(st.turns, Turn{Token: p.Token, Process: p.Process})
 }
