@@ -14,12 +14,12 @@ type Inspector interface {
 	// first error.
 	List(ctx context.Context, q Query) iter.Seq2[Entry, error]
 
-	// Evict ends the leases of a key, whoever holds them: all, or the one that
+	// ForceRelease ends the leases of a key, whoever holds them: all, or the one that
 	// the ID names if id is not "". Their holders lose them as if they had
 	// settled (Release); nothing counts as abandoned. An unknown or abandoned attempt is
 	// forgotten likewise. Waiters move up. It returns how many attempts were
 	// ended. Records stay.
-	Evict(ctx context.Context, key Key, id string) (int, error)
+	ForceRelease(ctx context.Context, key Key, id string) (int, error)
 
 	// Forget deletes the key's record and forgets an abandoned or unknown
 	// attempt, so that the next claim runs. Live leases and places stay. It

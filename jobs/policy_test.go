@@ -307,7 +307,7 @@ func TestLostKey(t *testing.T) {
 			m := f.mutex(nil)
 			ticket := f.ticket(m, "k")
 			err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(ctx context.Context) error {
-				_, err := f.store.Evict(t.Context(), dibs.Key{Name: "k"}, "")
+				_, err := f.store.ForceRelease(t.Context(), dibs.Key{Name: "k"}, "")
 				must(t, err)
 				<-ctx.Done()
 				if !errors.Is(context.Cause(ctx), dibs.ErrLost) {

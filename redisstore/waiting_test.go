@@ -50,7 +50,7 @@ func TestScriptsForgotten(t *testing.T) {
 			t.Errorf("listing: %+v, %v", e, err)
 		}
 	}
-	if n, err := s.Evict(forgotten(), c.Key, ""); n != 1 || err != nil {
+	if n, err := s.ForceRelease(forgotten(), c.Key, ""); n != 1 || err != nil {
 		t.Errorf("evicting: %d, %v", n, err)
 	}
 	mustGrant(t, s, once)

@@ -219,9 +219,9 @@ func (s *server) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, e
 	return s.inside().List(ctx, q)
 }
 
-// Evict implements dibs.Inspector.
-func (s *server) Evict(ctx context.Context, key dibs.Key, id string) (int, error) {
-	return s.inside().Evict(ctx, key, id)
+// ForceRelease implements dibs.Inspector.
+func (s *server) ForceRelease(ctx context.Context, key dibs.Key, id string) (int, error) {
+	return s.inside().ForceRelease(ctx, key, id)
 }
 
 // Forget implements dibs.Inspector.

@@ -104,7 +104,7 @@ func (r *run) thaw(ctx context.Context) error {
 	}
 	for _, e := range frozen {
 		call := history.Now()
-		if _, err := in.Evict(ctx, e.Key, ""); err != nil {
+		if _, err := in.ForceRelease(ctx, e.Key, ""); err != nil {
 			return fmt.Errorf("a key that is frozen cannot be released: %w", err)
 		}
 		r.remains.thawed++
