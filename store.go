@@ -102,9 +102,9 @@ const AnyAge time.Duration = math.MaxInt64
 // the waiter claims again or renews it.
 const Turn = time.Second
 
-// AbandonedMemory is how long a store remembers, at least, that a lease ran
+// AbandonedRetention is how long a store remembers, at least, that a lease ran
 // out without being settled. An unknown outcome is remembered for ever.
-const AbandonedMemory = 24 * time.Hour
+const AbandonedRetention = 24 * time.Hour
 
 // Claim asks for a key.
 type Claim struct {
