@@ -82,7 +82,7 @@ func (e *Event) Ended(err error) {
 	case err == nil:
 	case errors.Is(err, dibs.ErrLost):
 		e.Error = Lost
-	case errors.Is(err, dibs.ErrFull), errors.Is(err, dibs.ErrBusy), errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrEnded):
+	case errors.Is(err, dibs.ErrFull), errors.Is(err, dibs.ErrBusy), errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrTransactionEnded):
 		e.Error = err.Error()
 	default:
 		// Nothing was done for it, or something that does no harm: a part of a Redis
