@@ -172,7 +172,7 @@ func (s *state) without(i int) []lease {
 func (m *model) lasting(s *state, op *operation, l lease) lease {
 	low, d := op.e.Call, op.e.TTL
 	if op.e.Kind == history.Told {
-		// Its Turn began with whatever freed the key, not when it was asked for.
+		// Its PushedTTL began with whatever freed the key, not when it was asked for.
 		if low = op.call; m.mutex {
 			low = max(low, s.freed)
 		}

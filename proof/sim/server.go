@@ -203,9 +203,9 @@ func (s *server) plain(c dibs.Claim) bool {
 	return true
 }
 
-// grant grants a waiter in front the key for a Turn, in its absence.
+// grant grants a waiter in front the key for PushedTTL, in its absence.
 func (s *server) grant(c dibs.Claim) dibs.Answer {
-	c.Mode, c.Stay, c.TTL = dibs.Try, 0, min(c.TTL, dibs.Turn)
+	c.Mode, c.Stay, c.TTL = dibs.Try, 0, min(c.TTL, dibs.PushedTTL)
 	answers := make([]dibs.Answer, 1)
 	if err := s.store.Claim(context.Background(), []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {
 		return dibs.Answer{}

@@ -52,7 +52,7 @@ func (r *run) collect(life context.Context) error {
 		return nil
 	}
 	// Leases and places of those who were killed run out, and no later.
-	deadline := time.Now().Add(r.TTL + dibs.Turn + sweepSlack)
+	deadline := time.Now().Add(r.TTL + dibs.PushedTTL + sweepSlack)
 	for {
 		left, over, err := r.list(ctx, in)
 		if err == nil && len(left) == 0 {
