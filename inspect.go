@@ -90,7 +90,7 @@ type Attempt struct {
 // PlaceInfo is what a store knows about a place in a key's queue. They come in the order
 // of their turns, and only when the Query asked for them; all, or the first 500 at least.
 type PlaceInfo struct {
-	// Token of the place, for Client.GiveUp. Its ID names the place.
+	// Token of the place, for Client.CancelPlace. Its ID names the place.
 	Token Token
 	// Owner took the place.
 	Owner Owner
