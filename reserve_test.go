@@ -219,7 +219,7 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(9 * time.Second)
-		if standing, err := c.Prolong(t.Context(), p, time.Hour, &dibs.AcquireOptions{Hold: 30 * time.Second}); err != nil || standing != (dibs.PlaceStatus{Stands: true, Waits: true}) {
+		if standing, err := c.Prolong(t.Context(), p, time.Hour, &dibs.AcquireOptions{Hold: 30 * time.Second}); err != nil || standing != (dibs.PlaceStatus{Exists: true, Waits: true}) {
 			t.Fatalf("%+v, %v", standing, err)
 		}
 		if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
