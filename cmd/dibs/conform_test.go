@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/stores"
 	"github.com/dibs-go/dibs/proof/conform"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/internal/stores"
 	"github.com/dibs-go/dibs/proof/backend"
 	"github.com/dibs-go/dibs/proof/conform"
 	"github.com/dibs-go/dibs/proof/torture"

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/internal/stores"
 	"github.com/dibs-go/dibs/proof/backend"
 	"github.com/dibs-go/dibs/proof/torture"
 )
