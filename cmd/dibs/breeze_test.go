@@ -21,8 +21,8 @@ func blow(t *testing.T, store string, keys, connections int) {
 	const copies = 5
 	origin := newCounter(t, nil)
 	proxies := []*process{
-		startProxy(t, origin.URL, store, "--access-log", "off"),
-		startProxy(t, origin.URL, store, "--access-log", "off"),
+		startProxy(t, origin.URL, store, "--access-log=off"),
+		startProxy(t, origin.URL, store, "--access-log=off"),
 	}
 	// Each of the groups sends the same key at once.
 	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: connections / 2, MaxIdleConnsPerHost: connections / 2}}

@@ -50,7 +50,7 @@ func TestUsage(t *testing.T) {
 		{"proxy --upstream http://x --store redis://h?nonsense=1", `"nonsense" is unknown`},
 		{"proxy --upstream http://x --namespace a\x01b --store memory:", "namespace"},
 		{"proxy --config missing.yaml", "missing.yaml"},
-		{"proxy --upstream http://x --access-log perhaps", "neither on nor off"},
+		{"proxy --upstream http://x --access-log=perhaps", "neither true nor false"},
 		{"proxy --upstream http://x --methods GET --store memory:", "GET cannot be guarded"},
 		{"show", "name what is meant, once: KEY, --id ID or --glob PATTERN"},
 		{"show a b", "at most 1"},

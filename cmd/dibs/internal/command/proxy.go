@@ -68,8 +68,8 @@ it does not say, it has from the top.
 			return p.serve(cmd.Context(), c)
 		}),
 	}
-	flags.Bind(cmd.Flags())
 	p.storeFlags(cmd.Flags())
+	flags.Bind(cmd.Flags())
 	cmd.Flags().StringVar(&file, "config", "", "a YAML `FILE` with the same settings, and routes")
 	return cmd
 }

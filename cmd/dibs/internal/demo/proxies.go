@@ -53,7 +53,7 @@ func withStore(cmd *exec.Cmd, store string) *exec.Cmd {
 // startProxy runs "dibs proxy" with these flags and waits until it serves.
 func startProxy(program, store string, flags ...string) (*proxyProcess, error) {
 	p := &proxyProcess{done: make(chan struct{})}
-	args := append([]string{"proxy", "--listen", "127.0.0.1:0", "--access-log", "off"}, flags...)
+	args := append([]string{"proxy", "--listen", "127.0.0.1:0", "--access-log=off"}, flags...)
 	p.cmd = withStore(exec.Command(program, args...), store)
 	p.cmd.Stderr = &p.logs
 	p.cmd.SysProcAttr = ownGroup

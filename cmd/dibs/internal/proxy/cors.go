@@ -43,7 +43,7 @@ type allowance struct{ origin, credentials string }
 // maxLearned bounds how many pages are remembered.
 const maxLearned = 1000
 
-func newCORS(list List, next http.Handler) *cors {
+func newCORS(list []string, next http.Handler) *cors {
 	c := &cors{next: next}
 	for _, page := range list {
 		if page == corsLearned {

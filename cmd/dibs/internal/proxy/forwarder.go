@@ -32,7 +32,7 @@ type forwarder struct {
 }
 
 func newForwarder(p *Policy, t *upstream.Transport, errors *log.Logger) *forwarder {
-	f := &forwarder{transport: t, errors: errors, forwarded: p.Forwarded, docsURL: p.DocsURL}
+	f := &forwarder{transport: t, errors: errors, forwarded: p.Forwarded, docsURL: p.Options.DocsURL}
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
 		ModifyResponse: sift,

@@ -34,6 +34,14 @@ func parsePattern(s string) (pattern, error) {
 	return segments, nil
 }
 
+// String returns the pattern as it is written.
+func (p pattern) String() string {
+	if p == nil {
+		return ""
+	}
+	return "/" + strings.Join(p, "/")
+}
+
 // match reports whether the path, which is decoded, matches.
 func (p pattern) match(path string) bool {
 	if p == nil {

@@ -66,10 +66,10 @@ func New(c *Config, client *dibs.Client, admin *Admin, logs io.Writer) (*Server,
 		if len(r.CORS) > 0 {
 			h = newCORS(r.CORS, h)
 		}
-		if r.Path == "" && r.Host == "" {
+		if r.Path == nil && r.Host == "" {
 			// What falls through to the top is treated by its methods, not
 			// turned away.
-			r.Methods = nil
+			r.Options.Methods = nil
 		}
 		s.routes = append(s.routes, route{Route: r, handler: h})
 	}
@@ -78,16 +78,13 @@ func New(c *Config, client *dibs.Client, admin *Admin, logs io.Writer) (*Server,
 
 // handler returns what serves the requests of a policy.
 func (s *Server) handler(p *Policy) (http.Handler, error) {
-	t, err := upstream.New(p.Upstream, &upstream.Options{ConnectTimeout: time.Duration(p.ConnectTimeout)})
+	t, err := upstream.New(p.Upstream, &upstream.Options{ConnectTimeout: p.ConnectTimeout})
 	if err != nil {
 		return nil, fmt.Errorf("upstream: %w", err)
 	}
 	s.origin = append(s.origin, t)
 	f := newForwarder(p, t, slog.NewLogLogger(s.log.Handler(), slog.LevelWarn))
-	o, err := p.options()
-	if err != nil {
-		return nil, err
-	}
+	o := p.middleware()
 	if !p.Guard {
 		return s.unguarded(f), nil
 	}
@@ -120,11 +117,11 @@ func (s *Server) observer() func(context.Context, idempotency.Event) {
 
 // tell logs a scope that it has not logged yet.
 func (s *Server) tell(parts []idempotency.ScopePart) {
-	var scope List
-	for _, part := range parts {
-		scope = append(scope, part.String())
+	names := make([]string, len(parts))
+	for i, part := range parts {
+		names[i] = part.String()
 	}
-	if text := scope.String(); !slices.Contains(s.scopes, text) {
+	if text := strings.Join(names, ","); !slices.Contains(s.scopes, text) {
 		s.scopes = append(s.scopes, text)
 		s.log.Info("requests without these credentials share keys", "scope", text)
 	}
@@ -168,10 +165,10 @@ func (s *Server) Serve(ctx context.Context, l, admin net.Listener) error {
 // drain lets the requests that are under way finish, for Config.Drain at most.
 func (s *Server) drain(server *http.Server) {
 	s.stopping.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(s.config.Drain))
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.Drain)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil {
-		s.log.Warn("requests were cut off: they took longer than --drain", "drain", &s.config.Drain, "error", err)
+		s.log.Warn("requests were cut off: they took longer than --drain", "drain", s.config.Drain, "error", err)
 	}
 	server.Close()
 	for _, m := range s.guards {
@@ -240,7 +237,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, p idempotency.Pr
 	if s.admin != nil {
 		s.admin.Observe(r.Context(), idempotency.Event{Outcome: idempotency.OutcomeInvalid, Method: r.Method, Status: p.Status})
 	}
-	linger.Answer(w, r, func() { idempotency.WriteProblem(w, r, s.config.DocsURL, p) })
+	linger.Answer(w, r, func() { idempotency.WriteProblem(w, r, s.config.Options.DocsURL, p) })
 }
 
 // matches reports whether the request is one of the route's.
@@ -248,10 +245,10 @@ func (r *route) matches(req *http.Request) bool {
 	if r.Host != "" && !strings.EqualFold(r.Host, req.Host) && !strings.EqualFold(r.Host, hostname(req.Host)) {
 		return false
 	}
-	if len(r.Methods) > 0 && !slices.Contains(r.Methods, req.Method) {
+	if len(r.Options.Methods) > 0 && !slices.Contains(r.Options.Methods, req.Method) {
 		return false
 	}
-	return r.pattern.match(req.URL.Path)
+	return r.Path.match(req.URL.Path)
 }
 
 // hostname returns a host without its port.

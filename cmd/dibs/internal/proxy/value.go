@@ -1,151 +1,216 @@
 package proxy
 
 import (
+	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/ast"
 )
 
-// List is a comma-separated list. In a configuration file it may be a sequence
-// as well.
-type List []string
+// value reads and shows the field of a setting. It is a pflag.Value.
+type value struct {
+	kind string // the word that help shows
+	// alone is what the flag without a text means; "" if it needs one.
+	alone string
+	set   func(string) error
+	show  func() string
+	// setList sets a list's elements; nil for other kinds.
+	setList func([]string) error
+}
 
-// String returns the list as it is written.
-func (l *List) String() string { return strings.Join(*l, ",") }
+// Set sets the field from its text.
+func (v value) Set(s string) error { return v.set(s) }
 
-// Type returns the word that help texts show.
-func (l *List) Type() string { return "list" }
-
-// Set replaces the list. It refuses empty elements.
-func (l *List) Set(s string) error {
-	*l = nil
-	if s == "" {
-		return nil
+// String returns the field's text.
+func (v value) String() string {
+	if v.show == nil {
+		return ""
 	}
-	for element := range strings.SplitSeq(s, ",") {
-		if element = strings.TrimSpace(element); element == "" {
-			return fmt.Errorf("%q has an empty element", s)
+	return v.show()
+}
+
+// Type returns the word that help shows.
+func (v value) Type() string { return v.kind }
+
+// orElse sets what the flag without a text means.
+func (v value) orElse(alone string) value {
+	v.alone = alone
+	return v
+}
+
+// text is any text that passes the checks.
+func text(field *string, checks ...func(string) error) value {
+	return value{kind: "string", show: func() string { return *field }, set: func(s string) error {
+		for _, check := range checks {
+			if err := check(s); err != nil {
+				return err
+			}
 		}
-		*l = append(*l, element)
-	}
-	return nil
+		*field = s
+		return nil
+	}}
 }
 
-// UnmarshalYAML reads a sequence or a comma-separated string.
-func (l *List) UnmarshalYAML(node ast.Node) error {
-	if _, ok := node.(*ast.SequenceNode); !ok {
-		return setFrom(node, l.Set)
+// word is one of two words.
+func word[T ~string](field *T, a, b T) value {
+	return value{kind: "string", show: func() string { return string(*field) }, set: func(s string) error {
+		if T(s) != a && T(s) != b {
+			return fmt.Errorf("%q is neither %s nor %s", s, a, b)
+		}
+		*field = T(s)
+		return nil
+	}}
+}
+
+// yes is true or false; on and off are accepted too.
+func yes(field *bool) value {
+	return value{kind: "bool", alone: "true", show: func() string { return strconv.FormatBool(*field) }, set: func(s string) error {
+		switch s {
+		case "true", "on":
+			*field = true
+		case "false", "off":
+			*field = false
+		default:
+			return fmt.Errorf("%q is neither true nor false", s)
+		}
+		return nil
+	}}
+}
+
+// number is a whole number from least to most.
+func number(field *int, least, most int) value {
+	return value{kind: "int", show: func() string { return strconv.Itoa(*field) }, set: func(s string) error {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < least || n > most {
+			return fmt.Errorf("%q is not %d to %d", s, least, most)
+		}
+		*field = n
+		return nil
+	}}
+}
+
+// forever is the most of a span that has no upper limit.
+const forever = time.Duration(math.MaxInt64)
+
+// span is a duration from least to most, as Go writes it.
+func span(field *time.Duration, least, most time.Duration) value {
+	return value{kind: "duration", show: func() string { return spanText(*field) }, set: func(s string) error {
+		d, err := time.ParseDuration(s)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%q is not a duration: write 30s, 5m or 24h", s)
+		case d < least:
+			return fmt.Errorf("%s is too short; it must be at least %v", s, least)
+		case d > most:
+			return fmt.Errorf("%s is too long; it must be at most %v", s, most)
+		}
+		*field = d
+		return nil
+	}}
+}
+
+// spanText returns a duration without its zeros: 24h, and not 24h0m0s.
+func spanText(d time.Duration) string {
+	s := d.String()
+	switch {
+	case d == 0:
+		return "0" // which help does not show
+	case strings.HasSuffix(s, "h0m0s"):
+		return strings.TrimSuffix(s, "0m0s")
+	case strings.HasSuffix(s, "m0s"):
+		return strings.TrimSuffix(s, "0s")
 	}
-	var sequence []string
-	if err := yaml.NodeToValue(node, &sequence, yaml.Strict()); err != nil {
+	return s
+}
+
+// size is a number of bytes, at least one, with or without a unit.
+func size(field *int64) value {
+	return value{kind: "size", show: func() string { return sizeText(*field) }, set: func(s string) error {
+		n, err := parseSize(s)
+		if err == nil {
+			*field = n
+		}
 		return err
-	}
-	*l = sequence
-	return nil
+	}}
 }
 
-// Duration is a time.Duration, written as Go writes it: 30s, 1h30m.
-type Duration time.Duration
-
-// String returns the duration as it is written.
-func (d *Duration) String() string { return time.Duration(*d).String() }
-
-// Type returns the word that help texts show.
-func (d *Duration) Type() string { return "duration" }
-
-// Set reads a duration.
-func (d *Duration) Set(s string) error {
-	v, err := time.ParseDuration(s)
-	if err != nil {
-		return fmt.Errorf("%q is not a duration: write 30s, 5m or 24h", s)
+func parseSize(s string) (int64, error) {
+	digits, shift := s, 0
+	if rest, ok := strings.CutSuffix(s, "KiB"); ok {
+		digits, shift = rest, 10
+	} else if rest, ok := strings.CutSuffix(s, "MiB"); ok {
+		digits, shift = rest, 20
 	}
-	*d = Duration(v)
-	return nil
+	n, err := strconv.ParseUint(strings.TrimRight(digits, " "), 10, 63-shift)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a size: write bytes, or a number with KiB or MiB", s)
+	case n == 0:
+		return 0, errors.New("it must be at least 1 byte")
+	}
+	return int64(n << shift), nil
 }
 
-// UnmarshalYAML reads a duration.
-func (d *Duration) UnmarshalYAML(node ast.Node) error { return setFrom(node, d.Set) }
-
-// Switch is on or off.
-type Switch bool
-
-// String returns on or off.
-func (s *Switch) String() string {
-	if *s {
-		return "on"
-	}
-	return "off"
-}
-
-// Type returns the word that help texts show.
-func (s *Switch) Type() string { return "on|off" }
-
-// Set reads on, off and what else a bool may be.
-func (s *Switch) Set(text string) error {
-	switch text {
-	case "on", "true":
-		*s = true
-	case "off", "false":
-		*s = false
-	default:
-		return fmt.Errorf("%q is neither on nor off", text)
-	}
-	return nil
-}
-
-// UnmarshalYAML reads on or off.
-func (s *Switch) UnmarshalYAML(node ast.Node) error { return setFrom(node, s.Set) }
-
-// Size is a number of bytes. It is written as such or with a unit: KiB, MiB.
-type Size int64
-
-// String returns the size with the largest unit that divides it.
-func (s *Size) String() string {
-	switch n := int64(*s); {
+// sizeText returns a size with the largest unit that divides it.
+func sizeText(n int64) string {
+	switch {
 	case n != 0 && n%(1<<20) == 0:
 		return strconv.FormatInt(n>>20, 10) + "MiB"
 	case n != 0 && n%(1<<10) == 0:
 		return strconv.FormatInt(n>>10, 10) + "KiB"
-	default:
-		return strconv.FormatInt(n, 10)
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// list is a list with commas; in a configuration file also a sequence. check, unless nil,
+// refuses elements.
+func list(field *[]string, check func(string) error) value {
+	set := func(elements []string) error {
+		if check != nil {
+			for _, element := range elements {
+				if err := check(element); err != nil {
+					return err
+				}
+			}
+		}
+		*field = elements
+		return nil
+	}
+	return value{
+		kind: "list", show: func() string { return strings.Join(*field, ",") }, setList: set,
+		set: func(s string) error {
+			if s == "" {
+				return set(nil)
+			}
+			elements := strings.Split(s, ",")
+			for i := range elements {
+				elements[i] = strings.TrimSpace(elements[i])
+			}
+			if slices.Contains(elements, "") {
+				return fmt.Errorf("%q has an empty element", s)
+			}
+			return set(elements)
+		},
 	}
 }
 
-// Type returns the word that help texts show.
-func (s *Size) Type() string { return "size" }
-
-// Set reads a size. It refuses other units and negative numbers.
-func (s *Size) Set(text string) error {
-	digits, shift := text, 0
-	if rest, ok := strings.CutSuffix(text, "KiB"); ok {
-		digits, shift = rest, 10
-	} else if rest, ok := strings.CutSuffix(text, "MiB"); ok {
-		digits, shift = rest, 20
-	}
-	n, err := strconv.ParseUint(strings.TrimRight(digits, " "), 10, 63-shift)
-	if err != nil {
-		return fmt.Errorf("%q is not a size: write bytes, or a number with KiB or MiB", text)
-	}
-	*s = Size(n << shift)
-	return nil
+// host is the name of a host, with or without a port.
+func host(field *string) value {
+	return text(field, func(s string) error {
+		if strings.ContainsAny(s, "/@ ") {
+			return fmt.Errorf("%q is not a host", s)
+		}
+		return nil
+	})
 }
 
-// UnmarshalYAML reads a number of bytes or a size with its unit.
-func (s *Size) UnmarshalYAML(node ast.Node) error { return setFrom(node, s.Set) }
-
-// setFrom sets a value from a scalar as a flag would be set. The error knows
-// the line.
-func setFrom(node ast.Node, set func(string) error) error {
-	var s string
-	if err := yaml.NodeToValue(node, &s); err != nil {
+// path is a pattern of paths.
+func path(field *pattern) value {
+	return value{kind: "string", show: func() string { return field.String() }, set: func(s string) (err error) {
+		*field, err = parsePattern(s)
 		return err
-	}
-	if err := set(s); err != nil {
-		return &yaml.SyntaxError{Message: err.Error(), Token: node.GetToken()}
-	}
-	return nil
+	}}
 }
