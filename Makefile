@@ -14,7 +14,7 @@ demo:
 	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
 
 build:
-	CGO_ENABLED=0 go build -trimpath -o bin/dibs ./cmd/dibs
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/dibs ./cmd/dibs-torture
 
 # each runs a command in every module, also after a failure, and names the modules where it failed.
 each = failed=; for m in $(MODULES); do echo "== $${m\#$(CURDIR)/}"; (cd $$m && $(1)) || failed="$$failed $${m\#$(CURDIR)/}"; done; \

@@ -15,7 +15,6 @@ func TestHouse(t *testing.T) {
 	)
 	house.Check(t, []house.Room{
 		{Dir: ".", Tests: []string{root + "/internal/house"}},
-		{Dir: "conform", Tests: []string{root, root + "/idempotency", root + "/memstore"}},
 		{Dir: "history", Imports: []string{root, unix}, Tests: []string{root + "/memstore"}},
 		{Dir: "check", Imports: []string{root, root + "/proof/history", "github.com/anishathalye/porcupine"}, Tests: []string{root + "/memstore"}},
 		{Dir: "fault", Imports: []string{

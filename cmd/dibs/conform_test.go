@@ -10,9 +10,9 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/failpoint"
-	"github.com/dibs-go/dibs/proof/conform"
 )
 
 // newOrigin starts the kit's origin.

@@ -44,6 +44,8 @@ type Options struct {
 	Dir string
 	// Log is told how the run goes. Default: nobody.
 	Log *slog.Logger
+
+	wanted fault.List // Faults, parsed
 }
 
 // Defaults of Options.
@@ -55,18 +57,20 @@ const (
 	DefaultEvents   = 250_000
 )
 
-// ErrOptions says that Options cannot be run. The error names the field.
-var ErrOptions = errors.New("torture")
+var (
+	// ErrOptions says that Options cannot be run. The error names the field.
+	ErrOptions = errors.New("torture")
+	// ErrUnusable says that the store cannot be opened, or a table cannot be made in it.
+	ErrUnusable = errors.New("the store cannot be used")
+)
 
-// Validate returns ErrOptions, with the field, if Run would because of a field other than
-// Faults.
+// Validate returns the ErrOptions that Run would return.
 func (o *Options) Validate() error {
 	_, err := o.withDefaults()
 	return err
 }
 
-func (o *Options) withDefaults() (Options, error) {
-	r := Options{}
+func (o *Options) withDefaults() (r Options, err error) {
 	if o != nil {
 		r = *o
 	}
@@ -96,6 +100,9 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("%w: Options.TTL is %v; it must be 200ms to 1m", ErrOptions, r.TTL)
 	case r.Events < 1000:
 		return r, fmt.Errorf("%w: Options.Events is %d; it must be at least 1000", ErrOptions, r.Events)
+	}
+	if r.wanted, err = fault.ParseList(r.Faults); err != nil {
+		return r, fmt.Errorf("%w: Options.Faults: %w", ErrOptions, err)
 	}
 	return r, nil
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dibs-go/dibs/proof/conform"
+	"github.com/dibs-go/dibs/conform"
 )
 
 // conformity is what "dibs conform" was told.
@@ -217,4 +217,13 @@ func restart(ctx context.Context, command string, stderr io.Writer) error {
 		return fmt.Errorf("%s: %w", command, err)
 	}
 	return nil
+}
+
+// empty removes what is in the file, if it is a regular one.
+func empty(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	return f.Truncate(0)
 }

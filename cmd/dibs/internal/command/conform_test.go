@@ -12,10 +12,10 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/memstore"
-	"github.com/dibs-go/dibs/proof/conform"
 )
 
 // newTarget serves the kit's origin behind the middleware, or alone where there are no

@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/memstore"
-	"github.com/dibs-go/dibs/proof/conform"
 )
 
 // TestRemote: an origin in another process is as good as one in this.

@@ -17,9 +17,9 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/memstore"
-	"github.com/dibs-go/dibs/proof/conform"
 )
 
 // broken is an implementation with one fault, and the cases that must find it.

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/memstore"
-	"github.com/dibs-go/dibs/proof/conform"
 )
 
 // ofTheServer are cases about what is under a middleware: net/http, which takes a request

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dibs-go/dibs/proof/conform"
+	"github.com/dibs-go/dibs/conform"
 )
 
 // TestList: the published page is the list.
 func TestList(t *testing.T) {
-	published, err := os.ReadFile("../../docs/conformance.md")
+	published, err := os.ReadFile("../docs/conformance.md")
 	if err != nil {
 		t.Fatal(err)
 	}
