@@ -33,9 +33,6 @@ type Case struct {
 	Level Level
 	// Sources say where that is written.
 	Sources []Source
-	// Sent, Expected and Ran say what the target is sent, what is to come back, and how
-	// often the origin is to have run.
-	Sent, Expected, Ran string
 
 	// needs is what the target must have been said to do, for the case to make sense.
 	needs need
@@ -94,15 +91,15 @@ var (
 	ours        = Source{"dibs", "https://github.com/dibs-go/dibs/blob/main/docs/http.md"}
 )
 
-// Room is a part of the list.
-type Room struct {
+// Section is a part of the list.
+type Section struct {
 	Title string
 	Cases []Case
 }
 
-// Rooms returns the list of cases in its parts.
-func Rooms() []Room {
-	return []Room{
+// Sections returns the list of cases in its parts.
+func Sections() []Section {
+	return []Section{
 		{"One run, one answer", onceCases},
 		{"The key", keyCases},
 		{"Malformed keys", malformedCases()},
@@ -122,7 +119,7 @@ func Rooms() []Room {
 // Cases returns the whole list, in order.
 func Cases() []Case {
 	var all []Case
-	for _, r := range Rooms() {
+	for _, r := range Sections() {
 		all = append(all, r.Cases...)
 	}
 	return all

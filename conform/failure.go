@@ -9,11 +9,8 @@ import (
 
 var failureCases = []Case{
 	{
-		ID: "client-gone", Title: "A request whose client has gone away is done once all the same", Level: Must,
-		Sources:  []Source{draft("1"), stripeError, adyen, paypal},
-		Sent:     "a request, whose connection ends while the origin works on it; the origin answers; the same request again.",
-		Expected: "the second one gets the answer that the first one did not wait for.",
-		Ran:      "once",
+		ID: "client-gone", Title: "A request whose client disconnects still runs once", Level: Must,
+		Sources: []Source{draft("1"), stripeError, adyen, paypal},
 		check: func(t *trial) {
 			t.vanish()
 			t.open(0)
@@ -23,11 +20,8 @@ var failureCases = []Case{
 		},
 	},
 	{
-		ID: "client-gone-running", Title: "While a request is done whose client has gone away, a retry does not run", Level: Must,
-		Sources:  []Source{draft("2.6"), draft("1")},
-		Sent:     "a request, whose connection ends while the origin works on it, and the same request again before the origin answers.",
-		Expected: "the second one is refused with 409, or waits and gets the origin's answer.",
-		Ran:      "once",
+		ID: "client-gone-running", Title: "A retry does not run while the request of a disconnected client runs", Level: Must,
+		Sources: []Source{draft("2.6"), draft("1")},
 		check: func(t *trial) {
 			t.vanish()
 			retry := t.sending()
@@ -43,11 +37,8 @@ var failureCases = []Case{
 		},
 	},
 	{
-		ID: "client-gone-answer", Title: "Who has lost the connection in mid-answer gets the whole answer", Level: Must,
-		Sources:  []Source{draft("1"), stripeError},
-		Sent:     "a request to which the origin answers 512 KiB, of which the client reads the beginning and ends the connection; the same request again.",
-		Expected: "the second one gets all of the answer.",
-		Ran:      "once",
+		ID: "client-gone-answer", Title: "A client that lost the connection during the answer gets the whole answer", Level: Must,
+		Sources: []Source{draft("1"), stripeError},
 		check: func(t *trial) {
 			t.plays(Answer{Size: 512 << 10})
 			t.lose()
@@ -56,11 +47,8 @@ var failureCases = []Case{
 		},
 	},
 	{
-		ID: "client-gone-huge", Title: "Who has lost the connection in an answer that is too long to keep does not run again", Level: Must,
-		Sources:  []Source{draft("1"), ours},
-		Sent:     "a request to which the origin answers 8 MiB, of which the client reads the beginning and ends the connection; the same request again.",
-		Expected: "the second one gets all of the answer, or a refusal.",
-		Ran:      "once",
+		ID: "client-gone-huge", Title: "A client that lost the connection during an answer that is too long to store does not run again", Level: Must,
+		Sources: []Source{draft("1"), ours},
 		check: func(t *trial) {
 			t.plays(Answer{Size: 8 << 20})
 			t.lose()
@@ -71,11 +59,8 @@ var failureCases = []Case{
 		},
 	},
 	{
-		ID: "client-slow", Title: "Who does not read an answer keeps nobody from it", Level: Should,
-		Sources:  []Source{draft("2.6"), ours},
-		Sent:     "a request to which the origin answers 512 KiB, which its client does not read, and the same request on another connection.",
-		Expected: "the second one gets all of the answer.",
-		Ran:      "once",
+		ID: "client-slow", Title: "A client that does not read its answer does not block other clients", Level: Should,
+		Sources: []Source{draft("2.6"), ours},
 		check: func(t *trial) {
 			t.plays(Answer{Size: 512 << 10})
 			t.must(t.dial().send(t.request()))
@@ -85,11 +70,8 @@ var failureCases = []Case{
 		},
 	},
 	{
-		ID: "body-slow", Title: "Who sends its body slowly and who sends it at once run once between them", Level: Must,
-		Sources:  []Source{draft("2.6")},
-		Sent:     "half of a request's body; the whole request on another connection; and then the other half.",
-		Expected: "one gets the origin's answer, and the other one that or a refusal with 409.",
-		Ran:      "once, with the whole body",
+		ID: "body-slow", Title: "A slow and a fast duplicate run once together", Level: Must,
+		Sources: []Source{draft("2.6")},
 		check: func(t *trial) {
 			l := t.dial()
 			text := t.request().bytes()
@@ -112,11 +94,8 @@ var failureCases = []Case{
 		},
 	},
 	{
-		ID: "body-cut", Title: "A request that is cut off in its body does not run, and its key is free", Level: Must,
-		Sources:  []Source{rfc(9112, "8"), stripe},
-		Sent:     "half of a request's body, after which the connection ends, by length and in chunks; then the whole request.",
-		Expected: "the origin's answer to the whole request.",
-		Ran:      "once, with the whole body",
+		ID: "body-cut", Title: "A request with a truncated body does not run, and its key stays free", Level: Must,
+		Sources: []Source{rfc(9112, "8"), stripe},
 		check: func(t *trial) {
 			for _, changes := range [][]change{nil, {withChunks()}} {
 				l := t.dial()
@@ -134,11 +113,8 @@ var failureCases = []Case{
 		},
 	},
 	{
-		ID: "origin-hangs-up", Title: "When the origin hangs up, no success is made up", Level: Must,
-		Sources:  []Source{rfc(9110, "15.6.3"), rfc(9112, "8")},
-		Sent:     "a request on which the origin hangs up without an answer, and then answers; the same again.",
-		Expected: "the first one gets 500 or more, or no answer; the second one the answer of a second run, or a refusal.",
-		Ran:      "once or twice",
+		ID: "origin-hangs-up", Title: "If the origin closes the connection, the client gets no success", Level: Must,
+		Sources: []Source{rfc(9110, "15.6.3"), rfc(9112, "8")},
 		check: func(t *trial) {
 			t.plays(Answer{Break: BreakBefore}, usual())
 			if a := t.send(); a.err == nil && !isFailure(a.status) {
@@ -148,11 +124,8 @@ var failureCases = []Case{
 		},
 	},
 	{
-		ID: "sent-once", Title: "What may have run is not sent again by itself", Level: Must,
-		Sources:  []Source{rfc(9110, "9.2.2"), ours},
-		Sent:     "for requests with a body and without one: eight that the origin answers, and eight on which it hangs up, after which connections that were kept are dead.",
-		Expected: "no success for those on which it hung up.",
-		Ran:      "once for each request: the target does not repeat it on its own",
+		ID: "sent-once", Title: "The target does not resend a request that may have run", Level: Must,
+		Sources: []Source{rfc(9110, "9.2.2"), ours},
 		check: func(t *trial) {
 			for round, body := range []string{`{"amount":1200}`, ""} {
 				t.plays(usual(), usual(), usual(), usual(), usual(), usual(), usual(), usual(), Answer{Break: BreakBefore})
@@ -167,27 +140,18 @@ var failureCases = []Case{
 		},
 	},
 	{
-		ID: "answer-cut", Title: "An answer that breaks off is neither passed on as whole nor replayed", Level: Must,
-		Sources:  []Source{rfc(9112, "8"), rfc(9111, "3.3")},
-		Sent:     "a request to which the origin sends less than its Content-Length and hangs up, and then answers; the same again.",
-		Expected: "the first one gets 500 or more, or an answer that breaks off; the second one the answer of a second run, or a refusal.",
-		Ran:      "once or twice",
-		check:    func(t *trial) { t.cut(false) },
+		ID: "answer-cut", Title: "A truncated answer is neither passed on as whole nor replayed", Level: Must,
+		Sources: []Source{rfc(9112, "8"), rfc(9111, "3.3")},
+		check:   func(t *trial) { t.cut(false) },
 	},
 	{
 		ID: "answer-cut-chunks", Title: "An answer without its last chunk is neither passed on as whole nor replayed", Level: Must,
-		Sources:  []Source{rfc(9112, "8"), rfc(9112, "7.1")},
-		Sent:     "a request to which the origin sends a chunk, and not the last one, and hangs up, and then answers; the same again.",
-		Expected: "the first one gets 500 or more, or an answer that breaks off; the second one the answer of a second run, or a refusal.",
-		Ran:      "once or twice",
-		check:    func(t *trial) { t.cut(true) },
+		Sources: []Source{rfc(9112, "8"), rfc(9112, "7.1")},
+		check:   func(t *trial) { t.cut(true) },
 	},
 	{
-		ID: "restart", Title: "An answer outlives a restart of the target", Level: Should,
+		ID: "restart", Title: "A stored answer survives a restart of the target", Level: Should,
 		Sources: []Source{draft("2.3"), stripe}, needs: needsRestart, alone: true,
-		Sent:     "a request, and the same again after the target was stopped and started.",
-		Expected: "the second answer repeats the first.",
-		Ran:      "once",
 		check: func(t *trial) {
 			first := t.first()
 			if err := t.kit.options.Restart(t.ctx); err != nil {

@@ -9,11 +9,8 @@ import (
 
 var keptCases = []Case{
 	{
-		ID: "kept-errors", Title: "An error of the client's is an answer like any other", Level: Should,
-		Sources:  []Source{draft("2.6"), stripe, whop},
-		Sent:     "requests with keys of their own, to which the origin answers 400, 402, 404, 410 and 422; each again.",
-		Expected: "each second answer repeats the first.",
-		Ran:      "five times",
+		ID: "kept-errors", Title: "A 4xx answer is replayed", Level: Should,
+		Sources: []Source{draft("2.6"), stripe, whop},
 		check: func(t *trial) {
 			statuses := []int{400, 402, 404, 410, 422}
 			answers := make([]Answer, len(statuses))
@@ -32,11 +29,8 @@ var keptCases = []Case{
 		},
 	},
 	{
-		ID: "kept-redirect", Title: "A redirection is an answer like any other", Level: Should,
-		Sources:  []Source{draft("2.6"), rfc(9110, "15.4.4")},
-		Sent:     "a request to which the origin answers 303 with a Location, twice.",
-		Expected: "the second answer repeats the first, Location included.",
-		Ran:      "once",
+		ID: "kept-redirect", Title: "A redirect is replayed", Level: Should,
+		Sources: []Source{draft("2.6"), rfc(9110, "15.4.4")},
 		check: func(t *trial) {
 			t.plays(Answer{Status: http.StatusSeeOther, Header: []Field{field("Location", "/orders/{run}")}})
 			first := t.first()
@@ -49,11 +43,8 @@ var keptCases = []Case{
 		},
 	},
 	{
-		ID: "failed-runs-again", Title: "After a failure of the server's, the retry runs", Level: Practice,
+		ID: "failed-runs-again", Title: "The retry of a 5xx answer runs", Level: Practice,
 		Sources: []Source{checkout, whop, ours}, needs: needsFree5xx,
-		Sent:     "requests with keys of their own, to which the origin answers 500, 502, 503 and 504, and then 201; each three times.",
-		Expected: "the failure, the answer of a second run, and that again.",
-		Ran:      "twice for each key",
 		check: func(t *trial) {
 			for i, status := range []int{500, 502, 503, 504} {
 				failure := usual()
@@ -69,11 +60,8 @@ var keptCases = []Case{
 		},
 	},
 	{
-		ID: "failed-kept", Title: "A failure of the server's is an answer like any other", Level: Practice,
+		ID: "failed-kept", Title: "A 5xx answer is replayed", Level: Practice,
 		Sources: []Source{stripe}, needs: needsKeep5xx,
-		Sent:     "requests with keys of their own, to which the origin answers 500 and 503, each twice.",
-		Expected: "each second answer repeats the first.",
-		Ran:      "once for each key",
 		check: func(t *trial) {
 			for i, status := range []int{500, 503} {
 				failure := usual()
@@ -87,27 +75,18 @@ var keptCases = []Case{
 		},
 	},
 	{
-		ID: "limited-runs-again", Title: "After a 429 the retry runs", Level: Practice,
-		Sources:  []Source{stripeError, rfc(6585, "4")},
-		Sent:     "a request to which the origin answers 429 and then 201, three times.",
-		Expected: "429, the answer of a second run, and that again.",
-		Ran:      "twice",
-		check:    func(t *trial) { t.passing(http.StatusTooManyRequests) },
+		ID: "limited-runs-again", Title: "The retry of a 429 runs", Level: Practice,
+		Sources: []Source{stripeError, rfc(6585, "4")},
+		check:   func(t *trial) { t.passing(http.StatusTooManyRequests) },
 	},
 	{
-		ID: "unauthorized-runs-again", Title: "After a 401 the retry runs", Level: Practice,
-		Sources:  []Source{stripeError, rfc(9110, "15.5.2")},
-		Sent:     "a request to which the origin answers 401 and then 201, three times.",
-		Expected: "401, the answer of a second run, and that again.",
-		Ran:      "twice",
-		check:    func(t *trial) { t.passing(http.StatusUnauthorized) },
+		ID: "unauthorized-runs-again", Title: "The retry of a 401 runs", Level: Practice,
+		Sources: []Source{stripeError, rfc(9110, "15.5.2")},
+		check:   func(t *trial) { t.passing(http.StatusUnauthorized) },
 	},
 	{
-		ID: "conflict-runs-again", Title: "After a 409 or a 423 of the application's own the retry runs", Level: Extension,
-		Sources:  []Source{rfc(9110, "15.5.10"), ours},
-		Sent:     "requests with keys of their own, to which the origin answers 409 and 423, and then 201; each three times.",
-		Expected: "the origin's refusal, the answer of a second run, and that again.",
-		Ran:      "twice for each key",
+		ID: "conflict-runs-again", Title: "The retry of the application's own 409 or 423 runs", Level: Extension,
+		Sources: []Source{rfc(9110, "15.5.10"), ours},
 		check: func(t *trial) {
 			for i, status := range []int{http.StatusConflict, http.StatusLocked} {
 				t.passing(status, withKey(t.numbered(i)))
@@ -115,11 +94,8 @@ var keptCases = []Case{
 		},
 	},
 	{
-		ID: "later-runs-again", Title: "After an answer that says come back later the retry runs", Level: Extension,
-		Sources:  []Source{rfc(9110, "10.2.3"), ours},
-		Sent:     "requests with keys of their own, to which the origin answers 403 and 404 with Retry-After: 1, and then 201; each three times.",
-		Expected: "the origin's refusal, the answer of a second run, and that again.",
-		Ran:      "twice for each key",
+		ID: "later-runs-again", Title: "The retry of an answer with Retry-After runs", Level: Extension,
+		Sources: []Source{rfc(9110, "10.2.3"), ours},
 		check: func(t *trial) {
 			for i, status := range []int{http.StatusForbidden, http.StatusNotFound} {
 				t.refusing(status, []Field{field("Retry-After", "1")}, withKey(t.numbered(i)))
@@ -127,11 +103,8 @@ var keptCases = []Case{
 		},
 	},
 	{
-		ID: "control-keeps", Title: "The application can have an answer kept that would not be", Level: Extension,
-		Sources:  []Source{ours},
-		Sent:     "requests with keys of their own, to which the origin answers 409, and 404 with Retry-After: 1, both with Idempotency-Control: max-age=60; each twice.",
-		Expected: "each second answer repeats the first.",
-		Ran:      "once for each key",
+		ID: "control-keeps", Title: "The application can have any answer stored", Level: Extension,
+		Sources: []Source{ours},
 		check: func(t *trial) {
 			for i, status := range []int{http.StatusConflict, http.StatusNotFound} {
 				a := usual()
@@ -149,11 +122,8 @@ var keptCases = []Case{
 		},
 	},
 	{
-		ID: "control-no-store", Title: "The application can keep an answer from being kept", Level: Extension,
-		Sources:  []Source{ours},
-		Sent:     "a request to which the origin answers with Idempotency-Control: no-store and then without, three times.",
-		Expected: "two answers of two runs, and the second again.",
-		Ran:      "twice",
+		ID: "control-no-store", Title: "The application can have an answer not stored", Level: Extension,
+		Sources: []Source{ours},
 		check: func(t *trial) {
 			a := usual()
 			a.Header = append(a.Header, field("Idempotency-Control", "no-store"))
@@ -166,11 +136,8 @@ var keptCases = []Case{
 		},
 	},
 	{
-		ID: "control-max-age", Title: "The application can say how long an answer is kept", Level: Extension,
-		Sources:  []Source{ours},
-		Sent:     "a request to which the origin answers with Idempotency-Control: max-age=2, at once again, and then until it runs once more, for a few seconds at most.",
-		Expected: "the first answer, that again, and the answer of a second run.",
-		Ran:      "twice",
+		ID: "control-max-age", Title: "The application can set how long an answer is stored", Level: Extension,
+		Sources: []Source{ours},
 		check: func(t *trial) {
 			a := usual()
 			a.Header = append(a.Header, field("Idempotency-Control", "max-age=2"))
@@ -190,11 +157,8 @@ var keptCases = []Case{
 		},
 	},
 	{
-		ID: "control-hidden", Title: "What the application says of its answers is not passed on", Level: Extension,
-		Sources:  []Source{ours},
-		Sent:     "a POST, the same again, and a GET, to which the origin answers with Idempotency-Control.",
-		Expected: "no answer has that field.",
-		Ran:      "twice",
+		ID: "control-hidden", Title: "The application's instructions about an answer are not passed on", Level: Extension,
+		Sources: []Source{ours},
 		check: func(t *trial) {
 			a := usual()
 			a.Header = append(a.Header, field("Idempotency-Control", "max-age=60"))

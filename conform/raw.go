@@ -11,11 +11,8 @@ import (
 // the connection ends, so that no other case's request is on its way when it does.
 var rawCases = []Case{
 	{
-		ID: "request-hop", Title: "What was between two neighbours does not reach the origin", Level: Must,
+		ID: "request-hop", Title: "Hop-by-hop fields do not reach the origin", Level: Must,
 		Sources: []Source{rfc(9110, "7.6.1")}, needs: needsWire,
-		Sent:     "a GET, a POST without a key and one with, with Keep-Alive, TE: gzip and a field that Connection names.",
-		Expected: "the origin's answers.",
-		Ran:      "once for each request, without those fields",
 		check: func(t *trial) {
 			hop := []change{with("Connection", "Conform-Hop, Keep-Alive"), with("Conform-Hop", "1"), with("Keep-Alive", "timeout=5"), with("TE", "gzip")}
 			requests := [][]change{{withMethod(http.MethodGet), withBody("")}, {}}
@@ -36,11 +33,8 @@ var rawCases = []Case{
 		},
 	},
 	{
-		ID: "fence", Title: "The origin is told a number that rises with each run of a key, and only the target tells it", Level: Extension,
+		ID: "fence", Title: "The origin gets a fencing token that rises with each run of a key, and clients cannot forge it", Level: Extension,
 		Sources: []Source{ours}, needs: needsWire,
-		Sent:     "a request with a Dibs-Fence of its own, to which the origin answers 429, three times; and a GET with such a field.",
-		Expected: "the origin's answers.",
-		Ran:      "once for each request: Dibs-Fence rises each time, and with GET there is none",
 		check: func(t *trial) {
 			a := usual()
 			a.Status = http.StatusTooManyRequests
@@ -65,11 +59,8 @@ var rawCases = []Case{
 		},
 	},
 	{
-		ID: "fields-folded", Title: "A field that is the target's own is not forged with _ in place of -", Level: Extension,
+		ID: "fields-folded", Title: "A client cannot forge the target's own fields with _ in place of -", Level: Extension,
 		Sources: []Source{ours}, needs: needsWire,
-		Sent:     "a POST with a key and a GET, with Dibs_Fence, dibs_fence, Idempotency_Key and X_Forwarded_For, which CGI, WSGI, Rack and PHP read as if they had been spelled with -.",
-		Expected: "the origin's answers.",
-		Ran:      "twice, without those fields",
 		check: func(t *trial) {
 			forged := []change{with("Dibs_Fence", "999999999999999999"), with("dibs_fence", "1"), with("Idempotency_Key", t.numbered(2)), with("X_Forwarded_For", "127.0.0.1")}
 			for i, changes := range [][]change{{}, {withMethod(http.MethodGet), withBody("")}} {
@@ -87,11 +78,8 @@ var rawCases = []Case{
 		},
 	},
 	{
-		ID: "origin-closes", Title: "An answer that ends with the connection is whole", Level: Must,
+		ID: "origin-closes", Title: "An answer that ends with the connection is passed on whole", Level: Must,
 		Sources: []Source{rfc(9112, "6.3")}, needs: needsWire,
-		Sent:     "requests with keys of their own, to which the origin answers in HTTP/1.1 and in HTTP/1.0, without any length, and closes; each twice.",
-		Expected: "each answer has the whole body, and the second ones repeat the first ones.",
-		Ran:      "once for each key",
 		check: func(t *trial) {
 			for i, version := range []string{"HTTP/1.1", "HTTP/1.0"} {
 				t.plays(Answer{Raw: []byte(version + " 201 Created\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nrun {run} of {key}\n")})
@@ -106,11 +94,8 @@ var rawCases = []Case{
 		},
 	},
 	{
-		ID: "origin-chunks", Title: "Chunks with extensions, and beside a length, are read as chunks", Level: Must,
+		ID: "origin-chunks", Title: "An answer with chunk extensions, or with a length as well, is read as chunks", Level: Must,
 		Sources: []Source{rfc(9112, "6.3"), rfc(9112, "7.1.1")}, needs: needsWire,
-		Sent:     "a request to which the origin answers in chunks with extensions, and with a Content-Length that is wrong, twice.",
-		Expected: "both answers have the body of the chunks, or the first is 502 and the second one runs again or is refused.",
-		Ran:      "once, if it was answered",
 		check: func(t *trial) {
 			t.plays(Answer{Raw: []byte("HTTP/1.1 201 Created\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\nConform-Run: {run}\r\nConnection: close\r\n\r\n4;a=1\r\nrun \r\n0A;b\r\nin chunks\n\r\n0\r\n\r\n")})
 			first := t.send()
@@ -127,11 +112,8 @@ var rawCases = []Case{
 		},
 	},
 	{
-		ID: "origin-stray", Title: "What an origin writes after its answer is nobody's answer", Level: Must,
+		ID: "origin-stray", Title: "Bytes after the origin's answer are not taken for another answer", Level: Must,
 		Sources: []Source{rfc(9112, "11.1"), rfc(9112, "9.2")}, needs: needsWire, alone: true,
-		Sent:     "requests with keys of their own, to which the origin answers, and writes another answer after that: after a length, after the last chunk, and after a 204; and four requests after each.",
-		Expected: "each gets the answer that was made for it.",
-		Ran:      "once for each request",
 		check: func(t *trial) {
 			const stray = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConform-Stray: 1\r\n\r\nstray"
 			for round, answer := range []string{
@@ -154,11 +136,8 @@ var rawCases = []Case{
 		},
 	},
 	{
-		ID: "origin-garbled", Title: "What cannot be read is not passed on as an answer", Level: Must,
+		ID: "origin-garbled", Title: "A malformed answer is not passed on", Level: Must,
 		Sources: []Source{rfc(9112, "6.3"), rfc(9110, "15.6.3")}, needs: needsWire,
-		Sent:     "requests with keys of their own, to which the origin answers with two different lengths, with a chunk whose size is no number, with a length that is none, and with what is no HTTP.",
-		Expected: "a status of 500 or more, or an answer that breaks off; never a whole one.",
-		Ran:      "once for each request",
 		check: func(t *trial) {
 			for i, answer := range []string{
 				"HTTP/1.1 201 Created\r\nContent-Length: 5\r\nContent-Length: 11\r\n\r\nrun 1 of xy",
@@ -179,9 +158,6 @@ var rawCases = []Case{
 	{
 		ID: "origin-folded", Title: "A folded field is not replayed as two lines", Level: Must,
 		Sources: []Source{rfc(9112, "5.2")}, needs: needsWire,
-		Sent:     "a request to which the origin answers with a field that is folded over two lines, the second of which looks like a field, twice.",
-		Expected: "answers in which the lines are one, joined by space, or 502.",
-		Ran:      "once, if it was answered",
 		check: func(t *trial) {
 			t.plays(Answer{Raw: []byte("HTTP/1.1 201 Created\r\nConform-Fold: one\r\n Conform-Hidden: two\r\nConform-Run: {run}\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok")})
 			first := t.send()

@@ -2,10 +2,8 @@ package conform
 
 import (
 	"bytes"
-	_ "embed"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"io"
 	"slices"
 	"strings"
@@ -25,7 +23,6 @@ const (
 // Result is what came of one case.
 type Result struct {
 	Case    Case
-	Room    string
 	Outcome Outcome
 	Saw     []string // Failed: what was seen and should not have been
 	Why     string   // Skipped: why
@@ -37,7 +34,6 @@ type Report struct {
 	Target  string
 	Profile Profile
 	Name    string // of the run, in the paths of its requests
-	Began   time.Time
 	Took    time.Duration
 	Results []Result // in the order of Cases
 }
@@ -148,27 +144,4 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	}
 	_, err = w.Write(b.Bytes())
 	return err
-}
-
-//go:embed report.html
-var reportPage string
-
-var page = template.Must(template.New("report").Parse(reportPage))
-
-// WriteHTML writes a page that needs nothing but itself.
-func (r *Report) WriteHTML(w io.Writer) error {
-	type part struct {
-		Title   string
-		Results []*Result
-	}
-	var parts []*part
-	for i := range r.Results {
-		c := &r.Results[i]
-		if len(parts) == 0 || parts[len(parts)-1].Title != c.Room {
-			parts = append(parts, &part{Title: c.Room})
-		}
-		last := parts[len(parts)-1]
-		last.Results = append(last.Results, c)
-	}
-	return page.Execute(w, map[string]any{"Report": r, "Parts": parts, "When": r.Began.UTC().Format("2006-01-02 15:04:05 UTC")})
 }

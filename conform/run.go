@@ -50,11 +50,9 @@ func Run(ctx context.Context, o *Options) (*Report, error) {
 		return nil, err
 	}
 	began := time.Now()
-	report := &Report{Target: target.Redacted(), Profile: options.Profile, Name: k.name, Began: began}
-	for _, room := range Rooms() {
-		for _, c := range room.Cases {
-			report.Results = append(report.Results, Result{Case: c, Room: room.Title})
-		}
+	report := &Report{Target: target.Redacted(), Profile: options.Profile, Name: k.name}
+	for _, c := range Cases() {
+		report.Results = append(report.Results, Result{Case: c})
 	}
 	k.all(ctx, report.Results)
 	report.Took = time.Since(began)

@@ -8,11 +8,8 @@ import (
 
 var runningCases = []Case{
 	{
-		ID: "running-once", Title: "Duplicates of a request that runs do not run", Level: Must,
-		Sources:  []Source{draft("2.6"), stripe, adyen, worldline},
-		Sent:     "a request that the origin is slow to answer, and twelve duplicates meanwhile.",
-		Expected: "each duplicate is refused with 409, or gets the first one's answer.",
-		Ran:      "once",
+		ID: "running-once", Title: "Duplicates do not run while the first request runs", Level: Must,
+		Sources: []Source{draft("2.6"), stripe, adyen, worldline},
 		check: func(t *trial) {
 			first := t.slow()
 			duplicates := make([]<-chan *reply, 12)
@@ -26,11 +23,8 @@ var runningCases = []Case{
 		},
 	},
 	{
-		ID: "running-race", Title: "Of requests that arrive at the same moment one runs", Level: Must,
-		Sources:  []Source{draft("2.6"), paypal, checkout},
-		Sent:     "ten times the same request, at the same moment, with ten keys one after the other.",
-		Expected: "of each ten one gets the origin's answer, and the others that or 409.",
-		Ran:      "once for each key",
+		ID: "running-race", Title: "Of duplicates that arrive at the same moment one runs", Level: Must,
+		Sources: []Source{draft("2.6"), paypal, checkout},
 		check: func(t *trial) {
 			for round := range 10 {
 				requests := make([]*request, 10)
@@ -50,11 +44,8 @@ var runningCases = []Case{
 		},
 	},
 	{
-		ID: "running-refused", Title: "A duplicate of a request that runs is refused", Level: Should,
-		Sources:  []Source{draft("2.7"), stripe, zuora, worldline},
-		Sent:     "a request that the origin is slow to answer, and a duplicate meanwhile.",
-		Expected: "the duplicate is refused with 409 while the first one runs.",
-		Ran:      "once",
+		ID: "running-refused", Title: "A duplicate is refused while the first request runs", Level: Should,
+		Sources: []Source{draft("2.7"), stripe, zuora, worldline},
 		check: func(t *trial) {
 			first := t.slow()
 			t.refused("the duplicate", t.meanwhile(), t.kit.terms.conflict)
@@ -65,10 +56,7 @@ var runningCases = []Case{
 	},
 	{
 		ID: "running-retry-after", Title: "The refusal of a duplicate says when to come back", Level: Practice,
-		Sources:  []Source{rfc(9110, "10.2.3"), ours},
-		Sent:     "a request that the origin is slow to answer, and a duplicate meanwhile.",
-		Expected: "the refusal has Retry-After, once, in whole seconds: at least 1, at most an hour.",
-		Ran:      "once",
+		Sources: []Source{rfc(9110, "10.2.3"), ours},
 		check: func(t *trial) {
 			first := t.slow()
 			a := t.meanwhile()
@@ -84,11 +72,8 @@ var runningCases = []Case{
 		},
 	},
 	{
-		ID: "running-problem", Title: "The refusal of a duplicate leads to documentation", Level: Should,
-		Sources:  []Source{draft("2.7"), rfc(9457, "3.1")},
-		Sent:     "a request that the origin is slow to answer, and a duplicate meanwhile.",
-		Expected: "409 with a problem document, or with a Link of rel=describedby.",
-		Ran:      "once",
+		ID: "running-problem", Title: "The refusal of a duplicate links to documentation", Level: Should,
+		Sources: []Source{draft("2.7"), rfc(9457, "3.1")},
 		check: func(t *trial) {
 			first := t.slow()
 			t.documented("the refusal", t.meanwhile(), t.kit.terms.conflict)
@@ -98,10 +83,7 @@ var runningCases = []Case{
 	},
 	{
 		ID: "running-unmarked", Title: "A refusal is not marked as a replay", Level: Practice,
-		Sources:  []Source{stripeError, ours},
-		Sent:     "a request that the origin is slow to answer, and a duplicate and another body with its key meanwhile.",
-		Expected: "no refusal has Idempotent-Replayed.",
-		Ran:      "once",
+		Sources: []Source{stripeError, ours},
 		check: func(t *trial) {
 			first := t.slow()
 			others := []<-chan *reply{t.sending(), t.sending(withBody("another"))}
@@ -116,11 +98,8 @@ var runningCases = []Case{
 		},
 	},
 	{
-		ID: "running-replayed", Title: "Who was refused gets the answer when it is there", Level: Must,
-		Sources:  []Source{draft("2.6"), draft("2.7")},
-		Sent:     "a request that the origin is slow to answer, three duplicates meanwhile, and one when it is done.",
-		Expected: "the last one gets the first one's answer: no refusal was taken for it.",
-		Ran:      "once",
+		ID: "running-replayed", Title: "A refused duplicate gets the answer after the first request has ended", Level: Must,
+		Sources: []Source{draft("2.6"), draft("2.7")},
 		check: func(t *trial) {
 			first := t.slow()
 			var early []<-chan *reply
@@ -136,11 +115,8 @@ var runningCases = []Case{
 		},
 	},
 	{
-		ID: "running-mismatch", Title: "Another request under the key of one that runs is refused as such", Level: Should,
-		Sources:  []Source{draft("2.7"), draft("2.2")},
-		Sent:     "a request that the origin is slow to answer, and another body with the same key meanwhile.",
-		Expected: "the second one is refused with 422 while the first one runs, which gets its answer.",
-		Ran:      "once",
+		ID: "running-mismatch", Title: "Another request under a key whose first request runs is refused as a mismatch", Level: Should,
+		Sources: []Source{draft("2.7"), draft("2.2")},
 		check: func(t *trial) {
 			first := t.slow()
 			t.refused("the other request", t.meanwhile(withBody("another")), t.kit.terms.mismatch)
@@ -150,11 +126,8 @@ var runningCases = []Case{
 		},
 	},
 	{
-		ID: "running-others", Title: "Who has another key does not wait", Level: Must,
-		Sources:  []Source{draft("2.2")},
-		Sent:     "a request that the origin is slow to answer, and one with another key meanwhile.",
-		Expected: "the second one is answered while the first one runs.",
-		Ran:      "twice",
+		ID: "running-others", Title: "A request with another key does not wait", Level: Must,
+		Sources: []Source{draft("2.2")},
 		check: func(t *trial) {
 			t.plays(held(), usual())
 			first := t.sending()

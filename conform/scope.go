@@ -7,11 +7,8 @@ import (
 
 var scopeCases = []Case{
 	{
-		ID: "principals-apart", Title: "Two principals with the same key do not meet", Level: Must,
+		ID: "principals-apart", Title: "Two principals with the same key are kept apart", Level: Must,
 		Sources: []Source{draft("5"), whop, solidgate}, needs: needsAuthority,
-		Sent:     "the same request with the Authorization of one principal and of another; the first again.",
-		Expected: "two answers of two runs, and a replay of the first: nobody is given what was another's.",
-		Ran:      "twice",
 		check: func(t *trial) {
 			one, other := t.principal("one"), t.principal("other")
 			first := t.first(one)
@@ -23,9 +20,6 @@ var scopeCases = []Case{
 	{
 		ID: "principals-blind", Title: "One principal does not learn which keys another has used", Level: Should,
 		Sources: []Source{draft("5")}, needs: needsAuthority,
-		Sent:     "a request that the origin is slow to answer, with the Authorization of one principal, and meanwhile another body with the same key and another Authorization.",
-		Expected: "the second one is run and answered: it is refused neither with 409 nor with 422.",
-		Ran:      "twice",
 		check: func(t *trial) {
 			t.plays(held(), usual())
 			first := t.sending(t.principal("one"))
@@ -37,11 +31,8 @@ var scopeCases = []Case{
 		},
 	},
 	{
-		ID: "principals-anonymous", Title: "Who has no credentials does not get what was made for somebody who has", Level: Must,
+		ID: "principals-anonymous", Title: "A client without credentials does not get the answer of a client with credentials", Level: Must,
 		Sources: []Source{draft("5")}, needs: needsAuthority,
-		Sent:     "a request with an Authorization, and the same without one.",
-		Expected: "two answers, each of a run of its own.",
-		Ran:      "twice",
 		check: func(t *trial) {
 			t.first(t.principal("one"))
 			t.isRun("the answer without credentials", t.send(), 2)
@@ -49,11 +40,8 @@ var scopeCases = []Case{
 		},
 	},
 	{
-		ID: "api-keys-apart", Title: "Two API keys with the same idempotency key do not meet", Level: Extension,
-		Sources:  []Source{draft("5"), ours},
-		Sent:     "the same request with the X-Api-Key of one tenant and of another; the first again.",
-		Expected: "two answers of two runs, and a replay of the first.",
-		Ran:      "twice",
+		ID: "api-keys-apart", Title: "Two API keys with the same idempotency key are kept apart", Level: Extension,
+		Sources: []Source{draft("5"), ours},
 		check: func(t *trial) {
 			one, other := replacing("X-Api-Key", "one-"+t.key), replacing("X-Api-Key", "other-"+t.key)
 			first := t.first(one)
@@ -63,11 +51,8 @@ var scopeCases = []Case{
 		},
 	},
 	{
-		ID: "hosts-apart", Title: "Two virtual hosts with the same key do not meet", Level: Extension,
-		Sources:  []Source{ours},
-		Sent:     "the same request with two names in Host; the first again.",
-		Expected: "two answers of two runs, and a replay of the first.",
-		Ran:      "twice",
+		ID: "hosts-apart", Title: "Two virtual hosts with the same key are kept apart", Level: Extension,
+		Sources: []Source{ours},
 		check: func(t *trial) {
 			first := t.first(withHost("one.example"))
 			t.isRun("the other host's answer", t.send(withHost("other.example")), 2)
@@ -85,10 +70,7 @@ func (t *trial) principal(name string) change {
 var methodCases = []Case{
 	{
 		ID: "safe-get", Title: "A GET with a key runs each time", Level: Should,
-		Sources:  []Source{rfc(9110, "9.2.1"), stripe, adyen},
-		Sent:     "the same GET with a key, twice.",
-		Expected: "two answers, each of a run of its own.",
-		Ran:      "twice",
+		Sources: []Source{rfc(9110, "9.2.1"), stripe, adyen},
 		check: func(t *trial) {
 			for run := range 2 {
 				t.isRun("the answer", t.send(withMethod(http.MethodGet), withBody("")), run+1)
@@ -98,10 +80,7 @@ var methodCases = []Case{
 	},
 	{
 		ID: "safe-head", Title: "A HEAD with a key runs each time, and its answer has no body", Level: Should,
-		Sources:  []Source{rfc(9110, "9.3.2"), rfc(9112, "6.3")},
-		Sent:     "a HEAD with a key, twice on one connection, and a POST after them.",
-		Expected: "three answers, each of a run of its own; those to HEAD have no body, and the next answer begins where they end.",
-		Ran:      "three times",
+		Sources: []Source{rfc(9110, "9.3.2"), rfc(9112, "6.3")},
 		check: func(t *trial) {
 			l := t.dial()
 			for run, method := range []string{http.MethodHead, http.MethodHead, http.MethodPost} {
@@ -117,10 +96,7 @@ var methodCases = []Case{
 	},
 	{
 		ID: "safe-options", Title: "An OPTIONS with a key runs each time", Level: Should,
-		Sources:  []Source{rfc(9110, "9.2.1"), rfc(9110, "9.3.7")},
-		Sent:     "the same OPTIONS with a key, twice.",
-		Expected: "two answers, each of a run of its own.",
-		Ran:      "twice",
+		Sources: []Source{rfc(9110, "9.2.1"), rfc(9110, "9.3.7")},
 		check: func(t *trial) {
 			for run := range 2 {
 				t.isRun("the answer", t.send(withMethod(http.MethodOptions), withBody("")), run+1)
@@ -129,11 +105,8 @@ var methodCases = []Case{
 		},
 	},
 	{
-		ID: "safe-after", Title: "A GET with the key of a POST is neither refused nor answered by it", Level: Practice,
-		Sources:  []Source{rfc(9110, "9.2.1"), stripe},
-		Sent:     "a POST with a key, and a GET of the same path with the same key.",
-		Expected: "two answers, each of a run of its own.",
-		Ran:      "twice",
+		ID: "safe-after", Title: "A GET with the key of a POST is neither refused nor answered from its record", Level: Practice,
+		Sources: []Source{rfc(9110, "9.2.1"), stripe},
 		check: func(t *trial) {
 			t.first()
 			t.isRun("the answer to GET", t.send(withMethod(http.MethodGet), withBody("")), 2)
@@ -141,19 +114,13 @@ var methodCases = []Case{
 		},
 	},
 	{
-		ID: "patch", Title: "A PATCH is guarded as a POST is", Level: Must,
-		Sources:  []Source{draft("1"), zuora},
-		Sent:     "the same PATCH with a key, twice.",
-		Expected: "the second answer repeats the first.",
-		Ran:      "once",
-		check:    func(t *trial) { t.guarded(http.MethodPatch) },
+		ID: "patch", Title: "A PATCH is guarded like a POST", Level: Must,
+		Sources: []Source{draft("1"), zuora},
+		check:   func(t *trial) { t.guarded(http.MethodPatch) },
 	},
 	{
-		ID: "put-delete", Title: "PUT, DELETE and methods that nobody knows are guarded, too", Level: Extension,
-		Sources:  []Source{ours},
-		Sent:     "a PUT, a DELETE and a PROPPATCH with keys of their own, each twice.",
-		Expected: "each second answer repeats the first.",
-		Ran:      "three times",
+		ID: "put-delete", Title: "PUT, DELETE and unknown methods are guarded", Level: Extension,
+		Sources: []Source{ours},
 		check: func(t *trial) {
 			for i, method := range []string{http.MethodPut, http.MethodDelete, "PROPPATCH"} {
 				changes := []change{withMethod(method), withKey(t.numbered(i))}
@@ -165,11 +132,8 @@ var methodCases = []Case{
 		},
 	},
 	{
-		ID: "target-as-sent", Title: "The origin gets the target as it was sent", Level: Must,
-		Sources:  []Source{rfc(9110, "7.7")},
-		Sent:     "a request whose path and query have escapes, dots, semicolons and empty parts.",
-		Expected: "the origin's answer.",
-		Ran:      "once, with the same target, byte for byte",
+		ID: "target-as-sent", Title: "The origin gets the request target unchanged", Level: Must,
+		Sources: []Source{rfc(9110, "7.7")},
 		check: func(t *trial) {
 			const rest = "a%2Fb;c/%7e/%41/./d//e?x=%41;y&&z=+%20&z"
 			t.first(withPath(rest))
@@ -179,11 +143,8 @@ var methodCases = []Case{
 		},
 	},
 	{
-		ID: "target-absolute", Title: "A target with a host in it is guarded as one without", Level: Must,
-		Sources:  []Source{rfc(9112, "3.2.2"), rfc(9110, "7.1")},
-		Sent:     "a request whose target is the whole URL, twice, and once with the path alone.",
-		Expected: "the second and third answers repeat the first.",
-		Ran:      "once",
+		ID: "target-absolute", Title: "An absolute request target is guarded like a relative one", Level: Must,
+		Sources: []Source{rfc(9112, "3.2.2"), rfc(9110, "7.1")},
 		check: func(t *trial) {
 			absolute := func(r *request) { r.target = "http://" + r.host + r.target }
 			first := t.first(absolute)
@@ -193,11 +154,8 @@ var methodCases = []Case{
 		},
 	},
 	{
-		ID: "upgrade-around", Title: "An offer of HTTP/2 opens no way around the guard", Level: Must,
-		Sources:  []Source{rfc(9110, "7.8"), rfc(9110, "7.6.1")},
-		Sent:     "a GET with Connection: Upgrade, HTTP2-Settings and Upgrade: h2c, and a POST without a key and with one, to an origin that takes such an offer up.",
-		Expected: "answers of HTTP/1.1: the offer is for the target, which does not hand the connection over. A middleware is not concerned.",
-		Ran:      "once for each request",
+		ID: "upgrade-around", Title: "An Upgrade to h2c does not bypass the guard", Level: Must,
+		Sources: []Source{rfc(9110, "7.8"), rfc(9110, "7.6.1")},
 		check: func(t *trial) {
 			a := usual()
 			a.Upgrade = "h2c"
@@ -213,11 +171,8 @@ var methodCases = []Case{
 		},
 	},
 	{
-		ID: "upgrade-offered", Title: "An offer of HTTP/2 does not take the guard away", Level: Extension,
-		Sources:  []Source{rfc(9110, "7.8"), ours},
-		Sent:     "a request with Upgrade: h2c, as some clients send with every first request, twice.",
-		Expected: "the second answer repeats the first.",
-		Ran:      "once",
+		ID: "upgrade-offered", Title: "A request that offers h2c is still guarded", Level: Extension,
+		Sources: []Source{rfc(9110, "7.8"), ours},
 		check: func(t *trial) {
 			first := t.first(offer...)
 			t.repeats("the retry's answer", t.again(offer...), first)
@@ -225,11 +180,8 @@ var methodCases = []Case{
 		},
 	},
 	{
-		ID: "upgrade", Title: "A request for another protocol passes", Level: Extension,
-		Sources:  []Source{rfc(9110, "7.8"), ours},
-		Sent:     "a GET with a key that asks for another protocol by Upgrade, and then a few bytes in that.",
-		Expected: "101, and the bytes come back.",
-		Ran:      "once",
+		ID: "upgrade", Title: "An Upgrade to another protocol passes", Level: Extension,
+		Sources: []Source{rfc(9110, "7.8"), ours},
 		check: func(t *trial) {
 			t.plays(Answer{Upgrade: "conform"})
 			l := t.dial()
