@@ -39,7 +39,8 @@ fuzz:
 # Every store under every fault, for this long each; the table goes to docs/reliability.md.
 DURATION ?= 1m
 torture: need
-	cd proof && go run $(RACE) ./nightly -duration $(DURATION) $(if $(STORE),-only $(STORE),-page ../docs/reliability.md)
+	cd proof && go test $(RACE) -tags nightly -vet=off -count=1 -timeout 0 -v -run '^TestStores$$' ./torture \
+	  -args -duration $(DURATION) $(if $(STORE),-store $(STORE),-page ../../docs/reliability.md)
 
 bench: build
 	cd proof/bench && go run .

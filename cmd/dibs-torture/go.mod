@@ -4,7 +4,9 @@ go 1.26.0
 
 require (
 	github.com/dibs-go/dibs v0.0.0
+	github.com/dibs-go/dibs/internal/stores v0.0.0
 	github.com/dibs-go/dibs/proof v0.0.0
+	github.com/dibs-go/dibs/sqlitestore v0.0.0
 )
 
 require (
@@ -13,7 +15,6 @@ require (
 	github.com/dibs-go/dibs/mysqlstore v0.0.0 // indirect
 	github.com/dibs-go/dibs/pgstore v0.0.0 // indirect
 	github.com/dibs-go/dibs/redisstore v0.0.0 // indirect
-	github.com/dibs-go/dibs/sqlitestore v0.0.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
@@ -45,3 +46,5 @@ replace github.com/dibs-go/dibs/proof => ../../proof
 replace github.com/dibs-go/dibs/redisstore => ../../redisstore
 
 replace github.com/dibs-go/dibs/sqlitestore => ../../sqlitestore
+
+replace github.com/dibs-go/dibs/internal/stores => ../../internal/stores

@@ -11,7 +11,7 @@ func TestHouse(t *testing.T) {
 	const root = house.Root
 	house.Check(t, []house.Room{{
 		Dir:     ".",
-		Imports: []string{root + "/proof/backend", root + "/proof/torture"},
-		Tests:   []string{root, root + "/sqlitestore", root + "/internal/house", root + "/internal/failpoint"},
+		Imports: []string{root + "/internal/stores", root + "/proof/torture"},
+		Tests:   []string{root, root + "/sqlitestore", root + "/internal/house"},
 	}})
 }

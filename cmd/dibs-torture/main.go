@@ -11,12 +11,11 @@ import (
 	"runtime/debug"
 	"syscall"
 
-	"github.com/dibs-go/dibs/proof/backend"
 	"github.com/dibs-go/dibs/proof/torture"
 )
 
 func main() {
-	torture.Child(backend.Open) // does not return in a worker process
+	torture.Child(torture.OpenStore) // does not return in a worker process
 	// The first signal ends the run in order; the second one ends the process at once.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)

@@ -13,13 +13,12 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/proof/backend"
 	"github.com/dibs-go/dibs/proof/torture"
 	"github.com/dibs-go/dibs/sqlitestore"
 )
 
 func TestMain(m *testing.M) {
-	torture.Child(backend.Open)
+	torture.Child(torture.OpenStore)
 	os.Exit(m.Run())
 }
 

@@ -9,11 +9,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/url"
 	"strings"
 	"time"
 
-	"github.com/dibs-go/dibs/proof/backend"
+	"github.com/dibs-go/dibs/internal/stores"
 	"github.com/dibs-go/dibs/proof/torture"
 )
 
@@ -30,12 +29,9 @@ const (
 	codeUnusable = 69
 )
 
-// defaultStore is the URL of the store if neither --store nor DIBS_STORE names one.
-const defaultStore = "sqlite:dibs.db"
-
 // run runs the program with the arguments after its name and returns its exit code.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv func(string) string) int {
-	o := torture.Options{Open: backend.Open, Log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{ReplaceAttr: withoutTime}))}
+	o := torture.Options{Log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{ReplaceAttr: withoutTime}))}
 	flags := flag.NewFlagSet("dibs torture", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.DurationVar(&o.Duration, "duration", torture.DefaultDuration, "how long faults strike; at least 1s")
@@ -43,14 +39,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv fu
 	flags.Uint64Var(&o.Seed, "seed", 0, "the `NUMBER` from which everything derives (default a random one)")
 	flags.IntVar(&o.Workers, "workers", torture.DefaultWorkers, "how many processes use the store, 1 to 64")
 	flags.DurationVar(&o.TTL, "lease", torture.DefaultTTL, "the TTL of leases, 1s to 1m")
-	flags.StringVar(&o.URL, "store", cmp.Or(getenv("DIBS_STORE"), defaultStore), "the `URL` of the store, as dibs reads it; from DIBS_STORE if that is set")
+	flags.StringVar(&o.URL, "store", cmp.Or(getenv("DIBS_STORE"), stores.Default), "the `URL` of the store: "+strings.Join(stores.Forms()[1:], " or ")+"; from DIBS_STORE if that is set")
 	asJSON := flags.Bool("json", false, "print the report as JSON")
 	showVersion := flags.Bool("version", false, "print the version")
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stdout, usage)
-		flags.VisitAll(func(f *flag.Flag) { f.DefValue = hidden(f) })
+		flags.Lookup("store").DefValue, _ = stores.Show(o.URL) // it can contain a password
 		flags.SetOutput(stdout)
 		flags.PrintDefaults()
 		return codeOK
@@ -66,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv fu
 		fmt.Fprintf(stderr, "dibs torture: %v\nTry 'dibs torture --help'.\n", err)
 		return codeUsage
 	}
-	o.Shown = shown(o.URL)
+	o.Shown, _ = stores.Show(o.URL)
 	code, err := report(ctx, &o, *asJSON, stdout)
 	if err != nil {
 		fmt.Fprintf(stderr, "dibs torture: %v\n", err)
@@ -81,7 +77,9 @@ func report(ctx context.Context, o *torture.Options, asJSON bool, stdout io.Writ
 	switch {
 	case err != nil && interrupted:
 		return i.code(), i
-	case errors.Is(err, torture.ErrUnusable):
+	case errors.Is(err, stores.ErrURL):
+		return codeUsage, err
+	case errors.Is(err, stores.ErrUnusable):
 		return codeUnusable, err
 	case err != nil:
 		return codeFailed, err
@@ -105,8 +103,6 @@ func report(ctx context.Context, o *torture.Options, asJSON bool, stdout io.Writ
 // validate returns what is wrong with the flags. An error names the flag.
 func validate(o *torture.Options) error {
 	switch {
-	case strings.HasPrefix(o.URL, "memory:"):
-		return errors.New("store: worker processes cannot share a store in memory; name another one with --store")
 	case o.TTL < time.Second:
 		return fmt.Errorf("lease: %v is too short; it must be 1s to 1m", o.TTL)
 	case o.Duration == 0 || o.Workers == 0:
@@ -123,31 +119,6 @@ var flagNames = strings.NewReplacer(
 	torture.ErrOptions.Error()+": ", "", "Options.Faults", "faults", "Options.Duration", "duration",
 	"Options.Workers", "workers", "Options.TTL", "lease",
 )
-
-// hidden returns the default of a flag as the help prints it. The default of the store can
-// contain a password.
-func hidden(f *flag.Flag) string {
-	if f.Name == "store" {
-		return shown(f.DefValue)
-	}
-	return f.DefValue
-}
-
-// shown returns the URL of a store without its password.
-func shown(store string) string {
-	u, err := url.Parse(store)
-	if err != nil {
-		return "(not printed, because it is not a URL)"
-	}
-	if _, ok := u.User.Password(); ok {
-		u.User = url.User(u.User.Username())
-	}
-	query := u.Query()
-	query.Del("password")
-	query.Del("sslpassword")
-	u.RawQuery = query.Encode()
-	return u.String()
-}
 
 // withoutTime leaves the time out of log lines, because they are read as they are printed.
 func withoutTime(groups []string, a slog.Attr) slog.Attr {

@@ -36,6 +36,9 @@ func (r *release) rehearse(ctx context.Context) error {
 		"REDIS="+servertest.Redis(servers, nil).URL(), "POSTGRES="+servertest.Postgres(servers, nil).URL(), "MYSQL="+servertest.MariaDB(servers, nil).URL(),
 	)
 	for _, m := range r.modules {
+		if strings.HasPrefix(m.dir, "internal/") {
+			continue // the programs need it
+		}
 		try := r.get
 		if isProgram(m) {
 			try = r.install

@@ -11,10 +11,11 @@ import (
 	"github.com/dibs-go/dibs/proof/fault"
 )
 
-// Options say how a run goes. URL and Open are needed; what else is zero has a default.
+// Options say how a run goes. URL is needed. What else is zero has a default.
 type Options struct {
-	// URL names the store, and Open opens it.
-	URL  string
+	// URL names the store.
+	URL string
+	// Open opens it. Default: OpenStore.
 	Open Open
 	// Shown is the URL as it may be printed. Default: nothing of it is printed.
 	Shown string
@@ -57,12 +58,8 @@ const (
 	DefaultEvents   = 250_000
 )
 
-var (
-	// ErrOptions says that Options cannot be run. The error names the field.
-	ErrOptions = errors.New("torture")
-	// ErrUnusable says that the store cannot be opened, or a table cannot be made in it.
-	ErrUnusable = errors.New("the store cannot be used")
-)
+// ErrOptions says that Options cannot be run. The error names the field.
+var ErrOptions = errors.New("torture")
 
 // Validate returns the ErrOptions that Run would return.
 func (o *Options) Validate() error {
@@ -82,14 +79,15 @@ func (o *Options) withDefaults() (r Options, err error) {
 	for r.Seed == 0 {
 		r.Seed = rand.Uint64() >> 16 // short enough to be typed
 	}
+	if r.Open == nil {
+		r.Open = OpenStore
+	}
 	if r.Log == nil {
 		r.Log = slog.New(slog.DiscardHandler)
 	}
 	switch {
 	case r.URL == "":
 		return r, fmt.Errorf("%w: Options.URL is missing: name a store", ErrOptions)
-	case r.Open == nil:
-		return r, fmt.Errorf("%w: Options.Open is missing: it opens the store", ErrOptions)
 	case r.Duration < time.Second:
 		return r, fmt.Errorf("%w: Options.Duration is %v; it must be at least 1s", ErrOptions, r.Duration)
 	case r.Workers < 1 || r.Workers > 64:

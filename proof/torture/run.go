@@ -19,7 +19,7 @@ import (
 // Run lets workers use the store while faults strike, and returns what came of it; see
 // Report.OK. When ctx ends, the part under fire does, and the rest follows in order.
 //
-// Its error says that nothing came of it: ErrOptions, ErrUnusable, or that a worker cannot
+// Its error says that nothing came of it: ErrOptions, an error of Open, or that a worker cannot
 // be started.
 func Run(ctx context.Context, o *Options) (*Report, error) {
 	options, err := o.withDefaults()
@@ -50,7 +50,7 @@ type run struct {
 
 	temporary bool // Dir is to be removed
 	store     *Store
-	table     bool // the ledger's is made
+	table     bool // the one of effects is made
 	file      *os.File
 	w         *history.Writer
 	wires     []*fault.Wire
@@ -114,16 +114,16 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	return r.crew.start(ctx)
 }
 
-// makeTable makes the ledger's table, where there is a ledger. The store is closed again:
-// whatever strikes the server then, only workers feel.
+// makeTable makes the table of effects, if there is a database. It closes the store again, so
+// that faults concern the workers only.
 func (r *run) makeTable(ctx context.Context) error {
 	s, err := r.Open(ctx, r.URL)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnusable, err)
+		return err
 	}
-	if s.Ledger != nil {
-		if err := s.Ledger.make(ctx, r.id); err != nil {
-			return errors.Join(fmt.Errorf("%w: the table for what is done in transactions cannot be made; grant the user CREATE: %w", ErrUnusable, err), s.Close())
+	if s.effects != nil {
+		if err := s.effects.make(ctx, r.id); err != nil {
+			return errors.Join(err, s.Close())
 		}
 		r.table = true
 	}
@@ -332,7 +332,7 @@ func (r *run) tearDown() error {
 	if r.table {
 		err := r.open(ctx)
 		if err == nil {
-			err = r.store.Ledger.drop(ctx, r.id)
+			err = r.store.effects.drop(ctx, r.id)
 		}
 		errs = append(errs, err)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
 	"github.com/dibs-go/dibs/conform"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 // Env is the world that a run sees.

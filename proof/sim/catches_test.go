@@ -1,19 +1,16 @@
-package mutant_test
+package sim_test
 
 import (
 	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/dibs-go/dibs/proof/check"
-	"github.com/dibs-go/dibs/proof/mutant"
 	"github.com/dibs-go/dibs/proof/sim"
 )
 
 // catches are, for each mutant, the seed of a history that catches it, however its goroutines
-// are scheduled, and the rule that it breaks. TestHistories of proof/sim looks at the same
-// history of the unbroken store.
+// are scheduled, and the rule that it breaks. TestHistories looks at the same history
+// of the unbroken store.
 var catches = map[string]struct {
 	seed uint64
 	rule string
@@ -44,7 +41,7 @@ var catches = map[string]struct {
 
 // TestSimulationCatches: the simulation catches each mutant.
 func TestSimulationCatches(t *testing.T) {
-	for _, m := range mutant.All() {
+	for _, m := range mutants {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
 			if m.About == "" {
@@ -59,7 +56,7 @@ func TestSimulationCatches(t *testing.T) {
 				t.Error("there is no seed for it")
 			}
 			broken := func(seed uint64) bool {
-				return slices.ContainsFunc(simulate(t, seed, o).Violations, func(v check.Violation) bool { return v.Name == known.rule })
+				return slices.ContainsFunc(verdict(run(t, seed, o)).Violations, func(v check.Violation) bool { return v.Name == known.rule })
 			}
 			if broken(known.seed) {
 				return
@@ -72,15 +69,4 @@ func TestSimulationCatches(t *testing.T) {
 			t.Errorf("none of the seeds 1 to 1000 breaks the rule %q", known.rule)
 		})
 	}
-}
-
-// simulate runs a simulation and checks its history.
-func simulate(t *testing.T, seed uint64, o *sim.Options) *check.Verdict {
-	t.Helper()
-	var r *sim.Result
-	synctest.Test(t, func(*testing.T) { r = sim.Run(seed, o) })
-	return check.History(r.Events, &check.Options{
-		Slack: time.Millisecond, Reaction: time.Millisecond, Settling: time.Millisecond,
-		Forgets: []string{sim.Forgets}, Left: r.Left,
-	})
 }

@@ -1,10 +1,10 @@
 //go:build unix
 
-// Package victim starts stores whose servers are the run's own, so that everything can
+// Package target starts stores whose servers are the run's own, so that everything can
 // be done to them that faults do: kill them, stop them, set their clocks, put their
 // replicas in their place, fill their disks. It is for tests and for programs that test;
 // it starts real servers (internal/servertest), and installs them where they are missing.
-package victim
+package target
 
 import (
 	"os"
@@ -14,17 +14,17 @@ import (
 	"github.com/dibs-go/dibs/proof/fault"
 )
 
-// Victim is one kind of store.
-type Victim struct {
+// Kind is one kind of store.
+type Kind struct {
 	// Name is what the store is kept in: "redis", "sqlite".
 	Name string
 	// New starts one that ends with its owner. The Target has no workers and no wires yet.
 	New func(owner servertest.Owner) *fault.Target
 }
 
-// All returns every kind, in the order of reports.
-func All() []Victim {
-	return []Victim{
+// Kinds returns every kind, in the order of reports.
+func Kinds() []Kind {
+	return []Kind{
 		{"sqlite", func(owner servertest.Owner) *fault.Target { return SQLite(owner, false) }},
 		{"sqlite-shared", func(owner servertest.Owner) *fault.Target { return SQLite(owner, true) }},
 		{"redis", func(owner servertest.Owner) *fault.Target { return Redis(owner, nil) }},
@@ -73,7 +73,7 @@ func MariaDB(owner servertest.Owner, o *servertest.MariaDBOptions) *fault.Target
 // filled without harm to anybody.
 func SQLite(owner servertest.Owner, shared bool) *fault.Target {
 	owner.Helper()
-	folder, err := os.MkdirTemp("", "dibs-victim-")
+	folder, err := os.MkdirTemp("", "dibs-target-")
 	if err != nil {
 		owner.Fatalf("making a folder for a store: %v", err)
 	}

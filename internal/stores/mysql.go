@@ -85,6 +85,13 @@ func (u *mysqlURL) open(ctx context.Context, s *Store) error {
 	s.Store, s.close = store, store.Close
 	s.version = u.version
 	s.table = u.table
+	s.database = func() (*Database, error) {
+		db, err := u.db()
+		if err != nil {
+			return nil, err
+		}
+		return &Database{DB: db, Transactor: store.Transactions(db, nil), Tx: orError(mysqlstore.Tx)}, nil
+	}
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package mutant
+package sim_test
 
 import (
 	"bytes"

@@ -75,6 +75,11 @@ func TestOpenServers(t *testing.T) {
 		{strings.Replace(maria.URL(), "mysql:", "mariadb:", 1), "mariadb://root@" + maria.Addr() + "/app", true},
 	}...)
 	checkOpenExisting(t, server.URL(), postgres.URL(), maria.URL())
+	checkDatabase(t, postgres.URL())
+	checkDatabase(t, maria.URL())
+	if d := openDatabase(t, server.URL()); d != nil {
+		t.Error("Redis has a database")
+	}
 }
 
 // TestCell: what a server's store can keep for everybody is there until it is

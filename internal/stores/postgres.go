@@ -82,6 +82,16 @@ func (p *postgres) open(ctx context.Context, s *Store) error {
 	s.Store, s.close = store, store.Close
 	s.version = p.version
 	s.table = p.table
+	s.database = func() (*Database, error) {
+		config := p.config.Copy()
+		config.DefaultQueryExecMode = pgx.QueryExecModeExec // nothing is prepared, because a pooler may be in between
+		db := stdlib.OpenDB(*config)
+		d := &Database{DB: db, Transactor: store.SQLTransactions(db, nil), Tx: orError(pgstore.SQLTx), Dollar: true}
+		if p.options.Schema != "" {
+			d.Schema = `"` + p.options.Schema + `"`
+		}
+		return d, nil
+	}
 	return nil
 }
 

@@ -44,12 +44,21 @@ var sqliteBackend = backend{
 		return err
 	},
 	open: func(_ context.Context, rest string, s *Store) error {
-		f, path, err := openSQLite(rest)
+		f, path, shared, err := openSQLite(rest)
 		if err != nil {
 			return err
 		}
 		s.Store, s.close, s.folder = f, f.Close, filepath.Dir(path)
 		s.version = sqliteVersion
+		if shared {
+			s.database = func() (*Database, error) {
+				db, err := f.OpenDB()
+				if err != nil {
+					return nil, err
+				}
+				return &Database{DB: db, Transactor: f.Transactions(db), Tx: sqlitestore.Begin}, nil
+			}
+		}
 		s.table = func(name string) (*Table, error) { return sqliteTable(s.folder, name) }
 		return nil
 	},
@@ -61,7 +70,7 @@ var sqliteBackend = backend{
 		}
 		_, err = os.Stat(path)
 		fresh := errors.Is(err, fs.ErrNotExist)
-		f, _, err := openSQLite(rest)
+		f, _, _, err := openSQLite(rest)
 		if err != nil {
 			return "", err
 		}
@@ -85,13 +94,13 @@ func sqliteFile(rest string) (path string, o *sqlitestore.Options, err error) {
 	return "", nil, errors.New("what comes after the ? is not shared=true, for a file that is an application's; the name of a store's file cannot have a ?")
 }
 
-func openSQLite(rest string) (*sqlitestore.Store, string, error) {
+func openSQLite(rest string) (f *sqlitestore.Store, path string, shared bool, err error) {
 	path, o, err := sqliteFile(rest)
 	if err != nil {
-		return nil, "", err
+		return nil, "", false, err
 	}
-	f, err := sqlitestore.Open(path, o)
-	return f, path, err
+	f, err = sqlitestore.Open(path, o)
+	return f, path, o != nil, err
 }
 
 func sqliteVersion(ctx context.Context) (string, error) {

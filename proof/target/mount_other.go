@@ -1,6 +1,6 @@
 //go:build unix && !linux
 
-package victim
+package target
 
 import "errors"
 

@@ -38,7 +38,9 @@ type Store struct {
 	version func(context.Context) (string, error)
 	// table finds a place for a table; nil where there is no SQL.
 	table func(name string) (*Table, error)
-	close func() error
+	// database opens what Database returns; nil where there is none.
+	database func() (*Database, error)
+	close    func() error
 }
 
 // String returns the URL without credentials.

@@ -1,13 +1,9 @@
-package mutant
+package sim_test
 
-import (
-	"slices"
+import "github.com/dibs-go/dibs"
 
-	"github.com/dibs-go/dibs"
-)
-
-// Mutant is one way to break what a store promises, or what a client does.
-type Mutant struct {
+// mutant is one way to break what a store promises, or what a client does.
+type mutant struct {
 	// Name names it, for programs.
 	Name string
 	// About says what breaks, and what code would make the mistake.
@@ -21,19 +17,8 @@ type Mutant struct {
 	Wrap func(dibs.Store) dibs.Store
 }
 
-// All returns all mutants.
-func All() []Mutant { return slices.Clone(all) }
-
-// Named returns the mutant of that name.
-func Named(name string) (m Mutant, ok bool) {
-	i := slices.IndexFunc(all, func(m Mutant) bool { return m.Name == name })
-	if i < 0 {
-		return m, false
-	}
-	return all[i], true
-}
-
-var all = []Mutant{
+// mutants are all of them.
+var mutants = []mutant{
 	{
 		Name: "no-undo", Client: true,
 		About: "a claim that nobody heard the answer of is not undone, nor is a place given back by who stops waiting",

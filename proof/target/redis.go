@@ -1,6 +1,6 @@
 //go:build unix
 
-package victim
+package target
 
 import (
 	"errors"
