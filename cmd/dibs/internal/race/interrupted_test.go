@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 func TestMain(m *testing.M) {

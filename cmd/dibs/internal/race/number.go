@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 // number is what is raced for. Whoever reads finds a number at every moment.

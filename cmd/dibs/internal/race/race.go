@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 // Options say how to race.

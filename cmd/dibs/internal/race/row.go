@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/internal/stores"
 	"github.com/dibs-go/dibs/sqllock"
 )
 

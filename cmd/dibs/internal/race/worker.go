@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 // task is what a worker is told.
