@@ -7,7 +7,6 @@ require (
 	github.com/dibs-go/dibs/internal/stores v0.0.0
 	github.com/dibs-go/dibs/mysqlstore v0.0.0
 	github.com/dibs-go/dibs/pgstore v0.0.0
-	github.com/dibs-go/dibs/proof v0.0.0
 	github.com/dibs-go/dibs/redisstore v0.0.0
 	github.com/dibs-go/dibs/sqlitestore v0.0.0
 	github.com/goccy/go-yaml v1.19.2
@@ -43,7 +42,6 @@ require (
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
-	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/dibs-go/dibs/dibsotel v0.0.0
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
@@ -69,8 +67,6 @@ replace github.com/dibs-go/dibs/internal/stores => ../../internal/stores
 replace github.com/dibs-go/dibs/mysqlstore => ../../mysqlstore
 
 replace github.com/dibs-go/dibs/pgstore => ../../pgstore
-
-replace github.com/dibs-go/dibs/proof => ../../proof
 
 replace github.com/dibs-go/dibs/redisstore => ../../redisstore
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/house"
@@ -23,14 +25,14 @@ func TestHouse(t *testing.T) {
 	maria, server := root+"/mysqlstore", root+"/internal/servertest"
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{
-			root, root + "/idempotency", internal + "/foreign", root + "/internal/stores", root + "/internal/failpoint", root + "/internal/house", server, root + "/proof/conform",
+			root, root + "/idempotency", internal + "/foreign", root + "/internal/stores", root + "/internal/failpoint", root + "/internal/house", server, root + "/conform",
 		}},
 		{
 			Dir: "internal/command",
 			Imports: []string{
 				root, root + "/idempotency", memory, cobra, pflag,
 				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", root + "/internal/stores",
-				internal + "/visible", root + "/proof/conform", root + "/proof/torture", root + "/proof/backend",
+				internal + "/visible", root + "/conform",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint"},
 		},
@@ -51,4 +53,17 @@ func TestHouse(t *testing.T) {
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},
 		{Dir: "internal/visible"},
 	})
+}
+
+// TestProductionBinary: the program contains nothing that breaks a store, and no checker of histories.
+func TestProductionBinary(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dep := range strings.Lines(string(out)) {
+		if strings.Contains(dep, "porcupine") || strings.HasPrefix(dep, house.Root+"/proof") {
+			t.Errorf("the program contains %s", dep)
+		}
+	}
 }
