@@ -73,7 +73,6 @@ func TestUsage(t *testing.T) {
 		{"version extra", "extra"},
 		{"help nonsense", `there is no command "nonsense"`},
 		{"help run nonsense", `there is no command "run nonsense"`},
-		{"run --ttl 500ms k -- true", "ttl: 500ms is too short"},
 		{"run --lease 500ms k -- true", "lease: 500ms is too short"},
 		{"ls nightly-report", `"nightly-report" is not a flag, and dibs ls takes nothing else`},
 		{"proxy --upstream http://x --cors https://shop.example", `"https://shop.example" is not a flag`},

@@ -17,6 +17,7 @@ import (
 
 // root returns the command line.
 func (p *program) root() *cobra.Command {
+	var showVersion bool
 	root := &cobra.Command{
 		Use:   "dibs",
 		Short: "Call dibs on a key: run once, answer twice",
@@ -31,16 +32,23 @@ share.`,
   dibs proxy --listen :8080 --upstream http://127.0.0.1:3000
   dibs run --skip --once-per 20h backup -- ./backup.sh
   dibs ls`,
-		Version:       version(),
+
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if showVersion {
+				return p.printVersion()
+			}
+			return cmd.Help()
+		},
 	}
+	// Not cobra's Version: its text is a template, which makes the linker keep every method.
+	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print the version")
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetVersionTemplate("{{.Name}} {{.Version}}\n") // as the command says it
-	root.AddCommand(p.proxy(), p.hold(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
+	root.AddCommand(p.proxy(), p.race(), p.list(), p.show(), p.release(), p.settle(), p.forget(), p.prune(),
 		p.migrate(), p.doctor(), p.torture(), p.conform(), p.demo(), p.version())
+	root.AddCommand(p.unixCommands()...)
 	root.InitDefaultHelpCmd()
 	if help, _, err := root.Find([]string{"help"}); err == nil {
 		help.Example = "  dibs help run"
@@ -62,11 +70,13 @@ func (p *program) version() *cobra.Command {
 		Short: "Print the version",
 		Long:  "Prints the version of dibs and of the Go that built it.",
 		Args:  flagsOnly,
-		RunE: p.run(func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(p.env.Stdout, "dibs %s\n", version())
-			return err
-		}),
+		RunE:  p.run(func(*cobra.Command, []string) error { return p.printVersion() }),
 	}
+}
+
+func (p *program) printVersion() error {
+	_, err := fmt.Fprintf(p.env.Stdout, "dibs %s\n", version())
+	return err
 }
 
 // flagsOnly refuses arguments, which cobra.NoArgs would call unknown commands.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -80,14 +82,13 @@ func TestRunUsage(t *testing.T) {
 		"two keys":             {[]string{"--key=k", "l", "--", "touch", "ran"}, "the key was given with --key"},
 		"an unknown flag":      {[]string{"--frob", "k", "--", "touch", "ran"}, "unknown flag: --frob"},
 		"a short lease":        {[]string{"--lease=999ms", "k", "--", "touch", "ran"}, "lease: 999ms is too short"},
-		"lease and ttl":        {[]string{"--lease=2s", "--ttl=2s", "k", "--", "touch", "ran"}, "another name of --lease"},
 		"not a duration":       {[]string{"--lease=fast", "k", "--", "touch", "ran"}, "--lease"},
 		"a negative wait":      {[]string{"--wait=-1s", "k", "--", "touch", "ran"}, "wait: -1s is negative"},
-		"skip and wait":        {[]string{"--skip", "--wait=1s", "k", "--", "touch", "ran"}, "skip: not together with --wait"},
+		"skip and wait":        {[]string{"--skip", "--wait=1s", "k", "--", "touch", "ran"}, "skip: it cannot be used together with --wait"},
 		"no permits":           {[]string{"--permits=0", "k", "--", "touch", "ran"}, "permits: 0 is out of range"},
 		"once per nothing":     {[]string{"--once-per=0s", "k", "--", "touch", "ran"}, "once-per: 0s is too short"},
-		"once and permits":     {[]string{"--once-per=1h", "--permits=2", "k", "--", "touch", "ran"}, "once-per: not together with --permits"},
-		"memory":               {[]string{"--store=memory:", "k", "--", "touch", "ran"}, "would exclude nobody"},
+		"once and permits":     {[]string{"--once-per=1h", "--permits=2", "k", "--", "touch", "ran"}, "once-per: it cannot be used together with --permits"},
+		"memory":               {[]string{"--store=memory:", "k", "--", "touch", "ran"}, "excludes no other process"},
 		"no scheme":            {[]string{"--store=dibs.db", "k", "--", "touch", "ran"}, "has no scheme"},
 		"an unknown scheme":    {[]string{"--store=fax:123", "k", "--", "touch", "ran"}, `the scheme "fax" is unknown`},
 		"a bad namespace":      {[]string{"--namespace=a b", "k", "--", "touch", "ran"}, "the namespace"},

@@ -1,3 +1,5 @@
+//go:build unix
+
 package command_test
 
 import (
@@ -104,7 +106,7 @@ func checkRunOncePerMeanwhile(t *testing.T, fresh func(*testing.T) *bench) {
 	}
 }
 
-// TestRunNested: a key inside itself would be waited for in vain, and is refused,
+// TestRunNested: a key inside itself waiting for it would never end, and is refused,
 // also when there is another one between them; anything else may nest.
 func TestRunNested(t *testing.T) {
 	t.Parallel()
@@ -132,7 +134,7 @@ func TestRunNested(t *testing.T) {
 				args = append(args, binary+" run A -- true && "+binary+" run A -- true")
 			}
 			code, _, stderr := b.run(t, args...)
-			if code != test.code || test.code == 64 && !strings.Contains(stderr, "would be waited for in vain") {
+			if code != test.code || test.code == 64 && !strings.Contains(stderr, "waiting for it would never end") {
 				t.Errorf("%d, %q; want %d", code, stderr, test.code)
 			}
 		})
