@@ -32,7 +32,7 @@ func TestHouse(t *testing.T) {
 			Imports: []string{
 				root, root + "/idempotency", memory, cobra, pflag,
 				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", root + "/internal/stores",
-				internal + "/visible", root + "/conform",
+				root + "/conform",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint"},
 		},
@@ -50,7 +50,6 @@ func TestHouse(t *testing.T) {
 			Tests:   []string{root + "/internal/failpoint"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},
-		{Dir: "internal/visible"},
 	})
 }
 

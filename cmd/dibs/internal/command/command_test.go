@@ -52,23 +52,23 @@ func TestUsage(t *testing.T) {
 		{"proxy --config missing.yaml", "missing.yaml"},
 		{"proxy --upstream http://x --access-log=perhaps", "neither true nor false"},
 		{"proxy --upstream http://x --methods GET --store memory:", "GET cannot be guarded"},
-		{"show", "name what is meant, once: KEY, --id ID or --glob PATTERN"},
+		{"show", "name the key in one way: KEY, --id ID or --glob PATTERN"},
 		{"show a b", "at most 1"},
-		{"show a --id aaaaaaaaaaaaaaaa", "once"},
+		{"show a --id aaaaaaaaaaaaaaaa", "in one way"},
 		{"show --id short", "is not an ID"},
 		{"show --glob=", "the pattern is empty"},
 		{"show --key=", "the key is empty"},
 		{"show k --store memory:", "nothing to look into"},
-		{"settle k", "say how it ended"},
-		{"settle k --status 200 --rerun", "say how it ended"},
+		{"settle k", "choose the outcome"},
+		{"settle k --status 200 --rerun", "choose the outcome"},
 		{"settle k --status 99", "not the status of an answer"},
-		{"settle k --rerun --body x", "no meaning with --rerun"},
-		{"settle k --status 200 --body x --body-file y", "there is a body already"},
+		{"settle k --rerun --body x", "no effect with --rerun"},
+		{"settle k --status 200 --body x --body-file y", "cannot be used together with --body"},
 		{"settle k --status 200 --header nonsense", "Name: value"},
 		{"settle k --status 200 --header X-A:a\x7fb", "Name: value"},
 		{"settle k --status 200 --header \u00e4:b", "Name: value"},
 		{"settle k --status 200 --retention 1ms", "retention"},
-		{"forget", "name what is meant"},
+		{"forget", "name the key in one way"},
 		{"demo --store memory:", "has one process only"},
 		{"version extra", "extra"},
 		{"help nonsense", `there is no command "nonsense"`},
@@ -167,9 +167,9 @@ func TestShow(t *testing.T) {
 		has    []string
 		hasNot []string
 	}{
-		{"an answer", []string{"show", scope + "done"}, 0, []string{"done", "HTTP 201 with a body of 5 bytes", "kept for ", "m", "s more"}, []string{"hello"}},
-		{"by the client's part of it", []string{"show", "done"}, 1, []string{"there is no record or holder of the key done", scope + "done"}, nil},
-		{"nothing", []string{"show", "nothing"}, 1, []string{"there is no record or holder of the key nothing"}, []string{"clients"}},
+		{"an answer", []string{"show", scope + "done"}, 0, []string{"done", "HTTP 201 with a body of 5 bytes", "expires in ", "m", "s"}, []string{"hello"}},
+		{"by the client's part of it", []string{"show", "done"}, 1, []string{"the store has no record, holder or waiter of the key done", scope + "done"}, nil},
+		{"nothing", []string{"show", "nothing"}, 1, []string{"the store has no record, holder or waiter of the key nothing"}, []string{"clients"}},
 		{"a namespace that moves the cursor", []string{"show", scope + "done", "--namespace", "a\x1bb"}, 1, []string{`in the namespace a\x1bb`}, nil},
 		{"another namespace", []string{"show", scope + "done", "--namespace", "shop"}, 1, []string{"in the namespace shop"}, nil},
 		{"an unknown outcome", []string{"show", "urn:dibs:claim:" + unknown}, 0, []string{scope + "unknown", "unknown: it may or may not", "id " + unknown, "(a test)"}, nil},
@@ -180,7 +180,7 @@ func TestShow(t *testing.T) {
 		{"a pattern", []string{"show", "--glob", "*:d?ne"}, 0, []string{scope + "done"}, []string{"unknown"}},
 		{"a pattern that matches nothing", []string{"show", "--glob", "x*"}, 1, []string{"a key that matches x*"}, nil},
 		{"what would play with the terminal", []string{"show", "--glob", "evil*"}, 0, []string{`evil \x1b[2J\u202ekey`}, []string{"\x1b", "\u202e"}},
-		{"an abandoned key", []string{"show", "abandoned"}, 0, []string{"abandoned", "lease      ran out"}, nil},
+		{"an abandoned key", []string{"show", "abandoned"}, 0, []string{"abandoned", "lease      expired"}, nil},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -253,17 +253,17 @@ func TestSettle(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"settle", unknown, "--rerun"}, 1, "there is no record or holder of the key " + unknown},
+		{[]string{"settle", unknown, "--rerun"}, 1, "the store has no record, holder or waiter of the key " + unknown},
 		{[]string{"settle", "--id", unknown, "--rerun"}, 1, "stdin is not a terminal"},
 		{[]string{"settle", scope + "done", "--rerun", "--yes"}, 1, "is not unknown, it is done"},
-		{[]string{"settle", "nothing", "--rerun", "--yes"}, 1, "there is no record"},
-		{[]string{"settle", "--id", unknown, "--status", "204", "--body-file", "-", "--header", "X-A: b", "--yes"}, 0, "retries are answered 204"},
+		{[]string{"settle", "nothing", "--rerun", "--yes"}, 1, "the store has no record"},
+		{[]string{"settle", "--id", unknown, "--status", "204", "--body-file", "-", "--header", "X-A: b", "--yes"}, 0, "retries get 204"},
 		{[]string{"settle", "--id", unknown, "--rerun", "--yes"}, 1, "nobody"},
 		{[]string{"show", scope + "unknown"}, 0, "HTTP 204"},
 		{[]string{"forget", scope + "unknown"}, 1, "stdin is not a terminal"},
-		{[]string{"forget", scope + "unknown", "abandoned", "nothing", "--yes"}, 1, "there is no record or holder of the key nothing"},
-		{[]string{"show", scope + "unknown"}, 1, "there is no record"},
-		{[]string{"show", "abandoned"}, 1, "there is no record"},
+		{[]string{"forget", scope + "unknown", "abandoned", "nothing", "--yes"}, 1, "the store has no record, holder or waiter of the key nothing"},
+		{[]string{"show", scope + "unknown"}, 1, "the store has no record"},
+		{[]string{"show", "abandoned"}, 1, "the store has no record"},
 		{[]string{"forget", "--key=-v", "--yes"}, 0, "-v is forgotten"},
 	}
 	for _, step := range steps {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -19,12 +18,12 @@ func (p *program) forget() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget KEY | ID ... | --glob PATTERN",
 		Short: "Delete the record of a key, so that its next request runs",
-		Long: `Deletes the stored answer of a key, and forgets an attempt that was cut off.
-The next request with the key runs as if it were the first, and so does the next
-"dibs run --once-per". Who holds a key keeps it.
+		Long: `Deletes the record of a key: a stored answer, or an abandoned attempt. The next
+request with the key runs as if it were the first, and so does the next
+"dibs run --once-per". A holder keeps its key.
 
-Asks before it changes anything, unless there is --yes. Ends with 1 when there
-was nothing to forget of one of them.`,
+Asks before it changes anything, unless --yes is given. Ends with 1 if one of
+the keys has no record.`,
 		Example: `  dibs forget 'http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17'
   dibs forget --yes urn:dibs:claim:q7k2v5m3x4zabcde
   dibs forget --glob 'backup*'`,
@@ -40,7 +39,7 @@ was nothing to forget of one of them.`,
 	return cmd
 }
 
-// selections makes one selection of each argument, or one of the flags.
+// selections returns a selection for each argument, or one for the flags.
 func selections(s selection, fs *pflag.FlagSet, args []string) ([]selection, error) {
 	if len(args) <= 1 || fs.Changed("key") || fs.Changed("id") || fs.Changed("glob") {
 		if err := s.read(fs, args); err != nil {
@@ -119,18 +118,7 @@ func (p *program) forgetAll(ctx context.Context, s selection, yes bool, fs *pfla
 	return errors.Join(missing...)
 }
 
-// forgettable reports whether Forget would find something.
+// forgettable reports whether Forget would delete something.
 func forgettable(e dibs.Entry) bool {
 	return e.Record != nil || slices.ContainsFunc(e.Attempts, func(a dibs.Attempt) bool { return a.Left <= 0 })
-}
-
-// maxNamed is how many keys a question names.
-const maxNamed = 5
-
-// several names keys in a question.
-func several(names []string) string {
-	if more := len(names) - maxNamed; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
-	}
-	return strings.Join(names, ", ")
 }

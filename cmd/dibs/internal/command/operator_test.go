@@ -224,17 +224,17 @@ func checkRelease(t *testing.T, b *bench) {
 	}{
 		{[]string{"held"}, 1, "", "declined"},
 		{[]string{"--yes", "urn:dibs:claim:" + pair}, 0, "pair is released\n", ""},
-		{[]string{"--yes", "held"}, 0, "held is released: who waits moves up\n", ""}, // for a second
+		{[]string{"--yes", "held"}, 0, "held is released: the next waiter gets it\n", ""}, // for a second
 		{[]string{"--yes", "--glob", "*"}, 0, "pair is released\n\\xff is released\n", ""},
-		{[]string{"--yes", "--glob", "*"}, 1, "", "nobody holds a key that matches *"},
-		{[]string{"--yes", "--id", held}, 1, "", "there is no record or holder of the attempt " + held},
-		{[]string{"--yes", "done"}, 1, "", "nobody holds the key done"},
-		{[]string{"--yes", "abandoned"}, 1, "", "nobody holds the key abandoned"},
-		{[]string{"--yes", "waiting"}, 1, "", "nobody holds the key waiting"},
+		{[]string{"--yes", "--glob", "*"}, 1, "", "there is no holder of a key that matches *"},
+		{[]string{"--yes", "--id", held}, 1, "", "the store has no record, holder or waiter of the attempt " + held},
+		{[]string{"--yes", "done"}, 1, "", "there is no holder of the key done"},
+		{[]string{"--yes", "abandoned"}, 1, "", "there is no holder of the key abandoned"},
+		{[]string{"--yes", "waiting"}, 1, "", "there is no holder of the key waiting"},
 		{[]string{"--yes", "unknown"}, 1, "", "see dibs settle --help"},
-		{[]string{"--yes", "free"}, 1, "", "there is no record or holder of the key free"},
-		{[]string{"--yes"}, 64, "", "name what is meant, once"},
-		{[]string{"--yes", "--id", "x", "held"}, 64, "", "name what is meant, once"},
+		{[]string{"--yes", "free"}, 1, "", "the store has no record, holder or waiter of the key free"},
+		{[]string{"--yes"}, 64, "", "name the key in one way"},
+		{[]string{"--yes", "--id", "x", "held"}, 64, "", "name the key in one way"},
 		{[]string{"--yes", "--namespace", "n", "elsewhere"}, 0, "elsewhere is released\n", ""},
 	}
 	for _, test := range tests {
@@ -373,7 +373,7 @@ func checkReleasePlace(t *testing.T, b *bench) {
 	if waiter.Reserved {
 		t.Errorf("the waiter is %+v", waiter)
 	}
-	if code, stdout, _ := b.run(t, "show", "waiting"); code != 0 || !strings.Contains(stdout, reserved.ID+", web1 42 (job), reserved, runs out in ") {
+	if code, stdout, _ := b.run(t, "show", "waiting"); code != 0 || !strings.Contains(stdout, reserved.ID+", web1 42 (job), reserved, expires in ") {
 		t.Errorf("%d, %s", code, stdout)
 	}
 	for _, c := range []struct {
@@ -385,8 +385,8 @@ func checkReleasePlace(t *testing.T, b *bench) {
 		{[]string{"--place", waiter.ID, "--yes"}, 1, "waits for held now"},
 		{[]string{"--place", "aaaaaaaaaaaaaaaa", "--yes"}, 1, "there is no place"},
 		{[]string{"--place", "x", "--yes"}, 64, "not an ID"},
-		{[]string{"waiting", "--place", reserved.ID, "--yes"}, 64, "leave out the key"},
-		{[]string{"--place", reserved.ID, "--yes"}, 0, "is taken away"},
+		{[]string{"waiting", "--place", reserved.ID, "--yes"}, 64, "cannot be used together"},
+		{[]string{"--place", reserved.ID, "--yes"}, 0, "is removed"},
 		{[]string{"--place", reserved.ID, "--yes"}, 1, "there is no place"},
 	} {
 		code, stdout, stderr := b.run(t, append([]string{"release"}, c.args...)...)

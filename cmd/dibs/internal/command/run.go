@@ -68,13 +68,13 @@ arrival, unless --skip or --wait is given.
 The command runs in its own process group, with DIBS_KEY, DIBS_NAMESPACE and
 DIBS_FENCE in its environment. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and
 SIGUSR2 are passed on to the group. A second SIGINT kills it. When the command
-ends, processes that it left in its group are ended too, unless --leave-children
-is given. If the key cannot be renewed, the group is ended before another process
-can hold the key. If dibs run itself is killed, the group is killed too, and the
-key is free when its lease expires.
+ends, processes that it left in its group are ended too, unless
+--leave-children is given. If the key cannot be renewed, the group is ended
+before another process can hold the key. If dibs run itself is killed, the group
+is killed too, and the key is free when its lease expires.
 
-Ends with the command's own exit code, with 128+n if signal n killed it, with 127
-if it was not found and 126 if it is not executable; otherwise with
+Ends with the command's own exit code, with 128+n if signal n killed it, with
+127 if it was not found and 126 if it is not executable; otherwise with
 
   64  the arguments are wrong, nothing was run
   69  the store is unreachable or unusable, nothing was run

@@ -348,7 +348,7 @@ func checkRunReleasedByOperator(t *testing.T, b *bench) {
 	eventually(t, "the holder", func() bool { return entry(t, s, "k").Condition == dibs.ConditionHeld })
 	next := b.start(t, "run", "k", "--", "true")
 	eventually(t, "the waiter", func() bool { return entry(t, s, "k").Waiters == 1 })
-	if code, stdout, stderr := b.run(t, "release", "--yes", "k"); code != 0 || stdout != "k is released: who waits moves up\n" {
+	if code, stdout, stderr := b.run(t, "release", "--yes", "k"); code != 0 || stdout != "k is released: the next waiter gets it\n" {
 		t.Errorf("release: %d, %q, %q", code, stdout, stderr)
 	}
 	if code := next.code(t); code != 0 {

@@ -14,15 +14,15 @@ func (p *program) show() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show KEY | --id ID | --glob PATTERN",
 		Short: "Show what the store knows about a key",
-		Long: `Shows who holds a key, since when and for how long; what is left of one whose
-holder crashed; and the record that a finished one left. Keys of HTTP requests
-are called http:SCOPE:KEY, where SCOPE stands for the client and the host and
-KEY is the Idempotency-Key.
+		Long: `Shows the holder of a key, since when it holds the key and how much of its lease
+is left; an abandoned attempt; and the record that a finished holder left. The
+key of an HTTP request is http:SCOPE:KEY. SCOPE stands for the client and the
+host, and KEY is the Idempotency-Key.
 
-Shows the places of those who wait as well, in the order of their turns. Each
-has an ID: "dibs release --place ID" takes a reserved one away.
+Also shows the places in the queue, in order. Each place has an ID.
+"dibs release --place ID" removes a reserved place.
 
-Ends with 1 when there is nothing to show.`,
+Ends with 1 if the store has no such key.`,
 		Example: `  dibs show 'http:GQ0p0hV7Hq3b8QkHn1oSLg:order-17'
   dibs show --glob '*:order-17' --json
   dibs show urn:dibs:claim:q7k2v5m3x4zabcde`,

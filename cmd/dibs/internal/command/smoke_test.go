@@ -25,7 +25,7 @@ func TestServers(t *testing.T) {
 				{"run --once-per=1h k -- touch again", 0, "succeeded"},
 				{"ls", 0, "done"},
 				{"forget k --yes", 0, "k is forgotten"},
-				{"show k", 1, "there is no record or holder of the key k"},
+				{"show k", 1, "the store has no record, holder or waiter of the key k"},
 			} {
 				code, stdout, stderr := b.run(t, strings.Fields(step.args)...)
 				if code != step.code || !strings.Contains(stdout+stderr, step.says) {
