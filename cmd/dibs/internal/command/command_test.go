@@ -69,7 +69,7 @@ func TestUsage(t *testing.T) {
 		{"settle k --status 200 --header \u00e4:b", "Name: value"},
 		{"settle k --status 200 --retention 1ms", "retention"},
 		{"forget", "name the key in one way"},
-		{"demo --store memory:", "has one process only"},
+		{"demo --store memory:", "cannot share a store in memory"},
 		{"version extra", "extra"},
 		{"help nonsense", `there is no command "nonsense"`},
 		{"help run nonsense", `there is no command "run nonsense"`},

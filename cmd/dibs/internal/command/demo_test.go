@@ -39,7 +39,7 @@ func TestReadmeDemo(t *testing.T) {
 		}
 		return lines
 	}
-	_, table, _ := strings.Cut(string(out), "patience after 250ms and retry. ")
+	_, table, _ := strings.Cut(string(out), "of the proxies is killed with -9.")
 	_, table, _ = strings.Cut(table, "\n\n")
 	got, shown := shape(table), shape(want)
 	for i := range max(len(got), len(shown)) {

@@ -100,11 +100,7 @@ func entryLines(e dibs.Entry, now time.Time) []entryJSON {
 	return lines
 }
 
-// writeJSON writes an entry, a line for each holder.
-func writeJSON(w io.Writer, e dibs.Entry, now time.Time) error {
-	return writeLines(w, entryLines(e, now))
-}
-
+// writeLines writes lines for programs.
 func writeLines(w io.Writer, lines []entryJSON) error {
 	out := json.NewEncoder(w)
 	out.SetEscapeHTML(false)

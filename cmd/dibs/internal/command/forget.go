@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 func (p *program) forget() *cobra.Command {
@@ -29,7 +30,13 @@ the keys has no record.`,
   dibs forget --glob 'backup*'`,
 		Args: cobra.ArbitraryArgs,
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
-			return p.forgetAll(cmd.Context(), s, yes, cmd.Flags(), args)
+			all, err := selections(s, cmd.Flags(), args)
+			if err != nil {
+				return err
+			}
+			return p.operate(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
+				return p.forgetAll(cmd.Context(), in, all, yes, cmd.Flags())
+			})
 		}),
 	}
 	s.bind(cmd.Flags())
@@ -58,27 +65,12 @@ func selections(s selection, fs *pflag.FlagSet, args []string) ([]selection, err
 	return all, nil
 }
 
-func (p *program) forgetAll(ctx context.Context, s selection, yes bool, fs *pflag.FlagSet, args []string) error {
-	all, err := selections(s, fs, args)
-	if err != nil {
-		return err
-	}
-	store, err := p.look(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	in, err := store.Inspector()
-	if err != nil {
-		return err
-	}
+func (p *program) forgetAll(ctx context.Context, in dibs.Inspector, all []selection, yes bool, fs *pflag.FlagSet) error {
 	var keys []dibs.Key
 	var names []string
 	var missing []error
 	for i := range all {
-		look, cancel := context.WithTimeout(ctx, askLimit)
-		found, err := p.find(look, in, &all[i], fs, false)
-		cancel()
+		found, err := p.find(ctx, in, &all[i], fs, false)
 		if errors.Is(err, errAbsent) {
 			missing = append(missing, err)
 			continue
@@ -94,8 +86,8 @@ func (p *program) forgetAll(ctx context.Context, s selection, yes bool, fs *pfla
 		}
 	}
 	if len(keys) == 0 {
-		if s.glob != "" && len(missing) == 0 {
-			missing = append(missing, absentf("no key that matches %s has a record to forget", quote(s.glob)))
+		if len(missing) == 0 { // only a pattern leaves keys out
+			missing = append(missing, absentf("no key that matches %s has a record to forget", quote(all[0].glob)))
 		}
 		return errors.Join(missing...)
 	}
@@ -103,12 +95,10 @@ func (p *program) forgetAll(ctx context.Context, s selection, yes bool, fs *pfla
 		return err
 	}
 	for _, key := range keys {
-		ask, cancel := context.WithTimeout(ctx, askLimit)
-		forgotten, err := in.Forget(ask, key)
-		cancel()
+		forgotten, err := ask(ctx, "forget", func(ctx context.Context) (bool, error) { return in.Forget(ctx, key) })
 		switch {
 		case err != nil:
-			return &dibs.StoreError{Op: "forget", Err: err}
+			return err
 		case !forgotten:
 			missing = append(missing, absentf("%s has no record to forget; it is held or waited for", quote(key.Name)))
 		default:

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 // list has the flags of dibs ls.
@@ -47,7 +48,9 @@ for programs.`,
 			case l.all && fs.Changed("namespace"):
 				return usagef("all: it cannot be used together with --namespace")
 			}
-			return p.listAll(cmd.Context(), &l)
+			return p.operate(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
+				return p.listAll(cmd.Context(), in, &l)
+			})
 		}),
 	}
 	f := cmd.Flags()
@@ -58,16 +61,7 @@ for programs.`,
 	return cmd
 }
 
-func (p *program) listAll(ctx context.Context, l *list) error {
-	store, err := p.look(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	in, err := store.Inspector()
-	if err != nil {
-		return err
-	}
+func (p *program) listAll(ctx context.Context, in dibs.Inspector, l *list) error {
 	// The limit is for each entry, because a store may be large.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

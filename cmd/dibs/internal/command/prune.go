@@ -25,12 +25,9 @@ Prints how many were removed.`,
   dibs prune --store sqlite:/var/lib/dibs/dibs.db`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
-			store, err := p.look(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer store.Close()
-			return p.pruneAll(cmd.Context(), store)
+			return p.operate(cmd.Context(), func(store *stores.Store, _ dibs.Inspector) error {
+				return p.pruneAll(cmd.Context(), store)
+			})
 		}),
 	}
 	p.storeFlags(cmd.Flags())

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 func (p *program) release() *cobra.Command {
@@ -36,13 +37,22 @@ place.`,
   dibs release --place e3b7nq5x2mzk4avd --yes`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: p.run(func(cmd *cobra.Command, args []string) error {
-			if cmd.Flags().Changed("place") {
-				return p.releasePlace(cmd.Context(), place, yes, cmd.Flags(), args)
+			byPlace := cmd.Flags().Changed("place")
+			var err error
+			if byPlace {
+				err = checkPlace(place, cmd.Flags(), args)
+			} else {
+				err = s.read(cmd.Flags(), args)
 			}
-			if err := s.read(cmd.Flags(), args); err != nil {
+			if err != nil {
 				return err
 			}
-			return p.releaseAll(cmd.Context(), &s, yes, cmd.Flags())
+			return p.operate(cmd.Context(), func(store *stores.Store, in dibs.Inspector) error {
+				if byPlace {
+					return p.releasePlace(cmd.Context(), store, in, place, yes, cmd.Flags())
+				}
+				return p.releaseAll(cmd.Context(), in, &s, yes, cmd.Flags())
+			})
 		}),
 	}
 	s.bind(cmd.Flags())
@@ -53,19 +63,8 @@ place.`,
 	return cmd
 }
 
-func (p *program) releaseAll(ctx context.Context, s *selection, yes bool, fs *pflag.FlagSet) error {
-	store, err := p.look(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	in, err := store.Inspector()
-	if err != nil {
-		return err
-	}
-	look, cancel := context.WithTimeout(ctx, askLimit)
-	found, err := p.find(look, in, s, fs, false)
-	cancel()
+func (p *program) releaseAll(ctx context.Context, in dibs.Inspector, s *selection, yes bool, fs *pflag.FlagSet) error {
+	found, err := p.find(ctx, in, s, fs, false)
 	if err != nil {
 		return err
 	}
@@ -85,12 +84,10 @@ func (p *program) releaseAll(ctx context.Context, s *selection, yes bool, fs *pf
 	}
 	released := 0
 	for _, e := range held {
-		ask, cancel := context.WithTimeout(ctx, askLimit)
-		n, err := in.ForceRelease(ask, e.Key, s.id)
-		cancel()
+		n, err := forceRelease(ctx, in, e.Key, s.id)
 		switch {
 		case err != nil:
-			return &dibs.StoreError{Op: "force release", Err: err}
+			return err
 		case n == 0:
 			continue // the holder has settled it meanwhile
 		case e.Waiters > 0:
@@ -106,23 +103,24 @@ func (p *program) releaseAll(ctx context.Context, s *selection, yes bool, fs *pf
 	return nil
 }
 
-// releasePlace removes a reserved place.
-func (p *program) releasePlace(ctx context.Context, id string, yes bool, fs *pflag.FlagSet, args []string) error {
+// forceRelease ends the leases of a key, or the one with the ID.
+func forceRelease(ctx context.Context, in dibs.Inspector, key dibs.Key, id string) (int, error) {
+	return ask(ctx, "force release", func(ctx context.Context) (int, error) { return in.ForceRelease(ctx, key, id) })
+}
+
+// checkPlace refuses what --place cannot be used with, and what is no ID.
+func checkPlace(id string, fs *pflag.FlagSet, args []string) error {
 	switch {
 	case len(args) > 0 || fs.Changed("key") || fs.Changed("id") || fs.Changed("glob"):
 		return usagef("place: it cannot be used together with a key, --id or --glob")
 	case !isID(id):
 		return usagef("place: %s is not an ID: it has 16 characters, a to z and 2 to 7", quote(id))
 	}
-	store, err := p.look(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	in, err := store.Inspector()
-	if err != nil {
-		return err
-	}
+	return nil
+}
+
+// releasePlace removes a reserved place.
+func (p *program) releasePlace(ctx context.Context, store dibs.Store, in dibs.Inspector, id string, yes bool, fs *pflag.FlagSet) error {
 	key, place, err := p.findPlace(ctx, in, id, fs)
 	if err != nil {
 		return err
@@ -133,12 +131,13 @@ func (p *program) releasePlace(ctx context.Context, id string, yes bool, fs *pfl
 	if err := p.confirm("Remove the place of "+quote(ownerText(place.Owner))+" in the queue of "+quote(key.Name)+"?", yes); err != nil {
 		return err
 	}
-	ask, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
-	errs := make([]error, 1)
-	err = store.Settle(ask, []dibs.Settlement{{Key: key, Token: place.Token, Outcome: dibs.Release}}, errs)
-	if err = cmp.Or(err, errs[0]); err != nil {
-		return &dibs.StoreError{Op: "settle", Err: err}
+	_, err = ask(ctx, "settle", func(ctx context.Context) (struct{}, error) {
+		errs := make([]error, 1)
+		err := store.Settle(ctx, []dibs.Settlement{{Key: key, Token: place.Token, Outcome: dibs.Release}}, errs)
+		return struct{}{}, cmp.Or(err, errs[0])
+	})
+	if err != nil {
+		return err
 	}
 	fmt.Fprintf(p.env.Stdout, "the place %s of %s is removed\n", id, quote(key.Name))
 	return nil

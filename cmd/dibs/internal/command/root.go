@@ -3,6 +3,7 @@ package command
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/stores"
 )
 
@@ -108,10 +110,30 @@ func (p *program) storeOf() string {
 	return cmp.Or(p.storeURL, p.env.Getenv("DIBS_STORE"), stores.Default)
 }
 
-// askLimit bounds what an operator's command asks of a store.
+// askLimit bounds each question of an operator's command to the store.
 const askLimit = 10 * time.Second
 
-// look opens the store to look into it.
-func (p *program) look(ctx context.Context) (*stores.Store, error) {
-	return stores.OpenExisting(ctx, p.storeOf())
+// ask puts a question to the store.
+func ask[T any](ctx context.Context, op string, question func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	answer, err := question(ctx)
+	if err != nil && !errors.Is(err, dibs.ErrFull) {
+		err = &dibs.StoreError{Op: op, Err: err}
+	}
+	return answer, err
+}
+
+// operate opens the store and calls fn with it.
+func (p *program) operate(ctx context.Context, fn func(*stores.Store, dibs.Inspector) error) error {
+	store, err := stores.OpenExisting(ctx, p.storeOf())
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	in, err := store.Inspector()
+	if err != nil {
+		return err
+	}
+	return fn(store, in)
 }

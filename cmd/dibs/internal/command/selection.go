@@ -96,6 +96,8 @@ func (s *selection) String() string {
 // find returns the entries of the selected keys. If there are none, it returns errAbsent
 // with a hint.
 func (p *program) find(ctx context.Context, in dibs.Inspector, s *selection, fs *pflag.FlagSet, data bool) ([]dibs.Entry, error) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
 	q := dibs.Query{ID: s.id, Data: data, Places: data, Namespace: &p.namespace}
 	if s.hasKey {
 		q.Name = s.key

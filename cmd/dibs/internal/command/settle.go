@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/idempotency"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 // verdict is what an operator says about an unknown outcome.
@@ -55,7 +55,9 @@ no such attempt, or its outcome is not unknown.`,
 			if err := v.check(cmd.Flags()); err != nil {
 				return err
 			}
-			return p.settleOne(cmd.Context(), &s, &v, cmd.Flags())
+			return p.operate(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
+				return p.settleOne(cmd.Context(), in, &s, &v, cmd.Flags())
+			})
 		}),
 	}
 	s.bind(cmd.Flags())
@@ -129,16 +131,7 @@ func (v *verdict) answer(stdin io.Reader) (*idempotency.Answer, error) {
 	return a, nil
 }
 
-func (p *program) settleOne(ctx context.Context, s *selection, v *verdict, fs *pflag.FlagSet) error {
-	store, err := p.look(ctx)
-	if err != nil {
-		return err
-	}
-	defer store.Close()
-	in, err := store.Inspector()
-	if err != nil {
-		return err
-	}
+func (p *program) settleOne(ctx context.Context, in dibs.Inspector, s *selection, v *verdict, fs *pflag.FlagSet) error {
 	e, id, err := p.findUnknown(ctx, in, s, fs)
 	if err != nil {
 		return err
@@ -162,25 +155,23 @@ func (p *program) settleOne(ctx context.Context, s *selection, v *verdict, fs *p
 	if err := p.confirm(question, v.yes); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
 	if v.rerun {
-		n, err := in.ForceRelease(ctx, e.Key, id)
-		if err != nil {
-			return &dibs.StoreError{Op: "force release", Err: err}
-		}
-		if n == 0 {
+		n, err := forceRelease(ctx, in, e.Key, id)
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
 			return absentf("the attempt %s was settled meanwhile", id)
 		}
 		fmt.Fprintf(p.env.Stdout, "%s is free: the next retry runs\n", quote(e.Key.Name))
 		return nil
 	}
-	done, err := in.Resolve(ctx, e.Key, id, data, v.retention)
+	done, err := ask(ctx, "resolve", func(ctx context.Context) (bool, error) {
+		return in.Resolve(ctx, e.Key, id, data, v.retention)
+	})
 	switch {
-	case errors.Is(err, dibs.ErrFull):
-		return err
 	case err != nil:
-		return &dibs.StoreError{Op: "resolve", Err: err}
+		return err
 	case !done:
 		return absentf("the attempt %s was settled meanwhile", id)
 	}
@@ -190,8 +181,6 @@ func (p *program) settleOne(ctx context.Context, s *selection, v *verdict, fs *p
 
 // findUnknown returns the selected key, and its attempt whose outcome is unknown.
 func (p *program) findUnknown(ctx context.Context, in dibs.Inspector, s *selection, fs *pflag.FlagSet) (dibs.Entry, string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askLimit)
-	defer cancel()
 	found, err := p.find(ctx, in, s, fs, false)
 	if err != nil {
 		return dibs.Entry{}, "", err

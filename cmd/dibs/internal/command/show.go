@@ -1,11 +1,13 @@
 package command
 
 import (
-	"context"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 func (p *program) show() *cobra.Command {
@@ -31,36 +33,13 @@ Ends with 1 if the store has no such key.`,
 			if err := s.read(cmd.Flags(), args); err != nil {
 				return err
 			}
-			store, err := p.look(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer store.Close()
-			in, err := store.Inspector()
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), askLimit)
-			defer cancel()
-			found, err := p.find(ctx, in, &s, cmd.Flags(), true)
-			if err != nil {
-				return err
-			}
-			now := time.Now()
-			for i, e := range found {
-				if asJSON {
-					err = writeJSON(p.env.Stdout, e, now)
-				} else {
-					if i > 0 {
-						fmt.Fprintln(p.env.Stdout)
-					}
-					err = writeText(p.env.Stdout, e)
-				}
+			return p.operate(cmd.Context(), func(_ *stores.Store, in dibs.Inspector) error {
+				found, err := p.find(cmd.Context(), in, &s, cmd.Flags(), true)
 				if err != nil {
 					return err
 				}
-			}
-			return nil
+				return p.writeEntries(found, asJSON)
+			})
 		}),
 	}
 	s.bind(cmd.Flags())
@@ -68,4 +47,24 @@ Ends with 1 if the store has no such key.`,
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print one JSON object a line")
 	p.storeFlags(cmd.Flags())
 	return cmd
+}
+
+// writeEntries writes entries for programs, or for people with an empty line between them.
+func (p *program) writeEntries(all []dibs.Entry, asJSON bool) error {
+	now := time.Now()
+	for i, e := range all {
+		var err error
+		if asJSON {
+			err = writeLines(p.env.Stdout, entryLines(e, now))
+		} else {
+			if i > 0 {
+				fmt.Fprintln(p.env.Stdout)
+			}
+			err = writeText(p.env.Stdout, e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

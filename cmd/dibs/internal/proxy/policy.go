@@ -71,21 +71,27 @@ const presetName = "for"
 
 // preset is the name of a preset. Setting it sets what the preset stands for.
 func preset(p *Policy) value {
-	return value{kind: "string", show: func() string { return p.For }, set: func(s string) error {
+	return of(&p.For, "string", func(s string) string { return s }, func(s string) (string, error) {
 		switch {
 		case s == p.For:
-			return nil
+			return s, nil
 		case s != "webhook":
-			return fmt.Errorf("%q is no preset; there is webhook", s)
+			return "", fmt.Errorf("%q is no preset; there is webhook", s)
 		}
-		p.For = s
 		p.Key = []string{"header:Webhook-Id|header:Svix-Id|header:X-GitHub-Delivery|header:X-Shopify-Webhook-Id|header:X-Event-Id|json:id|json:event_id|form:id"}
 		p.Scope = []string{"none"}
 		p.Fingerprint = []string{"key"}
 		p.Options.Keep = []string{"2xx"}
 		p.Options.Wait = 5 * time.Second
-		return nil
-	}}
+		return s, nil
+	})
+}
+
+func checkHost(s string) error {
+	if strings.ContainsAny(s, "/@ ") {
+		return fmt.Errorf("%q is not a host", s)
+	}
+	return nil
 }
 
 // checkFingerprint refuses what is not an element of Fingerprint.
@@ -142,7 +148,7 @@ func scopePart(s string) (part idempotency.ScopePart, err error) {
 	return idempotency.ScopeCookie(name), nil
 }
 
-func cookieName(s string) error {
+func checkCookie(s string) error {
 	if s != "" && !isName(s) {
 		return fmt.Errorf("%q is not the name of a cookie", s)
 	}

@@ -179,7 +179,6 @@ func (s *Server) drain(server *http.Server) {
 	for _, t := range s.origin {
 		t.CloseIdleConnections()
 	}
-	s.access.close()
 }
 
 // serve is the handler of all requests.

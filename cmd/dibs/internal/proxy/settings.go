@@ -20,10 +20,10 @@ type setting struct {
 // a route can be set here too.
 func (c *Config) settings() []setting {
 	return append([]setting{
-		{"listen", text(&c.Listen), "the `ADDR` to listen on; port 0 takes a free port"},
-		{"admin", text(&c.Admin), "the `ADDR` of /healthz, /readyz, /version and /metrics (default off)"},
-		{"store", text(&c.Store), "the `URL` of the store"},
-		{"namespace", text(&c.Namespace), "the `NAME` that keeps these keys apart from others in the store"},
+		{"listen", text(&c.Listen, nil), "the `ADDR` to listen on; port 0 takes a free port"},
+		{"admin", text(&c.Admin, nil), "the `ADDR` of /healthz, /readyz, /version and /metrics (default off)"},
+		{"store", text(&c.Store, nil), "the `URL` of the store"},
+		{"namespace", text(&c.Namespace, nil), "the `NAME` that keeps these keys apart from others in the store"},
 		{"drain", span(&c.Drain, 0, forever), "how long requests may take to finish after SIGTERM"},
 		{"access-log", yes(&c.AccessLog), "log each request to stderr"},
 	}, c.Policy.settings()...)
@@ -32,8 +32,8 @@ func (c *Config) settings() []setting {
 // settings is the table of what can be set for a route.
 func (r *Route) settings() []setting {
 	return append([]setting{
-		{"host", host(&r.Host), "the `HOST` that requests name, with or without its port (default any)"},
-		{"path", path(&r.Path), "the `PATTERN` of paths: * is one segment, ** any number of segments (default any)"},
+		{"host", text(&r.Host, checkHost), "the `HOST` that requests name, with or without its port (default any)"},
+		{"path", of(&r.Path, "string", pattern.String, parsePattern), "the `PATTERN` of paths: * is one segment, ** any number of segments (default any)"},
 	}, r.Policy.settings()...)
 }
 
@@ -42,7 +42,7 @@ func (r *Route) settings() []setting {
 func (p *Policy) settings() []setting {
 	o := &p.Options
 	return []setting{
-		{"upstream", text(&p.Upstream), "the `URL` of the origin: http://, https:// or h2c://"},
+		{"upstream", text(&p.Upstream, nil), "the `URL` of the origin: http://, https:// or h2c://"},
 		{"guard", yes(&p.Guard), "guard requests that carry a key"},
 		{"methods", list(&o.Methods, nil), "guard only these methods, a `LIST` (default all but GET, HEAD, OPTIONS and TRACE)"},
 		{"require-key", yes(&o.RequireKey), "refuse requests without a key if their method is guarded"},
@@ -51,7 +51,7 @@ func (p *Policy) settings() []setting {
 		{"for", preset(p), "a `PRESET` of key, scope, fingerprint, keep and wait: webhook, for endpoints that receive webhooks"},
 		{"key", list(&p.Key, checkKey), "take the key from elsewhere, a `LIST` of header:NAME, json:FIELD and form:FIELD; | separates alternatives"},
 		{"scope", list(&p.Scope, checkScope), "what tells the owners of keys apart, a `LIST` of credentials (Authorization, X-Api-Key and the like), authorization, header:NAME and cookie:NAME; or none. Requests without any of them share keys"},
-		{"session-cookie", text(&p.SessionCookie, cookieName), "the `NAME` of a cookie that is part of the scope, like cookie:NAME"},
+		{"session-cookie", text(&p.SessionCookie, checkCookie), "the `NAME` of a cookie that is part of the scope, like cookie:NAME"},
 		{"any-host", yes(&o.AnyAuthority), "let requests to different hosts share keys"},
 		{"fingerprint", list(&p.Fingerprint, checkFingerprint), "compare requests loosely, a `LIST` of json, multipart and query-order; or key, to compare only the key"},
 		{"fingerprint-fields", list(&o.Fingerprint.Fields, nil), "compare only these fields of a JSON or form body, a `LIST`"},
@@ -74,7 +74,7 @@ func (p *Policy) settings() []setting {
 		{"connect-timeout", span(&p.ConnectTimeout, time.Millisecond, forever), "how long connecting to the origin may take"},
 		{"forwarded", yes(&p.Forwarded), "send the client's address to the origin in X-Forwarded-For, -Host and -Proto"},
 		{"cors", list(&p.CORS, checkPage).orElse(corsLearned), "let pages in browsers use keys (default off). Pages of a `LIST`, such as https://shop.example, can also read refusals; origin stands for the pages that the origin allows. Write --cors=LIST"},
-		{"docs-url", text(&o.DocsURL), "the `URL` of the page that problem types link to"},
+		{"docs-url", text(&o.DocsURL, nil), "the `URL` of the page that problem types link to"},
 	}
 }
 

@@ -12,12 +12,11 @@ import (
 
 // value reads and shows the field of a setting. It is a pflag.Value.
 type value struct {
-	kind string // the word that help shows
-	// alone is what the flag without a text means; "" if it needs one.
-	alone string
+	kind  string // the word that help shows
+	alone string // the text of a flag without one; "" if it needs a text
 	set   func(string) error
 	show  func() string
-	// setList sets a list's elements; nil for other kinds.
+	// setList sets the elements of a list; nil for other kinds.
 	setList func([]string) error
 }
 
@@ -35,89 +34,90 @@ func (v value) String() string {
 // Type returns the word that help shows.
 func (v value) Type() string { return v.kind }
 
-// orElse sets what the flag without a text means.
+// orElse sets the text of a flag without one.
 func (v value) orElse(alone string) value {
 	v.alone = alone
 	return v
 }
 
-// text is any text that passes the checks.
-func text(field *string, checks ...func(string) error) value {
-	return value{kind: "string", show: func() string { return *field }, set: func(s string) error {
-		for _, check := range checks {
-			if err := check(s); err != nil {
-				return err
-			}
+// of returns the value of a field.
+func of[T any](field *T, kind string, show func(T) string, parse func(string) (T, error)) value {
+	return value{kind: kind, show: func() string { return show(*field) }, set: func(s string) error {
+		v, err := parse(s)
+		if err == nil {
+			*field = v
 		}
-		*field = s
-		return nil
+		return err
 	}}
+}
+
+// text is any text that check, unless nil, accepts.
+func text(field *string, check func(string) error) value {
+	return of(field, "string", func(s string) string { return s }, func(s string) (string, error) {
+		if check == nil {
+			return s, nil
+		}
+		return s, check(s)
+	})
 }
 
 // word is one of two words.
 func word[T ~string](field *T, a, b T) value {
-	return value{kind: "string", show: func() string { return string(*field) }, set: func(s string) error {
+	return of(field, "string", func(t T) string { return string(t) }, func(s string) (T, error) {
 		if T(s) != a && T(s) != b {
-			return fmt.Errorf("%q is neither %s nor %s", s, a, b)
+			return "", fmt.Errorf("%q is neither %s nor %s", s, a, b)
 		}
-		*field = T(s)
-		return nil
-	}}
+		return T(s), nil
+	})
 }
 
 // yes is true or false; on and off are accepted too.
 func yes(field *bool) value {
-	return value{kind: "bool", alone: "true", show: func() string { return strconv.FormatBool(*field) }, set: func(s string) error {
-		switch s {
-		case "true", "on":
-			*field = true
-		case "false", "off":
-			*field = false
-		default:
-			return fmt.Errorf("%q is neither true nor false", s)
+	return of(field, "bool", strconv.FormatBool, func(s string) (bool, error) {
+		if !slices.Contains([]string{"true", "on", "false", "off"}, s) {
+			return false, fmt.Errorf("%q is neither true nor false", s)
 		}
-		return nil
-	}}
+		return s == "true" || s == "on", nil
+	}).orElse("true")
 }
 
 // number is a whole number from least to most.
 func number(field *int, least, most int) value {
-	return value{kind: "int", show: func() string { return strconv.Itoa(*field) }, set: func(s string) error {
+	return of(field, "int", strconv.Itoa, func(s string) (int, error) {
 		n, err := strconv.Atoi(s)
 		if err != nil || n < least || n > most {
-			return fmt.Errorf("%q is not %d to %d", s, least, most)
+			return 0, fmt.Errorf("%q is not %d to %d", s, least, most)
 		}
-		*field = n
-		return nil
-	}}
+		return n, nil
+	})
 }
 
-// forever is the most of a span that has no upper limit.
+// forever is the most of a span without an upper limit.
 const forever = time.Duration(math.MaxInt64)
 
 // span is a duration from least to most, as Go writes it.
 func span(field *time.Duration, least, most time.Duration) value {
-	return value{kind: "duration", show: func() string { return spanText(*field) }, set: func(s string) error {
+	return of(field, "duration", spanText, func(s string) (time.Duration, error) {
 		d, err := time.ParseDuration(s)
 		switch {
 		case err != nil:
-			return fmt.Errorf("%q is not a duration: write 30s, 5m or 24h", s)
+			return 0, fmt.Errorf("%q is not a duration: write 30s, 5m or 24h", s)
 		case d < least:
-			return fmt.Errorf("%s is too short; it must be at least %v", s, least)
+			return 0, fmt.Errorf("%s is too short; it must be at least %v", s, least)
 		case d > most:
-			return fmt.Errorf("%s is too long; it must be at most %v", s, most)
+			return 0, fmt.Errorf("%s is too long; it must be at most %v", s, most)
 		}
-		*field = d
-		return nil
-	}}
+		return d, nil
+	})
 }
 
-// spanText returns a duration without its zeros: 24h, and not 24h0m0s.
+// spanText returns a duration without its zeros: 24h instead of 24h0m0s. Help does not show
+// a default of 0.
 func spanText(d time.Duration) string {
 	s := d.String()
 	switch {
 	case d == 0:
-		return "0" // which help does not show
+		return "0"
 	case strings.HasSuffix(s, "h0m0s"):
 		return strings.TrimSuffix(s, "0m0s")
 	case strings.HasSuffix(s, "m0s"):
@@ -127,15 +127,7 @@ func spanText(d time.Duration) string {
 }
 
 // size is a number of bytes, at least one, with or without a unit.
-func size(field *int64) value {
-	return value{kind: "size", show: func() string { return sizeText(*field) }, set: func(s string) error {
-		n, err := parseSize(s)
-		if err == nil {
-			*field = n
-		}
-		return err
-	}}
-}
+func size(field *int64) value { return of(field, "size", sizeText, parseSize) }
 
 func parseSize(s string) (int64, error) {
 	digits, shift := s, 0
@@ -168,9 +160,9 @@ func sizeText(n int64) string {
 // list is a list with commas; in a configuration file also a sequence. check, unless nil,
 // refuses elements.
 func list(field *[]string, check func(string) error) value {
-	set := func(elements []string) error {
-		if check != nil {
-			for _, element := range elements {
+	setList := func(elements []string) error {
+		for _, element := range elements {
+			if check != nil {
 				if err := check(element); err != nil {
 					return err
 				}
@@ -179,38 +171,17 @@ func list(field *[]string, check func(string) error) value {
 		*field = elements
 		return nil
 	}
-	return value{
-		kind: "list", show: func() string { return strings.Join(*field, ",") }, setList: set,
-		set: func(s string) error {
-			if s == "" {
-				return set(nil)
-			}
-			elements := strings.Split(s, ",")
-			for i := range elements {
-				elements[i] = strings.TrimSpace(elements[i])
-			}
-			if slices.Contains(elements, "") {
+	set := func(s string) error {
+		if s == "" {
+			return setList(nil)
+		}
+		elements := strings.Split(s, ",")
+		for i := range elements {
+			if elements[i] = strings.TrimSpace(elements[i]); elements[i] == "" {
 				return fmt.Errorf("%q has an empty element", s)
 			}
-			return set(elements)
-		},
-	}
-}
-
-// host is the name of a host, with or without a port.
-func host(field *string) value {
-	return text(field, func(s string) error {
-		if strings.ContainsAny(s, "/@ ") {
-			return fmt.Errorf("%q is not a host", s)
 		}
-		return nil
-	})
-}
-
-// path is a pattern of paths.
-func path(field *pattern) value {
-	return value{kind: "string", show: func() string { return field.String() }, set: func(s string) (err error) {
-		*field, err = parsePattern(s)
-		return err
-	}}
+		return setList(elements)
+	}
+	return value{kind: "list", show: func() string { return strings.Join(*field, ",") }, set: set, setList: setList}
 }
