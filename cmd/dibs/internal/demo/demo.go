@@ -111,12 +111,12 @@ func (r *result) close() {
 }
 
 // run sends the traffic through two proxies, with or without their guard.
-func (d *demo) run(ctx context.Context, guard bool) (r *result, err error) {
+func (d *demo) run(ctx context.Context, guard bool) (_ *result, err error) {
 	name := "bare"
 	if guard {
 		name = "dibs"
 	}
-	r = new(result)
+	r := new(result)
 	if r.payments, err = startPayments(filepath.Join(d.dir, name+".charges")); err != nil {
 		return nil, err
 	}
