@@ -122,12 +122,12 @@ func TestPrefix(t *testing.T) {
 func TestNew(t *testing.T) {
 	for origin, want := range map[string]string{
 		"127.0.0.1:3000":     "not a URL",
-		"localhost:3000":     "no scheme that dibs knows",
-		"ftp://x":            "no scheme that dibs knows",
+		"localhost:3000":     "an unknown scheme",
+		"ftp://x":            "an unknown scheme",
 		"http://":            "names no host",
-		"http://u:secret@x/": "may have a host, a port and a path only",
-		"http://x/?a=b":      "may have a host, a port and a path only",
-		"":                   "no scheme that dibs knows",
+		"http://u:secret@x/": "can have only a host, a port and a path",
+		"http://x/?a=b":      "can have only a host, a port and a path",
+		"":                   "an unknown scheme",
 	} {
 		_, err := New(origin, nil)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
