@@ -74,7 +74,7 @@ func TestDrain(t *testing.T) {
 	if code := p.code(t); code != 0 {
 		t.Errorf("the proxy ended with %d", code)
 	}
-	if log := p.stderr.String(); strings.Contains(log, "cut off") {
+	if log := p.stderr.String(); strings.Contains(log, "aborted") {
 		t.Errorf("requests were cut off:\n%s", log)
 	}
 	next := startProxy(t, origin.URL, store)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// pattern matches paths, segment by segment: * is one segment, ** any number of
-// them. The empty pattern matches every path.
+// pattern matches paths by segments: * is one segment, ** any number of segments. The empty
+// pattern matches every path.
 type pattern []string
 
 func parsePattern(s string) (pattern, error) {
@@ -25,7 +25,7 @@ func parsePattern(s string) (pattern, error) {
 		case segment == "**":
 			stars++
 		case segment != "*" && strings.Contains(segment, "*"):
-			return nil, fmt.Errorf("%q: a * stands for a whole segment, ** for any number of them", s)
+			return nil, fmt.Errorf("%q: * stands for a whole segment, and ** for any number of segments", s)
 		}
 	}
 	if stars > 1 {
@@ -42,7 +42,7 @@ func (p pattern) String() string {
 	return "/" + strings.Join(p, "/")
 }
 
-// match reports whether the path, which is decoded, matches.
+// match reports whether a decoded path matches.
 func (p pattern) match(path string) bool {
 	if p == nil {
 		return true
@@ -51,8 +51,8 @@ func (p pattern) match(path string) bool {
 	return ok && p.matchRest(rest, true)
 }
 
-// matchRest matches what is left of a path; more says that this is another
-// segment at least, be it an empty one.
+// matchRest matches the rest of a path. more says that it has at least one segment, which may
+// be empty.
 func (p pattern) matchRest(rest string, more bool) bool {
 	for ; len(p) > 0; p = p[1:] {
 		if p[0] == "**" {
