@@ -12,9 +12,9 @@ import (
 // be a password is repeated.
 func TestURL(t *testing.T) {
 	tests := []struct{ url, want string }{
-		{"", "has no scheme; the known ones are memory:, sqlite:PATH"},
+		{"", "has no scheme; the known URLs are memory:, sqlite:PATH"},
 		{"dibs.db", "has no scheme"},
-		{"mongo://:secret@host", `the scheme "mongo" is unknown; the known ones are memory:, sqlite:PATH, redis://HOST`},
+		{"mongo://:secret@host", `the scheme "mongo" is unknown; the known URLs are memory:, sqlite:PATH, redis://HOST`},
 		{"redis://secret@host", "USER:PASSWORD or :PASSWORD"},
 		{"redis://:secret@", "the host is missing"},
 		{"redis:host", "it must begin with redis://"},

@@ -43,8 +43,8 @@ func TestUsage(t *testing.T) {
 		{"proxy --upstream ftp://x", "http, https or h2c"},
 		{"proxy --upstream http://x --lease 1", "lease"},
 		{"proxy --upstream http://x --lease 10ms", "at least 1s"},
-		{"proxy --upstream http://x --store nonsense", "the known ones are memory:, sqlite:PATH"},
-		{"proxy --upstream http://x --store mongo://h", `"mongo" is unknown; the known ones are memory:, sqlite:PATH, redis://HOST`},
+		{"proxy --upstream http://x --store nonsense", "the known URLs are memory:, sqlite:PATH"},
+		{"proxy --upstream http://x --store mongo://h", `"mongo" is unknown; the known URLs are memory:, sqlite:PATH, redis://HOST`},
 		{"proxy --upstream http://x --store redis://h/x", "the database must be a number"},
 		{"proxy --upstream http://x --store redis+sentinel://h", "name that the sentinels have for the master"},
 		{"proxy --upstream http://x --store redis://h?nonsense=1", `"nonsense" is unknown`},
@@ -74,7 +74,7 @@ func TestUsage(t *testing.T) {
 		{"help nonsense", `there is no command "nonsense"`},
 		{"help run nonsense", `there is no command "run nonsense"`},
 		{"run --lease 500ms k -- true", "lease: 500ms is too short"},
-		{"ls nightly-report", `"nightly-report" is not a flag, and dibs ls takes nothing else`},
+		{"ls nightly-report", `"nightly-report" is not a flag, and dibs ls accepts only flags`},
 		{"proxy --upstream http://x --cors https://shop.example", `"https://shop.example" is not a flag`},
 	}
 	for _, test := range tests {

@@ -131,7 +131,7 @@ func TestConformUnable(t *testing.T) {
 		"no header":        {64, `header: `, []string{"--target", elsewhere.URL, "--header", "x"}},
 		"no status":        {64, "conflict-status is 200", []string{"--target", elsewhere.URL, "--conflict-status", "200"}},
 		"no channel":       {64, "control: ", []string{"--target", elsewhere.URL, "--control", "x"}},
-		"two origins":      {64, "not together", []string{"--target", elsewhere.URL, "--control", elsewhere.URL, "--origin", "127.0.0.1:0"}},
+		"two origins":      {64, "cannot be used together", []string{"--target", elsewhere.URL, "--control", elsewhere.URL, "--origin", "127.0.0.1:0"}},
 		"not the target":   {69, "does not lead to the origin", []string{"--target", elsewhere.URL, "--origin", "127.0.0.1:0"}},
 		"no target there":  {69, "the target cannot be reached", []string{"--target", "http://" + gone, "--origin", "127.0.0.1:0"}},
 		"no channel there": {69, "control channel: ", []string{"--target", elsewhere.URL, "--control", "http://" + gone}},

@@ -23,18 +23,16 @@ func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "dibs",
 		Short: "Call dibs on a key: run once, answer twice",
-		Long: `dibs makes sure that what was asked for twice is done once.
+		Long: `dibs makes duplicate requests and jobs run once.
 
-Put "dibs proxy" in front of an HTTP service, in whatever language it is
-written, and a request that is retried with the same Idempotency-Key runs once:
-every retry gets the answer of the first. Put "dibs run" in front of a command,
-and it runs on one host at a time. The keys are kept in a store that all of them
-share.`,
+Put "dibs proxy" in front of an HTTP service in any language. Then a request
+that is retried with the same Idempotency-Key runs once, and every retry gets
+the first answer. Put "dibs run" in front of a command, and it runs on one host
+at a time. The keys are in a store that all processes share.`,
 		Example: `  dibs demo
   dibs proxy --listen :8080 --upstream http://127.0.0.1:3000
   dibs run --skip --once-per 20h backup -- ./backup.sh
   dibs ls`,
-
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
@@ -57,7 +55,7 @@ share.`,
 		explain := help.Run
 		help.Run, help.RunE = nil, func(cmd *cobra.Command, args []string) error {
 			if _, rest, err := root.Find(args); err != nil || len(rest) > 0 {
-				return usagef("there is no command %q", strings.Join(args, " "))
+				return usagef("there is no command %q; dibs help lists them", strings.Join(args, " "))
 			}
 			explain(cmd, args)
 			return nil
@@ -81,10 +79,10 @@ func (p *program) printVersion() error {
 	return err
 }
 
-// flagsOnly refuses arguments, which cobra.NoArgs would call unknown commands.
+// flagsOnly refuses arguments. cobra.NoArgs would call them unknown commands.
 func flagsOnly(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return usagef("%q is not a flag, and %s takes nothing else", args[0], cmd.CommandPath())
+		return usagef("%q is not a flag, and %s accepts only flags", args[0], cmd.CommandPath())
 	}
 	return nil
 }
@@ -98,14 +96,13 @@ func version() string {
 	return fmt.Sprintf("%s %s %s/%s", release, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// storeFlags adds the flags that say where the keys are.
+// storeFlags adds the flags of the store.
 func (p *program) storeFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&p.storeURL, "store", "", "the `URL` of the store: "+strings.Join(stores.Forms(), " or ")+" (default $DIBS_STORE, or "+stores.Default+")")
 	fs.StringVar(&p.namespace, "namespace", "", "the `NAME` that keeps these keys apart from others in the store")
 }
 
-// storeOf returns the URL of the store: a flag's, the environment's, or the
-// default.
+// storeOf returns the URL of the store: from the flag, the environment, or the default.
 func (p *program) storeOf() string {
 	return cmp.Or(p.storeURL, p.env.Getenv("DIBS_STORE"), stores.Default)
 }
