@@ -17,11 +17,17 @@ func TestHouse(t *testing.T) {
 	)
 	house.Check(t, []house.Room{
 		{Dir: ".", Tests: []string{
+			root, root + "/examples/frameworks", root + "/idempotency", root + "/memstore", root + "/pgstore",
 			root + "/internal/failpoint", root + "/internal/house", root + "/internal/servertest",
+			"github.com/jackc/pgx/v5/...", "gorm.io/...",
 			"connectrpc.com/connect", "google.golang.org/grpc/...", "google.golang.org/protobuf/...",
 		}},
 		{Dir: "conversation", Imports: []string{database, crowd, root, root + "/jobs"}},
 		{Dir: "counter", Imports: []string{database, crowd, root + "/sqllock"}},
+		{Dir: "frameworks", Imports: []string{
+			root + "/idempotency", root + "/pgstore", "github.com/jackc/pgx/v5",
+			"github.com/gin-gonic/gin", "github.com/go-chi/chi/v5", "github.com/labstack/echo/v4", "gorm.io/gorm",
+		}},
 		{Dir: "invoice-number", Imports: []string{database, crowd, root + "/sqllock"}},
 		{Dir: "lesson-session", Imports: []string{database, crowd, root}},
 		{Dir: "payments", Imports: []string{database, mortal, root, root + "/idempotency"}},
