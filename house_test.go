@@ -49,8 +49,8 @@ func TestReadmeIsShort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := bytes.Count(readme, []byte("\n")); n > 150 {
-		t.Errorf("README.md has %d lines; at most 150", n)
+	if n := bytes.Count(readme, []byte("\n")); n > 120 {
+		t.Errorf("README.md has %d lines; at most 120", n)
 	}
 }
 
@@ -75,6 +75,44 @@ func TestArchitectureListsFolders(t *testing.T) {
 		if !bytes.Contains(page, []byte("\n| `"+folder+"/` ")) {
 			t.Errorf("docs/architecture.md has no row for %s/", folder)
 		}
+	}
+}
+
+// TestOperatePageQuotesMessages: a message in a table of docs/operate.md is a text of the
+// code, so that a reader who searches for it finds both.
+func TestOperatePageQuotesMessages(t *testing.T) {
+	page, err := os.ReadFile("docs/operate.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code strings.Builder
+	err = filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		code.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	quoted := 0
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]*`+"`[^|]*`"+`[^|]*) \|`).FindAllStringSubmatch(string(page), -1) {
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			if strings.HasPrefix(m[1], "dibs ") || strings.Count(m[1], " ") < 2 {
+				continue // a command, or a word
+			}
+			quoted++
+			for part := range strings.SplitSeq(m[1], "…") {
+				if !strings.Contains(code.String(), strings.TrimSpace(part)) {
+					t.Errorf("docs/operate.md quotes %q, which no program says", m[1])
+				}
+			}
+		}
+	}
+	if quoted < 20 {
+		t.Errorf("only %d messages were found", quoted)
 	}
 }
 
