@@ -65,7 +65,7 @@ func settleAnyToken(s dibs.Store) hooks {
 			if !ok || x.Outcome == dibs.Keep || !errors.Is(errs[n], dibs.ErrLost) {
 				continue
 			}
-			if ended, err := i.Evict(ctx, x.Key, ""); err == nil && ended > 0 {
+			if ended, err := i.ForceRelease(ctx, x.Key, ""); err == nil && ended > 0 {
 				errs[n] = nil
 			}
 		}

@@ -18,7 +18,7 @@ func staleRecord(s dibs.Store) hooks {
 			if x.Outcome != dibs.Keep || !errors.Is(errs[i], dibs.ErrLost) {
 				continue
 			}
-			c := dibs.Claim{Key: x.Key, Token: dibs.NewToken(), TTL: dibs.Turn, Permits: 1, Weight: 1}
+			c := dibs.Claim{Key: x.Key, Token: dibs.NewToken(), TTL: dibs.PushedTTL, Permits: 1, Weight: 1}
 			if claimOne(ctx, s, c).State != dibs.Granted {
 				continue
 			}

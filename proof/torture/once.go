@@ -126,7 +126,7 @@ func inWords(err error) string {
 		return "outcome unknown"
 	case errors.Is(err, errOwn):
 		return "own"
-	case errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrEnded):
+	case errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrTransactionEnded):
 		return "rolled back"
 	case unkept:
 		return "not kept"

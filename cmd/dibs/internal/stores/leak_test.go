@@ -157,7 +157,7 @@ var uses = map[string]func(t *testing.T, c *dibs.Client){
 		is(t, err, nil)
 		lease, err := c.Redeem(t.Context(), redeemed, nil)
 		is(t, err, nil)
-		is(t, c.GiveUp(t.Context(), dropped), nil)
+		is(t, c.CancelPlace(t.Context(), dropped), nil)
 		is(t, lease.Release(), nil)
 		is(t, lease.Release(), nil)
 	},
