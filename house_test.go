@@ -2,6 +2,7 @@ package dibs_test
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -74,6 +75,40 @@ func TestArchitectureListsFolders(t *testing.T) {
 	for _, folder := range folders {
 		if !bytes.Contains(page, []byte("\n| `"+folder+"/` ")) {
 			t.Errorf("docs/architecture.md has no row for %s/", folder)
+		}
+	}
+}
+
+// TestDecisionsAreShort: a decision has at most 200 words, says what else was weighed and
+// what it costs, and is listed.
+func TestDecisionsAreShort(t *testing.T) {
+	list, err := os.ReadFile("docs/decisions/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := filepath.Glob("docs/decisions/0*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if listed := bytes.Count(list, []byte(".md) |\n")); listed != len(names) {
+		t.Errorf("%d decisions are listed; there are %d", listed, len(names))
+	}
+	for _, name := range names {
+		page, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(bytes.Fields(page)); n > 202 { // the mark of the heading and the number of a link
+			t.Errorf("%s has %d words; at most 200", name, n)
+		}
+		title, _, _ := bytes.Cut(bytes.TrimPrefix(page, []byte("# ")), []byte("\n"))
+		if row := fmt.Sprintf("[%s](%s) |", title, filepath.Base(name)); !bytes.Contains(list, []byte(row)) {
+			t.Errorf("docs/decisions/README.md does not list %s by its title", name)
+		}
+		for _, part := range []string{"**Decided", "**Weighed.**", "**Costs.**"} {
+			if !bytes.Contains(page, []byte(part)) {
+				t.Errorf("%s has no %s", name, part)
+			}
 		}
 	}
 }
