@@ -2,7 +2,6 @@ package dibs_test
 
 import (
 	"bytes"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -77,78 +76,6 @@ func TestArchitectureListsFolders(t *testing.T) {
 		if !bytes.Contains(page, []byte("\n| `"+folder+"/` ")) {
 			t.Errorf("docs/architecture.md has no row for %s/", folder)
 		}
-	}
-}
-
-// TestDecisionsAreShort: a decision has at most 200 words, says what else was weighed and
-// what it costs, and is listed.
-func TestDecisionsAreShort(t *testing.T) {
-	list, err := os.ReadFile("docs/decisions/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	names, err := filepath.Glob("docs/decisions/0*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if listed := bytes.Count(list, []byte(".md) |\n")); listed != len(names) {
-		t.Errorf("%d decisions are listed; there are %d", listed, len(names))
-	}
-	for _, name := range names {
-		page, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := len(bytes.Fields(page)); n > 202 { // the mark of the heading and the number of a link
-			t.Errorf("%s has %d words; at most 200", name, n)
-		}
-		title, _, _ := bytes.Cut(bytes.TrimPrefix(page, []byte("# ")), []byte("\n"))
-		if row := fmt.Sprintf("[%s](%s) |", title, filepath.Base(name)); !bytes.Contains(list, []byte(row)) {
-			t.Errorf("docs/decisions/README.md does not list %s by its title", name)
-		}
-		for _, part := range []string{"**Decided", "**Weighed.**", "**Costs.**"} {
-			if !bytes.Contains(page, []byte(part)) {
-				t.Errorf("%s has no %s", name, part)
-			}
-		}
-	}
-}
-
-// TestOperatePageQuotesMessages: a message in a table of docs/operate.md is a text of the
-// code, so that a reader who searches for it finds both.
-func TestOperatePageQuotesMessages(t *testing.T) {
-	page, err := os.ReadFile("docs/operate.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var code strings.Builder
-	err = filepath.WalkDir(".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
-			return err
-		}
-		text, err := os.ReadFile(name)
-		code.Write(text)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	quoted := 0
-	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]*`+"`[^|]*`"+`[^|]*) \|`).FindAllStringSubmatch(string(page), -1) {
-		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
-			if strings.HasPrefix(m[1], "dibs ") || strings.Count(m[1], " ") < 2 {
-				continue // a command, or a word
-			}
-			quoted++
-			for part := range strings.SplitSeq(m[1], "…") {
-				if !strings.Contains(code.String(), strings.TrimSpace(part)) {
-					t.Errorf("docs/operate.md quotes %q, which no program says", m[1])
-				}
-			}
-		}
-	}
-	if quoted < 20 {
-		t.Errorf("only %d messages were found", quoted)
 	}
 }
 
