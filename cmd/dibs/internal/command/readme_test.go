@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -96,5 +97,27 @@ func TestReadmeCommands(t *testing.T) {
 				t.Errorf("dibs %s has no %s", c[1], flag)
 			}
 		}
+	}
+}
+
+// TestExitCodesPage: docs/operate.md lists the exit codes of "dibs run" that its help lists.
+func TestExitCodesPage(t *testing.T) {
+	_, page, _ := strings.Cut(readPage(t, "operate.md"), "\n## Exit codes\n")
+	page, _, _ = strings.Cut(page, "Of every other command")
+	help, err := exec.Command(binary, "run", "--help").CombinedOutput()
+	must(t, err)
+	listed := func(text, line string) []string {
+		var codes []string
+		for _, m := range regexp.MustCompile(line).FindAllStringSubmatch(text, -1) {
+			codes = append(codes, strings.Split(m[1], ", ")...)
+		}
+		slices.Sort(codes)
+		return codes
+	}
+	ours := listed(page, `(?m)^\| ((?:6[0-9]|7[0-9]|1[0-9]{2})(?:, [0-9]+)*) \|`)
+	theirs := append(listed(string(help), `(?m)^  ([0-9]+(?:, [0-9]+)*)  `), "126", "127")
+	slices.Sort(theirs)
+	if len(ours) < 6 || !slices.Equal(ours, theirs) {
+		t.Errorf("the page lists %q, the help %q", ours, theirs)
 	}
 }
