@@ -49,6 +49,22 @@ func ExampleClient_Do() {
 	// Output: 105
 }
 
+func ExampleClient_Lead() {
+	client := exampleClient()
+	defer client.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	err := client.Lead(ctx, "scheduler", nil, func(ctx context.Context) error {
+		fmt.Println("leads")
+		stop() // the service is told to stop
+		<-ctx.Done()
+		return nil // the next candidate leads at once
+	})
+	fmt.Println(err)
+	// Output:
+	// leads
+	// <nil>
+}
+
 func ExampleClient_TryDo() {
 	client := exampleClient()
 	defer client.Close()
