@@ -89,7 +89,7 @@ func (n *counts) read() Stats {
 }
 
 // refused counts and reports a claim that was not granted.
-func (c *Client) refused(ctx context.Context, b *bid, err error) {
+func (c *Client) refused(ctx context.Context, r *request, err error) {
 	c.counts.refused.Add(1)
 	if errors.Is(err, ErrStore) {
 		c.counts.unanswered.Add(1)
@@ -98,8 +98,8 @@ func (c *Client) refused(ctx context.Context, b *bid, err error) {
 		return
 	}
 	c.options.Observe(ctx, Event{
-		Kind: EventRefused, key: b.Key, Label: b.Owner.Label,
-		Queued: b.queued, Waited: time.Since(b.start), Err: err,
+		Kind: EventRefused, key: r.Key, Label: r.Owner.Label,
+		Queued: r.queued, Waited: time.Since(r.start), Err: err,
 	})
 }
 
