@@ -52,7 +52,7 @@ func TestOnceInEnds(t *testing.T) {
 		"Conflicts":        {five[:4], nil, 5, 1},
 		"TooManyConflicts": {five, dibs.ErrRolledBack, 5, 0},
 		"Refused":          {[]journal.Ending{journal.Refused}, dibs.ErrRolledBack, 1, 0},
-		"Unheard":          {[]journal.Ending{journal.Unheard}, nil, 1, 1},
+		"Unanswered":       {[]journal.Ending{journal.Unanswered}, nil, 1, 1},
 		"CutOff":           {[]journal.Ending{journal.CutOff}, dibs.ErrRolledBack, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestOnceInEnds(t *testing.T) {
 func TestOnceInWithoutItsStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
-		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unheard)
+		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unanswered)
 		s.set(func(verb string) error {
 			if verb == "settle" {
 				return errCut
@@ -136,7 +136,7 @@ func TestOnceInTellsItsRecordFromAnOlderOne(t *testing.T) {
 func TestOnceInForgetsSoonerThanTheStoreAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
-		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unheard)
+		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unanswered)
 		start := time.Now()
 		s.set(func(verb string) error {
 			if verb == "settle" && time.Since(start) < 2*time.Second {

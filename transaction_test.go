@@ -16,7 +16,7 @@ import (
 func TestCompleteInOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFaulty(newStore(t))
-		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unheard)
+		c, l := newClient(t, s, nil), journal.New(s.Store, journal.Unanswered)
 		lease, err := c.Acquire(t.Context(), "k", nil)
 		if err != nil {
 			t.Fatal(err)
