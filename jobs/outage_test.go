@@ -117,7 +117,7 @@ func TestLimitThatFailsKeepsThePlace(t *testing.T) {
 func TestNoPlaceForAJobThatIsDone(t *testing.T) {
 	for name, work := range map[string]func(t *testing.T, f *fixture, j jobs.Job) func(context.Context) error{
 		"unheard commit": func(_ *testing.T, f *fixture, _ jobs.Job) func(context.Context) error {
-			table := journal.New(f.store, journal.Unheard)
+			table := journal.New(f.store, journal.Unanswered)
 			return func(ctx context.Context) error {
 				return jobs.Commit(ctx, table, nothing)
 			}

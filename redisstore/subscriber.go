@@ -137,7 +137,7 @@ func (e *subscriber) opened(c *channel) {
 	c.deaf = nil
 	e.mu.Unlock()
 	for _, t := range deaf {
-		e.listeners.Tell(t, dibs.Answer{})
+		e.listeners.Wake(t, dibs.Answer{})
 	}
 }
 
@@ -281,7 +281,7 @@ func (e *subscriber) hear(m rueidis.PubSubMessage) {
 	if rest := []byte(m.Message[tokenLen:]); len(rest) == 8 {
 		a = dibs.Answer{State: dibs.Granted, Fence: binary.BigEndian.Uint64(rest), Attempt: 1}
 	}
-	e.listeners.Tell(t, a)
+	e.listeners.Wake(t, a)
 }
 
 // Notify implements dibs.Notifier. When the last one stops, nobody is listened for.

@@ -115,7 +115,7 @@ func (w *waiting) wake(tokens []dibs.Token) (found bool) {
 			continue
 		}
 		found = true
-		w.listeners.Tell(t, dibs.Answer{})
+		w.listeners.Wake(t, dibs.Answer{})
 	}
 	return found
 }
