@@ -26,16 +26,16 @@ func History(events []history.Event, o *Options) *Verdict {
 		events = slices.Clone(events)
 		history.Sort(events)
 	}
-	v.ledger = newLedger(events, options)
+	v.index = newIndex(events, options)
 	v.count(events)
 	for _, left := range options.Left {
 		v.violated("left", "", "the store has "+left)
 	}
-	found := make([][]Violation, len(v.ledger.books))
-	undecided := make([]string, len(v.ledger.books))
-	waits := make([]int, len(v.ledger.books))
-	v.ledger.each(func(i int, b *book, patience time.Duration) {
-		c := &clerk{book: b}
+	found := make([][]Violation, len(v.index.keys))
+	undecided := make([]string, len(v.index.keys))
+	waits := make([]int, len(v.index.keys))
+	v.index.each(func(i int, b *keyHistory, patience time.Duration) {
+		c := &checker{keyHistory: b}
 		for _, rule := range rules {
 			rule(c)
 		}
@@ -57,7 +57,7 @@ func (v *Verdict) violated(name, key, text string) {
 }
 
 func (v *Verdict) count(events []history.Event) {
-	v.Keys, v.Unheard = len(v.ledger.books), v.ledger.unheard
+	v.Keys, v.Unknown = len(v.index.keys), v.index.unknown
 	for i := range events {
 		switch e := &events[i]; e.Kind {
 		case history.Claim:
@@ -67,10 +67,10 @@ func (v *Verdict) count(events []history.Event) {
 			}
 		case history.Settle:
 			v.Operations++
-			if e.Outcome == "keep" && e.Heard() && e.Error == "" {
+			if e.Outcome == "keep" && e.Answered() && e.Error == "" {
 				v.Records++
 			}
-		case history.Renew, history.Told:
+		case history.Renew, history.Pushed:
 			v.Operations++
 		case history.Enter:
 			v.Sections++
@@ -80,17 +80,17 @@ func (v *Verdict) count(events []history.Event) {
 			v.Faults[string(e.Kind)] += max(1, e.Times)
 		}
 	}
-	for _, b := range v.ledger.books {
+	for _, b := range v.index.keys {
 		v.Grants += len(b.grants)
 	}
 }
 
-// each calls f with every book, on all processors, and with how long it may think: its
+// each calls f with every keyHistory, on all processors, and with how long it may think: its
 // share of what is left of the time, by the number of its calls.
-func (l *ledger) each(f func(i int, b *book, patience time.Duration)) {
+func (l *index) each(f func(i int, b *keyHistory, patience time.Duration)) {
 	deadline := time.Now().Add(l.Timeout)
 	todo := 0
-	for _, b := range l.books {
+	for _, b := range l.keys {
 		todo += len(b.calls) + 1
 	}
 	workers := runtime.GOMAXPROCS(0)
@@ -103,11 +103,11 @@ func (l *ledger) each(f func(i int, b *book, patience time.Duration)) {
 				mu.Lock()
 				i := next
 				next++
-				if i >= len(l.books) {
+				if i >= len(l.keys) {
 					mu.Unlock()
 					return
 				}
-				b := l.books[i]
+				b := l.keys[i]
 				left := time.Until(deadline)
 				share := left.Seconds() * float64(len(b.calls)+1) / float64(todo) * float64(workers)
 				todo -= len(b.calls) + 1
@@ -120,9 +120,9 @@ func (l *ledger) each(f func(i int, b *book, patience time.Duration)) {
 	all.Wait()
 }
 
-// clerk checks one key.
-type clerk struct {
-	*book
+// checker checks one key.
+type checker struct {
+	*keyHistory
 	found []Violation
 	waits int
 }
@@ -131,7 +131,7 @@ type clerk struct {
 const maxFound = 3
 
 // violated notes down what is wrong, with the events that show it.
-func (c *clerk) violated(name, text string, events ...*history.Event) {
+func (c *checker) violated(name, text string, events ...*history.Event) {
 	x := Violation{Name: name, Key: c.key, Text: text}
 	if told := slices.IndexFunc(c.found, func(v Violation) bool { return v.Name == name }); told >= 0 && len(c.found)-told > maxFound {
 		return
@@ -144,14 +144,14 @@ func (c *clerk) violated(name, text string, events ...*history.Event) {
 }
 
 // decide holds the key against the models and returns what could not be decided.
-func (c *clerk) decide(patience time.Duration) (undecided string) {
+func (c *checker) decide(patience time.Duration) (undecided string) {
 	deadline := time.Now().Add(patience)
 	for _, s := range c.spans(c.operations()) {
 		switch c.model(&s).check(&s, time.Until(deadline)) {
 		case porcupine.Unknown:
 			return fmt.Sprintf("the models could not decide on %q, with %d calls, within %v; give Options.Timeout more, or the run fewer calls of one key", c.key, len(c.calls), patience)
 		case porcupine.Illegal:
-			c.accuse(s)
+			c.report(s)
 			return ""
 		}
 	}
@@ -159,10 +159,10 @@ func (c *clerk) decide(patience time.Duration) (undecided string) {
 }
 
 // model returns the model for a span of the key's history.
-func (b *book) model(s *span) *model {
+func (b *keyHistory) model(s *span) *model {
 	m := &model{mutex: b.permits == 1, slack: b.Slack, fresh: s.fresh, records: true}
 	m.counting = s.whole && m.mutex && len(b.faults) == 0 && len(b.halts) == 0 &&
-		!slices.ContainsFunc(b.calls, func(e *history.Event) bool { return !e.Heard() })
+		!slices.ContainsFunc(b.calls, func(e *history.Event) bool { return !e.Answered() })
 	return m
 }
 
@@ -199,8 +199,8 @@ const (
 	shrinkStep     = 300 * time.Millisecond
 )
 
-// accuse notes down that a span cannot have happened, with as few events as show it.
-func (c *clerk) accuse(s span) {
+// report notes down that a span cannot have happened, with as few events as show it.
+func (c *checker) report(s span) {
 	deadline := time.Now().Add(shrinkPatience)
 	illegal := func(s *span) bool {
 		found := porcupine.Unknown

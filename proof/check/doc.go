@@ -9,7 +9,7 @@
 // found, those who waited together are granted in their order, and so on.
 //
 // It never accuses a correct store. A lease that was granted between two moments ends at
-// an unknown one, and counts only while it lasts for certain; what nobody heard the
+// an unknown one, and counts only while it lasts for certain; what nobody answered the
 // answer of may have happened, at any time later, or not. So a run under many faults is
 // checked less strictly than one without, and the Verdict says how much was unknown.
 // What cannot be decided in time is a failure, not a pass.

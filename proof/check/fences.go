@@ -10,20 +10,20 @@ import (
 )
 
 // rules are the checkers beside the models. Each looks at one key.
-var rules = []func(*clerk){
-	fences, attempts, resource, sections, effects, acknowledged, replies, mismatches, held, ends, order, places, passed, progress,
+var rules = []func(*checker){
+	fences, sections, effects, replies, mismatches, held, order, places, passed, progress,
 }
 
 // fences: a grant that was made for certain after another one has a higher fence, whatever
 // the store has forgotten, and no two grants have the same.
-func fences(c *clerk) {
+func fences(c *checker) {
 	for i, g := range c.grants {
 		if i > 0 && g.fence == c.grants[i-1].fence {
 			c.violated("fences", fmt.Sprintf("two tokens were granted the fence %d", g.fence), c.grants[i-1].head(), g.head())
 		}
 	}
 	begun := slices.SortedFunc(slices.Values(c.grants), func(a, b *grant) int { return cmp.Compare(a.from, b.from) })
-	over := c.heard
+	over := c.answered
 	var highest *grant
 	for _, g := range begun {
 		for len(over) > 0 && over[0].by < g.from {
@@ -38,65 +38,8 @@ func fences(c *clerk) {
 	}
 }
 
-// attempts: whoever asks again is told the same, and nobody is told what cannot be.
-func attempts(c *clerk) {
-	for _, g := range c.grants {
-		first := g.head()
-		if g.fence == 0 || g.number < 1 {
-			c.violated("attempts", fmt.Sprintf("a lease has the fence %d and the attempt %d; both begin with 1", g.fence, g.number), first)
-		}
-		for _, e := range g.answers[1:] {
-			if e.Attempt != g.number {
-				c.violated("attempts", fmt.Sprintf("one lease is attempt %d and attempt %d", g.number, e.Attempt), first, e)
-				break
-			}
-		}
-	}
-	for _, e := range c.calls {
-		if e.Kind == history.Claim && e.Mode == "look" && e.State == "granted" {
-			c.violated("attempts", "who only looked was granted the key", e)
-		}
-	}
-}
-
-// resource: what a guarded resource has accepted shows that fences guard it. A lease that
-// was over can write only as long as no later one has written.
-func resource(c *clerk) {
-	var accepted []*history.Event
-	for _, w := range c.writes {
-		if w.Heard() && w.Error == "" {
-			accepted = append(accepted, w)
-		}
-	}
-	over := slices.SortedStableFunc(slices.Values(accepted), func(a, b *history.Event) int { return cmp.Compare(a.Return, b.Return) })
-	var highest *history.Event
-	for _, w := range accepted {
-		for len(over) > 0 && over[0].Return < w.Call {
-			if highest == nil || over[0].Fence > highest.Fence {
-				highest = over[0]
-			}
-			over = over[1:]
-		}
-		if highest != nil && w.Fence < highest.Fence {
-			c.violated("resource", fmt.Sprintf("a write with the fence %d was accepted after one with %d", w.Fence, highest.Fence), highest, w)
-		}
-	}
-	top := uint64(0) // of the writes that may have been accepted by then
-	i := 0
-	for _, w := range slices.SortedStableFunc(slices.Values(c.writes), func(a, b *history.Event) int { return cmp.Compare(until(a), until(b)) }) {
-		for ; i < len(c.writes) && c.writes[i].Call <= until(w); i++ {
-			if c.writes[i].Error != history.Refused {
-				top = max(top, c.writes[i].Fence)
-			}
-		}
-		if w.Error == history.Refused && top <= w.Fence {
-			c.violated("resource", fmt.Sprintf("a write with the fence %d was refused though no higher one was there", w.Fence), w)
-		}
-	}
-}
-
 // granted returns the grant with that fence, or nil.
-func (b *book) granted(fence uint64) *grant {
+func (b *keyHistory) granted(fence uint64) *grant {
 	i, ok := slices.BinarySearchFunc(b.grants, fence, func(g *grant, fence uint64) int { return cmp.Compare(g.fence, fence) })
 	if !ok {
 		return nil
@@ -113,7 +56,7 @@ type section struct {
 
 // sections: there are not more at once than the key has permits, as long as each trusts
 // its lease; and each ends when its lease does, unless its process stood still.
-func sections(c *clerk) {
+func sections(c *checker) {
 	var all []*section
 	for _, e := range c.sections {
 		if e.Kind == history.Enter {
@@ -121,7 +64,7 @@ func sections(c *clerk) {
 			continue
 		}
 		for i := len(all) - 1; i >= 0; i-- {
-			if s := all[i]; s.leave == nil && s.enter.Process == e.Process && s.enter.Life == e.Life && s.enter.Fence == e.Fence {
+			if s := all[i]; s.leave == nil && s.enter.Process == e.Process && s.enter.Restarts == e.Restarts && s.enter.Fence == e.Fence {
 				s.leave = e
 				break
 			}
@@ -168,7 +111,7 @@ func crowded(inside []*section) bool {
 
 // alone returns until when nobody else may have entered: until it left of its own accord,
 // or until its lease was over, its process stood still, or the store forgot it.
-func (c *clerk) alone(s *section) time.Duration {
+func (c *checker) alone(s *section) time.Duration {
 	stop := never
 	if s.leave != nil {
 		stop = s.leave.Call
@@ -197,7 +140,7 @@ func (c *clerk) alone(s *section) time.Duration {
 }
 
 // overstays notes down a section that went on after its lease, in a process that ran.
-func (c *clerk) overstays(s *section) {
+func (c *checker) overstays(s *section) {
 	if s.leave == nil || s.grant == nil {
 		return
 	}

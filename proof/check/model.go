@@ -16,12 +16,12 @@ import (
 // model is what a key may go through. A state is what is known after a number of
 // operations in one order: an operation that happens somewhere in its window makes a
 // lease end somewhere in another one. What the fate of a record depends on, and nobody
-// heard, forks the state.
+// answered, forks the state.
 type model struct {
 	mutex    bool // the key has one permit
 	slack    time.Duration
 	fresh    bool
-	counting bool // nobody can have been granted unheard: what was abandoned is known
+	counting bool // nobody can have been granted unknown: what was abandoned is known
 	records  bool // the register is modelled too, not only the lease
 }
 
@@ -113,6 +113,9 @@ func (m *model) step(s *state, op *operation) (next []*state, why string) {
 		return m.done(&n, op)
 	case free:
 		why = m.room(&n, op, nil, cmp.Or(op.e.Permits, 1), cmp.Or(op.e.Weight, 1))
+		if why == "" && m.records && m.answers(&n, op) {
+			why = fmt.Sprintf("there was a record that answers it: %v", n.record)
+		}
 	case refused:
 		if m.records {
 			why = m.differs(&n, op)
@@ -171,7 +174,7 @@ func (s *state) without(i int) []lease {
 // of a lease that stands, after that: no call makes one end earlier than one before it did.
 func (m *model) lasting(s *state, op *operation, l lease) lease {
 	low, d := op.e.Call, op.e.TTL
-	if op.e.Kind == history.Told {
+	if op.e.Kind == history.Pushed {
 		// Its PushedTTL began with whatever freed the key, not when it was asked for.
 		if low = op.call; m.mutex {
 			low = max(low, s.freed)
@@ -267,6 +270,9 @@ func (m *model) again(s *state, op *operation) (why string) {
 	if i < 0 || s.leases[i].grant != op.grant || s.leases[i].latest < op.call {
 		return fmt.Sprintf("it was granted the fence %d again, which it did not hold any more", op.grant.fence)
 	}
+	if op.e.Attempt != op.grant.number {
+		return fmt.Sprintf("it was attempt %d, and is attempt %d now", op.grant.number, op.e.Attempt)
+	}
 	s.leases = s.with(i, m.lasting(s, op, s.leases[i]))
 	return ""
 }
@@ -279,8 +285,8 @@ func (m *model) renew(s *state, op *operation) (why string) {
 		l := m.lasting(s, op, s.leases[i])
 		l.saved = cmp.Or(op.e.Data, l.saved)
 		s.leases = s.with(i, l)
-	case op.unheard:
-		why = m.unheard(s, op)
+	case op.unknown:
+		why = m.unknown(s, op)
 		if op.grant != nil {
 			s.leases = s.with(-1, m.lasting(s, op, lease{grant: op.grant, asked: op.e.Call}))
 		}
@@ -292,8 +298,8 @@ func (m *model) renew(s *state, op *operation) (why string) {
 	return why
 }
 
-// unheard is the grant of which nobody heard, and which an operation of its token shows.
-func (m *model) unheard(s *state, op *operation) (why string) {
+// unknown is the grant of which nobody answered, and which an operation of its token shows.
+func (m *model) unknown(s *state, op *operation) (why string) {
 	g := op.grant
 	if g == nil {
 		g = &grant{of: op.of, answers: []*history.Event{op.e}}

@@ -34,13 +34,13 @@ type operation struct {
 	grant     *grant // of what was granted
 	turn      int    // of a grant: its number among those that are checked together; else -1
 	loose     bool   // its token did something that is not checked together with it
-	unheard   bool   // its token may hold what nobody heard that it was granted; in its absence, if it has a grant
+	unknown   bool   // its token may hold what nobody answered that it was granted; in its absence, if it has a grant
 	e         *history.Event
 }
 
 // operations returns what the key's calls were answered, in the order of Call, but for
 // what says nothing about leases and records.
-func (b *book) operations() []operation {
+func (b *keyHistory) operations() []operation {
 	var ops []operation
 	for _, a := range b.attempts {
 		for _, g := range a.grants {
@@ -48,7 +48,7 @@ func (b *book) operations() []operation {
 				op := operation{kind: again, call: e.Call, ret: e.Return, of: a, grant: g, turn: -1, e: e}
 				if i == 0 {
 					op.kind, op.call = taken, g.from
-				} else if e.Kind == history.Told || e.Mode == "reserve" {
+				} else if e.Kind == history.Pushed || e.Mode == "reserve" {
 					continue // told what it knows, or asked for nothing
 				}
 				ops = append(ops, op)
@@ -63,7 +63,7 @@ func (b *book) operations() []operation {
 			if op.kind == perhaps {
 				op.ret = op.call
 			}
-			if op.unheard = a.vague || b.queued(a, e); op.unheard && !a.vague {
+			if op.unknown = a.vague || b.queued(a, e); op.unknown && !a.vague {
 				op.grant = &grant{of: a, number: -1, answers: []*history.Event{e}}
 			}
 			ops = append(ops, op)
@@ -81,8 +81,8 @@ func (a *attempt) idle(k kind) bool {
 }
 
 // says returns what a call that was not granted says, if it says anything.
-func (b *book) says(a *attempt, e *history.Event) (k kind, says bool) {
-	if !e.Heard() {
+func (b *keyHistory) says(a *attempt, e *history.Event) (k kind, says bool) {
+	if !e.Answered() {
 		return perhaps, e.Kind == history.Settle && e.Outcome == "keep"
 	}
 	switch e.Kind {
@@ -138,7 +138,7 @@ const (
 
 // spans divides the operations, which are sorted by call: where data was lost, because
 // nothing from before holds after it, and where there are too many.
-func (b *book) spans(ops []operation) []span {
+func (b *keyHistory) spans(ops []operation) []span {
 	var spans []span
 	from, fresh := time.Duration(0), true
 	for _, f := range b.forgot {
@@ -151,7 +151,7 @@ func (b *book) spans(ops []operation) []span {
 }
 
 // divide divides what is between two moments.
-func (b *book) divide(ops []operation, from, to time.Duration, fresh bool) []span {
+func (b *keyHistory) divide(ops []operation, from, to time.Duration, fresh bool) []span {
 	lo, _ := slices.BinarySearchFunc(ops, from, func(o operation, t time.Duration) int { return cmp.Compare(o.call, t) })
 	hi, _ := slices.BinarySearchFunc(ops, after(to, 1), func(o operation, t time.Duration) int { return cmp.Compare(o.call, t) })
 	if hi-lo <= spanWhole {

@@ -25,10 +25,10 @@ type Options struct {
 	// of a queue is not checked then. Default: 2 s.
 	Settling time.Duration
 
-	// Deaf is for how long a process that has not asked for a key before may not hear of
+	// SubscribeDelay is for how long a process that has not asked for a key before may not hear of
 	// its turns: others may pass it then. A Redis Cluster is listened to shard by shard.
 	// Default: 0, it hears of them from the first.
-	Deaf time.Duration
+	SubscribeDelay time.Duration
 
 	// Forgets are the names of the faults after which a store may have lost, or got back
 	// an older state of, what it knew before, or after which its clock has stepped: leases
@@ -53,7 +53,7 @@ func (o *Options) withDefaults() (Options, error) {
 	for _, f := range []struct {
 		name string
 		d    time.Duration
-	}{{"Slack", r.Slack}, {"Timeout", r.Timeout}, {"Reaction", r.Reaction}, {"Settling", r.Settling}, {"Deaf", r.Deaf}} {
+	}{{"Slack", r.Slack}, {"Timeout", r.Timeout}, {"Reaction", r.Reaction}, {"Settling", r.Settling}, {"SubscribeDelay", r.SubscribeDelay}} {
 		if f.d < 0 {
 			return r, fmt.Errorf("check: Options.%s is %v; it must not be negative", f.name, f.d)
 		}

@@ -19,9 +19,9 @@ func (m *model) keep(s *state, op *operation) (next []*state, why string) {
 	switch {
 	case i >= 0 && s.leases[i].latest >= op.call:
 		next = append(next, s.written(op, op))
-	case op.unheard:
+	case op.unknown:
 		n := *s
-		if why = m.unheard(&n, op); why == "" {
+		if why = m.unknown(&n, op); why == "" {
 			next = append(next, n.written(op, op))
 		}
 	case i >= 0:
@@ -66,7 +66,7 @@ func (a *attempt) print() string {
 }
 
 // before reports whether a record that may have been written was, if at all, written
-// before any grant to another token that was heard of: its own lease was an earlier one,
+// before any grant to another token that was answered of: its own lease was an earlier one,
 // and it can have no later one.
 func (op *operation) before(a *attempt) bool {
 	if op.loose || op.of.vague || len(op.of.grants) == 0 || len(a.grants) == 0 {

@@ -64,7 +64,7 @@ func exhaust(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 			}
 		})
 	}
-	t.endure(ctx, t.spell(r), bitten(told))
+	t.lasting(ctx, t.spell(r), hit(told))
 	stop()
 	takers.Wait()
 
@@ -78,7 +78,7 @@ func exhaust(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 		counted = now - refused - c.turned
 	}
 	c.leave()
-	return max(counted, bites(told)), nil
+	return max(counted, hits(told)), nil
 }
 
 // fill takes connections until there are no more.

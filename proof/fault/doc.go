@@ -1,17 +1,17 @@
 // Package fault makes trouble for processes that use a store, and for the store's server,
 // and counts how often the trouble was real.
 //
-// A fault strikes, heals, and reports bites. A bite is not that something was attempted:
+// A fault strikes, heals, and reports hits. A hit is not that something was attempted:
 // it is evidence from the system itself. A process is gone; a lease ran out while its
 // worker stood still; a connection was closed under a call; a reply came and was dropped;
 // the server says that it was started again, or that its clock is an hour ahead; a worker
-// was told that the disk is full. A fault that cannot show such a thing has not bitten,
+// was told that the disk is full. A fault that cannot show such a thing has not hit,
 // and a run that reports no violations is worth as much as the faults that bit in it.
 //
 //	wires, urls, err := fault.Through(url, len(workers)) // urls[i] is what worker i uses
 //	target := &fault.Target{URL: url, Workers: workers, Wires: wires, TTL: time.Second}
 //	apply, absent, err := fault.Select(target, "worker,network")
-//	bites, err := apply[0].Strike(ctx, target, random)
+//	hits, err := apply[0].Strike(ctx, target, random)
 //
 // What a fault needs beyond the workers decides whether it applies: network faults need
 // wires; faults of the server need a server of our own, which may be killed; those of data

@@ -26,8 +26,8 @@ type Fault struct {
 	// Name names it in lists and reports, such as "kill".
 	Name string
 	Kind Kind
-	// About says what happens, and Bite what counts as a bite.
-	About, Bite string
+	// About says what happens, and Evidence what counts as a hit.
+	About, Evidence string
 	// Forgets says that the store may forget what it acknowledged, or take it for older
 	// than it is: leases, places and records may be gone. Fences rise all the same.
 	Forgets bool
@@ -146,7 +146,7 @@ func (f *Fault) Applies(t *Target, named bool) error {
 // those that it cannot be mixed with. The random source is used only during the call.
 //
 // Its errors say that the trouble could not be made, or not healed.
-func (f *Fault) Strike(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+func (f *Fault) Strike(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
 	leave, ok := t.enter(ctx, f.gate)
 	if !ok {
 		return 0, nil
@@ -155,8 +155,8 @@ func (f *Fault) Strike(ctx context.Context, t *Target, r *rand.Rand) (bites int,
 	if t.Began != nil {
 		t.Began(f)
 	}
-	if bites, err = f.strike(ctx, t, r); err != nil {
+	if hits, err = f.strike(ctx, t, r); err != nil {
 		err = fmt.Errorf("fault %s: %w", f.Name, err)
 	}
-	return bites, err
+	return hits, err
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/dibs-go/dibs/proof/target"
 )
 
-// Every fault bites every store that it applies to, and heals: all workers go on.
+// Every fault hits every store that it applies to, and heals: all workers go on.
 func TestBites(t *testing.T) {
 	t.Parallel()
 	for _, v := range target.Kinds() {
@@ -32,19 +32,19 @@ func TestBites(t *testing.T) {
 			for _, f := range apply {
 				total, strikes := 0, 0
 				for ; total == 0 && strikes < 12; strikes++ {
-					bites, err := f.Strike(t.Context(), target, r)
+					hits, err := f.Strike(t.Context(), target, r)
 					if err != nil {
 						t.Fatal(err)
 					}
-					if bites < 0 {
-						t.Fatalf("%s has bitten %d times", f.Name, bites)
+					if hits < 0 {
+						t.Fatalf("%s has hit %d times", f.Name, hits)
 					}
-					total += bites
+					total += hits
 				}
 				if total == 0 {
-					t.Errorf("%s does not bite (%s)", f.Name, f.Bite)
+					t.Errorf("%s does not hit (%s)", f.Name, f.Evidence)
 				}
-				t.Logf("%s: %d bites in %d strikes", f.Name, total, strikes)
+				t.Logf("%s: %d hits in %d strikes", f.Name, total, strikes)
 				c.awaitProgress("after " + f.Name)
 			}
 		})

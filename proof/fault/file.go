@@ -21,27 +21,27 @@ func fileFaults() []*Fault {
 	return []*Fault{
 		{
 			Name: "file-lock", Kind: File,
-			About: "another program keeps the file locked for writing",
-			Bite:  "a writer that SQLite sent away because the file was locked",
-			gate:  fileGate, applies: needFile, strike: lockFile,
+			About:    "another program keeps the file locked for writing",
+			Evidence: "a writer that SQLite sent away because the file was locked",
+			gate:     fileGate, applies: needFile, strike: lockFile,
 		},
 		{
 			Name: "disk-full", Kind: File,
-			About: "the filesystem of the file is full, and there is space again",
-			Bite:  "an answer to a worker that the disk is full",
-			gate:  fileGate, applies: needSmallDisk, strike: fillDisk,
+			About:    "the filesystem of the file is full, and there is space again",
+			Evidence: "an answer to a worker that the disk is full",
+			gate:     fileGate, applies: needSmallDisk, strike: fillDisk,
 		},
 		{
 			Name: "io-error", Kind: File,
-			About: "the kernel refuses what a worker writes to files (RLIMIT_FSIZE), and takes it again",
-			Bite:  "an answer to a worker that there was an I/O error",
-			gate:  fileGate, applies: needLimits, strike: failWrites,
+			About:    "the kernel refuses what a worker writes to files (RLIMIT_FSIZE), and takes it again",
+			Evidence: "an answer to a worker that there was an I/O error",
+			gate:     fileGate, applies: needLimits, strike: failWrites,
 		},
 		{
 			Name: "permissions", Kind: File,
-			About: "nobody may read or write the file and its folder, and workers have to open it",
-			Bite:  "an answer to a worker that the file cannot be opened or written",
-			gate:  fileGate, applies: needNoRoot, strike: forbid,
+			About:    "nobody may read or write the file and its folder, and workers have to open it",
+			Evidence: "an answer to a worker that the file cannot be opened or written",
+			gate:     fileGate, applies: needNoRoot, strike: forbid,
 		},
 	}
 }
@@ -73,7 +73,7 @@ func (t *Target) db(ctx context.Context) (*sql.DB, *sql.Conn, error) {
 	return db, conn, nil
 }
 
-func lockFile(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+func lockFile(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
 	holding := context.WithoutCancel(ctx)
 	db, conn, err := t.db(holding)
 	if err != nil {
@@ -88,11 +88,11 @@ func lockFile(ctx context.Context, t *Target, r *rand.Rand) (bites int, err erro
 		return 0, err
 	}
 	if sent, err := t.sentAway(holding); err == nil && sent {
-		bites = 1
+		hits = 1
 	}
 	rest(ctx, t.spell(r))
 	_, err = conn.ExecContext(holding, "ROLLBACK")
-	return bites, err
+	return hits, err
 }
 
 // sentAway reports whether somebody who wants to write now is told that the file is
@@ -153,7 +153,7 @@ func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 	defer cancel()
 	spell := t.spell(r)
 	go func() {
-		t.endure(over, spell, bitten(told))
+		t.lasting(over, spell, hit(told))
 		cancel()
 	}()
 	block := make([]byte, 64<<10)
@@ -171,7 +171,7 @@ func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 		}
 		rest(over, 5*time.Millisecond)
 	}
-	return bites(told), nil
+	return hits(told), nil
 }
 
 // cutLog has SQLite write its log back and cut it off, which those who read may prevent for
@@ -208,12 +208,12 @@ func (t *Target) told(texts []string) func() int {
 	return func() int { return count() - before }
 }
 
-// bitten reports whether workers were told something.
-func bitten(told func() int) func() bool { return func() bool { return told() > 0 } }
+// hit reports whether workers were told something.
+func hit(told func() int) func() bool { return func() bool { return told() > 0 } }
 
-// bites is how often they were, with what is on its way.
-func bites(told func() int) int {
-	await(evidence/10, bitten(told))
+// hits is how often they were, with what is on its way.
+func hits(told func() int) int {
+	await(evidence/10, hit(told))
 	return told()
 }
 
@@ -244,11 +244,11 @@ func failWrites(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error)
 		}
 		heal = append(heal, lift)
 	}
-	t.endure(ctx, t.spell(r), bitten(told))
+	t.lasting(ctx, t.spell(r), hit(told))
 	for _, lift := range heal {
 		err = errors.Join(err, lift())
 	}
-	return bites(told), err
+	return hits(told), err
 }
 
 func needNoRoot(t *Target) error {
@@ -293,6 +293,6 @@ func forbid(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 	if _, err := t.Workers.Kill(i); err != nil {
 		return 0, err
 	}
-	t.endure(ctx, t.spell(r), bitten(told))
-	return bites(told), nil
+	t.lasting(ctx, t.spell(r), hit(told))
+	return hits(told), nil
 }

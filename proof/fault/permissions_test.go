@@ -53,20 +53,20 @@ func TestPermissions(t *testing.T) {
 		t.Fatal(absent, err)
 	}
 	r := rand.New(rand.NewPCG(7, 8))
-	if bites, err := apply[0].Strike(t.Context(), target, r); err != nil || bites != 0 {
-		t.Errorf("it has bitten %d times (%v) where nobody opens the file", bites, err)
+	if hits, err := apply[0].Strike(t.Context(), target, r); err != nil || hits != 0 {
+		t.Errorf("it has hit %d times (%v) where nobody opens the file", hits, err)
 	}
 	c := newCrew(t, target, 2)
-	bites := 0
-	for n := 0; n < 12 && bites == 0; n++ { // a worker may begin too late to notice
+	hits := 0
+	for n := 0; n < 12 && hits == 0; n++ { // a worker may begin too late to notice
 		more, err := apply[0].Strike(t.Context(), target, r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		bites += more
+		hits += more
 	}
-	if bites == 0 {
-		t.Error("it has never bitten")
+	if hits == 0 {
+		t.Error("it has never hit")
 	}
 	c.awaitProgress("with the rights back")
 }

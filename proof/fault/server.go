@@ -16,33 +16,33 @@ func serverFaults() []*Fault {
 	return []*Fault{
 		{
 			Name: "server-kill", Kind: Host,
-			About: "the server is killed (SIGKILL) and started again on its data",
-			Bite:  "a server that says it was started since",
-			gate:  serverGate, applies: needServer, strike: serverKill,
+			About:    "the server is killed (SIGKILL) and started again on its data",
+			Evidence: "a server that says it was started since",
+			gate:     serverGate, applies: needServer, strike: serverKill,
 		},
 		{
 			Name: "server-stop", Kind: Host,
-			About: "the server stands still (SIGSTOP) and goes on",
-			Bite:  "a server that was asked and did not answer",
-			gate:  serverGate, applies: needServer, strike: serverStop,
+			About:    "the server stands still (SIGSTOP) and goes on",
+			Evidence: "a server that was asked and did not answer",
+			gate:     serverGate, applies: needServer, strike: serverStop,
 		},
 		{
 			Name: "server-clock", Kind: Host, Alone: true, Forgets: true,
-			About: "the server's clock is set back by an hour, and forward again",
-			Bite:  "a server that says it is an hour earlier than a moment ago, or later",
-			gate:  serverGate, applies: needClock, strike: serverClock,
+			About:    "the server's clock is set back by an hour, and forward again",
+			Evidence: "a server that says it is an hour earlier than a moment ago, or later",
+			gate:     serverGate, applies: needClock, strike: serverClock,
 		},
 		{
 			Name: "kill-connections", Kind: Host,
-			About: "the server ends connections of the workers (pg_terminate_backend, KILL, CLIENT KILL)",
-			Bite:  "a connection that the server says is gone",
-			gate:  serverGate, applies: needSources, strike: killConnections,
+			About:    "the server ends connections of the workers (pg_terminate_backend, KILL, CLIENT KILL)",
+			Evidence: "a connection that the server says is gone",
+			gate:     serverGate, applies: needSources, strike: killConnections,
 		},
 		{
 			Name: "exhaust-connections", Kind: Host, Destroys: true,
-			About: "all connections that the server has are taken while the workers' are reset",
-			Bite:  "a worker that the server turned away because it had too many connections",
-			gate:  serverGate, applies: needRoom, strike: exhaust,
+			About:    "all connections that the server has are taken while the workers' are reset",
+			Evidence: "a worker that the server turned away because it had too many connections",
+			gate:     serverGate, applies: needRoom, strike: exhaust,
 		},
 	}
 }
@@ -118,28 +118,28 @@ func needClock(t *Target) error {
 // serverClock sets the clock back by an hour, and then forward to the true time. The other
 // way round it would be the same two steps, but what had been granted in between would
 // stand for an hour: such is a clock that is set back, and no calm could follow.
-func serverClock(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+func serverClock(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
 	for _, ahead := range []time.Duration{-hour, 0} {
 		before, err := ask(ctx, t, witness.now)
 		if err != nil {
-			return bites, errors.Join(err, t.Clock.Step(0))
+			return hits, errors.Join(err, t.Clock.Step(0))
 		}
 		asked := time.Now()
 		if err := t.Clock.Step(ahead); err != nil {
-			return bites, err
+			return hits, err
 		}
 		after, err := ask(ctx, t, witness.now)
 		if err != nil {
-			return bites, errors.Join(err, t.Clock.Step(0))
+			return hits, errors.Join(err, t.Clock.Step(0))
 		}
 		if step := after.Sub(before) - time.Since(asked); (step.Abs() - hour).Abs() < time.Minute {
-			bites++
+			hits++
 		}
 		if ahead != 0 {
 			rest(ctx, t.spell(r))
 		}
 	}
-	return bites, nil
+	return hits, nil
 }
 
 func needSources(t *Target) error {

@@ -114,11 +114,11 @@ func (t *Target) spell(r *rand.Rand) time.Duration {
 	return t.lease()/4 + time.Duration(r.Int64N(int64(t.lease()*3/2)))
 }
 
-// endure lets a trouble last for a spell, and for longer while it has not bitten: on a busy
-// machine those whom it is to bite come late.
-func (t *Target) endure(ctx context.Context, spell time.Duration, bitten func() bool) {
+// lasting lets a trouble last for a spell, and for longer while it has not hit: on a busy
+// machine those whom it is to hit come late.
+func (t *Target) lasting(ctx context.Context, spell time.Duration, hit func() bool) {
 	rest(ctx, spell)
-	for end := time.Now().Add(4 * t.lease()); !bitten() && time.Now().Before(end) && ctx.Err() == nil; {
+	for end := time.Now().Add(4 * t.lease()); !hit() && time.Now().Before(end) && ctx.Err() == nil; {
 		rest(ctx, 10*time.Millisecond)
 	}
 }

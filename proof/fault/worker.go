@@ -12,21 +12,21 @@ func workerFaults() []*Fault {
 	return []*Fault{
 		{
 			Name: "kill", Kind: Worker,
-			About:   "a worker is killed (SIGKILL) in whatever it does, and starts again",
-			Bite:    "a process that ended by the signal",
-			applies: needWorkers, strike: kill,
+			About:    "a worker is killed (SIGKILL) in whatever it does, and starts again",
+			Evidence: "a process that ended by the signal",
+			applies:  needWorkers, strike: kill,
 		},
 		{
 			Name: "stop", Kind: Worker,
-			About:   "a worker stands still (SIGSTOP) until its leases have run out, and goes on with what it was at (SIGCONT)",
-			Bite:    "a lease that its worker lost by standing still",
-			applies: needWorkers, strike: stop,
+			About:    "a worker stands still (SIGSTOP) until its leases have run out, and goes on with what it was at (SIGCONT)",
+			Evidence: "a lease that its worker lost by standing still",
+			applies:  needWorkers, strike: stop,
 		},
 		{
 			Name: "worker-clock", Kind: Worker,
-			About:   "a worker runs where the time since boot is an hour off, as in a container with a time namespace",
-			Bite:    "a worker's process that the kernel says has such a clock",
-			applies: needTimeNamespace, strike: workerClock,
+			About:    "a worker runs where the time since boot is an hour off, as in a container with a time namespace",
+			Evidence: "a worker's process that the kernel says has such a clock",
+			applies:  needTimeNamespace, strike: workerClock,
 		},
 	}
 }
@@ -82,7 +82,7 @@ func needTimeNamespace(t *Target) error {
 // hour is how far clocks are set wrong.
 const hour = time.Hour
 
-func workerClock(ctx context.Context, t *Target, r *rand.Rand) (bites int, err error) {
+func workerClock(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
 	i, release, ok := t.worker(r)
 	if !ok {
 		return 0, nil
@@ -98,10 +98,10 @@ func workerClock(ctx context.Context, t *Target, r *rand.Rand) (bites int, err e
 	// Long enough for it to hold leases and to see some of them end.
 	rest(ctx, t.lease()+t.long(r))
 	if pid := t.Workers.PID(i); pid != 0 && clockOf(pid) == ahead {
-		bites = 1
+		hits = 1
 	}
 	if err := t.Workers.Restart(i, nil); err != nil {
-		return bites, fmt.Errorf("starting a worker under the host's clock again: %w", err)
+		return hits, fmt.Errorf("starting a worker under the host's clock again: %w", err)
 	}
-	return bites, nil
+	return hits, nil
 }

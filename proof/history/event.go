@@ -13,22 +13,21 @@ const (
 	Claim  Kind = "claim"
 	Renew  Kind = "renew"
 	Settle Kind = "settle"
-	Told   Kind = "told" // a grant that came without being asked for; Call is when the token was claimed first
+	Pushed Kind = "pushed" // a grant that came without being asked for; Call is when the token was claimed first
 
 	// Of a worker, which uses a client on that store.
 
 	Enter  Kind = "enter"  // the section of a key is entered, with Fence
 	Leave  Kind = "leave"  // it is left; Error says why, if not at its own wish
-	Write  Kind = "write"  // a write to the resource of a key, which remembers the highest fence
-	Effect Kind = "effect" // what is to happen once for a key has happened
-	Reply  Kind = "reply"  // what somebody who wanted a key done once was told
+	Reply  Kind = "reply"  // a caller of Once got its result, Data
+	Effect Kind = "effect" // an effect that a transaction committed together with the record of its key
 
 	// Of whoever runs the workers.
 
-	Killed  Kind = "killed"  // a process was killed, with all that it did; Call to Return
-	Stopped Kind = "stopped" // a process stood still from Call to Return
-	Fault   Kind = "fault"   // Name bit from Call to Return; Times says how often
-	Calm    Kind = "calm"    // there is no fault any more
+	Killed    Kind = "killed"     // a process was killed, with all that it did; Call to Return
+	Stopped   Kind = "stopped"    // a process stood still from Call to Return
+	Fault     Kind = "fault"      // Name bit from Call to Return; Times says how often
+	FaultsEnd Kind = "faults end" // there is no fault any more
 )
 
 // Event is a call with its answer, or something that happened. What does not belong to
@@ -37,10 +36,10 @@ const (
 // Times are those of the host's monotonic clock, which all processes share and nobody
 // steps.
 type Event struct {
-	Kind    Kind   `json:"kind"`
-	Process int    `json:"process,omitempty"` // who; 0 is whoever runs the workers
-	Life    int    `json:"life,omitempty"`    // how often the process had been started again by then
-	ID      uint64 `json:"id,omitempty"`      // of a call, within its process's life
+	Kind     Kind   `json:"kind"`
+	Process  int    `json:"process,omitempty"`  // who; 0 is whoever runs the workers
+	Restarts int    `json:"restarts,omitempty"` // how often the process had been started again by then
+	ID       uint64 `json:"id,omitempty"`       // of a call, within its process's restarts
 
 	Call   time.Duration `json:"call,omitempty"`   // before it left
 	Return time.Duration `json:"return,omitempty"` // after the answer came; 0: it never came
@@ -84,8 +83,7 @@ type Event struct {
 const (
 	Lost    = "lost"    // dibs.ErrLost
 	Unknown = "unknown" // the call failed: it may or may not have happened, or may yet
-	Refused = "refused" // the resource has seen a higher fence
 )
 
-// Heard reports whether the answer came, and says what happened.
-func (e *Event) Heard() bool { return e.Return != 0 && e.Error != Unknown }
+// Answered reports whether the answer came, and says what happened.
+func (e *Event) Answered() bool { return e.Return != 0 && e.Error != Unknown }

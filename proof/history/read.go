@@ -47,7 +47,7 @@ func Sort(events []Event) {
 		return cmp.Or(
 			cmp.Compare(a.Call, b.Call),
 			cmp.Compare(a.Process, b.Process),
-			cmp.Compare(a.Life, b.Life),
+			cmp.Compare(a.Restarts, b.Restarts),
 			cmp.Compare(a.ID, b.ID),
 		)
 	})
@@ -55,8 +55,8 @@ func Sort(events []Event) {
 
 // call names the event that a line answers.
 type call struct {
-	process, life int
-	id            uint64
+	process, restarts int
+	id                uint64
 }
 
 // collection is events, and the calls among them that were not answered yet.
@@ -67,11 +67,11 @@ type collection struct {
 
 // add adds an event, or an answer to one.
 func (c *collection) add(e Event) error {
-	id := call{e.Process, e.Life, e.ID}
+	id := call{e.Process, e.Restarts, e.ID}
 	i, open := c.open[id]
 	switch {
 	case e.Kind != "" && e.ID != 0 && e.Return == 0 && open:
-		return fmt.Errorf("calls %d of process %d a second time; each life needs a file of its own", e.ID, e.Process)
+		return fmt.Errorf("calls %d of process %d a second time; each restarts needs a file of its own", e.ID, e.Process)
 	case e.Kind == "" && !open:
 		return fmt.Errorf("answers call %d of process %d, which was not called", e.ID, e.Process)
 	case e.Kind == "":
@@ -94,9 +94,9 @@ type Memory struct {
 	all collection
 }
 
-// Writer returns a Writer for a process, in its so manieth life from 0 on.
-func (m *Memory) Writer(process, life int) *Writer {
-	return &Writer{memory: m, process: process, life: life}
+// Writer returns a Writer for a process, in its so manieth restarts from 0 on.
+func (m *Memory) Writer(process, restarts int) *Writer {
+	return &Writer{memory: m, process: process, restarts: restarts}
 }
 
 // Events returns what was written so far, as Read does.

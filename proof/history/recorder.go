@@ -196,7 +196,7 @@ func (r *recorder) told(t dibs.Token, a *dibs.Answer) {
 		return // nobody has claimed by this store
 	}
 	r.granted(t, a)
-	_ = r.w.Happened(OfGrant(claim, a)) // whoever reads it is gone, and so are we soon
+	_ = r.w.Happened(OfPushed(claim, a)) // whoever reads it is gone, and so are we soon
 }
 
 // notifier is a recorder of a dibs.Notifier.

@@ -4,7 +4,7 @@
 // takes the store away, with or without its data. Time is that of testing/synctest, so
 // that minutes pass in milliseconds and thousands of histories can be looked at.
 //
-//	worker ── dibs.Client ── tape ── link ── · · network · · ── server ── memstore
+//	worker ── dibs.Client ── recording ── link ── · · network · · ── server ── memstore
 //	          (real)         writes  delays, loses,             restarts,   (real)
 //	                         down    repeats, parts             forgets
 //

@@ -12,13 +12,13 @@ import (
 func (w *worker) job(ctx context.Context, k key) {
 	asking, cancel := w.impatience(ctx)
 	defer cancel()
-	c := w.life.client
+	c := w.session.client
 	stands := min(w.world.plan.ttl*2, placeStands)
 	hold := &dibs.AcquireOptions{}
 	if w.chance(50) {
 		hold.Hold = w.world.plan.ttl / 2
 	}
-	if w.world.isCalm() || w.chance(20) {
+	if w.world.healed() || w.chance(20) {
 		w.lock(ctx, k)
 		return
 	}
@@ -79,7 +79,7 @@ func (w *worker) offer(p dibs.Place) {
 	if w.world.offer(p) {
 		return
 	}
-	if err := w.life.client.CancelPlace(context.Background(), p); errors.Is(err, dibs.ErrClosed) {
+	if err := w.session.client.CancelPlace(context.Background(), p); errors.Is(err, dibs.ErrClosed) {
 		w.world.keep()
 	}
 }

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"time"
@@ -37,7 +36,7 @@ func (w *worker) once(ctx context.Context, k key) {
 	if k.retention > time.Minute && w.chance(20) {
 		o.MaxAge = k.retention / 2 // with a short one it would be done again
 	}
-	got, err := dibs.Once(asking, w.life.client, k.name, o, func(ctx context.Context) (result, error) {
+	got, err := dibs.Once(asking, w.session.client, k.name, o, func(ctx context.Context) (result, error) {
 		return w.effect(ctx, k)
 	})
 	alive := w.gate()
@@ -49,7 +48,7 @@ func (w *worker) once(ctx context.Context, k key) {
 	if err != nil {
 		panic(err)
 	}
-	w.note(history.Reply, history.Event{Key: k.name, Data: history.Data(text), Fingerprint: hex.EncodeToString(o.Fingerprint[:8]), Retention: k.retention})
+	w.note(history.Reply, history.Event{Key: k.name, Data: history.Data(text)})
 }
 
 // effect is what is to happen once.
@@ -61,7 +60,7 @@ func (w *worker) effect(ctx context.Context, k key) (r result, err error) {
 	if !w.gate() {
 		return r, errWork
 	}
-	here := history.Event{Key: k.name, Token: w.life.token(lease), Fence: lease.Fence(), Permits: 1}
+	here := history.Event{Key: k.name, Token: w.session.token(lease), Fence: lease.Fence(), Permits: 1}
 	w.note(history.Enter, here)
 	defer func() {
 		here.Error = whyOver(lease)
@@ -84,7 +83,6 @@ func (w *worker) effect(ctx context.Context, k key) (r result, err error) {
 		w.gate()
 		return r, errWork
 	}
-	w.note(history.Effect, history.Event{Key: k.name, Token: here.Token, Fence: here.Fence, Retention: k.retention})
 	if w.chance(50) {
 		w.rest(ctx, w.upTo(w.world.plan.ttl))
 		w.gate()

@@ -17,8 +17,8 @@ type queued struct {
 	due time.Duration
 }
 
-// newMutex returns a life's turns of jobs. No place outlasts the calm.
-func newMutex(l *life) *jobs.Mutex {
+// newMutex returns a session's turns of jobs. No place outlasts the calm.
+func newMutex(l *session) *jobs.Mutex {
 	ttl := l.process.world.plan.ttl
 	m, err := jobs.New(l.client, &jobs.Options{
 		Hold: min(ttl/2, placeStands), Recovery: min(2*ttl, placeStands), PlaceTTL: placeStands,
@@ -32,8 +32,8 @@ func newMutex(l *life) *jobs.Mutex {
 
 // queue enqueues a job, or runs one.
 func (w *worker) queue(ctx context.Context, k key) {
-	m := w.life.mutex
-	calm := w.world.isCalm()
+	m := w.session.mutex
+	calm := w.world.healed()
 	if !calm && w.chance(20) {
 		asking, cancel := w.impatience(ctx)
 		defer cancel()
@@ -56,7 +56,7 @@ func (w *worker) queue(ctx context.Context, k key) {
 	switch {
 	case err == nil && !w.chance(3):
 		return
-	case w.world.isCalm() && !w.life.isDead():
+	case w.world.healed() && !w.session.isDead():
 		w.cancel(ctx, q)
 		return
 	}
@@ -69,7 +69,7 @@ func (w *worker) queue(ctx context.Context, k key) {
 
 // cancel gives a job's place back. A process that is being stopped may be too late.
 func (w *worker) cancel(ctx context.Context, q queued) {
-	w.life.mutex.Cancel(context.WithoutCancel(ctx), q.job.Ticket)
+	w.session.mutex.Cancel(context.WithoutCancel(ctx), q.job.Ticket)
 	if ctx.Err() != nil {
 		w.world.keep()
 	}

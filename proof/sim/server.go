@@ -16,7 +16,7 @@ import (
 var errDown = errors.New("sim: the store is down")
 
 // server is the store at the other end of the network. It can be away for a while, and
-// come back with its data or without. If the plan says so it tells grants, as the stores
+// come back with its data or without. If the plan says so it pushes grants, as the stores
 // do that memstore, which only wakes, is to stand for.
 type server struct {
 	world *world
@@ -101,7 +101,7 @@ func (s *server) fate() {
 		if forgets {
 			name = Forgets
 		}
-		w.tape.note(history.Event{Kind: history.Fault, Name: name, Times: 1, Call: since})
+		w.recording.note(history.Event{Kind: history.Fault, Name: name, Times: 1, Call: since})
 	}
 }
 
@@ -115,7 +115,7 @@ func (s *server) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.
 	if err := s.store.Claim(ctx, claims, answers); err != nil {
 		return err
 	}
-	if !s.world.plan.tells {
+	if !s.world.plan.pushes {
 		return nil
 	}
 	for i, c := range claims {
@@ -169,7 +169,7 @@ func (s *server) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	}
 }
 
-// turn passes word on that a token should ask, or tells it its grant.
+// turn passes word on that a token should ask, or pushes it its grant.
 func (s *server) turn(store *memstore.Store, t dibs.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,7 +22,7 @@ type Options struct {
 	Only Kind
 }
 
-// Forgets is the Name of the Fault event that tells that the store lost all its data.
+// Forgets is the Name of the Fault event that pushes that the store lost all its data.
 const Forgets = "data lost"
 
 // Result is what a simulation came to.
@@ -41,11 +41,10 @@ func Run(seed uint64, o *Options) *Result {
 		o = &Options{}
 	}
 	w := &world{
-		plan:    newPlan(seed, o.Only),
-		began:   time.Now(),
-		highest: map[string]uint64{},
+		plan:  newPlan(seed, o.Only),
+		began: time.Now(),
 	}
-	w.tape = newTape(w.began)
+	w.recording = newRecording(w.began)
 	w.server = newServer(w)
 	var store dibs.Store = w.server
 	if o.Server != nil {
@@ -83,33 +82,32 @@ func Run(seed uint64, o *Options) *Result {
 	w.server.silence()
 	w.flights.Wait()
 	w.server.close()
-	return &Result{Seed: seed, Events: w.tape.events(), Left: w.remains}
+	return &Result{Seed: seed, Events: w.recording.events(), Left: w.remains}
 }
 
 // world is one simulation.
 type world struct {
-	plan   *plan
-	began  time.Time
-	tape   *tape
-	server *server
-	store  dibs.Store                  // the server, perhaps broken
-	client func(dibs.Store) dibs.Store // nil when it is not broken
+	plan      *plan
+	began     time.Time
+	recording *recording
+	server    *server
+	store     dibs.Store                  // the server, perhaps broken
+	client    func(dibs.Store) dibs.Store // nil when it is not broken
 
 	processes []*process
 	flights   sync.WaitGroup // what is on its way, and what is being closed
 
 	mu      sync.Mutex
 	calm    bool
-	highest map[string]uint64 // the fence that what a key guards has seen
-	places  []dibs.Place      // reserved and to be redeemed by whoever comes first
-	jobs    []queued          // to be run by whoever comes first
+	places  []dibs.Place // reserved and to be redeemed by whoever comes first
+	jobs    []queued     // to be run by whoever comes first
 	remains []string
 	kept    bool // a place stands until it runs out
 	serial  uint64
 }
 
 // now is the time since the simulation began, and a little, as 0 is not a time.
-func (w *world) now() time.Duration { return w.tape.now() }
+func (w *world) now() time.Duration { return w.recording.now() }
 
 // heal ends all faults.
 func (w *world) heal() {
@@ -117,10 +115,10 @@ func (w *world) heal() {
 	w.calm = true
 	w.places = nil
 	w.mu.Unlock()
-	w.tape.note(history.Event{Kind: history.Calm})
+	w.recording.note(history.Event{Kind: history.FaultsEnd})
 }
 
-func (w *world) isCalm() bool {
+func (w *world) healed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.calm
@@ -163,18 +161,6 @@ func (w *world) list() {
 			w.left(errors.New(text.String()))
 		}
 	}
-}
-
-// write reports whether what the key guards takes a write with that fence: it remembers
-// the highest that it saw.
-func (w *world) write(key string, fence uint64) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if fence < w.highest[key] {
-		return false
-	}
-	w.highest[key] = fence
-	return true
 }
 
 // offer leaves a place to be redeemed, unless the end is near, and reports whether it did.

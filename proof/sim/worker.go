@@ -14,13 +14,13 @@ import (
 // worker does one thing after the other with the keys there are.
 type worker struct {
 	*rand.Rand
-	life  *life
-	world *world
+	session *session
+	world   *world
 }
 
-func newWorker(l *life, n int) *worker {
+func newWorker(l *session, n int) *worker {
 	w := l.process.world
-	return &worker{Rand: w.plan.among(4, uint64(l.process.number), uint64(l.number), uint64(n)), life: l, world: w}
+	return &worker{Rand: w.plan.among(4, uint64(l.process.number), uint64(l.number), uint64(n)), session: l, world: w}
 }
 
 // run works until the context ends.
@@ -36,8 +36,8 @@ func (w *worker) run(ctx context.Context) {
 			w.queue(ctx, k)
 		case k.kind == Job:
 			w.job(ctx, k)
-		case k.kind == Bare:
-			w.bare(ctx, k)
+		case k.kind == NoClient:
+			w.noClient(ctx, k)
 		}
 	}
 }
@@ -60,7 +60,7 @@ func (w *worker) rest(ctx context.Context, d time.Duration) bool {
 func (w *worker) gate() bool {
 	moment := 1 + rand64(w.Rand, time.Microsecond)
 	time.Sleep(moment)
-	return w.life.gate(moment)
+	return w.session.gate(moment)
 }
 
 // upTo returns a duration below d, more often a short one than not.
@@ -115,14 +115,14 @@ func (w *worker) lock(ctx context.Context, k key) {
 	defer cancel()
 	switch {
 	case w.chance(5):
-		_, _ = w.life.client.Held(asking, k.name)
+		_, _ = w.session.client.Held(asking, k.name)
 		return
 	case k.kind == Mutex && w.chance(10):
 		w.several(asking)
 		return
 	}
 	o := w.options(k)
-	lease, err := w.life.client.Acquire(asking, k.name, o)
+	lease, err := w.session.client.Acquire(asking, k.name, o)
 	if alive := w.gate(); err != nil || !alive {
 		return
 	}
@@ -139,7 +139,7 @@ func (w *worker) several(asking context.Context) {
 			names = append(names, k.name)
 		}
 	}
-	all, err := w.life.client.AcquireAll(asking, names, nil)
+	all, err := w.session.client.AcquireAll(asking, names, nil)
 	if alive := w.gate(); err != nil || !alive {
 		return
 	}
@@ -167,10 +167,9 @@ func (w *worker) settle(ctx context.Context, lease *dibs.Lease) bool {
 	return lease.Release() == nil && clean
 }
 
-// section is what is done under a lease: some writes to what the key guards, some
-// progress saved. Who has lost its lease leaves, but not always before a last write.
+// section is the work under a lease: it takes some time, and saves some progress.
 func (w *worker) section(lease *dibs.Lease, k key) {
-	here := history.Event{Key: k.name, Token: w.life.token(lease), Fence: lease.Fence(), Permits: k.permits, Weight: k.weight}
+	here := history.Event{Key: k.name, Token: w.session.token(lease), Fence: lease.Fence(), Permits: k.permits, Weight: k.weight}
 	w.note(history.Enter, here)
 	ctx := lease.Context()
 	for range w.IntN(4) {
@@ -183,16 +182,11 @@ func (w *worker) section(lease *dibs.Lease, k key) {
 		if !w.gate() || lease.Err() != nil {
 			break
 		}
-		w.write(here)
 	}
 	if !w.gate() {
 		return
 	}
-	why := whyOver(lease)
-	if why != "" && w.chance(30) {
-		w.write(here)
-	}
-	here.Error = why
+	here.Error = whyOver(lease)
 	w.note(history.Leave, here)
 }
 
@@ -208,19 +202,11 @@ func whyOver(lease *dibs.Lease) string {
 	return err.Error()
 }
 
-// write writes to what a key guards.
-func (w *worker) write(here history.Event) {
-	if !w.world.write(here.Key, here.Fence) {
-		here.Error = history.Refused
-	}
-	w.note(history.Write, here)
-}
-
 // note writes down what the worker does.
 func (w *worker) note(kind history.Kind, e history.Event) {
-	if w.life.isDead() {
+	if w.session.isDead() {
 		return
 	}
 	e.Kind = kind
-	_ = w.life.writer.Happened(e) // memory takes everything
+	_ = w.session.writer.Happened(e) // memory takes everything
 }

@@ -45,7 +45,7 @@ func (l *lane) place() {
 // redeem takes the key at a place, and reports whether it gave the lease back in a way
 // after which the place stands.
 func (l *lane) redeem(p dibs.Place, noWait bool) (stands bool) {
-	ctx, cancel := l.unwanted()
+	ctx, cancel := l.impatient()
 	defer cancel()
 	o := &dibs.AcquireOptions{Wait: l.wait(), NoWait: noWait, Detach: true}
 	if l.odds(3) {

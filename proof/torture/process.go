@@ -10,21 +10,22 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
-// process is one life of a worker.
+// process is one restarts of a worker.
 type process struct {
-	cmd  *exec.Cmd
-	life int
-	tell *mouth
-	said *os.File
-	tail tail // what it wrote to its standard error last
+	cmd      *exec.Cmd
+	restarts int
+	out      *sender
+	said     *os.File
+	tail     tail // what it wrote to its standard error last
 
-	ready chan struct{} // closed when it works
-	peace chan struct{} // closed when it does nothing to itself any more
-	swept chan struct{} // closed when it has had every key in the calm
-	done  chan struct{} // closed when it is gone and all that it said was heard
+	ready   chan struct{} // closed when it works
+	noCrash chan struct{} // closed when it does nothing to itself any more
+	swept   chan struct{} // closed when it has had every key in the calm
+	done    chan struct{} // closed when it is gone and all that it said was heard
 
 	asked   atomic.Bool // it was told to end
 	struck  atomic.Bool // it was killed by the runner
@@ -50,7 +51,7 @@ func startProcess(command []string, file string) (p *process, err error) {
 	}
 	p = &process{
 		cmd:   exec.Command(command[0], command[1:]...),
-		ready: make(chan struct{}), peace: make(chan struct{}), swept: make(chan struct{}), done: make(chan struct{}),
+		ready: make(chan struct{}), noCrash: make(chan struct{}), swept: make(chan struct{}), done: make(chan struct{}),
 	}
 	p.cmd.Stderr, p.cmd.WaitDelay = &p.tail, time.Second
 	tie(p.cmd)
@@ -73,7 +74,7 @@ func startProcess(command []string, file string) (p *process, err error) {
 	if err != nil {
 		return nil, errors.Join(err, to.Close(), from.Close(), said.Close())
 	}
-	p.tell = newMouth(in)
+	p.out = newSender(in)
 	p.copied.Go(func() {
 		_, _ = io.Copy(to, from) // whoever checks the file finds out what is missing
 		_, _ = to.Close(), from.Close()
@@ -81,15 +82,15 @@ func startProcess(command []string, file string) (p *process, err error) {
 	return p, nil
 }
 
-// listen hands over what the process says, until it is gone.
-func (p *process) listen(hear func(*message)) {
+// receive hands over what the process says, until it is gone.
+func (p *process) receive(handle func(*message)) {
 	words := json.NewDecoder(p.said)
 	for {
 		var m message
 		if err := words.Decode(&m); err != nil {
 			break
 		}
-		hear(&m)
+		handle(&m)
 	}
 	p.said.Close()
 	p.copied.Wait()
@@ -147,4 +148,37 @@ func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return string(t.text)
+}
+
+// killed reports whether the process was ended by SIGKILL. It is gone.
+func (p *process) killed() bool {
+	status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+}
+
+// stopLimit is how long a process may take to stand still.
+const stopLimit = time.Second
+
+// stop stops the process, and reports whether it stands still.
+func (p *process) stop() (bool, error) {
+	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return false, nil // it is gone
+	}
+	for end := time.Now().Add(stopLimit); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+		if err != nil {
+			return false, nil
+		}
+		// The name in the second field may have anything in it but what comes after.
+		if _, rest, ok := strings.Cut(string(stat), ") "); ok && strings.HasPrefix(rest, "T") {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// goOn lets it go on.
+func (p *process) goOn() error {
+	_ = p.cmd.Process.Signal(syscall.SIGCONT) // it may be gone
+	return nil
 }

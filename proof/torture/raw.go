@@ -1,7 +1,6 @@
 package torture
 
 import (
-	"encoding/hex"
 	"errors"
 	"time"
 
@@ -19,7 +18,7 @@ func (l *lane) raw() {
 	c.Mode = []dibs.Mode{dibs.Try, dibs.Queue}[l.r.IntN(2)]
 	c.Stay = l.TTL / 2
 	a, ok := l.demand(c)
-	for end := time.Now().Add(l.TTL); ok && a.State == dibs.Held && a.Queued && time.Now().Before(end) && !l.calmed(); {
+	for end := time.Now().Add(l.TTL); ok && a.State == dibs.Held && a.Queued && time.Now().Before(end) && !l.faultsEnded(); {
 		l.pause(l.TTL / 20)
 		a, ok = l.demand(c)
 	}
@@ -35,7 +34,7 @@ func (l *lane) raw() {
 		l.renew(c)
 	case 2: // written with, perhaps too late, whatever it knows
 		l.pause(l.upTo(2 * l.TTL))
-		l.write(c.Key.Name, hex.EncodeToString(c.Token[:]), a.Fence)
+		l.write(c.Key.Name, a.Fence)
 	case 3: // too late for certain
 		l.pause(l.TTL + l.TTL/10)
 		l.renew(c)
@@ -92,7 +91,7 @@ func (l *lane) renew(c dibs.Claim) {
 	errs := make([]error, 1)
 	_ = l.store.Renew(l.ctx, []dibs.Renewal{{Key: c.Key, Token: c.Token, TTL: c.TTL}}, errs)
 	if errors.Is(errs[0], dibs.ErrLost) {
-		l.tell.say(message{Lost: true})
+		l.out.send(message{Lost: true})
 	}
 }
 

@@ -30,8 +30,8 @@ type remains struct {
 }
 
 // collect looks at what the workers have left, and removes what has to be removed.
-func (r *run) collect(life context.Context) error {
-	ctx, cancel := context.WithTimeout(life, askLimit)
+func (r *run) collect(restarts context.Context) error {
+	ctx, cancel := context.WithTimeout(restarts, askLimit)
 	defer cancel()
 	if d := r.store.effects; d != nil {
 		rows, err := again(ctx, func() ([]effect, error) { return d.list(ctx, r.id) })
@@ -39,7 +39,7 @@ func (r *run) collect(life context.Context) error {
 			return fmt.Errorf("what was done in transactions cannot be read: %w", err)
 		}
 		for _, row := range rows {
-			e := history.Event{Kind: history.Effect, Name: "transaction", Key: row.name, Data: history.Data([]byte(row.result)), Retention: long}
+			e := history.Event{Kind: history.Effect, Key: row.name, Data: history.Data([]byte(row.result)), Retention: long}
 			if err := r.w.Happened(e); err != nil {
 				return err
 			}
@@ -56,7 +56,7 @@ func (r *run) collect(life context.Context) error {
 	for {
 		left, over, err := r.list(ctx, in)
 		if err == nil && len(left) == 0 {
-			return r.forget(life, in, over)
+			return r.forget(restarts, in, over)
 		}
 		if err == nil && time.Now().After(deadline) {
 			r.remains.keys = left

@@ -12,11 +12,11 @@ import (
 
 // Report says what came of a run.
 type Report struct {
-	Store   string `json:"store"` // its URL as it may be printed
-	Seed    uint64 `json:"seed"`
-	Repeat  string `json:"repeat"` // the command that repeats the run
-	Workers int    `json:"workers"`
-	Lives   int    `json:"lives"` // how many processes there were, one after the other
+	Store     string `json:"store"` // its URL as it may be printed
+	Seed      uint64 `json:"seed"`
+	Repeat    string `json:"repeat"` // the command that repeats the run
+	Workers   int    `json:"workers"`
+	Processes int    `json:"processes"` // how many processes there were, one after the other
 
 	Took        Duration `json:"took"`     // from the first strike to the verdict
 	Checking    Duration `json:"checking"` // of that, the check
@@ -53,14 +53,14 @@ type Report struct {
 
 // Strikes is what one fault did in a run.
 type Strikes struct {
-	Name    string   `json:"name"`
-	Kind    string   `json:"kind"`
-	About   string   `json:"about"`
-	Bite    string   `json:"bite"`              // what counts as one
-	Forgets bool     `json:"forgets,omitempty"` // the store may forget what it acknowledged
-	Strikes int      `json:"strikes"`
-	Bites   int      `json:"bites"`
-	Errors  []string `json:"errors,omitempty"` // why it could not strike
+	Name     string   `json:"name"`
+	Kind     string   `json:"kind"`
+	About    string   `json:"about"`
+	Evidence string   `json:"evidence"`          // what counts as one
+	Forgets  bool     `json:"forgets,omitempty"` // the store may forget what it acknowledged
+	Strikes  int      `json:"strikes"`
+	Hits     int      `json:"hits"`
+	Errors   []string `json:"errors,omitempty"` // why it could not strike
 }
 
 // Absent is a fault that does not apply, and why.
@@ -82,11 +82,11 @@ func (d Duration) String() string { return time.Duration(d).Round(time.Milliseco
 
 // fill fills the report in.
 func (r *run) fill(v *verdict, events int, checking time.Duration, interrupted bool) {
-	c, out := r.crew, r.report
+	c, out := r.workers, r.report
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out.verdict = v
-	out.Store, out.Seed, out.Workers, out.Lives = r.Shown, r.Seed, r.Workers, len(c.files)
+	out.Store, out.Seed, out.Workers, out.Processes = r.Shown, r.Seed, r.Workers, len(c.files)
 	out.Repeat = r.repeat()
 	out.Took, out.Checking, out.Interrupted = Duration(time.Since(r.began)), Duration(checking), interrupted
 	out.Faults, out.Crashes, out.Freezes = r.strikes, c.crashes, c.freezes
@@ -137,7 +137,7 @@ func (r *run) repeat() string {
 func (r *Report) OK() bool { return len(r.Failures()) == 0 }
 
 // Failures returns why a run does not count as passed, in a few words each. That a fault
-// did not bite says nothing of a run that was interrupted.
+// did not hit says nothing of a run that was interrupted.
 func (r *Report) Failures() []string {
 	var why []string
 	for _, f := range []struct {
@@ -155,7 +155,7 @@ func (r *Report) Failures() []string {
 		}
 	}
 	for _, s := range r.Faults {
-		if s.Bites == 0 && !r.Interrupted {
+		if s.Hits == 0 && !r.Interrupted {
 			why = append(why, "the fault "+s.Name+" never bit")
 		}
 	}
@@ -170,22 +170,22 @@ func (r *Report) Failures() []string {
 // kinds is how many kinds of faults bit.
 func (r *Report) kinds() (n int) {
 	for _, s := range r.Faults {
-		if s.Bites > 0 {
+		if s.Hits > 0 {
 			n++
 		}
 	}
 	return n
 }
 
-// Bites is how often all faults bit.
-func (r *Report) Bites() (n int) {
+// Hits is how often all faults bit.
+func (r *Report) Hits() (n int) {
 	for _, s := range r.Faults {
-		n += s.Bites
+		n += s.Hits
 	}
 	return n + r.Crashes + r.Freezes
 }
 
-// Broke reports whether a promise was broken, or nobody can tell that it was not.
+// Broke reports whether a promise was broken, or nobody can out that it was not.
 func (r *Report) Broke() bool {
 	return len(r.Violations)+len(r.Stuck)+len(r.Left)+len(r.Undecided) > 0
 }
@@ -206,7 +206,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		if s.Forgets {
 			name += " *"
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\n", name, s.Strikes, s.Bites, s.Bite)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\n", name, s.Strikes, s.Hits, s.Evidence)
 	}
 	if r.Crashes > 0 {
 		fmt.Fprintf(t, "crash\t%d\t%d\ta worker killed itself in the middle of what it did\n", r.Crashes, r.Crashes)
@@ -228,7 +228,7 @@ func (r *Report) WriteText(w io.Writer) error {
 %d workers in %d lives, %d events of %d keys: %d operations, of which %d had an unknown outcome;
 %d grants, %d records, %d replays; %d writes with fences, of which %d were refused;
 %d effects in transactions; %d keys had again in the calm. Checked in %v.
-`, r.Workers, r.Lives, r.Events, r.Keys, r.Operations, r.Unknown, r.Grants, r.Records, r.Replays, r.Writes, r.Refused, r.Effects, r.Swept, r.Checking)
+`, r.Workers, r.Processes, r.Events, r.Keys, r.Operations, r.Unknown, r.Grants, r.Records, r.Replays, r.Writes, r.Refused, r.Effects, r.Swept, r.Checking)
 	if r.ClockSet > 0 {
 		fmt.Fprintf(w, "The host's clock was set %d times meanwhile; leases from before such a step count no more.\n", r.ClockSet)
 	}
@@ -256,7 +256,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		if r.Interrupted {
 			fmt.Fprint(w, "Interrupted, so far ")
 		}
-		fmt.Fprintf(w, "0 violations, with %d faults of %d kinds that bit.\n", r.Bites(), r.kinds())
+		fmt.Fprintf(w, "0 violations, with %d faults of %d kinds that bit.\n", r.Hits(), r.kinds())
 	}
 	_, err := fmt.Fprintf(w, "seed %d; again with: %s\n", r.Seed, r.Repeat)
 	return err

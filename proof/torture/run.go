@@ -55,7 +55,7 @@ type run struct {
 	w         *history.Writer
 	wires     []*fault.Wire
 	urls      []string
-	crew      *crew
+	workers   *workers
 	target    *fault.Target
 	faults    []*fault.Fault
 	strikes   []*Strikes
@@ -84,7 +84,7 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	r.aim()
 	begin := history.Now()
 	pause := r.pause()
-	r.crew, err = newCrew(r.Dir, r.Workers, r.w, r.Log, func(i int) task {
+	r.workers, err = newWorkers(r.Dir, r.Workers, r.w, r.Log, func(i int) task {
 		return task{
 			URL: r.urls[i], Namespace: r.namespace, Run: r.id, Process: i + 1, Processes: r.Workers, Lanes: r.Lanes,
 			Seed: r.Seed, TTL: r.TTL, Pause: pause, Begin: begin,
@@ -93,7 +93,7 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.target.Workers, r.target.TTL = r.crew, r.TTL
+	r.target.Workers, r.target.TTL = r.workers, r.TTL
 	r.target.Began = func(f *fault.Fault) { r.begun.Store(f.Name, history.Now()) }
 	r.report = &Report{}
 	var absent []fault.Absent
@@ -106,12 +106,12 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	r.separate()
 	for _, f := range r.faults {
 		if f.Kind == fault.Worker {
-			for _, m := range r.crew.members {
+			for _, m := range r.workers.supervisors {
 				m.task.Crash = true
 			}
 		}
 	}
-	return r.crew.start(ctx)
+	return r.workers.start(ctx)
 }
 
 // makeTable makes the table of effects, if there is a database. It closes the store again, so
@@ -204,20 +204,20 @@ func (r *run) perform(ctx context.Context) error {
 	// What follows is in order, also when somebody wants it to be over.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.orderLimit())
 	defer cancel()
-	if err := r.crew.pacify(ctx); err != nil {
-		r.crew.breaks(err.Error())
+	if err := r.workers.stopCrashing(ctx); err != nil {
+		r.workers.trouble(err.Error())
 	}
 	if err := r.open(ctx); err != nil {
 		return err
 	}
 	if err := r.thaw(ctx); err != nil {
-		r.crew.breaks(err.Error())
+		r.workers.trouble(err.Error())
 	}
-	_ = r.w.Happened(history.Event{Kind: history.Calm})
+	_ = r.w.Happened(history.Event{Kind: history.FaultsEnd})
 	r.Log.Info("calm")
 	r.calm(ctx)
-	r.crew.finish(ctx)
-	r.crew.kill()
+	r.workers.finish(ctx)
+	r.workers.kill()
 	if err := r.collect(ctx); err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (r *run) perform(ctx context.Context) error {
 	if err := r.file.Close(); err != nil {
 		return err
 	}
-	events, err := history.ReadFiles(append(r.crew.files, r.file.Name())...)
+	events, err := history.ReadFiles(append(r.workers.files, r.file.Name())...)
 	if err != nil {
 		return err
 	}
@@ -241,36 +241,36 @@ func (r *run) orderLimit() time.Duration { return 2*time.Minute + 4*r.TTL }
 
 // calm waits until every worker has had every key.
 func (r *run) calm(ctx context.Context) {
-	r.crew.calm.Store(true)
-	r.crew.order(command{Calm: true})
-	for i, m := range r.crew.members {
+	r.workers.calm.Store(true)
+	r.workers.order(command{Calm: true})
+	for i, m := range r.workers.supervisors {
 		p := m.process.Load()
 		select {
 		case <-p.swept:
 		case <-p.done:
-			r.crew.breaks(fmt.Sprintf("worker %d ended in the calm: %s", i+1, p.last()))
+			r.workers.trouble(fmt.Sprintf("worker %d ended in the calm: %s", i+1, p.last()))
 		case <-ctx.Done():
-			r.crew.breaks(fmt.Sprintf("worker %d has not had every key within %v", i+1, r.orderLimit()))
+			r.workers.trouble(fmt.Sprintf("worker %d has not had every key within %v", i+1, r.orderLimit()))
 			return
 		}
 	}
 }
 
 // underFire lets every fault strike, again and again, until the time is over; and those
-// that have not bitten by then for some time more, because a run says nothing about them
+// that have not hit by then for some time more, because a run says nothing about them
 // otherwise.
 func (r *run) underFire(ctx context.Context) {
 	for _, f := range r.faults {
 		r.strikes = append(r.strikes, &Strikes{
-			Name: f.Name, Kind: string(f.Kind), About: f.About, Bite: f.Bite, Forgets: f.Forgets,
+			Name: f.Name, Kind: string(f.Kind), About: f.About, Evidence: f.Evidence, Forgets: f.Forgets,
 		})
 	}
 	r.storm(ctx, r.Duration, func(*Strikes) bool { return true })
-	r.storm(ctx, max(r.Duration/2, encore), func(s *Strikes) bool { return s.Bites == 0 })
+	r.storm(ctx, max(r.Duration/2, encore), func(s *Strikes) bool { return s.Hits == 0 })
 }
 
-// encore is how long faults that have not bitten go on, at least, before they are given up:
-// on a busy machine workers that wait for a server to come back give them little to bite.
+// encore is how long faults that have not hit go on, at least, before they are given up:
+// on a busy machine workers that wait for a server to come back give them little to hit.
 const encore = 30 * time.Second
 
 // storm lets faults strike for as long as one of them wants to, and that long at most.
@@ -303,18 +303,18 @@ func (r *run) storm(ctx context.Context, d time.Duration, wants func(*Strikes) b
 func (r *run) strike(ctx context.Context, f *fault.Fault, s *Strikes, wants func(*Strikes) bool, between float64, random *rand.Rand) {
 	for wants(s) && rest(ctx, time.Duration(between*(0.2+1.6*random.Float64()))) {
 		call := history.Now()
-		bites, err := f.Strike(ctx, r.target, random)
+		hits, err := f.Strike(ctx, r.target, random)
 		done := history.Now()
 		if began, ok := r.begun.LoadAndDelete(f.Name); ok {
 			call = began.(time.Duration)
 		}
 		s.Strikes++
-		s.Bites += bites
+		s.Hits += hits
 		if err != nil {
 			s.Errors = append(s.Errors, err.Error())
 			r.Log.Warn("a fault could not strike", "fault", f.Name, "error", err)
 		}
-		_ = r.w.Happened(history.Event{Kind: history.Fault, Name: f.Name, Times: bites, Call: call, Return: done})
+		_ = r.w.Happened(history.Event{Kind: history.Fault, Name: f.Name, Times: hits, Call: call, Return: done})
 	}
 }
 
@@ -324,8 +324,8 @@ const strikeShare = 0.5
 // tearDown ends and removes what the run has made.
 func (r *run) tearDown() error {
 	var errs []error
-	if r.crew != nil {
-		r.crew.kill()
+	if r.workers != nil {
+		r.workers.kill()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
 	defer cancel()

@@ -27,7 +27,7 @@ func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 	ctx := lease.Context()
 	for end := time.Now().Add(l.hold()); ; {
 		if permits == 1 && (ctx.Err() == nil || l.odds(3)) {
-			l.write(e.Key, e.Token, e.Fence)
+			l.write(e.Key, e.Fence)
 		}
 		if l.odds(12) && ctx.Err() == nil {
 			_ = lease.Save(ctx, []byte(e.Token))
@@ -35,7 +35,7 @@ func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 		l.crash("in the section")
 		if l.freeze(e.Key) {
 			// The pause that fences are for: between the look at the lease and the write.
-			l.write(e.Key, e.Token, e.Fence)
+			l.write(e.Key, e.Fence)
 		}
 		t := time.NewTimer(min(time.Until(end), 1+l.upTo(l.TTL/4)))
 		over := false
@@ -54,10 +54,10 @@ func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 	e.Kind, e.Call = history.Leave, history.Now() // it may be long until this is written down
 	if errors.Is(lease.Err(), dibs.ErrLost) {
 		e.Error = history.Lost
-		l.tell.say(message{Lost: true})
+		l.out.send(message{Lost: true})
 		if permits == 1 {
 			// The late write, on purpose.
-			l.write(e.Key, e.Token, e.Fence)
+			l.write(e.Key, e.Fence)
 		}
 	}
 	l.note(e)
@@ -69,12 +69,12 @@ func (l *lane) freeze(key string) bool {
 	if !l.Crash || !strings.HasPrefix(key, "mutex/hot/") || !l.odds(freezeOdds) {
 		return false
 	}
-	l.fate.RLock()
-	defer l.fate.RUnlock()
-	if !l.peace {
+	l.crashing.RLock()
+	defer l.crashing.RUnlock()
+	if !l.noCrash {
 		l.standStill(l.ctx)
 	}
-	return !l.peace
+	return !l.noCrash
 }
 
 // freezeOdds is how rarely a lane stands still where it could.
@@ -84,7 +84,7 @@ const freezeOdds = 150
 // lease has to be renewed.
 func (l *lane) hold() time.Duration {
 	switch {
-	case l.calmed():
+	case l.faultsEnded():
 		return 0
 	case l.odds(40):
 		return l.upTo(2 * l.TTL)

@@ -12,9 +12,9 @@ import (
 // verdict is what the check says of a history.
 type verdict struct{ check.Verdict }
 
-// deaf is how long a process may take to listen to another shard of a Redis Cluster, and
-// half of what it may take to listen to a shard's new master.
-const deaf = 3 * time.Second
+// subscribeDelay is how long a process may take to receive to another shard of a Redis Cluster, and
+// half of what it may take to receive to a shard's new master.
+const subscribeDelay = 3 * time.Second
 
 // reaction is how late a section may end. The machine may stand still for a second, which
 // nobody notes; how soon it has to where nothing does, the simulation looks at.
@@ -25,7 +25,7 @@ func judge(events []history.Event, faults []*fault.Fault, left []string, url str
 	o := &check.Options{Left: left, Reaction: reaction}
 	scheme, _, _ := strings.Cut(url, ":")
 	if strings.HasSuffix(scheme, "+cluster") {
-		o.Deaf, o.Settling = deaf, 2*deaf
+		o.SubscribeDelay, o.Settling = subscribeDelay, 2*subscribeDelay
 	}
 	if scheme != "sqlite" { // which goes by the time since boot
 		o.Forgets = append(o.Forgets, clockSet)
@@ -43,6 +43,6 @@ func judge(events []history.Event, faults []*fault.Fault, left []string, url str
 
 // count fills the report's figures in.
 func (v *verdict) count(r *Report) {
-	r.Keys, r.Operations, r.Unknown = v.Keys, v.Operations, v.Unheard
+	r.Keys, r.Operations, r.Unknown = v.Keys, v.Operations, v.Unknown
 	r.Grants, r.Records, r.Replays = v.Grants, v.Records, v.Replays
 }

@@ -35,22 +35,22 @@ func Child(open Open) {
 	ignoreFull()
 	w := &worker{
 		open: open,
-		tell: newMouth(os.Stdout),
+		out:  newSender(os.Stdout),
 		calm: make(chan struct{}), over: make(chan struct{}),
 		frozen: map[uint64]chan struct{}{},
 	}
 	if err := w.live(os.Stdin, os.NewFile(historyFile, "history")); err != nil {
-		w.tell.say(message{Broken: err.Error()})
+		w.out.send(message{Broken: err.Error()})
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// worker is the life of a process that uses the store.
+// worker is the restarts of a process that uses the store.
 type worker struct {
 	task
 	open Open
-	tell *mouth
+	out  *sender
 	w    *history.Writer
 
 	opened *Store
@@ -67,9 +67,9 @@ type worker struct {
 	frozen  map[uint64]chan struct{} // who waits until a freeze is over, by its number
 	freezes uint64
 
-	fate    sync.RWMutex  // held while this process does something to itself
-	peace   bool          // under fate: it does no more
-	results atomic.Uint64 // numbers them
+	crashing sync.RWMutex  // held while this process does something to itself
+	noCrash  bool          // under crashing: it does no more
+	results  atomic.Uint64 // numbers them
 }
 
 // patience is how long a worker tries to open a store that does not answer.
@@ -81,36 +81,36 @@ func (w *worker) live(in io.Reader, to io.Writer) error {
 	if err := words.Decode(&w.task); err != nil {
 		return fmt.Errorf("no task came: %w", err)
 	}
-	w.w = history.NewWriter(to, w.Process, w.Life)
+	w.w = history.NewWriter(to, w.Process, w.Restarts)
 	w.w.Now = history.Now
 	before := belongings{runtime.NumGoroutine() + 1, openFiles()} // and the listener
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w.end = cancel
-	go w.listen(words)
+	go w.receive(words)
 	if err := w.begin(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // it is to end before it could begin
 		}
 		return err
 	}
-	w.tell.say(message{Ready: true})
+	w.out.send(message{Ready: true})
 	w.work(ctx)
 	<-w.over
-	w.tell.say(message{Ended: w.finish(before)})
+	w.out.send(message{Ended: w.finish(before)})
 	return nil
 }
 
-// listen takes commands, until the runner is gone.
-func (w *worker) listen(words *json.Decoder) {
+// receive takes commands, until the runner is gone.
+func (w *worker) receive(words *json.Decoder) {
 	for {
 		var c command
 		if err := words.Decode(&c); err != nil {
 			os.Exit(2)
 		}
 		switch {
-		case c.Peace:
-			go w.pacify() // who stands still has to be thawed first
+		case c.NoCrash:
+			go w.stopCrashing() // who stands still has to be thawed first
 		case c.Calm:
 			close(w.calm)
 		case c.End:
@@ -125,12 +125,12 @@ func (w *worker) listen(words *json.Decoder) {
 	}
 }
 
-// pacify has this process do nothing to itself any more.
-func (w *worker) pacify() {
-	w.fate.Lock()
-	w.peace = true
-	w.fate.Unlock()
-	w.tell.say(message{Peace: true})
+// stopCrashing has this process do nothing to itself any more.
+func (w *worker) stopCrashing() {
+	w.crashing.Lock()
+	w.noCrash = true
+	w.crashing.Unlock()
+	w.out.send(message{NoCrash: true})
 }
 
 // begin opens the store, as often as that takes while faults strike.
@@ -154,7 +154,7 @@ func (w *worker) begin(ctx context.Context) error {
 	var err error
 	w.client, err = dibs.New(w.store, &dibs.Options{
 		Namespace: w.Namespace, TTL: w.TTL, Timeout: max(w.TTL, time.Second),
-		Label: fmt.Sprintf("torture %d.%d", w.Process, w.Life),
+		Label: fmt.Sprintf("torture %d.%d", w.Process, w.Restarts),
 	})
 	return err
 }
@@ -162,7 +162,7 @@ func (w *worker) begin(ctx context.Context) error {
 // failed tells the runner what the store said in place of an answer.
 func (w *worker) failed(err error) {
 	if !errors.Is(err, dibs.ErrLost) && !errors.Is(err, context.Canceled) {
-		w.tell.say(message{Failed: err.Error()})
+		w.out.send(message{Failed: err.Error()})
 	}
 }
 
@@ -222,7 +222,7 @@ func stacks() string {
 	buf := make([]byte, 1<<16)
 	var left []string
 	for i, stack := range strings.Split(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if i > 0 && !strings.Contains(stack, "(*worker).listen") {
+		if i > 0 && !strings.Contains(stack, "(*worker).receive") {
 			left = append(left, stack)
 		}
 	}
@@ -232,9 +232,9 @@ func stacks() string {
 // note writes down what happened. Whoever reads it may be gone, and this process is soon.
 func (w *worker) note(e history.Event) { _ = w.w.Happened(e) }
 
-// write asks the resource of a key to take a write with the fence.
-func (w *worker) write(key, token string, fence uint64) {
-	w.tell.say(message{Write: true, Key: key, Token: token, Fence: fence})
+// write writes to the guarded resource of a key.
+func (w *worker) write(key string, fence uint64) {
+	w.out.send(message{Write: true, Key: key, Fence: fence})
 }
 
 // standStill has the runner stop this process for longer than leases last, and returns
@@ -246,7 +246,7 @@ func (w *worker) standStill(ctx context.Context) {
 	n := w.freezes
 	w.frozen[n] = thawed
 	w.mu.Unlock()
-	w.tell.say(message{Freeze: n})
+	w.out.send(message{Freeze: n})
 	select {
 	case <-thawed:
 	case <-ctx.Done():

@@ -29,14 +29,14 @@ type lane struct {
 	r   *rand.Rand
 }
 
-// deed is one kind of thing that a lane does.
-type deed struct {
+// action is one kind of thing that a lane does.
+type action struct {
 	weight int
 	do     func(*lane)
 }
 
-// deeds are what lanes do, and how often.
-var deeds = []deed{
+// actions are what lanes do, and how often.
+var actions = []action{
 	{20, (*lane).mutex},
 	{8, (*lane).try},
 	{4, (*lane).several},
@@ -55,7 +55,7 @@ func (w *worker) work(ctx context.Context) {
 	var all sync.WaitGroup
 	for i := range w.Lanes {
 		all.Go(func() {
-			l := &lane{w, ctx, rand.New(rand.NewPCG(w.Seed, uint64(w.Process)<<40|uint64(w.Life)<<16|uint64(i)))}
+			l := &lane{w, ctx, rand.New(rand.NewPCG(w.Seed, uint64(w.Process)<<40|uint64(w.Restarts)<<16|uint64(i)))}
 			l.run()
 		})
 	}
@@ -68,12 +68,12 @@ func (w *worker) work(ctx context.Context) {
 // run does one thing after the other until the calm.
 func (l *lane) run() {
 	total := 0
-	for _, d := range deeds {
+	for _, d := range actions {
 		total += d.weight
 	}
-	for !l.calmed() && l.ctx.Err() == nil {
+	for !l.faultsEnded() && l.ctx.Err() == nil {
 		n := l.r.IntN(total)
-		for _, d := range deeds {
+		for _, d := range actions {
 			if n -= d.weight; n < 0 {
 				d.do(l)
 				break
@@ -83,8 +83,8 @@ func (l *lane) run() {
 	}
 }
 
-// calmed reports whether no fault will come any more.
-func (w *worker) calmed() bool {
+// faultsEnded reports whether no fault will come any more.
+func (w *worker) faultsEnded() bool {
 	select {
 	case <-w.calm:
 		return true
@@ -149,10 +149,10 @@ func (l *lane) crash(where string) {
 	if !l.Crash || !l.odds(crashOdds) {
 		return
 	}
-	l.fate.RLock()
-	defer l.fate.RUnlock()
-	if !l.peace {
-		l.tell.say(message{Crash: where})
+	l.crashing.RLock()
+	defer l.crashing.RUnlock()
+	if !l.noCrash {
+		l.out.send(message{Crash: where})
 		die()
 	}
 }
@@ -160,8 +160,8 @@ func (l *lane) crash(where string) {
 // crashOdds is how rarely a lane crashes where it could.
 const crashOdds = 400
 
-// unwanted returns a context that ends soon, once in a while: its caller goes away.
-func (l *lane) unwanted() (context.Context, context.CancelFunc) {
+// impatient returns a context that ends soon, once in a while: its caller goes away.
+func (l *lane) impatient() (context.Context, context.CancelFunc) {
 	if l.odds(12) {
 		return context.WithTimeout(l.ctx, l.upTo(60*time.Millisecond))
 	}
@@ -192,7 +192,7 @@ func (l *lane) permitted() {
 }
 
 func (l *lane) acquire(key string, o *dibs.AcquireOptions) {
-	ctx, cancel := l.unwanted()
+	ctx, cancel := l.impatient()
 	defer cancel()
 	o.Detach = true // the section goes on when its caller went away, as sections do
 	lease, err := l.client.Acquire(ctx, key, o)
@@ -259,7 +259,7 @@ func (w *worker) sweep(ctx context.Context) {
 	}
 	close(next)
 	all.Wait()
-	w.tell.say(message{Swept: len(keys)})
+	w.out.send(message{Swept: len(keys)})
 }
 
 // enough keys that cannot be had show what is the matter; each takes its time.
@@ -282,7 +282,7 @@ func (w *worker) have(ctx context.Context, key string) bool {
 			return false
 		}
 		if errors.Is(err, dibs.ErrHeld) && w.answers(ctx, key) || time.Since(start) > patience {
-			w.tell.say(message{Stuck: key + ": " + err.Error()})
+			w.out.send(message{Stuck: key + ": " + err.Error()})
 			return false
 		}
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// member is one worker over all its lives.
-type member struct {
-	crew *crew
-	task task
+// supervisor is one worker over all its lives.
+type supervisor struct {
+	workers *workers
+	task    task
 
 	striking sync.Mutex // held while it is killed, stopped or started
 	before   []string   // the command that runs it
@@ -28,12 +28,12 @@ type member struct {
 }
 
 // again starts the worker once more, in a moment. The caller has striking.
-func (m *member) again() {
+func (m *supervisor) again() {
 	if m.over {
 		return
 	}
 	pause := time.Duration(m.random.Int64N(int64(m.task.TTL) / 3))
-	m.crew.doing.Go(func() {
+	m.workers.doing.Go(func() {
 		time.Sleep(pause)
 		m.striking.Lock()
 		defer m.striking.Unlock()
@@ -41,51 +41,51 @@ func (m *member) again() {
 			return
 		}
 		if err := m.start(); err != nil {
-			m.crew.breaks(err.Error())
+			m.workers.trouble(err.Error())
 		}
 	})
 }
 
-// start starts a life of the worker. The caller has striking.
-func (m *member) start() error {
+// start starts a restarts of the worker. The caller has striking.
+func (m *supervisor) start() error {
 	if m.over {
 		return nil
 	}
 	t := m.task
-	m.task.Life++
-	file := filepath.Join(m.crew.dir, fmt.Sprintf("worker-%d-%d.jsonl", t.Process, t.Life))
-	p, err := startProcess(append(append([]string{}, m.before...), m.crew.program...), file)
+	m.task.Restarts++
+	file := filepath.Join(m.workers.dir, fmt.Sprintf("worker-%d-%d.jsonl", t.Process, t.Restarts))
+	p, err := startProcess(append(append([]string{}, m.before...), m.workers.program...), file)
 	if err != nil {
 		return fmt.Errorf("worker %d cannot be started: %w", t.Process, err)
 	}
-	p.life = t.Life
-	m.crew.mu.Lock()
-	m.crew.files = append(m.crew.files, file)
-	m.crew.mu.Unlock()
+	p.restarts = t.Restarts
+	m.workers.mu.Lock()
+	m.workers.files = append(m.workers.files, file)
+	m.workers.mu.Unlock()
 	m.process.Store(p)
-	p.tell.say(t)
-	if m.crew.calm.Load() {
-		p.tell.say(command{Calm: true})
+	p.out.send(t)
+	if m.workers.calm.Load() {
+		p.out.send(command{Calm: true})
 	}
-	m.crew.doing.Go(func() { m.attend(p) })
+	m.workers.doing.Go(func() { m.supervise(p) })
 	return nil
 }
 
-// end ends the life that there is, in order. The caller has striking.
-func (m *member) end(ctx context.Context) {
+// end ends the restarts that there is, in order. The caller has striking.
+func (m *supervisor) end(ctx context.Context) {
 	p := m.process.Load()
 	if p == nil || p.gone() {
 		return
 	}
 	p.asked.Store(true)
-	p.tell.say(command{End: true})
+	p.out.send(command{End: true})
 	select {
 	case <-p.done:
 	case <-ctx.Done():
 		p.kill()
 		<-p.done
 	case <-time.After(endPatience):
-		m.crew.breaks(fmt.Sprintf("worker %d did not end within %v", m.task.Process, endPatience))
+		m.workers.trouble(fmt.Sprintf("worker %d did not end within %v", m.task.Process, endPatience))
 		p.kill()
 		<-p.done
 	}
@@ -95,17 +95,17 @@ func (m *member) end(ctx context.Context) {
 // at worst, and goroutines may take a while to end.
 const endPatience = 30 * time.Second
 
-// attend listens to a life until its end, and has the worker started again if nobody
+// supervise listens to a restarts until its end, and has the worker started again if nobody
 // wanted it to end.
-func (m *member) attend(p *process) {
-	c := m.crew
-	p.listen(func(msg *message) { m.hear(p, msg) })
+func (m *supervisor) supervise(p *process) {
+	c := m.workers
+	p.receive(func(msg *message) { m.handle(p, msg) })
 	if p.crashed != "" {
 		c.mu.Lock()
 		c.crashes++
 		c.mu.Unlock()
 		_ = c.w.Happened(history.Event{
-			Kind: history.Killed, Process: m.task.Process, Life: p.life, Call: p.crashAt, Return: history.Now(),
+			Kind: history.Killed, Process: m.task.Process, Restarts: p.restarts, Call: p.crashAt, Return: history.Now(),
 			Text: "crashed " + p.crashed,
 		})
 	}
@@ -114,24 +114,19 @@ func (m *member) attend(p *process) {
 		return
 	}
 	if p.crashed == "" {
-		c.breaks(fmt.Sprintf("worker %d ended by itself: %s", m.task.Process, p.last()))
+		c.trouble(fmt.Sprintf("worker %d ended by itself: %s", m.task.Process, p.last()))
 	}
 	m.striking.Lock()
 	m.again()
 	m.striking.Unlock()
 }
 
-// hear is told one message of a life.
-func (m *member) hear(p *process, msg *message) {
-	c := m.crew
+// handle is told one message of a restarts.
+func (m *supervisor) handle(p *process, msg *message) {
+	c := m.workers
 	switch {
 	case msg.Write:
-		accepted := c.resources.take(m.task.Process, p.life, msg)
-		c.mu.Lock()
-		if c.writes++; !accepted {
-			c.refused++
-		}
-		c.mu.Unlock()
+		c.write(msg.Key, msg.Fence)
 	case msg.Failed != "":
 		c.mu.Lock()
 		c.failed[strings.ToLower(msg.Failed)]++
@@ -142,8 +137,8 @@ func (m *member) hear(p *process, msg *message) {
 		p.crashed, p.crashAt = msg.Crash, history.Now()
 	case msg.Freeze != 0:
 		c.doing.Go(func() { m.freeze(p, msg.Freeze) })
-	case msg.Peace:
-		close(p.peace)
+	case msg.NoCrash:
+		close(p.noCrash)
 	case msg.Ready:
 		close(p.ready)
 	case msg.Stuck != "":
@@ -160,36 +155,36 @@ func (m *member) hear(p *process, msg *message) {
 		c.ended = append(c.ended, msg.Ended)
 		c.mu.Unlock()
 	case msg.Broken != "":
-		c.breaks(fmt.Sprintf("worker %d: %s", m.task.Process, msg.Broken))
+		c.trouble(fmt.Sprintf("worker %d: %s", m.task.Process, msg.Broken))
 	}
 }
 
-// pause stops a life for a while. The caller has striking.
-func (m *member) pause(ctx context.Context, p *process, d time.Duration) (stopped bool, err error) {
-	e := history.Event{Kind: history.Stopped, Process: m.task.Process, Life: p.life, Call: history.Now()}
+// pause stops a restarts for a while. The caller has striking.
+func (m *supervisor) pause(ctx context.Context, p *process, d time.Duration) (stopped bool, err error) {
+	e := history.Event{Kind: history.Stopped, Process: m.task.Process, Restarts: p.restarts, Call: history.Now()}
 	if stopped, err = p.stop(); err != nil || !stopped {
 		return false, errors.Join(err, p.goOn())
 	}
 	rest(ctx, d)
 	err = p.goOn()
 	e.Return = history.Now()
-	return stopped, errors.Join(err, m.crew.w.Happened(e))
+	return stopped, errors.Join(err, m.workers.w.Happened(e))
 }
 
-// freeze stops a life that asked for it until its leases have run out.
-func (m *member) freeze(p *process, n uint64) {
+// freeze stops a restarts that asked for it until its leases have run out.
+func (m *supervisor) freeze(p *process, n uint64) {
 	m.striking.Lock()
 	defer m.striking.Unlock()
-	if !m.over && !p.gone() && m.process.Load() == p && !m.crew.calm.Load() {
+	if !m.over && !p.gone() && m.process.Load() == p && !m.workers.calm.Load() {
 		stopped, err := m.pause(context.Background(), p, m.task.TTL+m.task.TTL/4)
 		if err != nil {
-			m.crew.breaks(err.Error())
+			m.workers.trouble(err.Error())
 		}
 		if stopped {
-			m.crew.mu.Lock()
-			m.crew.freezes++
-			m.crew.mu.Unlock()
+			m.workers.mu.Lock()
+			m.workers.freezes++
+			m.workers.mu.Unlock()
 		}
 	}
-	p.tell.say(command{Thawed: n})
+	p.out.send(command{Thawed: n})
 }

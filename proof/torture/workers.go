@@ -14,16 +14,15 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// crew is the workers of a run, as the runner has them. It implements fault.Workers.
-type crew struct {
-	dir       string
-	program   []string // that a worker is
-	w         *history.Writer
-	resources *resources
-	log       *slog.Logger
-	calm      atomic.Bool
-	doing     sync.WaitGroup
-	members   []*member
+// workers is the workers of a run, as the runner has them. It implements fault.Workers.
+type workers struct {
+	dir         string
+	program     []string // that a worker is
+	w           *history.Writer
+	log         *slog.Logger
+	calm        atomic.Bool
+	doing       sync.WaitGroup
+	supervisors []*supervisor
 
 	mu      sync.Mutex
 	failed  map[string]int // what the store said in place of answers, and how often
@@ -33,30 +32,31 @@ type crew struct {
 	ended   []*ended
 	crashes int
 	freezes int
-	writes  int // that the resources took
-	refused int
+	highest map[string]uint64 // the fences that the guarded resources have seen, by key
+	writes  int
+	refused int // writes with a lower fence
 	files   []string
 }
 
-var _ fault.Workers = (*crew)(nil)
+var _ fault.Workers = (*workers)(nil)
 
-// newCrew prepares workers; task(i) is what worker i is told.
-func newCrew(dir string, n int, w *history.Writer, log *slog.Logger, taskOf func(i int) task) (*crew, error) {
+// newWorkers prepares workers; task(i) is what worker i is told.
+func newWorkers(dir string, n int, w *history.Writer, log *slog.Logger, taskOf func(i int) task) (*workers, error) {
 	program, err := self()
 	if err != nil {
 		return nil, err
 	}
-	c := &crew{dir: dir, program: program, w: w, resources: newResources(w), log: log, failed: map[string]int{}}
+	c := &workers{dir: dir, program: program, w: w, log: log, failed: map[string]int{}, highest: map[string]uint64{}}
 	for i := range n {
 		t := taskOf(i)
-		c.members = append(c.members, &member{crew: c, task: t, random: rand.New(rand.NewPCG(t.Seed, uint64(i)))})
+		c.supervisors = append(c.supervisors, &supervisor{workers: c, task: t, random: rand.New(rand.NewPCG(t.Seed, uint64(i)))})
 	}
 	return c, nil
 }
 
 // start starts all workers and waits until they are ready.
-func (c *crew) start(ctx context.Context) error {
-	for _, m := range c.members {
+func (c *workers) start(ctx context.Context) error {
+	for _, m := range c.supervisors {
 		m.striking.Lock()
 		err := m.start()
 		m.striking.Unlock()
@@ -68,9 +68,9 @@ func (c *crew) start(ctx context.Context) error {
 }
 
 // ready waits until every worker is: those that were killed are started again.
-func (c *crew) ready(ctx context.Context) error {
+func (c *workers) ready(ctx context.Context) error {
 	deadline := time.Now().Add(2 * patience)
-	for i, m := range c.members {
+	for i, m := range c.supervisors {
 		for !m.process.Load().isReady() {
 			if time.Now().After(deadline) {
 				return fmt.Errorf("worker %d is not ready after %v: %s", i+1, 2*patience, m.process.Load().last())
@@ -83,17 +83,17 @@ func (c *crew) ready(ctx context.Context) error {
 	return nil
 }
 
-// pacify has every worker do nothing to itself any more, and waits until each has heard
+// stopCrashing has every worker do nothing to itself any more, and waits until each has heard
 // that, or is a new one that was told from the start.
-func (c *crew) pacify(ctx context.Context) error {
-	for _, m := range c.members {
+func (c *workers) stopCrashing(ctx context.Context) error {
+	for _, m := range c.supervisors {
 		m.striking.Lock()
 		m.task.Crash = false
 		p := m.process.Load()
-		p.tell.say(command{Peace: true})
+		p.out.send(command{NoCrash: true})
 		m.striking.Unlock()
 		select {
-		case <-p.peace:
+		case <-p.noCrash:
 		case <-p.done:
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -103,20 +103,20 @@ func (c *crew) pacify(ctx context.Context) error {
 }
 
 // order tells all workers something.
-func (c *crew) order(what command) {
-	for _, m := range c.members {
+func (c *workers) order(what command) {
+	for _, m := range c.supervisors {
 		m.striking.Lock()
 		if p := m.process.Load(); p != nil {
-			p.tell.say(what)
+			p.out.send(what)
 		}
 		m.striking.Unlock()
 	}
 }
 
 // finish ends all workers in order and waits for that.
-func (c *crew) finish(ctx context.Context) {
+func (c *workers) finish(ctx context.Context) {
 	var all sync.WaitGroup
-	for _, m := range c.members {
+	for _, m := range c.supervisors {
 		all.Go(func() {
 			m.striking.Lock()
 			defer m.striking.Unlock()
@@ -127,9 +127,9 @@ func (c *crew) finish(ctx context.Context) {
 	all.Wait()
 }
 
-// kill ends whoever is left, at once, and everything that the crew does.
-func (c *crew) kill() {
-	for _, m := range c.members {
+// kill ends whoever is left, at once, and everything that the workers does.
+func (c *workers) kill() {
+	for _, m := range c.supervisors {
 		m.striking.Lock()
 		m.over = true
 		if p := m.process.Load(); p != nil {
@@ -143,11 +143,11 @@ func (c *crew) kill() {
 }
 
 // Len implements fault.Workers.
-func (c *crew) Len() int { return len(c.members) }
+func (c *workers) Len() int { return len(c.supervisors) }
 
 // PID implements fault.Workers.
-func (c *crew) PID(i int) int {
-	p := c.members[i].process.Load()
+func (c *workers) PID(i int) int {
+	p := c.supervisors[i].process.Load()
 	if p == nil || p.gone() {
 		return 0
 	}
@@ -155,10 +155,10 @@ func (c *crew) PID(i int) int {
 }
 
 // Lost implements fault.Workers.
-func (c *crew) Lost(i int) int { return int(c.members[i].lost.Load()) }
+func (c *workers) Lost(i int) int { return int(c.supervisors[i].lost.Load()) }
 
 // Failed implements fault.Workers.
-func (c *crew) Failed(text string) int {
+func (c *workers) Failed(text string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0
@@ -172,8 +172,8 @@ func (c *crew) Failed(text string) int {
 }
 
 // Kill implements fault.Workers.
-func (c *crew) Kill(i int) (killed bool, err error) {
-	m := c.members[i]
+func (c *workers) Kill(i int) (killed bool, err error) {
+	m := c.supervisors[i]
 	m.striking.Lock()
 	defer m.striking.Unlock()
 	p := m.process.Load()
@@ -185,15 +185,15 @@ func (c *crew) Kill(i int) (killed bool, err error) {
 	p.kill()
 	<-p.done
 	if killed = p.killed() && p.crashed == ""; killed {
-		err = c.w.Happened(history.Event{Kind: history.Killed, Process: i + 1, Life: p.life, Call: call, Return: history.Now()})
+		err = c.w.Happened(history.Event{Kind: history.Killed, Process: i + 1, Restarts: p.restarts, Call: call, Return: history.Now()})
 	}
 	m.again()
 	return killed, err
 }
 
 // Stop implements fault.Workers.
-func (c *crew) Stop(ctx context.Context, i int, d time.Duration) (stopped bool, err error) {
-	m := c.members[i]
+func (c *workers) Stop(ctx context.Context, i int, d time.Duration) (stopped bool, err error) {
+	m := c.supervisors[i]
 	m.striking.Lock()
 	defer m.striking.Unlock()
 	p := m.process.Load()
@@ -204,8 +204,8 @@ func (c *crew) Stop(ctx context.Context, i int, d time.Duration) (stopped bool, 
 }
 
 // Restart implements fault.Workers.
-func (c *crew) Restart(i int, before []string) error {
-	m := c.members[i]
+func (c *workers) Restart(i int, before []string) error {
+	m := c.supervisors[i]
 	m.striking.Lock()
 	m.before = before
 	m.end(context.Background())
@@ -226,8 +226,21 @@ func (c *crew) Restart(i int, before []string) error {
 	}
 }
 
-// breaks notes that the harness itself does not do what it should.
-func (c *crew) breaks(why string) {
+// write lets a worker write to the guarded resource of a key. The resource refuses a fence that
+// is lower than one that it has seen.
+func (c *workers) write(key string, fence uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writes++
+	if fence < c.highest[key] {
+		c.refused++
+		return
+	}
+	c.highest[key] = fence
+}
+
+// trouble notes that the harness itself does not do what it should.
+func (c *workers) trouble(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.broken = append(c.broken, why)

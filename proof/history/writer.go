@@ -18,12 +18,12 @@ import (
 //	{"process":1,"id":7,"return":…, what was answered}               after the answer came
 //	{"kind":"enter","process":1,"call":…,"return":…, …}              what is whole at once
 //
-// A line without a kind answers the one of the same process, life and id. One that is
+// A line without a kind answers the one of the same process, restarts and id. One that is
 // never answered is a call whose answer nobody heard.
 
-// Writer writes the lines of one life of a process. Each call of a method is one Write
+// Writer writes the lines of one restarts of a process. Each call of a method is one Write
 // of whole lines, so that a process that is killed has written all that it began, if w is
-// a file that is not buffered. Each life needs a file of its own: the last line of one
+// a file that is not buffered. Each restarts needs a file of its own: the last line of one
 // that was killed may be cut short, and only the last line of a file may be.
 //
 // It may be used concurrently.
@@ -32,7 +32,7 @@ type Writer struct {
 	// not to be changed once the Writer is in use.
 	Now func() time.Duration
 
-	process, life int
+	process, restarts int
 
 	mu     sync.Mutex
 	w      io.Writer
@@ -41,12 +41,12 @@ type Writer struct {
 	buf    []byte
 }
 
-// NewWriter returns a Writer for a process, in its so manieth life from 0 on.
-func NewWriter(w io.Writer, process, life int) *Writer {
-	return &Writer{w: w, process: process, life: life}
+// NewWriter returns a Writer for a process, in its so manieth restarts from 0 on.
+func NewWriter(w io.Writer, process, restarts int) *Writer {
+	return &Writer{w: w, process: process, restarts: restarts}
 }
 
-// Call writes down what is about to be asked. It sets each event's Process, Life and ID,
+// Call writes down what is about to be asked. It sets each event's Process, Restarts and ID,
 // and with Now its Call; what was answered is not written. After an error the call must
 // not leave, as nobody would know of it.
 func (w *Writer) Call(events []Event) error {
@@ -57,7 +57,7 @@ func (w *Writer) Call(events []Event) error {
 	for i := range events {
 		w.last++
 		e := &events[i]
-		e.Process, e.Life, e.ID = w.process, w.life, w.last
+		e.Process, e.Restarts, e.ID = w.process, w.restarts, w.last
 		e.Call = cmp.Or(now, e.Call)
 		asked := *e
 		asked.Return = 0
@@ -86,7 +86,7 @@ func (w *Writer) Return(events []Event) error {
 }
 
 // Happened writes down what is whole: what has Call and Return already, or with Now what
-// happens at this moment. It sets each event's Process and Life, unless the writer's
+// happens at this moment. It sets each event's Process and Restarts, unless the writer's
 // process is 0: whoever runs the workers tells of all of them.
 func (w *Writer) Happened(events ...Event) error {
 	now := w.now()
@@ -95,7 +95,7 @@ func (w *Writer) Happened(events ...Event) error {
 	w.buf = w.buf[:0]
 	for _, e := range events {
 		if w.process != 0 {
-			e.Process, e.Life = w.process, w.life
+			e.Process, e.Restarts = w.process, w.restarts
 		}
 		e.Call = cmp.Or(e.Call, now)
 		e.Return = cmp.Or(e.Return, now)
@@ -140,7 +140,7 @@ func (w *Writer) flush() error {
 // answered returns the part of an event that tells of the answer.
 func (e *Event) answered() Event {
 	a := Event{
-		Process: e.Process, Life: e.Life, ID: e.ID, Return: e.Return,
+		Process: e.Process, Restarts: e.Restarts, ID: e.ID, Return: e.Return,
 		State: e.State, Error: e.Error, Fence: e.Fence, Attempt: e.Attempt,
 		Ahead: e.Ahead, Queued: e.Queued, Left: e.Left, Text: e.Text,
 	}

@@ -14,7 +14,7 @@ type task struct {
 	Namespace string        `json:"namespace"`
 	Run       string        `json:"run"` // names the table of effects
 	Process   int           `json:"process"`
-	Life      int           `json:"life"`
+	Restarts  int           `json:"restarts"`
 	Processes int           `json:"processes"`
 	Lanes     int           `json:"lanes"`
 	Seed      uint64        `json:"seed"`
@@ -26,26 +26,24 @@ type task struct {
 
 // command is what a worker is told, one of them.
 type command struct {
-	Thawed uint64 `json:"thawed,omitempty"` // the number of a Freeze that is over
-	Peace  bool   `json:"peace,omitempty"`  // do nothing to yourself any more
-	Calm   bool   `json:"calm,omitempty"`   // no fault will come any more
-	End    bool   `json:"end,omitempty"`    // end in order
+	Thawed  uint64 `json:"thawed,omitempty"`  // the number of a Freeze that is over
+	NoCrash bool   `json:"noCrash,omitempty"` // do nothing to yourself any more
+	Calm    bool   `json:"calm,omitempty"`    // no fault will come any more
+	End     bool   `json:"end,omitempty"`     // end in order
 }
 
 // message is what a worker tells, one of them.
 type message struct {
-	Ready  bool   `json:"ready,omitempty"`
-	Failed string `json:"failed,omitempty"` // what the store said in place of an answer
-	Lost   bool   `json:"lost,omitempty"`   // a lease
-	Crash  string `json:"crash,omitempty"`  // it kills itself now, at this place
-	Freeze uint64 `json:"freeze,omitempty"` // it wants to be stopped beyond its leases, and to be told when that is over
-	Peace  bool   `json:"peace,omitempty"`  // it does nothing to itself any more
+	Ready   bool   `json:"ready,omitempty"`
+	Failed  string `json:"failed,omitempty"`  // what the store said in place of an answer
+	Lost    bool   `json:"lost,omitempty"`    // a lease
+	Crash   string `json:"crash,omitempty"`   // it kills itself now, at this place
+	Freeze  uint64 `json:"freeze,omitempty"`  // it wants to be stopped beyond its leases, and to be told when that is over
+	NoCrash bool   `json:"noCrash,omitempty"` // it does nothing to itself any more
 
-	// Write asks the resource of a key to take a write with a fence. Who writes is not told
-	// whether it was taken: it would do nothing else.
+	// Write is a write to the guarded resource of Key with Fence.
 	Write  bool   `json:"write,omitempty"`
 	Key    string `json:"key,omitempty"`
-	Token  string `json:"token,omitempty"`
 	Fence  uint64 `json:"fence,omitempty"`
 	Stuck  string `json:"stuck,omitempty"` // a key that could not be had in the calm, and why
 	Swept  int    `json:"swept,omitempty"` // that many keys could, in the calm
@@ -61,16 +59,16 @@ type ended struct {
 	Files      []string `json:"files,omitempty"`      // that are open and were not at the start, connections among them
 }
 
-// mouth writes lines, from many goroutines.
-type mouth struct {
+// sender writes lines, from many goroutines.
+type sender struct {
 	mu  sync.Mutex
 	enc *json.Encoder
 }
 
-func newMouth(w io.Writer) *mouth { return &mouth{enc: json.NewEncoder(w)} }
+func newSender(w io.Writer) *sender { return &sender{enc: json.NewEncoder(w)} }
 
-// say writes one line. Who listens may be gone, and then nothing can be done.
-func (m *mouth) say(what any) {
+// send writes one line. The receiver may have ended; then nothing can be done.
+func (m *sender) send(what any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_ = m.enc.Encode(what)

@@ -22,25 +22,25 @@ func after(t, d time.Duration) time.Duration {
 	return t + d
 }
 
-// ledger is a history, sorted by what it is about.
-type ledger struct {
+// index is a history, sorted by what it is about.
+type index struct {
 	Options
-	books   []*book                  // by key
-	faults  []*history.Event         // of the store, and of the way to it
-	halts   map[int][]*history.Event // when a process was killed or stood still
-	calm    time.Duration            // from when on there is no fault; 0: not at all
-	end     time.Duration
-	unheard int
+	keys      []*keyHistory            // by key
+	faults    []*history.Event         // of the store, and of the way to it
+	halts     map[int][]*history.Event // when a process was killed or stood still
+	faultsEnd time.Duration            // from when on there is no fault; 0: not at all
+	end       time.Duration
+	unknown   int
 }
 
-// book is all that concerns one key.
-type book struct {
-	*ledger
+// keyHistory is all that concerns one key.
+type keyHistory struct {
+	*index
 	key      string
 	calls    []*history.Event // of the store
 	attempts []*attempt       // by token, in the order of their first call
 	grants   []*grant         // by fence
-	heard    []*grant         // by when they were heard of
+	answered []*grant         // by when they were answered of
 	permits  int              // the most that a lease saw
 	ttl      time.Duration    // the longest that was asked for
 	prints   int              // how many fingerprints there are
@@ -49,7 +49,6 @@ type book struct {
 	claims   map[string][]*history.Event // from a reserved place, by its token and by Return
 
 	sections []*history.Event // enter and leave
-	writes   []*history.Event
 	effects  []*history.Event
 	replies  []*history.Event
 }
@@ -62,21 +61,19 @@ type attempt struct {
 	grants     []*grant      // by fence
 
 	// from when on it may have been granted in its absence, because a call that nobody
-	// heard the answer of, or a place in the queue, stood; never: in its presence only.
+	// answered the answer of, or a place in the queue, stood; never: in its presence only.
 	absent time.Duration
-	// vague: it made a claim that nobody heard the answer of, which may be granted at any
+	// vague: it made a claim that nobody answered the answer of, which may be granted at any
 	// time later.
 	vague bool
 	// placed is until when it asked for, and may have got, a place in the queue; -1: never.
 	placed time.Duration
-	// queues is when it asked for a place of its own first.
-	queues time.Duration
-	// settles is when it was settled first, heard or not; never: not at all.
+	// settles is when it was settled first, answered or not; never: not at all.
 	settles time.Duration
-	// doubt is from when on a settlement that nobody heard the answer of may have ended
+	// doubt is from when on a settlement that nobody answered the answer of may have ended
 	// what it had.
 	doubt time.Duration
-	// extra is how much longer, at most, renewals and claims that nobody heard the answer
+	// extra is how much longer, at most, renewals and claims that nobody answered the answer
 	// of may have made its lease, and short the shortest TTL that one may have set.
 	extra, short time.Duration
 	// kept is its settlements with a record, but for those that were lost.
@@ -90,7 +87,7 @@ type grant struct {
 	number   int              // as in Answer.Attempt
 	answers  []*history.Event // by Return
 	from, by time.Duration    // when it was made
-	index    int              // in book.grants
+	index    int              // in keyHistory.grants
 }
 
 // place returns the token of the reserved place that the lease was claimed from, or "".
@@ -105,7 +102,7 @@ func (g *grant) place() string {
 
 // came returns when the place can have been taken, at the earliest, at which a grant was
 // made: that of its token, or the reserved one that was redeemed; -1 if nobody knows.
-func (b *book) came(g *grant) time.Duration {
+func (b *keyHistory) came(g *grant) time.Duration {
 	place := g.place()
 	if place == "" {
 		return g.of.begin
@@ -116,13 +113,13 @@ func (b *book) came(g *grant) time.Duration {
 	return -1
 }
 
-// head is the answer that was heard first.
+// head is the answer that was answered first.
 func (g *grant) head() *history.Event { return g.answers[0] }
 
 // permits returns how many permits the lease sees, and how many of them it takes.
 func (g *grant) permits() (permits, weight int) {
 	e := g.head()
-	if e.Kind == history.Renew || e.Kind == history.Settle { // nobody heard of the grant
+	if e.Kind == history.Renew || e.Kind == history.Settle { // nobody answered of the grant
 		e = g.of.calls[0]
 	}
 	return cmp.Or(e.Permits, 1), cmp.Or(e.Weight, 1)
@@ -134,14 +131,14 @@ func waiting(e *history.Event) bool {
 		(e.Mode == "queue" || e.Mode == "try" && e.From == "")
 }
 
-func newLedger(events []history.Event, o Options) *ledger {
-	l := &ledger{Options: o, halts: map[int][]*history.Event{}}
-	books := map[string]*book{}
-	of := func(key string) *book {
-		b := books[key]
+func newIndex(events []history.Event, o Options) *index {
+	l := &index{Options: o, halts: map[int][]*history.Event{}}
+	keys := map[string]*keyHistory{}
+	of := func(key string) *keyHistory {
+		b := keys[key]
 		if b == nil {
-			b = &book{ledger: l, key: key, permits: 1}
-			books[key] = b
+			b = &keyHistory{index: l, key: key, permits: 1}
+			keys[key] = b
 		}
 		return b
 	}
@@ -150,16 +147,14 @@ func newLedger(events []history.Event, o Options) *ledger {
 		e := &events[i]
 		l.end = max(l.end, e.Call, e.Return)
 		switch e.Kind {
-		case history.Claim, history.Renew, history.Settle, history.Told:
+		case history.Claim, history.Renew, history.Settle, history.Pushed:
 			b := of(e.Key)
 			b.calls = append(b.calls, e)
-			if !e.Heard() {
-				l.unheard++
+			if !e.Answered() {
+				l.unknown++
 			}
 		case history.Enter, history.Leave:
 			of(e.Key).sections = append(of(e.Key).sections, e)
-		case history.Write:
-			of(e.Key).writes = append(of(e.Key).writes, e)
 		case history.Effect:
 			of(e.Key).effects = append(of(e.Key).effects, e)
 		case history.Reply:
@@ -178,16 +173,16 @@ func newLedger(events []history.Event, o Options) *ledger {
 			case o.forgets(e.Name, true):
 				of(e.Key).forgot = append(of(e.Key).forgot, e)
 			}
-		case history.Calm:
-			l.calm = max(l.calm, e.Call)
+		case history.FaultsEnd:
+			l.faultsEnd = max(l.faultsEnd, e.Call)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(books)) {
-		b := books[key]
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		b := keys[key]
 		b.forgot = append(b.forgot, forgot...)
 		slices.SortFunc(b.forgot, byCall)
 		b.enter()
-		l.books = append(l.books, b)
+		l.keys = append(l.keys, b)
 	}
 	return l
 }
@@ -195,7 +190,7 @@ func newLedger(events []history.Event, o Options) *ledger {
 func byCall(a, b *history.Event) int { return cmp.Compare(a.Call, b.Call) }
 
 // enter sorts the calls of a key by token and finds the grants.
-func (b *book) enter() {
+func (b *keyHistory) enter() {
 	b.tokens = map[string]*attempt{}
 	prints := map[string]bool{}
 	for _, e := range b.calls {
@@ -210,7 +205,7 @@ func (b *book) enter() {
 		}
 		a := b.tokens[e.Token]
 		if a == nil || e.Mode == "look" {
-			a = &attempt{token: e.Token, begin: e.Call, absent: never, placed: -1, queues: never, settles: never, doubt: never, short: never}
+			a = &attempt{token: e.Token, begin: e.Call, absent: never, placed: -1, settles: never, doubt: never, short: never}
 			if e.Mode != "look" { // which is nobody's, and changes nothing
 				b.tokens[e.Token] = a
 			}
@@ -235,22 +230,22 @@ func (b *book) enter() {
 	for i, g := range b.grants {
 		g.index = i
 	}
-	b.heard = slices.SortedFunc(slices.Values(b.grants), func(a, b *grant) int { return cmp.Compare(a.by, b.by) })
+	b.answered = slices.SortedFunc(slices.Values(b.grants), func(a, b *grant) int { return cmp.Compare(a.by, b.by) })
 }
 
-// heardBy returns how many grants were heard of before a moment: the first of book.heard.
-func (b *book) heardBy(t time.Duration) int {
-	n, _ := slices.BinarySearchFunc(b.heard, t, func(g *grant, t time.Duration) int { return cmp.Compare(g.by, t) })
+// answeredBy returns how many grants were answered of before a moment: the first of keyHistory.answered.
+func (b *keyHistory) answeredBy(t time.Duration) int {
+	n, _ := slices.BinarySearchFunc(b.answered, t, func(g *grant, t time.Duration) int { return cmp.Compare(g.by, t) })
 	return n
 }
 
 func byFence(a, b *grant) int { return cmp.Or(cmp.Compare(a.fence, b.fence), cmp.Compare(a.by, b.by)) }
 
 // enter adds a call to what is known of the token.
-func (a *attempt) enter(b *book, e *history.Event) {
-	alone := e.Heard() && e.Error != "" && e.Error != history.Lost // it failed alone: nothing was done
+func (a *attempt) enter(b *keyHistory, e *history.Event) {
+	alone := e.Answered() && e.Error != "" && e.Error != history.Lost // it failed alone: nothing was done
 	switch e.Kind {
-	case history.Told:
+	case history.Pushed:
 		a.granted(e)
 		a.absent = min(a.absent, e.Call)
 	case history.Claim:
@@ -259,11 +254,8 @@ func (a *attempt) enter(b *book, e *history.Event) {
 		}
 		b.ttl = max(b.ttl, e.TTL)
 		queues := e.Mode == "queue" || e.Mode == "reserve"
-		if queues {
-			a.queues = min(a.queues, e.Call)
-		}
 		switch {
-		case !e.Heard():
+		case !e.Answered():
 			a.vague, a.absent = true, min(a.absent, e.Call)
 			if queues {
 				a.placed = never
@@ -279,13 +271,13 @@ func (a *attempt) enter(b *book, e *history.Event) {
 			a.placed, a.absent = max(a.placed, e.Return), min(a.absent, e.Call)
 		}
 	case history.Renew:
-		if !e.Heard() {
+		if !e.Answered() {
 			a.extra = after(a.extra, e.TTL)
 			a.short = min(a.short, e.TTL)
 		}
 	case history.Settle:
 		a.settles = min(a.settles, e.Call)
-		if !e.Heard() {
+		if !e.Answered() {
 			a.doubt = min(a.doubt, e.Call)
 		}
 		if e.Outcome == "keep" && !alone && e.Error != history.Lost {
@@ -330,14 +322,14 @@ func (g *grant) certain(slack time.Duration) time.Duration {
 	until := time.Duration(0)
 	for _, e := range g.answers {
 		end := e.Call // of one that was told, whose PushedTTL began at an unknown moment
-		if e.Kind != history.Told {
+		if e.Kind != history.Pushed {
 			end = after(e.Call, min(e.TTL, g.of.short))
 		}
 		until = max(until, end)
 	}
 	if len(g.of.grants) == 1 {
 		for _, e := range g.of.calls {
-			if e.Kind == history.Renew && e.Heard() && e.Error == "" {
+			if e.Kind == history.Renew && e.Answered() && e.Error == "" {
 				until = max(until, after(e.Call, min(e.TTL, g.of.short)))
 			}
 		}
@@ -355,7 +347,7 @@ func (g *grant) latest(slack time.Duration) time.Duration {
 		until = max(until, after(e.Return, e.TTL))
 	}
 	for _, e := range g.of.calls {
-		if e.Kind == history.Renew && e.Heard() && e.Error == "" {
+		if e.Kind == history.Renew && e.Answered() && e.Error == "" {
 			until = max(until, after(e.Return, e.TTL))
 		}
 	}
@@ -363,25 +355,25 @@ func (g *grant) latest(slack time.Duration) time.Duration {
 }
 
 // forgotBetween reports whether the store may have lost data between two moments.
-func (b *book) forgotBetween(from, to time.Duration) bool {
+func (b *keyHistory) forgotBetween(from, to time.Duration) bool {
 	return slices.ContainsFunc(b.forgot, func(f *history.Event) bool { return f.Call <= to && until(f) >= from })
 }
 
-// until is when something was over; never if nobody saw it end, or heard how.
+// until is when something was over; never if nobody saw it end, or answered how.
 func until(e *history.Event) time.Duration {
-	if !e.Heard() {
+	if !e.Answered() {
 		return never
 	}
 	return e.Return
 }
 
 // haltedBetween reports whether a process was killed or stood still between two moments.
-func (l *ledger) haltedBetween(process int, from, to time.Duration) bool {
+func (l *index) haltedBetween(process int, from, to time.Duration) bool {
 	return slices.ContainsFunc(l.halts[process], func(h *history.Event) bool { return h.Call <= to && until(h) >= from })
 }
 
 // faultBetween reports whether there was any fault between two moments, or shortly before.
-func (l *ledger) faultBetween(from, to time.Duration) bool {
+func (l *index) faultBetween(from, to time.Duration) bool {
 	return slices.ContainsFunc(l.faults, func(f *history.Event) bool {
 		return f.Call <= to && after(until(f), l.Settling) >= from
 	})

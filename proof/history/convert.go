@@ -69,9 +69,9 @@ func (e *Event) Answer(a *dibs.Answer) {
 	}
 }
 
-// OfGrant is the event of a grant that was told, to the token of a claim.
-func OfGrant(claim Event, a *dibs.Answer) Event {
-	claim.Kind, claim.ID, claim.TTL = Told, 0, min(claim.TTL, dibs.PushedTTL)
+// OfPushed is the event of a grant that was told, to the token of a claim.
+func OfPushed(claim Event, a *dibs.Answer) Event {
+	claim.Kind, claim.ID, claim.TTL = Pushed, 0, min(claim.TTL, dibs.PushedTTL)
 	claim.Answer(a)
 	return claim
 }
