@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/internal/stores"
 	"github.com/dibs-go/dibs/proof/fault"
 	"github.com/dibs-go/dibs/proof/target"
 )
@@ -71,9 +72,9 @@ func bitesAlways(t *testing.T, f *fault.Fault, target *fault.Target, r *rand.Ran
 // so, a worker that stood still and held nothing, a full disk that nobody noticed.
 func TestCountsNothing(t *testing.T) {
 	t.Parallel()
-	redis := servertest.Redis(t, &servertest.RedisOptions{Directives: []string{"maxclients 50"}})
-	postgres := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true, MaxConnections: 30})
-	mariadb := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true, MaxConnections: 30})
+	redis := servertest.Redis(t, nil)
+	postgres := servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})
+	mariadb := servertest.MariaDB(t, &servertest.MariaDBOptions{NoSync: true})
 	for _, store := range []struct {
 		name, url, addr string
 		silent          []string // faults that hit without anybody who uses the store
@@ -154,20 +155,25 @@ func TestOthers(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			target := &fault.Target{URL: test.url}
-			newCrew(t, target, 1)
+			wires, urls, err := fault.Through(test.url, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { wires[0].Close() })
+			store, err := stores.Open(t.Context(), urls[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { store.Close() })
+			target := &fault.Target{URL: test.url, Wires: wires}
 			apply, _, err := fault.Select(target, "kill-connections")
 			if err != nil || len(apply) != 1 {
 				t.Fatal(apply, err)
 			}
 			r := rand.New(rand.NewPCG(5, 6))
-			hits := 0
-			for range 5 {
-				n, err := apply[0].Strike(t.Context(), target, r)
-				if err != nil {
-					t.Fatal(err)
-				}
-				hits += n
+			hits, err := apply[0].Strike(t.Context(), target, r)
+			if err != nil {
+				t.Fatal(err)
 			}
 			if hits == 0 {
 				t.Error("none of the run's own connections was ended")

@@ -37,12 +37,6 @@ func fileFaults() []*Fault {
 			Evidence: "an answer to a worker that there was an I/O error",
 			gate:     fileGate, applies: needLimits, strike: failWrites,
 		},
-		{
-			Name: "permissions", Kind: File,
-			About:    "nobody may read or write the file and its folder, and workers have to open it",
-			Evidence: "an answer to a worker that the file cannot be opened or written",
-			gate:     fileGate, applies: needNoRoot, strike: forbid,
-		},
 	}
 }
 
@@ -249,50 +243,4 @@ func failWrites(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error)
 		err = errors.Join(err, lift())
 	}
 	return hits(told), err
-}
-
-func needNoRoot(t *Target) error {
-	if err := needFile(t); err != nil {
-		return err
-	}
-	if err := needWorkers(t); err != nil {
-		return err
-	}
-	if os.Geteuid() == 0 {
-		return errors.New("root may read and write everything; run it as another user")
-	}
-	return nil
-}
-
-// forbiddenTexts are in the errors of stores whose file may not be used.
-var forbiddenTexts = []string{"permission denied", "cannot be written", "unable to open"}
-
-func forbid(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
-	told := t.told(forbiddenTexts)
-	i, release, ok := t.worker(r)
-	if !ok {
-		return 0, nil
-	}
-	defer release()
-	// Who has the file open goes on; the next who opens it is kept from it.
-	folder := filepath.Dir(t.path())
-	for _, name := range []string{t.path(), t.path() + "-wal", t.path() + "-shm", folder} {
-		info, err := os.Stat(name)
-		if err != nil {
-			continue // the log is there only while somebody uses it
-		}
-		if err := os.Chmod(name, 0); err != nil {
-			return 0, err
-		}
-		defer func() {
-			if back := os.Chmod(name, info.Mode().Perm()); err == nil && !errors.Is(back, os.ErrNotExist) {
-				err = back
-			}
-		}()
-	}
-	if _, err := t.Workers.Kill(i); err != nil {
-		return 0, err
-	}
-	t.lasting(ctx, t.spell(r), hit(told))
-	return hits(told), nil
 }

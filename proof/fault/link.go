@@ -157,7 +157,7 @@ func (l *link) pass(way Way, p piece) bool {
 			w.mu.Unlock()
 			return false
 		}
-		if !w.trouble.Hold[way] {
+		if !w.trouble.Hold {
 			break
 		}
 		held = true

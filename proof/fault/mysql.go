@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"io"
 	"net"
 	"slices"
 	"strconv"
@@ -21,9 +20,7 @@ type mysqlWitness struct {
 	conn *sql.Conn
 }
 
-func meetMySQL(ctx context.Context, url string) (witness, error) { return dialMySQL(ctx, url) }
-
-func dialMySQL(ctx context.Context, url string) (*mysqlWitness, error) {
+func meetMySQL(ctx context.Context, url string) (witness, error) {
 	config, _, err := mysqlstore.ParseURL(url, nil)
 	if err != nil {
 		return nil, err
@@ -130,26 +127,10 @@ func (w *mysqlWitness) processesNow(ctx context.Context) (map[int64]string, erro
 	return all, rows.Err()
 }
 
-func (w *mysqlWitness) turnedAway(ctx context.Context) (int, error) {
-	return w.status(ctx, "Connection_errors_max_connections")
-}
-
 func (w *mysqlWitness) status(ctx context.Context, name string) (n int, err error) {
 	var key string
 	err = w.conn.QueryRowContext(ctx, "SHOW GLOBAL STATUS LIKE '"+name+"'").Scan(&key, &n)
 	return n, err
 }
 
-func (w *mysqlWitness) close() { _ = w.Close() }
-
-// Close ends the connection. The server may have ended it before.
-func (w *mysqlWitness) Close() error { return errors.Join(w.conn.Close(), w.db.Close()) }
-
-// occupyMySQL takes one of the server's connections.
-func occupyMySQL(ctx context.Context, url string) (io.Closer, error) {
-	w, err := dialMySQL(ctx, url)
-	if err != nil {
-		return nil, err
-	}
-	return w, nil
-}
+func (w *mysqlWitness) close() { _ = errors.Join(w.conn.Close(), w.db.Close()) } // the server may have ended it before

@@ -24,13 +24,7 @@ func networkFaults() []*Fault {
 			Name: "cut", Kind: Network,
 			About:    "connections are reset, and new ones refused for a while",
 			Evidence: "a connection that was reset under a call, or refused",
-			applies:  needWires, strike: cut(true),
-		},
-		{
-			Name: "reset", Kind: Network,
-			About:    "connections are reset, and new ones are fine",
-			Evidence: "a connection that was reset under a call",
-			applies:  needWires, strike: cut(false),
+			applies:  needWires, strike: cut,
 		},
 		{
 			Name: "partition", Kind: Network,
@@ -38,25 +32,7 @@ func networkFaults() []*Fault {
 			Evidence: "a piece that arrived after the partition",
 			applies:  needWires,
 			strike: trouble(func(*Target, *rand.Rand) Trouble {
-				return Trouble{Hold: [2]bool{true, true}}
-			}, func(c Counts) int { return c.Held }),
-		},
-		{
-			Name: "late-requests", Kind: Network,
-			About:    "nothing gets to the server, whose words still arrive; requests arrive when the partition ends, whoever gave them up",
-			Evidence: "a request that arrived after the partition",
-			applies:  needWires,
-			strike: trouble(func(*Target, *rand.Rand) Trouble {
-				return Trouble{Hold: [2]bool{Requests: true}}
-			}, func(c Counts) int { return c.Held }),
-		},
-		{
-			Name: "late-replies", Kind: Network,
-			About:    "the server does what it is asked, and its replies arrive when the partition ends",
-			Evidence: "a reply that arrived after the partition",
-			applies:  needWires,
-			strike: trouble(func(*Target, *rand.Rand) Trouble {
-				return Trouble{Hold: [2]bool{Replies: true}}
+				return Trouble{Hold: true}
 			}, func(c Counts) int { return c.Held }),
 		},
 		{
@@ -124,29 +100,25 @@ func trouble(of func(*Target, *rand.Rand) Trouble, hits func(Counts) int) func(c
 	}
 }
 
-// cut is a strike that resets the connections of some wires.
-func cut(refuse bool) func(context.Context, *Target, *rand.Rand) (int, error) {
+// cut resets the connections of some wires, and refuses new ones for a while.
+func cut(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 	count := func(c Counts) int { return c.Closed + c.Refused }
-	return func(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
-		some, release := t.wires(r)
-		defer release()
-		before := total(some, count)
-		// Between two calls a reset is no trouble: at a moment when somebody waits.
-		await(t.lease()/2, func() bool {
-			return ctx.Err() != nil || slices.ContainsFunc(some, (*Wire).busy)
-		})
-		for _, w := range some {
-			w.Set(Trouble{Refuse: refuse}, r)
-			w.Reset()
-		}
-		if refuse {
-			rest(ctx, t.spell(r))
-		}
-		for _, w := range some {
-			w.Set(Trouble{}, nil)
-		}
-		return total(some, count) - before, nil
+	some, release := t.wires(r)
+	defer release()
+	before := total(some, count)
+	// Between two calls a reset does no harm: wait until a call is under way.
+	await(t.lease()/2, func() bool {
+		return ctx.Err() != nil || slices.ContainsFunc(some, (*Wire).busy)
+	})
+	for _, w := range some {
+		w.Set(Trouble{Refuse: true}, r)
+		w.Reset()
 	}
+	rest(ctx, t.spell(r))
+	for _, w := range some {
+		w.Set(Trouble{}, nil)
+	}
+	return total(some, count) - before, nil
 }
 
 func total(wires []*Wire, count func(Counts) int) (n int) {

@@ -1,10 +1,8 @@
 package fault
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -68,10 +66,6 @@ func (w *redisWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone int
 	return gone, nil
 }
 
-func (w *redisWitness) turnedAway(ctx context.Context) (int, error) {
-	return w.number(ctx, "rejected_connections")
-}
-
 // unscripted is how often the server was asked for a script that it did not know.
 func (w *redisWitness) unscripted(ctx context.Context) (int, error) {
 	value, err := w.info(ctx, "errorstat_NOSCRIPT") // "count=3"
@@ -79,14 +73,6 @@ func (w *redisWitness) unscripted(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	return strconv.Atoi(strings.TrimPrefix(value, "count="))
-}
-
-func (w *redisWitness) number(ctx context.Context, field string) (int, error) {
-	value, err := w.info(ctx, field)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(value)
 }
 
 // info returns a field of INFO, "" where there is none.
@@ -108,28 +94,3 @@ func (w *redisWitness) do(ctx context.Context, command ...string) rueidis.RedisR
 }
 
 func (w *redisWitness) close() { w.client.Close() }
-
-// occupyRedis takes one of the server's connections, and says nothing on it but one word,
-// which the server answers to whoever it lets in, be it with a refusal.
-func occupyRedis(ctx context.Context, url string) (io.Closer, error) {
-	addr, err := address(url)
-	if err != nil {
-		return nil, err
-	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	_ = conn.SetDeadline(time.Now().Add(look)) // fails on what is gone already, as the next line does
-	if _, err = io.WriteString(conn, "PING\r\n"); err == nil {
-		var line string
-		if line, err = bufio.NewReader(conn).ReadString('\n'); strings.Contains(line, "max number of clients") {
-			err = fmt.Errorf("the server says %q", strings.TrimSpace(line))
-		}
-	}
-	if err != nil {
-		_ = conn.Close() // it is refused already
-		return nil, err
-	}
-	return conn, nil
-}

@@ -38,14 +38,11 @@ func serverFaults() []*Fault {
 			Evidence: "a connection that the server says is gone",
 			gate:     serverGate, applies: needSources, strike: killConnections,
 		},
-		{
-			Name: "exhaust-connections", Kind: Host, Destroys: true,
-			About:    "all connections that the server has are taken while the workers' are reset",
-			Evidence: "a worker that the server turned away because it had too many connections",
-			gate:     serverGate, applies: needRoom, strike: exhaust,
-		},
 	}
 }
+
+// hour is how far a clock is set wrong.
+const hour = time.Hour
 
 // needKnown returns nil for a store on one server that faults can talk to.
 func needKnown(t *Target) error {
@@ -176,11 +173,4 @@ func killConnections(ctx context.Context, t *Target, r *rand.Rand) (int, error) 
 		}
 	}
 	return 0, nil
-}
-
-func needRoom(t *Target) error {
-	if err := needSources(t); err != nil {
-		return err
-	}
-	return needWorkers(t)
 }

@@ -40,7 +40,7 @@ type Target struct {
 
 // Workers are the processes that use the store. Worker i is always the i-th, however
 // often its process was started again. The methods may be called concurrently, but never
-// two of Kill, Stop and Restart for one worker.
+// Kill and Stop for one worker.
 type Workers interface {
 	// Len is how many there are.
 	Len() int
@@ -56,10 +56,6 @@ type Workers interface {
 	// Stop stops the process of worker i (SIGSTOP) and lets it go on (SIGCONT) after d, or
 	// when the context ends. It reports whether the process stood still.
 	Stop(ctx context.Context, i int, d time.Duration) (stopped bool, err error)
-
-	// Restart ends the process of worker i in order, and starts it again: as what the
-	// command before runs, or plainly when that is empty. It returns when it has started.
-	Restart(i int, before []string) error
 
 	// Lost is how many leases worker i has lost so far, over all its lives, as it told.
 	Lost(i int) int

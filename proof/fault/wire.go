@@ -40,9 +40,9 @@ type Trouble struct {
 	// Delay is how much longer everything takes, each way, and Jitter how much more than
 	// that it can be. What was sent first still arrives first.
 	Delay, Jitter time.Duration
-	// Hold keeps back what goes this way, or both: it arrives when the trouble is over. That
-	// is what a partition does that ends before the connections are given up.
-	Hold [2]bool
+	// Hold keeps everything back until the trouble is over. That is a partition that ends
+	// before the connections are given up.
+	Hold bool
 	// Lose drops what goes this way. Who sends it is not told. A connection that lost
 	// something is reset when the trouble is over, since what comes after has no beginning.
 	Lose [2]bool

@@ -3,7 +3,6 @@ package fault
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -21,12 +20,6 @@ func workerFaults() []*Fault {
 			About:    "a worker stands still (SIGSTOP) until its leases have run out, and goes on with what it was at (SIGCONT)",
 			Evidence: "a lease that its worker lost by standing still",
 			applies:  needWorkers, strike: stop,
-		},
-		{
-			Name: "worker-clock", Kind: Worker,
-			About:    "a worker runs where the time since boot is an hour off, as in a container with a time namespace",
-			Evidence: "a worker's process that the kernel says has such a clock",
-			applies:  needTimeNamespace, strike: workerClock,
 		},
 	}
 }
@@ -67,41 +60,4 @@ func stop(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 	// It finds out when it runs again, and says so a moment later.
 	await(evidence/3, func() bool { return t.Workers.Lost(i) > before })
 	return t.Workers.Lost(i) - before, nil
-}
-
-func needTimeNamespace(t *Target) error {
-	if err := needWorkers(t); err != nil {
-		return err
-	}
-	if t.backend() == "sqlite" {
-		return errors.New("the processes that share a file must share the time since boot, too; the store's Check says so, which dibs doctor prints")
-	}
-	return timeNamespaces()
-}
-
-// hour is how far clocks are set wrong.
-const hour = time.Hour
-
-func workerClock(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
-	i, release, ok := t.worker(r)
-	if !ok {
-		return 0, nil
-	}
-	defer release()
-	ahead := hour
-	if r.IntN(2) == 0 && sinceBoot() > 2*hour {
-		ahead = -hour
-	}
-	if err := t.Workers.Restart(i, inTimeNamespace(ahead)); err != nil {
-		return 0, fmt.Errorf("starting a worker in a time namespace: %w", err)
-	}
-	// Long enough for it to hold leases and to see some of them end.
-	rest(ctx, t.lease()+t.long(r))
-	if pid := t.Workers.PID(i); pid != 0 && clockOf(pid) == ahead {
-		hits = 1
-	}
-	if err := t.Workers.Restart(i, nil); err != nil {
-		return hits, fmt.Errorf("starting a worker under the host's clock again: %w", err)
-	}
-	return hits, nil
 }

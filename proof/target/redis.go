@@ -80,7 +80,7 @@ func (p *pair) Lag() error {
 	if err := p.inStep(); err != nil {
 		return err
 	}
-	p.link.Set(fault.Trouble{Hold: [2]bool{true, true}}, nil)
+	p.link.Set(fault.Trouble{Hold: true}, nil)
 	return nil
 }
 

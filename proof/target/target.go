@@ -41,8 +41,7 @@ func Kinds() []Kind {
 	}
 }
 
-// connections is how many connections a server has: enough for the workers, and few
-// enough to be taken by a fault.
+// connections is how many connections a server has, enough for the workers.
 const connections = 100
 
 // Postgres starts a PostgreSQL. A kill of its processes loses nothing that was committed.

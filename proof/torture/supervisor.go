@@ -20,7 +20,6 @@ type supervisor struct {
 	task    task
 
 	striking sync.Mutex // held while it is killed, stopped or started
-	before   []string   // the command that runs it
 	process  atomic.Pointer[process]
 	lost     atomic.Int64
 	over     bool // under striking: it is not started any more
@@ -54,7 +53,7 @@ func (m *supervisor) start() error {
 	t := m.task
 	m.task.Restarts++
 	file := filepath.Join(m.workers.dir, fmt.Sprintf("worker-%d-%d.jsonl", t.Process, t.Restarts))
-	p, err := startProcess(append(append([]string{}, m.before...), m.workers.program...), file)
+	p, err := startProcess(m.workers.program, file)
 	if err != nil {
 		return fmt.Errorf("worker %d cannot be started: %w", t.Process, err)
 	}

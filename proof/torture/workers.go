@@ -203,29 +203,6 @@ func (c *workers) Stop(ctx context.Context, i int, d time.Duration) (stopped boo
 	return m.pause(ctx, p, d)
 }
 
-// Restart implements fault.Workers.
-func (c *workers) Restart(i int, before []string) error {
-	m := c.supervisors[i]
-	m.striking.Lock()
-	m.before = before
-	m.end(context.Background())
-	err := m.start()
-	m.striking.Unlock()
-	if err != nil {
-		return err
-	}
-	p := m.process.Load()
-	select {
-	case <-p.ready:
-		return nil
-	case <-p.done:
-		if p.crashed != "" || p.struck.Load() {
-			return nil
-		}
-		return fmt.Errorf("worker %d does not start as what %q runs: %s", i+1, before, p.last())
-	}
-}
-
 // write lets a worker write to the guarded resource of a key. The resource refuses a fence that
 // is lower than one that it has seen.
 func (c *workers) write(key string, fence uint64) {
