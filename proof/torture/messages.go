@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// task is what a worker is started with. It may have a password in it, and comes by
-// standard input.
+// task is what a worker gets when it starts. It comes by standard input, because it may contain
+// a password.
 type task struct {
 	URL       string        `json:"url"`
 	Namespace string        `json:"namespace"`
@@ -19,47 +19,47 @@ type task struct {
 	Lanes     int           `json:"lanes"`
 	Seed      uint64        `json:"seed"`
 	TTL       time.Duration `json:"ttl"`
-	Pause     time.Duration `json:"pause"` // of a lane between two things, on average
+	Pause     time.Duration `json:"pause"` // of a lane between two actions, on average
 	Begin     time.Duration `json:"begin"` // when the run began, as history.Now tells it
-	Crash     bool          `json:"crash"` // it may kill itself
+	Crash     bool          `json:"crash"` // it may crash and freeze by itself
 }
 
-// command is what a worker is told, one of them.
+// command is one command to a worker.
 type command struct {
-	Thawed  uint64 `json:"thawed,omitempty"`  // the number of a Freeze that is over
-	NoCrash bool   `json:"noCrash,omitempty"` // do nothing to yourself any more
-	Calm    bool   `json:"calm,omitempty"`    // no fault will come any more
-	End     bool   `json:"end,omitempty"`     // end in order
+	Thawed   uint64 `json:"thawed,omitempty"`   // the number of a Freeze that is over
+	NoCrash  bool   `json:"noCrash,omitempty"`  // do not crash and freeze any more
+	Recovery bool   `json:"recovery,omitempty"` // the last fault is over
+	End      bool   `json:"end,omitempty"`      // end in order
 }
 
-// message is what a worker tells, one of them.
+// message is one message of a worker.
 type message struct {
 	Ready   bool   `json:"ready,omitempty"`
-	Failed  string `json:"failed,omitempty"`  // what the store said in place of an answer
+	Failed  string `json:"failed,omitempty"`  // an error of the store
 	Lost    bool   `json:"lost,omitempty"`    // a lease
-	Crash   string `json:"crash,omitempty"`   // it kills itself now, at this place
-	Freeze  uint64 `json:"freeze,omitempty"`  // it wants to be stopped beyond its leases, and to be told when that is over
-	NoCrash bool   `json:"noCrash,omitempty"` // it does nothing to itself any more
+	Crash   string `json:"crash,omitempty"`   // it crashes now, at this place
+	Freeze  uint64 `json:"freeze,omitempty"`  // it asks to be stopped for longer than its leases; the number comes back as Thawed
+	NoCrash bool   `json:"noCrash,omitempty"` // it does not crash and freeze any more
 
 	// Write is a write to the guarded resource of Key with Fence.
 	Write  bool   `json:"write,omitempty"`
 	Key    string `json:"key,omitempty"`
 	Fence  uint64 `json:"fence,omitempty"`
-	Stuck  string `json:"stuck,omitempty"` // a key that could not be had in the calm, and why
-	Swept  int    `json:"swept,omitempty"` // that many keys could, in the calm
+	Stuck  string `json:"stuck,omitempty"` // a key that could not be acquired again, and why
+	Swept  int    `json:"swept,omitempty"` // how many keys could
 	Ended  *ended `json:"ended,omitempty"`
 	Broken string `json:"broken,omitempty"` // why it cannot go on
 }
 
-// ended is what a worker has left when it ends in order.
+// ended is what a worker leaves behind when it ends in order.
 type ended struct {
 	Errors     []string `json:"errors,omitempty"`     // of closing
 	Goroutines int      `json:"goroutines,omitempty"` // more than at the start
 	Stacks     string   `json:"stacks,omitempty"`     // of these
-	Files      []string `json:"files,omitempty"`      // that are open and were not at the start, connections among them
+	Files      []string `json:"files,omitempty"`      // and connections that were not open at the start
 }
 
-// sender writes lines, from many goroutines.
+// sender writes lines. It may be used concurrently.
 type sender struct {
 	mu  sync.Mutex
 	enc *json.Encoder

@@ -15,9 +15,9 @@ func kindOf(key string) string {
 	return kind
 }
 
-// section is what a holder does: it writes to the key's resource, with its fence, saves
-// what it has done, and looks whether it still holds, as holders should; or it does not
-// look, as holders do that were stopped after they did.
+// section is the work of a holder. It writes to the key's resource with its fence, and saves
+// progress. Mostly it looks first whether it still holds the lease; sometimes it does not, like
+// a holder that was stopped after it looked.
 func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 	e := history.Event{
 		Kind: history.Enter, Key: lease.Key().Name, Fence: lease.Fence(), Permits: permits, Weight: weight,
@@ -43,7 +43,7 @@ func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 		case <-t.C:
 		case <-ctx.Done():
 			over = true
-		case <-l.calm:
+		case <-l.recovery:
 			over = true
 		}
 		t.Stop()
@@ -63,8 +63,8 @@ func (l *lane) section(lease *dibs.Lease, permits, weight int) {
 	l.note(e)
 }
 
-// freeze stands still beyond the lease, once in a while, if it may and others are about
-// to have the key. It reports whether it did.
+// freeze sometimes stops this process for longer than its lease lasts, so that another holder
+// gets the key. It reports whether it did.
 func (l *lane) freeze(key string) bool {
 	if !l.Crash || !strings.HasPrefix(key, "mutex/hot/") || !l.odds(freezeOdds) {
 		return false
@@ -77,11 +77,11 @@ func (l *lane) freeze(key string) bool {
 	return !l.noCrash
 }
 
-// freezeOdds is how rarely a lane stands still where it could.
+// freezeOdds is one in how many times a lane freezes where it can.
 const freezeOdds = 150
 
-// hold is how long a section takes: mostly a moment, and now and then so long that the
-// lease has to be renewed.
+// hold returns how long a section takes: mostly milliseconds, and sometimes so long that the
+// lease must be renewed.
 func (l *lane) hold() time.Duration {
 	switch {
 	case l.faultsEnded():
@@ -92,7 +92,7 @@ func (l *lane) hold() time.Duration {
 	return time.Duration(l.r.ExpFloat64() * float64(5*time.Millisecond))
 }
 
-// leave ends a lease in one of the ways that there are, and reports whether it was released.
+// leave ends a lease in one of several ways, and reports whether it was released.
 func (l *lane) leave(lease *dibs.Lease) (clean bool) {
 	l.crash("before the release")
 	var err error

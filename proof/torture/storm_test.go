@@ -157,7 +157,7 @@ func TestAskedFor(t *testing.T) {
 		want   string
 	}{
 		{"none", ""},
-		{"flushall", "the fault flushall, which was asked for, does not apply"},
+		{"flushall", "the fault flushall was asked for and does not apply"},
 		{"data", ""},
 	} {
 		dir := t.TempDir()

@@ -14,19 +14,20 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// supervisor is one worker over all its lives.
+// supervisor is the runner's side of one worker. It starts the worker's process again when it
+// has ended.
 type supervisor struct {
 	workers *workers
 	task    task
 
-	striking sync.Mutex // held while it is killed, stopped or started
+	striking sync.Mutex // held while the process is killed, stopped or started
 	process  atomic.Pointer[process]
 	lost     atomic.Int64
-	over     bool // under striking: it is not started any more
+	over     bool // under striking: no process is started any more
 	random   *rand.Rand
 }
 
-// again starts the worker once more, in a moment. The caller has striking.
+// again starts the worker's next process after a short pause. The caller has striking.
 func (m *supervisor) again() {
 	if m.over {
 		return
@@ -45,7 +46,7 @@ func (m *supervisor) again() {
 	})
 }
 
-// start starts a restarts of the worker. The caller has striking.
+// start starts a process of the worker. The caller has striking.
 func (m *supervisor) start() error {
 	if m.over {
 		return nil
@@ -63,14 +64,14 @@ func (m *supervisor) start() error {
 	m.workers.mu.Unlock()
 	m.process.Store(p)
 	p.out.send(t)
-	if m.workers.calm.Load() {
-		p.out.send(command{Calm: true})
+	if m.workers.recovery.Load() {
+		p.out.send(command{Recovery: true})
 	}
 	m.workers.doing.Go(func() { m.supervise(p) })
 	return nil
 }
 
-// end ends the restarts that there is, in order. The caller has striking.
+// end ends the process in order. The caller has striking.
 func (m *supervisor) end(ctx context.Context) {
 	p := m.process.Load()
 	if p == nil || p.gone() {
@@ -90,12 +91,12 @@ func (m *supervisor) end(ctx context.Context) {
 	}
 }
 
-// endPatience is how long a worker may take to end in order: Close waits for 5 s, twice
-// at worst, and goroutines may take a while to end.
+// endPatience bounds how long a worker may take to end in order: Close waits for 5 s, twice at
+// worst, and goroutines need time to end.
 const endPatience = 30 * time.Second
 
-// supervise listens to a restarts until its end, and has the worker started again if nobody
-// wanted it to end.
+// supervise receives a process's messages until it ends. If nothing asked it to end, the worker
+// is started again.
 func (m *supervisor) supervise(p *process) {
 	c := m.workers
 	p.receive(func(msg *message) { m.handle(p, msg) })
@@ -120,7 +121,7 @@ func (m *supervisor) supervise(p *process) {
 	m.striking.Unlock()
 }
 
-// handle is told one message of a restarts.
+// handle handles one message.
 func (m *supervisor) handle(p *process, msg *message) {
 	c := m.workers
 	switch {
@@ -158,23 +159,23 @@ func (m *supervisor) handle(p *process, msg *message) {
 	}
 }
 
-// pause stops a restarts for a while. The caller has striking.
+// pause stops a process for d. The caller has striking.
 func (m *supervisor) pause(ctx context.Context, p *process, d time.Duration) (stopped bool, err error) {
 	e := history.Event{Kind: history.Stopped, Process: m.task.Process, Restarts: p.restarts, Call: history.Now()}
 	if stopped, err = p.stop(); err != nil || !stopped {
-		return false, errors.Join(err, p.goOn())
+		return false, errors.Join(err, p.resume())
 	}
 	rest(ctx, d)
-	err = p.goOn()
+	err = p.resume()
 	e.Return = history.Now()
 	return stopped, errors.Join(err, m.workers.w.Happened(e))
 }
 
-// freeze stops a restarts that asked for it until its leases have run out.
+// freeze stops a process that asked for it until its leases have run out.
 func (m *supervisor) freeze(p *process, n uint64) {
 	m.striking.Lock()
 	defer m.striking.Unlock()
-	if !m.over && !p.gone() && m.process.Load() == p && !m.workers.calm.Load() {
+	if !m.over && !p.gone() && m.process.Load() == p && !m.workers.recovery.Load() {
 		stopped, err := m.pause(context.Background(), p, m.task.TTL+m.task.TTL/4)
 		if err != nil {
 			m.workers.trouble(err.Error())

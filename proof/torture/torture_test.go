@@ -47,7 +47,7 @@ func TestOptions(t *testing.T) {
 func TestInterruptedReport(t *testing.T) {
 	r := &torture.Report{Interrupted: true, Faults: []*torture.Strikes{{Name: "kill", Hits: 2}, {Name: "stop"}}}
 	var text strings.Builder
-	if err := r.WriteText(&text); err != nil || !r.OK() || !strings.Contains(text.String(), "\nInterrupted, so far 0 violations, with 2 faults of 1 kinds that bit.\n") {
+	if err := r.WriteText(&text); err != nil || !r.OK() || !strings.Contains(text.String(), "\nInterrupted; so far 0 violations, with 2 hits by 1 kinds of faults.\n") {
 		t.Errorf("%v %q %s", err, r.Failures(), text.String())
 	}
 	if r.Violations = []string{"one"}; r.OK() {

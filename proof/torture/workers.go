@@ -14,21 +14,21 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// workers is the workers of a run, as the runner has them. It implements fault.Workers.
+// workers are the workers of a run. It implements fault.Workers.
 type workers struct {
 	dir         string
-	program     []string // that a worker is
+	program     []string // of a worker
 	w           *history.Writer
 	log         *slog.Logger
-	calm        atomic.Bool
+	recovery    atomic.Bool
 	doing       sync.WaitGroup
 	supervisors []*supervisor
 
 	mu      sync.Mutex
-	failed  map[string]int // what the store said in place of answers, and how often
-	broken  []string       // why workers ended that should not have
-	stuck   []string       // keys that could not be had in the calm
-	swept   int            // how many could
+	failed  map[string]int // errors of the store, and how often
+	broken  []string       // errors of the harness
+	stuck   []string       // keys that could not be acquired again
+	swept   int            // how many keys could
 	ended   []*ended
 	crashes int
 	freezes int
@@ -40,7 +40,7 @@ type workers struct {
 
 var _ fault.Workers = (*workers)(nil)
 
-// newWorkers prepares workers; task(i) is what worker i is told.
+// newWorkers prepares workers; taskOf(i) is the task of worker i.
 func newWorkers(dir string, n int, w *history.Writer, log *slog.Logger, taskOf func(i int) task) (*workers, error) {
 	program, err := self()
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *workers) start(ctx context.Context) error {
 	return c.ready(ctx)
 }
 
-// ready waits until every worker is: those that were killed are started again.
+// ready waits until every worker works. Killed ones are started again meanwhile.
 func (c *workers) ready(ctx context.Context) error {
 	deadline := time.Now().Add(2 * patience)
 	for i, m := range c.supervisors {
@@ -83,8 +83,8 @@ func (c *workers) ready(ctx context.Context) error {
 	return nil
 }
 
-// stopCrashing has every worker do nothing to itself any more, and waits until each has heard
-// that, or is a new one that was told from the start.
+// stopCrashing ends the crashes and freezes of all workers, and waits until each has confirmed
+// it. A new process starts without them.
 func (c *workers) stopCrashing(ctx context.Context) error {
 	for _, m := range c.supervisors {
 		m.striking.Lock()
@@ -102,7 +102,7 @@ func (c *workers) stopCrashing(ctx context.Context) error {
 	return c.ready(ctx)
 }
 
-// order tells all workers something.
+// order sends a command to all workers.
 func (c *workers) order(what command) {
 	for _, m := range c.supervisors {
 		m.striking.Lock()
@@ -113,7 +113,7 @@ func (c *workers) order(what command) {
 	}
 }
 
-// finish ends all workers in order and waits for that.
+// finish ends all workers in order.
 func (c *workers) finish(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, m := range c.supervisors {
@@ -127,7 +127,7 @@ func (c *workers) finish(ctx context.Context) {
 	all.Wait()
 }
 
-// kill ends whoever is left, at once, and everything that the workers does.
+// kill kills the processes that are left, and waits for all goroutines.
 func (c *workers) kill() {
 	for _, m := range c.supervisors {
 		m.striking.Lock()
@@ -216,7 +216,7 @@ func (c *workers) write(key string, fence uint64) {
 	c.highest[key] = fence
 }
 
-// trouble notes that the harness itself does not do what it should.
+// trouble notes that the harness itself fails.
 func (c *workers) trouble(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
