@@ -145,7 +145,7 @@ func TestDoesNotApply(t *testing.T) {
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	log := writer(func(line []byte) {
-		if bytes.Contains(line, []byte("under fire")) {
+		if bytes.Contains(line, []byte("faults strike")) {
 			cancel(&interruptedError{syscall.SIGTERM})
 		}
 	})
