@@ -47,7 +47,7 @@ func TestHouse(t *testing.T) {
 		},
 		{
 			Dir:     "internal/race",
-			Imports: []string{root, root + "/sqllock", root + "/internal/stores"},
+			Imports: []string{root, root + "/internal/stores"},
 			Tests:   []string{root + "/internal/failpoint"},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},

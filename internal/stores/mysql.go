@@ -84,7 +84,6 @@ func (u *mysqlURL) open(ctx context.Context, s *Store) error {
 	}
 	s.Store, s.close = store, store.Close
 	s.version = u.version
-	s.table = u.table
 	s.database = func() (*Database, error) {
 		db, err := u.db()
 		if err != nil {
@@ -104,7 +103,6 @@ func (u *mysqlURL) db() (*sql.DB, error) {
 		return nil, err
 	}
 	db := sql.OpenDB(connector)
-	db.SetMaxOpenConns(16)
 	return db, nil
 }
 
@@ -153,14 +151,4 @@ func (u *mysqlURL) version(ctx context.Context) (v string, err error) {
 		return v, nil
 	}
 	return "MySQL " + v, nil
-}
-
-// table returns a table beside the store's.
-func (u *mysqlURL) table(name string) (*Table, error) {
-	db, err := u.db()
-	if err != nil {
-		return nil, err
-	}
-	quoted := "`dibs_race_" + name + "`"
-	return &Table{DB: db, Dialect: MySQL, Name: quoted, drop: drop(db, quoted)}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -81,7 +80,6 @@ func (p *postgres) open(ctx context.Context, s *Store) error {
 	}
 	s.Store, s.close = store, store.Close
 	s.version = p.version
-	s.table = p.table
 	s.database = func() (*Database, error) {
 		config := p.config.Copy()
 		config.DefaultQueryExecMode = pgx.QueryExecModeExec // nothing is prepared, because a pooler may be in between
@@ -136,20 +134,4 @@ func (p *postgres) version(ctx context.Context) (string, error) {
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	return "PostgreSQL " + conn.PgConn().ParameterStatus("server_version"), nil
-}
-
-// table returns a table beside the store's.
-func (p *postgres) table(name string) (*Table, error) {
-	config := p.config.Copy()
-	// Nothing is prepared, so that it works through a pooler.
-	config.DefaultQueryExecMode = pgx.QueryExecModeExec
-	db := stdlib.OpenDB(*config)
-	db.SetMaxOpenConns(16)
-	db.SetConnMaxIdleTime(time.Second)
-	schema := p.options.Schema
-	if schema == "" {
-		schema = "public"
-	}
-	quoted := fmt.Sprintf(`"%s"."dibs_race_%s"`, schema, name)
-	return &Table{DB: db, Dialect: Postgres, Name: quoted, drop: drop(db, quoted)}, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/dibs-go/dibs/redisstore"
 )
@@ -46,7 +45,6 @@ func redisBackends() []backend {
 				}
 				s.Store, s.close = r, r.Close
 				s.version = func(ctx context.Context) (string, error) { return redisVersion(ctx, r) }
-				s.cell = func(name string) Cell { return &redisCell{r, r.Prefix() + ":cell:" + name} }
 				return nil
 			},
 		})
@@ -72,25 +70,4 @@ func redisVersion(ctx context.Context, s *redisstore.Store) (string, error) {
 		}
 	}
 	return version, nil
-}
-
-// redisCell is a Cell in a key of its own.
-type redisCell struct {
-	store *redisstore.Store
-	key   string
-}
-
-func (c *redisCell) Read(ctx context.Context) (string, error) {
-	client := c.store.Client()
-	return client.Do(ctx, client.B().Get().Key(c.key).Build()).ToString()
-}
-
-func (c *redisCell) Write(ctx context.Context, text string) error {
-	client := c.store.Client()
-	return client.Do(ctx, client.B().Set().Key(c.key).Value(text).Ex(10*time.Minute).Build()).Error()
-}
-
-func (c *redisCell) Remove(ctx context.Context) error {
-	client := c.store.Client()
-	return client.Do(ctx, client.B().Del().Key(c.key).Build()).Error()
 }

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
-	"path/filepath"
 	"strings"
 
 	_ "modernc.org/sqlite" // the driver "sqlite"
@@ -44,11 +42,11 @@ var sqliteBackend = backend{
 		return err
 	},
 	open: func(_ context.Context, rest string, s *Store) error {
-		f, path, shared, err := openSQLite(rest)
+		f, shared, err := openSQLite(rest)
 		if err != nil {
 			return err
 		}
-		s.Store, s.close, s.folder = f, f.Close, filepath.Dir(path)
+		s.Store, s.close = f, f.Close
 		s.version = sqliteVersion
 		if shared {
 			s.database = func() (*Database, error) {
@@ -59,7 +57,6 @@ var sqliteBackend = backend{
 				return &Database{DB: db, Transactor: f.Transactions(db), Tx: sqlitestore.Begin}, nil
 			}
 		}
-		s.table = func(name string) (*Table, error) { return sqliteTable(s.folder, name) }
 		return nil
 	},
 	// Opening does it all.
@@ -70,7 +67,7 @@ var sqliteBackend = backend{
 		}
 		_, err = os.Stat(path)
 		fresh := errors.Is(err, fs.ErrNotExist)
-		f, _, _, err := openSQLite(rest)
+		f, _, err := openSQLite(rest)
 		if err != nil {
 			return "", err
 		}
@@ -94,13 +91,13 @@ func sqliteFile(rest string) (path string, o *sqlitestore.Options, err error) {
 	return "", nil, errors.New("what comes after the ? is not shared=true, for a file that is an application's; the name of a store's file cannot have a ?")
 }
 
-func openSQLite(rest string) (f *sqlitestore.Store, path string, shared bool, err error) {
+func openSQLite(rest string) (f *sqlitestore.Store, shared bool, err error) {
 	path, o, err := sqliteFile(rest)
 	if err != nil {
-		return nil, "", false, err
+		return nil, false, err
 	}
 	f, err = sqlitestore.Open(path, o)
-	return f, path, o != nil, err
+	return f, o != nil, err
 }
 
 func sqliteVersion(ctx context.Context) (string, error) {
@@ -111,28 +108,4 @@ func sqliteVersion(ctx context.Context) (string, error) {
 	var v string
 	err = db.QueryRowContext(ctx, "SELECT sqlite_version()").Scan(&v)
 	return "SQLite " + v, errors.Join(err, db.Close())
-}
-
-// sqliteTable returns a table in a database of its own, in the folder of the
-// store's file: that one is the store's alone, and a transaction in it that takes
-// its time would stop all who use the store.
-func sqliteTable(folder, name string) (*Table, error) {
-	path, err := filepath.Abs(filepath.Join(folder, "dibs-race-"+name+".db"))
-	if err != nil {
-		return nil, err
-	}
-	dsn := url.URL{Scheme: "file", Path: path, RawQuery: "_pragma=busy_timeout(10000)&_pragma=journal_mode(wal)&_txlock=immediate"}
-	db, err := sql.Open("sqlite", dsn.String())
-	if err != nil {
-		return nil, err
-	}
-	return &Table{DB: db, Dialect: SQLite, Name: `"race"`, drop: func(context.Context) error {
-		var errs []error
-		for _, end := range []string{"", "-wal", "-shm"} {
-			if err := os.Remove(path + end); !errors.Is(err, fs.ErrNotExist) {
-				errs = append(errs, err)
-			}
-		}
-		return errors.Join(errs...)
-	}}, nil
 }

@@ -31,13 +31,9 @@ var (
 // Store is an open store.
 type Store struct {
 	dibs.Store
-	url    string
-	folder string
-	cell   func(name string) Cell
+	url string
 	// version says what the backend is, for people.
 	version func(context.Context) (string, error)
-	// table finds a place for a table; nil where there is no SQL.
-	table func(name string) (*Table, error)
 	// database opens what Database returns; nil where there is none.
 	database func() (*Database, error)
 	close    func() error
@@ -45,25 +41,6 @@ type Store struct {
 
 // String returns the URL without credentials.
 func (s *Store) String() string { return s.url }
-
-// Folder returns the folder in which the store's file is, or "" if it has none.
-func (s *Store) Folder() string { return s.folder }
-
-// Cell returns the cell of that name, or nil if the store has none.
-func (s *Store) Cell(name string) Cell {
-	if s.cell == nil {
-		return nil
-	}
-	return s.cell(name)
-}
-
-// Cell is a text in the store's own database that everybody may read and write,
-// and that nothing guards. It is forgotten after ten minutes without a write.
-type Cell interface {
-	Read(ctx context.Context) (string, error)
-	Write(ctx context.Context, text string) error
-	Remove(ctx context.Context) error
-}
 
 // Inspector returns the store's listing and forcing side, or an ErrUnusable.
 func (s *Store) Inspector() (dibs.Inspector, error) {

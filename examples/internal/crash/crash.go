@@ -1,6 +1,6 @@
-// Package mortal has processes that are killed (SIGKILL) at the worst moment, and those
-// that take their place: this program, run again with arguments. It is for Unix.
-package mortal
+// Package crash runs this program again as a process that is killed (SIGKILL) at a chosen
+// point, and then as the process that takes its place. It needs Unix.
+package crash
 
 import (
 	"bufio"
@@ -14,14 +14,14 @@ import (
 	"os/exec"
 )
 
-// doomed is set in the environment of the process that is to be killed.
-const doomed = "DIBS_EXAMPLE_DOOMED"
+// crashes is set in the environment of the process that will be killed.
+const crashes = "DIBS_EXAMPLE_CRASHES"
 
-// Keep has a server that is killed at its Moment, and the one that takes its place
-// until ctx ends. They run this program with args, which is to call Serve, on one
-// socket, as behind a load balancer: who connects while there is no server waits for the
-// next. It always returns an error.
-func Keep(ctx context.Context, listener *net.TCPListener, args ...string) error {
+// Restart runs a server that is killed at its Point, and then a second server until ctx
+// ends. Both run this program with args, which must call Serve, on one socket, as behind a
+// load balancer: a client that connects between the two waits for the second. It always
+// returns an error.
+func Restart(ctx context.Context, listener *net.TCPListener, args ...string) error {
 	socket, err := listener.File()
 	if err != nil {
 		return err
@@ -33,14 +33,14 @@ func Keep(ctx context.Context, listener *net.TCPListener, args ...string) error 
 	return run(ctx, []*os.File{socket}, args)
 }
 
-// Kill runs this program with args, and kills it when it has come to the Moment.
+// Kill runs this program with args, and kills it at its Point.
 func Kill(ctx context.Context, args ...string) error { return kill(ctx, nil, args) }
 
 // Run runs this program with args until ctx ends. It returns an error only if the
 // program ended before.
 func Run(ctx context.Context, args ...string) error {
 	if err := run(ctx, nil, args); ctx.Err() == nil {
-		return fmt.Errorf("a process ended before its time: %w", err)
+		return fmt.Errorf("a process ended too early: %w", err)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func kill(ctx context.Context, files []*os.File, args []string) error {
 	if err != nil {
 		return err
 	}
-	process.Env = append(os.Environ(), doomed+"=1")
+	process.Env = append(os.Environ(), crashes+"=1")
 	stdout, err := process.StdoutPipe()
 	if err != nil {
 		return err
@@ -60,9 +60,9 @@ func kill(ctx context.Context, files []*os.File, args []string) error {
 	}
 	_, early := bufio.NewReader(stdout).ReadString('\n')
 	err = errors.Join(early, process.Process.Kill())
-	_ = process.Wait() // it says that it was killed
+	_ = process.Wait() // its error says that it was killed
 	if err != nil {
-		return fmt.Errorf("the process ended before its moment: %w", err)
+		return fmt.Errorf("the process ended before its point: %w", err)
 	}
 	return nil
 }
@@ -79,11 +79,11 @@ func run(ctx context.Context, files []*os.File, args []string) error {
 func command(ctx context.Context, files []*os.File, args []string) (*exec.Cmd, error) {
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.ExtraFiles, cmd.Stderr = files, os.Stderr
-	_, err := cmd.StdinPipe() // its end tells that we are gone
+	_, err := cmd.StdinPipe() // its end tells the process that this one has ended
 	return cmd, err
 }
 
-// Follow ends this process when the one that started it is gone.
+// Follow ends this process when the process that started it has ended.
 func Follow() {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -91,7 +91,7 @@ func Follow() {
 	}()
 }
 
-// Serve serves on the socket that the process was given by Keep.
+// Serve serves on the socket of Restart.
 func Serve(handler http.Handler) error {
 	Follow()
 	listener, err := net.FileListener(os.NewFile(3, "socket"))
@@ -101,9 +101,9 @@ func Serve(handler http.Handler) error {
 	return http.Serve(listener, handler)
 }
 
-// Moment is where a process that is to be killed is. Any other goes on.
-func Moment() {
-	if os.Getenv(doomed) != "" {
+// Point is where a process is killed. The process that takes its place goes on.
+func Point() {
+	if os.Getenv(crashes) != "" {
 		fmt.Println("now")
 		select {}
 	}

@@ -1,7 +1,7 @@
-// Package crowd has callers who come at the same moment. What goes wrong between
-// them in production is a matter of luck; the examples arrange for it to be
-// certain, by letting nobody go on until all have come to the same point.
-package crowd
+// Package concurrent runs callers at the same moment. In production it is luck whether
+// they disturb each other. The examples make it certain: a caller waits at a barrier until
+// all have arrived.
+package concurrent
 
 import (
 	"context"
@@ -26,28 +26,28 @@ func Run(ctx context.Context, n int, fn func(ctx context.Context, i int) error) 
 	return context.Cause(ctx)
 }
 
-// Meeting is a point at which callers wait for one another.
-type Meeting struct {
+// Barrier is a point at which callers wait for one another.
+type Barrier struct {
 	missing atomic.Int64
 	all     chan struct{}
 }
 
-// NewMeeting returns a Meeting of n callers.
-func NewMeeting(n int) *Meeting {
-	m := &Meeting{all: make(chan struct{})}
+// NewBarrier returns a Barrier of n callers.
+func NewBarrier(n int) *Barrier {
+	m := &Barrier{all: make(chan struct{})}
 	m.missing.Store(int64(n))
 	return m
 }
 
-// Come says that one more is there. When all are, more do no harm.
-func (m *Meeting) Come() {
+// Arrive counts one caller more. Calls after the last one do nothing.
+func (m *Barrier) Arrive() {
 	if m.missing.Add(-1) == 0 {
 		close(m.all)
 	}
 }
 
-// Wait waits until all are there. It returns the context's cause when that ends.
-func (m *Meeting) Wait(ctx context.Context) error {
+// Wait waits until all have arrived. It returns the context's cause if ctx ends first.
+func (m *Barrier) Wait(ctx context.Context) error {
 	select {
 	case <-m.all:
 		return nil
