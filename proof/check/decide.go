@@ -13,8 +13,7 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// History checks the events of a run, all of one store. They need not be sorted, and are
-// not changed; the Verdict refers to them.
+// History checks the events of a run on one store. They need not be sorted, and are not changed.
 func History(events []history.Event, o *Options) *Verdict {
 	v := &Verdict{Faults: map[string]int{}}
 	options, err := o.withDefaults()
@@ -85,8 +84,8 @@ func (v *Verdict) count(events []history.Event) {
 	}
 }
 
-// each calls f with every keyHistory, on all processors, and with how long it may think: its
-// share of what is left of the time, by the number of its calls.
+// each calls f with every key, on all processors, and with its share of the time that is left,
+// by the number of its calls.
 func (l *index) each(f func(i int, b *keyHistory, patience time.Duration)) {
 	deadline := time.Now().Add(l.Timeout)
 	todo := 0
@@ -127,13 +126,13 @@ type checker struct {
 	waits int
 }
 
-// maxFound bounds how often one rule is told of for one key.
+// maxFound bounds how many violations of one rule are reported for one key.
 const maxFound = 3
 
-// violated notes down what is wrong, with the events that show it.
+// violated reports a violation, with the events that show it.
 func (c *checker) violated(name, text string, events ...*history.Event) {
 	x := Violation{Name: name, Key: c.key, Text: text}
-	if told := slices.IndexFunc(c.found, func(v Violation) bool { return v.Name == name }); told >= 0 && len(c.found)-told > maxFound {
+	if first := slices.IndexFunc(c.found, func(v Violation) bool { return v.Name == name }); first >= 0 && len(c.found)-first > maxFound {
 		return
 	}
 	slices.SortStableFunc(events, byCall)
@@ -143,7 +142,7 @@ func (c *checker) violated(name, text string, events ...*history.Event) {
 	c.found = append(c.found, x)
 }
 
-// decide holds the key against the models and returns what could not be decided.
+// decide checks the key with the models, and returns what could not be decided.
 func (c *checker) decide(patience time.Duration) (undecided string) {
 	deadline := time.Now().Add(patience)
 	for _, s := range c.spans(c.operations()) {
@@ -195,11 +194,12 @@ func (s *span) form() []porcupine.Operation {
 
 // How long to look for a smaller counter-example.
 const (
+	// shrinkPatience and shrinkStep bound the search for a smaller counter-example.
 	shrinkPatience = 3 * time.Second
 	shrinkStep     = 300 * time.Millisecond
 )
 
-// report notes down that a span cannot have happened, with as few events as show it.
+// report reports that a span cannot have happened, with as few events as show it.
 func (c *checker) report(s span) {
 	deadline := time.Now().Add(shrinkPatience)
 	illegal := func(s *span) bool {
@@ -234,7 +234,7 @@ func (c *checker) report(s span) {
 	c.violated(name, text, events...)
 }
 
-// shorten cuts off the end of a span as long as the rest stays illegal.
+// shorten cuts off the end of a span while the rest stays illegal.
 func (s span) shorten(illegal func(*span) bool) span {
 	var ends []time.Duration
 	for _, op := range s.ops {
@@ -257,7 +257,7 @@ func (s span) shorten(illegal func(*span) bool) span {
 	return s
 }
 
-// thin leaves out tokens, many at once and then each, as long as the rest stays illegal.
+// thin leaves out tokens, first many and then single ones, while the rest stays illegal.
 func (s span) thin(illegal func(*span) bool) span {
 	var tokens []*attempt
 	for _, op := range s.ops {
@@ -292,8 +292,7 @@ func (s span) without(tokens []*attempt) span {
 	return r
 }
 
-// reason says which operation cannot follow the longest order that can have happened, and
-// why.
+// reason names the operation that cannot follow the longest possible order, and why.
 func (m *model) reason(s *span) string {
 	pm := m.porcupine()
 	_, info := porcupine.CheckOperationsVerbose(pm, s.form(), shrinkStep)

@@ -9,13 +9,13 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// rules are the checkers beside the models. Each looks at one key.
+// rules are the checks beside the models. Each looks at one key.
 var rules = []func(*checker){
 	fences, sections, effects, replies, mismatches, held, order, places, passed, progress,
 }
 
-// fences: a grant that was made for certain after another one has a higher fence, whatever
-// the store has forgotten, and no two grants have the same.
+// fences: a grant that was surely made after another one has a higher fence, also if the store
+// has lost its data, and no two grants have the same fence.
 func fences(c *checker) {
 	for i, g := range c.grants {
 		if i > 0 && g.fence == c.grants[i-1].fence {
@@ -47,15 +47,15 @@ func (b *keyHistory) granted(fence uint64) *grant {
 	return b.grants[i]
 }
 
-// a section is one stay of a worker between Enter and Leave.
+// section is the time between a worker's Enter and its Leave.
 type section struct {
-	enter, leave *history.Event // leave is nil if nobody saw it
-	grant        *grant         // nil if the store never told of it
-	stop         time.Duration  // until then it had the key to itself
+	enter, leave *history.Event // leave is nil if there is none
+	grant        *grant         // nil if it was never answered
+	stop         time.Duration  // until then no other section may begin
 }
 
-// sections: there are not more at once than the key has permits, as long as each trusts
-// its lease; and each ends when its lease does, unless its process stood still.
+// sections: there are never more sections at once than the key has permits, while each of them
+// has a valid lease. A section ends with its lease, unless its process was stopped.
 func sections(c *checker) {
 	var all []*section
 	for _, e := range c.sections {
@@ -90,14 +90,14 @@ func sections(c *checker) {
 					events = append(events, o.grant.head())
 				}
 			}
-			c.violated("sections", fmt.Sprintf("%d were in the section at once, at %v, and each believed that it held the key", len(inside), s.enter.Call), events...)
+			c.violated("sections", fmt.Sprintf("%d sections were entered at once, at %v, each with a valid lease", len(inside), s.enter.Call), events...)
 			inside = inside[1:]
 		}
 	}
 }
 
-// crowded reports whether so many cannot hold a key at once: they have other numbers of
-// permits, or take more than those.
+// crowded reports whether these sections cannot be at once, because they see other numbers of
+// permits, or take more permits than there are.
 func crowded(inside []*section) bool {
 	weight := 0
 	for _, s := range inside {
@@ -109,8 +109,8 @@ func crowded(inside []*section) bool {
 	return weight > cmp.Or(inside[0].enter.Permits, 1)
 }
 
-// alone returns until when nobody else may have entered: until it left of its own accord,
-// or until its lease was over, its process stood still, or the store forgot it.
+// alone returns until when no other section may begin: until this one is left, or its lease is
+// over, its process is stopped, or the store loses its data.
 func (c *checker) alone(s *section) time.Duration {
 	stop := never
 	if s.leave != nil {
@@ -139,7 +139,7 @@ func (c *checker) alone(s *section) time.Duration {
 	return stop
 }
 
-// overstays notes down a section that went on after its lease, in a process that ran.
+// overstays reports a section that went on after its lease, in a process that was not stopped.
 func (c *checker) overstays(s *section) {
 	if s.leave == nil || s.grant == nil {
 		return

@@ -22,26 +22,26 @@ func after(t, d time.Duration) time.Duration {
 	return t + d
 }
 
-// index is a history, sorted by what it is about.
+// index is a history, sorted by key.
 type index struct {
 	Options
 	keys      []*keyHistory            // by key
-	faults    []*history.Event         // of the store, and of the way to it
+	faults    []*history.Event         // of the store and the network
 	halts     map[int][]*history.Event // when a process was killed or stood still
-	faultsEnd time.Duration            // from when on there is no fault; 0: not at all
+	faultsEnd time.Duration            // when the last fault was over; 0 if faults go on
 	end       time.Duration
 	unknown   int
 }
 
-// keyHistory is all that concerns one key.
+// keyHistory is the history of one key.
 type keyHistory struct {
 	*index
 	key      string
 	calls    []*history.Event // of the store
 	attempts []*attempt       // by token, in the order of their first call
 	grants   []*grant         // by fence
-	answered []*grant         // by when they were answered of
-	permits  int              // the most that a lease saw
+	answered []*grant         // by the time of the first answer
+	permits  int              // the most that a lease asked for
 	ttl      time.Duration    // the longest that was asked for
 	prints   int              // how many fingerprints there are
 	forgot   []*history.Event
@@ -60,27 +60,26 @@ type attempt struct {
 	begin, end time.Duration // of all its calls
 	grants     []*grant      // by fence
 
-	// from when on it may have been granted in its absence, because a call that nobody
-	// answered the answer of, or a place in the queue, stood; never: in its presence only.
+	// absent is from when the token may have been granted in its absence, because of a call
+	// without an answer or a place in the queue; never if it was always present.
 	absent time.Duration
-	// vague: it made a claim that nobody answered the answer of, which may be granted at any
-	// time later.
+	// vague: the token made a claim without an answer, which may be granted at any time later.
 	vague bool
-	// placed is until when it asked for, and may have got, a place in the queue; -1: never.
+	// placed is until when it asked for a place in the queue, and may have got it; -1 if it did
+	// not.
 	placed time.Duration
-	// settles is when it was settled first, answered or not; never: not at all.
+	// settles is when it was settled first, with or without an answer; never if it was not.
 	settles time.Duration
-	// doubt is from when on a settlement that nobody answered the answer of may have ended
-	// what it had.
+	// doubt is from when a settlement without an answer may have ended its lease.
 	doubt time.Duration
-	// extra is how much longer, at most, renewals and claims that nobody answered the answer
-	// of may have made its lease, and short the shortest TTL that one may have set.
+	// extra is by how much, at most, renewals and claims without an answer may have prolonged
+	// its lease. short is the shortest TTL that one of them may have set.
 	extra, short time.Duration
-	// kept is its settlements with a record, but for those that were lost.
+	// kept is its settlements with a record, without those that were answered ErrLost.
 	kept []*history.Event
 }
 
-// grant is one lease: a token and a fence, however often they were answered.
+// grant is one lease: a token and a fence, with all answers that tell of it.
 type grant struct {
 	of       *attempt
 	fence    uint64
@@ -90,7 +89,7 @@ type grant struct {
 	index    int              // in keyHistory.grants
 }
 
-// place returns the token of the reserved place that the lease was claimed from, or "".
+// place returns the token of the reserved place from which the lease was claimed, or "".
 func (g *grant) place() string {
 	for _, e := range g.answers {
 		if e.From != "" {
@@ -100,8 +99,8 @@ func (g *grant) place() string {
 	return ""
 }
 
-// came returns when the place can have been taken, at the earliest, at which a grant was
-// made: that of its token, or the reserved one that was redeemed; -1 if nobody knows.
+// came returns when the place of a grant can have been taken at the earliest: that of its token,
+// or the reserved one; -1 if it is unknown.
 func (b *keyHistory) came(g *grant) time.Duration {
 	place := g.place()
 	if place == "" {
@@ -113,19 +112,19 @@ func (b *keyHistory) came(g *grant) time.Duration {
 	return -1
 }
 
-// head is the answer that was answered first.
+// head is the first answer.
 func (g *grant) head() *history.Event { return g.answers[0] }
 
-// permits returns how many permits the lease sees, and how many of them it takes.
+// permits returns how many permits the lease sees, and how many it takes.
 func (g *grant) permits() (permits, weight int) {
 	e := g.head()
-	if e.Kind == history.Renew || e.Kind == history.Settle { // nobody answered of the grant
+	if e.Kind == history.Renew || e.Kind == history.Settle { // the grant was not answered
 		e = g.of.calls[0]
 	}
 	return cmp.Or(e.Permits, 1), cmp.Or(e.Weight, 1)
 }
 
-// waiting reports whether a claim's answer says that its token has a place where it waits.
+// waiting reports whether the answer says that the token waits at a place.
 func waiting(e *history.Event) bool {
 	return e.Kind == history.Claim && e.State == "held" && e.Queued && e.Error == "" &&
 		(e.Mode == "queue" || e.Mode == "try" && e.From == "")
@@ -206,7 +205,7 @@ func (b *keyHistory) enter() {
 		a := b.tokens[e.Token]
 		if a == nil || e.Mode == "look" {
 			a = &attempt{token: e.Token, begin: e.Call, absent: never, placed: -1, settles: never, doubt: never, short: never}
-			if e.Mode != "look" { // which is nobody's, and changes nothing
+			if e.Mode != "look" { // it changes nothing
 				b.tokens[e.Token] = a
 			}
 			b.attempts = append(b.attempts, a)
@@ -233,7 +232,8 @@ func (b *keyHistory) enter() {
 	b.answered = slices.SortedFunc(slices.Values(b.grants), func(a, b *grant) int { return cmp.Compare(a.by, b.by) })
 }
 
-// answeredBy returns how many grants were answered of before a moment: the first of keyHistory.answered.
+// answeredBy returns how many grants were answered before a moment. They are the first ones of
+// keyHistory.answered.
 func (b *keyHistory) answeredBy(t time.Duration) int {
 	n, _ := slices.BinarySearchFunc(b.answered, t, func(g *grant, t time.Duration) int { return cmp.Compare(g.by, t) })
 	return n
@@ -243,7 +243,7 @@ func byFence(a, b *grant) int { return cmp.Or(cmp.Compare(a.fence, b.fence), cmp
 
 // enter adds a call to what is known of the token.
 func (a *attempt) enter(b *keyHistory, e *history.Event) {
-	alone := e.Answered() && e.Error != "" && e.Error != history.Lost // it failed alone: nothing was done
+	alone := e.Answered() && e.Error != "" && e.Error != history.Lost // it failed alone, with nothing done
 	switch e.Kind {
 	case history.Pushed:
 		a.granted(e)
@@ -296,9 +296,8 @@ func (a *attempt) granted(e *history.Event) {
 	a.grants = append(a.grants, &grant{of: a, fence: e.Fence, answers: []*history.Event{e}})
 }
 
-// waits reports whether the token may have a place although it was granted what it was:
-// a place ends with the grant. A claim that was under way as the grant was given up may have
-// got a new one, and the grant may be told after that.
+// waits reports whether the token may have a place after its last grant. A place ends with its
+// grant, but a claim that was under way when the grant was given up may have got a new place.
 func (a *attempt) waits() bool {
 	return a.placed >= 0 && (len(a.grants) == 0 || a.placed >= a.grants[len(a.grants)-1].by || a.placed >= a.settles)
 }
@@ -306,7 +305,7 @@ func (a *attempt) waits() bool {
 // anonymous reports whether a call was made without a token.
 func anonymous(e *history.Event) bool { return strings.Trim(e.Token, "0") == "" }
 
-// complete works out when the grant was made.
+// complete finds out when the grant was made.
 func (g *grant) complete() {
 	slices.SortStableFunc(g.answers, func(a, b *history.Event) int { return cmp.Compare(a.Return, b.Return) })
 	g.number, g.by = g.head().Attempt, g.head().Return
@@ -316,12 +315,12 @@ func (g *grant) complete() {
 	}
 }
 
-// certain returns until when the lease lasts for certain, if nothing unknown or forgotten
-// cuts it short: every answer and renewal proves that it lasted until then without a gap.
+// certain returns until when the lease surely stands, because every answer and renewal proves
+// that it stood until then without a gap.
 func (g *grant) certain(slack time.Duration) time.Duration {
 	until := time.Duration(0)
 	for _, e := range g.answers {
-		end := e.Call // of one that was told, whose PushedTTL began at an unknown moment
+		end := e.Call // of a pushed grant, whose PushedTTL began at an unknown moment
 		if e.Kind != history.Pushed {
 			end = after(e.Call, min(e.TTL, g.of.short))
 		}
@@ -337,7 +336,7 @@ func (g *grant) certain(slack time.Duration) time.Duration {
 	return min(until-slack, g.of.doubt)
 }
 
-// latest returns until when the lease may last, or never if nobody can say.
+// latest returns until when the lease may stand; never if it is unknown.
 func (g *grant) latest(slack time.Duration) time.Duration {
 	if g.of.vague {
 		return never
@@ -359,7 +358,7 @@ func (b *keyHistory) forgotBetween(from, to time.Duration) bool {
 	return slices.ContainsFunc(b.forgot, func(f *history.Event) bool { return f.Call <= to && until(f) >= from })
 }
 
-// until is when something was over; never if nobody saw it end, or answered how.
+// until is when an event was over; never if its end is unknown.
 func until(e *history.Event) time.Duration {
 	if !e.Answered() {
 		return never
@@ -367,12 +366,12 @@ func until(e *history.Event) time.Duration {
 	return e.Return
 }
 
-// haltedBetween reports whether a process was killed or stood still between two moments.
+// haltedBetween reports whether a process was killed or stopped between two moments.
 func (l *index) haltedBetween(process int, from, to time.Duration) bool {
 	return slices.ContainsFunc(l.halts[process], func(h *history.Event) bool { return h.Call <= to && until(h) >= from })
 }
 
-// faultBetween reports whether there was any fault between two moments, or shortly before.
+// faultBetween reports whether a fault struck between two moments, or shortly before.
 func (l *index) faultBetween(from, to time.Duration) bool {
 	return slices.ContainsFunc(l.faults, func(f *history.Event) bool {
 		return f.Call <= to && after(until(f), l.Settling) >= from

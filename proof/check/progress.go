@@ -11,11 +11,10 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// prompt is how much longer than a TTL it may take until something moves on.
+// prompt is how much longer than a TTL it may take until a key moves on.
 const prompt = time.Second
 
-// progress: once there is no fault any more, every call is answered, and a key that somebody
-// waits for is not left idle.
+// progress: after the last fault every call is answered, and a key with a waiter is not idle.
 func progress(c *checker) {
 	if c.faultsEnd == 0 {
 		return
@@ -36,20 +35,20 @@ func progress(c *checker) {
 	c.idle(settled, bound)
 }
 
-// impatient reports whether a call ended because its caller did not want to wait longer.
+// impatient reports whether a call ended because its caller gave up.
 func impatient(e *history.Event) bool {
 	return e.Return != 0 && !e.Answered() &&
 		(strings.Contains(e.Text, context.Canceled.Error()) || strings.Contains(e.Text, context.DeadlineExceeded.Error()))
 }
 
-// idle looks for somebody who waited while nobody can have held the key.
+// idle looks for a waiter of a key that nobody can have held.
 func (c *checker) idle(settled, bound time.Duration) {
 	for _, e := range c.calls {
 		if e.Kind == history.Claim && e.Mode == "reserve" {
 			return // a reserved place may keep the key idle for as long as it stands
 		}
 	}
-	// From each end of somebody's hold to the next grant the key may be idle.
+	// From the end of each lease to the next grant the key may be idle.
 	type span struct {
 		from, to time.Duration
 		grant    *grant
@@ -88,7 +87,7 @@ func (c *checker) idle(settled, bound time.Duration) {
 				idle = max(idle, h.to)
 			}
 			if to-idle > bound {
-				c.violated("progress", fmt.Sprintf("somebody waited from %v to %v at least, and nobody held the key after %v", from, to, idle), e)
+				c.violated("progress", fmt.Sprintf("a token waited from %v to %v at least, and no token held the key after %v", from, to, idle), e)
 			}
 		}
 	}

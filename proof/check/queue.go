@@ -10,14 +10,14 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// stay is from when to when a token may have stood in the way of others.
+// stay is the time in which a token may have been in the way of others.
 type stay struct {
 	from, to time.Duration
 	of       *attempt
 }
 
-// held: who is told that a key is held was kept from it by somebody who held it, or had a
-// place before it.
+// held: a claim is told that the key is held only if another token held it, or had a place
+// before it.
 func held(c *checker) {
 	var stays []stay
 	for _, a := range c.attempts {
@@ -51,15 +51,15 @@ func held(c *checker) {
 			if c.forgotBetween(c.calls[0].Call, e.Return) {
 				continue // an older state may have come back
 			}
-			c.violated("held", "the key was held, but nobody held it nor waited for it", e)
+			c.violated("held", "the key was held, but no other token held it or waited for it", e)
 		}
 	}
 }
 
-// gone returns when a token can have stood in nobody's way any more, or -1 if it never did.
+// gone returns when a token was surely not in the way any more, or -1 if it never was.
 func (c *checker) gone(a *attempt) time.Duration {
 	if a.vague || a.extra > 0 {
-		return never // what nobody answered of may happen at any time
+		return never // what has no answer may happen at any time
 	}
 	to := time.Duration(-1)
 	for _, e := range a.calls {
@@ -93,8 +93,8 @@ func (c *checker) gone(a *attempt) time.Duration {
 	return after(to, c.Slack)
 }
 
-// turnOver returns when the turn of a waiter is over at the latest, as far as this answer
-// goes: it may come at the end of its Stay, and last for PushedTTL.
+// turnOver returns when the turn of a waiter is over at the latest, as far as this answer says:
+// it may come at the end of Stay, and last for PushedTTL.
 func turnOver(e *history.Event) time.Duration {
 	if e.Stay == 0 {
 		return never // a Try leaves the place as it was
@@ -102,10 +102,10 @@ func turnOver(e *history.Event) time.Duration {
 	return after(after(e.Return, e.Stay), dibs.PushedTTL)
 }
 
-// queued reports whether a call of the token found it at a place in the queue, as far as it
-// had answered by then: it may have been granted the key there since, and not have answered that.
+// queued reports whether a call found its token waiting, as far as its client knew. It may have
+// been granted the key meanwhile without knowing.
 func (b *keyHistory) queued(a *attempt, call *history.Event) bool {
-	answered, to, fence := time.Duration(-1), time.Duration(0), uint64(0) // what it was told last, and until when it may hold
+	answered, to, fence := time.Duration(-1), time.Duration(0), uint64(0) // its last answer, and until when it may hold
 	for _, e := range a.calls {
 		if !waiting(e) || e.AtMostOnce || !e.Answered() || e.Call > until(call) {
 			continue
@@ -122,15 +122,14 @@ func (b *keyHistory) queued(a *attempt, call *history.Event) bool {
 			return false
 		case e.Kind == history.Renew: // it was granted, and the model has that lease
 			return e.Call >= answered && e.Error == ""
-		case e.Kind == history.Settle: // who cannot keep a record waits on
+		case e.Kind == history.Settle: // a token that cannot keep a record waits on
 			return e.Call >= answered && (e.Outcome != "keep" || e.Error == "")
 		}
 		return e.State == "granted" && e.Return >= answered && (e.Fence > fence || fence == 0)
 	})
 }
 
-// wait is one that had a place from one moment to another without a gap in which it may
-// have lost it.
+// wait is the time in which a token surely had a place, without a gap.
 type wait struct {
 	of    *attempt
 	first *history.Event // the answer by which it surely had a place
@@ -138,7 +137,7 @@ type wait struct {
 	grant *grant         // nil if it was not granted
 }
 
-// order: of two who waited together, the one who surely came first is granted first.
+// order: of two tokens that wait together, the one that surely came first is granted first.
 func order(c *checker) {
 	var waits []wait
 	for _, a := range c.attempts {
@@ -149,7 +148,7 @@ func order(c *checker) {
 		return
 	}
 	// The grant whose place came last, of those with a smaller fence, and of those that were
-	// answered of first.
+	// answered earlier.
 	byFence, byHeard := latest(c.grants, c.came), latest(c.answered, c.came)
 	for _, w := range waits {
 		var before *grant
@@ -165,11 +164,11 @@ func order(c *checker) {
 		if before == nil || before.of == w.of || c.came(before) <= w.first.Return {
 			continue
 		}
-		c.violated("order", fmt.Sprintf("%s waited, and %v, who came later, was granted before", short(w.of.token), before), w.first, w.last, before.of.calls[0], before.head())
+		c.violated("order", fmt.Sprintf("%s waited, and %v, which came later, was granted before", short(w.of.token), before), w.first, w.last, before.of.calls[0], before.head())
 	}
 }
 
-// latest returns, for each, the one of it and those before it that came last.
+// latest returns, for each grant, the one of it and those before it that came last.
 func latest(grants []*grant, came func(*grant) time.Duration) []*grant {
 	r := make([]*grant, len(grants))
 	for i, g := range grants {
@@ -181,8 +180,8 @@ func latest(grants []*grant, came func(*grant) time.Duration) []*grant {
 	return r
 }
 
-// waited returns the waits of a token, as far as nothing can have interrupted them: each
-// time it asked again before its place, or the turn that it may have had, was over.
+// waited returns the waits of a token: it asked again each time before its place, or a turn that
+// it may have had, was over.
 func (c *checker) waited(a *attempt) (waits []wait) {
 	if a.vague || a.placed < 0 {
 		return nil
@@ -225,15 +224,15 @@ func (c *checker) waited(a *attempt) (waits []wait) {
 	return waits
 }
 
-// settling reports whether a settlement was under way between: a claim may be answered
-// when the place that it was made for is given up.
+// settling reports whether a settlement was under way between two moments, because a claim may
+// be answered while its place is given up.
 func (a *attempt) settling(from, to time.Duration) bool {
 	return slices.ContainsFunc(a.calls, func(e *history.Event) bool {
 		return e.Kind == history.Settle && e.Call < to && until(e) > from
 	})
 }
 
-// due returns until when the place, and a turn that came at once, stand for certain.
+// due returns until when the place, and a turn that came at once, surely stand.
 func (w *wait) due(c *checker) time.Duration {
 	return after(w.last.Call, min(w.last.Stay, w.last.TTL, dibs.PushedTTL)) - c.Slack
 }
@@ -247,7 +246,7 @@ func (a *attempt) grantOf(e *history.Event) *grant {
 	return nil
 }
 
-// subscribing reports whether a process may not have answered of turns of the key by then.
+// subscribing reports whether a process may not have subscribed to the key by then.
 func (c *checker) subscribing(a *attempt, then time.Duration) bool {
 	if c.SubscribeDelay == 0 {
 		return false
@@ -261,8 +260,8 @@ func (c *checker) subscribing(a *attempt, then time.Duration) bool {
 	return then < after(begun, c.SubscribeDelay)
 }
 
-// disturbed reports whether anything may have cost a token its place: its process stood
-// still, a fault, lost data, or a record that sent those away who accept it.
+// disturbed reports whether a token may have lost its place: by a stop of its process, a fault,
+// lost data, or a record.
 func (c *checker) disturbed(a *attempt, from, to time.Duration) bool {
 	return c.haltedBetween(a.calls[0].Process, from, to) || c.faultBetween(from, to) || c.forgotBetween(from, to) ||
 		c.prints > 1

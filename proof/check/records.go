@@ -41,14 +41,14 @@ func replies(c *checker) {
 	}
 }
 
-// mismatches: only who asks something else than others did is told so.
+// mismatches: a claim is told of a mismatch only if another claim had another fingerprint.
 func mismatches(c *checker) {
 	for _, e := range c.calls {
 		if e.Kind != history.Claim || e.State != "mismatch" {
 			continue
 		}
 		if !slices.ContainsFunc(c.calls, func(o *history.Event) bool { return o.Call <= e.Return && differ(o.Fingerprint, e.Fingerprint) }) {
-			c.violated("mismatch", "nobody had asked anything else of the key", e)
+			c.violated("mismatch", "no other claim of the key had another fingerprint", e)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// Verdict is what a history shows.
+// Verdict is the result of a check.
 type Verdict struct {
 	Keys       int            // histories that were checked, one for each key
 	Operations int            // calls of the store, one for each element
@@ -24,7 +24,7 @@ type Verdict struct {
 
 	// Violations are what a correct store, client or application could not have done.
 	Violations []Violation
-	// Undecided says what could not be checked, and why. It is a failure as well.
+	// Undecided says what could not be checked, and why. It is a failure too.
 	Undecided []string
 
 	index *index
@@ -38,7 +38,7 @@ type Violation struct {
 	Events []history.Event
 }
 
-// Rules are the names of the violations, and what each says.
+// Rules are the names of the rules, and what each says.
 var Rules = map[string]string{
 	"lease":      "the leases of a key are granted, renewed and ended as the contract says",
 	"register":   "a record is written by its holder, and answers until it ends",
@@ -55,13 +55,13 @@ var Rules = map[string]string{
 	"left":       "nothing is left behind",
 }
 
-// OK reports whether there is no violation and nothing that could not be checked.
+// OK reports whether there is no violation, and everything was decided.
 func (v *Verdict) OK() bool { return len(v.Violations) == 0 && len(v.Undecided) == 0 }
 
 // maxEvents is how many events WriteText prints of one violation.
 const maxEvents = 24
 
-// WriteText writes the counts, and each violation with its events, for people to read.
+// WriteText writes the counts, and each violation with its events, for people.
 func (v *Verdict) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d keys, %d operations, %d with unknown outcome\n", v.Keys, v.Operations, v.Unknown)
@@ -92,8 +92,8 @@ func (v *Verdict) WriteText(w io.Writer) error {
 	return err
 }
 
-// WriteEvents writes the events that show the violation, each in a line, but for those that
-// are too many to be read.
+// WriteEvents writes the events that show the violation, one in a line, but not more than can be
+// read.
 func (x *Violation) WriteEvents(w io.Writer) error {
 	for i := range x.Events {
 		if i == maxEvents {
@@ -107,7 +107,7 @@ func (x *Violation) WriteEvents(w io.Writer) error {
 	return nil
 }
 
-// describe is an event in one line.
+// describe returns an event in one line.
 func describe(e *history.Event) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v to ", e.Call)

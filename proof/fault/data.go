@@ -31,6 +31,7 @@ func dataFaults() []*Fault {
 	}
 }
 
+// needRedis returns nil if the store is a Redis at one address.
 func needRedis(t *Target) error {
 	if t.backend() != "redis" {
 		return errors.New("it is done to a Redis")

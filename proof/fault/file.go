@@ -40,7 +40,7 @@ func fileFaults() []*Fault {
 	}
 }
 
-// path is the file of a store that is one, without what belongs to it.
+// path returns the file of the store.
 func (t *Target) path() string {
 	rest := strings.TrimPrefix(t.URL, "sqlite:")
 	path, _, _ := strings.Cut(rest, "?")
@@ -54,7 +54,7 @@ func needFile(t *Target) error {
 	return nil
 }
 
-// db opens the target's file as any program may.
+// db opens the file as any program may.
 func (t *Target) db(ctx context.Context) (*sql.DB, *sql.Conn, error) {
 	db, err := sql.Open("sqlite", t.path())
 	if err != nil {
@@ -89,8 +89,7 @@ func lockFile(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error
 	return hits, err
 }
 
-// sentAway reports whether somebody who wants to write now is told that the file is
-// locked.
+// sentAway reports whether a writer is told now that the file is locked.
 func (t *Target) sentAway(ctx context.Context) (bool, error) {
 	db, conn, err := t.db(ctx)
 	if err != nil {
@@ -101,7 +100,7 @@ func (t *Target) sentAway(ctx context.Context) (bool, error) {
 	return err != nil && strings.Contains(err.Error(), "locked"), closed
 }
 
-// smallDisk is the size of a filesystem up to which it is taken for one that was made for
+// smallDisk is the size of a filesystem up to which it may be filled, because it was made for
 // the run.
 const smallDisk = 256 << 20
 
@@ -168,8 +167,7 @@ func fillDisk(ctx context.Context, t *Target, r *rand.Rand) (_ int, err error) {
 	return hits(told), nil
 }
 
-// cutLog has SQLite write its log back and cut it off, which those who read may prevent for
-// as long as a look may take.
+// cutLog makes SQLite write its log back and truncate it. Readers may prevent that for a while.
 func (t *Target) cutLog() error {
 	ctx, cancel := context.WithTimeout(context.Background(), look)
 	defer cancel()
@@ -190,7 +188,7 @@ func (t *Target) cutLog() error {
 	return errors.Join(err, conn.Close(), db.Close())
 }
 
-// told counts from now on the answers to workers that were errors with one of the texts.
+// told counts the errors of workers with one of the texts, from now on.
 func (t *Target) told(texts []string) func() int {
 	count := func() (n int) {
 		for _, text := range texts {
@@ -202,10 +200,10 @@ func (t *Target) told(texts []string) func() int {
 	return func() int { return count() - before }
 }
 
-// hit reports whether workers were told something.
+// hit reports whether workers have got such an error.
 func hit(told func() int) func() bool { return func() bool { return told() > 0 } }
 
-// hits is how often they were, with what is on its way.
+// hits returns how many there were, with those that are on their way.
 func hits(told func() int) int {
 	await(evidence/10, hit(told))
 	return told()

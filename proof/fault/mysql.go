@@ -14,7 +14,7 @@ import (
 	"github.com/dibs-go/dibs/mysqlstore"
 )
 
-// mysqlWitness looks at a MySQL or MariaDB.
+// mysqlWitness is the witness of a MySQL or MariaDB.
 type mysqlWitness struct {
 	db   *sql.DB
 	conn *sql.Conn
@@ -39,14 +39,14 @@ func meetMySQL(ctx context.Context, url string) (witness, error) {
 	return &mysqlWitness{db, conn}, nil
 }
 
-// life is what begins at 0 with each start: seconds, and connections that were tried.
-func (w *mysqlWitness) life(ctx context.Context) (life, error) {
+// start is what begins at 0 with each start: seconds, and connections that were tried.
+func (w *mysqlWitness) start(ctx context.Context) (start, error) {
 	up, err := w.status(ctx, "Uptime")
 	if err != nil {
-		return life{}, err
+		return start{}, err
 	}
 	connections, err := w.status(ctx, "Connections")
-	return life{counts: []int{up, connections}}, err
+	return start{counts: []int{up, connections}}, err
 }
 
 func (w *mysqlWitness) now(ctx context.Context) (time.Time, error) {
@@ -98,9 +98,8 @@ func isNumber(err error, number uint16) bool {
 	return ok && e.Number == number
 }
 
-// processes returns the hosts of the server's connections, by their IDs. MySQL says of
-// none of them if it cannot read what one of them is about to do, in which there may be
-// bytes of any kind; it can a moment later.
+// processes returns the hosts of the server's connections, by their IDs. MySQL returns an error
+// if it cannot decode a statement that a connection is about to run; it can a moment later.
 func (w *mysqlWitness) processes(ctx context.Context) (all map[int64]string, err error) {
 	await(evidence, func() bool {
 		all, err = w.processesNow(ctx)

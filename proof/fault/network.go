@@ -75,7 +75,7 @@ func needWires(t *Target) error {
 	return nil
 }
 
-// trouble is a strike that makes a trouble for a spell on some of the wires.
+// trouble returns a strike that makes a trouble for a spell on some of the wires.
 func trouble(of func(*Target, *rand.Rand) Trouble, hits func(Counts) int) func(context.Context, *Target, *rand.Rand) (int, error) {
 	return func(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 		some, release := t.wires(r)

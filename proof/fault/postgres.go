@@ -10,7 +10,7 @@ import (
 	"github.com/dibs-go/dibs/pgstore"
 )
 
-// postgresWitness looks at a PostgreSQL.
+// postgresWitness is the witness of a PostgreSQL.
 type postgresWitness struct{ conn *pgx.Conn }
 
 func meetPostgres(ctx context.Context, url string) (witness, error) {
@@ -25,9 +25,9 @@ func meetPostgres(ctx context.Context, url string) (witness, error) {
 	return &postgresWitness{conn}, nil
 }
 
-func (w *postgresWitness) life(ctx context.Context) (life, error) {
+func (w *postgresWitness) start(ctx context.Context) (start, error) {
 	id, err := one[string](ctx, w.conn, "SELECT pg_postmaster_start_time()::text")
-	return life{id: id}, err
+	return start{id: id}, err
 }
 
 func (w *postgresWitness) now(ctx context.Context) (time.Time, error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// redisWitness looks at a Redis.
+// redisWitness is the witness of a Redis.
 type redisWitness struct{ client rueidis.Client }
 
 func meetRedis(ctx context.Context, url string) (witness, error) {
@@ -41,9 +41,9 @@ func (t *Target) meetRedis(ctx context.Context) (*redisWitness, error) {
 	return w.(*redisWitness), nil
 }
 
-func (w *redisWitness) life(ctx context.Context) (life, error) {
+func (w *redisWitness) start(ctx context.Context) (start, error) {
 	id, err := w.info(ctx, "run_id")
-	return life{id: id}, err
+	return start{id: id}, err
 }
 
 func (w *redisWitness) now(ctx context.Context) (time.Time, error) {
@@ -66,7 +66,7 @@ func (w *redisWitness) sever(ctx context.Context, from []*net.TCPAddr) (gone int
 	return gone, nil
 }
 
-// unscripted is how often the server was asked for a script that it did not know.
+// unscripted returns how often the server was asked for a script that it did not know.
 func (w *redisWitness) unscripted(ctx context.Context) (int, error) {
 	value, err := w.info(ctx, "errorstat_NOSCRIPT") // "count=3"
 	if err != nil || value == "" {
@@ -75,7 +75,7 @@ func (w *redisWitness) unscripted(ctx context.Context) (int, error) {
 	return strconv.Atoi(strings.TrimPrefix(value, "count="))
 }
 
-// info returns a field of INFO, "" where there is none.
+// info returns a field of INFO, or "".
 func (w *redisWitness) info(ctx context.Context, field string) (string, error) {
 	all, err := w.do(ctx, "INFO", "everything").ToString()
 	if err != nil {

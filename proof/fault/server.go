@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// serverGate keeps the faults that are at the server, or ask it something, one after the
-// other.
+// serverGate keeps the faults of the server one after the other.
 const serverGate = "server"
 
 func serverFaults() []*Fault {
@@ -44,7 +43,7 @@ func serverFaults() []*Fault {
 // hour is how far a clock is set wrong.
 const hour = time.Hour
 
-// needKnown returns nil for a store on one server that faults can talk to.
+// needKnown returns nil for a store on one server that faults can connect to.
 func needKnown(t *Target) error {
 	if _, known := backends[t.backend()]; !known {
 		return fmt.Errorf("it has to be a Redis, PostgreSQL, MariaDB or MySQL server, at one address; this is %s", t.backend())
@@ -63,21 +62,21 @@ func needServer(t *Target) error {
 }
 
 func serverKill(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
-	before, err := ask(ctx, t, witness.life)
+	before, err := ask(ctx, t, witness.start)
 	if err != nil {
 		return 0, err
 	}
 	t.Server.Kill()
 	rest(ctx, time.Duration(r.Int64N(int64(t.lease()*3/2))))
 	t.Server.Restart()
-	after, err := ask(ctx, t, witness.life)
-	if err != nil || !after.since(before) {
+	after, err := ask(ctx, t, witness.start)
+	if err != nil || !after.after(before) {
 		return 0, err
 	}
 	return 1, nil
 }
 
-// slow is how long a server may take to answer that is merely busy.
+// slow is how long a busy server may take to answer.
 const slow = 250 * time.Millisecond
 
 func serverStop(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
@@ -90,7 +89,7 @@ func serverStop(ctx context.Context, t *Target, r *rand.Rand) (int, error) {
 	asking, stop := context.WithTimeout(ctx, max(t.spell(r), slow))
 	defer stop()
 	begin := time.Now()
-	_, said := w.life(asking)
+	_, said := w.start(asking)
 	silence := time.Since(begin)
 	rest(asking, time.Hour)
 	t.Server.Continue()
@@ -112,9 +111,9 @@ func needClock(t *Target) error {
 	return nil
 }
 
-// serverClock sets the clock back by an hour, and then forward to the true time. The other
-// way round it would be the same two steps, but what had been granted in between would
-// stand for an hour: such is a clock that is set back, and no calm could follow.
+// serverClock sets the clock back by an hour, and then forward to the true time. In the other
+// order, leases that were granted in between would stand for an hour, and no recovery could
+// follow.
 func serverClock(ctx context.Context, t *Target, r *rand.Rand) (hits int, err error) {
 	for _, ahead := range []time.Duration{-hour, 0} {
 		before, err := ask(ctx, t, witness.now)

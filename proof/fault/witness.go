@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// witness is a connection to a server, by no wire, over which a fault looks at what it did.
-// It is made for one strike: a server that is killed takes it along.
+// witness is a connection to a server, by no wire, with which a fault looks for its evidence. It
+// is made for one strike, because it ends with the server.
 type witness interface {
-	// life tells this start of the server from others.
-	life(ctx context.Context) (life, error)
+	// start tells this start of the server from others.
+	start(ctx context.Context) (start, error)
 	// now is the server's time of day.
 	now(ctx context.Context) (time.Time, error)
 	// sever ends connections that come from the addresses, and returns how many the server
@@ -20,17 +20,17 @@ type witness interface {
 	close()
 }
 
-// life is what tells one start of a server from the next.
-type life struct {
+// start identifies one start of a server.
+type start struct {
 	// id is another at each start; "" when the server has no such thing.
 	id string
 	// counts only grow until the server is started again.
 	counts []int
 }
 
-// since reports whether the server was started again since the life before. It may miss a
-// start of a server without an id, and never sees one that was not.
-func (l life) since(before life) bool {
+// after reports whether the server was started again since the other start. It may miss a
+// restart of a server without an ID.
+func (l start) after(before start) bool {
 	for i, n := range l.counts {
 		if n < before.counts[i] {
 			return true
@@ -67,7 +67,7 @@ func (t *Target) meet(ctx context.Context) (_ witness, err error) {
 	}
 }
 
-// ask meets the server for one question, also after the context of a strike has ended.
+// ask connects to the server for one question, also after ctx has ended.
 func ask[T any](ctx context.Context, t *Target, question func(witness, context.Context) (T, error)) (answer T, err error) {
 	w, err := t.meet(ctx)
 	if err != nil {

@@ -24,6 +24,7 @@ func workerFaults() []*Fault {
 	}
 }
 
+// needWorkers returns nil if there are worker processes.
 func needWorkers(t *Target) error {
 	if t.Workers == nil || t.Workers.Len() == 0 {
 		return errors.New("there are no worker processes")
