@@ -72,7 +72,7 @@ type Event struct {
 	Left    time.Duration `json:"left,omitempty"`
 
 	Name  string `json:"name,omitempty"`  // of a fault
-	Times int    `json:"times,omitempty"` // how often it bit
+	Times int    `json:"times,omitempty"` // how often it hit
 	Text  string `json:"text,omitempty"`  // for people to read
 }
 

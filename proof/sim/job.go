@@ -8,7 +8,7 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// job reserves a place, or claims from one that somebody reserved.
+// job reserves a place, or claims from a reserved one.
 func (w *worker) job(ctx context.Context, k key) {
 	asking, cancel := w.impatience(ctx)
 	defer cancel()
@@ -74,7 +74,7 @@ func (w *worker) job(ctx context.Context, k key) {
 	}
 }
 
-// offer leaves a place to whoever redeems it next, or gives it up.
+// offer leaves a place for any worker to redeem, or gives it up at the end.
 func (w *worker) offer(p dibs.Place) {
 	if w.world.offer(p) {
 		return
@@ -84,5 +84,5 @@ func (w *worker) offer(p dibs.Place) {
 	}
 }
 
-// placeStands is how long a reserved place stands at most.
+// placeStands is the longest time that a reserved place stands.
 const placeStands = time.Second

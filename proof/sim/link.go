@@ -12,10 +12,10 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// errReset is what a caller is told whose connection broke.
+// errReset is the error of a call whose connection broke.
 var errReset = errors.New("sim: the connection was reset")
 
-// link is a process's way to the store.
+// link is a process's connection to the store.
 type link struct {
 	session *session
 	world   *world
@@ -24,13 +24,12 @@ type link struct {
 	known map[dibs.Token]uint64 // what the process has claimed with, numbered
 }
 
-// newLink returns a session's way to the store.
+// newLink returns the connection of a session.
 func newLink(l *session) dibs.Store {
 	return &link{session: l, world: l.process.world, known: map[dibs.Token]uint64{}}
 }
 
-// Batching implements dibs.Batcher: that of a store across a network, or of one that
-// batches by itself.
+// Batching implements dibs.Batcher, as a store on a server or one in memory does.
 func (k *link) Batching() dibs.Batching { return dibs.Batching{Direct: k.world.plan.direct} }
 
 // Claim implements dibs.Store.
@@ -66,11 +65,12 @@ func (k *link) Settle(ctx context.Context, settlements []dibs.Settlement, errs [
 
 // Notify implements dibs.Notifier.
 func (k *link) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
-	return k.world.store.(dibs.Notifier).Notify(func(t dibs.Token, a dibs.Answer) { k.tell(t, func() { wake(t, a) }) })
+	return k.world.store.(dibs.Notifier).Notify(func(t dibs.Token, a dibs.Answer) { k.push(t, func() { wake(t, a) }) })
 }
 
-// tell brings word of a token from the store, if it is this process's and is not lost.
-func (k *link) tell(t dibs.Token, word func()) {
+// push delivers a wake-up or a pushed grant, if the token is this process's and the message is
+// not lost.
+func (k *link) push(t dibs.Token, word func()) {
 	k.mu.Lock()
 	number, known := k.known[t]
 	k.mu.Unlock()
@@ -87,11 +87,11 @@ func (k *link) tell(t dibs.Token, word func()) {
 	})
 }
 
-// trip is what will become of one exchange.
+// trip is the fate of one message and its answer.
 type trip struct {
 	out, back         time.Duration
 	outLost, backLost bool
-	reset             bool // and the caller is told at once
+	reset             bool // and the caller gets the error at once
 	twice             bool
 	again             time.Duration // after which it arrives once more
 }
@@ -133,8 +133,8 @@ func (k *link) delay(r *rand.Rand, t *trip) {
 	}
 }
 
-// exchange sends a request across the network and waits for its answer, no longer than
-// the context allows. The request may arrive when nobody waits any more.
+// exchange sends a request across the network, and waits for its answer until ctx ends. The
+// request may arrive after that.
 func exchange[Q, A any](ctx context.Context, k *link, verb uint64, qs []Q, as []A, call func(context.Context, []Q, []A) error, of func(*Q) history.Event) error {
 	if k.session.isDead() {
 		return errReset
@@ -193,7 +193,7 @@ func exchange[Q, A any](ctx context.Context, k *link, verb uint64, qs []Q, as []
 	}
 }
 
-// again lets a request that has arrived do so once more, of which nobody hears.
+// again delivers a request once more. Its answer is lost.
 func again[Q, A any](k *link, trip trip, qs []Q, call func(context.Context, []Q, []A) error, of func(*Q) history.Event) {
 	k.world.recording.fault("sent twice", k.session.process.number)
 	ghosts := make([]history.Event, len(qs))

@@ -11,16 +11,16 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// errWork is what work comes to now and then.
+// errWork is the error of a function that fails.
 var errWork = errors.New("sim: the work failed")
 
-// result is what work comes to otherwise: no two runs have the same.
+// result is the result of a function. It is unique.
 type result struct {
 	Run   uint64 `json:"run"`
 	Steps []uint64
 }
 
-// once has a key done once, or is told what came of it.
+// once calls dibs.Once.
 func (w *worker) once(ctx context.Context, k key) {
 	asking, cancel := w.impatience(ctx)
 	defer cancel()
@@ -40,7 +40,7 @@ func (w *worker) once(ctx context.Context, k key) {
 		return w.effect(ctx, k)
 	})
 	alive := w.gate()
-	w.rest(ctx, rand64(w.Rand, w.world.plan.ttl/2)) // answers come quickly, and say little
+	w.rest(ctx, rand64(w.Rand, w.world.plan.ttl/2)) // replays are quick, and show little
 	if err != nil || !alive {
 		return
 	}
@@ -51,7 +51,7 @@ func (w *worker) once(ctx context.Context, k key) {
 	w.note(history.Reply, history.Event{Key: k.name, Data: history.Data(text)})
 }
 
-// effect is what is to happen once.
+// effect is the function that Once runs.
 func (w *worker) effect(ctx context.Context, k key) (r result, err error) {
 	lease, ok := dibs.FromContext(ctx)
 	if !ok {

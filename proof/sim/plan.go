@@ -32,7 +32,7 @@ type key struct {
 	queued    bool          // of Job: by package jobs
 }
 
-// plan is what a seed says of a simulation before it begins.
+// plan is what follows from a seed before a simulation begins.
 type plan struct {
 	seed      uint64
 	processes int
@@ -53,7 +53,7 @@ type plan struct {
 	pauses, kills, parts, restarts, forgets int
 }
 
-// newPlan makes the plan of a seed, with keys of one kind alone if that is not "".
+// newPlan makes the plan of a seed, with keys of one kind only, if that is not "".
 func newPlan(seed uint64, only Kind) *plan {
 	r := rand.New(rand.NewPCG(seed, 0))
 	p := &plan{
@@ -106,8 +106,8 @@ func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 // rand64 returns a duration below d.
 func rand64(r *rand.Rand, d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
 
-// among returns a source of random numbers for one part of the simulation. Its numbers
-// follow from the seed and from what the part is, whoever else draws.
+// among returns a source of random numbers for one part of the simulation. Its numbers do not
+// depend on the other parts.
 func (p *plan) among(part ...uint64) *rand.Rand {
 	h := uint64(14695981039346656037)
 	for _, n := range part {

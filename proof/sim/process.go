@@ -12,8 +12,8 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// process is a program that uses the store. It can stand still, be cutUntil from the
-// store, and be killed and started again.
+// process is a program that uses the store. It can be stopped, cut off from the store, and
+// killed and started again.
 type process struct {
 	world  *world
 	number int
@@ -26,7 +26,7 @@ type process struct {
 	dropAnswers  bool          // cut off: what is sent to it is lost
 }
 
-// session is one run of a process: some workers who share a client.
+// session is one run of a process: some workers with one client.
 type session struct {
 	process *process
 	number  int
@@ -70,7 +70,7 @@ func (p *process) start() {
 	}
 }
 
-// stop ends the process in an orderly way, and returns what its client says of that.
+// stop ends the process in order, and returns the error of its client.
 func (p *process) stop() error {
 	l := p.session
 	l.end()
@@ -83,7 +83,7 @@ func (p *process) stop() error {
 	return nil
 }
 
-// fate is what happens to the process while there are faults.
+// fate strikes the process while there are faults.
 func (p *process) fate() {
 	w := p.world
 	r := w.plan.among(1, uint64(p.number))
@@ -103,7 +103,7 @@ func (p *process) fate() {
 	}
 }
 
-// pause lets the process stand still for d.
+// pause stops the process for d.
 func (p *process) pause(d time.Duration) {
 	w := p.world
 	since := w.now()
@@ -116,8 +116,8 @@ func (p *process) pause(d time.Duration) {
 	w.recording.fault("pause", p.number)
 }
 
-// gate returns when the process does not stand still, and a moment later, so that not
-// all wake at once. It reports whether the process lives.
+// gate returns when the process is not stopped, and a moment later, so that its goroutines do
+// not go on at the same moment. It reports whether the process lives.
 func (l *session) gate(moment time.Duration) bool {
 	p := l.process
 	for {

@@ -10,14 +10,14 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// queued is a job in a queue that is no part of dibs: it is given to a worker, and given
-// to one again when it failed, was put off, or its worker was killed.
+// queued is a job in a queue outside of dibs. The queue gives it to a worker, and again if the
+// job failed, was requeued, or its worker was killed.
 type queued struct {
 	job jobs.Job
 	due time.Duration
 }
 
-// newMutex returns a session's turns of jobs. No place outlasts the calm.
+// newMutex returns the job mutex of a session. No place outlasts the time after the faults.
 func newMutex(l *session) *jobs.Mutex {
 	ttl := l.process.world.plan.ttl
 	m, err := jobs.New(l.client, &jobs.Options{
@@ -75,7 +75,7 @@ func (w *worker) cancel(ctx context.Context, q queued) {
 	}
 }
 
-// work is what a job does.
+// work is the work of a job.
 func (w *worker) work(ctx context.Context, k key) error {
 	r, ok := jobs.FromContext(ctx)
 	if !ok || r.Lease == nil {
@@ -98,7 +98,7 @@ func (w *world) push(q queued) {
 	w.jobs = append(w.jobs, q)
 }
 
-// pop takes the first job of the key that is due, or in the calm any.
+// pop takes the first job of the key that is due, or any after the faults.
 func (w *world) pop(key string) (q queued, ok bool) {
 	now := w.now()
 	w.mu.Lock()

@@ -9,11 +9,11 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// recording is what happens, written down in memory.
+// recording is the history in memory.
 type recording struct {
 	history.Memory
 	began time.Time
-	all   *history.Writer // of what befalls the processes and the store
+	all   *history.Writer // of faults
 }
 
 func newRecording(began time.Time) *recording {
@@ -22,28 +22,28 @@ func newRecording(began time.Time) *recording {
 	return t
 }
 
-// now is the time on the recording. It never is 0, which is no time.
+// now returns the time of the recording. It is never 0, because 0 is no time.
 func (t *recording) now() time.Duration { return time.Since(t.began) + time.Second }
 
-// writer returns what a session of a process writes with.
+// writer returns the writer of a session.
 func (t *recording) writer(process, session int) *history.Writer {
 	w := t.Writer(process, session)
 	w.Now = t.now
 	return w
 }
 
-// note writes down what happens at this moment, or has gone on until now if it has a Call.
+// note writes an event of this moment, or one that has gone on since its Call.
 func (t *recording) note(e history.Event) {
 	_ = t.all.Happened(e) // memory takes everything
 }
 
-// fault writes down that a fault bit a process.
+// fault writes that a fault hit a process.
 func (t *recording) fault(name string, process int) {
 	t.note(history.Event{Kind: history.Fault, Name: name, Process: process, Times: 1})
 }
 
-// events returns all that was written down, in the order of the calls. Tokens are numbered,
-// so that a history does not depend on their random digits.
+// events returns the history, in the order of the calls. Tokens are numbered, so that a history
+// does not depend on their random digits.
 func (t *recording) events() []history.Event {
 	all := t.Events()
 	numbers := map[string]string{"": ""}
@@ -56,7 +56,7 @@ func (t *recording) events() []history.Event {
 	none := dibs.Token{}
 	for i := range all {
 		if all[i].Token == fmt.Sprintf("%x", none[:]) {
-			continue // who only looks has none
+			continue // a Look has none
 		}
 		number(&all[i].From)
 		number(&all[i].Token)
@@ -64,8 +64,8 @@ func (t *recording) events() []history.Event {
 	return all
 }
 
-// sessionStore is a store as a process sees it: a process that was killed asks nothing, and what
-// it asks is not written down.
+// sessionStore is the store of a session. After the process was killed it makes no calls, and
+// the history has none.
 type sessionStore struct {
 	recorded dibs.Store
 	session  *session

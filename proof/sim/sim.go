@@ -12,30 +12,30 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// Options say what is simulated. Nil and the zero value mean what is not broken.
+// Options say what is broken. Nil and the zero value mean nothing.
 type Options struct {
-	// Server, when not nil, wraps the store where it is, behind the network.
+	// Server, if not nil, wraps the store behind the network.
 	Server func(dibs.Store) dibs.Store
-	// Client, when not nil, wraps each process's way to the store.
+	// Client, if not nil, wraps each process's connection to the store.
 	Client func(dibs.Store) dibs.Store
-	// Only, when not "", is the one kind of key that there is.
+	// Only, if not "", is the one kind of all keys.
 	Only Kind
 }
 
-// Forgets is the Name of the Fault event that pushes that the store lost all its data.
+// Forgets is the Name of the Fault event after which the store has lost its data.
 const Forgets = "data lost"
 
-// Result is what a simulation came to.
+// Result is the result of a simulation.
 type Result struct {
 	Seed   uint64
 	Events []history.Event
-	// Left is what was still held or waited for when all clients were closed, and what
-	// they said of that; nothing should be.
+	// Left is what was still held or waited for after all clients were closed, and their errors.
+	// It should be empty.
 	Left []string
 }
 
-// Run runs the simulation that follows from the seed. It is to be called in a bubble of
-// testing/synctest, and returns when nothing of it runs any more.
+// Run runs the simulation of a seed, in a bubble of testing/synctest. It returns when all its
+// goroutines have ended.
 func Run(seed uint64, o *Options) *Result {
 	if o == nil {
 		o = &Options{}
@@ -99,8 +99,8 @@ type world struct {
 
 	mu      sync.Mutex
 	calm    bool
-	places  []dibs.Place // reserved and to be redeemed by whoever comes first
-	jobs    []queued     // to be run by whoever comes first
+	places  []dibs.Place // reserved, for any worker to redeem
+	jobs    []queued     // for any worker to run
 	remains []string
 	kept    bool // a place stands until it runs out
 	serial  uint64
@@ -124,7 +124,7 @@ func (w *world) healed() bool {
 	return w.calm
 }
 
-// next returns a number that was not given out before.
+// next returns a new number.
 func (w *world) next() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -142,7 +142,7 @@ func (w *world) left(err error) {
 	w.remains = append(w.remains, err.Error())
 }
 
-// list notes what is held or waited for though nobody is there.
+// list notes the keys that are held or waited for at the end.
 func (w *world) list() {
 	i, ok := w.store.(dibs.Inspector)
 	if !ok {
@@ -163,7 +163,8 @@ func (w *world) list() {
 	}
 }
 
-// offer leaves a place to be redeemed, unless the end is near, and reports whether it did.
+// offer leaves a place for any worker to redeem, unless the faults are over. It reports whether
+// it did.
 func (w *world) offer(p dibs.Place) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,23 +174,21 @@ func (w *world) offer(p dibs.Place) bool {
 	return !w.calm
 }
 
-// keep notes that a place was reserved by a client that was closed before it could give
-// the place up.
+// keep notes that a client was closed before it could give a place up.
 func (w *world) keep() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.kept = true
 }
 
-// keeps reports whether a place was reserved so late that nobody gave it up or ran its
-// job. It stands until it runs out, and that is all that is promised.
+// keeps reports whether a place was reserved so late that it stands until it runs out.
 func (w *world) keeps() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.kept || len(w.jobs) > 0
 }
 
-// take takes a place that was offered.
+// take takes an offered place.
 func (w *world) take(n int) (p dibs.Place, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

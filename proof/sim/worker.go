@@ -11,7 +11,7 @@ import (
 	"github.com/dibs-go/dibs/proof/history"
 )
 
-// worker does one thing after the other with the keys there are.
+// worker uses the keys, one after the other.
 type worker struct {
 	*rand.Rand
 	session *session
@@ -23,7 +23,7 @@ func newWorker(l *session, n int) *worker {
 	return &worker{Rand: w.plan.among(4, uint64(l.process.number), uint64(l.number), uint64(n)), session: l, world: w}
 }
 
-// run works until the context ends.
+// run works until ctx ends.
 func (w *worker) run(ctx context.Context) {
 	for w.rest(ctx, w.upTo(w.world.plan.ttl/4)) {
 		k := w.world.plan.keys[w.IntN(len(w.world.plan.keys))]
@@ -42,8 +42,8 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// rest waits for d, and for as long as the process stands still. It reports whether
-// there is anything to do then.
+// rest waits for d, and while the process is stopped. It reports whether the worker should go
+// on.
 func (w *worker) rest(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -54,16 +54,15 @@ func (w *worker) rest(ctx context.Context, d time.Duration) bool {
 	return w.gate() && ctx.Err() == nil
 }
 
-// gate returns when the process does not stand still, after a moment in any case: those
-// whom one batch has answered go on one after the other. It reports whether the process
-// lives.
+// gate returns when the process is not stopped, after a moment in any case, so that the callers
+// of one batch go on one after the other. It reports whether the process lives.
 func (w *worker) gate() bool {
 	moment := 1 + rand64(w.Rand, time.Microsecond)
 	time.Sleep(moment)
 	return w.session.gate(moment)
 }
 
-// upTo returns a duration below d, more often a short one than not.
+// upTo returns a duration below d, mostly a short one.
 func (w *worker) upTo(d time.Duration) time.Duration {
 	if w.IntN(3) > 0 {
 		d /= 20
@@ -71,10 +70,10 @@ func (w *worker) upTo(d time.Duration) time.Duration {
 	return 1 + rand64(w.Rand, d)
 }
 
-// chance reports true n times out of 100.
+// chance is true n times out of 100.
 func (w *worker) chance(n int) bool { return w.IntN(100) < n }
 
-// impatience ends a context at a moment of its own, now and then.
+// impatience sometimes ends a context early.
 func (w *worker) impatience(ctx context.Context) (context.Context, context.CancelFunc) {
 	if w.chance(70) {
 		return context.WithCancel(ctx)
@@ -82,7 +81,7 @@ func (w *worker) impatience(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(ctx, w.upTo(2*w.world.plan.ttl))
 }
 
-// options are how a key is acquired this time.
+// options returns how a key is acquired this time.
 func (w *worker) options(k key) *dibs.AcquireOptions {
 	o := &dibs.AcquireOptions{Permits: k.permits}
 	switch {
@@ -109,7 +108,7 @@ func (w *worker) options(k key) *dibs.AcquireOptions {
 	return o
 }
 
-// lock acquires the key, works under it, and ends the lease in one way or another.
+// lock acquires the key, works, and ends the lease in one of several ways.
 func (w *worker) lock(ctx context.Context, k key) {
 	asking, cancel := w.impatience(ctx)
 	defer cancel()
@@ -131,7 +130,7 @@ func (w *worker) lock(ctx context.Context, k key) {
 	w.settle(ctx, lease)
 }
 
-// several acquires all locks that there are at once.
+// several acquires all locks together.
 func (w *worker) several(asking context.Context) {
 	var names []string
 	for _, k := range w.world.plan.keys {
@@ -151,7 +150,7 @@ func (w *worker) several(asking context.Context) {
 	}
 }
 
-// settle ends a lease, and reports whether it did so cleanly.
+// settle ends a lease, and reports whether it ended cleanly.
 func (w *worker) settle(ctx context.Context, lease *dibs.Lease) bool {
 	if !w.gate() {
 		return false
@@ -190,7 +189,7 @@ func (w *worker) section(lease *dibs.Lease, k key) {
 	w.note(history.Leave, here)
 }
 
-// whyOver says in a history's words why the lease's section has to end, if it has to.
+// whyOver returns why the lease's section must end, or "".
 func whyOver(lease *dibs.Lease) string {
 	err := lease.Err()
 	switch {
@@ -202,7 +201,7 @@ func whyOver(lease *dibs.Lease) string {
 	return err.Error()
 }
 
-// note writes down what the worker does.
+// note writes an event of this session.
 func (w *worker) note(kind history.Kind, e history.Event) {
 	if w.session.isDead() {
 		return

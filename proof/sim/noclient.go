@@ -9,9 +9,8 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// bare speaks to the store without a client, as one would that takes no care: it asks
-// again though it knows, renews what is over, settles twice and late. The store has to
-// stand that. What it asks for, a token asks for throughout.
+// noClient calls the store without a client: it asks again although it knows the answer, renews
+// what is over, and settles twice and late. The store must stand that.
 func (w *worker) noClient(ctx context.Context, k key) {
 	if w.world.healed() || w.chance(20) {
 		w.lock(ctx, k)
@@ -54,7 +53,7 @@ func (w *worker) noClient(ctx context.Context, k key) {
 		default:
 			x := dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Outcome(w.IntN(4))}
 			if !granted && w.world.plan.pushes {
-				x.Outcome = dibs.Release // it may have been told that it holds the key, and not have heard
+				x.Outcome = dibs.Release // it may have missed a pushed grant
 			}
 			if x.Outcome == dibs.Keep {
 				x.Data = fmt.Appendf(nil, "record %d", w.world.next())
@@ -74,7 +73,7 @@ func (w *worker) noClient(ctx context.Context, k key) {
 	}
 }
 
-// call makes one call of the store's, bounded in time.
+// call makes one call of the store, with a time limit.
 func call[Q, A any](ctx context.Context, w *worker, q Q, do func(context.Context, []Q, []A) error) (a A, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, w.world.plan.timeout)
 	defer cancel()
