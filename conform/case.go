@@ -54,7 +54,7 @@ const (
 	needsFree5xx   need = "a target that does not keep answers of 500 and more (no --keeps-5xx)"
 	needsKeep5xx   need = "a target that keeps answers of 500 and more (--keeps-5xx)"
 	needsRestart   need = "a way to restart the target (--restart)"
-	needsWire      need = "an origin that the kit has started, spoken to in HTTP/1.1 (no --control)"
+	needsWire      need = "an origin of its own address, reached by HTTP/1.1"
 	needsAuthority need = "requests without an Authorization of their own (no such --header)"
 )
 

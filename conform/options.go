@@ -25,7 +25,7 @@ type Options struct {
 	// it guards is below one. Its requests must reach Origin.
 	Target string
 	// Origin is the server behind the target.
-	Origin Control
+	Origin *Origin
 
 	// Profile is what the target sets out to do. Default: Draft.
 	Profile Profile

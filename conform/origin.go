@@ -2,7 +2,6 @@ package conform
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -21,22 +20,6 @@ const prefix = "/conform/"
 // runField is the number of the request within its case, in every answer of an Origin.
 const runField = "Conform-Run"
 
-// Control is how the kit tells an origin what to do. An *Origin is one for itself; see
-// Remote for one in another process.
-type Control interface {
-	// Play makes a case known, and says what is answered to its requests.
-	Play(ctx context.Context, id string, s Script) error
-	// Seen returns the requests of a case that have reached the origin with their whole
-	// body, or as much of it as there was. It waits until there are n, or the context
-	// ends, and returns those that there are, in order.
-	Seen(ctx context.Context, id string, n int) ([]Seen, error)
-	// Open lets a request of the case that waits go on, once; with run 0 all of them,
-	// and from then on nothing waits.
-	Open(ctx context.Context, id string, run int) error
-	// Forget ends a case. What still waits goes on.
-	Forget(ctx context.Context, id string) error
-}
-
 // Origin is the server behind the target. As an http.Handler it serves what the target
 // lets through; put it behind the middleware that is to be checked, or let it Serve. It
 // is safe for concurrent use.
@@ -48,11 +31,9 @@ type Origin struct {
 	addr   string
 }
 
-var _ Control = (*Origin)(nil)
-
 // play is one case at the origin.
 type play struct {
-	script Script
+	answers []Answer
 
 	mu      sync.Mutex
 	seen    []Seen
@@ -104,59 +85,47 @@ func (o *Origin) Close() error {
 	return o.server.Close()
 }
 
-// Play is Control's.
-func (o *Origin) Play(_ context.Context, id string, s Script) error {
-	if len(s.Answers) == 0 {
-		return errors.New("conform: a script without answers")
-	}
+// play makes a case known, and sets the answers to its requests.
+func (o *Origin) play(id string, answers []Answer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.plays[id] = &play{
-		script:  s,
+		answers: answers,
 		changed: make(chan struct{}),
 		gates:   make(map[int]chan struct{}),
 		all:     make(chan struct{}),
 	}
-	return nil
 }
 
-// Seen is Control's.
-func (o *Origin) Seen(ctx context.Context, id string, n int) ([]Seen, error) {
-	p := o.find(id)
-	if p == nil {
-		return nil, fmt.Errorf("conform: the origin knows no case %q", id)
-	}
+// await returns the requests of the case that have reached the origin, in order. It waits until
+// there are n of them, or ctx ends.
+func (p *play) await(ctx context.Context, n int) []Seen {
 	for {
 		p.mu.Lock()
 		seen, changed := p.seen[:len(p.seen):len(p.seen)], p.changed
 		p.mu.Unlock()
 		if len(seen) >= n {
-			return seen, nil
+			return seen
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return seen, nil
+			return seen
 		}
 	}
 }
 
-// Open is Control's.
-func (o *Origin) Open(_ context.Context, id string, run int) error {
-	p := o.find(id)
-	switch {
-	case p == nil:
-		return fmt.Errorf("conform: the origin knows no case %q", id)
-	case run == 0:
+// open lets a request that waits go on, once. Run 0 is all of them, and all later ones.
+func (p *play) open(run int) {
+	if run == 0 {
 		p.openAll()
-	default:
-		p.gate(run) <- struct{}{}
+		return
 	}
-	return nil
+	p.gate(run) <- struct{}{}
 }
 
-// Forget is Control's.
-func (o *Origin) Forget(_ context.Context, id string) error {
+// forget ends a case. Its waiting requests go on.
+func (o *Origin) forget(id string) {
 	o.mu.Lock()
 	p := o.plays[id]
 	delete(o.plays, id)
@@ -164,7 +133,6 @@ func (o *Origin) Forget(_ context.Context, id string) error {
 	if p != nil {
 		p.openAll()
 	}
-	return nil
 }
 
 func (o *Origin) find(id string) *play {
@@ -192,7 +160,7 @@ func (p *play) serve(w http.ResponseWriter, r *http.Request, listens bool) {
 		Method: r.Method, Target: r.RequestURI, Host: r.Host, Header: r.Header.Clone(),
 		Body: body, Trailer: r.Trailer.Clone(), Broken: err != nil,
 	})
-	a := p.script.Answers[min(run, len(p.script.Answers))-1]
+	a := p.answers[min(run, len(p.answers))-1]
 	fill := strings.NewReplacer("{run}", strconv.Itoa(run), "{key}", r.Header.Get("Idempotency-Key"))
 	if a.Upgrade != "" && r.Header.Get("Upgrade") != "" && (listens || a.Upgrade != "h2c") {
 		upgrade(w, a.Upgrade)

@@ -48,8 +48,7 @@ func termsOf(o *Options) terms {
 	if o.ConflictStatus != 0 {
 		t.conflict = []int{o.ConflictStatus}
 	}
-	origin, wired := o.Origin.(*Origin)
-	wired = wired && origin.Addr() != ""
+	wired := o.Origin.Addr() != ""
 	t.has = map[need]bool{
 		always:         true,
 		needsRequired:  o.RequireKey,

@@ -26,9 +26,10 @@ type trial struct {
 }
 
 // trial begins a case: the origin answers every request with its number.
-func (k *kit) trial(ctx context.Context, id string) (*trial, error) {
+func (k *kit) trial(ctx context.Context, id string) *trial {
 	t := &trial{ctx: ctx, kit: k, id: k.name + "-" + id, key: "conform-" + strings.ToLower(rand.Text())}
-	return t, k.options.Origin.Play(ctx, t.id, Script{Answers: []Answer{usual()}})
+	k.options.Origin.play(t.id, []Answer{usual()})
+	return t
 }
 
 // usual is what the origin answers unless it is told otherwise.
@@ -61,10 +62,7 @@ func (t *trial) end() {
 	for _, l := range lines {
 		_ = l.Close()
 	}
-	// Forgotten also when the case's time is over.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), time.Second)
-	defer cancel()
-	_ = t.kit.options.Origin.Forget(ctx, t.id)
+	t.kit.options.Origin.forget(t.id)
 }
 
 // wrongf says what was seen, and lets the case go on.
@@ -89,16 +87,14 @@ func (t *trial) must(err error) {
 
 // plays says what the origin answers in this case.
 func (t *trial) plays(answers ...Answer) {
-	t.must(t.kit.options.Origin.Play(t.ctx, t.id, Script{Answers: answers}))
+	t.kit.options.Origin.play(t.id, answers)
 }
 
 // seen returns what reached the origin, once that are n.
 func (t *trial) seen(n int) []Seen {
 	ctx, cancel := context.WithTimeout(t.ctx, t.patience())
 	defer cancel()
-	seen, err := t.kit.options.Origin.Seen(ctx, t.id, n)
-	t.must(err)
-	return seen
+	return t.kit.options.Origin.find(t.id).await(ctx, n)
 }
 
 // patience is how long a case waits for what should happen soon.
@@ -112,7 +108,7 @@ func (t *trial) began(n int) {
 }
 
 // open lets a request at the origin go on; 0 is all of them.
-func (t *trial) open(run int) { t.must(t.kit.options.Origin.Open(t.ctx, t.id, run)) }
+func (t *trial) open(run int) { t.kit.options.Origin.find(t.id).open(run) }
 
 // quoted is the case's key as the draft has it.
 func (t *trial) quoted() string { return t.quote(t.key) }
