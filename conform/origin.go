@@ -14,15 +14,14 @@ import (
 	"time"
 )
 
-// prefix begins the path of every request of the kit, below what the target's URL has.
+// prefix begins the path of every request, below the path of the target's URL.
 const prefix = "/conform/"
 
-// runField is the number of the request within its case, in every answer of an Origin.
+// runField is a field of every answer: the number of the request within its case.
 const runField = "Conform-Run"
 
-// Origin is the server behind the target. As an http.Handler it serves what the target
-// lets through; put it behind the middleware that is to be checked, or let it Serve. It
-// is safe for concurrent use.
+// Origin is the server behind the target. As an http.Handler it serves what the target lets
+// through: put it behind a middleware, or use Listen. It is safe for concurrent use.
 type Origin struct {
 	mu    sync.Mutex
 	plays map[string]*play
@@ -39,16 +38,15 @@ type play struct {
 	seen    []Seen
 	changed chan struct{} // closed, and made anew, when something was seen
 	gates   map[int]chan struct{}
-	all     chan struct{} // closed: nothing waits any more
+	all     chan struct{} // closed: no request waits any more
 	opened  bool
 }
 
-// NewOrigin returns an origin that serves where it is mounted: under /conform/, below
-// whatever path.
+// NewOrigin returns an origin that serves the paths that contain /conform/.
 func NewOrigin() *Origin { return &Origin{plays: make(map[string]*play)} }
 
-// Listen returns an origin that serves on a TCP address, such as 127.0.0.1:3000; port 0
-// takes a free one. Close it.
+// Listen returns an origin that serves on a TCP address such as 127.0.0.1:3000. Port 0 takes a
+// free one. Close ends it.
 func Listen(addr string) (*Origin, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -69,7 +67,7 @@ func Listen(addr string) (*Origin, error) {
 	return o, nil
 }
 
-// Addr returns the address on which it listens; "" when it does not.
+// Addr returns the address on which it listens, or "".
 func (o *Origin) Addr() string { return o.addr }
 
 // Close ends what Listen began, and every request that is under way.
@@ -153,7 +151,7 @@ func (o *Origin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.serve(w, r, o.server != nil)
 }
 
-// serve notes the request and answers as the script says.
+// serve notes the request, and answers as the case says.
 func (p *play) serve(w http.ResponseWriter, r *http.Request, listens bool) {
 	body, err := io.ReadAll(r.Body)
 	run := p.note(Seen{
@@ -183,7 +181,8 @@ func (p *play) serve(w http.ResponseWriter, r *http.Request, listens bool) {
 	p.answer(w, run, &a, fill)
 }
 
-// withoutConnection leaves out what HTTP/2 does not have: Connection, and what it names.
+// withoutConnection returns the fields without Connection and those that it names, because
+// HTTP/2 does not have them.
 func withoutConnection(fields []Field) []Field {
 	hop := []string{"Connection"}
 	for _, f := range fields {
@@ -205,12 +204,11 @@ func (p *play) note(s Seen) int {
 	return s.Run
 }
 
-// holdLimit ends every wait for a kit that has gone away. It is longer than a case waits
-// for anything.
+// holdLimit ends every wait, if the kit has ended. A case never waits for so long.
 const holdLimit = 2 * time.Minute
 
-// wait waits until the request is let go on. It does not look at the request's context:
-// work that began is done, whoever asked for it.
+// wait waits for open. It ignores the request's context, because an application would also
+// finish its work.
 func (p *play) wait(run int) {
 	timer := time.NewTimer(holdLimit)
 	defer timer.Stop()
@@ -221,7 +219,7 @@ func (p *play) wait(run int) {
 	}
 }
 
-// gate returns that of a request.
+// gate returns the gate of a request.
 func (p *play) gate(run int) chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,7 +264,7 @@ func (p *play) answer(w http.ResponseWriter, run int, a *Answer, fill *strings.R
 		h.Set("Content-Length", strconv.Itoa(len(body)))
 	}
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // whoever asked may be gone
+	_, _ = w.Write(body) // the client may have gone
 	if a.Break == BreakWithin {
 		_ = flush()
 		panic(http.ErrAbortHandler)
@@ -302,11 +300,11 @@ func addFields(h http.Header, fields []Field, fill *strings.Replacer) {
 	}
 }
 
-// raw takes the connection over and writes to it.
+// raw takes the connection over, and writes to it.
 func raw(w http.ResponseWriter, text string, linger bool) {
 	c, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		panic(http.ErrAbortHandler) // it is one of HTTP/2, where nothing is written by hand
+		panic(http.ErrAbortHandler) // an HTTP/2 connection
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(holdLimit))
@@ -316,7 +314,7 @@ func raw(w http.ResponseWriter, text string, linger bool) {
 	}
 }
 
-// upgrade takes the connection over and sends back what comes.
+// upgrade takes the connection over, and echoes what comes.
 func upgrade(w http.ResponseWriter, protocol string) {
 	c, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {

@@ -5,39 +5,38 @@ import (
 	"sync"
 )
 
-// Answer is one answer of the origin. In Body and in the values of Header and Trailer
-// {run} stands for the number of the request within its case, from 1, and {key} for its
-// Idempotency-Key, as the origin got it.
+// Answer is one answer of the origin. In Body and in the values of Header and Trailer, {run} is
+// the number of the request within its case, from 1, and {key} is its Idempotency-Key.
 type Answer struct {
 	// Status of the answer. Default: 201.
 	Status int
-	// Header has the fields, in order; one with no value at all is left out on purpose:
-	// a Content-Type that nobody should guess.
+	// Header are the fields, in order. A field without a value is left out, also a Content-Type
+	// that a library would guess.
 	Header []Field
 	// Early are informational answers that come first.
 	Early []Early
-	// Body, or if Size is not 0 so many bytes of a pattern (see Pattern), MaxPattern at most.
+	// Body is the content. If Size is not 0, the content is so many bytes of Pattern, at most
+	// MaxPattern.
 	Body []byte
 	Size int
 	// Trailer has the fields that follow the body.
 	Trailer []Field
 
-	// Hold makes the request wait, before anything is answered, until it is let go on.
+	// Hold makes the request wait for open before it is answered.
 	Hold bool
-	// Pieces follow the Body, one by one: each is flushed, and waits to be let go on
-	// first.
+	// Pieces follow the Body. Each is flushed, and waits for open.
 	Pieces []string
-	// Chunked leaves the length out.
+	// Chunked leaves Content-Length out.
 	Chunked bool
-	// Break ends the connection, if it is not NoBreak.
+	// Break ends the connection before the answer is whole.
 	Break Break
-	// Raw is written to the connection as it is, in place of all of the above, and the
-	// connection ends; with Linger it stays open. Only by an origin that listens itself.
+	// Raw is written to the connection instead of all of the above, and the connection ends.
+	// With Linger it stays open. An origin without an address of its own ignores it.
 	Raw    []byte
 	Linger bool
-	// Upgrade answers a request for another protocol with 101, and from then on sends back
-	// what it gets; HTTP/2 is taken up only by an origin that listens itself, because who
-	// has one behind a middleware has a server before it to do so.
+	// Upgrade answers a request for another protocol with 101, and then echoes what comes. An
+	// origin without an address of its own ignores h2c, because the server in front of it
+	// handles that.
 	Upgrade string
 }
 
@@ -47,9 +46,9 @@ type Break string
 // Where an answer breaks off.
 const (
 	NoBreak Break = ""
-	// BreakBefore hangs up without an answer.
+	// BreakBefore closes the connection without an answer.
 	BreakBefore Break = "before"
-	// BreakWithin hangs up after the Body, with more announced than was sent.
+	// BreakWithin closes the connection after the Body, with a longer Content-Length.
 	BreakWithin Break = "within"
 )
 
@@ -80,8 +79,8 @@ type Seen struct {
 // MaxPattern is the longest Pattern.
 const MaxPattern = 16 << 20
 
-// Pattern returns n bytes, at most MaxPattern, in which no part is like another for long.
-// They are not to be modified.
+// Pattern returns n bytes without repetition, at most MaxPattern. The caller must not change
+// them.
 func Pattern(n int) []byte { return pattern()[:n:n] }
 
 var pattern = sync.OnceValue(func() []byte {
