@@ -36,8 +36,8 @@ func transactions() map[string]func(t *testing.T) transaction {
 				t.Fatal(err)
 			}
 			return transaction{
-				lock: func(k AdvisoryKey, o *LockOptions) error { return LockTxPgx(t.Context(), tx, k, o) },
-				try:  func(k AdvisoryKey, o *LockOptions) error { return TryLockTxPgx(t.Context(), tx, k, o) },
+				lock: func(k AdvisoryKey, o *LockOptions) error { return LockTx(t.Context(), tx, k, o) },
+				try:  func(k AdvisoryKey, o *LockOptions) error { return TryLockTx(t.Context(), tx, k, o) },
 				setting: func() (s string, err error) {
 					err = tx.QueryRow(t.Context(), "SELECT current_setting('lock_timeout')").Scan(&s)
 					return s, err

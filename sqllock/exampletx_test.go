@@ -268,12 +268,3 @@ func ExampleGuard() {
 	// <nil>
 	// true true
 }
-
-func ExampleFencePredicate() {
-	where, err := sqllock.FencePredicate(sqllock.PostgreSQL, "fence", "$2")
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND " + where)
-	// Output: UPDATE account SET balance = $1, fence = $2 WHERE id = $3 AND ("fence" IS NULL OR "fence" <= $2)
-}

@@ -308,7 +308,7 @@ func TestNamedDeadlock(t *testing.T) {
 		if (theirs == nil) != errors.Is(err, ErrDeadlock) || (theirs != nil) != (err == nil) {
 			t.Errorf("ours: %v; theirs: %v", err, theirs)
 		}
-		if theirs != nil && !errors.Is(n.pins.speaker.(*namedSpeaker).explain("x", theirs), ErrDeadlock) {
+		if theirs != nil && !errors.Is(n.sessions.functions.(*namedFunctions).explain("x", theirs), ErrDeadlock) {
 			t.Errorf("theirs: %v", theirs)
 		}
 		for _, name := range names {

@@ -129,7 +129,7 @@ func TestLockRowsFinds(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		if _, err := LockRows(t.Context(), b.d, b.DB, nil, "account", "id", 1); err == nil || !strings.Contains(err.Error(), "*sql.DB is no transaction") {
+		if _, err := LockRows(t.Context(), b.d, b.DB, nil, "account", "id", 1); err == nil || !strings.Contains(err.Error(), "*sql.DB is not a transaction") {
 			t.Errorf("without a transaction: %v", err)
 		}
 	})
@@ -220,11 +220,11 @@ func TestLockRowsPgx(t *testing.T) {
 	b := bench{database: databases["postgres"], DB: postgresDB(t)}
 	b.accounts(t, 2)
 	tx := pgxTx(t, b)
-	ids, err := LockRowsPgx(t.Context(), tx, &RowLock{Wait: time.Second}, "account", "id", 2, 1)
+	ids, err := LockRows(t.Context(), PostgreSQL, tx, &RowLock{Wait: time.Second}, "account", "id", 2, 1)
 	if err != nil || !slices.Equal(ids, []int{1, 2}) {
 		t.Errorf("%v, %v", ids, err)
 	}
-	if ids, err := LockRowsPgx(t.Context(), tx, nil, "account", "id", 2, 3); !errors.Is(err, sql.ErrNoRows) {
+	if ids, err := LockRows(t.Context(), PostgreSQL, tx, nil, "account", "id", 2, 3); !errors.Is(err, sql.ErrNoRows) {
 		t.Errorf("%v, %v", ids, err)
 	}
 }

@@ -90,7 +90,7 @@ func TestTransactWaysOut(t *testing.T) {
 		"panic":    {func(func(), *sql.Tx) error { panic(own) }, ""},
 		"Goexit":   {func(func(), *sql.Tx) error { runtime.Goexit(); return nil }, ""},
 		"cancel":   {func(cancel func(), _ *sql.Tx) error { cancel(); return nil }, "nothing was committed: context canceled"},
-		"rollback": {func(_ func(), tx *sql.Tx) error { return tx.Rollback() }, "fn ended the transaction by itself"},
+		"rollback": {func(_ func(), tx *sql.Tx) error { return tx.Rollback() }, "fn ended the transaction"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			onEach(t, func(t *testing.T, b bench) {

@@ -78,7 +78,7 @@ func sequenceNumbers(batch int) func(context.Context, config) (figure, error) {
 			}
 		}
 		ours := side(batch, func(ctx context.Context, tx pgx.Tx) error {
-			first, err := numbers.NextNPgx(ctx, tx, "acme", batch)
+			first, err := numbers.NextN(ctx, tx, "acme", batch)
 			if err != nil {
 				return err
 			}

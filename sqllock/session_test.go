@@ -62,9 +62,9 @@ func TestLostBeforeSessionEnds(t *testing.T) {
 			closed: func() { told.Store(l.Context().Err() != nil) },
 		}
 		db := server.open(t)
-		p := pins[string]{db: db, speaker: &namedSpeaker{db: db}, heartbeat: time.Second}
+		p := sessions[string]{db: db, functions: &namedFunctions{db: db}, heartbeat: time.Second}
 		var err error
-		if l, err = p.lock(t.Context(), []string{"a"}, taking{since: time.Now()}); err != nil {
+		if l, err = p.lock(t.Context(), []string{"a"}, request{since: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		<-l.Context().Done()
@@ -109,8 +109,8 @@ func TestNamedGrantedWhileAbandoned(t *testing.T) {
 			closed: func() { closed.Add(1) },
 		}
 		db := server.open(t)
-		p := pins[string]{db: db, speaker: &namedSpeaker{db: db, maria: true}, heartbeat: time.Second}
-		l, err := p.lock(ctx, []string{"a"}, taking{since: time.Now()})
+		p := sessions[string]{db: db, functions: &namedFunctions{db: db, maria: true}, heartbeat: time.Second}
+		l, err := p.lock(ctx, []string{"a"}, request{since: time.Now()})
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}

@@ -12,7 +12,7 @@ import (
 // the moment in which its turn comes.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns turns[string]
+		var turns localQueues[string]
 		if err := turns.enter(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
