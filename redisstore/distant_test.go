@@ -203,7 +203,7 @@ func TestReadsFromReplicas(t *testing.T) {
 // listenElsewhere has a store believe that it is listened for.
 func listenElsewhere(s *Store, k dibs.Key) *channel {
 	group := s.names.group(k)
-	_, leave := context.WithCancel(s.subscriber.life)
+	_, leave := context.WithCancel(s.subscriber.closing)
 	c := &channel{name: s.names.channel(group, s.subscriber.process), leave: leave}
 	c.waits.Store(int64(time.Since(s.subscriber.epoch)))
 	c.open.Store(true)

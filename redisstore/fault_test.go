@@ -314,7 +314,7 @@ func TestForeignRecordEndsNoTurn(t *testing.T) {
 	mustGrant(t, s, first)
 	mustListen(t, s, second)
 	mustListen(t, s, third)
-	mustSettle(t, s, first, dibs.Release) // the second's lease lasts one turn: it never asks
+	mustSettle(t, s, first, dibs.Release) // the second's lease lasts for one PushedTTL: it never asks
 	sharedRedis().Must("SET", newName(s, first.Key, 'r'), "theirs")
 	// One run of a script, in which no time passes. When the turn is over, its first
 	// claim grants the key to the third, and fails.

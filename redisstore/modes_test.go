@@ -41,7 +41,7 @@ func onSentinels(t testing.TB, turn time.Duration) *storetest.Backend {
 	} else {
 		sentinels = sharedSentinels()
 	}
-	o := &Options{Prefix: ownPrefix(), turn: turn}
+	o := &Options{Prefix: ownPrefix(), pushedTTL: turn}
 	wiped := func() { wipe(t, sentinels.Master(), o.Prefix) }
 	if !own {
 		t.Cleanup(wiped) // what is left slows others' lists
@@ -74,7 +74,7 @@ func onCluster(t testing.TB, turn time.Duration) *storetest.Backend {
 	} else {
 		cluster = sharedCluster()
 	}
-	o := &Options{Prefix: ownPrefix(), turn: turn}
+	o := &Options{Prefix: ownPrefix(), pushedTTL: turn}
 	wiped := func() {
 		for _, node := range cluster.Nodes() {
 			if node.Info("role") == "master" {

@@ -100,7 +100,7 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	defer gone.Notify(func(dibs.Token, dibs.Answer) {})()
 	one(i)
 	j, group := lock(run+"i", queued), gone.names.group(i.Key)
-	for start := time.Now(); gone.subscriber.channel(group) == soon; { // until it is listened for
+	for start := time.Now(); gone.subscriber.channel(group) == pending; { // until it is listened for
 		if time.Since(start) > patience {
 			return errNotWoken
 		}

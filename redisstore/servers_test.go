@@ -190,7 +190,7 @@ func mustListen(t testing.TB, s *Store, c dibs.Claim) dibs.Answer {
 	t.Helper()
 	t.Cleanup(s.Notify(func(dibs.Token, dibs.Answer) {}))
 	mustWait(t, s, c)
-	eventually(t, "the process is listened for", func() bool { return s.subscriber.channel(s.names.group(c.Key)) != soon })
+	eventually(t, "the process is listened for", func() bool { return s.subscriber.channel(s.names.group(c.Key)) != pending })
 	return mustWait(t, s, c)
 }
 

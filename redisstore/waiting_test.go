@@ -66,7 +66,7 @@ func TestScriptsForgotten(t *testing.T) {
 		t.Errorf("resolving: %v, %v", resolved, err)
 	}
 	// Several runs of a script in one round trip.
-	many, answers := make([]dibs.Claim, 3*most), make([]dibs.Answer, 3*most)
+	many, answers := make([]dibs.Claim, 3*maxBatch), make([]dibs.Answer, 3*maxBatch)
 	for i := range many {
 		many[i] = lock(fmt.Sprint("many ", i))
 	}
