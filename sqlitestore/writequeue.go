@@ -7,57 +7,55 @@ import (
 	"time"
 )
 
-// turnstile lets one process at a time write to a file, in the order in which
-// they came. SQLite's own lock has no queue: who asks at the right moment gets
-// it, so under many processes most of them ask in vain, again and again. Here
-// they stand in the kernel's queue for a lock on a file beside the store's.
+// writeQueue lets one process at a time write to a file, in order. SQLite's own lock has
+// no queue, so with many processes most attempts fail again and again. The kernel has a
+// queue for a lock on a second file.
 //
-// It is a courtesy among Stores and nothing more: correctness rests on SQLite's
-// lock, which is taken too.
-type turnstile struct {
-	file   *os.File // nil where there are no such locks
+// It only gives fairness among Stores. SQLite's lock, which is taken too, gives
+// correctness.
+type writeQueue struct {
+	file   *os.File // nil on systems without such locks
 	inside bool
-	left   time.Time // when this process was inside last
+	left   time.Time // when this process last left
 }
 
 const (
-	// turnstileSuffix makes the name of the file beside the store's.
-	turnstileSuffix = "-turn"
-	// tick is how often somebody who waits for the file looks whether it still has to.
+	// writeQueueSuffix is added to the store's file name.
+	writeQueueSuffix = "-turn"
+	// tick is how often a wait for the file checks whether it can end.
 	tick = 10 * time.Millisecond
-	// courtesy is how long the file is left to other processes after a turn, when they
-	// write too: whoever is first in the kernel's queue has to wake up before it can
-	// take its turn.
-	courtesy = 150 * time.Microsecond
+	// yieldTime is the pause after a turn when other processes write, too, because the
+	// next process in the kernel's queue needs time to wake up.
+	yieldTime = 150 * time.Microsecond
 )
 
-// open opens the file beside the store's, and makes it if need be.
-func (t *turnstile) open(path string) (err error) {
+// open opens the second file, or creates it.
+func (t *writeQueue) open(path string) (err error) {
 	if !hasFileLocks {
 		return nil
 	}
 	mode := fs.FileMode(0o644)
 	if info, err := os.Stat(path); err == nil {
-		mode = info.Mode().Perm() // whoever may write the one may write the other
+		mode = info.Mode().Perm() // the same users may write both files
 	}
-	t.file, err = os.OpenFile(path+turnstileSuffix, os.O_RDWR|os.O_CREATE, mode)
+	t.file, err = os.OpenFile(path+writeQueueSuffix, os.O_RDWR|os.O_CREATE, mode)
 	return err
 }
 
-// enter waits for this process's turn. While it waits it calls idle every now
-// and then, and gives up when that reports true.
-func (t *turnstile) enter(idle func() bool) bool {
+// enter waits for this process's turn. It calls idle every tick, and returns false when
+// idle returns true.
+func (t *writeQueue) enter(idle func() bool) bool {
 	if t.file == nil {
 		return true
 	}
 	err := lockFile(t.file, false)
 	if !errors.Is(err, errWouldWait) {
-		// A filesystem without such locks leaves SQLite's.
+		// A filesystem without such locks still has SQLite's.
 		t.inside = err == nil
 		return true
 	}
-	// The kernel's queue cannot be left. Who gives up gives the turn back when it comes;
-	// should this process be inside again by then, it has not queued for once.
+	// The kernel's queue cannot be left, so a turn that comes too late is given back.
+	// If this process is inside again by then, it loses its lock, and only fairness.
 	file, came, gaveUp := t.file, make(chan error), make(chan struct{})
 	go func() {
 		err := lockFile(file, true)
@@ -84,7 +82,7 @@ func (t *turnstile) enter(idle func() bool) bool {
 }
 
 // leave lets the next process in.
-func (t *turnstile) leave() {
+func (t *writeQueue) leave() {
 	t.left = time.Now()
 	if t.inside {
 		t.inside = false
@@ -92,9 +90,8 @@ func (t *turnstile) leave() {
 	}
 }
 
-// close gives everything back. A goroutine that still stands in the queue ends
-// when its turn comes.
-func (t *turnstile) close() error {
+// close closes the file. A goroutine in the kernel's queue ends when its turn comes.
+func (t *writeQueue) close() error {
 	if t.file == nil {
 		return nil
 	}

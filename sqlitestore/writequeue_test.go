@@ -8,12 +8,12 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
-// TestTurnstileIsClosedWhileItAsks closes a turnstile that stands in the kernel's
+// TestWriteQueueIsClosedWhileItAsks closes a writeQueue that stands in the kernel's
 // queue, as a Store does that waited for too long.
-func TestTurnstileIsClosedWhileItAsks(t *testing.T) {
+func TestWriteQueueIsClosedWhileItAsks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dibs.db")
-	var holder, asker, next turnstile
-	for _, turn := range []*turnstile{&holder, &asker, &next} {
+	var holder, asker, next writeQueue
+	for _, turn := range []*writeQueue{&holder, &asker, &next} {
 		if err := turn.open(path); err != nil {
 			t.Fatal(err)
 		}
