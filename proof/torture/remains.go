@@ -33,8 +33,8 @@ type remains struct {
 func (r *run) collect(life context.Context) error {
 	ctx, cancel := context.WithTimeout(life, askLimit)
 	defer cancel()
-	if l := r.store.Ledger; l != nil {
-		rows, err := again(ctx, func() ([]row, error) { return l.rows(ctx, r.id) })
+	if d := r.store.effects; d != nil {
+		rows, err := again(ctx, func() ([]effect, error) { return d.list(ctx, r.id) })
 		if err != nil {
 			return fmt.Errorf("what was done in transactions cannot be read: %w", err)
 		}
