@@ -66,7 +66,7 @@ func TestPlacesHaveNobodySkipped(t *testing.T) {
 	} {
 		for backlog := range 4 {
 			simulateAs(t, fmt.Sprint(name, backlog), func(t *testing.T, f *fixture) {
-				q, l := newQueue(), newLedger(t)
+				q, l := newQueue(), newRunLog(t)
 				before, after := f.mutex(nil), f.mutex(&o)
 				if backlog == 0 {
 					f.ticket(before, "k")

@@ -55,7 +55,7 @@ func TestFailedWhileTheStoreIsAway(t *testing.T) {
 // it has the last one then, and not again and again.
 func TestPlaceThatRanOutInTheWait(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		q, l := newQueue(), newLedger(t)
+		q, l := newQueue(), newRunLog(t)
 		m := f.mutex(nil)
 		lease := f.held("k")
 		ticket := f.ticket(m, "k")

@@ -2,25 +2,24 @@ package jobs
 
 import "sync"
 
-// Pool is the workers of this process that take the jobs of one queue. At most half of
-// them have a job that waits for its turn, for each Mutex: the other half is for other
-// keys.
+// Pool is the workers of this process that take the jobs of one queue. For each Mutex, at
+// most half of them wait for a job's turn, because the other half is for other keys.
 type Pool struct {
-	// Name tells the pools of a process apart.
+	// Name identifies the pool in this process.
 	Name string
-	// Workers is how many there are. Default: it is not known, and no job waits: otherwise
-	// the job that is next could find no worker.
+	// Workers is the number of workers. Default: unknown, and no job waits in a worker,
+	// because waiting jobs could use up all workers.
 	Workers int
 }
 
-// rooms counts the jobs that wait for their turn in the workers of each pool.
-type rooms struct {
+// poolWaits counts the workers of each pool that wait for a job's turn.
+type poolWaits struct {
 	mu      sync.Mutex
 	waiting map[string]int
 }
 
-// enter takes one of the workers that may have a job that waits. leave gives it back.
-func (r *rooms) enter(p Pool) (leave func(), ok bool) {
+// enter lets one more worker wait. leave ends that.
+func (r *poolWaits) enter(p Pool) (leave func(), ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.waiting[p.Name] >= p.Workers/2 {

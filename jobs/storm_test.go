@@ -63,7 +63,7 @@ func TestStorm(t *testing.T) {
 
 func storm(t *testing.T, f *fixture, o jobs.Options) {
 	const keys, each, workers, pause = 8, 25, 6, 15 * time.Second
-	q, l := newQueue(), newLedger(t)
+	q, l := newQueue(), newRunLog(t)
 	q.forgets, q.pool.Workers = true, workers
 	f.wg.Go(q.sweep)
 	enqueuer := f.mutex(nil)
