@@ -6,14 +6,14 @@ import (
 	"github.com/dibs-go/dibs/internal/house"
 )
 
-// The map of the examples: where they run, who comes and who dies is written once, and
-// each imports what it is about.
+// The map of the examples: what they share is written once, and each imports the packages
+// of its subject.
 func TestHouse(t *testing.T) {
 	const (
 		root     = house.Root
 		database = root + "/examples/internal/database"
 		crowd    = root + "/examples/internal/crowd"
-		mortal   = root + "/examples/internal/mortal"
+		crash    = root + "/examples/internal/crash"
 	)
 	house.Check(t, []house.Room{
 		{Dir: ".", Tests: []string{
@@ -24,12 +24,12 @@ func TestHouse(t *testing.T) {
 		{Dir: "counter", Imports: []string{database, crowd, root + "/sqllock"}},
 		{Dir: "invoice-number", Imports: []string{database, crowd, root + "/sqllock"}},
 		{Dir: "lesson-session", Imports: []string{database, crowd, root}},
-		{Dir: "payments", Imports: []string{database, mortal, root, root + "/idempotency"}},
+		{Dir: "payments", Imports: []string{database, crash, root, root + "/idempotency"}},
 		{Dir: "redelivery", Imports: []string{
-			database, crowd, mortal, root, root + "/jobs", "github.com/nats-io/nats-server/v2/server", "github.com/nats-io/nats.go/...",
+			database, crowd, crash, root, root + "/jobs", "github.com/nats-io/nats-server/v2/server", "github.com/nats-io/nats.go/...",
 		}},
 		{Dir: "internal/crowd"},
-		{Dir: "internal/mortal"},
+		{Dir: "internal/crash"},
 		{Dir: "internal/database", Imports: []string{
 			root, root + "/pgstore", root + "/sqlitestore", root + "/sqllock", "github.com/jackc/pgx/v5/...",
 		}},

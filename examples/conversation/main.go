@@ -1,17 +1,16 @@
 // Conversation: two webhook events of one conversation arrive together, and two workers
-// take them. Each looks whether the conversation is open, finds that it is not, and
-// opens it. Now there are two.
+// take them. Each worker sees that the conversation is not open and opens it. Now it is
+// open twice.
 //
-// The usual cure is a lock that the job takes: SET NX with an expiry of a second, an
-// error for a job that finds it taken, and a queue that tries eight times, each time
-// later. That has three holes. A job that takes longer than the expiry is not alone. A
-// job that comes at the right moment passes earlier ones. And a job that comes back eight
-// times at the wrong moment is dropped, though nothing was wrong with it. A longer expiry
-// closes the first hole and no other.
+// The usual cure is a lock in the job: SET NX with an expiry of a second, an error if the
+// lock is taken, and a queue that tries eight times, each time later. It has three holes.
+// A job that takes longer than the expiry is not alone. A job that comes at the right
+// moment passes earlier ones. A job that comes eight times at the wrong moment is dropped
+// without a fault of its own. A longer expiry closes the first hole only.
 //
-// With jobs.Mutex an event has its place from when it was enqueued, the key is kept for
-// as long as the job runs, and to wait for one's turn is not to fail: the queue may drop
-// whatever fails once. docs/guides/jobs.md has the choices.
+// With jobs.Mutex an event gets its place when it is enqueued. The key is held as long as
+// the job runs, and waiting is not a failure, so the queue may drop every job that fails
+// once. docs/guides/jobs.md describes the choices.
 package main
 
 import (
@@ -88,19 +87,19 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// conversation is what the events are about.
+// conversation is the subject of the events.
 type conversation struct {
 	db     *database.Database
 	name   string
 	events int
-	work   func(ctx context.Context, number int) error // what takes an event its time
+	work   func(ctx context.Context, number int) error // the work of an event
 	begun  chan int
 
 	mu                                   sync.Mutex
 	inside, atOnce, worked, last, passed int
 }
 
-// handle is what an event does. The first one opens the conversation.
+// handle handles an event. The first one opens the conversation.
 func (c *conversation) handle(ctx context.Context, j *job) error {
 	var open bool
 	if err := c.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM conversation WHERE name = $1)", c.name).Scan(&open); err != nil {
@@ -114,7 +113,8 @@ func (c *conversation) handle(ctx context.Context, j *job) error {
 	return err
 }
 
-// enter notes how many are at it at once, and who comes when a later one was there.
+// enter counts the events that are handled at once, and those that come after a later
+// one.
 func (c *conversation) enter(number int) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +133,7 @@ func (c *conversation) enter(number int) (leave func()) {
 	}
 }
 
-// arrive brings event 1, and event 2 while that works.
+// arrive adds event 1, and event 2 while event 1 is handled.
 func (c *conversation) arrive(ctx context.Context, q *queue, handle func(context.Context, *job) error) []error {
 	q.start(ctx, handle)
 	q.add(&job{number: 1})
@@ -142,7 +142,7 @@ func (c *conversation) arrive(ctx context.Context, q *queue, handle func(context
 	return q.drain()
 }
 
-// together brings two events, of which the first takes until the second works too.
+// together adds two events. The first one takes until the second is handled, too.
 func together(l *lock) func(context.Context, *conversation) []error {
 	return func(ctx context.Context, c *conversation) []error {
 		both := crowd.NewMeeting(2)
@@ -158,9 +158,9 @@ func together(l *lock) func(context.Context, *conversation) []error {
 	}
 }
 
-// overtaken brings event 2 while event 1 has the lock. Each time that it finds the lock
-// taken, and before the queue has it back, the lock changes hands: to an event that
-// arrives at that moment.
+// overtaken adds event 2 while event 1 has the lock. Each time event 2 finds the lock
+// taken, and before it is back in the queue, the lock goes to an event that arrives at
+// that moment.
 func overtaken(ctx context.Context, c *conversation) []error {
 	end, ended := make(chan struct{}), make(chan struct{}, c.events)
 	c.work = func(_ context.Context, number int) error {
@@ -190,8 +190,8 @@ func overtaken(ctx context.Context, c *conversation) []error {
 	})
 }
 
-// inTurn brings all events at once to a queue that drops what fails once. The first one
-// takes longer than its lease.
+// inTurn adds all events at once to a queue that drops every job that fails once. The
+// first one takes longer than its lease.
 func inTurn(mutex *jobs.Mutex) func(context.Context, *conversation) []error {
 	return func(ctx context.Context, c *conversation) []error {
 		c.work = func(_ context.Context, number int) error {

@@ -9,19 +9,19 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// job is what the webhook's handler enqueues.
+// job is a job of the webhook's handler.
 type job struct {
-	number int    // of the event, as they arrived
-	ticket string // its place; only with jobs.Mutex
+	number int    // of the event, in the order of arrival
+	ticket string // only with jobs.Mutex
 	failed int
 }
 
-// queue is what job queues are: a worker takes a job that is due; one that failed is due
-// again after 10 ms, and each time twice that; a job that failed too often is dropped.
+// queue is a usual job queue: a worker takes a job that is due. A failed job is due again
+// after 10 ms, and after twice as long each time. A job that failed too often is dropped.
 type queue struct {
 	tries   int
 	due     chan *job
-	open    sync.WaitGroup // of jobs
+	open    sync.WaitGroup // open jobs
 	mu      sync.Mutex
 	dropped []error
 }
@@ -53,8 +53,8 @@ func (q *queue) back(j *job, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	again := func() { q.due <- j }
-	if putOff, ok := errors.AsType[*jobs.RequeueError](err); ok { // which is no failure
-		time.AfterFunc(putOff.After, again)
+	if requeue, ok := errors.AsType[*jobs.RequeueError](err); ok { // not a failure
+		time.AfterFunc(requeue.After, again)
 		return
 	}
 	if err != nil {
@@ -67,7 +67,7 @@ func (q *queue) back(j *job, err error) {
 	q.open.Done()
 }
 
-// drain waits until no job is left, and tells of those that were dropped.
+// drain waits until no job is left, and returns the errors of dropped jobs.
 func (q *queue) drain() []error {
 	q.open.Wait()
 	close(q.due)

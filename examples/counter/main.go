@@ -1,14 +1,14 @@
-// Counter: twenty requests add one to the same number at the same moment. Each
-// reads it, adds one and writes it back, which is how every ORM saves an object. All
-// read 0, all write 1, nobody gets an error, and nineteen updates are gone.
+// Counter: twenty requests add one to the same number at the same moment. Each reads it,
+// adds one and writes it back, as every ORM saves an object. All read 0 and all write 1.
+// No request gets an error, and nineteen updates are lost.
 //
-// Two things prevent it, without a server more. Under the row's lock
-// (sqllock's Row.Update) who comes second reads what the first has written. With a
-// version in the row (Row.UpdateOptimistic) everybody reads at once, and who was
-// overtaken reads again. docs/guides/row-locks.md says when to take which.
+// Two ways prevent it without another server. With the row's lock (sqllock's Row.Update)
+// the second request reads what the first has written. With a version in the row
+// (Row.UpdateOptimistic) all read at once, and a request that was overtaken reads again.
+// docs/guides/row-locks.md says when to use which.
 //
-// Where SQL itself can do it (UPDATE counter SET value = value + 1), that is better
-// still. What is counted here stands for what SQL cannot.
+// If SQL can do it (UPDATE counter SET value = value + 1), that is better. The counter
+// here stands for changes that SQL cannot express.
 package main
 
 import (
@@ -53,7 +53,7 @@ func run(ctx context.Context) (err error) {
 		Fields: func(c *counter) []any { return []any{&c.value, &c.version} },
 		Update: "UPDATE counter SET value = $1, version = version + 1 WHERE version = $2",
 		Values: func(c *counter) []any { return []any{c.value, c.version} },
-		// Each round has one winner, so the last of twenty may need twenty.
+		// Each round has one winner, so the last of twenty callers may need twenty.
 		Attempts: 10 * callers,
 	})
 	if err != nil {
@@ -61,7 +61,7 @@ func run(ctx context.Context) (err error) {
 	}
 	fmt.Printf("%d callers add one to a counter, at once, on %v.\n\n", callers, db.Dialect)
 
-	// Broken: all have read before anybody writes.
+	// Broken: all callers read before the first one writes.
 	meeting := crowd.NewMeeting(callers)
 	err = crowd.Run(ctx, callers, func(ctx context.Context, _ int) error {
 		var value int64
@@ -84,7 +84,7 @@ func run(ctx context.Context) (err error) {
 	}
 	fmt.Printf("read, add, write   it is at %d: %d updates are lost\n", value, callers-value)
 
-	// One after the other: who reads the row has it until the update is committed.
+	// One after the other: the row is locked from the read to the commit.
 	err = crowd.Run(ctx, callers, func(ctx context.Context, _ int) error {
 		_, err := row.Update(ctx, db.DB, func(_ context.Context, _ *sql.Tx, c *counter) error {
 			c.value++
@@ -100,8 +100,8 @@ func run(ctx context.Context) (err error) {
 	}
 	fmt.Printf("row lock           it is at %d: every update counts\n", callers)
 
-	// All at once again, and again all have read before anybody writes. But now who
-	// was overtaken is told.
+	// All at once, and all callers read before the first one writes. But now an
+	// overtaken caller is told.
 	var tries atomic.Int64
 	meeting = crowd.NewMeeting(callers)
 	err = crowd.Run(ctx, callers, func(ctx context.Context, _ int) error {
@@ -123,7 +123,7 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// read returns the counter and sets it back to 0.
+// read returns the counter and resets it to 0.
 func read(ctx context.Context, db *database.Database) (value int64, err error) {
 	err = db.QueryRowContext(ctx, "SELECT value FROM counter").Scan(&value)
 	if err == nil {
@@ -132,7 +132,7 @@ func read(ctx context.Context, db *database.Database) (value int64, err error) {
 	return value, err
 }
 
-// verify is an error unless every caller's update counts.
+// verify returns an error unless every caller's update counts.
 func verify(ctx context.Context, db *database.Database) error {
 	value, err := read(ctx, db)
 	if err == nil && value != callers {

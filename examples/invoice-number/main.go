@@ -1,11 +1,11 @@
-// Invoice-number: twenty customers buy at once, and every other card is declined.
-// The law wants the invoices numbered 1, 2, 3, none twice and none missing.
+// Invoice-number: twenty customers buy at once, and every other card is declined. By law
+// the invoices need the numbers 1, 2, 3 and so on, without duplicates and gaps.
 //
-// MAX(number) + 1 gives one number to everybody who asks before the first of them
-// has written. A database's sequence gives each number once, but not back: a
-// declined card leaves a gap. sqllock's Sequence is a row that is raised in the
-// transaction of the invoice, so that the number is taken if the invoice is, and
-// otherwise never was. docs/guides/gapless-numbers.md says what that costs.
+// MAX(number) + 1 gives one number to all callers that ask before the first of them
+// writes. A database's sequence gives each number once, but a declined card leaves a gap.
+// sqllock's Sequence is a row that is raised in the invoice's transaction, so number and
+// invoice commit together or not at all. docs/guides/gapless-numbers.md says what that
+// costs.
 package main
 
 import (
@@ -42,7 +42,7 @@ func run(ctx context.Context) (err error) {
 	}
 	fmt.Printf("%d customers buy at once, and every other card is declined, on %v.\n\n", customers, db.Dialect)
 
-	// Broken: everybody has asked for the number before anybody uses it.
+	// Broken: all callers ask for the number before the first one uses it.
 	meeting := crowd.NewMeeting(customers)
 	err = crowd.Run(ctx, customers, func(ctx context.Context, customer int) error {
 		var number int64
@@ -63,7 +63,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 
-	// Broken too, and for that nobody has to be there at the same time.
+	// Broken, too, even one after the other.
 	next, err := sequence(ctx, db)
 	if err != nil {
 		return err
@@ -125,9 +125,9 @@ func sell(ctx context.Context, db *database.Database, series string, customer in
 	return err
 }
 
-// sequence makes a sequence, and returns the statement that takes a number from it.
-// SQLite has none. It is a counter that commits by itself, whatever becomes of the
-// number, and that can be had with a table.
+// sequence makes a sequence, and returns the statement that takes a number. SQLite has no
+// sequences, so a table does the same: its counter commits at once, whatever happens to
+// the number.
 func sequence(ctx context.Context, db *database.Database) (next string, err error) {
 	if db.Dialect == sqllock.PostgreSQL {
 		_, err = db.ExecContext(ctx, "CREATE SEQUENCE invoice_number")
@@ -137,8 +137,8 @@ func sequence(ctx context.Context, db *database.Database) (next string, err erro
 	return "UPDATE invoice_number SET taken = taken + 1 RETURNING taken", err
 }
 
-// count prints what numbers a series has, and reports whether they are right: one
-// for each card that was good, from 1 on, none twice and none missing.
+// count prints the numbers of a series, and reports whether they are right: one for each
+// good card, from 1 on, without duplicates and gaps.
 func count(ctx context.Context, db *database.Database, series, name string) (right bool, err error) {
 	var invoices, distinct, lowest, highest int
 	err = db.QueryRowContext(ctx, `SELECT count(*), count(DISTINCT number), min(number), max(number)

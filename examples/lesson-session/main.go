@@ -1,17 +1,15 @@
-// Lesson-session: a pupil's browser chooses the UUID of a lesson session and creates
-// it with PUT /sessions/{uuid}. Fifty such requests come at once, by retries, a double
-// click and two tabs. There must be one row, and 204 for all.
+// Lesson-session: a pupil's browser chooses the UUID of a lesson session and creates it
+// with PUT /sessions/{uuid}. Fifty such requests come at once, from retries, a double
+// click and two tabs. The result must be one row, and 204 for all.
 //
-// To look and then to insert makes fifty rows. A unique index makes one, but everybody
-// has done the work by then: fifty rooms are opened at the video service, and 49 of
-// them are paid for and thrown away. With a key, one does the work, and the others
-// need not wait for it: they skip (TryDo). What may they be told? 204 says that the
-// session is there. It is not there yet, and if the request that makes it fails, it
-// never will be. So a request that skips says "not yet", and the client asks again;
-// then 204 is true.
+// A look followed by an insert makes fifty rows. A unique index makes one row, but all
+// requests have done the work by then: fifty rooms are opened at the video service, and
+// 49 of them are paid for and thrown away. With a key, one request does the work, and the
+// others skip (TryDo) without waiting. A 204 says that the session exists. It does not
+// exist yet, and if the first request fails, it never will. So a request that skips
+// answers "not yet", and the client asks again; then 204 is true.
 //
-// The index stays. It is the last line of defence, and the key is what makes it seldom
-// needed.
+// The index stays as the last line of defence. The key makes it rarely needed.
 package main
 
 import (
@@ -47,7 +45,7 @@ func run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	client, err := dibs.New(db.Store, &dibs.Options{Timeout: time.Minute}) // for the busiest laptop
+	client, err := dibs.New(db.Store, &dibs.Options{Timeout: time.Minute}) // for a busy machine
 	if err != nil {
 		return err
 	}
@@ -63,8 +61,8 @@ func run(ctx context.Context) (err error) {
 	}{
 		{name: "look, then insert", table: "one", id: "id text NOT NULL"},
 		{name: "unique index alone", table: "two", id: "id text PRIMARY KEY"},
-		{name: "dibs, who skips says 204", table: "three", id: "id text PRIMARY KEY", client: client, skip: 204},
-		{name: "dibs, who skips says 409", table: "four", id: "id text PRIMARY KEY", client: client, skip: 409, cure: true},
+		{name: "dibs, a skip answers 204", table: "three", id: "id text PRIMARY KEY", client: client, skip: 204},
+		{name: "dibs, a skip answers 409", table: "four", id: "id text PRIMARY KEY", client: client, skip: 409, cure: true},
 	} {
 		if _, err := db.ExecContext(ctx, "CREATE TABLE "+way.table+" ("+way.id+")"); err != nil {
 			return err
@@ -81,16 +79,16 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// sight is what was to be seen of a rush.
-type sight struct {
+// counts are the results of a rush.
+type counts struct {
 	rooms, atOnce, untrue, later atomic.Int64
 	rows                         int
 }
 
-// rush lets all clients come at once. A room takes as long to open as it takes until
-// everybody else has asked for one too, or has been answered.
-func rush(ctx context.Context, s *sessions) (*sight, error) {
-	saw, meeting := &sight{}, crowd.NewMeeting(callers)
+// rush sends all requests at once. A room is open after every other request has asked for
+// a room, too, or was answered.
+func rush(ctx context.Context, s *sessions) (*counts, error) {
+	saw, meeting := &counts{}, crowd.NewMeeting(callers)
 	s.room = func(ctx context.Context) error {
 		saw.rooms.Add(1)
 		meeting.Come()
@@ -106,7 +104,7 @@ func rush(ctx context.Context, s *sessions) (*sight, error) {
 			meeting.Come()
 		}
 		for err == nil && status == http.StatusConflict {
-			time.Sleep(time.Second) // which is what Retry-After says
+			time.Sleep(time.Second) // Retry-After
 			status, err = ask(ctx, http.MethodPut, server.URL+path)
 		}
 		if err != nil {

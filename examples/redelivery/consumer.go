@@ -10,34 +10,34 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/examples/internal/crash"
 	"github.com/dibs-go/dibs/examples/internal/database"
-	"github.com/dibs-go/dibs/examples/internal/mortal"
 	"github.com/dibs-go/dibs/jobs"
 )
 
 const (
-	ackWait  = 2 * time.Second        // so long JetStream waits for a sign of life
-	again    = 100 * time.Millisecond // so long a message that failed stays away
-	attempts = 5                      // so often one may fail
+	ackWait  = 2 * time.Second        // how long JetStream waits for a consumer
+	again    = 100 * time.Millisecond // the delay of a message that failed
+	attempts = 5                      // how often a message may fail
 )
 
 // delivery is a message that a consumer has.
 type delivery struct {
 	jetstream.Msg
-	attempt int // 1 + how often it failed, or its consumer crashed, as far as is known
+	attempt int // 1 + how often it failed or its consumer crashed, if known
 }
 
-// newMutex is what publishers and consumers have in common.
+// newMutex is used by publishers and consumers.
 func newMutex(client *dibs.Client, db *database.Database) (*jobs.Mutex, error) {
 	return jobs.New(client, &jobs.Options{
-		Once:       time.Hour,     // a second delivery comes sooner
-		Transactor: db.Transactor, // what a message does, and that it was done: both or neither
+		Once:       time.Hour,     // longer than until a second delivery
+		Transactor: db.Transactor, // the effect and its record commit together
 		Recovery:   time.Minute,   // many times AckWait
 		Logger:     slog.New(slog.DiscardHandler),
 	})
 }
 
-// publish publishes a message with its place among those of its conversation.
+// publish publishes a message with its place in its conversation.
 func publish(ctx context.Context, js jetstream.JetStream, mutex *jobs.Mutex, subject, number string) error {
 	ticket, err := mutex.Enqueue(ctx, subject)
 	if err != nil {
@@ -47,15 +47,15 @@ func publish(ctx context.Context, js jetstream.JetStream, mutex *jobs.Mutex, sub
 	message.Data = []byte(number)
 	message.Header.Set("Dibs-Ticket", ticket)
 	ack, err := js.PublishMsg(ctx, message, jetstream.WithMsgID(subject+" "+number))
-	if err == nil && ack.Duplicate { // it is there already, with another ticket
+	if err == nil && ack.Duplicate { // it was published before, with another ticket
 		mutex.Cancel(ctx, ticket)
 	}
 	return err
 }
 
-// describe says what a message is as a job. JetStream counts a put-off as a delivery,
-// so that MaxDeliver cannot tell who has failed too often. The key can: it knows how
-// many of its holders in a row did not come to their end.
+// describe describes a message as a job. JetStream counts a requeue as a delivery, so
+// MaxDeliver cannot tell which message failed too often. The key counts how many of its
+// holders in a row did not finish.
 func describe(d *delivery) jobs.Job {
 	j := jobs.Job{
 		Kind: "webhook", ID: d.Headers().Get(jetstream.MsgIDHeader),
@@ -69,9 +69,9 @@ func describe(d *delivery) jobs.Job {
 	return j
 }
 
-// consume is what a consumer's process does.
+// consume runs a consumer's process.
 func consume(ctx context.Context, way, url, name string) error {
-	mortal.Follow()
+	crash.Follow()
 	db, err := database.Join(ctx, name)
 	if err != nil {
 		return err
@@ -123,18 +123,18 @@ func consume(ctx context.Context, way, url, name string) error {
 	}
 }
 
-// answer handles a message, and tells JetStream what became of it.
+// answer handles a message and answers JetStream.
 func answer(ctx context.Context, d *delivery, handle func(context.Context, *delivery) error) error {
 	stop := alive(ctx, d)
 	err := handle(ctx, d)
 	stop()
-	putOff, ok := errors.AsType[*jobs.RequeueError](err)
+	requeue, ok := errors.AsType[*jobs.RequeueError](err)
 	switch {
 	case err == nil:
-		mortal.Moment() // done, and JetStream does not know
+		crash.Point() // done, but JetStream does not know
 		return d.Ack()
 	case ok:
-		return d.NakWithDelay(putOff.After)
+		return d.NakWithDelay(requeue.After)
 	case d.attempt >= attempts:
 		return d.TermWithReason(err.Error())
 	default:
@@ -142,14 +142,14 @@ func answer(ctx context.Context, d *delivery, handle func(context.Context, *deli
 	}
 }
 
-// alive tells JetStream that a consumer has the message, whether it waits or runs.
+// alive keeps a message from being redelivered while its job waits or runs.
 func alive(ctx context.Context, d *delivery) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	go func() {
 		for ticker := time.NewTicker(ackWait / 8); ; {
 			select {
 			case <-ticker.C:
-				_ = d.InProgress() // the next one may arrive
+				_ = d.InProgress() // the next one may succeed
 			case <-ctx.Done():
 				ticker.Stop()
 				return

@@ -1,15 +1,15 @@
 // Redelivery: NATS JetStream delivers a message again if its consumer does not answer,
-// because it must be delivered at least once. Three consumers share the messages of
-// several conversations. One of them is killed (SIGKILL) when it has done what the message
-// asks for and has not said so; and there is a message that fails at first.
+// because it must deliver at least once. Three consumers share the messages of several
+// conversations. One consumer is killed (SIGKILL) after it has handled a message and
+// before it says so. Another message fails at first.
 //
-// A consumer that acknowledges when it is done does the first message twice. The one that
-// failed comes back when the next one of its conversation has passed it.
+// A consumer that acknowledges at the end handles the first message twice. The message
+// that failed comes back after the next message of its conversation.
 //
-// Behind jobs.Handle neither happens. A message has its place from when it was published,
-// its ticket travels in a header, and who fails keeps the place. What a message does is
-// committed together with the note that it was done: the second delivery finds that.
-// consumer.go is all that there is to it, and docs/guides/jobs.md has the choices.
+// jobs.Handle prevents both. A message gets its place when it is published, its ticket is
+// in a header, and a message that fails keeps its place. The message's effect commits
+// together with the record that it was handled, which the second delivery finds.
+// consumer.go is the whole code, and docs/guides/jobs.md describes the choices.
 package main
 
 import (
@@ -32,7 +32,7 @@ const (
 
 func main() {
 	work := run
-	if len(os.Args) == 4 { // by package mortal
+	if len(os.Args) == 4 { // started by package crash
 		work = func(ctx context.Context) error { return consume(ctx, os.Args[1], os.Args[2], os.Args[3]) }
 	}
 	if err := work(context.Background()); err != nil {
@@ -82,9 +82,9 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// effect is what a message does: it makes an entry for its conversation, the next one.
-// The first message of B fails when it is first delivered, because something takes too
-// long: until another one has passed it, if one can.
+// effect handles a message: it inserts the next entry of its conversation. The first
+// message of B fails at its first delivery, because its work takes too long: until
+// another message has passed it, if one can.
 func effect(ctx context.Context, tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }, db *database.Database, d *delivery, patience time.Duration) error {
@@ -108,11 +108,11 @@ func effect(ctx context.Context, tx interface {
 	return err
 }
 
-// sight is what was to be seen of the messages.
-type sight struct{ effects, twice, passed int }
+// counts are the results.
+type counts struct{ effects, twice, passed int }
 
-// look tells what the messages did, and forgets it.
-func look(ctx context.Context, db *database.Database) (saw sight, err error) {
+// look counts the effects of the messages, and deletes them.
+func look(ctx context.Context, db *database.Database) (saw counts, err error) {
 	rows, err := db.QueryContext(ctx, "SELECT conversation, number FROM effect ORDER BY conversation, place")
 	if err != nil {
 		return saw, err

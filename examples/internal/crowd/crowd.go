@@ -1,6 +1,6 @@
-// Package crowd has callers who come at the same moment. What goes wrong between
-// them in production is a matter of luck; the examples arrange for it to be
-// certain, by letting nobody go on until all have come to the same point.
+// Package crowd runs callers that come at the same moment. In production such collisions
+// are a matter of luck. Here they are certain, because no caller goes on until all have
+// come to the same point.
 package crowd
 
 import (
@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 )
 
-// Run calls fn n times at once, with 0 to n-1, and returns when all have returned.
-// The first error ends the context of the others, and is the one that is returned.
+// Run calls fn n times at once, with 0 to n-1, and returns when all calls have returned.
+// The first error ends the others' context and is returned.
 func Run(ctx context.Context, n int, fn func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -26,7 +26,7 @@ func Run(ctx context.Context, n int, fn func(ctx context.Context, i int) error) 
 	return context.Cause(ctx)
 }
 
-// Meeting is a point at which callers wait for one another.
+// Meeting is a point at which callers wait for each other.
 type Meeting struct {
 	missing atomic.Int64
 	all     chan struct{}
@@ -39,14 +39,15 @@ func NewMeeting(n int) *Meeting {
 	return m
 }
 
-// Come says that one more is there. When all are, more do no harm.
+// Come says that one more caller has arrived. More than n calls do no harm.
 func (m *Meeting) Come() {
 	if m.missing.Add(-1) == 0 {
 		close(m.all)
 	}
 }
 
-// Wait waits until all are there. It returns the context's cause when that ends.
+// Wait waits until n callers have arrived. It returns the context's cause when that ends
+// first.
 func (m *Meeting) Wait(ctx context.Context) error {
 	select {
 	case <-m.all:

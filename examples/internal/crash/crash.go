@@ -1,6 +1,6 @@
-// Package mortal has processes that are killed (SIGKILL) at the worst moment, and those
-// that take their place: this program, run again with arguments. It is for Unix.
-package mortal
+// Package crash runs processes that are killed (SIGKILL) at the worst moment, and their
+// successors: this program, started again with arguments. It is for Unix.
+package crash
 
 import (
 	"bufio"
@@ -14,13 +14,13 @@ import (
 	"os/exec"
 )
 
-// doomed is set in the environment of the process that is to be killed.
-const doomed = "DIBS_EXAMPLE_DOOMED"
+// crashVar is set in the environment of the process that will be killed.
+const crashVar = "DIBS_EXAMPLE_CRASH"
 
-// Keep has a server that is killed at its Moment, and the one that takes its place
-// until ctx ends. They run this program with args, which is to call Serve, on one
-// socket, as behind a load balancer: who connects while there is no server waits for the
-// next. It always returns an error.
+// Keep runs a server that is killed at its Point, and then its successor until ctx ends.
+// Both run this program with args, which must call Serve, on one socket, as behind a load
+// balancer: a client that connects between them waits for the successor. It always
+// returns an error.
 func Keep(ctx context.Context, listener *net.TCPListener, args ...string) error {
 	socket, err := listener.File()
 	if err != nil {
@@ -33,14 +33,14 @@ func Keep(ctx context.Context, listener *net.TCPListener, args ...string) error 
 	return run(ctx, []*os.File{socket}, args)
 }
 
-// Kill runs this program with args, and kills it when it has come to the Moment.
+// Kill runs this program with args, and kills it at its Point.
 func Kill(ctx context.Context, args ...string) error { return kill(ctx, nil, args) }
 
-// Run runs this program with args until ctx ends. It returns an error only if the
-// program ended before.
+// Run runs this program with args until ctx ends. It returns an error only if the program
+// ends earlier.
 func Run(ctx context.Context, args ...string) error {
 	if err := run(ctx, nil, args); ctx.Err() == nil {
-		return fmt.Errorf("a process ended before its time: %w", err)
+		return fmt.Errorf("a process ended too early: %w", err)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func kill(ctx context.Context, files []*os.File, args []string) error {
 	if err != nil {
 		return err
 	}
-	process.Env = append(os.Environ(), doomed+"=1")
+	process.Env = append(os.Environ(), crashVar+"=1")
 	stdout, err := process.StdoutPipe()
 	if err != nil {
 		return err
@@ -60,9 +60,9 @@ func kill(ctx context.Context, files []*os.File, args []string) error {
 	}
 	_, early := bufio.NewReader(stdout).ReadString('\n')
 	err = errors.Join(early, process.Process.Kill())
-	_ = process.Wait() // it says that it was killed
+	_ = process.Wait() // "signal: killed"
 	if err != nil {
-		return fmt.Errorf("the process ended before its moment: %w", err)
+		return fmt.Errorf("the process ended before its point: %w", err)
 	}
 	return nil
 }
@@ -75,15 +75,15 @@ func run(ctx context.Context, files []*os.File, args []string) error {
 	return process.Run()
 }
 
-// command returns the process, which ends with ctx, and with this one.
+// command returns a process that ends with ctx and with this process.
 func command(ctx context.Context, files []*os.File, args []string) (*exec.Cmd, error) {
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.ExtraFiles, cmd.Stderr = files, os.Stderr
-	_, err := cmd.StdinPipe() // its end tells that we are gone
+	_, err := cmd.StdinPipe() // it closes when this process ends
 	return cmd, err
 }
 
-// Follow ends this process when the one that started it is gone.
+// Follow ends this process when its parent ends.
 func Follow() {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -91,7 +91,7 @@ func Follow() {
 	}()
 }
 
-// Serve serves on the socket that the process was given by Keep.
+// Serve serves on the socket that Keep gave to this process.
 func Serve(handler http.Handler) error {
 	Follow()
 	listener, err := net.FileListener(os.NewFile(3, "socket"))
@@ -101,9 +101,9 @@ func Serve(handler http.Handler) error {
 	return http.Serve(listener, handler)
 }
 
-// Moment is where a process that is to be killed is. Any other goes on.
-func Moment() {
-	if os.Getenv(doomed) != "" {
+// Point stops a process that will be killed. In other processes it does nothing.
+func Point() {
+	if os.Getenv(crashVar) != "" {
 		fmt.Println("now")
 		select {}
 	}
