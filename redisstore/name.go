@@ -113,7 +113,7 @@ func (n *namer) isFence(name string) bool {
 
 // isOurs reports whether the store makes such names.
 func (n *namer) isOurs(name string) bool {
-	if n.isFence(name) || strings.HasPrefix(name, n.prefix+":cell:") {
+	if n.isFence(name) {
 		return true
 	}
 	at := len(name) - 2

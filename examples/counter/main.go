@@ -101,7 +101,7 @@ func run(ctx context.Context) (err error) {
 	fmt.Printf("row lock           it is at %d: every update counts\n", callers)
 
 	// All at once, and all callers read before the first one writes. But now an
-	// overtaken caller is told.
+	// overtaken caller gets an error and tries again.
 	var tries atomic.Int64
 	meeting = crowd.NewMeeting(callers)
 	err = crowd.Run(ctx, callers, func(ctx context.Context, _ int) error {

@@ -4,7 +4,7 @@
 
 local CLAIM = '>xxxxxBI8c16BI4I4Bc0I8I8c32I8I8c16'
 local HEAD, ATTEMPT, PLACE = '>BI8I8B', '>I8I8BI8I8I8I8', '>I8I8I8I8s'
-local NONE, NOBODY = string.rep('\0', 16), string.rep('\0', 32) -- no token, no fingerprint
+local NONE, NO_PRINT = string.rep('\0', 16), string.rep('\0', 32) -- no token, no fingerprint
 
 local SLACK = 5000000 -- added to k.queue, so that a renewed place rarely writes the state
 local MANY = 500      -- most places that are read at once
@@ -111,7 +111,7 @@ local function write(k)
 end
 
 local function differs(a, b)
-  return a ~= NOBODY and b ~= NOBODY and a ~= b
+  return a ~= NO_PRINT and b ~= NO_PRINT and a ~= b
 end
 
 local function unknown(k)
