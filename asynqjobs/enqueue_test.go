@@ -46,7 +46,7 @@ func TestEnqueue(t *testing.T) {
 	}
 }
 
-// TestNotEnqueued: a task that could not be enqueued is in nobody's way, and neither is the
+// TestNotEnqueued: a task that could not be enqueued blocks no other task, and neither does the
 // place of one whose enqueuing was rolled back, for longer than Hold.
 func TestNotEnqueued(t *testing.T) {
 	t.Parallel()

@@ -109,7 +109,7 @@ func TestPromote(t *testing.T) {
 		{"parked by a worker, and next", 0, parked, asynq.TaskStatePending},
 		{"parked by a worker, and not next", 1, parked, asynq.TaskStateRetry},
 		{"failed", 0, func() error { return errors.New("it failed, " + parkedMark) }, asynq.TaskStateRetry},
-		{"put off, and not parked", 0, func() error { return putOff("") }, asynq.TaskStateRetry},
+		{"requeued, and not parked", 0, func() error { return putOff("") }, asynq.TaskStateRetry},
 		{"completed", 0, func() error { return nil }, asynq.TaskStateCompleted},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

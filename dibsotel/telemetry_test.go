@@ -197,7 +197,7 @@ func (hanging) Claim(ctx context.Context, _ []dibs.Claim, _ []dibs.Answer) error
 	return errors.New("the connection was closed")
 }
 
-// A store that does not answer in time is told from a caller who went away.
+// A store that does not answer in time has another outcome than a caller whose context ended.
 func TestUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, err := memstore.New(nil)

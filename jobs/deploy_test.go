@@ -57,7 +57,7 @@ func TestPermitsThatDifferUseNoAttempt(t *testing.T) {
 	}
 }
 
-// Nobody holds the key: no job is skipped because of a backlog that was enqueued under
+// The key has no holder: no job is skipped because of a backlog that was enqueued under
 // another policy, nor of the place of a job that never comes.
 func TestPlacesHaveNobodySkipped(t *testing.T) {
 	for name, o := range map[string]jobs.Options{

@@ -210,7 +210,7 @@ func TestCrashedWorkerKeepsThePlaceForRecovery(t *testing.T) {
 			ticket := f.ticket(m, "k")
 			// A worker that crashes: its lease is taken and never heard of again.
 			o := &dibs.AcquireOptions{Hold: time.Minute, TTL: time.Second}
-			_, err := f.clientOf(&deafStore{f.store}).Redeem(t.Context(), placeOf(t, ticket), o)
+			_, err := f.clientOf(&silentStore{f.store}).Redeem(t.Context(), placeOf(t, ticket), o)
 			must(t, err)
 			q.enqueue(t, m, "k", "k/1")
 			start := time.Now()
@@ -234,13 +234,13 @@ func TestCrashedWorkerKeepsThePlaceForRecovery(t *testing.T) {
 	}
 }
 
-// deafStore neither renews nor settles.
-type deafStore struct{ dibs.Store }
+// silentStore neither renews nor settles.
+type silentStore struct{ dibs.Store }
 
-var errDeaf = errors.New("the process is gone")
+var errEnded = errors.New("the process has ended")
 
-func (deafStore) Renew(context.Context, []dibs.Renewal, []error) error     { return errDeaf }
-func (deafStore) Settle(context.Context, []dibs.Settlement, []error) error { return errDeaf }
+func (silentStore) Renew(context.Context, []dibs.Renewal, []error) error     { return errEnded }
+func (silentStore) Settle(context.Context, []dibs.Settlement, []error) error { return errEnded }
 
 func placeOf(t *testing.T, ticket string) dibs.Place {
 	t.Helper()

@@ -28,7 +28,7 @@ type queue struct {
 	stopped bool
 	forgets bool // it does not promote when a job begins at times, as after a crash
 
-	pool jobs.Pool // as its jobs are told
+	pool jobs.Pool // of its jobs
 
 	has, most map[string]int // how many workers have a job of a key, and had at most
 }
@@ -141,8 +141,8 @@ func (q *queue) sweep() {
 	}
 }
 
-// stir lets all workers look whether they are to go on.
-func (q *queue) stir() {
+// recheck lets all workers check whether they should go on.
+func (q *queue) recheck() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.change()
@@ -316,7 +316,7 @@ func (f *fixture) ticket(m *jobs.Mutex, key string) string {
 	return ticket
 }
 
-// held returns a lease on the key, as somebody else's job has it.
+// held returns a lease on the key, as another job has it.
 func (f *fixture) held(key string) *dibs.Lease {
 	f.t.Helper()
 	lease, err := f.client().Acquire(f.t.Context(), key, nil)

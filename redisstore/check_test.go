@@ -198,7 +198,7 @@ func TestCheckRemembersClocks(t *testing.T) {
 	}
 }
 
-// TestCheckVersion: a server that is too old is told from one that is not.
+// TestCheckVersion: a server that is too old is found.
 func TestCheckVersion(t *testing.T) {
 	for version, want := range map[string]bool{"6.0.16": true, "6.2.0": false, "7.4.1": false, "10.0.0": false, "8.1.0-rc1": false, "": false} {
 		c := &checkup{where: map[dibs.Finding][]string{}}

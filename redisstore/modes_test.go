@@ -32,7 +32,7 @@ func TestConformanceOfModes(t *testing.T) {
 }
 
 // onSentinels returns a backend on the sentinels that all share. A restart is a
-// failover, and those who want one have sentinels of their own.
+// failover; tests of failovers have their own sentinels.
 func onSentinels(t testing.TB, turn time.Duration) *storetest.Backend {
 	own := restarts(t)
 	var sentinels *servertest.Sentinels
@@ -62,7 +62,7 @@ func onSentinels(t testing.TB, turn time.Duration) *storetest.Backend {
 	}
 }
 
-// onCluster returns a backend on the cluster that all share. Those who restart
+// onCluster returns a backend on the cluster that all share. Tests that restart
 // theirs have their own.
 func onCluster(t testing.TB, turn time.Duration) *storetest.Backend {
 	own := restarts(t)

@@ -103,7 +103,7 @@ func overClient(t *testing.T, o rueidis.ClientOption) *Store {
 	return s
 }
 
-// subscribed reports whether a server counts a store among those who listen for a key.
+// subscribed reports whether a server counts a store as a listener for a key.
 func subscribed(s *Store, server *servertest.RedisServer, k dibs.Key) bool {
 	ask := "NUMSUB"
 	if s.names.cluster {

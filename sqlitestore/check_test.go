@@ -47,7 +47,7 @@ func TestFindings(t *testing.T) {
 		"memory":         {func(f *facts) { f.filesystem.name, f.filesystem.trait = "tmpfs", inMemory }, "filesystem", dibs.SeverityDangerous, "tmpfs"},
 		"container":      {func(f *facts) { f.filesystem.name, f.filesystem.trait = "overlayfs", container }, "filesystem", dibs.SeverityAdvice, "overlayfs"},
 		"served":         {func(f *facts) { f.filesystem.name, f.filesystem.trait = "FUSE", userspace }, "filesystem", dibs.SeverityAdvice, "FUSE"},
-		"who knows":      {func(f *facts) { f.filesystem = filesystem{} }, "filesystem", dibs.SeverityUnchecked, "does not tell"},
+		"unknown":        {func(f *facts) { f.filesystem = filesystem{} }, "filesystem", dibs.SeverityUnchecked, "does not tell"},
 		"nearly full":    {func(f *facts) { f.filesystem.free = 1 << 20 }, "space", dibs.SeverityAdvice, "1 MiB left"},
 		"clock source":   {func(f *facts) { f.clockSource = "refined-jiffies" }, "clock", dibs.SeverityAdvice, "refined-jiffies"},
 		"time namespace": {func(f *facts) { f.ownTime = true }, "clock", dibs.SeverityDangerous, "time namespace"},
@@ -102,7 +102,7 @@ func checkNames(t *testing.T, s *Store) []string {
 }
 
 // TestCheck: of a store that is well nothing is said, and nothing is changed; a
-// clock that was set back and a mode that somebody changed are found in the file.
+// clock that was set back and a changed mode are found in the file.
 func TestCheck(t *testing.T) {
 	t.Parallel() // it waits until the store looks where its file is
 	path := filepath.Join(t.TempDir(), "dibs.db")
@@ -137,7 +137,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckDamage: a file that is damaged where nobody reads is found, and one that
+// TestCheckDamage: damage where no call reads is found, and one that
 // is too large to be read in time is not said to be well.
 func TestCheckDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dibs.db")

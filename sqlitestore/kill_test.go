@@ -163,7 +163,7 @@ func childCalls(path string, _ io.Reader) error {
 	select {}
 }
 
-// queueHere has somebody wait for the key in this process. Whoever dies in a queue is in
+// queueHere makes a claim wait for the key in this process. A process that dies in a queue is in
 // the way until its place has run out.
 func queueHere(s *Store) error {
 	waiter := lock("k")
@@ -179,7 +179,7 @@ func queueHere(s *Store) error {
 }
 
 // TestKilledInACall kills a process around each step of its calls. What was committed
-// stands, what was not has not happened, and nobody is kept from the file by the dead.
+// stands, what was not has not happened, and dead processes block no other one.
 func TestKilledInACall(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

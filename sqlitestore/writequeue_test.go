@@ -19,7 +19,7 @@ func TestWriteQueueIsClosedWhileItAsks(t *testing.T) {
 		}
 	}
 	if !holder.enter(func() bool { return true }) {
-		t.Fatal("nobody was inside")
+		t.Fatal("the queue is empty, but the first one must wait")
 	}
 	if hasFileLocks && asker.enter(func() bool { return true }) {
 		t.Fatal("two are inside")
@@ -33,7 +33,7 @@ func TestWriteQueueIsClosedWhileItAsks(t *testing.T) {
 	// What asked in vain leaves the lock to others.
 	deadline := time.Now().Add(failpoint.Limit)
 	if !next.enter(func() bool { return time.Now().After(deadline) }) {
-		t.Error("nobody gets in any more")
+		t.Error("the next one never gets in")
 	}
 	if err := next.close(); err != nil {
 		t.Error(err)

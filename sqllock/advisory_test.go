@@ -33,7 +33,7 @@ func advisoryLocks(t testing.TB, key AdvisoryKey) int {
 	return len(rows)
 }
 
-// ownKey returns a key that nobody else in this run has.
+// ownKey returns a key that no other test of this run has.
 func ownKey() AdvisoryKey { return NameKey("test", own()) }
 
 func TestAdvisoryExcludes(t *testing.T) {
@@ -93,10 +93,10 @@ func TestAdvisoryShared(t *testing.T) {
 		})
 	})
 	if !errors.Is(err, dibs.ErrHeld) {
-		t.Errorf("beside two who share: %v", err)
+		t.Errorf("beside two shared holders: %v", err)
 	}
 	if err := a.TryDo(t.Context(), key, nil, func(context.Context) error { return nil }); err != nil {
-		t.Errorf("after those who shared: %v", err)
+		t.Errorf("after the shared holders: %v", err)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestAdvisoryCancelledWait(t *testing.T) {
 	if err := <-got; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	eventually(t, "nobody waits", func() bool { return advisoryLocks(t, key) == 1 })
+	eventually(t, "no session waits", func() bool { return advisoryLocks(t, key) == 1 })
 	if err := l.Unlock(); err != nil {
 		t.Error(err)
 	}
@@ -385,6 +385,6 @@ func TestAdvisoryOptions(t *testing.T) {
 	}
 	db := openDB(t, "pgx", "postgres://nobody@127.0.0.1:1/none?connect_timeout=2")
 	if _, err := NewAdvisory(t.Context(), db, nil); !errors.Is(err, ErrServer) {
-		t.Errorf("nobody there: %v", err)
+		t.Errorf("no server: %v", err)
 	}
 }

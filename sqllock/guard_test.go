@@ -72,7 +72,7 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// What does not tell LAST_INSERT_ID() is refused: nobody is let in by it, and no number
+// An answer without LAST_INSERT_ID() is an error: it admits no holder, and no number
 // is made up.
 func TestNoLastInsertID(t *testing.T) {
 	t.Parallel()

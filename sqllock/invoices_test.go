@@ -68,7 +68,7 @@ func TestSequenceConcurrent(t *testing.T) {
 	})
 }
 
-// writeInvoices takes numbers and writes an invoice for each. at is called when so many
+// writeInvoices takes numbers and writes an invoice for each. at is called when that many
 // have been written.
 func (b bench) writeInvoices(ctx context.Context, tx sqlTx, s *Sequence, n int, at func(written int)) error {
 	first, err := s.NextN(ctx, tx, "invoice", n)
@@ -85,7 +85,7 @@ func (b bench) writeInvoices(ctx context.Context, tx sqlTx, s *Sequence, n int, 
 	return nil
 }
 
-// A session that ends takes its numbers back, wherever it was, and keeps nobody waiting.
+// A session that ends takes its numbers back, wherever it was, and blocks no other session.
 func TestSequenceSessionEnds(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		if b.kill == nil {

@@ -145,7 +145,7 @@ func TestSequenceIsRefusedInsideASnapshot(t *testing.T) {
 }
 
 // Rows that are locked stand for others, too: what was committed to those while the
-// caller waited for the rows is to be seen.
+// caller waited for the rows must be visible.
 func TestLockRowsInsideASnapshot(t *testing.T) {
 	t.Parallel()
 	b := bench{databases["postgres"], postgresDB(t)}

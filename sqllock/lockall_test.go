@@ -57,7 +57,7 @@ func TestAdvisoryLockAll(t *testing.T) {
 	}
 }
 
-// A circle with somebody who takes the locks in another order.
+// A circle with a session that takes the locks in another order.
 func TestAdvisoryDeadlock(t *testing.T) {
 	t.Parallel()
 	a := newAdvisory(t, nil)
@@ -67,7 +67,7 @@ func TestAdvisoryDeadlock(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer foreign.Close()
-	mustExec(t, foreign, "SET deadlock_timeout = '1h'") // the other one is to be the victim
+	mustExec(t, foreign, "SET deadlock_timeout = '1h'") // so the other session gets the error
 	mustExec(t, foreign, "SELECT pg_advisory_lock("+high.String()+")")
 	got := make(chan error, 1)
 	go func() {

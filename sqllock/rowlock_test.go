@@ -135,7 +135,7 @@ func TestLockRowsFinds(t *testing.T) {
 	})
 }
 
-// A row that somebody has is refused, skipped, or waited for.
+// A locked row is refused, skipped, or waited for.
 func TestLockRowsHeld(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		b.accounts(t, 3)
@@ -165,7 +165,7 @@ func TestLockRowsHeld(t *testing.T) {
 		}
 		if b.d != SQLite {
 			if ids, err := in(&RowLock{SkipLocked: true}); err != nil || !slices.Equal(ids, []int{1, 3}) {
-				t.Errorf("those that nobody has: %v, %v", ids, err)
+				t.Errorf("those that are not locked: %v, %v", ids, err)
 			}
 		}
 		release()
@@ -177,7 +177,7 @@ func TestLockRowsHeld(t *testing.T) {
 	})
 }
 
-// The rows are locked until the transaction ends, also for those who do not use
+// The rows are locked until the transaction ends, also for transactions that do not use
 // LockRows.
 func TestLockRowsLocks(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
@@ -200,7 +200,7 @@ func TestLockRowsLocks(t *testing.T) {
 		}
 		select {
 		case err := <-done:
-			t.Errorf("somebody else has written: %v", err)
+			t.Errorf("another transaction has written: %v", err)
 		default:
 		}
 		if err := tx.Commit(); err != nil {

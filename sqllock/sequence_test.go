@@ -156,7 +156,7 @@ func TestSequenceScopes(t *testing.T) {
 	})
 }
 
-// A scope begins once, whoever comes first.
+// A scope begins once, whichever transaction comes first.
 func TestSequenceBegins(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {
 		s := newSequence(t, b, nil)
@@ -324,7 +324,7 @@ func TestMigrateTogether(t *testing.T) {
 		if got := next(t, b, s, "a", 1); got != 1 {
 			t.Errorf("the first is %d", got)
 		}
-		// As somebody would who applies SQL by hand.
+		// As an operator applies SQL by hand.
 		b.must(t, s.Schema())
 		b.must(t, g.Schema())
 		if got := next(t, b, s, "a", 1); got != 2 {
@@ -333,7 +333,7 @@ func TestMigrateTogether(t *testing.T) {
 	})
 }
 
-// Who wants a number of a scope waits for the one who took the last; other scopes do
+// A transaction that wants a number waits for the one that took the last; other scopes do
 // not.
 func TestSequenceWaits(t *testing.T) {
 	onEach(t, func(t *testing.T, b bench) {

@@ -64,7 +64,7 @@ func TestAdvisoryWaitsInShortStatements(t *testing.T) {
 	}
 }
 
-// An index is made while somebody waits, though it waits for all statements before it.
+// An index is created while a caller waits, although it waits for all earlier statements.
 func TestAdvisoryWaiterHoldsUpNoIndex(t *testing.T) {
 	t.Parallel()
 	a := newAdvisory(t, nil)

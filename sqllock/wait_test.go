@@ -18,7 +18,7 @@ import (
 )
 
 // Here a wait ends exactly when it is to: the time is simulated, and the server a fake
-// that waits for as long as it is told.
+// that waits as long as its statement says.
 
 // waitsExactly fails the test unless a lock that is always held is waited for so long.
 func waitsExactly(t *testing.T, wait time.Duration, lock func() error) {
@@ -41,7 +41,7 @@ func TestAdvisoryWaitsExactly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &fakeServer{query: func(query string, args []driver.NamedValue) ([]driver.Value, error) {
 			if !strings.Contains(query, "lock_timeout") {
-				return []driver.Value{false}, nil // nothing is to be notCommitted
+				return []driver.Value{false}, nil // nothing to undo
 			}
 			ms, err := strconv.Atoi(args[len(args)-1].Value.(string))
 			if err != nil {
@@ -100,7 +100,7 @@ func TestNamedWaitsExactly(t *testing.T) {
 	}
 }
 
-// What databases are told of a RowLock's Wait.
+// The statements of a RowLock's Wait.
 func TestLockRowsWait(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[Dialect][]string{
@@ -141,7 +141,7 @@ func TestLockRowsWait(t *testing.T) {
 				t.Errorf("%v, %v", ids, err)
 			}
 			if !slices.EqualFunc(said, want, matches) {
-				t.Errorf("the server was told %q; want %q", said, want)
+				t.Errorf("the server got %q; want %q", said, want)
 			}
 		})
 	}
