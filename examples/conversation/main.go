@@ -1,16 +1,17 @@
 // Conversation: two webhook events of one conversation arrive together, and two workers
-// take them. Each worker sees that the conversation is not open and opens it. Now it is
-// open twice.
+// take them. Each worker sees that the conversation is not open, and opens it. Now there
+// are two.
 //
-// The usual cure is a lock in the job: SET NX with an expiry of a second, an error if the
-// lock is taken, and a queue that tries eight times, each time later. It has three holes.
-// A job that takes longer than the expiry is not alone. A job that comes at the right
-// moment passes earlier ones. A job that comes eight times at the wrong moment is dropped
-// without a fault of its own. A longer expiry closes the first hole only.
+// The usual cure is a lock that the job takes: SET NX with an expiry of a second, an
+// error for a job that finds the lock taken, and a queue that tries eight times, each
+// time later. That has three faults. A job that takes longer than the expiry is not alone.
+// A job that comes at the right moment passes earlier jobs. And a job that comes eight
+// times at the wrong moment is dropped, though nothing was wrong with it. A longer expiry
+// repairs the first fault only.
 //
-// With jobs.Mutex an event gets its place when it is enqueued. The key is held as long as
-// the job runs, and waiting is not a failure, so the queue may drop every job that fails
-// once. docs/guides/jobs.md describes the choices.
+// With jobs.Mutex an event takes its place when it is enqueued, the key is held as long as
+// the job runs, and waiting is not failing. So the queue may even drop each job that fails
+// once. docs/guides/jobs.md has the choices.
 package main
 
 import (
@@ -24,12 +25,12 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/examples/internal/crowd"
+	"github.com/dibs-go/dibs/examples/internal/concurrent"
 	"github.com/dibs-go/dibs/examples/internal/database"
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// lease is how long a job of the mutex keeps its key when its worker stands still.
+// lease is how long a job keeps its key if its worker stands still.
 const lease = 3 * time.Second
 
 func main() {
@@ -87,19 +88,19 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// conversation is the subject of the events.
+// conversation is what the events are about.
 type conversation struct {
 	db     *database.Database
 	name   string
 	events int
-	work   func(ctx context.Context, number int) error // the work of an event
+	work   func(ctx context.Context, number int) error // the slow part of an event
 	begun  chan int
 
 	mu                                   sync.Mutex
 	inside, atOnce, worked, last, passed int
 }
 
-// handle handles an event. The first one opens the conversation.
+// handle is what an event does. The first one opens the conversation.
 func (c *conversation) handle(ctx context.Context, j *job) error {
 	var open bool
 	if err := c.db.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM conversation WHERE name = $1)", c.name).Scan(&open); err != nil {
@@ -113,8 +114,7 @@ func (c *conversation) handle(ctx context.Context, j *job) error {
 	return err
 }
 
-// enter counts the events that are handled at once, and those that come after a later
-// one.
+// enter counts how many events work at once, and which come after a later one.
 func (c *conversation) enter(number int) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,7 +133,7 @@ func (c *conversation) enter(number int) (leave func()) {
 	}
 }
 
-// arrive adds event 1, and event 2 while event 1 is handled.
+// arrive enqueues event 1, and event 2 while event 1 works.
 func (c *conversation) arrive(ctx context.Context, q *queue, handle func(context.Context, *job) error) []error {
 	q.start(ctx, handle)
 	q.add(&job{number: 1})
@@ -142,12 +142,12 @@ func (c *conversation) arrive(ctx context.Context, q *queue, handle func(context
 	return q.drain()
 }
 
-// together adds two events. The first one takes until the second is handled, too.
+// together enqueues two events. The first works until the second works, too.
 func together(l *lock) func(context.Context, *conversation) []error {
 	return func(ctx context.Context, c *conversation) []error {
-		both := crowd.NewMeeting(2)
+		both := concurrent.NewBarrier(2)
 		c.work = func(ctx context.Context, _ int) error {
-			both.Come()
+			both.Arrive()
 			return both.Wait(ctx)
 		}
 		handle := c.handle
@@ -158,9 +158,9 @@ func together(l *lock) func(context.Context, *conversation) []error {
 	}
 }
 
-// overtaken adds event 2 while event 1 has the lock. Each time event 2 finds the lock
-// taken, and before it is back in the queue, the lock goes to an event that arrives at
-// that moment.
+// overtaken enqueues event 2 while event 1 has the lock. Each time that event 2 finds the
+// lock taken, the lock becomes free, and an event that arrives at that moment takes it,
+// before the queue tries event 2 again.
 func overtaken(ctx context.Context, c *conversation) []error {
 	end, ended := make(chan struct{}), make(chan struct{}, c.events)
 	c.work = func(_ context.Context, number int) error {
@@ -190,8 +190,8 @@ func overtaken(ctx context.Context, c *conversation) []error {
 	})
 }
 
-// inTurn adds all events at once to a queue that drops every job that fails once. The
-// first one takes longer than its lease.
+// inTurn enqueues all events at once, in a queue that drops a job that fails once. The
+// first event takes longer than its lease.
 func inTurn(mutex *jobs.Mutex) func(context.Context, *conversation) []error {
 	return func(ctx context.Context, c *conversation) []error {
 		c.work = func(_ context.Context, number int) error {

@@ -9,19 +9,19 @@ import (
 	"github.com/dibs-go/dibs/jobs"
 )
 
-// job is a job of the webhook's handler.
+// job is what the webhook's handler enqueues.
 type job struct {
-	number int    // of the event, in the order of arrival
-	ticket string // only with jobs.Mutex
+	number int    // of the event, as they arrived
+	ticket string // its place; only with jobs.Mutex
 	failed int
 }
 
-// queue is a usual job queue: a worker takes a job that is due. A failed job is due again
-// after 10 ms, and after twice as long each time. A job that failed too often is dropped.
+// queue is a job queue: a worker takes a job that is due. A job that failed is due again
+// after 10 ms, then 20 ms and so on. A job that failed too often is dropped.
 type queue struct {
 	tries   int
 	due     chan *job
-	open    sync.WaitGroup // open jobs
+	open    sync.WaitGroup // of jobs
 	mu      sync.Mutex
 	dropped []error
 }

@@ -16,11 +16,11 @@ import (
 type sessions struct {
 	db    *sql.DB
 	table string
-	// room opens a room at the video service: slow, and not free.
+	// room opens a room at the video service: slow, and each costs money.
 	room func(context.Context) error
-	// client excludes other requests; nil: without dibs.
+	// client has the keys; nil: without dibs.
 	client *dibs.Client
-	// skip is the status of a request that finds another one at work.
+	// skip is the status of a request that finds another request at work.
 	skip int
 }
 
@@ -34,21 +34,22 @@ func (s *sessions) handler() http.Handler {
 var uuid = regexp.MustCompile("^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 
 func (s *sessions) put(w http.ResponseWriter, r *http.Request) {
-	// Two spellings of a UUID are one session, so they must be one key.
+	// Two spellings of a UUID are one session, so they have to be one key.
 	id := strings.ToLower(r.PathValue("id"))
 	if !uuid.MatchString(id) {
 		http.Error(w, "the session's name has to be a UUID", http.StatusBadRequest)
 		return
 	}
-	// Other requests rely on this one, so it goes on when its client disconnects.
+	// Other requests rely on this one, so it makes the session also if its client goes
+	// away.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), 5*time.Minute)
 	defer cancel()
 	switch err := s.ensure(ctx, id); {
 	case err == nil:
 		w.WriteHeader(http.StatusNoContent)
 	case errors.Is(err, dibs.ErrHeld):
-		// Another request is making the session, and may fail. 204 would say that the
-		// session exists, and 202, to most clients, that they are done. 409 says: ask again.
+		// Another request makes it, and may still fail. 204 would say that the session is
+		// there, and 202, to most clients, that nothing is left to do. 409 says: ask again.
 		w.Header().Set("Retry-After", "1")
 		w.WriteHeader(s.skip)
 	default:
@@ -57,8 +58,8 @@ func (s *sessions) put(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ensure returns nil when the session exists. Most requests come late: a look answers
-// them without a key.
+// ensure returns nil when the session is there. Most requests come late: a SELECT is
+// enough for them, and they take no key.
 func (s *sessions) ensure(ctx context.Context, id string) error {
 	if there, err := s.there(ctx, id); there || err != nil {
 		return err
@@ -67,7 +68,7 @@ func (s *sessions) ensure(ctx context.Context, id string) error {
 		return s.open(ctx, id)
 	}
 	return s.client.TryDo(ctx, "session "+id, func(ctx context.Context) error {
-		// Another request may have finished since the look.
+		// Between the look and the key another request may have finished.
 		if there, err := s.there(ctx, id); there || err != nil {
 			return err
 		}
@@ -75,8 +76,9 @@ func (s *sessions) ensure(ctx context.Context, id string) error {
 	})
 }
 
-// open does the work that must be done once. A process that stands still for longer than
-// its lease may do it again, so the insert relies on the unique index, not on the key.
+// open does what must be done once. A process that stands still for longer than its
+// lease may do it a second time. So the row is written as if there were no key, and the
+// unique index refuses a second row.
 func (s *sessions) open(ctx context.Context, id string) error {
 	if err := s.room(ctx); err != nil {
 		return err

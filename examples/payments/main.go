@@ -1,13 +1,13 @@
 // Payments: a client pays, the server enters the payment in the ledger, and is killed
-// (SIGKILL) before it answers. The client sends the request again, with the same
-// Idempotency-Key, to the server that was started meanwhile.
+// (SIGKILL) before it answers. The client does the right thing: it sends the request
+// again, with the same Idempotency-Key, to the server that was started meanwhile.
 //
-// If key and payment are written in two statements, the new server cannot know what the
-// old one has done, and books again. In one transaction, the payment and its answer are
-// committed together or not at all: here the database rolled the first entry back when
-// the server died. The client finds one entry in the ledger, and gets the same answer
-// each time it asks. docs/guides/exactly-once.md says what this costs, and what it does
-// not cover.
+// If the key is in one statement and the payment in another, the new server cannot know
+// what the old one did, and books again. With both in one transaction it need not know:
+// the payment and its answer were committed together, or neither was. Here the database
+// rolled the first entry back when the server died. So the ledger has one entry, and the
+// client gets the same answer each time it asks.
+// docs/guides/exactly-once.md says what this costs, and what it does not cover.
 package main
 
 import (
@@ -30,7 +30,7 @@ const amount = 990
 
 func main() {
 	work := run
-	if len(os.Args) == 3 { // started by crash.Keep
+	if len(os.Args) == 3 { // by crash.Restart
 		work = func(ctx context.Context) error { return serve(ctx, os.Args[1], os.Args[2]) }
 	}
 	if err := work(context.Background()); err != nil {
@@ -71,12 +71,12 @@ func pay(ctx context.Context, db *database.Database, way string) error {
 	defer listener.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	var servers sync.WaitGroup
-	servers.Go(func() { cancel(crash.Keep(ctx, listener, way, db.Name)) })
+	servers.Go(func() { cancel(crash.Restart(ctx, listener, way, db.Name)) })
 	defer servers.Wait()
 	defer cancel(nil)
 
-	// One call: the transport sends the request again when no answer comes, and when the
-	// answer says that the first request may still be running.
+	// One call: the transport sends the request again if no answer comes, and if the
+	// answer is that the first request may still run.
 	transport, err := idempotency.NewTransport(&idempotency.TransportOptions{Attempts: 100, Budget: 1})
 	if err != nil {
 		return err
@@ -105,14 +105,14 @@ func pay(ctx context.Context, db *database.Database, way string) error {
 	return nil
 }
 
-// post pays, and returns the whole answer without its time-dependent headers.
+// post pays, and returns the whole answer without Date and the mark of a replay.
 func post(ctx context.Context, transport http.RoundTripper, url, order string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("amount=990"))
 	if err != nil {
 		return "", err
 	}
 	r.Header.Set("Idempotency-Key", `"`+order+`"`)
-	r.Header.Set("Authorization", "Bearer shop-1") // keys belong to a credential
+	r.Header.Set("Authorization", "Bearer shop-1") // whose key it is
 	response, err := (&http.Client{Transport: transport}).Do(r)
 	if err != nil {
 		return "", errors.Join(context.Cause(ctx), err)

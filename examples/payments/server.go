@@ -21,9 +21,9 @@ type payments struct {
 	way string
 }
 
-// apart is the usual code: it looks the key up and stores the answer in separate
-// statements. To store the key first would be no better, because a server that dies
-// before the booking would lose the payment.
+// apart is the usual code: it looks the key up, and writes the answer, in statements of
+// their own. Writing the key first would be no better, because a server that dies before
+// the booking would lose the payment.
 func (p *payments) apart(w http.ResponseWriter, r *http.Request) {
 	var receipt string
 	key := r.Header.Get("Idempotency-Key")
@@ -37,8 +37,8 @@ func (p *payments) apart(w http.ResponseWriter, r *http.Request) {
 	answer(w, receipt, err)
 }
 
-// together is behind the middleware, which knows the key and has begun a transaction for
-// the request. The middleware commits it together with the answer.
+// together runs behind the middleware, which has begun a transaction for the request, and
+// commits it together with the answer.
 func (p *payments) together(w http.ResponseWriter, r *http.Request) {
 	tx, ok := p.db.Tx(r.Context())
 	if !ok {
@@ -49,8 +49,8 @@ func (p *payments) together(w http.ResponseWriter, r *http.Request) {
 	answer(w, receipt, err)
 }
 
-// book makes an entry in the ledger. There must be only one; a second entry has another
-// receipt.
+// book makes an entry in the ledger. There must be only one; a second entry would have
+// another receipt.
 func (p *payments) book(ctx context.Context, db interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }) (receipt string, err error) {
@@ -72,7 +72,7 @@ func answer(w http.ResponseWriter, receipt string, err error) {
 	fmt.Fprintf(w, `{"receipt":%q}`, receipt)
 }
 
-// serve runs a server's process.
+// serve is what a server's process does.
 func serve(ctx context.Context, way, name string) error {
 	db, err := database.Join(ctx, name)
 	if err != nil {
@@ -89,7 +89,7 @@ func serve(ctx context.Context, way, name string) error {
 	once, err := idempotency.New(client, &idempotency.Options{
 		Transactor: db.Transactor,
 		RequireKey: true,
-		Lease:      2 * time.Second, // how long a retry waits for a dead server
+		Lease:      2 * time.Second, // a retry waits for this time if the server died
 	})
 	if err != nil {
 		return err

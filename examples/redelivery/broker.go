@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/examples/internal/concurrent"
 	"github.com/dibs-go/dibs/examples/internal/crash"
-	"github.com/dibs-go/dibs/examples/internal/crowd"
 	"github.com/dibs-go/dibs/examples/internal/database"
 )
 
@@ -73,7 +73,7 @@ func (b *broker) deliver(ctx context.Context, db *database.Database, way, conver
 	consumer, err := b.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Durable: way, FilterSubject: stream + "." + way + ".*",
 		AckPolicy: jetstream.AckExplicitPolicy, AckWait: ackWait,
-		MaxDeliver: -1, // requeues count as deliveries
+		MaxDeliver: -1, // each requeued message counts as a delivery
 	})
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (b *broker) deliver(ctx context.Context, db *database.Database, way, conver
 	if err := crash.Kill(ctx, way, b.conn.ConnectedUrl(), db.Name); err != nil {
 		return err
 	}
-	err = crowd.Run(ctx, consumers+1, func(ctx context.Context, i int) error {
+	err = concurrent.Run(ctx, consumers+1, func(ctx context.Context, i int) error {
 		if i < consumers {
 			return crash.Run(ctx, way, b.conn.ConnectedUrl(), db.Name)
 		}
@@ -110,7 +110,7 @@ func (b *broker) deliver(ctx context.Context, db *database.Database, way, conver
 				return err
 			}
 			if info.NumPending == 0 && info.NumAckPending == 0 {
-				return errNone // ends the consumers
+				return errNone // which ends the consumers
 			}
 			time.Sleep(20 * time.Millisecond)
 		}

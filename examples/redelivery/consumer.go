@@ -16,28 +16,28 @@ import (
 )
 
 const (
-	ackWait  = 2 * time.Second        // how long JetStream waits for a consumer
-	again    = 100 * time.Millisecond // the delay of a message that failed
-	attempts = 5                      // how often a message may fail
+	ackWait  = 2 * time.Second        // JetStream waits this long for a sign of life
+	again    = 100 * time.Millisecond // the pause before a failed message is delivered again
+	attempts = 5                      // a message may fail this often
 )
 
 // delivery is a message that a consumer has.
 type delivery struct {
 	jetstream.Msg
-	attempt int // 1 + how often it failed or its consumer crashed, if known
+	attempt int // 1 + how often it failed, or its consumer crashed, as far as is known
 }
 
-// newMutex is used by publishers and consumers.
+// newMutex makes the mutex of publishers and consumers, with the same options.
 func newMutex(client *dibs.Client, db *database.Database) (*jobs.Mutex, error) {
 	return jobs.New(client, &jobs.Options{
-		Once:       time.Hour,     // longer than until a second delivery
-		Transactor: db.Transactor, // the effect and its record commit together
+		Once:       time.Hour,     // a second delivery comes sooner
+		Transactor: db.Transactor, // the effect of a message and the note that it is done are committed together
 		Recovery:   time.Minute,   // many times AckWait
 		Logger:     slog.New(slog.DiscardHandler),
 	})
 }
 
-// publish publishes a message with its place in its conversation.
+// publish publishes a message with its place among those of its conversation.
 func publish(ctx context.Context, js jetstream.JetStream, mutex *jobs.Mutex, subject, number string) error {
 	ticket, err := mutex.Enqueue(ctx, subject)
 	if err != nil {
@@ -47,15 +47,15 @@ func publish(ctx context.Context, js jetstream.JetStream, mutex *jobs.Mutex, sub
 	message.Data = []byte(number)
 	message.Header.Set("Dibs-Ticket", ticket)
 	ack, err := js.PublishMsg(ctx, message, jetstream.WithMsgID(subject+" "+number))
-	if err == nil && ack.Duplicate { // it was published before, with another ticket
+	if err == nil && ack.Duplicate { // it was published already, with another ticket
 		mutex.Cancel(ctx, ticket)
 	}
 	return err
 }
 
-// describe describes a message as a job. JetStream counts a requeue as a delivery, so
-// MaxDeliver cannot tell which message failed too often. The key counts how many of its
-// holders in a row did not finish.
+// describe makes a job of a message. JetStream counts a requeued message as a delivery,
+// so MaxDeliver cannot count failures. The key can: it knows how many of its holders in a
+// row did not finish.
 func describe(d *delivery) jobs.Job {
 	j := jobs.Job{
 		Kind: "webhook", ID: d.Headers().Get(jetstream.MsgIDHeader),
@@ -69,7 +69,7 @@ func describe(d *delivery) jobs.Job {
 	return j
 }
 
-// consume runs a consumer's process.
+// consume is what a consumer's process does.
 func consume(ctx context.Context, way, url, name string) error {
 	crash.Follow()
 	db, err := database.Join(ctx, name)
@@ -123,7 +123,7 @@ func consume(ctx context.Context, way, url, name string) error {
 	}
 }
 
-// answer handles a message and answers JetStream.
+// answer handles a message, and reports the result to JetStream.
 func answer(ctx context.Context, d *delivery, handle func(context.Context, *delivery) error) error {
 	stop := alive(ctx, d)
 	err := handle(ctx, d)
@@ -142,14 +142,14 @@ func answer(ctx context.Context, d *delivery, handle func(context.Context, *deli
 	}
 }
 
-// alive keeps a message from being redelivered while its job waits or runs.
+// alive tells JetStream that a consumer has the message, whether it waits or runs.
 func alive(ctx context.Context, d *delivery) (stop func()) {
 	ctx, stop = context.WithCancel(ctx)
 	go func() {
 		for ticker := time.NewTicker(ackWait / 8); ; {
 			select {
 			case <-ticker.C:
-				_ = d.InProgress() // the next one may succeed
+				_ = d.InProgress() // the next one may arrive
 			case <-ctx.Done():
 				ticker.Stop()
 				return

@@ -1,15 +1,16 @@
 // Redelivery: NATS JetStream delivers a message again if its consumer does not answer,
-// because it must deliver at least once. Three consumers share the messages of several
-// conversations. One consumer is killed (SIGKILL) after it has handled a message and
-// before it says so. Another message fails at first.
+// because it must deliver each message at least once. Three consumers share the messages
+// of several conversations. One of them is killed (SIGKILL) after the effect of a message
+// and before its acknowledgement. Another message fails at first.
 //
-// A consumer that acknowledges at the end handles the first message twice. The message
-// that failed comes back after the next message of its conversation.
+// A consumer that only acknowledges at the end does the first message twice. The message
+// that failed comes again after the next message of its conversation has passed it.
 //
-// jobs.Handle prevents both. A message gets its place when it is published, its ticket is
-// in a header, and a message that fails keeps its place. The message's effect commits
-// together with the record that it was handled, which the second delivery finds.
-// consumer.go is the whole code, and docs/guides/jobs.md describes the choices.
+// Behind jobs.Handle neither happens. A message takes its place when it is published, its
+// ticket travels in a header, and a message that fails keeps its place. The effect of a
+// message is committed together with the note that it is done, and the second delivery
+// finds the note. consumer.go is the whole consumer, and docs/guides/jobs.md has the
+// choices.
 package main
 
 import (
@@ -32,7 +33,7 @@ const (
 
 func main() {
 	work := run
-	if len(os.Args) == 4 { // started by package crash
+	if len(os.Args) == 4 { // by package crash
 		work = func(ctx context.Context) error { return consume(ctx, os.Args[1], os.Args[2], os.Args[3]) }
 	}
 	if err := work(context.Background()); err != nil {
@@ -82,9 +83,9 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// effect handles a message: it inserts the next entry of its conversation. The first
-// message of B fails at its first delivery, because its work takes too long: until
-// another message has passed it, if one can.
+// effect is what a message does: it adds an entry to its conversation. The first delivery
+// of the first message of B fails, because it takes too long: it waits until another
+// message has passed it, or patience is over.
 func effect(ctx context.Context, tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }, db *database.Database, d *delivery, patience time.Duration) error {
@@ -108,11 +109,11 @@ func effect(ctx context.Context, tx interface {
 	return err
 }
 
-// counts are the results.
-type counts struct{ effects, twice, passed int }
+// sight is what the messages did.
+type sight struct{ effects, twice, passed int }
 
-// look counts the effects of the messages, and deletes them.
-func look(ctx context.Context, db *database.Database) (saw counts, err error) {
+// look returns what the messages did, and deletes it.
+func look(ctx context.Context, db *database.Database) (saw sight, err error) {
 	rows, err := db.QueryContext(ctx, "SELECT conversation, number FROM effect ORDER BY conversation, place")
 	if err != nil {
 		return saw, err

@@ -1,5 +1,5 @@
-// Package crash runs processes that are killed (SIGKILL) at the worst moment, and their
-// successors: this program, started again with arguments. It is for Unix.
+// Package crash runs this program again as a process that is killed (SIGKILL) at a chosen
+// point, and then as the process that takes its place. It needs Unix.
 package crash
 
 import (
@@ -14,14 +14,14 @@ import (
 	"os/exec"
 )
 
-// crashVar is set in the environment of the process that will be killed.
-const crashVar = "DIBS_EXAMPLE_CRASH"
+// crashes is set in the environment of the process that will be killed.
+const crashes = "DIBS_EXAMPLE_CRASHES"
 
-// Keep runs a server that is killed at its Point, and then its successor until ctx ends.
-// Both run this program with args, which must call Serve, on one socket, as behind a load
-// balancer: a client that connects between them waits for the successor. It always
+// Restart runs a server that is killed at its Point, and then a second server until ctx
+// ends. Both run this program with args, which must call Serve, on one socket, as behind a
+// load balancer: a client that connects between the two waits for the second. It always
 // returns an error.
-func Keep(ctx context.Context, listener *net.TCPListener, args ...string) error {
+func Restart(ctx context.Context, listener *net.TCPListener, args ...string) error {
 	socket, err := listener.File()
 	if err != nil {
 		return err
@@ -36,8 +36,8 @@ func Keep(ctx context.Context, listener *net.TCPListener, args ...string) error 
 // Kill runs this program with args, and kills it at its Point.
 func Kill(ctx context.Context, args ...string) error { return kill(ctx, nil, args) }
 
-// Run runs this program with args until ctx ends. It returns an error only if the program
-// ends earlier.
+// Run runs this program with args until ctx ends. It returns an error only if the
+// program ended before.
 func Run(ctx context.Context, args ...string) error {
 	if err := run(ctx, nil, args); ctx.Err() == nil {
 		return fmt.Errorf("a process ended too early: %w", err)
@@ -50,7 +50,7 @@ func kill(ctx context.Context, files []*os.File, args []string) error {
 	if err != nil {
 		return err
 	}
-	process.Env = append(os.Environ(), crashVar+"=1")
+	process.Env = append(os.Environ(), crashes+"=1")
 	stdout, err := process.StdoutPipe()
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func kill(ctx context.Context, files []*os.File, args []string) error {
 	}
 	_, early := bufio.NewReader(stdout).ReadString('\n')
 	err = errors.Join(early, process.Process.Kill())
-	_ = process.Wait() // "signal: killed"
+	_ = process.Wait() // its error says that it was killed
 	if err != nil {
 		return fmt.Errorf("the process ended before its point: %w", err)
 	}
@@ -75,15 +75,15 @@ func run(ctx context.Context, files []*os.File, args []string) error {
 	return process.Run()
 }
 
-// command returns a process that ends with ctx and with this process.
+// command returns the process, which ends with ctx, and with this one.
 func command(ctx context.Context, files []*os.File, args []string) (*exec.Cmd, error) {
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.ExtraFiles, cmd.Stderr = files, os.Stderr
-	_, err := cmd.StdinPipe() // it closes when this process ends
+	_, err := cmd.StdinPipe() // its end tells the process that this one has ended
 	return cmd, err
 }
 
-// Follow ends this process when its parent ends.
+// Follow ends this process when the process that started it has ended.
 func Follow() {
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
@@ -91,7 +91,7 @@ func Follow() {
 	}()
 }
 
-// Serve serves on the socket that Keep gave to this process.
+// Serve serves on the socket of Restart.
 func Serve(handler http.Handler) error {
 	Follow()
 	listener, err := net.FileListener(os.NewFile(3, "socket"))
@@ -101,9 +101,9 @@ func Serve(handler http.Handler) error {
 	return http.Serve(listener, handler)
 }
 
-// Point stops a process that will be killed. In other processes it does nothing.
+// Point is where a process is killed. The process that takes its place goes on.
 func Point() {
-	if os.Getenv(crashVar) != "" {
+	if os.Getenv(crashes) != "" {
 		fmt.Println("now")
 		select {}
 	}

@@ -1,6 +1,6 @@
 // Package database opens the database of an example: SQLite in a temporary folder, so
-// that no server is needed, or a schema in the PostgreSQL database that DATABASE_URL
-// names. Both are removed when the example ends.
+// that nothing has to be installed, or the PostgreSQL database that DATABASE_URL names, in
+// a schema of its own. Both are removed when the example ends.
 package database
 
 import (
@@ -23,16 +23,16 @@ import (
 	"github.com/dibs-go/dibs/sqllock"
 )
 
-// Database is the application's database, with dibs keys next to its tables. Both
-// databases accept $1 as a parameter.
+// Database is the application's own, and has the keys of dibs beside the
+// application's tables. Both databases understand $1 for a parameter.
 type Database struct {
 	*sql.DB
-	// Name is the argument of Join.
+	// Name is what Join finds the database by.
 	Name string
-	// Dialect is the database's dialect for sqllock.
+	// Dialect is what sqllock wants to know.
 	Dialect sqllock.Dialect
-	// Store has the keys. Transactor commits the application's writes together with a
-	// key. Tx returns a function's transaction.
+	// Store has the keys, and Transactor commits what the application writes together
+	// with one of them: Tx is how a function finds the transaction it runs in.
 	Store      dibs.Store
 	Transactor dibs.Transactor
 	Tx         func(context.Context) (*sql.Tx, bool)
@@ -51,7 +51,7 @@ func Make(ctx context.Context) (*Database, error) {
 			_, err := d.Exec("DROP SCHEMA " + d.Name + " CASCADE")
 			return err
 		}
-		d.close = slices.Insert(d.close, 1, drop) // after the store, which uses it
+		d.close = slices.Insert(d.close, 1, drop) // after the store, which works in it
 		return d, nil
 	}
 	folder, err := os.MkdirTemp("", "dibs-example-")
@@ -67,12 +67,12 @@ func Make(ctx context.Context) (*Database, error) {
 	return d, nil
 }
 
-// Join opens the database of another process by its name.
+// Join opens a database that another process has made, by its name.
 func Join(ctx context.Context, name string) (*Database, error) {
 	if url := os.Getenv("DATABASE_URL"); url != "" {
 		return joinPostgres(ctx, url, name)
 	}
-	// Shared: the store's tables are in the application's file.
+	// Shared: the file is the application's, and the store's tables are in it, too.
 	store, err := sqlitestore.Open(name, &sqlitestore.Options{Shared: true, LockWait: time.Minute})
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func joinPostgres(ctx context.Context, url, schema string) (*Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Migrate creates the schema, too.
+	// Migrate makes the schema too.
 	store, err := pgstore.New(ctx, pool, &pgstore.Options{Schema: schema, Migrate: true})
 	if err != nil {
 		pool.Close()
@@ -112,7 +112,8 @@ func joinPostgres(ctx context.Context, url, schema string) (*Database, error) {
 	}, nil
 }
 
-// Close closes the database, and removes it if Make made it. Close users of Store first.
+// Close closes the database, and removes it if it was made here. Close first what
+// uses the Store.
 func (d *Database) Close() error {
 	var errs []error
 	for _, c := range d.close {
