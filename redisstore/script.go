@@ -30,11 +30,11 @@ type script struct {
 	text, sha string
 }
 
-// keyMark is replaced by key.lua, after a script's fast path.
-const keyMark = "--@key.lua"
-
 func newScript(verb string) *script {
-	text := source("state") + strings.Replace(source(verb), keyMark, source("key"), 1)
+	text := source("state") + source(verb)
+	for _, part := range []string{"key", "queue"} { // after a script's fast path
+		text = strings.Replace(text, "--@"+part+".lua", source(part), 1)
+	}
 	sum := sha1.Sum([]byte(text))
 	return &script{text: text, sha: hex.EncodeToString(sum[:])}
 }
