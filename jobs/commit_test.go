@@ -120,7 +120,7 @@ type failing struct{ err error }
 func (f failing) Reserve(context.Context, []dibs.Claim) error { return f.err }
 
 // TestShutdownGivesKeysUp ends the contexts of a pool's jobs, as a queue does that is
-// told to stop at once.
+// stopped at once.
 func TestShutdownGivesKeysUp(t *testing.T) {
 	for _, failed := range []jobs.Failed{jobs.KeepPlace, jobs.LetPass} {
 		simulateAs(t, failed, func(t *testing.T, f *fixture) {
