@@ -22,7 +22,6 @@ type conformity struct {
 	headers []string
 	restart string
 	origin  string
-	control string
 	json    bool
 	list    bool
 }
@@ -42,8 +41,6 @@ from the IETF draft, the RFCs and the practice of providers, each with its
 source. docs/conformance.md and --list have the cases.
 
 The target forwards requests to the address of --origin, where the kit answers.
-A Go program can put the kit's own handler behind its middleware instead;
---control then names the address of the handler's control channel.
 
 Prints a line for each case. Below a case that failed it prints what happened. A
 case for something that the target does not claim is skipped, never passed. Ends
@@ -59,16 +56,12 @@ with 1 if a case failed that must pass, and with 69 if nothing could be checked.
 			if err := c.read(); err != nil {
 				return err
 			}
-			if c.control != "" && cmd.Flags().Changed("origin") {
-				return usagef("control: it cannot be used together with --origin, because the channel belongs to the origin")
-			}
 			return p.check(cmd.Context(), &c)
 		}),
 	}
 	f, o := cmd.Flags(), &c.options
 	f.StringVar(&o.Target, "target", "", "the `URL` of the implementation")
 	f.StringVar(&c.origin, "origin", "127.0.0.1:3000", "the `ADDR` on which the kit answers the requests that the target forwards")
-	f.StringVar(&c.control, "control", "", "the `URL` of the control channel of an origin in the target's own process")
 	f.StringVar(&c.profile, "profile", string(conform.Draft), "`WHAT` the target claims: draft, dibs or stripe")
 	f.BoolVar(&o.RequireKey, "require-key", false, "the target refuses requests without a key")
 	f.BoolVar(&o.StrictKey, "strict-key", false, "the target refuses keys without quotes")
@@ -106,9 +99,9 @@ func (c *conformity) read() error {
 
 // check runs the kit and prints its report.
 func (p *program) check(ctx context.Context, c *conformity) error {
-	origin, err := c.open()
+	origin, err := conform.Listen(c.origin)
 	if err != nil {
-		return err
+		return &failure{is: conform.ErrOrigin, text: strings.TrimPrefix(err.Error(), "conform: ")}
 	}
 	defer origin.Close()
 	c.options.Origin = origin
@@ -132,47 +125,17 @@ func (p *program) check(ctx context.Context, c *conformity) error {
 	return nil
 }
 
-// conformOrigin is the origin behind the target, in this process or in another.
-type conformOrigin interface {
-	conform.Control
-	io.Closer
-}
-
-// farOrigin is an origin in another process.
-type farOrigin struct{ conform.Control }
-
-func (farOrigin) Close() error { return nil }
-
-// open returns the origin.
-func (c *conformity) open() (conformOrigin, error) {
-	if c.control != "" {
-		far, err := conform.Remote(c.control)
-		if err != nil {
-			return nil, usagef("control: %v", strings.TrimPrefix(err.Error(), "conform: "))
-		}
-		return farOrigin{far}, nil
-	}
-	origin, err := conform.Listen(c.origin)
-	if err != nil {
-		return nil, &failure{is: conform.ErrOrigin, text: strings.TrimPrefix(err.Error(), "conform: ")}
-	}
-	return origin, nil
-}
-
 // explain adds to the kit's error what to do.
 func (c *conformity) explain(err error) error {
 	switch {
-	case errors.Is(err, conform.ErrOrigin) && c.control == "":
+	case errors.Is(err, conform.ErrOrigin):
 		return fmt.Errorf("%w; let it forward to http://%s, or name the address to which it forwards with --origin", err, c.origin)
-	case errors.Is(err, conform.ErrOrigin), errors.Is(err, conform.ErrTarget):
+	case errors.Is(err, conform.ErrTarget):
 		return err
 	}
 	// The error is about an option, whose flag has another name.
 	text := strings.TrimPrefix(err.Error(), "conform: ")
 	name, ok := strings.CutPrefix(text, "Options.")
-	if !ok && c.control != "" {
-		return &failure{is: conform.ErrOrigin, text: quote(text) + "; name the channel of a running origin with --control"}
-	}
 	if !ok {
 		return err
 	}
