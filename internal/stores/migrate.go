@@ -38,7 +38,7 @@ func Migrate(ctx context.Context, url string) (string, error) {
 	defer cancel()
 	did, err := m.migrate(ctx)
 	if err != nil {
-		return "", fmt.Errorf("%w: %s: %w", ErrUnusable, a, err)
+		return "", unusable(a, err)
 	}
 	return a.String() + " " + did, nil
 }

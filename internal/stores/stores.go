@@ -168,6 +168,14 @@ func without(err, sentinel error) error {
 	return err
 }
 
+// unusable returns an ErrUnusable that names the store, unless err has the file's path.
+func unusable(a address, err error) error {
+	if f, ok := a.(sqliteAddress); ok && strings.Contains(err.Error(), f.path) {
+		return fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	return fmt.Errorf("%w: %s: %w", ErrUnusable, a, err)
+}
+
 // open runs f in a goroutine, because a file on a network can block without a limit.
 func open(ctx context.Context, a address, f func(context.Context, address) (*Store, error)) (*Store, error) {
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
@@ -189,7 +197,7 @@ func open(ctx context.Context, a address, f func(context.Context, address) (*Sto
 	select {
 	case r := <-done:
 		if r.err != nil {
-			return nil, fmt.Errorf("%w: %s: %w", ErrUnusable, a, r.err)
+			return nil, unusable(a, r.err)
 		}
 		return r.store, nil
 	case <-ctx.Done():

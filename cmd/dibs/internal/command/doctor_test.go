@@ -25,6 +25,6 @@ func TestDoctor(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
 		b := newBench(t)
 		b.store = "memory:"
-		b.says(t, 0, "advice     memory: The store is part of one process", "", "doctor")
+		b.says(t, 0, "advice     memory: The store is a part of one process", "", "doctor")
 	})
 }

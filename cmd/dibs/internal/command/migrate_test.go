@@ -12,11 +12,11 @@ import (
 func TestMigrate(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		b := newBench(t)
-		b.says(t, 0, "dibs.db is made; ", "", "migrate")
+		b.says(t, 0, "dibs.db is created; ", "", "migrate")
 		b.says(t, 0, "dibs.db is up to date; ", "", "migrate")
 		b.says(t, 0, "-- sqlite:", "", "migrate", "--print")
 		b.store = "sqlite:" + b.path("missing/dibs.db")
-		b.says(t, 69, "", "make it first", "migrate")
+		b.says(t, 69, "", "create it first", "migrate")
 	})
 	t.Run("memory", func(t *testing.T) {
 		b := newBench(t)

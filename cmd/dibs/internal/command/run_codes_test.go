@@ -121,7 +121,7 @@ func TestRunUnusableStore(t *testing.T) {
 		"a short text":   {func(t *testing.T, path string) { must(t, os.WriteFile(path, []byte("no"), 0o644)) }, "not a store"},
 		"a damaged one":  {damage, "damaged"},
 		"a socket":       {func(t *testing.T, path string) { listen(t, path) }, "not a regular file"},
-		"its folder too": {func(t *testing.T, path string) { must(t, os.Remove(filepath.Dir(path))) }, "its folder is not there"},
+		"its folder too": {func(t *testing.T, path string) { must(t, os.Remove(filepath.Dir(path))) }, "its folder does not exist"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -180,7 +180,7 @@ func TestMissingTables(t *testing.T) {
 	}
 	own := b.store
 	b.store = own + "&migrate=false"
-	b.says(t, 69, "", "migrate=false; with a user who may create tables, "+cure, "run", "k", "--", "touch", "ran")
+	b.says(t, 69, "", "migrate=false; with a user that may create tables, "+cure, "run", "k", "--", "touch", "ran")
 	b.store = asStranger(t, own)
 	for _, args := range []string{"run k -- touch ran", "race", "demo --exit"} {
 		b.says(t, 69, "", "permission denied", strings.Fields(args)...)
