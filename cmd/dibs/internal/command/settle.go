@@ -1,10 +1,12 @@
 package command
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"net/textproto"
 	"os"
 	"strings"
 	"time"
@@ -94,28 +96,26 @@ func (v *verdict) check(fs *pflag.FlagSet) error {
 		return usagef("retention: %v is out of range; it must be 1s to %v", v.retention, idempotency.MaxRetention)
 	}
 	for _, h := range v.headers {
-		name, value, ok := strings.Cut(h, ":")
-		if !ok || name == "" || strings.ContainsFunc(name, notInName) || strings.ContainsFunc(value, notInValue) {
+		if _, err := parseField(h); err != nil {
 			return usagef("header: %s is not of the form 'Name: value'", quote(h))
 		}
 	}
 	return nil
 }
 
-// notInName reports whether the name of a header field cannot contain the character.
-func notInName(r rune) bool {
-	return r <= ' ' || r > '~' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
+// parseField reads a header field.
+func parseField(line string) (textproto.MIMEHeader, error) {
+	return textproto.NewReader(bufio.NewReader(strings.NewReader(line + "\r\n\r\n"))).ReadMIMEHeader()
 }
-
-// notInValue reports whether the value of a header field cannot contain the character.
-func notInValue(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // answer returns the answer for retries.
 func (v *verdict) answer(stdin io.Reader) (*idempotency.Answer, error) {
 	a := &idempotency.Answer{Status: v.status, Header: http.Header{}, Body: []byte(v.body)}
-	for _, h := range v.headers {
-		name, value, _ := strings.Cut(h, ":")
-		a.Header.Add(name, strings.TrimSpace(value))
+	for _, line := range v.headers {
+		field, _ := parseField(line) // was checked
+		for name, values := range field {
+			a.Header[name] = append(a.Header[name], values...)
+		}
 	}
 	var err error
 	switch v.bodyFile {

@@ -80,7 +80,7 @@ func (p *program) say(format string, args ...any) {
 
 // acquire waits for the key. It returns neither a lease nor an error if there is nothing
 // to do.
-func (p *program) acquire(ctx context.Context, client *dibs.Client, signals *process.Signals, h *held) (*dibs.Lease, error) {
+func (p *program) acquire(ctx context.Context, client *dibs.Client, signals process.Signals, h *held) (*dibs.Lease, error) {
 	waiting, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	stop := signals.Until(func(s process.Signal) { cancel(s) })
@@ -126,7 +126,7 @@ func (p *program) acquire(ctx context.Context, client *dibs.Client, signals *pro
 
 // command runs the command under the lease and returns its exit code, after the command's
 // process group has ended.
-func (p *program) command(c *process.Command, lease *dibs.Lease, signals *process.Signals, h *held) (int, error) {
+func (p *program) command(c *process.Command, lease *dibs.Lease, signals process.Signals, h *held) (int, error) {
 	running, err := process.Start(*c)
 	if err != nil {
 		return 0, err
@@ -134,14 +134,15 @@ func (p *program) command(c *process.Command, lease *dibs.Lease, signals *proces
 	interrupts := 0
 	for {
 		select {
-		case s := <-signals.C():
-			if s == process.Signal(syscall.SIGINT) {
+		case received := <-signals:
+			s := received.(syscall.Signal)
+			if s == syscall.SIGINT {
 				interrupts++
 			}
 			if interrupts > 1 {
-				s = process.Signal(syscall.SIGKILL)
+				s = syscall.SIGKILL
 			}
-			if err := running.Signal(syscall.Signal(s)); err != nil {
+			if err := running.Signal(s); err != nil {
 				p.say("%v was not passed on to the command: %v", s, err)
 			}
 		case <-lease.Context().Done():

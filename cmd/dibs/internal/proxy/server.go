@@ -65,7 +65,7 @@ func New(c *Config, client *dibs.Client, admin *Admin, logs io.Writer) (*Server,
 		if len(r.CORS) > 0 {
 			h = newCORS(r.CORS, h)
 		}
-		if r.Path == nil && r.Host == "" {
+		if r.Path.text == "" && r.Host == "" {
 			// For the policy at the top, methods says what is guarded, and not what is
 			// served.
 			r.Options.Methods = nil
