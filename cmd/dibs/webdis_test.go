@@ -23,11 +23,11 @@ import (
 // foreignPackages are the Debian packages that the programs come from.
 var foreignPackages = []string{"webdis", "redis-server", "curl", "python3", "python3-urllib3"}
 
-// python is Debian's own: the one that sees Debian's packages.
+// python is Debian's own Python, because it finds Debian's packages.
 const python = "/usr/bin/python3"
 
-// needForeign makes sure that the programs are there: it installs them where it may,
-// and otherwise fails the test with the line that does.
+// needForeign installs the programs if root runs the test. Otherwise it fails the test with
+// the line that installs them.
 func needForeign(t *testing.T) {
 	t.Helper()
 	if missingProgram() == "" {
@@ -62,7 +62,7 @@ var (
 	errInstall error
 )
 
-// installOnce installs the foreignPackages, with fresh lists if the old ones do not do.
+// installOnce installs the packages, after an update of apt's lists if that is necessary.
 func installOnce(install string) error {
 	installing.Do(func() {
 		for _, line := range []string{install, "apt-get update", install} {

@@ -27,8 +27,7 @@ func call(t *testing.T, env map[string]string, args ...string) (code int, stdout
 	return code, out.String(), errs.String()
 }
 
-// TestUsage: what is wrong with a command line is said, with 64, and nothing is
-// done.
+// TestUsage: a wrong command line ends with 64 and a message, and changes nothing.
 func TestUsage(t *testing.T) {
 	t.Chdir(t.TempDir())
 	tests := []struct {
@@ -111,7 +110,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// leave makes a store with a key in each state. It returns the store's URL and
+// leave creates a store with a key in each state. It returns the store's URL and
 // the ID of the attempt whose outcome is unknown.
 func leave(t *testing.T) (url, unknown string) {
 	t.Helper()
@@ -157,7 +156,7 @@ func leave(t *testing.T) (url, unknown string) {
 // scope is how the keys of one client and host begin.
 const scope = "http:AAAAAAAAAAAAAAAAAAAAAA:"
 
-// TestShow: what operators see.
+// TestShow: show prints the state, the holder and the record of a key.
 func TestShow(t *testing.T) {
 	url, unknown := leave(t)
 	tests := []struct {
@@ -174,7 +173,7 @@ func TestShow(t *testing.T) {
 		{"another namespace", []string{"show", scope + "done", "--namespace", "shop"}, 1, []string{"in the namespace shop"}, nil},
 		{"an unknown outcome", []string{"show", "urn:dibs:claim:" + unknown}, 0, []string{scope + "unknown", "unknown: it may or may not", "id " + unknown, "(a test)"}, nil},
 		{"an unknown outcome, by --id", []string{"show", "--id", unknown}, 0, []string{scope + "unknown"}, nil},
-		{"an ID that nobody has", []string{"show", "--id", "aaaaaaaaaaaaaaaa"}, 1, []string{"the attempt aaaaaaaaaaaaaaaa"}, nil},
+		{"an unknown ID", []string{"show", "--id", "aaaaaaaaaaaaaaaa"}, 1, []string{"the attempt aaaaaaaaaaaaaaaa"}, nil},
 		{"a key that looks like an ID, but is none", []string{"show", "urn:dibs:claim:not-an-id"}, 0, []string{"done"}, nil},
 		{"a key that begins with -", []string{"show", "--key=-v"}, 0, []string{"-v", "3 bytes"}, nil},
 		{"a pattern", []string{"show", "--glob", "*:d?ne"}, 0, []string{scope + "done"}, []string{"unknown"}},
@@ -245,7 +244,7 @@ func TestShowJSON(t *testing.T) {
 	}
 }
 
-// TestSettle: an unknown outcome is settled once, by whoever says yes.
+// TestSettle: an unknown outcome is settled once, after a yes.
 func TestSettle(t *testing.T) {
 	url, unknown := leave(t)
 	steps := []struct {
@@ -258,7 +257,7 @@ func TestSettle(t *testing.T) {
 		{[]string{"settle", scope + "done", "--rerun", "--yes"}, 1, "is not unknown, it is done"},
 		{[]string{"settle", "nothing", "--rerun", "--yes"}, 1, "the store has no record"},
 		{[]string{"settle", "--id", unknown, "--status", "204", "--body-file", "-", "--header", "X-A: b", "--yes"}, 0, "retries get 204"},
-		{[]string{"settle", "--id", unknown, "--rerun", "--yes"}, 1, "nobody"},
+		{[]string{"settle", "--id", unknown, "--rerun", "--yes"}, 1, "either"},
 		{[]string{"show", scope + "unknown"}, 0, "HTTP 204"},
 		{[]string{"forget", scope + "unknown"}, 1, "stdin is not a terminal"},
 		{[]string{"forget", scope + "unknown", "abandoned", "nothing", "--yes"}, 1, "the store has no record, holder or waiter of the key nothing"},
@@ -268,7 +267,7 @@ func TestSettle(t *testing.T) {
 	}
 	for _, step := range steps {
 		code, stdout, stderr := call(t, nil, append(step.args, "--store", url)...)
-		if step.want == "nobody" {
+		if step.want == "either" {
 			step.want = "" // the wording depends on what is left of the attempt
 		}
 		if code != step.code || !strings.Contains(stdout+stderr, step.want) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestMigrate: a file is made once, and it is said what was done; what needs no tables
-// has nothing to migrate.
+// TestMigrate: a file is created once, with a message. A store without tables has nothing to
+// migrate.
 func TestMigrate(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		b := newBench(t)

@@ -204,7 +204,7 @@ n|elsewhere|held|web1 42 job|T|T|0|-
 	}
 }
 
-// TestRelease: of a key, of one of its holders, of many, of none.
+// TestRelease: release ends the leases of one key, of one holder, and of many keys.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	everyStore(t, checkRelease)
@@ -273,7 +273,7 @@ func checkForgetGlob(t *testing.T, b *bench) {
 		t.Errorf("%d, %q, %q", code, stdout, stderr)
 	}
 	if entry(t, s, "held").Condition != dibs.ConditionHeld || entry(t, s, "waiting").Waiters != 1 {
-		t.Error("somebody lost a lease or a place")
+		t.Error("a lease or a place was lost")
 	}
 	if code, _, stderr := b.run(t, "forget", "--glob=*", "--yes"); code != 1 || !strings.Contains(stderr, "no key that matches * has a record to forget") {
 		t.Errorf("twice: %d, %q", code, stderr)
@@ -301,8 +301,8 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestLookingMakesNothing: a look into a store that is not there says so, and how to name
-// another one.
+// TestLookingMakesNothing: a command that looks into a missing store creates nothing, and says
+// how to name another store.
 func TestLookingMakesNothing(t *testing.T) {
 	for _, args := range []string{"ls", "show k", "release --yes k", "forget --yes k", "prune"} {
 		b := newBench(t)

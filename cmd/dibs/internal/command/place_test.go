@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Places are listed one by one, and one that is reserved can be taken away: that of a job
-// that was deleted is in the way of all others.
+// TestReleasePlace: show lists the places, and release removes a reserved place, because the
+// place of a deleted job would hold up all others.
 func TestReleasePlace(t *testing.T) { everyStore(t, checkReleasePlace) }
 
 func checkReleasePlace(t *testing.T, b *bench) {
@@ -36,7 +36,7 @@ func checkReleasePlace(t *testing.T, b *bench) {
 		code int
 		says string
 	}{
-		{[]string{"--place", reserved.ID}, 1, ""}, // nobody says yes
+		{[]string{"--place", reserved.ID}, 1, ""}, // the question has no answer
 		{[]string{"--place", waiter.ID, "--yes"}, 1, "waits for held now"},
 		{[]string{"--place", "aaaaaaaaaaaaaaaa", "--yes"}, 1, "there is no place"},
 		{[]string{"--place", "x", "--yes"}, 64, "not an ID"},

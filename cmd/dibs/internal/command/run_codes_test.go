@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TestRunCodes: how the command ends is how "dibs run" ends.
+// TestRunCodes: dibs run ends with the command's exit code.
 func TestRunCodes(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -62,8 +62,7 @@ func TestRunPassesStreams(t *testing.T) {
 	}
 }
 
-// TestRunUsage: arguments that do not fit together are refused, with the reason,
-// and nothing is run or made.
+// TestRunUsage: contradicting arguments are refused with the reason. Nothing is run or created.
 func TestRunUsage(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -107,8 +106,7 @@ func TestRunUsage(t *testing.T) {
 	}
 }
 
-// TestRunUnusableStore: what is in the place of a store is said and left as it
-// is, and nothing is run.
+// TestRunUnusableStore: a file that is no store is reported and not changed. Nothing is run.
 func TestRunUnusableStore(t *testing.T) {
 	tests := map[string]struct {
 		put  func(t *testing.T, path string)
@@ -173,10 +171,10 @@ func damage(t *testing.T, path string) {
 	must(t, f.Close())
 }
 
-// TestRunUnwritableStore: a file or a folder that may not be written is said.
-// Root may write everything, so as root the program runs as nobody.
+// TestRunUnwritableStore: a file or folder without write permission is reported. For root
+// the program runs as the user nobody, because root may write everything.
 func TestRunUnwritableStore(t *testing.T) {
-	// t.TempDir is closed to nobody.
+	// Not t.TempDir, because the user nobody cannot open it.
 	dir, err := os.MkdirTemp("", "dibs-run-*")
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
@@ -236,8 +234,7 @@ func tree(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// TestRunBusy: whoever does not wait, or not for ever, is told that the key is
-// busy, on one line, and nothing is run.
+// TestRunBusy: with --skip, and after --wait, a line says that the key is busy. Nothing is run.
 func TestRunBusy(t *testing.T) {
 	t.Parallel()
 	everyStore(t, checkRunBusy)
@@ -275,7 +272,7 @@ func checkRunBusy(t *testing.T, b *bench) {
 	}
 }
 
-// TestRunSignalWhileWaiting: a signal gives the place in the queue up.
+// TestRunSignalWhileWaiting: a signal cancels the place in the queue.
 func TestRunSignalWhileWaiting(t *testing.T) {
 	t.Parallel()
 	everyStore(t, checkRunSignalWhileWaiting)
@@ -299,8 +296,7 @@ func checkRunSignalWhileWaiting(t *testing.T, b *bench) {
 	}
 }
 
-// TestRunLockedStore: a store that another program keeps locked is waited for,
-// but not for ever, and nothing is run.
+// TestRunLockedStore: dibs run waits for a locked store within its limit, and runs nothing.
 func TestRunLockedStore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)

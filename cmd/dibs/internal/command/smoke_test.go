@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestServers: a key's life on each kind of server. The nightly tests do on servers all
-// that the others do on SQLite.
+// TestServers: a key is held, shown and released on each kind of server. The nightly tests run
+// every test on servers too.
 func TestServers(t *testing.T) {
 	t.Parallel()
 	for _, k := range servers {

@@ -14,7 +14,7 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 )
 
-// TestAdmin: health and readiness are on the admin address, and only there.
+// TestAdmin: health and readiness are on the admin address only.
 func TestAdmin(t *testing.T) {
 	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\norigin")
 	p := start(t, o.url, "")
@@ -37,8 +37,7 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
-// TestUnguardedIsMeasured: what passes a route without a guard takes as long as it takes,
-// also when the answer breaks off.
+// TestUnguardedIsMeasured: unguarded requests are measured, also if the answer is cut off.
 func TestUnguardedIsMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []idempotency.Event
@@ -52,7 +51,7 @@ func TestUnguardedIsMeasured(t *testing.T) {
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), "GET", "/", nil))
 		}()
 		if len(events) != 1 || events[0].Outcome != idempotency.OutcomeUnguarded || events[0].Handler != time.Second {
-			t.Errorf("told %+v, want one of 1 s", events)
+			t.Errorf("%+v; want one event of 1 s", events)
 		}
 	})
 }
@@ -76,7 +75,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// TestRoutes: the first route that matches has the request.
+// TestRoutes: the first route that matches serves the request.
 func TestRoutes(t *testing.T) {
 	o := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfirst")
 	other := newBareOrigin(t, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsecond")

@@ -39,8 +39,8 @@ func load(t *testing.T, text string, flags ...string) (*Config, error) {
 	return Load(file, fs)
 }
 
-// TestLoad: flags come before the file, the file before the defaults, and a
-// route before both.
+// TestLoad: flags override the file, the file overrides the defaults, and a route overrides
+// both.
 func TestLoad(t *testing.T) {
 	c, err := load(t, `
 listen: 127.0.0.1:0
@@ -182,8 +182,8 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
-// TestEveryOptionHasAFlag: what docs/http.md names as an option of the middleware is a flag
-// and a field of the configuration file under the name that it says, or is for Go alone.
+// TestEveryOptionHasAFlag: every option of the middleware in docs/http.md is a flag and a field
+// of the configuration file with the page's name, or is for Go only.
 func TestEveryOptionHasAFlag(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/http.md")
 	if err != nil {

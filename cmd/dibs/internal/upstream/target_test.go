@@ -76,7 +76,7 @@ func TestTarget(t *testing.T) {
 	}
 }
 
-// TestTargetRefused: what cannot be sent as it came is told apart from what can.
+// TestTargetRefused: CheckTarget refuses the targets that net/http cannot send unchanged.
 func TestTargetRefused(t *testing.T) {
 	for _, target := range []string{"//a|b", "//a\"b", "http://example.com//a|b", "//a/{id}?x"} {
 		if err := CheckTarget(&http.Request{RequestURI: target}); err != ErrTarget {
@@ -105,7 +105,7 @@ func send(t *testing.T, tr *Transport, method, target string) {
 	}
 }
 
-// TestPrefix: an origin may live below a path.
+// TestPrefix: the origin's URL can have a path.
 func TestPrefix(t *testing.T) {
 	var got string
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -118,7 +118,7 @@ func TestPrefix(t *testing.T) {
 	}
 }
 
-// TestNew: what is wrong with an upstream is said.
+// TestNew: the error says what is wrong with the URL.
 func TestNew(t *testing.T) {
 	for origin, want := range map[string]string{
 		"127.0.0.1:3000":     "not a URL",

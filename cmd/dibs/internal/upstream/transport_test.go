@@ -20,8 +20,8 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// TestSeenOnce: whatever the origin does after it has seen a request, also on a
-// connection that was kept alive, it does not see it again.
+// TestSeenOnce: whatever the origin does after it has got a request, it does not get it again,
+// also on a kept-alive connection.
 func TestSeenOnce(t *testing.T) {
 	tests := []struct {
 		name string
@@ -97,9 +97,8 @@ func waitFor(t *testing.T, cond func() bool) {
 	}
 }
 
-// TestNetHTTPSendsAgain shows the trap that this package is about: without the
-// wall, the same request is seen twice. Should this fail one day, net/http has
-// changed its mind.
+// TestNetHTTPSendsAgain: net/http alone sends the same request twice. If this test fails,
+// net/http has changed, and this package may be unnecessary.
 func TestNetHTTPSendsAgain(t *testing.T) {
 	origin := newRude(t, []turn{say(ok), sayAndLeave("")}, []turn{say(ok)})
 	tr := newTransport(t, origin.url, nil)
@@ -122,8 +121,7 @@ func TestNetHTTPSendsAgain(t *testing.T) {
 	waitFor(t, func() bool { return len(origin.requests()) == 3 })
 }
 
-// TestHungUpInRequestBody: an origin that leaves in the middle of the request's
-// body has seen the request.
+// TestHungUpInRequestBody: an origin that hangs up in the request's body has got the request.
 func TestHungUpInRequestBody(t *testing.T) {
 	body := strings.Repeat("x", 4<<20)
 	origin := newRude(t, []turn{leaveInBody(1000)})
@@ -135,8 +133,7 @@ func TestHungUpInRequestBody(t *testing.T) {
 	waitFor(t, func() bool { return len(origin.requests()) == 1 })
 }
 
-// TestEarlyAnswer: an answer that comes before the request's body has ended is
-// the answer.
+// TestEarlyAnswer: an answer before the end of the request's body counts.
 func TestEarlyAnswer(t *testing.T) {
 	early := func(c *net.TCPConn, r *bufio.Reader) bool {
 		readHead(r)
@@ -181,8 +178,8 @@ func (c *leaving) Read(p []byte) (int, error) {
 	return c.answer.Read(p)
 }
 
-// TestEarlyAnswerThenClosed: an answer counts that came before the origin closed the
-// connection without having read the request. Without one it has hung up.
+// TestEarlyAnswerThenClosed: an answer counts although the origin closed the connection before
+// it had read the request.
 func TestEarlyAnswerThenClosed(t *testing.T) {
 	for answer, want := range map[string]int{"HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nno!": 413, "": 0, "HTTP/1.1 2": 0} {
 		tr := newTransport(t, "http://origin.test", nil)
@@ -198,10 +195,10 @@ func TestEarlyAnswerThenClosed(t *testing.T) {
 	}
 }
 
-// TestUnreached: a request of which the origin cannot have seen a byte.
+// TestUnreached: no byte of the request reached the origin.
 func TestUnreached(t *testing.T) {
-	nobody := servertest.Addr(t)
-	for _, origin := range []string{"http://" + nobody, "https://" + nobody, "h2c://" + nobody} {
+	free := servertest.Addr(t)
+	for _, origin := range []string{"http://" + free, "https://" + free, "h2c://" + free} {
 		for _, body := range []string{"", "amount=7"} {
 			tr := newTransport(t, origin, nil)
 			_, _, err := roundTrip(tr, request(t, tr, "POST", body))
@@ -212,35 +209,33 @@ func TestUnreached(t *testing.T) {
 	}
 }
 
-// mortal is a connection that can die: it then takes no byte any more although
-// it looks alive.
-type mortal struct {
+// closable is a connection that can fail at the next write, without an earlier sign.
+type closable struct {
 	net.Conn
 	dead atomic.Bool
 }
 
-func (c *mortal) Write(p []byte) (int, error) {
+func (c *closable) Write(p []byte) (int, error) {
 	if c.dead.Load() {
 		return 0, errors.New("broken pipe")
 	}
 	return c.Conn.Write(p)
 }
 
-// TestStale: a kept-alive connection that takes no byte any more is replaced,
-// because the origin has seen nothing: no spurious 502 after its restart.
+// TestStale: a broken kept-alive connection is replaced, because no byte reached the origin.
 func TestStale(t *testing.T) {
 	for _, body := range []string{"", "amount=7"} {
 		t.Run("body "+body, func(t *testing.T) {
 			origin := newRude(t, []turn{say(ok), say(ok)})
 			tr := newTransport(t, origin.url, nil)
-			var last *mortal
+			var last *closable
 			dial := tr.base.DialContext
 			tr.base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 				c, err := dial(ctx, network, addr)
 				if err != nil {
 					return nil, err
 				}
-				last = &mortal{Conn: c.(*conn).Conn}
+				last = &closable{Conn: c.(*conn).Conn}
 				return newConn(last), nil
 			}
 			if status, _, err := roundTrip(tr, request(t, tr, "POST", "x")); status != 200 {
@@ -265,7 +260,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestTimedOut: an origin that has seen the request and does not answer.
+// TestTimedOut: the origin gets the request and does not answer.
 func TestTimedOut(t *testing.T) {
 	seen := make(chan context.CancelFunc, 1) // what then ends the time
 	origin := newRude(t, []turn{func(c *net.TCPConn, r *bufio.Reader) bool {
