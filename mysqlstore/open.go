@@ -160,6 +160,7 @@ func (s *Store) meet(ctx context.Context) error {
 		var n int64
 		r.scan(&version, &n)
 		s.packet = int(n)
+		s.server.MaxBytes = min(maxBytes, s.packet/4)
 	})
 	if err := ask.on(ctx, s.front); err != nil {
 		return err

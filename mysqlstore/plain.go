@@ -60,9 +60,9 @@ func alone(part []int, keys []string) map[string]bool {
 	return once
 }
 
-// claimPlain makes those claims that are plain, with one statement that commits by
-// itself, and returns the others.
-func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer) (rest []int, err error) {
+// claim makes the claims that are plain, with one statement that commits by itself, and
+// returns the others.
+func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, _ int64) (rest []int, err error) {
 	once := alone(part, keys)
 	order := slices.Clone(part)
 	slices.SortFunc(order, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
@@ -202,9 +202,9 @@ func (l *locked) of(k string, t dibs.Token) (p *plain, met bool) {
 	return p, p.Holder.Token == t && p.Holder.Ends > l.after && p.Holder.Since < l.before
 }
 
-// renewPlain makes those renewals that one statement for each TTL is enough for, and
-// returns the others.
-func (s *Store) renewPlain(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) (rest []int, err error) {
+// renew makes the renewals that one statement for each TTL is enough for, and returns the
+// others.
+func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) (rest []int, err error) {
 	mine, rest := split(part, keys, func(i int) bool { return renewals[i].Progress == nil })
 	if len(mine) == 0 {
 		return rest, nil
@@ -231,8 +231,8 @@ func (s *Store) renewPlain(ctx context.Context, part []int, keys []string, renew
 	return rest, nil
 }
 
-// settlePlain makes those settlements that are plain, and returns the others.
-func (s *Store) settlePlain(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error) {
+// settle makes the settlements that are plain, and returns the others.
+func (s *Store) settle(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error) {
 	mine, rest := split(part, keys, func(i int) bool { return settlements[i].Outcome != dibs.Abandon })
 	if len(mine) == 0 {
 		return rest, nil

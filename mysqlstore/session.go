@@ -6,10 +6,11 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 const (
@@ -25,10 +26,6 @@ const (
 	// owe an answer when the caller has no limit of its own.
 	dialLimit = 5 * time.Second
 	hangLimit = 60 * time.Second
-
-	// patience is how often a call is tried again that the server has undone as a
-	// whole: deadlocks, lost connections on which nothing happened.
-	patience = 8
 )
 
 // setUp makes a session ours, whatever the server's own settings are. In some character
@@ -119,27 +116,9 @@ func (s *script) on(ctx context.Context, db *sql.DB) error {
 	return use(ctx, db, func(c *sql.Conn) error { return s.run(ctx, c) })
 }
 
-// try makes a call. What the server has undone as a whole is tried again.
-func try(ctx context.Context, f func() error) error {
-	for n := 1; ; n++ {
-		err := f()
-		if err == nil {
-			return nil
-		}
-		if !undone(err) || n == patience {
-			return explain(err)
-		}
-		// Who met in a deadlock must not meet again.
-		pause := time.NewTimer(rand.N(time.Duration(n) * 4 * time.Millisecond))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-		}
-		if ctx.Err() != nil {
-			return explain(fmt.Errorf("%w: %w", ctx.Err(), err))
-		}
-	}
+// try makes a call, and makes it again if it was undone.
+func try(ctx context.Context, call func() error) error {
+	return explain(engine.Try(ctx, undone, call))
 }
 
 // undone reports whether an error means that nothing of a call was done, and that

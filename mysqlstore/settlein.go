@@ -1,13 +1,10 @@
 package mysqlstore
 
 import (
-	"cmp"
-	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
@@ -33,9 +30,6 @@ const (
 	// SYSDATE goes on while a statement waits. The difference of the two does without
 	// the session's time zone, and holds where the session has its clock stopped.
 	moment = "(" + clock + "+GREATEST(0,TIMESTAMPDIFF(MICROSECOND,NOW(6),SYSDATE(6))))"
-
-	// catchUpLimit bounds what is done after a settlement for those who wait.
-	catchUpLimit = 2 * time.Second
 )
 
 // settlement is the statements that settle in a transaction: numbers, bytes in
@@ -55,10 +49,10 @@ type settlement struct {
 //
 // The lease is ended and the record is written there, which is all that has to be there.
 // Of a key of which there is more to know the lease stays, as one that was settled, and
-// catchUp sees to the rest, or whoever next works on the key: a transaction of the
+// CatchUp sees to the rest, or whoever next works on the key: a transaction of the
 // application may have a snapshot, and not see what there is.
 func (s *Store) settleIn(x *dibs.Settlement) (*settlement, error) {
-	if err := cmp.Or(x.Validate(), s.fitsIn(x)); err != nil {
+	if err := s.validateIn(x); err != nil {
 		return nil, err
 	}
 	keep := x.Outcome == dibs.Keep
@@ -91,24 +85,17 @@ func (s *Store) settleIn(x *dibs.Settlement) (*settlement, error) {
 	return c, nil
 }
 
-// fitsIn returns an error when a record is too large to be kept in a transaction.
-func (s *Store) fitsIn(x *dibs.Settlement) error {
+// validateIn returns an error if a settlement is wrong, or its record is too large for a
+// transaction of the application.
+func (s *Store) validateIn(x *dibs.Settlement) error {
 	if n := 2*len(x.Data) + besides; n > s.packet {
 		return fmt.Errorf("%w: %d bytes take twice as much in a transaction, which does not fit into the server's max_allowed_packet of %d; raise it", dibs.ErrTooLarge, len(x.Data), s.packet)
 	}
-	return s.fits(x)
+	return engine.Validate(s.server, x)
 }
 
 // newMark returns what a transaction is recognized by.
 func newMark() string {
 	t := dibs.NewToken()
 	return "dibs_" + hex.EncodeToString(t[:])
-}
-
-// catchUp sees to what a settlement in a transaction has left to do. If it fails,
-// whoever next works on the key does that; those who wait find out by asking.
-func (s *Store) catchUp(ctx context.Context, key dibs.Key) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catchUpLimit)
-	defer cancel()
-	_ = s.force(ctx, key, (*engine.State).Advance)
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // Transactions returns what begins transactions by connections of the application's
@@ -107,8 +108,8 @@ func (b *transactor) meet(ctx context.Context) error {
 	return explain(err)
 }
 
-// fresh is how often a connection is tried that turns out to be closed.
-const fresh = 3
+// maxStale bounds the connections that a call tries before one is not closed.
+const maxStale = 3
 
 // Begin implements dibs.Transactor.
 func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
@@ -118,7 +119,7 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	case b.options.ReadOnly:
 		return nil, fmt.Errorf("%w: TxOptions.ReadOnly is set, and what is done once is written down", ErrReadOnly)
 	}
-	if err := b.s.usable(ctx); err != nil {
+	if err := b.s.server.Usable(ctx); err != nil {
 		return nil, err
 	}
 	if err := b.meet(ctx); err != nil {
@@ -130,7 +131,7 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 		if err == nil {
 			return t, nil
 		}
-		if n == fresh || !errors.Is(err, driver.ErrBadConn) {
+		if n == maxStale || !errors.Is(err, driver.ErrBadConn) {
 			return nil, explain(err)
 		}
 	}
@@ -187,7 +188,7 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		t.cut()
 	}
 	if err == nil && later {
-		t.s.catchUp(ctx, x.Key)
+		engine.CatchUp(ctx, t.s.core, x.Key)
 	}
 	return err
 }

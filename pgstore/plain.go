@@ -9,8 +9,8 @@ import (
 
 // What is plain takes one statement, see sql/plain.sql, whatever there is of it in a call.
 
-// claimPlain makes those claims that are plain, and returns the others.
-func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, process int64) (rest []int, err error) {
+// claim makes the claims that are plain, and returns the others.
+func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, process int64) (rest []int, err error) {
 	var asked []int
 	rows := make([][]any, 0, len(part))
 	var last dibs.Owner // mostly that of all
@@ -58,15 +58,15 @@ func (s *Store) claimPlain(ctx context.Context, part []int, keys []string, claim
 	return rest, err
 }
 
-// renew makes those renewals.
-func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) error {
+// renew makes all renewals.
+func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) ([]int, error) {
 	rows := make([][]any, len(part))
 	for n, i := range part {
 		r := &renewals[i]
 		rows[n] = []any{keys[i], &r.Token, engine.Micros(r.TTL), r.Progress}
 		errs[i] = dibs.ErrLost
 	}
-	return s.ask(ctx, s.back, query{s.sql.renew, arrays(rows), func(r *reading) {
+	return nil, s.ask(ctx, s.back, query{s.sql.renew, arrays(rows), func(r *reading) {
 		var n int64
 		if r.scan(&n); number(r, n, len(part)) {
 			errs[part[n-1]] = nil
@@ -74,8 +74,8 @@ func (s *Store) renew(ctx context.Context, part []int, keys []string, renewals [
 	}})
 }
 
-// settlePlain makes those settlements that are plain, and returns the others.
-func (s *Store) settlePlain(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error) {
+// settle makes the settlements that are plain, and returns the others.
+func (s *Store) settle(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error) {
 	rows := make([][]any, len(part))
 	for n, i := range part {
 		x := &settlements[i]

@@ -70,7 +70,7 @@ func (r *reserver) Reserve(ctx context.Context, claims []dibs.Claim) error {
 	if r.ask == nil {
 		return errors.New("pgstore: Reserver was given no transaction")
 	}
-	if err := r.s.usable(ctx); err != nil {
+	if err := r.s.server.Usable(ctx); err != nil {
 		return err
 	}
 	if len(claims) == 0 {

@@ -1,14 +1,12 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/engine"
@@ -41,7 +39,7 @@ const (
 // settleIn returns what the statement that settles in a transaction is called with, which
 // markSQL has marked or not.
 func (s *Store) settleIn(x *dibs.Settlement, marked bool) ([]any, error) {
-	if err := cmp.Or(x.Validate(), s.fits(x)); err != nil {
+	if err := engine.Validate(s.server, x); err != nil {
 		return nil, err
 	}
 	keep := x.Outcome == dibs.Keep
@@ -88,17 +86,6 @@ func sqlState(err error) string {
 func conflicts(err error) bool {
 	state := sqlState(err)
 	return state == "40001" || state == "40P01"
-}
-
-// catchUpLimit bounds what is done after a settlement for those who wait.
-var catchUpLimit = 2 * time.Second
-
-// catchUp sees to those whom a settlement in a transaction did not see. If it fails they
-// find out by asking.
-func (s *Store) catchUp(ctx context.Context, k dibs.Key) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), catchUpLimit)
-	defer cancel()
-	_ = s.force(ctx, k, (*engine.State).Advance)
 }
 
 // markSQL marks a transaction. The mark ends with it.

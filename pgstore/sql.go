@@ -68,7 +68,9 @@ func (n namer) statements() *statements {
 		stuck: n.statement("stuck", "WITH free AS MATERIALIZED (SELECT k FROM @key WHERE k = ANY ($1::bytea[]) FOR UPDATE SKIP LOCKED)"+
 			" SELECT k FROM @key WHERE k = ANY ($1) AND k NOT IN (SELECT k FROM free)"),
 		settleIn: n.statement("settle_in", "SELECT @settle_in($1::bytea, $2::bytea, $3::boolean, $4::bigint, $5::bytea, $6::boolean)"),
-		list:     n.statement("list", listSQL),
+		list: n.statement("list", "SELECT k FROM ("+
+			"(SELECT k FROM @key WHERE k >= $1 AND k <= $2 AND (token <> '' OR busy OR rec_ends > 0) ORDER BY k LIMIT $3)"+
+			" UNION (SELECT DISTINCT k FROM @waiter WHERE k >= $1 AND k <= $2 ORDER BY k LIMIT $3)) t ORDER BY k LIMIT $3"),
 
 		// What a transaction keeps locked is free again soon when its process has stopped or is
 		// cut off.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 // SQLTransactions is Transactions for database/sql, with any driver whose errors have
@@ -52,7 +53,7 @@ func (b *sqlTransactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	case b.options.ReadOnly:
 		return nil, fmt.Errorf("%w: TxOptions.ReadOnly is set, and what is done once is written down", ErrReadOnly)
 	}
-	if err := b.s.usable(ctx); err != nil {
+	if err := b.s.server.Usable(ctx); err != nil {
 		return nil, err
 	}
 	err := b.same.check(ctx, b.s, func(ctx context.Context, sql string) (yes bool, err error) {
@@ -108,7 +109,7 @@ func (t *sqlTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	switch {
 	case err == nil:
 		if later {
-			t.s.catchUp(ctx, x.Key)
+			engine.CatchUp(ctx, t.s.core, x.Key)
 		}
 		return nil
 	case errors.Is(err, sql.ErrTxDone):

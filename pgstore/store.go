@@ -3,7 +3,6 @@ package pgstore
 import (
 	"context"
 	"errors"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,8 +12,14 @@ import (
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// Store is a dibs.Store on a PostgreSQL database. It is safe for concurrent use.
+// core implements Claim, Renew, Settle, Notify, List, Evict, Forget, Resolve and Prune.
+type core = engine.Store
+
+// Store is a dibs.Store, dibs.Inspector and dibs.Pruner on a PostgreSQL database. It is safe
+// for concurrent use.
 type Store struct {
+	*core
+	server  *engine.Server
 	options Options
 	names   namer
 
@@ -24,32 +29,32 @@ type Store struct {
 	front  *pgxpool.Pool // claims, and what operators ask
 	back   *pgxpool.Pool // renewals, settlements and pruning
 
-	sql   *statements
-	calls engine.Caller
+	sql *statements
 
-	pooled     atomic.Bool // a pooler is in between: nobody can listen
-	unprepared atomic.Bool // no statements are prepared: a connection may not be the same from one call to the next
-	waiting    *waiting
-	identity   atomic.Pointer[string] // that @meta has, once it was asked for
-	clocks     clocks                 // that Check saw
-
-	life       context.Context
-	end        context.CancelFunc
-	background sync.WaitGroup
-	closed     atomic.Bool
+	pooled     atomic.Bool // a transaction pooler is in between, so no connection can listen
+	unprepared atomic.Bool // no statement is prepared, because each call may be on another connection
+	subscriber *subscriber
+	identity   atomic.Pointer[string] // of @meta; nil until it was read
+	clock      engine.Clock           // of Check
 }
 
 var (
-	_ dibs.Store    = (*Store)(nil)
-	_ dibs.Notifier = (*Store)(nil)
-	_ dibs.Batcher  = (*Store)(nil)
+	_ dibs.Store     = (*Store)(nil)
+	_ dibs.Notifier  = (*Store)(nil)
+	_ dibs.Batcher   = (*Store)(nil)
+	_ dibs.Inspector = (*Store)(nil)
+	_ dibs.Pruner    = (*Store)(nil)
 )
 
 const (
-	// frontConns and backConns is how many connections a store has at most, beside
-	// the one that listens.
+	// frontConns and backConns bound the connections of a store, beside the one that
+	// listens.
 	frontConns = 4
 	backConns  = 4
+
+	// pollMin and pollMax bound the time between two polls.
+	pollMin = 2 * time.Millisecond
+	pollMax = 50 * time.Millisecond
 )
 
 // ErrClosed is returned by calls on a closed store.
@@ -77,23 +82,27 @@ func newStore(ctx context.Context, config *pgxpool.Config, o *Options) (*Store, 
 	}
 	s := &Store{options: options, names: namer{schema: options.Schema, prefix: options.Prefix}, config: own(config)}
 	s.sql = s.names.statements()
-	s.calls = engine.Caller{Most: most, Bytes: mostBytes, Busy: ErrLocked, Try: try, Stuck: s.stuck}
-	s.life, s.end = context.WithCancel(context.Background())
-	s.waiting = newWaiting(s)
-	if s.front, err = pgxpool.NewWithConfig(s.life, sized(s.config, frontConns)); err == nil {
-		s.back, err = pgxpool.NewWithConfig(s.life, sized(s.config, backConns))
+	s.subscriber = &subscriber{s: s}
+	s.server = &engine.Server{
+		Closer: engine.NewCloser(ErrClosed), MaxElements: maxElements, MaxBytes: maxBytes, MaxWaiters: options.MaxWaiters,
+		MaxRecord: options.MaxRecord, Turn: options.turn, PruneEvery: options.PruneEvery, PollMin: pollMin, PollMax: pollMax,
+		Busy: ErrLocked, Try: try, Stuck: s.stuck, Claim: s.claim, Renew: s.renew, Settle: s.settle, Work: s.work, List: s.list,
+		Sweep: func() engine.Sweep { return s.sweep(0) }, TakeSweep: s.takeSweep, KeepSweep: s.keepSweep,
+		Process: s.subscriber.process.Load, Listens: s.listens, Unreached: s.subscriber.unreached,
+	}
+	s.core = engine.New(s.server)
+	if s.front, err = pgxpool.NewWithConfig(s.server.Context(), sized(s.config, frontConns)); err == nil {
+		s.back, err = pgxpool.NewWithConfig(s.server.Context(), sized(s.config, backConns))
 	}
 	if err == nil {
 		err = s.begin(ctx)
 	}
 	if err != nil {
-		// Not waited for: a connection that is being made may hang for a while.
+		// In the background, because a connection that is being made may hang for a while.
 		go s.Close()
 		return nil, explain(err)
 	}
-	if options.PruneEvery > 0 {
-		s.background.Go(s.prunes)
-	}
+	engine.Start(s.core)
 	return s, nil
 }
 
@@ -125,16 +134,12 @@ func sized(config *pgxpool.Config, n int32) *pgxpool.Config {
 	return c
 }
 
-// Close stops listening and pruning and closes the connections. Calls after it
-// return an error.
+// Close stops listening and pruning and closes the connections. It returns nil. Calls after
+// it return ErrClosed.
 func (s *Store) Close() error {
-	if s.closed.Swap(true) {
+	if !s.server.Close() {
 		return nil
 	}
-	s.waiting.mu.Lock() // nobody is about to begin something
-	s.end()
-	s.waiting.mu.Unlock()
-	s.background.Wait()
 	for _, p := range []*pgxpool.Pool{s.front, s.back} {
 		if p != nil {
 			p.Close()
@@ -143,15 +148,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-func (s *Store) usable(ctx context.Context) error {
-	if s.closed.Load() {
-		return ErrClosed
-	}
-	return ctx.Err()
-}
-
-// Batching implements dibs.Batcher: a batch is one commit, and while it waits for
-// the disk the next one is made up.
+// Batching implements dibs.Batcher. A batch is one commit. The next batch is collected while
+// that waits for the disk.
 func (s *Store) Batching() dibs.Batching {
 	return dibs.Batching{Size: 256, Parallel: 1}
 }

@@ -64,10 +64,10 @@ func suite() *sqltest.Kind {
 		LockWait:      2 * time.Second,
 		SweepSoon:     "UPDATE @key SET since = since - 120000000; UPDATE @meta SET swept = 0",
 		Later:         "UPDATE @meta SET swept = swept - 120000000",
-		StillSweeping: func(ctx context.Context, s sqltest.Store) error { return s.(*Store).stillSweeping(ctx) },
-		MayISweep: func(ctx context.Context, s sqltest.Store) (bool, error) {
-			page, err := s.(*Store).mayISweep(ctx)
-			return page != nil, err
+		KeepSweep:     func(ctx context.Context, s sqltest.Store) error { return s.(*Store).keepSweep(ctx) },
+		TakeSweep: func(ctx context.Context, s sqltest.Store) (bool, error) {
+			sweep, err := s.(*Store).takeSweep(ctx)
+			return sweep != nil, err
 		},
 		Records: []string{"@key WHERE rec_ends > 0"},
 		Locked:  ErrLocked, Crowded: ErrCrowded, Explain: explain,

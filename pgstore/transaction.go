@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/engine"
 )
 
 const (
@@ -77,7 +78,7 @@ func (b *transactor) Begin(ctx context.Context) (dibs.Transaction, error) {
 	case b.options.AccessMode == pgx.ReadOnly:
 		return nil, fmt.Errorf("%w: TxOptions.AccessMode is ReadOnly, and what is done once is written down", ErrReadOnly)
 	}
-	if err := b.s.usable(ctx); err != nil {
+	if err := b.s.server.Usable(ctx); err != nil {
 		return nil, err
 	}
 	err := b.same.check(ctx, b.s, func(ctx context.Context, sql string) (yes bool, err error) {
@@ -241,7 +242,7 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	switch err := results.Close(); {
 	case err == nil && tag.String() == "COMMIT":
 		if later {
-			t.s.catchUp(ctx, x.Key)
+			engine.CatchUp(ctx, t.s.core, x.Key)
 		}
 		return nil
 	case err == nil && tag.String() == "ROLLBACK":

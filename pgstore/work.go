@@ -7,37 +7,30 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// load is how keys are loaded.
-type load uint8
-
-const (
-	locking load = iota // lock their rows, and make those that are missing
-	passing             // lock their rows, but for those that somebody else has locked
-	looking             // as they are at one moment, without a lock
-)
-
-// work is a transaction on some keys, in two round trips: they are loaded, do changes
-// them, and what is different then is written.
-func (s *Store) work(ctx context.Context, pool *pgxpool.Pool, how load, wants engine.Tokens, do func(*engine.Batch)) error {
-	b := engine.NewBatch(wants, how == looking, engine.Micros(s.options.turn))
+// work is a transaction on some keys, in two round trips: it loads them, do changes them, and
+// it writes the difference.
+func (s *Store) work(ctx context.Context, how engine.Load, b *engine.Batch, do func()) error {
+	pool, begin := s.front, s.sql.beginWork
+	switch {
+	case how >= engine.Looking:
+		begin = s.sql.beginLook
+	case how != engine.Creating:
+		pool = s.back
+	}
 	return use(ctx, pool, func(pg *pgconn.PgConn) error {
-		ask := slices.Clone(s.sql.beginWork)
-		if how == looking {
-			ask = slices.Clone(s.sql.beginLook)
-		}
+		ask := slices.Clone(begin)
 		for {
 			if err := s.send(ctx, pg, false, append(ask, s.load(b, how)...)...); err != nil {
 				return err
 			}
-			if how == passing {
+			if how == engine.Passing {
 				b.Locked()
 			}
-			if do(b); !b.Short() {
+			if do(); !b.Short() {
 				break
 			}
 			ask = nil
@@ -47,7 +40,7 @@ func (s *Store) work(ctx context.Context, pool *pgxpool.Pool, how load, wants en
 }
 
 // load locks the rows and reads them, and what belongs to them.
-func (s *Store) load(b *engine.Batch, how load) (all []query) {
+func (s *Store) load(b *engine.Batch, how engine.Load) (all []query) {
 	b.Begin()
 	keys := keyArray(b.Keys)
 	add := func(q *statement, row func(r *reading), more ...any) {
@@ -55,10 +48,10 @@ func (s *Store) load(b *engine.Batch, how load) (all []query) {
 	}
 	rows := s.sql.rows
 	switch how {
-	case locking:
+	case engine.Creating, engine.Locking: // a key with only reserved places has no row
 		add(s.sql.create, nil)
 		rows = s.sql.lockRows
-	case passing:
+	case engine.Passing:
 		rows = s.sql.passRows
 	}
 	var k string
@@ -97,14 +90,14 @@ func (s *Store) load(b *engine.Batch, how load) (all []query) {
 		r.scan(&first, &p.Deaf, &k)
 		r.scan(p.Fields()...)
 		b.AddPlace(k, first, p)
-	}, b.Limit, how != looking)
+	}, b.Limit, how < engine.Looking)
 	last := &all[len(all)-1]
 	last.params = [][]byte{keys, last.params[1], last.params[2], wanted[0], wanted[1]}
 	add(s.sql.numbers, func(r *reading) {
 		var length, from int64
 		r.scan(&k, &length, &from)
 		b.Queue(k, length, from)
-	}, how != looking)
+	}, how < engine.Looking)
 	return all
 }
 
@@ -172,4 +165,14 @@ func messages(turns []engine.Turn) (rows [][]any) {
 		rows = append(rows, []any{t.Process, word})
 	}
 	return rows
+}
+
+// list returns some keys that have something to list, also if that is only reserved places.
+func (s *Store) list(ctx context.Context, first, last string, limit int) (keys []string, err error) {
+	err = s.ask(ctx, s.front, query{s.sql.list, values(first, last, int64(limit)), func(r *reading) {
+		var k string
+		r.scan(&k)
+		keys = append(keys, k)
+	}})
+	return keys, err
 }

@@ -44,9 +44,9 @@ func (st *State) Describe(e *dibs.Entry, q *dibs.Query) {
 	backend.Describe(e, len(st.holders) > 0, st.unknown(), st.lost != nil)
 }
 
-// Look returns what some tokens that wait have to be told, and says how many come before
+// Due returns what some tokens that wait have to be told, and says how many come before
 // the others.
-func (st *State) Look(tokens []dibs.Token, ahead map[dibs.Token]int) (due []Turn) {
+func (st *State) Due(tokens []dibs.Token, ahead map[dibs.Token]int) (due []Turn) {
 	st.Advance()
 	front := st.front()
 	for _, t := range tokens {
@@ -93,8 +93,8 @@ func (st *State) Sweep(limit int) (removed int) {
 	return removed
 }
 
-// Bounds returns from which k, and up to which, what the query asks for is.
-func Bounds(q *dibs.Query) (first, last string) {
+// bounds returns from which k, and up to which, what the query asks for is.
+func bounds(q *dibs.Query) (first, last string) {
 	switch {
 	case q.Namespace == nil:
 		return "", "\xff" // no namespace is that long

@@ -15,14 +15,14 @@ func (k *Kind) oneSweeps(t *testing.T) {
 	s, other := k.Open(t, k.Server.URL(), name, none), k.Open(t, k.Server.URL(), name, none)
 	may := func(s Store, want bool) {
 		t.Helper()
-		if got, err := k.MayISweep(t.Context(), s); err != nil || got != want {
+		if got, err := k.TakeSweep(t.Context(), s); err != nil || got != want {
 			t.Errorf("whether it is its turn: %v, %v; want %v", got, err, want)
 		}
 	}
 	may(s, true)
 	later := k.Names(s, k.Later)
 	k.Server.Query(later)
-	if err := k.StillSweeping(t.Context(), s); err != nil {
+	if err := k.KeepSweep(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	may(other, false)

@@ -85,9 +85,9 @@ type Kind struct {
 	// key has been idle too briefly to be forgotten. Later makes the last time that
 	// somebody began with it two minutes older.
 	SweepSoon, Later string
-	// MayISweep and StillSweeping are the store's own.
-	MayISweep     func(ctx context.Context, s Store) (bool, error)
-	StillSweeping func(ctx context.Context, s Store) error
+	// TakeSweep reports whether it is this store's turn to sweep, and KeepSweep keeps it.
+	TakeSweep func(ctx context.Context, s Store) (bool, error)
+	KeepSweep func(ctx context.Context, s Store) error
 	// Records are the tables, with their conditions, in which records are.
 	Records []string
 	// Locked and Crowded are the store's errors, and Explain makes them of a driver's.
