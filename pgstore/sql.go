@@ -76,7 +76,7 @@ func (n namer) statements() *statements {
 		// cut off.
 		beginWork: []query{
 			{statement: &statement{sql: "BEGIN ISOLATION LEVEL READ COMMITTED"}},
-			{statement: n.statement("begin_work", "SELECT @begin_verb(), set_config('idle_in_transaction_session_timeout', '5s', true), "+planned)},
+			{statement: n.statement("begin_work", "SELECT @begin_verb(), set_config('lock_timeout', '2s', true), set_config('idle_in_transaction_session_timeout', '5s', true), "+planned)},
 		},
 		beginLook: []query{
 			{statement: &statement{sql: "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"}},

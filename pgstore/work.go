@@ -77,13 +77,13 @@ func (s *Store) load(b *engine.Batch, how engine.Load) (all []query) {
 		r.scan(&k, &fence)
 		b.AddSaved(k, fence)
 	})
-	tokens := [][]any{{"", ""}}
+	tokens := []any{"", ""}
 	for k, wants := range b.Wants {
 		for _, t := range wants {
-			tokens = append(tokens, []any{k, t})
+			tokens = append(tokens, k, t)
 		}
 	}
-	wanted := arrays(tokens)
+	wanted := arrays(2, tokens)
 	add(s.sql.places, func(r *reading) {
 		var first bool
 		var p engine.Place
@@ -114,7 +114,7 @@ func (s *Store) write(b *engine.Batch) (all []query) {
 		{s.sql.notify, messages(b.Turns())},
 	} {
 		if len(w.rows) > 0 {
-			all = append(all, query{statement: w.sql, params: arrays(w.rows)})
+			all = append(all, query{statement: w.sql, params: arrays(len(w.rows[0]), slices.Concat(w.rows...))})
 		}
 	}
 	for _, x := range c.Steps {

@@ -6,4 +6,4 @@ import (
 )
 
 // KeyOf returns the form in which a key is kept; backend.ParseKey reads it.
-func KeyOf(k dibs.Key) string { return string(backend.AppendKey(nil, k)) }
+func KeyOf(k dibs.Key) string { return string(backend.AppendKey(make([]byte, 0, 64), k)) }
