@@ -174,7 +174,7 @@ END $$;
 -- lock_keys locks the rows of keys, in their order.
 CREATE FUNCTION @lock_keys(p_k bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM FROM (SELECT DISTINCT u.k FROM unnest(p_k) AS u (k)) d JOIN @key t ON t.k = d.k ORDER BY t.k FOR UPDATE OF t;
+    PERFORM FROM @key t WHERE t.k = ANY (p_k) ORDER BY t.k FOR UPDATE;
 END $$;
 
 -- renew makes leases last longer. It returns which of them did; progress that is
@@ -225,11 +225,10 @@ BEGIN
     IF t.more IS NOT FALSE THEN
         RETURN false;
     END IF;
-    SELECT w.*, EXISTS (SELECT FROM @waiter o WHERE o.k = p_k AND o.seq = w.seq AND o.token <> w.token) AS shared,
-        EXISTS (SELECT FROM @waiter o WHERE o.k = p_k AND o.token <> w.token AND o.seq <> t.seq) AS more
-    INTO p FROM @waiter w WHERE w.k = p_k AND w.seq <> t.seq ORDER BY w.seq, w.kind LIMIT 1;
+    SELECT w.*, lead(w.seq) OVER (ORDER BY w.seq, w.kind) AS following INTO p
+    FROM (SELECT * FROM @waiter w WHERE w.k = p_k AND w.seq <> t.seq ORDER BY w.seq, w.kind LIMIT 2) w LIMIT 1;
     IF p.ends <= moment OR p.kind = 0 AND (p.permits <> 1 OR p.once OR p.process = 0 OR p.max_age > 0 AND t.rec_ends > 0
-        OR p.shared OR NOT @hears(p.process)) THEN
+        OR p.following = p.seq OR NOT @hears(p.process)) THEN
         RETURN false;
     END IF;
     IF t.seq > 0 THEN
@@ -241,7 +240,7 @@ BEGIN
     END IF;
     DELETE FROM @waiter w WHERE w.token = p.token AND w.k = p_k;
     UPDATE @key x SET
-        fence = greatest(x.fence + 1, moment), busy = p.more, token = p.token, attempt = 1, since = moment,
+        fence = greatest(x.fence + 1, moment), busy = p.following IS NOT NULL, token = p.token, attempt = 1, since = moment,
         ends = moment + least(p_turn, p.ttl), once = false, seq = 0, heir = 0, fingerprint = p.fingerprint, owner = p.owner
     WHERE x.k = p_k
     RETURNING pg_notify(@channel(p.process), encode(p.token, 'hex') || ':' || x.fence || ':1') INTO p;
@@ -270,9 +269,7 @@ DECLARE
     n bigint;
 BEGIN
     moment := @begin_verb();
-    SELECT bool_and(l.busy) INTO busy FROM (
-        SELECT t.busy FROM (SELECT DISTINCT u.k FROM unnest(p_k) AS u (k)) d JOIN @key t ON t.k = d.k ORDER BY t.k FOR UPDATE OF t
-    ) l;
+    SELECT bool_and(l.busy) INTO busy FROM (SELECT t.busy FROM @key t WHERE t.k = ANY (p_k) ORDER BY t.k FOR UPDATE) l;
     moment := @now();
     IF NOT busy THEN -- the plain leases, of which only the record is left
         FOR n IN
