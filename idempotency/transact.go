@@ -138,7 +138,7 @@ func (v *visit) commit(lease *dibs.Lease) (again bool) {
 	case errors.Is(err, dibs.ErrRolledBack):
 		v.event.Err = err
 		v.concludeNothing(lease, problemRolledBack, OutcomeRolledBack)
-	case errors.Is(err, dibs.ErrEnded):
+	case errors.Is(err, dibs.ErrTransactionEnded):
 		v.event.Err = err
 		v.concludeNothing(lease, problemEnded, OutcomeInterrupted)
 	default:

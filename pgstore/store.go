@@ -12,7 +12,7 @@ import (
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// core implements Claim, Renew, Settle, Notify, List, Evict, Forget, Resolve and Prune.
+// core implements Claim, Renew, Settle, Notify, List, ForceRelease, Forget, Resolve and Prune.
 type core = engine.Store
 
 // Store is a dibs.Store, dibs.Inspector and dibs.Pruner on a PostgreSQL database. It is safe

@@ -12,7 +12,7 @@ import (
 // woken to ask, because a poll does not read progress.
 func TestProgressIsNotPushed(t *testing.T) {
 	for _, permits := range []int{1, 2} {
-		db := &tables{turn: dibs.Turn}
+		db := &tables{turn: dibs.PushedTTL}
 		db.wipe()
 		s := db.open()
 		k, next := dibs.Key{Name: "k"}, dibs.NewToken()
