@@ -31,7 +31,7 @@ const (
 // taken if they are free. The last assignment is that of what the condition looks at.
 var takes = func() string {
 	set := []string{"fence=IF(" + free + ",GREATEST(fence+1,VALUES(fence)),fence)"}
-	for c := range strings.SplitSeq("attempt,since,ends,once,seq,heir,fingerprint,owner,token", ",") {
+	for c := range strings.SplitSeq("attempt,since,ends,once,seq,inherits,fingerprint,owner,token", ",") {
 		set = append(set, c+"=IF("+free+",VALUES("+c+"),"+c+")")
 	}
 	return " ON DUPLICATE KEY UPDATE " + strings.Join(set, ",")
@@ -77,7 +77,7 @@ func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []d
 		}
 		if inserts++; inserts == 1 {
 			ask.raw("SET @F=GREATEST(@N,(SELECT fence+1 FROM @meta))").done()
-			ask.raw("INSERT INTO @key (k,fence,since,ends,token,attempt,once,seq,heir,fingerprint,owner) VALUES ")
+			ask.raw("INSERT INTO @key (k,fence,since,ends,token,attempt,once,seq,inherits,fingerprint,owner) VALUES ")
 		} else {
 			ask.raw(",")
 		}

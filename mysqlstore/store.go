@@ -78,7 +78,7 @@ func New(ctx context.Context, config *mysql.Config, o *Options) (*Store, error) 
 	s.front, s.back, s.polls = pool(c, frontConns), pool(c, backConns), pool(c, 1)
 	s.server = &engine.Server{
 		Closer: engine.NewCloser(ErrClosed), MaxElements: maxElements, MaxBytes: maxBytes, MaxWaiters: options.MaxWaiters,
-		MaxRecord: options.MaxRecord, Turn: options.turn, PruneEvery: options.PruneEvery, PollMin: pollMin, PollMax: pollMax,
+		MaxRecord: options.MaxRecord, PushedTTL: options.pushedTTL, PruneEvery: options.PruneEvery, PollMin: pollMin, PollMax: pollMax,
 		Busy: ErrLocked, Try: try, Stuck: s.stuck, Fits: s.fits, Claim: s.claim, Renew: s.renew, Settle: s.settle,
 		Work: s.work, List: s.list, Sweep: func() engine.Sweep { return s.sweep(0) }, TakeSweep: s.takeSweep, KeepSweep: s.keepSweep,
 		Process: func() int64 { return 1 },

@@ -29,7 +29,7 @@ type bank struct {
 func newBank(t testing.TB, server *servertest.MariaDBServer, params string) *bank {
 	t.Helper()
 	// No turn passes because the machine is slow.
-	o := &Options{Prefix: ownPrefix(), turn: failpoint.Limit}
+	o := &Options{Prefix: ownPrefix(), pushedTTL: failpoint.Limit}
 	b := &bank{server: server, s: open(t, server.URL(), o), ledger: ledgerOf(o.Prefix)}
 	b.client = sqltest.Client(t, b.s, nil)
 	b.root = openDSN(t, server.DSN()+"?multiStatements=true")

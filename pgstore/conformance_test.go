@@ -14,7 +14,7 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, &storetest.Harness{
 		New: func(t testing.TB, turn time.Duration) *storetest.Backend {
 			server, o := serverFor(t), ownNames()
-			o.turn = turn
+			o.pushedTTL = turn
 			return &storetest.Backend{
 				Open:    func() dibs.Store { return open(t, server.URL(), o) },
 				Restart: func() { server.Kill(); server.Restart() },

@@ -38,8 +38,9 @@ type Options struct {
 	// a store one does it at a time.
 	PruneEvery time.Duration
 
-	// turn is how long a lease lasts that is told; dibs.PushedTTL when 0. Only tests set it.
-	turn time.Duration
+	// pushedTTL is how long the lease of a pushed grant lasts; dibs.PushedTTL when 0. Only tests
+	// set it.
+	pushedTTL time.Duration
 }
 
 // Wake is how a store learns that somebody's turn has come.
@@ -68,7 +69,7 @@ func (o *Options) withDefaults() (Options, error) {
 	d.MaxWaiters = cmp.Or(d.MaxWaiters, 100_000)
 	d.MaxRecord = cmp.Or(d.MaxRecord, 64<<20)
 	d.PruneEvery = cmp.Or(d.PruneEvery, 10*time.Second)
-	d.turn = cmp.Or(d.turn, dibs.PushedTTL)
+	d.pushedTTL = cmp.Or(d.pushedTTL, dibs.PushedTTL)
 	switch {
 	case !validName(d.Schema, 63):
 		return d, fmt.Errorf("pgstore: Options.Schema is %q; it must be a lower-case letter or '_', then up to 62 of these and digits", d.Schema)

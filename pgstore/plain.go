@@ -87,7 +87,7 @@ func (s *Store) settle(ctx context.Context, part []int, keys []string, settlemen
 		rows = append(rows, &keys[i], &x.Token, int64(x.Outcome), &x.Retention, data)
 		errs[i] = dibs.ErrLost
 	}
-	err = s.ask(ctx, s.back, query{s.sql.settle, append(arrays(settleColumns, rows), values(&s.options.turn)...), func(r *reading) {
+	err = s.ask(ctx, s.back, query{s.sql.settle, append(arrays(settleColumns, rows), values(&s.options.pushedTTL)...), func(r *reading) {
 		var n int64
 		r.scan(&n)
 		if number(r, max(n, -n), len(part)) {

@@ -94,7 +94,7 @@ func (n namer) statements() *statements {
 			" LATERAL (SELECT * FROM @holder t WHERE t.k = u.key OFFSET 0) t ORDER BY k, ends"),
 		saved: n.statement("saved", "SELECT k, fence FROM unnest($1::bytea[]) AS u (key),"+
 			" LATERAL (SELECT * FROM @progress t WHERE t.k = u.key OFFSET 0) t"),
-		places: n.statement("places", "SELECT true, $3 AND w.kind = 0 AND w.process <> 0 AND NOT @hears(w.process), "+w+
+		places: n.statement("places", "SELECT true, $3 AND w.kind = 0 AND w.process <> 0 AND NOT @is_listening(w.process), "+w+
 			" FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @waiter w WHERE w.k = u.key ORDER BY w.seq LIMIT $2) w"+
 			" UNION ALL SELECT false, false, "+w+
 			" FROM unnest($1::bytea[]) AS u (key), LATERAL (SELECT * FROM @waiter w WHERE w.k = u.key ORDER BY w.seq DESC LIMIT 1) w"+

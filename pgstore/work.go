@@ -87,7 +87,7 @@ func (s *Store) load(b *engine.Batch, how engine.Load) (all []query) {
 	add(s.sql.places, func(r *reading) {
 		var first bool
 		var p engine.Place
-		r.scan(&first, &p.Deaf, &k)
+		r.scan(&first, &p.Unreachable, &k)
 		r.scan(p.Fields()...)
 		b.AddPlace(k, first, p)
 	}, b.Limit, how < engine.Looking)
@@ -111,7 +111,7 @@ func (s *Store) write(b *engine.Batch) (all []query) {
 	}{
 		{s.sql.writeRows, c.Rows}, {s.sql.dropLeases, c.NoLeases}, {s.sql.writeLeases, c.Leases},
 		{s.sql.dropNumbers, c.NoNumbers}, {s.sql.dropPlaces, c.NoPlaces}, {s.sql.writePlaces, c.Places},
-		{s.sql.notify, messages(b.Turns())},
+		{s.sql.notify, messages(b.WakeUps())},
 	} {
 		if len(w.rows) > 0 {
 			all = append(all, query{statement: w.sql, params: arrays(len(w.rows[0]), slices.Concat(w.rows...))})
@@ -147,9 +147,9 @@ const mostMessage = 7000
 
 // messages are what processes are to be told, as many words in one as there is room for:
 // tokens, each of which should ask again, or has its grant's fence and attempt behind it.
-func messages(turns []engine.Turn) (rows [][]any) {
+func messages(wakeUps []engine.WakeUp) (rows [][]any) {
 	open := map[int64]int{} // the last row of each process
-	for _, t := range turns {
+	for _, t := range wakeUps {
 		if t.Process == 0 {
 			continue
 		}

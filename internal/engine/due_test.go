@@ -38,7 +38,7 @@ func TestProgressIsNotPushed(t *testing.T) {
 		}
 		name, tokens := engine.KeyOf(k), []dibs.Token{next}
 		b := engine.NewBatch(engine.Tokens{name: tokens}, true, 0)
-		var due []engine.Turn
+		var due []engine.WakeUp
 		must(db.work(t.Context(), engine.Polling, b, func() { due = b.State(name).Due(tokens, map[dibs.Token]int{}) }))
 		if len(due) != 1 || due[0].Token != next || due[0].Answer.State != 0 {
 			t.Errorf("%d permits: due are %+v, want that the waiter is woken", permits, due)

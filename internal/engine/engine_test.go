@@ -175,7 +175,7 @@ func (db *tables) sweep() engine.Sweep {
 func (db *tables) open() *engine.Store {
 	return engine.New(&engine.Server{
 		Closer: engine.NewCloser(errors.New("closed")), MaxElements: 512, MaxBytes: 1 << 20, MaxWaiters: 100_000, MaxRecord: 64 << 20,
-		Turn: db.turn, PollMin: time.Millisecond, PollMax: 8 * time.Millisecond, Busy: dibs.ErrBusy,
+		PushedTTL: db.turn, PollMin: time.Millisecond, PollMax: 8 * time.Millisecond, Busy: dibs.ErrBusy,
 		Try: func(_ context.Context, call func() error) error { return call() },
 		Claim: func(_ context.Context, part []int, _ []string, _ []dibs.Claim, _ []dibs.Answer, _ int64) ([]int, error) {
 			return part, nil

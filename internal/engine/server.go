@@ -30,7 +30,7 @@ type Server struct {
 	MaxBytes    int           // of one transaction, except for a single element that is larger
 	MaxWaiters  int           // of one key
 	MaxRecord   int           // bytes
-	Turn        time.Duration // how long a pushed grant lasts
+	PushedTTL   time.Duration // of the lease of a pushed grant
 	PruneEvery  time.Duration // 0 or less: never in the background
 	PollMin     time.Duration // between two polls, after a poll that found a turn
 	PollMax     time.Duration // between two polls, when nothing happens

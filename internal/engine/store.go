@@ -125,10 +125,10 @@ func (s *Store) lose(ctx context.Context, part []int, c *call, errs []error, tok
 // work is a transaction on some keys. Waiters of this process are told of their turns when
 // it is committed.
 func (s *Store) work(ctx context.Context, how Load, wants Tokens, do func(*Batch)) error {
-	b := NewBatch(wants, how >= Looking, Micros(s.server.Turn))
+	b := NewBatch(wants, how >= Looking, Micros(s.server.PushedTTL))
 	err := s.server.Work(ctx, how, b, func() { do(b) })
 	if err == nil && how < Looking {
-		s.waiters.tell(b.Turns())
+		s.waiters.tell(b.WakeUps())
 	}
 	return err
 }

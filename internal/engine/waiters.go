@@ -103,13 +103,13 @@ func (w *waiters) settled(settlements []dibs.Settlement) {
 
 // tell tells the polled waiters of turns that have come. They are polled again when they
 // have asked.
-func (w *waiters) tell(turns []Turn) {
-	if len(turns) == 0 {
+func (w *waiters) tell(all []WakeUp) {
+	if len(all) == 0 {
 		return
 	}
 	w.mu.Lock()
-	var here []Turn
-	for _, t := range turns {
+	var here []WakeUp
+	for _, t := range all {
 		if w.polled[t.Token] != nil {
 			delete(w.polled, t.Token)
 			here = append(here, t)
@@ -162,7 +162,7 @@ func (w *waiters) pollOnce(ctx context.Context) (found, busy bool) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pollLimit)
 	defer cancel()
-	var due []Turn
+	var due []WakeUp
 	ahead := map[dibs.Token]int{}
 	err := w.s.work(ctx, Polling, wants, func(b *Batch) {
 		due = nil

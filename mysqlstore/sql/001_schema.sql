@@ -12,7 +12,7 @@ CREATE TABLE IF NOT EXISTS @key (
     k               VARBINARY(577) NOT NULL PRIMARY KEY,
     fence           BIGINT NOT NULL,              -- the highest that was given for the key; 0: none yet
     busy            TINYINT NOT NULL DEFAULT 0,   -- there is more to know than this row and the record
-    free            BIGINT NOT NULL DEFAULT 0,    -- since when a reserved place keeps others from room that there is
+    idle_since      BIGINT NOT NULL DEFAULT 0,    -- since when a reserved place keeps others from room that there is
     -- the lease of a key with one permit; what is here without a token has no meaning
     token           VARBINARY(16) NOT NULL DEFAULT '',
     attempt         BIGINT NOT NULL DEFAULT 0,    -- 1 + how many leases in a row were abandoned before
@@ -20,7 +20,7 @@ CREATE TABLE IF NOT EXISTS @key (
     ends            BIGINT NOT NULL DEFAULT 0,    -- 0: it was settled in a transaction of the application's
     once            TINYINT NOT NULL DEFAULT 0,   -- at most once: the outcome is unknown if it runs out
     seq             BIGINT NOT NULL DEFAULT 0,    -- of the reserved place at which it was granted
-    heir            BIGINT NOT NULL DEFAULT 0,    -- of what was saved under that fence
+    inherits            BIGINT NOT NULL DEFAULT 0,    -- of what was saved under that fence
     fingerprint     VARBINARY(32) NOT NULL DEFAULT '',
     owner           VARBINARY(255) NOT NULL DEFAULT '',
     -- what the last holder left behind; its data is in @record
@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS @holder (
     ends        BIGINT NOT NULL,
     once        TINYINT NOT NULL,
     seq         BIGINT NOT NULL,
-    heir        BIGINT NOT NULL,
+    inherits        BIGINT NOT NULL,
     permits     INT NOT NULL,
     weight      INT NOT NULL,
     fingerprint VARBINARY(32) NOT NULL,

@@ -23,7 +23,7 @@ CREATE TABLE @key (
     k               bytea PRIMARY KEY,
     fence           bigint NOT NULL,                 -- the highest that was given for the key; 0: none yet
     busy            boolean NOT NULL DEFAULT false,  -- there is more to know than this row, but for reserved places
-    free            bigint NOT NULL DEFAULT 0,       -- since when a reserved place keeps others from room that there is
+    idle_since      bigint NOT NULL DEFAULT 0,       -- since when a reserved place keeps others from room that there is
     -- the lease of a key with one permit; what is here without a token has no meaning
     token           bytea NOT NULL DEFAULT '',
     attempt         bigint NOT NULL DEFAULT 0,       -- 1 + how many leases in a row were abandoned before
@@ -31,7 +31,7 @@ CREATE TABLE @key (
     ends            bigint NOT NULL DEFAULT 0,       -- 0: it was settled in a transaction of the application's
     once            boolean NOT NULL DEFAULT false,  -- at most once: the outcome is unknown if it runs out
     seq             bigint NOT NULL DEFAULT 0,       -- of the reserved place at which it was granted
-    heir            bigint NOT NULL DEFAULT 0,       -- of what was saved under that fence
+    inherits            bigint NOT NULL DEFAULT 0,       -- of what was saved under that fence
     fingerprint     bytea NOT NULL DEFAULT '',
     owner           bytea NOT NULL DEFAULT '',
     -- what the last holder left behind
@@ -57,7 +57,7 @@ CREATE TABLE @holder (
     ends        bigint NOT NULL,
     once        boolean NOT NULL,
     seq         bigint NOT NULL,
-    heir        bigint NOT NULL,
+    inherits        bigint NOT NULL,
     permits     bigint NOT NULL,
     weight      bigint NOT NULL,
     fingerprint bytea NOT NULL,

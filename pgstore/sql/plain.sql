@@ -12,9 +12,9 @@ $$ SELECT a <> b AND a <> '' AND b <> '' $$;
 CREATE FUNCTION @channel(process bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
 $$ SELECT '@@_' || to_hex(process) $$;
 
--- hears reports whether a process listens. Its connection has a lock of that number
+-- is_listening reports whether a process listens. Its connection has a lock of that number
 -- for as long as it lives.
-CREATE FUNCTION @hears(process bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
+CREATE FUNCTION @is_listening(process bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
 $$ SELECT NOT pg_try_advisory_xact_lock_shared(process) $$;
 
 -- begin_verb sees to it that a call is what it promises, and returns the time. What was
@@ -78,7 +78,7 @@ BEGIN
             FROM c WHERE c.way IN (0, 1) ORDER BY c.k, c.i
             ON CONFLICT (k) DO UPDATE SET
                 fence = greatest(t.fence + 1, excluded.fence), token = excluded.token, attempt = 1, since = excluded.since,
-                ends = excluded.ends, once = excluded.once, seq = 0, heir = 0, free = 0,
+                ends = excluded.ends, once = excluded.once, seq = 0, inherits = 0, idle_since = 0,
                 fingerprint = excluded.fingerprint, owner = excluded.owner
             WHERE excluded.token <> '' AND t.token = '' AND NOT t.busy AND t.rec_ends = 0
             RETURNING t.k, t.token, t.fence
@@ -146,7 +146,7 @@ BEGIN
     state := -1;
     SELECT x.busy, x.fence, x.ends, x.seq, (SELECT w.seq FROM @waiter w WHERE w.token = p_token AND w.k = p_k AND w.ends > moment) AS mine
     INTO t FROM @key x
-    WHERE x.k = p_k AND x.token NOT IN ('', p_token) AND x.ends > moment AND x.free = 0 AND NOT @differs(x.fingerprint, p_fingerprint)
+    WHERE x.k = p_k AND x.token NOT IN ('', p_token) AND x.ends > moment AND x.idle_since = 0 AND NOT @differs(x.fingerprint, p_fingerprint)
         AND NOT (p_max_age > 0 AND x.rec_ends > 0) AND NOT (x.busy AND EXISTS (SELECT FROM @holder h WHERE h.k = p_k));
     IF t.fence IS NULL THEN
         RETURN;
@@ -212,14 +212,14 @@ BEGIN
     END LOOP;
 END $$;
 
--- pass_on ends a lease that leaves nothing behind, and grants the key to the next waiter if its
+-- hand_over ends a lease that leaves nothing behind, and grants the key to the next waiter if its
 -- process listens. It returns false, and does nothing, if there is more to decide.
-CREATE FUNCTION @pass_on(p_k bytea, p_token bytea, p_outcome bigint, p_turn bigint, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION @hand_over(p_k bytea, p_token bytea, p_outcome bigint, p_pushed_ttl bigint, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     t record;
     p record;
 BEGIN
-    SELECT x.seq, x.rec_ends, x.free > 0 OR EXISTS (SELECT FROM @holder h WHERE h.k = p_k) OR EXISTS (SELECT FROM @progress g WHERE g.k = p_k)
+    SELECT x.seq, x.rec_ends, x.idle_since > 0 OR EXISTS (SELECT FROM @holder h WHERE h.k = p_k) OR EXISTS (SELECT FROM @progress g WHERE g.k = p_k)
         OR x.seq > 0 AND (p_outcome = 3 OR EXISTS (SELECT FROM @waiter w WHERE w.k = p_k AND w.seq = x.seq AND w.kind = 0)) AS more
     INTO t FROM @key x WHERE x.k = p_k AND x.token = p_token AND x.ends > moment;
     IF t.more IS NOT FALSE THEN
@@ -228,7 +228,7 @@ BEGIN
     SELECT w.*, lead(w.seq) OVER (ORDER BY w.seq, w.kind) AS following INTO p
     FROM (SELECT * FROM @waiter w WHERE w.k = p_k AND w.seq <> t.seq ORDER BY w.seq, w.kind LIMIT 2) w LIMIT 1;
     IF p.ends <= moment OR p.kind = 0 AND (p.permits <> 1 OR p.once OR p.process = 0 OR p.max_age > 0 AND t.rec_ends > 0
-        OR p.following = p.seq OR NOT @hears(p.process)) THEN
+        OR p.following = p.seq OR NOT @is_listening(p.process)) THEN
         RETURN false;
     END IF;
     IF t.seq > 0 THEN
@@ -241,15 +241,15 @@ BEGIN
     DELETE FROM @waiter w WHERE w.token = p.token AND w.k = p_k;
     UPDATE @key x SET
         fence = greatest(x.fence + 1, moment), busy = p.following IS NOT NULL, token = p.token, attempt = 1, since = moment,
-        ends = moment + least(p_turn, p.ttl), once = false, seq = 0, heir = 0, fingerprint = p.fingerprint, owner = p.owner
+        ends = moment + least(p_pushed_ttl, p.ttl), once = false, seq = 0, inherits = 0, fingerprint = p.fingerprint, owner = p.owner
     WHERE x.k = p_k
     RETURNING pg_notify(@channel(p.process), encode(p.token, 'hex') || ':' || x.fence || ':1') INTO p;
     RETURN true;
 END $$;
 
--- give_up gives up a place where another one holds the key by a plain lease, so that
+-- leave_queue gives up a place where another one holds the key by a plain lease, so that
 -- nobody is served for it. It reports whether it did.
-CREATE FUNCTION @give_up(p_k bytea, p_token bytea, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION @leave_queue(p_k bytea, p_token bytea, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM @waiter w WHERE w.token = p_token AND w.k = p_k AND w.ends > moment
         AND EXISTS (SELECT FROM @key x WHERE x.k = p_k AND x.token <> '' AND x.ends > moment);
@@ -258,7 +258,7 @@ END $$;
 
 -- settle ends plain leases and gives up places. It returns which of them it did, and those
 -- that are not plain as negative numbers; the others are lost.
-CREATE FUNCTION @settle(p_k bytea[], p_token bytea[], p_outcome bigint[], p_retention bigint[], p_data bytea[], p_turn bigint)
+CREATE FUNCTION @settle(p_k bytea[], p_token bytea[], p_outcome bigint[], p_retention bigint[], p_data bytea[], p_pushed_ttl bigint)
 RETURNS SETOF bigint LANGUAGE plpgsql
 SET lock_timeout = '2s' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
@@ -295,8 +295,8 @@ BEGIN
     FOR n IN 1 .. cardinality(p_k) LOOP
         IF done[n] THEN
             CONTINUE;
-        ELSIF p_outcome[n] IN (0, 3) AND @pass_on(p_k[n], p_token[n], p_outcome[n], p_turn, moment)
-            OR p_outcome[n] <> 1 AND @give_up(p_k[n], p_token[n], moment) THEN
+        ELSIF p_outcome[n] IN (0, 3) AND @hand_over(p_k[n], p_token[n], p_outcome[n], p_pushed_ttl, moment)
+            OR p_outcome[n] <> 1 AND @leave_queue(p_k[n], p_token[n], moment) THEN
             RETURN NEXT n;
         ELSIF EXISTS (SELECT FROM @key t WHERE t.k = p_k[n] AND t.token = p_token[n])
             OR EXISTS (SELECT FROM @holder h WHERE h.k = p_k[n] AND h.token = p_token[n] AND NOT h.abandoned)
