@@ -104,18 +104,18 @@ func checkServer(c *engine.Checkup, f *facts) {
 		"Upgrade it to MySQL 8.0 or MariaDB 10.6, or newer.")
 	for _, name := range []string{"read_only", "super_read_only", "innodb_read_only"} {
 		if on(name) {
-			c.Danger(true, "read-only", name+" is on: the server takes no writes, or none of ordinary users; it may be a replica.",
+			c.Danger(true, "read-only", name+" is on: the server takes no writes, or no writes of ordinary users; it may be a replica.",
 				"Connect to the primary, or turn it off.")
 			break
 		}
 	}
 	level, commits := cmp.Or(f.session["transaction_isolation"], f.session["tx_isolation"]), f.session["autocommit"]
 	c.Danger(level != "READ-COMMITTED" || commits != "ON", "isolation",
-		fmt.Sprintf("A session of the store is %s with autocommit %s although it set READ-COMMITTED and ON: somebody in between changes it.", level, commits),
+		fmt.Sprintf("A session of the store is %s with autocommit %s, although the store set READ-COMMITTED and ON: a proxy in between changes it.", level, commits),
 		"Connect to the server itself, or have the proxy keep what sessions set.")
 	c.Danger(on("wsrep_on"), "cluster",
-		"The server is a node of a Galera cluster: each node has its own clock, by which it ends leases, and its own row locks.",
-		"Have all processes use the same node, and the others only when that is down; or guard what you write with the fence.")
+		"The server is a node of a Galera cluster: each node has its own row locks, and its own clock by which leases expire.",
+		"Have all processes use the same node, and another node only when that is down; or guard what you write with the fence.")
 	packet, err := strconv.Atoi(f.settings["max_allowed_packet"])
 	c.Advice(err == nil && packet < smallPacket, "packet",
 		fmt.Sprintf("max_allowed_packet is %d: records and progress that do not fit into it are refused.", packet), "Set max_allowed_packet = 64M.")

@@ -14,7 +14,7 @@ const besides = 64 << 10
 func (s *Store) fits(data []byte) error {
 	n := len(data) + besides
 	if n > s.packet/2 {
-		for _, c := range data { // these are escaped
+		for _, c := range data { // these bytes are escaped
 			if slices.Contains([]byte("\x00\n\r\x1a'\"\\"), c) {
 				n++
 			}

@@ -12,7 +12,7 @@ const (
 	holderColumns = "k," + engine.LeaseColumns
 	waiterColumns = "k," + engine.PlaceColumns
 
-	// clock is the server's time when a statement begins.
+	// clock is the server's time when a statement begins, in microseconds since 1970.
 	clock = "TIMESTAMPDIFF(MICROSECOND,'1970-01-01 00:00:00',UTC_TIMESTAMP(6))"
 )
 
@@ -60,8 +60,8 @@ func (s *Store) work(ctx context.Context, how engine.Load, b *engine.Batch, do f
 	})
 }
 
-// loadBatch writes the statements that lock the rows and read them, and what belongs to
-// them. ok is set when the server knows of the store.
+// loadBatch writes the statements that lock and read the rows of the keys, and what belongs to
+// them. It sets ok if @meta has its row.
 func loadBatch(s *script, b *engine.Batch, how engine.Load, ok *bool) {
 	b.Begin()
 	if how == engine.Creating {
@@ -87,8 +87,7 @@ func loadBatch(s *script, b *engine.Batch, how engine.Load, ok *bool) {
 		r.scan(&k).scan(w.Fields()...)
 		b.AddRow(k, w)
 	})
-	// What a new row must rise above is known now that it stands: no row is deleted
-	// without raising the mark before.
+	// The mark is read after the rows were made, because it is raised before a row is deleted.
 	s.raw("SET @N=" + clock).done()
 	s.raw("SELECT @N,fence FROM @meta").asks(func(r *reading) {
 		var now, mark int64
@@ -111,8 +110,8 @@ func loadBatch(s *script, b *engine.Batch, how engine.Load, ok *bool) {
 	}
 }
 
-// readQueue reads the first places of a queue, the last one, and those of the tokens that
-// are asked for.
+// readQueue reads the first places of a queue, the last place, and the places of the tokens in
+// Wants.
 func readQueue(s *script, b *engine.Batch, k string) {
 	part := func(n, end string) {
 		s.raw("(SELECT " + n + "," + waiterColumns + " FROM @waiter WHERE k=").value(k).raw(end)
@@ -134,7 +133,7 @@ func readQueue(s *script, b *engine.Batch, k string) {
 	})
 }
 
-// list returns some keys.
+// list returns keys.
 func (s *Store) list(ctx context.Context, first, last string, limit int) (keys []string, err error) {
 	ask := s.script()
 	ask.raw("SELECT k FROM @key FORCE INDEX (PRIMARY) WHERE k>=").value(first).raw(" AND k<=").value(last)

@@ -25,7 +25,7 @@ type Store struct {
 	names   namer
 	config  *mysql.Config
 
-	// The connections are the store's own. Renewals and settlements have theirs, so
+	// The connections are the store's own. Renewals and settlements have a pool of their own, so
 	// that they wait neither for the application nor for claims.
 	front *sql.DB // claims, and what operators ask
 	back  *sql.DB // renewals, settlements and pruning
@@ -54,14 +54,13 @@ const (
 	pollMax = 8 * time.Millisecond
 )
 
-// New returns a Store on the database that the configuration names. It makes
-// connections of its own, up to 9, with sessions of its own settings; the
-// configuration says who they are and how they are made (its address, user, TLS,
-// timeouts and Apply options), and its Params, character set and collation are left
-// out. Options may be nil.
+// New returns a Store on the database of the configuration. It makes up to 9 connections of its
+// own, with the address, user, TLS, timeouts and Apply options of the configuration. Its Params,
+// character set and collation are not used, because sessions have the store's settings. Options
+// may be nil.
 //
-// It asks the server a first question, and takes 8 s at most, with Options.Migrate
-// a minute more; the errors are those of Open.
+// It makes one call, and takes 8 s at most, with Options.Migrate a minute more. The errors are
+// those of Open.
 func New(ctx context.Context, config *mysql.Config, o *Options) (*Store, error) {
 	if config == nil {
 		return nil, errors.New("mysqlstore: New was given no configuration")
@@ -73,7 +72,7 @@ func New(ctx context.Context, config *mysql.Config, o *Options) (*Store, error) 
 	s := &Store{options: options, names: namer{prefix: options.Prefix}, config: own(config)}
 	c, err := mysql.NewConnector(s.config)
 	if err != nil {
-		return nil, &backend.Fault{Is: ErrURL, Said: err, Cure: "put the configuration right"}
+		return nil, &backend.Fault{Is: ErrURL, Said: err, Cure: "correct the configuration"}
 	}
 	s.front, s.back, s.polls = pool(c, frontConns), pool(c, backConns), pool(c, 1)
 	s.server = &engine.Server{

@@ -49,7 +49,7 @@ func try(ctx context.Context, call func() error) error {
 	}, call))
 }
 
-// use has f use a connection. A failed f may leave a transaction open, which is undone.
+// use calls f with a connection. If f fails and leaves a transaction open, use rolls it back.
 func use(ctx context.Context, pool *pgxpool.Pool, f func(*pgconn.PgConn) error) error {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -66,13 +66,13 @@ func use(ctx context.Context, pool *pgxpool.Pool, f func(*pgconn.PgConn) error) 
 	return err
 }
 
-// ask has the server carry out one statement.
+// ask sends one statement.
 func (s *Store) ask(ctx context.Context, pool *pgxpool.Pool, q query) error {
 	return use(ctx, pool, func(pg *pgconn.PgConn) error { return s.send(ctx, pg, true, q) })
 }
 
-// send has the server carry out some statements in one round trip, up to the first that
-// fails. commits says that they may be committed with that.
+// send sends statements in one round trip. The server carries them out up to the first that
+// fails. commits says that the server may commit them.
 func (s *Store) send(ctx context.Context, pg *pgconn.PgConn, commits bool, all ...query) error {
 	batch, err := s.prepare(ctx, pg, all)
 	begun, said := err == nil, false
@@ -147,7 +147,7 @@ func exchange(ctx context.Context, pg *pgconn.PgConn, batch *pgconn.Batch, all [
 	return said, nil
 }
 
-// stuck returns which of the keys somebody else has locked.
+// stuck returns which of the keys another transaction has locked.
 func (s *Store) stuck(ctx context.Context, keys []string) (map[string]bool, error) {
 	stuck := map[string]bool{}
 	err := s.ask(ctx, s.back, query{s.sql.stuck, [][]byte{keyArray(keys)}, func(r *reading) {
@@ -179,7 +179,7 @@ func code(err error) string {
 func ended(err error) bool {
 	switch code(err) {
 	case "57P01", "57P02", "57P03",
-		"25P03": // a transaction was idle for too long, which is ours to be undone
+		"25P03": // a transaction was idle for too long; it is rolled back
 		return true
 	}
 	return false

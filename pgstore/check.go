@@ -50,7 +50,7 @@ type facts struct {
 	readOnly          bool
 	isolation         string
 	fsync, pageWrites bool
-	standbys          *string // synchronous ones
+	standbys          *string // that are synchronous
 	vacuums           bool
 	timeout           float64 // seconds; 0: none
 	connections, used int64

@@ -7,14 +7,14 @@ import (
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// What is plain takes one statement, however many elements a call has. See sql/plain.sql.
+// Plain calls take one statement, however many elements they have. See sql/plain.sql.
 
 const claimColumns, renewColumns, settleColumns = 9, 4, 5
 
 // claim makes the claims that are plain, and returns the others.
 func (s *Store) claim(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, process int64) (rest []int, err error) {
 	asked, rows := make([]int, 0, len(part)), make([]any, 0, claimColumns*len(part))
-	var last dibs.Owner // mostly that of all
+	var last dibs.Owner // mostly all have the same
 	var owner string
 	for _, i := range part {
 		c := &claims[i]

@@ -23,7 +23,7 @@ type Store struct {
 	options Options
 	names   namer
 
-	// The connections are the store's own. Renewals and settlements have theirs, so
+	// The connections are the store's own. Renewals and settlements have a pool of their own, so
 	// that they wait neither for the application nor for claims.
 	config *pgxpool.Config
 	front  *pgxpool.Pool // claims, and what operators ask
@@ -60,14 +60,12 @@ const (
 // ErrClosed is returned by calls on a closed store.
 var ErrClosed = errors.New("pgstore: the store is closed")
 
-// New returns a Store on the database that the pool is of. It makes connections of
-// its own, up to 9, with what the pool was made with: its address, its user and
-// its BeforeConnect and AfterConnect. The pool itself is not used, and may be
-// closed at any time. Options may be nil.
+// New returns a Store on the database of the pool. It makes up to 9 connections of its own with
+// the settings of the pool: its address, user, BeforeConnect and AfterConnect. It does not use
+// the pool itself, which may be closed at any time. Options may be nil.
 //
-// It asks the server a first question, and takes 8 s at most, with Options.Migrate
-// a minute more; the errors are those
-// of Open.
+// It makes one call, and takes 8 s at most, with Options.Migrate a minute more. The errors are
+// those of Open.
 func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Store, error) {
 	if pool == nil {
 		return nil, errors.New("pgstore: New was given no pool")
@@ -106,13 +104,13 @@ func newStore(ctx context.Context, config *pgxpool.Config, o *Options) (*Store, 
 	return s, nil
 }
 
-// own returns a configuration for the store's own connections: who they are is as
-// before, what the application does with its own connections is left out.
+// own returns the settings of the store's connections. They have the application's address and
+// user, but not its hooks.
 func own(config *pgxpool.Config) *pgxpool.Config {
 	c := config.Copy()
 	c.PrepareConn, c.AfterRelease, c.BeforeClose = nil, nil, nil
 	c.BeforeAcquire = nil                                                                //nolint:staticcheck // the application may still use it
-	c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // a lost one is noticed, and replaced
+	c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false } // a lost connection is noticed and replaced
 	c.MinIdleConns = 0
 	c.MaxConnIdleTime = 10 * time.Minute
 	c.ConnConfig.Tracer = nil
@@ -125,8 +123,8 @@ func own(config *pgxpool.Config) *pgxpool.Config {
 	return c
 }
 
-// sized returns a configuration with so many connections. One stays open, so that
-// there is one when the server has none left to give.
+// sized returns settings for n connections. One stays open, because the server may have none left
+// later.
 func sized(config *pgxpool.Config, n int32) *pgxpool.Config {
 	c := config.Copy()
 	c.MaxConns, c.MinConns = n, 1

@@ -13,8 +13,7 @@ import (
 	"github.com/dibs-go/dibs/internal/engine"
 )
 
-// encode appends a value in PostgreSQL's binary form. null says that it is NULL, which nil
-// is. Values may be pointers to what they are.
+// encode appends a value, or what it points to, in PostgreSQL's binary form. A nil slice is NULL.
 func encode(b []byte, v any) (to []byte, oid uint32, null bool) {
 	switch v := v.(type) {
 	case int64:
@@ -98,7 +97,7 @@ func keyArray(keys []string) []byte {
 	return arrays(1, values)[0]
 }
 
-// unnest is what makes such arrays rows again, of values like these.
+// unnest returns the SQL that makes arrays of such values rows again.
 func unnest(like []any) string {
 	casts := make([]string, len(like))
 	for i, v := range like {
@@ -115,7 +114,7 @@ type reading struct {
 	err     error
 }
 
-// scan reads columns. What is NULL is zero.
+// scan reads columns. NULL is read as zero.
 func (r *reading) scan(to ...any) {
 	for _, to := range to {
 		if len(r.columns) == 0 {
@@ -129,7 +128,7 @@ func (r *reading) scan(to ...any) {
 			if *to = 0; len(v) == 8 {
 				*to = int64(binary.BigEndian.Uint64(v))
 			} else if v != nil {
-				r.err = fmt.Errorf("pgstore: the server answered a number of %d bytes", len(v))
+				r.err = fmt.Errorf("pgstore: the server's answer has a number of %d bytes", len(v))
 			}
 		case *bool:
 			*to = len(v) == 1 && v[0] == 1

@@ -39,7 +39,7 @@ func (s *Store) work(ctx context.Context, how engine.Load, b *engine.Batch, do f
 	})
 }
 
-// load locks the rows and reads them, and what belongs to them.
+// load returns the queries that lock and read the rows of the keys, and what belongs to them.
 func (s *Store) load(b *engine.Batch, how engine.Load) (all []query) {
 	b.Begin()
 	keys := keyArray(b.Keys)
@@ -101,8 +101,7 @@ func (s *Store) load(b *engine.Batch, how engine.Load) (all []query) {
 	return all
 }
 
-// write writes what is different from what was loaded, and tells what is to be told when
-// that is committed.
+// write returns the queries that write the changes and, once they are committed, notify waiters.
 func (s *Store) write(b *engine.Batch) (all []query) {
 	c := b.Changes()
 	for _, w := range []struct {
@@ -142,13 +141,14 @@ func (s *Store) write(b *engine.Batch) (all []query) {
 	return all
 }
 
-// mostMessage is how many bytes one message has; the server takes fewer than 8,000.
-const mostMessage = 7000
+// maxMessage is how many bytes a message has before no token is added; the server takes fewer
+// than 8,000.
+const maxMessage = 7000
 
-// messages are what processes are to be told, as many words in one as there is room for:
-// tokens, each of which should ask again, or has its grant's fence and attempt behind it.
+// messages returns a row for each message: the process, and tokens, which subscriber.receive
+// reads.
 func messages(wakeUps []engine.WakeUp) (rows [][]any) {
-	open := map[int64]int{} // the last row of each process
+	open := map[int64]int{} // the last message of each process
 	for _, t := range wakeUps {
 		if t.Process == 0 {
 			continue
@@ -157,7 +157,7 @@ func messages(wakeUps []engine.WakeUp) (rows [][]any) {
 		if a := &t.Answer; a.State != 0 {
 			word += fmt.Sprintf(":%d:%d", a.Fence, a.Attempt)
 		}
-		if n, ok := open[t.Process]; ok && len(rows[n][1].(string)) < mostMessage {
+		if n, ok := open[t.Process]; ok && len(rows[n][1].(string)) < maxMessage {
 			rows[n][1] = rows[n][1].(string) + " " + word
 			continue
 		}
@@ -167,7 +167,7 @@ func messages(wakeUps []engine.WakeUp) (rows [][]any) {
 	return rows
 }
 
-// list returns some keys that have something to list, also if that is only reserved places.
+// list returns keys that have something to list, also keys that have only reserved places.
 func (s *Store) list(ctx context.Context, first, last string, limit int) (keys []string, err error) {
 	err = s.ask(ctx, s.front, query{s.sql.list, values(first, last, int64(limit)), func(r *reading) {
 		var k string

@@ -1,25 +1,24 @@
--- What most calls are about, in one statement: plain leases, their queue and their end.
--- What is not plain is left alone, and Go decides it. These agree with what it decides.
+-- The statements of plain calls: leases of keys with one permit, their queue and their end.
+-- They leave alone what is not plain, which package engine decides. Both agree.
 
 CREATE FUNCTION @now() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 
--- differs reports whether two fingerprints are of different things.
+-- differs reports whether two fingerprints are there and differ.
 CREATE FUNCTION @differs(a bytea, b bytea) RETURNS boolean LANGUAGE sql IMMUTABLE AS
 $$ SELECT a <> b AND a <> '' AND b <> '' $$;
 
--- channel is where a process listens.
+-- channel returns the channel that a process listens on.
 CREATE FUNCTION @channel(process bigint) RETURNS text LANGUAGE sql IMMUTABLE AS
 $$ SELECT '@@_' || to_hex(process) $$;
 
--- is_listening reports whether a process listens. Its connection has a lock of that number
--- for as long as it lives.
+-- is_listening reports whether a process listens. Its connection holds the lock of its number
+-- while it lives.
 CREATE FUNCTION @is_listening(process bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
 $$ SELECT NOT pg_try_advisory_xact_lock_shared(process) $$;
 
--- begin_verb sees to it that a call is what it promises, and returns the time. What was
--- granted must not be lost in a crash, and whoever waited for a lock must see what the
--- one before did.
+-- begin_verb checks the transaction of a call, and returns the time. A grant must not be lost in
+-- a crash, and a call that waited for a lock must see what the last transaction wrote.
 CREATE FUNCTION @begin_verb() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -32,9 +31,9 @@ BEGIN
     RETURN @now();
 END $$;
 
--- claim answers those claims that are plain, each in a row of its own and in no order; of
--- the others the state is -1. One statement takes what is free, and locks what is to be
--- waited for, in the keys' order like everybody.
+-- claim answers each claim by a row, in no order. The state of claims that are not plain is -1.
+-- One statement takes the keys that are free, and locks the keys whose queue a claim joins, in
+-- the order of the keys.
 CREATE FUNCTION @claim(
     p_k bytea[], p_mode bigint[], p_token bytea[], p_ttl bigint[], p_stay bigint[],
     p_max_age bigint[], p_once boolean[], p_fingerprint bytea[], p_owner bytea[], p_process bigint, p_most bigint
@@ -45,7 +44,7 @@ AS $$
 DECLARE
     moment bigint := @begin_verb();
     mark bigint;
-    base bigint; -- the fence of a key that nothing is known of
+    base bigint; -- the fence of a key without a row
     grants boolean := false;
     r record;
     joins bigint[];
@@ -83,8 +82,8 @@ BEGIN
             WHERE excluded.token <> '' AND t.token = '' AND NOT t.busy AND t.rec_ends = 0
             RETURNING t.k, t.token, t.fence
         )
-        -- Which were granted is looked up in a hash, and of their fences only those that
-        -- are unusual: the clock was set back.
+        -- Grants are looked up in a hash. Fences are looked up only if one is unusual because
+        -- the clock was set back.
         SELECT c.*, CASE
             WHEN c.way <> 1 OR (c.k, c.token) NOT IN (SELECT g.k, g.token FROM took g) THEN NULL
             WHEN (SELECT max(g.fence) FROM took g) = base THEN base
@@ -103,7 +102,7 @@ BEGIN
             WHEN 1 THEN
                 grants := grants OR r.got IS NOT NULL;
                 IF r.got IS NULL THEN
-                    state := -1; -- somebody else was faster
+                    state := -1; -- another claim was faster
                 END IF;
             WHEN 2 THEN
                 remains := r.held_until - moment;
@@ -171,14 +170,14 @@ BEGIN
     remains := t.ends - moment;
 END $$;
 
--- lock_keys locks the rows of keys, in their order.
+-- lock_keys locks the rows of keys, in the order of the keys.
 CREATE FUNCTION @lock_keys(p_k bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM FROM @key t WHERE t.k = ANY (p_k) ORDER BY t.k FOR UPDATE;
 END $$;
 
--- renew makes leases last longer. It returns which of them did; progress that is
--- NULL is left as it is.
+-- renew prolongs leases, and returns which. It leaves progress as it is where p_progress is
+-- NULL.
 CREATE FUNCTION @renew(p_k bytea[], p_token bytea[], p_ttl bigint[], p_progress bytea[])
 RETURNS SETOF bigint LANGUAGE plpgsql
 SET lock_timeout = '2s' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
@@ -247,8 +246,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- leave_queue gives up a place where another one holds the key by a plain lease, so that
--- nobody is served for it. It reports whether it did.
+-- leave_queue deletes the place of a token, if another token holds the key by a plain lease: then
+-- no waiter has to be served. It reports whether it did.
 CREATE FUNCTION @leave_queue(p_k bytea, p_token bytea, moment bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
     DELETE FROM @waiter w WHERE w.token = p_token AND w.k = p_k AND w.ends > moment
@@ -256,8 +255,8 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- settle ends plain leases and gives up places. It returns which of them it did, and those
--- that are not plain as negative numbers; the others are lost.
+-- settle ends plain leases and deletes places. It returns the numbers of the settlements that it
+-- made, and the negative numbers of those that are not plain. The others are lost.
 CREATE FUNCTION @settle(p_k bytea[], p_token bytea[], p_outcome bigint[], p_retention bigint[], p_data bytea[], p_pushed_ttl bigint)
 RETURNS SETOF bigint LANGUAGE plpgsql
 SET lock_timeout = '2s' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
