@@ -9,8 +9,8 @@ import (
 	"github.com/dibs-go/dibs/internal/sqltest"
 )
 
-// TestWakeWhenAHoldIsOver: who waits behind a reserved place that nobody claims from is
-// woken when its Hold is over, also where somebody in another process was kept by it.
+// TestWakeWhenAHoldIsOver: a waiter behind a reserved place is woken when the Hold of the place is
+// over, also if the place blocked a client in another process.
 func TestWakeWhenAHoldIsOver(t *testing.T) {
 	t.Parallel()
 	o := &Options{Prefix: ownPrefix(), PruneEvery: -1} // which would find it as well, later

@@ -38,9 +38,8 @@ func takeSweep(t *testing.T, s *Store, want bool) engine.Sweep {
 	return sweep
 }
 
-// TestFencesOutliveTheirKeys: the fences of a key rise also when the clock was set
-// back, and all that was known of the key is gone. A key is forgotten only when what it
-// leaves behind has been known for a while.
+// TestFencesOutliveTheirKeys: the fences of a key rise also if the clock was set back and the key's
+// row was deleted. A row is deleted only when every claim knows that the mark is above its fence.
 func TestFencesOutliveTheirKeys(t *testing.T) {
 	t.Parallel()
 	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})
@@ -162,9 +161,8 @@ func TestServersLimits(t *testing.T) {
 	}
 }
 
-// TestSlowSweep: when a walk through all keys has taken longer than the time between two,
-// the next one still waits: what the first one found out only at its end is no secret to
-// anybody by then.
+// TestSlowSweep: if a sweep has taken longer than the time between two sweeps, the next sweep still
+// waits, until every claim knows the mark that the first sweep raised at its end.
 func TestSlowSweep(t *testing.T) {
 	t.Parallel()
 	s := open(t, mariadb().URL(), &Options{Prefix: ownPrefix(), PruneEvery: -1})

@@ -27,8 +27,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// serverFor returns the server that all share, and another one to those who restart
-// theirs.
+// serverFor returns the shared server, or another server to tests that restart it.
 func serverFor(t testing.TB) *servertest.PostgresServer {
 	if restarts(t) {
 		return servertest.Postgres(t, &servertest.PostgresOptions{NoSync: true})

@@ -35,7 +35,7 @@ var shared = sync.OnceValue(func() *servertest.PostgresServer {
 	return servertest.Postgres(scope, &servertest.PostgresOptions{NoSync: true, MaxConnections: 400})
 })
 
-// ownDatabase returns the URL of a database of the server that nobody else uses.
+// ownDatabase returns the URL of a database of the server for one test.
 func ownDatabase(server *servertest.PostgresServer) string {
 	name := sqltest.Name()
 	server.Query("CREATE DATABASE " + name)
@@ -98,8 +98,8 @@ func restarts(t testing.TB) bool {
 	})
 }
 
-// untilListening waits until the store listens: nobody is told of anything before. It does
-// not wait for one that polls.
+// untilListening waits until the store listens, because no grant is pushed before. A store that
+// polls does not listen.
 func untilListening(t testing.TB, s *Store) {
 	t.Helper()
 	if !s.listens() {

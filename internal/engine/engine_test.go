@@ -17,7 +17,7 @@ import (
 )
 
 // TestConformance: a store that does nothing but load, decide and write, on tables in memory.
-// It sees what is over when somebody asks, and not at that instant: so it runs in real time.
+// It ends what has expired with the next call, and not at that instant, so it runs in real time.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, &storetest.Harness{
 		New: func(_ testing.TB, turn time.Duration) *storetest.Backend {
