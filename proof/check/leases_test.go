@@ -31,6 +31,16 @@ var leaseCases = []tell{
 		h.at("B waits").Call, h.at("B waits").Return = 1000*ms, 1010*ms
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Attempt = 1261*ms, 1270*ms, 2
 	}},
+	{"a second grant, whose claim was not answered, is renewed after a gap", "", func(h *tale) {
+		h.granted("G claims", 10, 20, "again", "G", "queue", 10)
+		again := h.claim("G asks", 600, 1600, "again", "G", "queue", "")
+		again.Error = history.Unknown
+		h.claim("T waits", 900, 910, "again", "T", "queue", "held")
+		h.claim("V tries", 1100, 1110, "again", "V", "try", "held").Left = 0 // T is next
+		h.settle("T gives up", 1200, 1210, "again", "T", "undo")
+		h.renew("G renews", 1650, 1660, "again", "G")
+		h.settle("G releases", 1700, 1710, "again", "G", "release")
+	}},
 	{"granted before the lease ran out", "lease", func(h *tale) {
 		h.drop("A releases", "A leaves", "A enters", "B enters", "B leaves", "B releases", "B asks")
 		h.at("B waits").Call, h.at("B waits").Return = 1000*ms, 1010*ms
