@@ -9,17 +9,16 @@ import (
 	"strings"
 )
 
-// maxContent is how long a body may be, decompressed, to be looked into.
+// maxContent is how many bytes a decompressed body may have to be looked into.
 const maxContent = 64 << 20
 
 // errNoContent: the body cannot be looked into.
 var errNoContent = errors.New("the body is compressed in a way that is not known, or too long")
 
-// contentOf returns what a body holds: decompressed, if Content-Encoding is gzip or
+// contentOf returns what the body holds, decompressed if Content-Encoding is gzip or
 // deflate.
 func contentOf(r *http.Request, body io.Reader) ([]byte, error) {
-	encodings := r.Header["Content-Encoding"]
-	if len(encodings) > 1 {
+	if len(r.Header["Content-Encoding"]) > 1 {
 		return nil, errNoContent
 	}
 	return decompressed(r.Header.Get("Content-Encoding"), body)
@@ -36,14 +35,11 @@ func decompressed(encoding string, body io.Reader) (content []byte, err error) {
 	default:
 		return nil, errNoContent
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		content, err = io.ReadAll(io.LimitReader(body, maxContent+1))
 	}
-	if content, err = io.ReadAll(io.LimitReader(body, maxContent+1)); err != nil {
-		return nil, err
+	if err == nil && len(content) > maxContent {
+		err = errNoContent
 	}
-	if len(content) > maxContent {
-		return nil, errNoContent
-	}
-	return content, nil
+	return content, err
 }

@@ -118,7 +118,7 @@ func TestKeylessRequestsAreLogged(t *testing.T) {
 	for range 3 {
 		g.send(with("Idempotency-Key"), withBody(`{"secret":1}`))
 	}
-	if text := log.String(); strings.Count(text, "without the key that is looked for") != 1 || strings.Contains(text, "secret") {
+	if text := log.String(); strings.Count(text, "without the key that Options.Key looks for") != 1 || strings.Contains(text, "secret") {
 		t.Errorf("the log is\n%s", text)
 	}
 }

@@ -87,15 +87,15 @@ type Event struct {
 	// from the request.
 	Err error
 
-	name string // of the key
+	key string // its name in the store
 }
 
 // Key is the short digest in which keys are logged; "" when there is no valid key.
 func (e *Event) Key() string {
-	if e.name == "" {
+	if e.key == "" {
 		return ""
 	}
-	return dibs.Key{Name: e.name}.Digest()
+	return dibs.Key{Name: e.key}.Digest()
 }
 
 // Stats counts, since the Middleware was made, what no Event tells or what

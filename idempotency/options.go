@@ -340,7 +340,7 @@ func (o *Options) keepsStatus(status int) bool {
 
 // isStatusOrClass reports whether s is an element of Options.Keep.
 func isStatusOrClass(s string) bool {
-	return len(s) == 3 && '2' <= s[0] && s[0] <= '9' && (s[1:] == "xx" || digits(s) == 3)
+	return len(s) == 3 && '2' <= s[0] && s[0] <= '9' && (s[1:] == "xx" || strings.Trim(s, "0123456789") == "")
 }
 
 // isToken reports whether s is a token of RFC 9110: a method's or field's name.

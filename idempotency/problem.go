@@ -70,8 +70,9 @@ var (
 		Detail: "The request was sent: it may or may not have taken effect."}
 )
 
-// problemOf returns the answer to a failure of the origin.
-func problemOf(f Failure) Problem {
+// FailureProblem returns the problem that answers a Failure. A handler that serves a
+// request without a guard writes it itself.
+func FailureProblem(f Failure) Problem {
 	switch f {
 	case Unreached:
 		return problemUnreached
@@ -82,10 +83,6 @@ func problemOf(f Failure) Problem {
 	}
 	return problemHungUp
 }
-
-// FailureProblem returns the problem with which a Failure is answered, for
-// handlers that serve requests without a guard, too.
-func FailureProblem(f Failure) Problem { return problemOf(f) }
 
 // WriteProblem answers a request with a problem document, or in the protocol of gRPC or
 // Connect if that is what it speaks. docsURL is the page whose section p.Name describes

@@ -136,7 +136,7 @@ var scopeRules = []rule{
 		}
 	}},
 	{"A scope that cannot work is told once", func(t *testing.T) {
-		const anonymous, changing = "requests without credentials share keys", "a retry will not be recognised"
+		const anonymous, changing = "requests without credentials share keys", "retries will not be recognised"
 		for name, test := range map[string]struct {
 			scope idempotency.ScopePart
 			sent  change

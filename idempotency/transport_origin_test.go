@@ -255,7 +255,7 @@ func TestTransportAndAnUnreachableOrigin(t *testing.T) {
 func TestStepInAHandler(t *testing.T) {
 	var charges, mails atomic.Int64
 	handler := func(w http.ResponseWriter, r *http.Request) {
-		id, err := idempotency.Step(r.Context(), "charge", func(context.Context) (string, error) {
+		id, err := dibs.Step(r.Context(), "charge", func(context.Context) (string, error) {
 			return fmt.Sprintf("ch_%d", charges.Add(1)), nil
 		})
 		if err != nil {

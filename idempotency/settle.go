@@ -1,0 +1,177 @@
+package idempotency
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dibs-go/dibs"
+)
+
+// A settlement is how a run's key is settled.
+type settlement struct {
+	outcome   dibs.Outcome
+	record    []byte        // with dibs.Keep
+	retention time.Duration // with dibs.Keep
+}
+
+// apply settles the lease.
+func (how settlement) apply(lease *dibs.Lease, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(context.Background(), timeout, errStoreTimeout)
+	defer cancel()
+	switch how.outcome {
+	case dibs.Keep:
+		return lease.Complete(ctx, how.record, how.retention)
+	case dibs.Abandon:
+		return lease.Abandon(ctx)
+	}
+	return lease.Release()
+}
+
+// settlement returns how a run with a whole answer is settled.
+func (s *requestState) settlement() settlement {
+	c := s.m.parseControl(s.answer.controls)
+	if !s.keeps(c) {
+		return settlement{outcome: dibs.Release}
+	}
+	if !s.answer.oversize && !s.tooLarge {
+		if record, ok := s.record(); ok {
+			return settlement{dibs.Keep, record, c.maxAge}
+		}
+	}
+	return s.tombstone()
+}
+
+// tombstone returns how a run is settled whose answer is too long to be kept.
+func (s *requestState) tombstone() settlement {
+	if s.m.options.OnOversize == Rerun {
+		return settlement{outcome: dibs.Release}
+	}
+	a := Answer{Status: s.answer.status, NotKept: true, trace: s.trace()}
+	return settlement{dibs.Keep, a.record(), s.m.options.Retention}
+}
+
+// record returns the record of the answer; ok is false if the header is too long.
+func (s *requestState) record() (record []byte, ok bool) {
+	w := s.answer
+	connection := w.header["Connection"]
+	a := Answer{
+		Status:  w.status,
+		Header:  s.m.filter.stored(w.header, connection),
+		Trailer: s.m.filter.stored(w.trailer, connection),
+		Body:    w.body,
+		trace:   s.trace(),
+	}
+	message := a.message()
+	if len(message)-len(w.body) > maxHead {
+		return nil, false
+	}
+	return deflate(message), true
+}
+
+// trace names the trace of the run.
+func (s *requestState) trace() string {
+	if s.m.options.Trace == nil {
+		return ""
+	}
+	return s.m.options.Trace(s.r.Context())
+}
+
+// keeps reports whether the answer is to be kept.
+func (s *requestState) keeps(c control) bool {
+	o, status := &s.m.options, s.status()
+	switch {
+	case c.noStore || status < 200:
+		return false
+	case o.keepsStatus(status) && len(s.answer.header["Retry-After"]) == 0:
+		return true
+	}
+	// The application may keep what the status alone would not, except a failure of
+	// the server, because a retry may succeed.
+	return c.asked && (status < 500 || o.keepsStatus(status))
+}
+
+// status returns the status that the answer is treated by: that of HTTP, or the
+// one that stands for the status of gRPC or Connect.
+func (s *requestState) status() int {
+	w := s.answer
+	if protocolOf(s.r.Header) == connectUnary && w.status >= 400 && !w.oversize {
+		if status, ok := connectStatus(w.header.Get("Content-Encoding"), w.body); ok {
+			return status
+		}
+	}
+	if status, ok := rpcStatus(w.status, w.header, w.trailer, w.body, !w.oversize); ok {
+		return status
+	}
+	return w.status
+}
+
+// settle settles the key and wakes waiters. It reports whether the lease was
+// lost. If the store does not answer, settle goes on in the background.
+func (s *requestState) settle(how settlement) (lost bool) {
+	m := s.m
+	s.settled = true
+	asked := time.Now()
+	err := how.apply(s.lease, m.options.StoreTimeout)
+	s.event.Settling += time.Since(asked)
+	switch {
+	case err == nil:
+		s.event.Stored = how.outcome == dibs.Keep
+		m.local.leave(s.key, s.run, how.record)
+		return false
+	case errors.Is(err, dibs.ErrLost):
+		m.local.leave(s.key, s.run, nil)
+		return true
+	case how.outcome == dibs.Release: // the client releases it in the background
+		m.local.leave(s.key, s.run, nil)
+		return false
+	}
+	s.event.Err = err
+	if errors.Is(err, dibs.ErrTooLarge) && !s.tooLarge {
+		// The store will refuse this record every time.
+		s.tooLarge = true
+		return s.settle(s.tombstone())
+	}
+	s.settleLater(how)
+	return false
+}
+
+// How often settleLater asks the store again.
+const (
+	settleAgainMin = 50 * time.Millisecond
+	settleAgainMax = time.Second
+)
+
+// settleLater settles in the background, until the lease is lost. An answer that
+// is to be kept is known in this process meanwhile.
+func (s *requestState) settleLater(how settlement) {
+	m, key, run, lease := s.m, s.key, s.run, s.lease
+	if how.outcome == dibs.Keep {
+		s.event.StoreFailed = true
+		m.counts.storeFailed.Add(1)
+		m.local.answered(key, run, how.record)
+	}
+	giveUp := time.Now().Add(m.options.HandlerLimit)
+	m.storing.Go(func() {
+		defer m.local.leave(key, run, nil)
+		for pause := settleAgainMin; ; pause = min(2*pause, settleAgainMax) {
+			time.Sleep(pause)
+			if how.outcome == dibs.Keep && time.Now().After(giveUp) {
+				// The store answers and takes no record, and the key must not be held for ever.
+				m.counts.storeGivenUp.Add(1)
+				how = settlement{outcome: dibs.Abandon}
+			}
+			err := how.apply(lease, m.options.StoreTimeout)
+			switch {
+			case err == nil && how.outcome == dibs.Keep:
+				m.counts.storeRecovered.Add(1)
+				return
+			case errors.Is(err, dibs.ErrLost) && how.outcome == dibs.Keep:
+				m.counts.storeGivenUp.Add(1)
+				return
+			case err == nil, errors.Is(err, dibs.ErrLost):
+				return
+			}
+		}
+	})
+}
