@@ -89,7 +89,8 @@ func (o *FingerprintOptions) of(r *http.Request, b *body) (dibs.Fingerprint, err
 	default:
 		sum, encoding = sha256.Sum256(form), nil // the content was compared
 	}
-	text := appendCounted([]byte(fingerprintBy), r.Method)
+	text := append(make([]byte, 0, 256), fingerprintBy...)
+	text = appendCounted(text, r.Method)
 	text = appendCounted(text, o.target(r))
 	text = appendLines(text, contentType)
 	text = appendLines(text, encoding)

@@ -85,7 +85,10 @@ func ParseKey(value string, strict bool) (string, error) {
 	case !parameters.MatchString(rest):
 		return "", errParameter
 	}
-	key := unescaper.Replace(text[1 : len(text)-1])
+	key := text[1 : len(text)-1]
+	if strings.Contains(key, `\`) {
+		key = unescaper.Replace(key)
+	}
 	return key, checkKey(key)
 }
 

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
-	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -132,10 +131,15 @@ func setOf(names []string) map[string]bool {
 // appendFieldsOf appends names and values of the fields that count, so that two requests
 // have the same only if they have the same fields; nothing if there is none.
 func appendFieldsOf(b []byte, h http.Header, counts func(folded string) bool) []byte {
-	for _, name := range slices.Sorted(maps.Keys(h)) {
-		if len(h[name]) > 0 && counts(folded(name)) {
-			b = appendLines(appendCounted(b, name), h[name])
+	var names []string
+	for name, lines := range h {
+		if len(lines) > 0 && counts(folded(name)) {
+			names = append(names, name)
 		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		b = appendLines(appendCounted(b, name), h[name])
 	}
 	return b
 }
@@ -226,7 +230,7 @@ const scopeBytes = 16
 // scope, and the key as people know it. A derived key counts for the path of the request
 // alone, because a sender may send one event to several endpoints.
 func (o *Options) keyName(r *http.Request, principal []byte, key string) string {
-	b := []byte("dibs http scope 1\x00")
+	b := append(make([]byte, 0, 256), "dibs http scope 1\x00"...)
 	if !o.AnyAuthority {
 		b = appendCounted(b, authority(r))
 	}
