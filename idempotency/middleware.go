@@ -114,10 +114,8 @@ func (m *Middleware) unguarded(w http.ResponseWriter, r *http.Request, next http
 
 // observe calls Options.Observe.
 func (m *Middleware) observe(r *http.Request, e Event) {
-	if m.options.Observe != nil {
-		e.Method = r.Method
-		m.options.Observe(r.Context(), e)
-	}
+	e.Method = r.Method
+	m.options.Observe(r.Context(), e)
 }
 
 // isUpgrade reports whether the request asks for another protocol. An offer of

@@ -1,11 +1,8 @@
 package idempotency
 
 import (
-	"bufio"
 	"errors"
-	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -22,7 +19,8 @@ import (
 //	                          │
 //	                          └── Flush, too long ── streaming ── settled, ended
 //
-// It has no Unwrap, because an answer that goes around it would not be stored.
+// It has no Unwrap and no Hijack, because an answer that goes around it would not be
+// stored.
 type recorder struct {
 	mu     sync.Mutex // a goroutine of the handler may outlive it
 	w      http.ResponseWriter
@@ -193,11 +191,6 @@ func (rec *recorder) FlushError() error {
 		return err
 	}
 	return nil
-}
-
-// Hijack refuses, because an answer that goes around the recorder cannot be stored.
-func (rec *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return nil, nil, fmt.Errorf("idempotency: a guarded request cannot be hijacked: %w", http.ErrNotSupported)
 }
 
 // SetReadDeadline passes on.

@@ -66,7 +66,7 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 			return
 		}
 	}
-	s := &requestState{m: m, w: w, r: r, next: next, event: Event{Method: r.Method}}
+	s := &requestState{m: m, w: w, r: r, next: next}
 	defer s.end()
 	switch {
 	case err != nil:

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,11 +56,13 @@ func withoutDeadlines(r *http.Request) *http.Request {
 	return r
 }
 
-// rpcCodes are the codes of gRPC (google.rpc.Code) with Connect's names for them.
-var rpcCodes = []struct {
+type rpcCode struct {
 	name   string
 	status int // the HTTP status that is treated alike
-}{
+}
+
+// rpcCodes are the codes of gRPC (google.rpc.Code) with Connect's names for them.
+var rpcCodes = []rpcCode{
 	0: {"ok", 200}, 1: {"canceled", 500}, 2: {"unknown", 500}, 3: {"invalid_argument", 400},
 	4: {"deadline_exceeded", 504}, 5: {"not_found", 404}, 6: {"already_exists", 400},
 	7: {"permission_denied", 403}, 8: {"resource_exhausted", 429}, 9: {"failed_precondition", 400},
@@ -67,37 +70,28 @@ var rpcCodes = []struct {
 	14: {"unavailable", 503}, 15: {"data_loss", 500}, 16: {"unauthenticated", 401},
 }
 
-const (
-	codeInvalidArgument    = 3
-	codeDeadlineExceeded   = 4
-	codeAlreadyExists      = 6
-	codeResourceExhausted  = 8
-	codeFailedPrecondition = 9
-	codeAborted            = 10
-	codeInternal           = 13
-	codeUnavailable        = 14
-)
-
 // codeOf returns the code of a problem.
 func codeOf(p Problem) int {
+	name := "invalid_argument"
 	switch p.Name {
 	case problemInProgress.Name:
-		return codeAborted
+		name = "aborted"
 	case problemUnknown.Name:
-		return codeFailedPrecondition
+		name = "failed_precondition"
 	case problemNotKept.Name:
-		return codeAlreadyExists
+		name = "already_exists"
 	case problemTooLarge.Name:
-		return codeResourceExhausted
+		name = "resource_exhausted"
 	case problemTimedOut.Name:
-		return codeDeadlineExceeded
+		name = "deadline_exceeded"
 	case problemEnded.Name:
-		return codeInternal
+		name = "internal"
+	default:
+		if p.Status >= 500 || p.Status == http.StatusRequestTimeout {
+			name = "unavailable"
+		}
 	}
-	if p.Status >= 500 || p.Status == http.StatusRequestTimeout {
-		return codeUnavailable
-	}
-	return codeInvalidArgument
+	return codeNamed(name)
 }
 
 // writeRPCProblem answers a request of gRPC or Connect with a problem, in its protocol.
@@ -202,13 +196,11 @@ func statusOfCode(code string) int {
 }
 
 // statusOfName is statusOfCode for a code by Connect's name.
-func statusOfName(name string) int {
-	for _, c := range rpcCodes {
-		if c.name == name {
-			return c.status
-		}
-	}
-	return http.StatusInternalServerError
+func statusOfName(name string) int { return statusOfCode(strconv.Itoa(codeNamed(name))) }
+
+// codeNamed returns the code by Connect's name; -1 if there is none.
+func codeNamed(name string) int {
+	return slices.IndexFunc(rpcCodes, func(c rpcCode) bool { return c.name == name })
 }
 
 // connectStatus returns the HTTP status that stands for the error of Connect in a body;

@@ -47,7 +47,7 @@ func (s *requestState) tombstone() settlement {
 	if s.m.options.OnOversize == Rerun {
 		return settlement{outcome: dibs.Release}
 	}
-	a := Answer{Status: s.answer.status, NotKept: true, trace: s.trace()}
+	a := Answer{Status: s.answer.status, NotKept: true, trace: s.m.options.Trace(s.r.Context())}
 	return settlement{dibs.Keep, a.record(), s.m.options.Retention}
 }
 
@@ -60,21 +60,13 @@ func (s *requestState) record() (record []byte, ok bool) {
 		Header:  s.m.filter.stored(w.header, connection),
 		Trailer: s.m.filter.stored(w.trailer, connection),
 		Body:    w.body,
-		trace:   s.trace(),
+		trace:   s.m.options.Trace(s.r.Context()),
 	}
 	message := a.message()
 	if len(message)-len(w.body) > maxHead {
 		return nil, false
 	}
 	return deflate(message), true
-}
-
-// trace names the trace of the run.
-func (s *requestState) trace() string {
-	if s.m.options.Trace == nil {
-		return ""
-	}
-	return s.m.options.Trace(s.r.Context())
 }
 
 // keeps reports whether the answer is to be kept.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	mathrand "math/rand/v2"
 	"net/http"
 	"slices"
@@ -66,18 +67,12 @@ func (o *TransportOptions) withDefaults() (TransportOptions, error) {
 	r.MaxBackoff = cmp.Or(r.MaxBackoff, max(30*time.Second, r.Backoff))
 	r.Budget = cmp.Or(r.Budget, 0.2)
 	r.MaxBody = cmp.Or(r.MaxBody, 1<<20)
-	switch {
-	case r.Attempts < 1:
-		return r, fmt.Errorf("idempotency: TransportOptions.Attempts is %d; it must be at least 1", r.Attempts)
-	case r.Backoff < 0 || r.MaxBackoff < r.Backoff:
-		return r, fmt.Errorf("idempotency: TransportOptions.Backoff is %v and MaxBackoff is %v; they must not be negative nor fall",
-			r.Backoff, r.MaxBackoff)
-	case r.Budget < 0:
-		return r, fmt.Errorf("idempotency: TransportOptions.Budget is %v; it must not be negative", r.Budget)
-	case r.MaxBody < 0:
-		return r, fmt.Errorf("idempotency: TransportOptions.MaxBody is %d; it must not be negative", r.MaxBody)
-	}
-	return r, nil
+	return r, cmp.Or(
+		between("TransportOptions.Attempts", r.Attempts, 1, math.MaxInt),
+		between("TransportOptions.Backoff", r.Backoff, 0, r.MaxBackoff),
+		between("TransportOptions.Budget", r.Budget, 0, math.MaxFloat64),
+		between("TransportOptions.MaxBody", r.MaxBody, 0, math.MaxInt64-1),
+	)
 }
 
 // Transport is an http.RoundTripper for clients. It gives every request with an
