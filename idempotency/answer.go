@@ -6,42 +6,40 @@ import (
 	"compress/flate"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httputil"
 	"strconv"
 	"strings"
 )
 
-// maxHead is how many bytes of header and trailer are stored. An answer with more
-// is too long to be kept.
+// maxHead is how many bytes of header and trailer are stored. An answer with more is too long
+// to be kept.
 const maxHead = 256 << 10
 
-// deflateFrom is the length in bytes from which a message is compressed, because
-// compressing a shorter one takes longer than it saves.
+// deflateFrom is the length in bytes from which a message is compressed, because compressing a
+// shorter one takes longer than it saves.
 const deflateFrom = 4 << 10
 
-// ErrRecord says that what the store has is not a stored answer, or is longer than
-// allowed.
+// ErrRecord says that what the store has is not a stored answer, or is longer than allowed.
 var ErrRecord = errors.New("idempotency: the record is not a stored answer")
 
-// Answer is a stored answer. Its record in the store is an HTTP/1.1 response
-// message (application/http). A record that does not begin with "HTTP/" is
-// deflated (RFC 1951).
+// Answer is a stored answer. Its record in the store is an HTTP/1.1 response message
+// (application/http). A record that does not begin with "HTTP/" is deflated (RFC 1951).
 type Answer struct {
 	Status  int
 	Header  http.Header
 	Body    []byte
 	Trailer http.Header
-	// NotKept says that this is a tombstone: the request was served, but its
-	// answer was too long to be kept. Only Status counts then: the one that
-	// was sent.
+	// NotKept says that this is a tombstone: the request was served, but its answer was too
+	// long to be kept. Only Status counts then: the one that was sent.
 	NotKept bool
 
 	trace string // of the run, as Options.Trace returned it
 }
 
-// EncodeAnswer returns the record of an answer. The status must be 200 to 599.
-// Fields that belong to a connection or a moment, and Set-Cookie, are left out.
+// EncodeAnswer returns the record of an answer. The status must be 200 to 599. Fields that
+// belong to a connection or a moment, and Set-Cookie, are left out.
 func EncodeAnswer(a *Answer) ([]byte, error) {
 	if a.Status < 200 || a.Status > 599 {
 		return nil, errors.New("idempotency: the status of a stored answer must be 200 to 599")
@@ -49,9 +47,9 @@ func EncodeAnswer(a *Answer) ([]byte, error) {
 	if a.NotKept {
 		return (&Answer{Status: a.Status, NotKept: true}).record(), nil
 	}
-	var f filter
+	var o Options
 	connection := a.Header["Connection"]
-	stored := Answer{Status: a.Status, Body: a.Body, Header: f.stored(a.Header, connection), Trailer: f.stored(a.Trailer, connection)}
+	stored := Answer{Status: a.Status, Body: a.Body, Header: o.stored(a.Header, connection), Trailer: o.stored(a.Trailer, connection)}
 	return stored.record(), nil
 }
 
@@ -60,22 +58,18 @@ func (a *Answer) record() []byte { return deflate(a.message()) }
 
 // message returns the answer as an HTTP/1.1 message.
 func (a *Answer) message() []byte {
-	r := http.Response{StatusCode: a.Status, ProtoMajor: 1, ProtoMinor: 1, Header: a.Header, ContentLength: int64(len(a.Body))}
+	h := make(http.Header, len(a.Header)+2)
+	maps.Copy(h, a.Header)
+	r := http.Response{StatusCode: a.Status, ProtoMajor: 1, ProtoMinor: 1, Header: h, ContentLength: int64(len(a.Body))}
 	r.Body = io.NopCloser(bytes.NewReader(a.Body))
 	if len(a.Trailer) > 0 { // which only a chunked message can have
 		r.Trailer, r.TransferEncoding, r.ContentLength = a.Trailer, []string{"chunked"}, -1
 	}
-	if a.NotKept || a.trace != "" {
-		r.Header = r.Header.Clone()
-		if r.Header == nil {
-			r.Header = make(http.Header)
-		}
-		if a.NotKept {
-			r.Header.Set(notKeptField, "1")
-		}
-		if a.trace != "" {
-			r.Header.Set(traceField, a.trace)
-		}
+	if a.NotKept {
+		h.Set(notKeptField, "1")
+	}
+	if a.trace != "" {
+		h.Set(traceField, a.trace)
 	}
 	var message bytes.Buffer
 	message.Grow(len(a.Body) + 512)
@@ -98,8 +92,8 @@ func deflate(message []byte) []byte {
 	return record.Bytes()
 }
 
-// DecodeAnswer parses a record. limit is how many bytes header and body may have;
-// 0 means 64 MiB. It returns ErrRecord for anything other than a record.
+// DecodeAnswer parses a record. limit is how many bytes header and body may have; 0 means 64
+// MiB. It returns ErrRecord for anything other than a record.
 func DecodeAnswer(record []byte, limit int64) (*Answer, error) {
 	if limit <= 0 {
 		limit = 64 << 20
@@ -121,8 +115,8 @@ func DecodeAnswer(record []byte, limit int64) (*Answer, error) {
 	return a, nil
 }
 
-// parseMessage parses what message returned. http.ReadResponse would change the
-// header, and accept a body that is cut off.
+// parseMessage parses what message returned. http.ReadResponse would change the header, and
+// accept a body that is cut off.
 func parseMessage(message []byte) (*Answer, error) {
 	head, body, ok := bytes.Cut(message, []byte("\r\n\r\n"))
 	line, fields, _ := strings.Cut(string(head), "\r\n")
@@ -192,8 +186,8 @@ func (s *requestState) replay(record []byte) {
 	s.observe(OutcomeReplayed)
 }
 
-// send sends a stored answer with new framing. Its fields replace those that outer
-// handlers have set, which were part of the first answer.
+// send sends a stored answer with new framing. Its fields replace those that outer handlers
+// have set, which were part of the first answer.
 func (a *Answer) send(w http.ResponseWriter) {
 	h := w.Header()
 	for name, values := range a.Header {

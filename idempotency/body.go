@@ -2,11 +2,14 @@ package idempotency
 
 import (
 	"bytes"
+	"compress/gzip"
+	"compress/zlib"
 	"crypto/sha256"
 	"errors"
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs/internal/linger"
@@ -18,8 +21,8 @@ var errTooLarge = errors.New("the body is longer than allowed")
 // errStream: the request waits for an answer before it goes on.
 var errStream = errors.New("the request is a stream, which cannot be guarded")
 
-// A body is a request's body, read whole before the handler runs: in memory, or
-// in a temporary file if it is longer than Options.MaxMemory.
+// A body is a request's body, read whole before the handler runs: in memory, or in a temporary
+// file if it is longer than Options.MaxMemory.
 type body struct {
 	memory []byte
 	file   *os.File // nil: in memory
@@ -34,8 +37,7 @@ type timedReader struct {
 	pause time.Duration
 }
 
-// Read reads from the body. After a pause that was too long it returns
-// os.ErrDeadlineExceeded.
+// Read reads from the body. After a pause that was too long it returns os.ErrDeadlineExceeded.
 func (r *timedReader) Read(p []byte) (int, error) {
 	end := time.Now().Add(r.pause)
 	linger.Within(r.w, r.r, end)
@@ -49,8 +51,8 @@ func (r *timedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read reads all of r's body. It returns errTooLarge, errStream, an *fs.PathError
-// of the temporary file, or the connection's error.
+// read reads all of r's body. It returns errTooLarge, errStream, an *fs.PathError of the
+// temporary file, or the connection's error.
 func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
@@ -125,4 +127,38 @@ func (b *body) remove() {
 	if b.path != "" {
 		_ = os.Remove(b.path)
 	}
+}
+
+// maxContent is how many bytes a decompressed body may have to be looked into.
+const maxContent = 64 << 20
+
+// errNoContent: the body cannot be looked into.
+var errNoContent = errors.New("the body is compressed in a way that is not known, or too long")
+
+// contentOf returns what the body holds, decompressed if Content-Encoding is gzip or deflate.
+func contentOf(r *http.Request, body io.Reader) ([]byte, error) {
+	if len(r.Header["Content-Encoding"]) > 1 {
+		return nil, errNoContent
+	}
+	return decompressed(r.Header.Get("Content-Encoding"), body)
+}
+
+// decompressed returns what a body in the encoding holds.
+func decompressed(encoding string, body io.Reader) (content []byte, err error) {
+	switch strings.ToLower(strings.TrimSpace(encoding)) {
+	case "identity", "":
+	case "gzip", "x-gzip":
+		body, err = gzip.NewReader(body)
+	case "deflate":
+		body, err = zlib.NewReader(body)
+	default:
+		return nil, errNoContent
+	}
+	if err == nil {
+		content, err = io.ReadAll(io.LimitReader(body, maxContent+1))
+	}
+	if err == nil && len(content) > maxContent {
+		err = errNoContent
+	}
+	return content, err
 }

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// controlField is how an application decides, per answer, whether and for how
-// long it is kept. It is removed from every answer.
+// controlField is how an application decides, per answer, whether and for how long it is kept.
+// It is removed from every answer.
 const controlField = "Idempotency-Control"
 
 // control is what Idempotency-Control asks for.
@@ -17,13 +17,13 @@ type control struct {
 	maxAge  time.Duration // default: Options.Retention
 }
 
-// parseControl parses the field's lines. It ignores and counts directives that are
-// malformed, because the handler has run.
+// parseControl parses the field's lines. It ignores and counts directives that are malformed,
+// because the handler has run.
 func (m *Middleware) parseControl(lines []string) control {
 	c := control{maxAge: m.options.Retention}
 	for _, line := range lines {
 		if strings.TrimSpace(line) == "" {
-			m.counts.controlIgnored.Add(1)
+			m.count(func(c *Stats) { c.ControlIgnored++ })
 			continue
 		}
 		for directive := range strings.SplitSeq(line, ",") {
@@ -34,7 +34,7 @@ func (m *Middleware) parseControl(lines []string) control {
 			case strings.EqualFold(name, "no-store") && !valued, strings.EqualFold(name, "max-age") && isAge && age == 0:
 				c.noStore = true
 			case !strings.EqualFold(name, "max-age") || !isAge:
-				m.counts.controlIgnored.Add(1)
+				m.count(func(c *Stats) { c.ControlIgnored++ })
 			case c.asked: // of two ages the shorter promises less
 				c.maxAge = min(c.maxAge, age)
 			default:

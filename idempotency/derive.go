@@ -1,7 +1,6 @@
 package idempotency
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -16,9 +15,9 @@ import (
 // A KeyFunc derives the key of a request; see Options.Key.
 type KeyFunc = func(r *http.Request, body io.ReadSeeker) (string, error)
 
-// KeyHeader derives the key from another header than Idempotency-Key, such as a
-// webhook's event id. The value counts as it stands. A request without the header
-// has no key; a request with several such headers is refused.
+// KeyHeader derives the key from another header than Idempotency-Key, such as a webhook's event
+// id. The value counts as it stands. A request without the header has no key; a request with
+// several such headers is refused.
 func KeyHeader(name string) KeyFunc {
 	name = http.CanonicalHeaderKey(name)
 	return func(r *http.Request, _ io.ReadSeeker) (string, error) {
@@ -35,27 +34,21 @@ func KeyHeader(name string) KeyFunc {
 	}
 }
 
-// KeyJSON derives the key from a member of a JSON body. field is the name of a
-// member of the object, or a JSON pointer, which begins with "/". A string counts
-// as it is, and a number as it is spelled. Of a list, all elements count, in order.
-// If the body is an array, that member of each element counts. Within a value, ","
-// is written "%2C" and "%" is written "%25". A request has no key if its body is
-// not JSON or does not have the member. Any other value is refused. The body may be
-// compressed with gzip or deflate.
+// KeyJSON derives the key from a member of a JSON body. field is the name of a member of the
+// object, or a JSON pointer, which begins with "/". A string counts as it is, and a number as
+// it is spelled. Of a list, all elements count, in order. If the body is an array, that member
+// of each element counts. Within a value, "," is written "%2C" and "%" is written "%25". A
+// request has no key if its body is not JSON or does not have the member. Any other value is
+// refused. The body may be compressed with gzip or deflate.
 func KeyJSON(field string) KeyFunc {
 	return func(r *http.Request, body io.ReadSeeker) (string, error) {
 		content, err := contentOf(r, body)
 		if err != nil {
 			return "", nil
 		}
-		d := json.NewDecoder(bytes.NewReader(content))
-		d.UseNumber()
-		var document any
-		if d.Decode(&document) != nil {
+		document, err := decodeJSON(content)
+		if err != nil {
 			return "", nil
-		}
-		if _, err := d.Token(); err != io.EOF {
-			return "", nil // the member of one document is not the key of several
 		}
 		elements := []any{document}
 		if list, ok := document.([]any); ok && !strings.HasPrefix(field, "/") {
@@ -67,8 +60,22 @@ func KeyJSON(field string) KeyFunc {
 			if !ok {
 				return "", nil
 			}
-			if values, err = appendScalars(values, value); err != nil {
-				return "", err
+			scalars, isList := value.([]any)
+			if !isList {
+				scalars = []any{value}
+			}
+			for _, scalar := range scalars {
+				switch v := scalar.(type) {
+				case string:
+					if v == "" {
+						return "", errEmptyKey
+					}
+					values = append(values, v)
+				case json.Number:
+					values = append(values, v.String())
+				default:
+					return "", errKeyFailed
+				}
 			}
 		}
 		if len(values) == 1 {
@@ -78,35 +85,9 @@ func KeyJSON(field string) KeyFunc {
 	}
 }
 
-// appendScalars appends a string or a number, or all elements of a list.
-func appendScalars(values []string, value any) ([]string, error) {
-	switch v := value.(type) {
-	case string:
-		if v == "" {
-			return nil, errEmptyKey
-		}
-		return append(values, v), nil
-	case json.Number:
-		return append(values, v.String()), nil
-	case []any:
-		for _, element := range v {
-			var err error
-			if _, nested := element.([]any); nested {
-				return nil, errKeyFailed
-			}
-			if values, err = appendScalars(values, element); err != nil {
-				return nil, err
-			}
-		}
-		return values, nil
-	}
-	return nil, errKeyFailed
-}
-
-// KeyForm derives the key from a field of a form (application/x-www-form-urlencoded). A
-// request has no key if its body is not a form or does not have the field. A field that
-// is empty, or there more than once, is refused. The body may be compressed with gzip or
-// deflate.
+// KeyForm derives the key from a field of a form (application/x-www-form-urlencoded). A request
+// has no key if its body is not a form or does not have the field. A field that is empty, or
+// there more than once, is refused. The body may be compressed with gzip or deflate.
 func KeyForm(field string) KeyFunc {
 	return func(r *http.Request, body io.ReadSeeker) (string, error) {
 		media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -114,11 +95,8 @@ func KeyForm(field string) KeyFunc {
 			return "", nil
 		}
 		content, err := contentOf(r, body)
-		if err != nil {
-			return "", nil
-		}
-		form, err := url.ParseQuery(string(content))
-		if err != nil {
+		form, malformed := url.ParseQuery(string(content))
+		if err != nil || malformed != nil {
 			return "", nil
 		}
 		switch values := form[field]; {
@@ -168,8 +146,8 @@ func derive(part KeyFunc, r *http.Request, body io.ReadSeeker) (string, error) {
 	return part(r, body)
 }
 
-// joinKeys makes one key of several values. Other values make another key. A key that
-// would be too long is replaced by its digest.
+// joinKeys makes one key of several values. Other values make another key. A key that would be
+// too long is replaced by its digest.
 func joinKeys(values []string) string {
 	if len(values) == 1 {
 		return values[0]
@@ -188,8 +166,7 @@ func joinKeys(values []string) string {
 
 var separators = strings.NewReplacer("%", "%25", ",", "%2C")
 
-// WebhookOptions returns options for an endpoint that receives webhooks. Change them as
-// needed.
+// WebhookOptions returns options for an endpoint that receives webhooks. Change them as needed.
 //
 //   - The key is the event's id: the header Webhook-Id, Svix-Id, X-GitHub-Delivery,
 //     X-Shopify-Webhook-Id or X-Event-Id, else the member id or event_id of a JSON body,

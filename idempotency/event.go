@@ -11,11 +11,11 @@ type Outcome string
 
 // The outcomes of a request. Each request has one.
 const (
-	// OutcomeUnguarded: the request ran without a guard, because of its method, because
-	// it had no key, or because it asked for another protocol.
+	// OutcomeUnguarded: the request ran without a guard, because of its method, because it had
+	// no key, or because it asked for another protocol.
 	OutcomeUnguarded Outcome = "unguarded"
-	// OutcomeRan: the handler ran and its answer was sent. Event.Stored says
-	// whether it was kept.
+	// OutcomeRan: the handler ran and its answer was sent. Event.Stored says whether it was
+	// kept.
 	OutcomeRan Outcome = "ran"
 	// OutcomeReplayed: the stored answer was sent.
 	OutcomeReplayed Outcome = "replayed"
@@ -38,11 +38,11 @@ const (
 	OutcomeBypassed Outcome = "bypassed"
 	// OutcomeLost: the lease was lost while the handler ran.
 	OutcomeLost Outcome = "lost"
-	// OutcomeInterrupted: the run ended without an answer: a panic, a broken
-	// answer, an origin that hung up.
+	// OutcomeInterrupted: the run ended without an answer: a panic, a broken answer, an origin
+	// that hung up.
 	OutcomeInterrupted Outcome = "interrupted"
-	// OutcomeRolledBack: the run's transaction could not be committed, and nothing was
-	// done; or the connection to the database was lost, and a retry finds out.
+	// OutcomeRolledBack: the run's transaction could not be committed, and nothing was done; or
+	// the connection to the database was lost, and a retry finds out.
 	OutcomeRolledBack Outcome = "rolled-back"
 	// OutcomeUnreached: the origin could not be reached; nothing was done.
 	OutcomeUnreached Outcome = "unreached"
@@ -53,8 +53,8 @@ const (
 // Event describes one request to Options.Observe. It has no key, credential or answer.
 type Event struct {
 	Outcome Outcome
-	// Status that was sent; 0 if none was (a panic, a broken transfer), or if the
-	// request had no guard.
+	// Status that was sent; 0 if none was (a panic, a broken transfer), or if the request had
+	// no guard.
 	Status int
 	// Method of the request.
 	Method string
@@ -62,8 +62,8 @@ type Event struct {
 	Attempt int
 	// Fence of a run.
 	Fence uint64
-	// Conflicts is how often the handler ran again because its transaction was in
-	// conflict with another one.
+	// Conflicts is how often the handler ran again because its transaction was in conflict with
+	// another one.
 	Conflicts int
 	// Stored says that this run's answer, or a tombstone, is in the store.
 	Stored bool
@@ -73,16 +73,15 @@ type Event struct {
 	// First is what Options.Trace returned for the run whose answer was replayed.
 	First string
 
-	// Start is when the request, whose body had been read, looked for its key; zero if
-	// there is no valid key.
+	// Start is when the request, whose body had been read, looked for its key; zero if there is
+	// no valid key.
 	Start time.Time
-	// Waiting is how long the request then waited for others with its key, Claiming how
-	// long the store was asked for the key, Handler how long the handler ran, and
-	// Settling how long the store was asked to settle it.
+	// Waiting is how long the request then waited for others with its key, Claiming how long
+	// the store was asked for the key, Handler how long the handler ran, and Settling how long
+	// the store was asked to settle it.
 	Waiting, Claiming, Handler, Settling time.Duration
 
-	// Err is why a request was not served, if there is a reason. It has no text of the
-	// request.
+	// Err is why a request was not served, if there is a reason. It has no text of the request.
 	Err error
 
 	key string // its name in the store
@@ -96,17 +95,15 @@ func (e *Event) Key() string {
 	return dibs.Key{Name: e.key}.Digest()
 }
 
-// Stats are counts since the Middleware was made, of what happens beside or after the
-// Events.
+// Stats are counts since the Middleware was made, of what happens beside or after the Events.
 type Stats struct {
 	// ControlIgnored counts malformed directives of Idempotency-Control.
 	ControlIgnored uint64
 	// StoreFailed counts answers that were sent before they were stored.
 	StoreFailed uint64
-	// StoreRecovered counts those that were stored later. StoreGivenUp counts those
-	// whose lease ended first; their retries run again.
+	// StoreRecovered counts those that were stored later. StoreGivenUp counts those whose lease
+	// ended first; their retries run again.
 	StoreRecovered, StoreGivenUp uint64
-	// Bypassed counts requests that ran without a guard because of
-	// Options.OnStoreFailure.
+	// Bypassed counts requests that ran without a guard because of Options.OnStoreFailure.
 	Bypassed uint64
 }

@@ -20,8 +20,8 @@ const (
 
 var ourFields = []string{controlField, replayedField, bypassedField, notKeptField, traceField}
 
-// neverStored are the fields that belong to one connection, one moment or one
-// request, and not to the answer. In lower case.
+// neverStored are the fields that belong to one connection, one moment or one request, and not
+// to the answer. In lower case.
 var neverStored = setOf([]string{
 	// hop by hop, beside those that Connection names; and framing
 	"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "content-length",
@@ -36,47 +36,30 @@ var neverStored = setOf([]string{
 	"idempotency-control", "idempotent-replayed", "idempotency-bypassed", "idempotency-answer-not-kept", "idempotency-answer-trace",
 })
 
-// A filter says which response fields are stored.
-type filter struct {
-	setCookie bool
-	more      map[string]bool // Options.NotStored, in lower case
-}
-
-func newFilter(o *Options) filter {
-	f := filter{setCookie: o.KeepSetCookie, more: make(map[string]bool)}
-	for _, name := range o.NotStored {
-		f.more[strings.ToLower(name)] = true
-	}
-	return f
-}
-
-// stored returns the fields of a header or trailer that are stored. connection is
-// the answer's Connection field.
-func (f *filter) stored(h http.Header, connection []string) http.Header {
+// stored returns the fields of a header or trailer that are stored. connection is the answer's
+// Connection field.
+func (o *Options) stored(h http.Header, connection []string) http.Header {
 	stored := make(http.Header, len(h))
 	for name, values := range h {
-		if f.stores(name, connection) {
+		if o.stores(name) && !hasListToken(connection, name) {
 			stored[name] = values
 		}
 	}
 	return stored
 }
 
-// stores reports whether the field is stored.
-func (f *filter) stores(name string, connection []string) bool {
+// stores reports whether answers are stored with the field.
+func (o *Options) stores(name string) bool {
 	lower := strings.ToLower(name)
 	switch {
-	case !isToken(name), neverStored[lower], f.more[lower],
+	case !isToken(name), neverStored[lower], hasListToken(o.NotStored, name),
 		strings.HasPrefix(lower, "ratelimit-"), strings.HasPrefix(lower, "x-ratelimit-"):
 		return false
-	case lower == "set-cookie":
-		return f.setCookie
 	}
-	return !hasListToken(connection, name)
+	return lower != "set-cookie" || o.KeepSetCookie
 }
 
-// hasListToken reports whether a comma-separated list field has the token, in
-// any case.
+// hasListToken reports whether a comma-separated list field has the token, in any case.
 func hasListToken(lines []string, token string) bool {
 	for _, line := range lines {
 		for element := range strings.SplitSeq(line, ",") {
@@ -88,8 +71,8 @@ func hasListToken(lines []string, token string) bool {
 	return false
 }
 
-// takeOurs removes the fields that only the Middleware sends from an answer's
-// header, in whatever spelling. It returns the lines of Idempotency-Control.
+// takeOurs removes the fields that only the Middleware sends from an answer's header, in
+// whatever spelling. It returns the lines of Idempotency-Control.
 func takeOurs(h http.Header) (controls []string) {
 	for name, lines := range h {
 		plain := strings.TrimPrefix(name, http.TrailerPrefix)

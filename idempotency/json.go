@@ -14,15 +14,14 @@ import (
 // maxDepth bounds how deeply a JSON document with a canonical form may be nested.
 const maxDepth = 1000
 
-// errNotPlain: the document has no canonical form, because two readers could
-// understand it differently.
+// errNotPlain: the document has no canonical form, because two readers could understand it
+// differently.
 var errNotPlain = errors.New("the JSON document is ambiguous")
 
-// canonicalJSON returns a form of the document that is the same for two documents
-// only if they mean the same: members sorted, no white space, strings unescaped,
-// numbers as they are spelled, because 1.0 may not be 1. It returns an error for
-// what is not JSON, and for what readers disagree about: a member that is there
-// twice, text that is not Unicode.
+// canonicalJSON returns a form of the document that is the same for two documents only if they
+// mean the same: members sorted, no white space, strings unescaped, numbers as they are
+// spelled, because 1.0 may not be 1. It returns an error for what is not JSON, and for what
+// readers disagree about: a member that is there twice, text that is not Unicode.
 func canonicalJSON(document []byte) ([]byte, error) {
 	if !utf8.Valid(document) {
 		return nil, errNotPlain
@@ -92,8 +91,21 @@ func canonicalValue(d *json.Decoder, depth int) ([]byte, error) {
 	return []byte(token.(json.Delim).String() + strings.Join(elements, ",") + closing.(json.Delim).String()), nil
 }
 
-// pointAt returns the part of a decoded document that field names: a member of
-// the object or, if field begins with "/", a JSON pointer (RFC 6901).
+// decodeJSON returns what a document has, with numbers as they are spelled.
+func decodeJSON(document []byte) (value any, err error) {
+	d := json.NewDecoder(bytes.NewReader(document))
+	d.UseNumber()
+	if err = d.Decode(&value); err != nil {
+		return nil, err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errNotPlain // something follows the document
+	}
+	return value, nil
+}
+
+// pointAt returns the part of a decoded document that field names: a member of the object or,
+// if field begins with "/", a JSON pointer (RFC 6901).
 func pointAt(document any, field string) (any, bool) {
 	path := []string{field}
 	if strings.HasPrefix(field, "/") {

@@ -2,10 +2,8 @@ package idempotency
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -18,26 +16,25 @@ const (
 // MaxKey is the longest idempotency key, in characters.
 const MaxKey = 255
 
-// Why a request's key is refused. Clients read these texts, which quote nothing of
-// the request.
-var (
-	errSeveral    = errors.New("the header is there more than once")
-	errTwoKeys    = errors.New("Idempotency-Key and X-Idempotency-Key differ")
-	errEmptyKey   = errors.New("the key is empty")
-	errLongKey    = fmt.Errorf("the key is longer than %d characters", MaxKey)
-	errKeyFailed  = errors.New("the key could not be derived from the request")
-	errCharacter  = errors.New("the value has a character that is not printable ASCII")
-	errList       = errors.New("the value is a list; a request has one key")
-	errNotQuoted  = errors.New("the value must be a string in double quotes")
-	errString     = errors.New("the value has an opening quote, and no closing quote or a wrong backslash; a backslash may only precede a quote or a backslash")
-	errParameter  = errors.New("the closing quote must be followed by nothing, or by well-formed parameters")
-	errBareSymbol = errors.New("a value without quotes may not have quotes, commas, semicolons, backslashes or spaces")
-)
+// A keyError says why a request's key is refused. Clients read it. It quotes nothing of the
+// request.
+type keyError string
 
-// keyErrors are all of them.
-var keyErrors = []error{
-	errSeveral, errTwoKeys, errEmptyKey, errLongKey, errKeyFailed, errCharacter, errList, errNotQuoted, errString, errParameter, errBareSymbol,
-}
+func (e keyError) Error() string { return string(e) }
+
+const (
+	errSeveral    keyError = "the header is there more than once"
+	errTwoKeys    keyError = "Idempotency-Key and X-Idempotency-Key differ"
+	errEmptyKey   keyError = "the key is empty"
+	errLongKey    keyError = "the key is longer than 255 characters"
+	errKeyFailed  keyError = "the key could not be derived from the request"
+	errCharacter  keyError = "the value has a character that is not printable ASCII"
+	errList       keyError = "the value is a list; a request has one key"
+	errNotQuoted  keyError = "the value must be a string in double quotes"
+	errString     keyError = "the string has no closing quote, or a backslash that does not precede a quote or a backslash"
+	errParameter  keyError = "what follows the closing quote is not a well-formed parameter"
+	errBareSymbol keyError = "a value without quotes may not have quotes, commas, semicolons, backslashes or spaces"
+)
 
 // quoted matches a String, and parameters what may follow it (RFC 9651, sections
 // 3.1.2 and 3.3).
@@ -56,9 +53,9 @@ var (
 	unescaper = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 )
 
-// ParseKey parses the value of an Idempotency-Key header: a structured-field
-// String or, unless strict, a bare value. `"abc"` and `abc` are the same key.
-// The error says what is wrong and quotes nothing of the value.
+// ParseKey parses the value of an Idempotency-Key header: a structured-field String or, unless
+// strict, a bare value. `"abc"` and `abc` are the same key. The error says what is wrong and
+// quotes nothing of the value.
 func ParseKey(value string, strict bool) (string, error) {
 	value = strings.Trim(value, " ")
 	notASCII := strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' })
@@ -105,14 +102,15 @@ func checkKey(key string) error {
 	return nil
 }
 
-// keyProblem is the answer to a key that is refused. An error that is not ours may
-// quote the request, so the client does not get its text.
+// keyProblem is the answer to a key that is refused. An error that is not ours may quote the
+// request, so the client does not get its text.
 func keyProblem(err error) Problem {
-	if !slices.Contains(keyErrors, err) {
-		err = errKeyFailed
+	ours, ok := errors.AsType[keyError](err)
+	if !ok {
+		ours = errKeyFailed
 	}
 	p := problemKeyInvalid
-	p.Detail = "Nothing was run: " + err.Error() + "."
+	p.Detail = "Nothing was run: " + ours.Error() + "."
 	return p
 }
 

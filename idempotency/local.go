@@ -14,39 +14,37 @@ type localRun struct {
 	fingerprint dibs.Fingerprint
 	lease       *dibs.Lease
 	began       time.Time
-	// record is set when the answer was sent and the store does not have it yet.
-	record []byte
 }
 
-// A waiter is a duplicate that waits for a run in this process. It receives
-// once: the record, or nil when it may claim the key.
+// A waiter is a duplicate that waits for a run in this process. It receives once: the record,
+// or nil when it may claim the key.
 type waiter chan []byte
 
-// localRuns are the runs in this process and the duplicates that wait for them,
-// so that a waiting duplicate costs the store nothing. The store stays the truth:
-// a key that is not here may be held elsewhere.
+// localRuns are the runs in this process and the duplicates that wait for them, so that a
+// waiting duplicate costs the store nothing. The store stays the truth: a key that is not here
+// may be held elsewhere.
 type localRuns struct {
 	mu      sync.Mutex
 	running map[string]*localRun
 	waiting map[string][]waiter
 }
 
-// find returns a copy of the key's run; ok is false if there is none.
-func (l *localRuns) find(key string) (run localRun, ok bool) {
+// find returns the key's run; nil if there is none.
+func (l *localRuns) find(key string) *localRun {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	found := l.running[key]
-	if found == nil || found.record == nil && errors.Is(found.lease.Err(), dibs.ErrLost) {
-		return run, false // another run may have answered since the lease was lost
+	run := l.running[key]
+	if run == nil || errors.Is(run.lease.Err(), dibs.ErrLost) {
+		return nil // another run may have answered since the lease was lost
 	}
-	return *found, true
+	return run
 }
 
 // join makes the caller wait for the key's run; nil if the run is over.
 func (l *localRuns) join(key string) waiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if run := l.running[key]; run == nil || run.record != nil {
+	if l.running[key] == nil {
 		return nil
 	}
 	w := make(waiter, 1)
@@ -79,18 +77,7 @@ func (l *localRuns) enter(key string, run *localRun) {
 	l.running[key] = run
 }
 
-// answered makes the record known before the store has it.
-func (l *localRuns) answered(key string, run *localRun, record []byte) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.running[key] == run {
-		run.record = record
-		l.wake(key, record)
-	}
-}
-
-// leave ends a run. A record answers all waiters; without one the first of them
-// claims the key.
+// leave ends a run. A record answers all waiters; without one the first of them claims the key.
 func (l *localRuns) leave(key string, run *localRun, record []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

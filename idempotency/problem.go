@@ -20,9 +20,10 @@ type Problem struct {
 	Detail string
 	// Instance is a URI that names this occurrence; "" for none.
 	Instance string
-	// RetryAfter, if not 0, says when to try again; sent in whole seconds,
-	// rounded up.
+	// RetryAfter, if not 0, says when to try again; sent in whole seconds, rounded up.
 	RetryAfter time.Duration
+
+	code string // of gRPC and Connect; "": as the status says
 }
 
 // The problems. Each is a section of docs/http.md.
@@ -38,13 +39,13 @@ var (
 		Detail: "The client sent nothing for too long. Nothing was run."}
 	problemStream = Problem{Name: "stream-refused", Status: 400, Title: "A stream cannot be guarded",
 		Detail: "The request did not end after its first message. Send it without a key. Nothing was run."}
-	problemInProgress = Problem{Name: "in-progress", Status: 409, Title: "A request with this Idempotency-Key is still running",
+	problemInProgress = Problem{Name: "in-progress", Status: 409, code: "aborted", Title: "A request with this Idempotency-Key is still running",
 		Detail: "Retry with the same key. When the request has finished, a retry gets its answer."}
-	problemUnknown = Problem{Name: "outcome-unknown", Status: 409, Title: "The outcome of an earlier attempt is unknown",
+	problemUnknown = Problem{Name: "outcome-unknown", Status: 409, code: "failed_precondition", Title: "The outcome of an earlier attempt is unknown",
 		Detail: "An earlier attempt with this Idempotency-Key ended without an answer. It may or may not have taken effect. The request is not run again until an operator has settled the key."}
-	problemNotKept = Problem{Name: "answer-not-kept", Status: 410, Title: "The request was served, but its answer was not kept",
+	problemNotKept = Problem{Name: "answer-not-kept", Status: 410, code: "already_exists", Title: "The request was served, but its answer was not kept",
 		Detail: "The answer was too long to be kept. The request is not run again under this Idempotency-Key."}
-	problemTooLarge = Problem{Name: "body-too-large", Status: 413, Title: "The request's body is too large",
+	problemTooLarge = Problem{Name: "body-too-large", Status: 413, code: "resource_exhausted", Title: "The request's body is too large",
 		Detail: "Nothing was run."}
 	problemMismatch = Problem{Name: "key-reused", Status: 422, Title: "The Idempotency-Key was used for another request",
 		Detail: "A retry must repeat the request: method, target, Content-Type, Content-Encoding and body. A new request needs a new key."}
@@ -62,31 +63,23 @@ var (
 		Detail: "This attempt lost its lease of the key while it ran. Retry with the same key to get the answer.", RetryAfter: time.Second}
 	problemRolledBack = Problem{Name: "rolled-back", Status: 503, Title: "The request's transaction was rolled back",
 		Detail: "Nothing was done. Retry with the same key.", RetryAfter: time.Second}
-	problemEnded = Problem{Name: "transaction-ended", Status: 500, Title: "The handler ended the request's transaction itself",
+	problemEnded = Problem{Name: "transaction-ended", Status: 500, code: "internal", Title: "The handler ended the request's transaction itself",
 		Detail: "What the handler did may have taken effect, and its answer is not kept. This is a defect of the server."}
 	problemUnsure = Problem{Name: "commit-unknown", Status: 503, Title: "It is not known whether the request was served",
 		Detail: "The connection to the database was lost during the commit. Retry with the same key: the request runs once at most, and a retry gets an answer.", RetryAfter: time.Second}
-	problemTimedOut = Problem{Name: "origin-timeout", Status: 504, Title: "The origin did not answer in time",
+	problemTimedOut = Problem{Name: "origin-timeout", Status: 504, code: "deadline_exceeded", Title: "The origin did not answer in time",
 		Detail: "The request was sent. It may or may not have taken effect."}
 )
 
-// FailureProblem returns the problem that answers a Failure. A handler that serves a
-// request without a guard writes it itself.
+// FailureProblem returns the problem that answers a Failure. A handler that serves a request
+// without a guard writes it itself.
 func FailureProblem(f Failure) Problem {
-	switch f {
-	case Unreached:
-		return problemUnreached
-	case TimedOut:
-		return problemTimedOut
-	case BrokeOff:
-		return problemBrokeOff
-	}
-	return problemHungUp
+	return [...]Problem{problemHungUp, Unreached: problemUnreached, HungUp: problemHungUp, TimedOut: problemTimedOut, BrokeOff: problemBrokeOff}[f]
 }
 
-// WriteProblem answers a request with a problem document. A request of gRPC or Connect
-// is answered in that protocol. docsURL is the page whose section p.Name describes the
-// problem; "" means DefaultDocsURL. A p.Status that is not 300 to 599 is sent as 500.
+// WriteProblem answers a request with a problem document. A request of gRPC or Connect is
+// answered in that protocol. docsURL is the page whose section p.Name describes the problem; ""
+// means DefaultDocsURL. A p.Status that is not 300 to 599 is sent as 500.
 func WriteProblem(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
 	if p.Status < 300 || p.Status > 599 {
 		p.Status = http.StatusInternalServerError

@@ -11,23 +11,21 @@ import (
 	"time"
 )
 
-// A recorder is the ResponseWriter of a guarded handler. It holds the answer
-// back until it is stored. An answer that is flushed, or longer than what is
-// stored, streams through the recorder, which keeps its beginning.
+// A recorder is the ResponseWriter of a guarded handler. It holds the answer back until it is
+// stored. An answer that is flushed, or longer than what is stored, streams through the
+// recorder, which keeps its beginning.
 //
 //	open ── WriteHeader ── headed ── the handler returns ── settled, then sent
 //	                          │
 //	                          └── Flush, too long ── streaming ── settled, ended
 //
-// It has no Unwrap and no Hijack, because an answer that goes around it would not be
-// stored.
+// It has no Unwrap and no Hijack, because an answer that goes around it would not be stored.
 type recorder struct {
 	mu     sync.Mutex // a goroutine of the handler may outlive it
+	m      *Middleware
 	w      http.ResponseWriter
 	r      *http.Request
-	limit  int64 // bytes of body that are stored
-	before http.Header
-	warn   func() // of a second WriteHeader
+	before http.Header // what outer handlers have set
 
 	status    int         // 0 before WriteHeader
 	header    http.Header // as WriteHeader found it
@@ -43,30 +41,25 @@ type recorder struct {
 
 // newRecorder returns the recorder of a run's answer.
 func (s *requestState) newRecorder() *recorder {
-	return &recorder{
-		w: s.w, r: s.r, limit: s.m.options.MaxStored, declared: -1, before: s.w.Header().Clone(),
-		warn: func() {
-			s.m.warned.twoHeads.Do(func() {
-				s.m.options.Logger.Warn("a handler called WriteHeader twice for one request: the second call has no effect",
-					"method", s.r.Method, "path", s.r.URL.Path)
-			})
-		},
-	}
+	return &recorder{m: s.m, w: s.w, r: s.r, before: s.w.Header().Clone(), declared: -1}
 }
 
-// Header returns the header of the ResponseWriter below, so that fields that
-// outer handlers have set are part of the answer.
+// Header returns the header of the ResponseWriter below, so that fields that outer handlers
+// have set are part of the answer.
 func (rec *recorder) Header() http.Header { return rec.w.Header() }
 
-// WriteHeader passes an informational status on. It remembers a final one with
-// the header as it is now.
+// WriteHeader passes an informational status on. It remembers a final one with the header as it
+// is now.
 func (rec *recorder) WriteHeader(status int) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
 	switch {
 	case rec.ended:
 	case rec.status != 0:
-		rec.warn()
+		rec.m.warned.twoHeads.Do(func() {
+			rec.m.options.Logger.Warn("a handler called WriteHeader twice for one request: the second call has no effect",
+				"method", rec.r.Method, "path", rec.r.URL.Path)
+		})
 	case status < 100 || status > 999:
 		panic("invalid WriteHeader code " + strconv.Itoa(status)) // as net/http does
 	case status < 200 && status != http.StatusSwitchingProtocols:
@@ -123,7 +116,7 @@ func (rec *recorder) Write(p []byte) (int, error) {
 	case rec.declared >= 0 && rec.length+n > rec.declared:
 		return 0, http.ErrContentLength
 	}
-	if rec.length += n; rec.length > rec.limit {
+	if rec.length += n; rec.length > rec.m.options.MaxStored {
 		rec.stream()
 		rec.oversize = true
 	} else {
@@ -176,9 +169,8 @@ func (rec *recorder) sniff() {
 // Flush makes the answer stream.
 func (rec *recorder) Flush() { _ = rec.FlushError() }
 
-// FlushError makes the answer stream. That the client has gone away is no error,
-// as with Write: a handler that stopped because of it would leave a part of its
-// answer for the whole.
+// FlushError makes the answer stream. That the client has gone away is no error, as with Write:
+// a handler that stopped because of it would leave a part of its answer for the whole.
 func (rec *recorder) FlushError() error {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -208,8 +200,7 @@ func (rec *recorder) EnableFullDuplex() error {
 	return http.NewResponseController(rec.w).EnableFullDuplex()
 }
 
-// finish is called when the handler has returned. It reports whether the answer
-// is whole.
+// finish is called when the handler has returned. It reports whether the answer is whole.
 func (rec *recorder) finish() (whole bool) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -228,8 +219,8 @@ func (rec *recorder) finish() (whole bool) {
 	return rec.declared < 0 || rec.length == rec.declared || !bodyAllowed(rec.status)
 }
 
-// trailerNames returns the fields of a handler's header that belong to the
-// trailer: those that it announced, and those with http.TrailerPrefix.
+// trailerNames returns the fields of a handler's header that belong to the trailer: those that
+// it announced, and those with http.TrailerPrefix.
 func (rec *recorder) trailerNames(h http.Header) (names []string) {
 	for name := range h {
 		if strings.HasPrefix(name, http.TrailerPrefix) || !framing[name] && hasListToken(rec.header["Trailer"], name) {
@@ -239,8 +230,7 @@ func (rec *recorder) trailerNames(h http.Header) (names []string) {
 	return names
 }
 
-// framing are the fields that say how a message is framed, and thus cannot be in
-// a trailer.
+// framing are the fields that say how a message is framed, and thus cannot be in a trailer.
 var framing = map[string]bool{"Transfer-Encoding": true, "Content-Length": true, "Trailer": true}
 
 // send sends an answer that was held back.
@@ -266,8 +256,8 @@ func announceTrailer(h, trailer http.Header) {
 	}
 }
 
-// drop forgets what the handler wrote, so that another answer can be sent. The
-// answer must not have streamed.
+// drop forgets what the handler wrote, so that another answer can be sent. The answer must not
+// have streamed.
 func (rec *recorder) drop() {
 	h := rec.w.Header()
 	clear(h)

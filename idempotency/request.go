@@ -86,8 +86,7 @@ func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 }
 
-// deriveKey asks Options.Key. It reports false when the request has been
-// served.
+// deriveKey asks Options.Key. It reports false when the request has been served.
 func (s *requestState) deriveKey(key *string) bool {
 	var err error
 	*key, err = s.m.options.Key(s.r, s.body.reader())
@@ -122,8 +121,8 @@ func (s *requestState) withBody(ctx context.Context) *http.Request {
 	return r
 }
 
-// end removes what is left of the request. If Options.Observe was not called,
-// the handler or a function of Options has panicked.
+// end removes what is left of the request. If Options.Observe was not called, the handler or a
+// function of Options has panicked.
 func (s *requestState) end() {
 	if !s.observed {
 		s.event.Status = 0
@@ -162,18 +161,15 @@ func (s *requestState) serve(key string) {
 	}
 }
 
-// servedHere serves a duplicate of a run in this process. It reports false if
-// the request has to claim the key.
+// servedHere serves a duplicate of a run in this process. It reports false if the request has
+// to claim the key.
 func (s *requestState) servedHere() bool {
-	run, ok := s.m.local.find(s.key)
+	run := s.m.local.find(s.key)
 	switch {
-	case !ok:
+	case run == nil:
 		return false
 	case run.fingerprint.Differs(s.fingerprint):
 		s.refuse(OutcomeMismatch, problemMismatch)
-		return true
-	case run.record != nil:
-		s.replay(run.record)
 		return true
 	case s.m.options.Wait == 0:
 		s.conflict(s.m.retryRunning(time.Since(run.began)))
@@ -245,8 +241,8 @@ func (s *requestState) claim() (err error) {
 	return err
 }
 
-// refused answers a request whose claim was not granted. It returns the record
-// that answered it, if any.
+// refused answers a request whose claim was not granted. It returns the record that answered
+// it, if any.
 func (s *requestState) refused(err error) (record []byte) {
 	if done, ok := errors.AsType[*dibs.DoneError](err); ok {
 		s.replay(done.Record.Data)
@@ -275,13 +271,13 @@ func (s *requestState) refused(err error) (record []byte) {
 	return nil
 }
 
-// ClaimURI returns the URI that names a claim in problem documents. id is the
-// claim's public ID.
+// ClaimURI returns the URI that names a claim in problem documents. id is the claim's public
+// ID.
 func ClaimURI(id string) string { return "urn:dibs:claim:" + id }
 
 // bypass runs the handler without a guard, because the store does not answer.
 func (s *requestState) bypass() {
-	s.m.counts.bypassed.Add(1)
+	s.m.count(func(c *Stats) { c.Bypassed++ })
 	if s.turn {
 		s.turn = false
 		s.m.local.pass(s.key, nil) // the next waiter need not wait for a run without a guard
@@ -294,10 +290,10 @@ func (s *requestState) bypass() {
 	s.event.Status = s.m.pass(s.w, s.withBody(s.r.Context()), s.next, true)
 }
 
-// retryHeld returns when to ask again for a key whose lease has that time left.
-// A live holder renews every third of its lease. With more than two thirds left
-// the holder lives, so the client waits as long again as the holder is known to
-// have lived. With less the holder seems dead, and nothing changes earlier.
+// retryHeld returns when to ask again for a key whose lease has that time left. A live holder
+// renews every third of its lease. With more than two thirds left the holder lives, so the
+// client waits as long again as the holder is known to have lived. With less the holder seems
+// dead, and nothing changes earlier.
 func (m *Middleware) retryHeld(left time.Duration) time.Duration {
 	if lease := m.options.Lease; left >= lease-lease/3 {
 		left = lease - left
@@ -305,8 +301,7 @@ func (m *Middleware) retryHeld(left time.Duration) time.Duration {
 	return m.retryRunning(left)
 }
 
-// retryRunning returns when to ask again for a key that has been held for that
-// long.
+// retryRunning returns when to ask again for a key that has been held for that long.
 func (m *Middleware) retryRunning(held time.Duration) time.Duration {
 	return max(time.Second, min(held, m.options.Lease.Truncate(time.Second)))
 }
@@ -361,8 +356,8 @@ func (s *requestState) refuseBody(err error) {
 	}
 }
 
-// canceled ends a request whose client has gone away. It sends a problem, because
-// a client that has only stopped sending must not take silence for success.
+// canceled ends a request whose client has gone away. It sends a problem, because a client that
+// has only stopped sending must not take silence for success.
 func (s *requestState) canceled(p Problem) {
 	s.event.Err = errClientGone
 	s.refuse(OutcomeCanceled, p)

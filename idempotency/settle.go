@@ -34,12 +34,20 @@ func (s *requestState) settlement() settlement {
 	if !s.keeps(c) {
 		return settlement{outcome: dibs.Release}
 	}
-	if !s.answer.oversize && !s.tooLarge {
-		if record, ok := s.record(); ok {
-			return settlement{dibs.Keep, record, c.maxAge}
-		}
+	w := s.answer
+	connection := w.header["Connection"]
+	a := Answer{
+		Status:  w.status,
+		Header:  s.m.options.stored(w.header, connection),
+		Trailer: s.m.options.stored(w.trailer, connection),
+		Body:    w.body,
+		trace:   s.m.options.Trace(s.r.Context()),
 	}
-	return s.tombstone()
+	message := a.message()
+	if w.oversize || s.tooLarge || len(message)-len(w.body) > maxHead {
+		return s.tombstone()
+	}
+	return settlement{dibs.Keep, deflate(message), c.maxAge}
 }
 
 // tombstone returns how a run is settled whose answer is too long to be kept.
@@ -51,24 +59,6 @@ func (s *requestState) tombstone() settlement {
 	return settlement{dibs.Keep, a.record(), s.m.options.Retention}
 }
 
-// record returns the record of the answer; ok is false if the header is too long.
-func (s *requestState) record() (record []byte, ok bool) {
-	w := s.answer
-	connection := w.header["Connection"]
-	a := Answer{
-		Status:  w.status,
-		Header:  s.m.filter.stored(w.header, connection),
-		Trailer: s.m.filter.stored(w.trailer, connection),
-		Body:    w.body,
-		trace:   s.m.options.Trace(s.r.Context()),
-	}
-	message := a.message()
-	if len(message)-len(w.body) > maxHead {
-		return nil, false
-	}
-	return deflate(message), true
-}
-
 // keeps reports whether the answer is to be kept.
 func (s *requestState) keeps(c control) bool {
 	o, status := &s.m.options, s.status()
@@ -78,13 +68,13 @@ func (s *requestState) keeps(c control) bool {
 	case o.keepsStatus(status) && len(s.answer.header["Retry-After"]) == 0:
 		return true
 	}
-	// The application may keep what the status alone would not, except a failure of
-	// the server, because a retry may succeed.
+	// The application may keep what the status alone would not, except a failure of the server,
+	// because a retry may succeed.
 	return c.asked && (status < 500 || o.keepsStatus(status))
 }
 
-// status returns the status that the answer is treated by: that of HTTP, or the
-// one that stands for the status of gRPC or Connect.
+// status returns the status that the answer is treated by: that of HTTP, or the one that stands
+// for the status of gRPC or Connect.
 func (s *requestState) status() int {
 	w := s.answer
 	if protocolOf(s.r.Header) == connectUnary && w.status >= 400 && !w.oversize {
@@ -98,8 +88,8 @@ func (s *requestState) status() int {
 	return w.status
 }
 
-// settle settles the key and wakes waiters. It reports whether the lease was
-// lost. If the store does not answer, settle goes on in the background.
+// settle settles the key and wakes waiters. It reports whether the lease was lost. If the store
+// does not answer, settle goes on in the background.
 func (s *requestState) settle(how settlement) (lost bool) {
 	m := s.m
 	s.settled = true
@@ -134,36 +124,35 @@ const (
 	settleAgainMax = time.Second
 )
 
-// settleLater settles in the background, until the lease is lost. An answer that
-// is to be kept is known in this process meanwhile.
+// settleLater settles in the background, until the lease is lost.
 func (s *requestState) settleLater(how settlement) {
-	m, key, run, lease := s.m, s.key, s.run, s.lease
-	if how.outcome == dibs.Keep {
+	m, key, run, lease, keep := s.m, s.key, s.run, s.lease, how.outcome == dibs.Keep
+	if keep {
 		s.event.StoreFailed = true
-		m.counts.storeFailed.Add(1)
-		m.local.answered(key, run, how.record)
+		m.count(func(c *Stats) { c.StoreFailed++ })
 	}
 	giveUp := time.Now().Add(m.options.HandlerLimit)
 	m.storing.Go(func() {
-		defer m.local.leave(key, run, nil)
 		for pause := settleAgainMin; ; pause = min(2*pause, settleAgainMax) {
 			time.Sleep(pause)
-			if how.outcome == dibs.Keep && time.Now().After(giveUp) {
+			if keep && time.Now().After(giveUp) {
 				// The store answers and takes no record, and the key must not be held for ever.
-				m.counts.storeGivenUp.Add(1)
-				how = settlement{outcome: dibs.Abandon}
+				m.count(func(c *Stats) { c.StoreGivenUp++ })
+				keep, how = false, settlement{outcome: dibs.Abandon}
 			}
 			err := how.apply(lease, m.options.StoreTimeout)
-			switch {
-			case err == nil && how.outcome == dibs.Keep:
-				m.counts.storeRecovered.Add(1)
-				return
-			case errors.Is(err, dibs.ErrLost) && how.outcome == dibs.Keep:
-				m.counts.storeGivenUp.Add(1)
-				return
-			case err == nil, errors.Is(err, dibs.ErrLost):
-				return
+			if err != nil && !errors.Is(err, dibs.ErrLost) {
+				continue
 			}
+			switch {
+			case keep && err == nil:
+				m.count(func(c *Stats) { c.StoreRecovered++ })
+			case keep:
+				m.count(func(c *Stats) { c.StoreGivenUp++ })
+				how.record = nil // which the store does not have
+			}
+			m.local.leave(key, run, how.record)
+			return
 		}
 	})
 }

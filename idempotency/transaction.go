@@ -34,9 +34,8 @@ func (s *requestState) handleIn() {
 // conflictPause is the longest pause after the first conflict.
 const conflictPause = 10 * time.Millisecond
 
-// tryIn runs the handler in one transaction. It reports true if the transaction
-// was in conflict with another one and the handler may run again. Otherwise the
-// request has been served.
+// tryIn runs the handler in one transaction. It reports true if the transaction was in conflict
+// with another one and the handler may run again. Otherwise the request has been served.
 func (s *requestState) tryIn() (again bool) {
 	tx, err := s.m.options.Transactor.Begin(s.ctx)
 	if err != nil {
@@ -88,8 +87,8 @@ func (s *requestState) mayTryAgain() bool {
 	return !s.answer.streaming && s.event.Conflicts+1 < dibs.MaxConflicts && s.ctx.Err() == nil
 }
 
-// commit settles the key in the transaction, commits, and sends the answer. again
-// is that of tryIn.
+// commit settles the key in the transaction, commits, and sends the answer. again is that of
+// tryIn.
 func (s *requestState) commit() (again bool) {
 	how := s.settlement()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), s.m.options.StoreTimeout, errStoreTimeout)

@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// pass serves a request without a guard and returns its status. bypassed says
-// that the reason is the store.
+// pass serves a request without a guard and returns its status. bypassed says that the reason
+// is the store.
 func (m *Middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, bypassed bool) int {
 	u := &unguardedWriter{ResponseWriter: w, m: m, r: r, bypassed: bypassed}
 	next.ServeHTTP(u, r)
@@ -16,8 +16,8 @@ func (m *Middleware) pass(w http.ResponseWriter, r *http.Request, next http.Hand
 	return u.status
 }
 
-// An unguardedWriter is the ResponseWriter of a handler that is not guarded. It
-// removes the fields that only the Middleware sends.
+// An unguardedWriter is the ResponseWriter of a handler that is not guarded. It removes the
+// fields that only the Middleware sends.
 type unguardedWriter struct {
 	http.ResponseWriter
 	m        *Middleware
