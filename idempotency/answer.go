@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// maxHead is how many bytes of header and trailer are stored. An answer with more is too long
-// to be kept.
+// maxHead is how many bytes of header and trailer are stored. An answer with more is too long to be
+// kept.
 const maxHead = 256 << 10
 
 // deflateFrom is the length in bytes from which a message is compressed, because compressing a
@@ -31,30 +31,27 @@ type Answer struct {
 	Header  http.Header
 	Body    []byte
 	Trailer http.Header
-	// NotKept says that this is a tombstone: the request was served, but its answer was too
-	// long to be kept. Only Status counts then: the one that was sent.
+	// NotKept says that this is a tombstone: the request was served, but its answer was too long to
+	// be kept. Only Status counts then: the one that was sent.
 	NotKept bool
 
 	trace string // of the run, as Options.Trace returned it
 }
 
-// EncodeAnswer returns the record of an answer. The status must be 200 to 599. Fields that
-// belong to a connection or a moment, and Set-Cookie, are left out.
+// EncodeAnswer returns the record of an answer. The status must be 200 to 599. Fields that belong
+// to a connection or a moment, and Set-Cookie, are left out.
 func EncodeAnswer(a *Answer) ([]byte, error) {
 	if a.Status < 200 || a.Status > 599 {
 		return nil, errors.New("idempotency: the status of a stored answer must be 200 to 599")
 	}
-	if a.NotKept {
-		return (&Answer{Status: a.Status, NotKept: true}).record(), nil
+	stored := Answer{Status: a.Status, NotKept: a.NotKept}
+	if !a.NotKept {
+		var o Options
+		connection := a.Header["Connection"]
+		stored.Body, stored.Header, stored.Trailer = a.Body, o.stored(a.Header, connection), o.stored(a.Trailer, connection)
 	}
-	var o Options
-	connection := a.Header["Connection"]
-	stored := Answer{Status: a.Status, Body: a.Body, Header: o.stored(a.Header, connection), Trailer: o.stored(a.Trailer, connection)}
-	return stored.record(), nil
+	return deflate(stored.message()), nil
 }
-
-// record returns the record of an answer whose fields are all to be stored.
-func (a *Answer) record() []byte { return deflate(a.message()) }
 
 // message returns the answer as an HTTP/1.1 message.
 func (a *Answer) message() []byte {
@@ -92,8 +89,8 @@ func deflate(message []byte) []byte {
 	return record.Bytes()
 }
 
-// DecodeAnswer parses a record. limit is how many bytes header and body may have; 0 means 64
-// MiB. It returns ErrRecord for anything other than a record.
+// DecodeAnswer parses a record. limit is how many bytes header and body may have; 0 means 64 MiB.
+// It returns ErrRecord for anything other than a record.
 func DecodeAnswer(record []byte, limit int64) (*Answer, error) {
 	if limit <= 0 {
 		limit = 64 << 20
@@ -115,8 +112,8 @@ func DecodeAnswer(record []byte, limit int64) (*Answer, error) {
 	return a, nil
 }
 
-// parseMessage parses what message returned. http.ReadResponse would change the header, and
-// accept a body that is cut off.
+// parseMessage parses what message returned. http.ReadResponse would change the header, and accept
+// a body that is cut off.
 func parseMessage(message []byte) (*Answer, error) {
 	head, body, ok := bytes.Cut(message, []byte("\r\n\r\n"))
 	line, fields, _ := strings.Cut(string(head), "\r\n")
@@ -168,12 +165,9 @@ func parseFields(text string) (http.Header, error) {
 // replay answers from a record.
 func (s *requestState) replay(record []byte) {
 	a, err := DecodeAnswer(record, s.m.options.MaxStored+2*maxHead)
-	if err != nil {
-		// The request was served, whatever the record is.
+	if err != nil { // the request was served, whatever the record is
 		s.event.Err = err
-		p := problemNotKept
-		p.Detail = "The stored answer cannot be read, or is longer than this server allows now. The request is not run again under this Idempotency-Key."
-		s.refuse(OutcomeNotKept, p)
+		s.refuse(OutcomeNotKept, problemNotKept)
 		return
 	}
 	s.event.First = a.trace
@@ -186,8 +180,8 @@ func (s *requestState) replay(record []byte) {
 	s.observe(OutcomeReplayed)
 }
 
-// send sends a stored answer with new framing. Its fields replace those that outer handlers
-// have set, which were part of the first answer.
+// send sends a stored answer with new framing. Its fields replace those that outer handlers have
+// set, which were part of the first answer.
 func (a *Answer) send(w http.ResponseWriter) {
 	h := w.Header()
 	for name, values := range a.Header {

@@ -21,8 +21,8 @@ var errTooLarge = errors.New("the body is longer than allowed")
 // errStream: the request waits for an answer before it goes on.
 var errStream = errors.New("the request is a stream, which cannot be guarded")
 
-// A body is a request's body, read whole before the handler runs: in memory, or in a temporary
-// file if it is longer than Options.MaxMemory.
+// A body is a request's body, read whole before the handler runs: in memory, or in a temporary file
+// if it is longer than Options.MaxMemory.
 type body struct {
 	memory []byte
 	file   *os.File // nil: in memory
@@ -51,8 +51,8 @@ func (r *timedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// read reads all of r's body. It returns errTooLarge, errStream, an *fs.PathError of the
-// temporary file, or the connection's error.
+// read reads all of r's body. It returns errTooLarge, errStream, an *fs.PathError of the temporary
+// file, or the connection's error.
 func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil

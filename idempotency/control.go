@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// controlField is how an application decides, per answer, whether and for how long it is kept.
-// It is removed from every answer.
+// controlField is how an application decides, per answer, whether and for how long it is kept. It
+// is removed from every answer.
 const controlField = "Idempotency-Control"
 
 // control is what Idempotency-Control asks for.

@@ -4,8 +4,8 @@
 //	m, err := idempotency.New(client, nil)
 //	http.ListenAndServe(addr, m.Wrap(mux))
 //
-// The rules that clients rely on are in docs/http.md; Options change them. The states of a key,
-// as a client sees it:
+// The rules that clients rely on are in docs/http.md; Options change them. The states of a key, as
+// a client sees it:
 //
 //	           new ◄───────────────────────────────────────────┐
 //	            │ a request: the handler runs                  │
@@ -20,9 +20,9 @@
 //	done ── retries: the stored answer ────────────────────────┘
 //
 // The Middleware holds a handler's answer back until it is stored, so that a client that saw
-// success will see it again. A handler that flushes streams, and its answer is stored at its
-// end. Handlers run on the server's goroutine, under a context that does not end when the
-// client goes away.
+// success will see it again. A handler that flushes streams, and its answer is stored at its end.
+// Handlers run on the server's goroutine, under a context that does not end when the client goes
+// away.
 //
 // A handler that stands for another server, such as a proxy, calls Fail if that server gave no
 // answer.

@@ -11,11 +11,10 @@ type Outcome string
 
 // The outcomes of a request. Each request has one.
 const (
-	// OutcomeUnguarded: the request ran without a guard, because of its method, because it had
-	// no key, or because it asked for another protocol.
+	// OutcomeUnguarded: the request ran without a guard, because of its method, because it had no
+	// key, or because it asked for another protocol.
 	OutcomeUnguarded Outcome = "unguarded"
-	// OutcomeRan: the handler ran and its answer was sent. Event.Stored says whether it was
-	// kept.
+	// OutcomeRan: the handler ran and its answer was sent. Event.Stored says whether it was kept.
 	OutcomeRan Outcome = "ran"
 	// OutcomeReplayed: the stored answer was sent.
 	OutcomeReplayed Outcome = "replayed"
@@ -27,8 +26,8 @@ const (
 	OutcomeNotKept Outcome = "not-kept"
 	// OutcomeUnknown: an earlier attempt ended without an outcome, and runs at most once.
 	OutcomeUnknown Outcome = "unknown"
-	// OutcomeInvalid: the key is missing or malformed, the body could not be read, or the
-	// method is CONNECT.
+	// OutcomeInvalid: the key is missing or malformed, the body could not be read, or the method is
+	// CONNECT.
 	OutcomeInvalid Outcome = "invalid"
 	// OutcomeTooLarge: the body is longer than Options.MaxBody.
 	OutcomeTooLarge Outcome = "too-large"
@@ -38,11 +37,11 @@ const (
 	OutcomeBypassed Outcome = "bypassed"
 	// OutcomeLost: the lease was lost while the handler ran.
 	OutcomeLost Outcome = "lost"
-	// OutcomeInterrupted: the run ended without an answer: a panic, a broken answer, an origin
-	// that hung up.
+	// OutcomeInterrupted: the run ended without an answer: a panic, a broken answer, an origin that
+	// hung up.
 	OutcomeInterrupted Outcome = "interrupted"
-	// OutcomeRolledBack: the run's transaction could not be committed, and nothing was done; or
-	// the connection to the database was lost, and a retry finds out.
+	// OutcomeRolledBack: the run's transaction could not be committed, and nothing was done; or the
+	// connection to the database was lost, and a retry finds out.
 	OutcomeRolledBack Outcome = "rolled-back"
 	// OutcomeUnreached: the origin could not be reached; nothing was done.
 	OutcomeUnreached Outcome = "unreached"
@@ -53,8 +52,8 @@ const (
 // Event describes one request to Options.Observe. It has no key, credential or answer.
 type Event struct {
 	Outcome Outcome
-	// Status that was sent; 0 if none was (a panic, a broken transfer), or if the request had
-	// no guard.
+	// Status that was sent; 0 if none was (a panic, a broken transfer), or if the request had no
+	// guard.
 	Status int
 	// Method of the request.
 	Method string
@@ -73,12 +72,12 @@ type Event struct {
 	// First is what Options.Trace returned for the run whose answer was replayed.
 	First string
 
-	// Start is when the request, whose body had been read, looked for its key; zero if there is
-	// no valid key.
+	// Start is when the request, whose body had been read, looked for its key; zero if there is no
+	// valid key.
 	Start time.Time
-	// Waiting is how long the request then waited for others with its key, Claiming how long
-	// the store was asked for the key, Handler how long the handler ran, and Settling how long
-	// the store was asked to settle it.
+	// Waiting is how long the request then waited for others with its key, Claiming how long the
+	// store was asked for the key, Handler how long the handler ran, and Settling how long the
+	// store was asked to settle it.
 	Waiting, Claiming, Handler, Settling time.Duration
 
 	// Err is why a request was not served, if there is a reason. It has no text of the request.

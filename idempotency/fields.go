@@ -20,8 +20,8 @@ const (
 
 var ourFields = []string{controlField, replayedField, bypassedField, notKeptField, traceField}
 
-// neverStored are the fields that belong to one connection, one moment or one request, and not
-// to the answer. In lower case.
+// neverStored are the fields that belong to one connection, one moment or one request, and not to
+// the answer. In lower case.
 var neverStored = setOf([]string{
 	// hop by hop, beside those that Connection names; and framing
 	"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "content-length",
@@ -71,8 +71,8 @@ func hasListToken(lines []string, token string) bool {
 	return false
 }
 
-// takeOurs removes the fields that only the Middleware sends from an answer's header, in
-// whatever spelling. It returns the lines of Idempotency-Control.
+// takeOurs removes the fields that only the Middleware sends from an answer's header, in whatever
+// spelling. It returns the lines of Idempotency-Control.
 func takeOurs(h http.Header) (controls []string) {
 	for name, lines := range h {
 		plain := strings.TrimPrefix(name, http.TrailerPrefix)

@@ -18,27 +18,25 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// FingerprintOptions say how a request under a reused key is recognised. The zero value
-// compares method, path and query as sent, Content-Type, Content-Encoding, and the body's
-// bytes.
+// FingerprintOptions say how a request under a reused key is recognised. The zero value compares
+// method, path and query as sent, Content-Type, Content-Encoding, and the body's bytes. A body that
+// cannot be compared as asked is compared byte by byte.
 type FingerprintOptions struct {
 	// SortQuery ignores the order of the query's parameters of different names.
 	SortQuery bool
-	// CanonicalJSON ignores white space, the order of members and the escaping of strings in a
-	// JSON body. Numbers are compared as they are spelled. A body that is not plain JSON is
-	// compared byte by byte.
+	// CanonicalJSON ignores white space, the order of members and the escaping of strings in a JSON
+	// body. Numbers are compared as they are spelled.
 	CanonicalJSON bool
 	// Multipart compares a multipart body part by part (headers and content), whatever the
-	// boundary. A body that cannot be split is compared byte by byte.
+	// boundary.
 	Multipart bool
-	// Fields, if not empty, are the only parts of a JSON or form body that are compared: names
-	// of a form's fields or of a JSON object's members, or JSON pointers (beginning with "/").
-	// Other bodies are compared byte by byte.
+	// Fields, if not empty, are the only parts of a JSON or form body that are compared: names of a
+	// form's fields or of a JSON object's members, or JSON pointers (beginning with "/").
 	Fields []string
 	// KeyAlone compares nothing: every request with the key is the same request.
 	KeyAlone bool
-	// Func makes the fingerprint, in place of all fields above. An error refuses the request
-	// with 400.
+	// Func makes the fingerprint, in place of all fields above. An error refuses the request with
+	// 400.
 	Func func(r *http.Request, body io.ReadSeeker) (dibs.Fingerprint, error)
 }
 
@@ -68,8 +66,8 @@ const (
 	byKey       = 'k'
 )
 
-// of returns the request's fingerprint. It returns the error of Func, or of the temporary file
-// that has the body.
+// of returns the request's fingerprint. It returns the error of Func, or of the temporary file that
+// has the body.
 func (o *FingerprintOptions) of(r *http.Request, b *body) (dibs.Fingerprint, error) {
 	if o.Func != nil {
 		return o.Func(r, b.reader())
@@ -98,8 +96,7 @@ func (o *FingerprintOptions) of(r *http.Request, b *body) (dibs.Fingerprint, err
 	return sha256.Sum256(append(text, sum[:]...)), nil
 }
 
-// appendCounted appends s with its length, so that what follows cannot be taken for a part of
-// s.
+// appendCounted appends s with its length, so that what follows cannot be taken for a part of s.
 func appendCounted(dst []byte, s string) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(s)))
 	return append(dst, s...)
@@ -113,8 +110,8 @@ func appendLines(dst []byte, lines []string) []byte {
 	return dst
 }
 
-// targetOf returns path and query as sent. The absolute form of a target names the same
-// resource as its path and query.
+// targetOf returns path and query as sent. The absolute form of a target names the same resource as
+// its path and query.
 func targetOf(r *http.Request) string {
 	target := r.RequestURI
 	if target == "" {
@@ -150,8 +147,8 @@ func (o *FingerprintOptions) target(r *http.Request) string {
 	return path + "?" + strings.Join(parameters, "&")
 }
 
-// body returns what is compared of the body and of the Content-Type, and how. A body that
-// returns an error is compared byte by byte.
+// body returns what is compared of the body and of the Content-Type, and how. A body that returns
+// an error is compared byte by byte.
 func (o *FingerprintOptions) body(r *http.Request, b *body) (how byte, form []byte, contentType []string, err error) {
 	contentType = r.Header["Content-Type"]
 	if !o.CanonicalJSON && !o.Multipart && len(o.Fields) == 0 || len(contentType) != 1 {

@@ -18,10 +18,10 @@ const maxDepth = 1000
 // differently.
 var errNotPlain = errors.New("the JSON document is ambiguous")
 
-// canonicalJSON returns a form of the document that is the same for two documents only if they
-// mean the same: members sorted, no white space, strings unescaped, numbers as they are
-// spelled, because 1.0 may not be 1. It returns an error for what is not JSON, and for what
-// readers disagree about: a member that is there twice, text that is not Unicode.
+// canonicalJSON returns a form of the document that is the same for two documents only if they mean
+// the same: members sorted, no white space, strings unescaped, numbers as they are spelled, because
+// 1.0 may not be 1. It returns an error for what is not JSON, and for what readers disagree about:
+// a member that is there twice, text that is not Unicode.
 func canonicalJSON(document []byte) ([]byte, error) {
 	if !utf8.Valid(document) {
 		return nil, errNotPlain
@@ -104,8 +104,8 @@ func decodeJSON(document []byte) (value any, err error) {
 	return value, nil
 }
 
-// pointAt returns the part of a decoded document that field names: a member of the object or,
-// if field begins with "/", a JSON pointer (RFC 6901).
+// pointAt returns the part of a decoded document that field names: a member of the object or, if
+// field begins with "/", a JSON pointer (RFC 6901).
 func pointAt(document any, field string) (any, bool) {
 	path := []string{field}
 	if strings.HasPrefix(field, "/") {

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"regexp"
@@ -54,8 +55,8 @@ var (
 )
 
 // ParseKey parses the value of an Idempotency-Key header: a structured-field String or, unless
-// strict, a bare value. `"abc"` and `abc` are the same key. The error says what is wrong and
-// quotes nothing of the value.
+// strict, a bare value. `"abc"` and `abc` are the same key. The error says what is wrong and quotes
+// nothing of the value.
 func ParseKey(value string, strict bool) (string, error) {
 	value = strings.Trim(value, " ")
 	notASCII := strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' })
@@ -121,15 +122,10 @@ func (o *Options) headerKey(h http.Header) (key string, ok bool, err error) {
 		return key, ok, err
 	}
 	xkey, xok, err := fieldKey(h[xKeyField], o.StrictKey)
-	switch {
-	case err != nil:
-		return "", true, err
-	case ok && xok && key != xkey:
-		return "", true, errTwoKeys
-	case ok:
-		return key, true, nil
+	if err == nil && ok && xok && key != xkey {
+		err = errTwoKeys
 	}
-	return xkey, xok, nil
+	return cmp.Or(key, xkey), ok || xok, err
 }
 
 // fieldKey parses the lines of one field.

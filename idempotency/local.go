@@ -16,13 +16,13 @@ type localRun struct {
 	began       time.Time
 }
 
-// A waiter is a duplicate that waits for a run in this process. It receives once: the record,
-// or nil when it may claim the key.
+// A waiter is a duplicate that waits for a run in this process. It receives once: the record, or
+// nil when it may claim the key.
 type waiter chan []byte
 
-// localRuns are the runs in this process and the duplicates that wait for them, so that a
-// waiting duplicate costs the store nothing. The store stays the truth: a key that is not here
-// may be held elsewhere.
+// localRuns are the runs in this process and the duplicates that wait for them, so that a waiting
+// duplicate costs the store nothing. The store stays the truth: a key that is not here may be held
+// elsewhere.
 type localRuns struct {
 	mu      sync.Mutex
 	running map[string]*localRun
@@ -48,9 +48,6 @@ func (l *localRuns) join(key string) waiter {
 		return nil
 	}
 	w := make(waiter, 1)
-	if l.waiting == nil {
-		l.waiting = make(map[string][]waiter)
-	}
 	l.waiting[key] = append(l.waiting[key], w)
 	return w
 }
@@ -71,9 +68,6 @@ func (l *localRuns) quit(key string, w waiter) bool {
 func (l *localRuns) enter(key string, run *localRun) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.running == nil {
-		l.running = make(map[string]*localRun)
-	}
 	l.running[key] = run
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/dibs-go/dibs/internal/linger"
 )
 
-// Middleware guards HTTP handlers: requests with one Idempotency-Key run once, and every retry
-// gets the first one's answer. A Middleware is one policy over one client; make several for
-// several policies. It is safe for concurrent use.
+// Middleware guards HTTP handlers: requests with one Idempotency-Key run once, and every retry gets
+// the first one's answer. A Middleware is one policy over one client; make several for several
+// policies. It is safe for concurrent use.
 type Middleware struct {
 	client  *dibs.Client
 	options Options
@@ -27,8 +27,8 @@ type Middleware struct {
 	stats   Stats // under mu
 }
 
-// New returns a Middleware over the client. The error names the option that is wrong. Call
-// Drain before the client is closed.
+// New returns a Middleware over the client. The error names the option that is wrong. Call Drain
+// before the client is closed.
 func New(client *dibs.Client, o *Options) (*Middleware, error) {
 	if client == nil {
 		return nil, errors.New("idempotency: New needs a client; it got nil")
@@ -37,14 +37,16 @@ func New(client *dibs.Client, o *Options) (*Middleware, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Middleware{client: client, options: options}, nil
+	return &Middleware{
+		client: client, options: options,
+		local: localRuns{running: make(map[string]*localRun), waiting: make(map[string][]waiter)},
+	}, nil
 }
 
-// Wrap returns a handler that guards next. The context of a guarded request carries its lease
-// (see dibs.FromContext) and does not end when the client goes away. It ends with cause
-// dibs.ErrLost when the lease is lost, and with context.DeadlineExceeded at
-// Options.HandlerLimit. The ResponseWriter holds the answer back until it is stored, unless the
-// handler flushes.
+// Wrap returns a handler that guards next. The context of a guarded request carries its lease (see
+// dibs.FromContext) and does not end when the client goes away. It ends with cause dibs.ErrLost
+// when the lease is lost, and with context.DeadlineExceeded at Options.HandlerLimit. The
+// ResponseWriter holds the answer back until it is stored, unless the handler flushes.
 func (m *Middleware) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })
 }
@@ -63,8 +65,8 @@ func (m *Middleware) count(change func(*Stats)) {
 	change(&m.stats)
 }
 
-// Drain waits until no answer is being stored in the background. If ctx ends first, Drain
-// returns its cause. Call it when the server has shut down and before the client is closed.
+// Drain waits until no answer is being stored in the background. If ctx ends first, Drain returns
+// its cause. Call it when the server has shut down and before the client is closed.
 func (m *Middleware) Drain(ctx context.Context) error {
 	stored := make(chan struct{})
 	go func() {
@@ -116,9 +118,9 @@ func (m *Middleware) observe(r *http.Request, e Event) {
 	m.options.Observe(r.Context(), e)
 }
 
-// isUpgrade reports whether the request asks for another protocol. An offer of HTTP/2 or TLS
-// does not count, because curl makes it with an ordinary POST, and a server that does not
-// accept the offer serves the request as it stands.
+// isUpgrade reports whether the request asks for another protocol. An offer of HTTP/2 or TLS does
+// not count, because curl makes it with an ordinary POST, and a server that does not accept the
+// offer serves the request as it stands.
 func isUpgrade(r *http.Request) bool {
 	if r.Method == http.MethodConnect {
 		return len(r.Header[":protocol"]) > 0 // RFC 8441

@@ -46,8 +46,8 @@ const (
 	Rerun Oversize = "rerun"
 )
 
-// Crash says what happens to a request whose earlier attempt ended without an outcome: the
-// process crashed, the handler panicked, the origin hung up.
+// Crash says what happens to a request whose earlier attempt ended without an outcome: the process
+// crashed, the handler panicked, the origin hung up.
 type Crash string
 
 // The values of Options.OnCrash.
@@ -71,8 +71,8 @@ const (
 )
 
 // Options are the policy of a Middleware. The zero value, and nil, mean the defaults. A program
-// with several policies makes several Middlewares, which may share a client. Middlewares that
-// may see the same key must have the same Scope, AnyAuthority and Fingerprint.
+// with several policies makes several Middlewares, which may share a client. Middlewares that may
+// see the same key must have the same Scope, AnyAuthority and Fingerprint.
 type Options struct {
 	// Methods are the methods that are guarded. Safe methods (GET, HEAD, OPTIONS, TRACE) and
 	// CONNECT cannot be. Default: all others.
@@ -85,11 +85,11 @@ type Options struct {
 	// IgnoreXKey ignores X-Idempotency-Key.
 	IgnoreXKey bool
 	// Key derives the key from the request and its body, instead of from the Idempotency-Key
-	// header; see KeyHeader, KeyJSON, KeyForm, KeyOf and KeyFirst. "" means that the request
-	// has no key; the Logger gets one warning. An error refuses the request with 400. Every
-	// request of a guarded method then has its body read up to MaxBody. A derived key counts
-	// for the request's path alone, because a sender may send one event to several endpoints.
-	// Default: the Idempotency-Key header.
+	// header; see KeyHeader, KeyJSON, KeyForm, KeyOf and KeyFirst. "" means that the request has no
+	// key; the Logger gets one warning. An error refuses the request with 400. Every request of a
+	// guarded method then has its body read up to MaxBody. A derived key counts for the request's
+	// path alone, because a sender may send one event to several endpoints. Default: the
+	// Idempotency-Key header.
 	Key KeyFunc
 
 	// Scope says which principal a key belongs to. All of these parts together tell principals
@@ -109,16 +109,16 @@ type Options struct {
 	// BodyTimeout is how long the sender of a guarded request's body may pause. After that the
 	// request is refused with 408. Default: DefaultBodyTimeout.
 	BodyTimeout time.Duration
-	// MaxMemory is the longest body, in bytes, that is kept in memory. A longer one is kept in
-	// a temporary file. Default: DefaultMaxMemory.
+	// MaxMemory is the longest body, in bytes, that is kept in memory. A longer one is kept in a
+	// temporary file. Default: DefaultMaxMemory.
 	MaxMemory int64
 	// TempDir is the folder of those files. Default: os.TempDir().
 	TempDir string
 
 	// Lease is how long a key stays held after its holder crashed. Default: DefaultLease.
 	Lease time.Duration
-	// Retention is how long an answer is kept, unless Idempotency-Control says otherwise: 1 s
-	// to MaxRetention. Default: DefaultRetention.
+	// Retention is how long an answer is kept, unless Idempotency-Control says otherwise: 1 s to
+	// MaxRetention. Default: DefaultRetention.
 	Retention time.Duration
 	// Wait is how long a duplicate waits for the request that runs before it is answered with
 	// ConflictStatus. Default: 0.
@@ -127,8 +127,8 @@ type Options struct {
 	// DefaultConflictStatus.
 	ConflictStatus int
 
-	// MaxStored is the longest body, in bytes, of an answer that is kept; at most 1 GiB.
-	// Default: DefaultMaxStored.
+	// MaxStored is the longest body, in bytes, of an answer that is kept; at most 1 GiB. Default:
+	// DefaultMaxStored.
 	MaxStored int64
 	// OnOversize says what a longer answer leaves behind. Default: Tombstone.
 	OnOversize Oversize
@@ -137,9 +137,9 @@ type Options struct {
 
 	// Store5xx also keeps answers with a status of 500 and more. Not together with Keep.
 	Store5xx bool
-	// Keep lists the statuses that are kept: a status such as "404", or a class such as "2xx".
-	// An answer that has Retry-After is kept only if Idempotency-Control says so. Default: 2xx,
-	// 3xx and 4xx, except 401, 407, 408, 409, 423, 425 and 429.
+	// Keep lists the statuses that are kept: a status such as "404", or a class such as "2xx". An
+	// answer that has Retry-After is kept only if Idempotency-Control says so. Default: 2xx, 3xx
+	// and 4xx, except 401, 407, 408, 409, 423, 425 and 429.
 	Keep []string
 	// KeepSetCookie keeps and replays Set-Cookie.
 	KeepSetCookie bool
@@ -158,24 +158,23 @@ type Options struct {
 	// Transactor begins a transaction for each run, in the database that has the keys. What the
 	// handler writes in it and the answer are committed together, and a crash leaves both or
 	// neither. The handler finds the transaction in its request's context, by a function of the
-	// store. If the database rolls the transaction back because of a conflict with another one,
-	// the handler runs again with the same request, up to dibs.MaxConflicts times in all and
-	// within HandlerLimit, unless part of its answer was sent. Requests without a guard have no
+	// store. If the database rolls the transaction back because of a conflict with another one, the
+	// handler runs again with the same request, up to dibs.MaxConflicts times in all and within
+	// HandlerLimit, unless part of its answer was sent. Requests without a guard have no
 	// transaction. Not together with AtMostOnce or FailOpen. Default: none.
 	Transactor dibs.Transactor
-	// Commits says with which statuses the transaction is committed. With others it is rolled
-	// back before the answer is stored and sent. Default: below 400.
+	// Commits says with which statuses the transaction is committed. With others it is rolled back
+	// before the answer is stored and sent. Default: below 400.
 	Commits func(status int) bool
 
-	// DocsURL is the page that problem types link to, without a fragment. Default:
-	// DefaultDocsURL.
+	// DocsURL is the page that problem types link to, without a fragment. Default: DefaultDocsURL.
 	DocsURL string
 	// Label tells operators what a key is held for. Default: the client's.
 	Label string
 
 	// Logger gets one warning for each of these: requests without any part of the scope, with
-	// credentials that differ each time, without the key that Key looks for, and handlers that
-	// call WriteHeader twice. Default: slog.Default().
+	// credentials that differ each time, without the key that Key looks for, and handlers that call
+	// WriteHeader twice. Default: slog.Default().
 	Logger *slog.Logger
 
 	// Observe is called once for every request, when its outcome is known, on the request's
@@ -183,13 +182,12 @@ type Options struct {
 	Observe func(context.Context, Event)
 
 	// Trace returns the name of the trace that a context is in, as a traceparent (W3C Trace
-	// Context). It is stored with the answer, and Event.First has it when the answer is
-	// replayed. Default: nothing is stored.
+	// Context). It is stored with the answer, and Event.First has it when the answer is replayed.
+	// Default: nothing is stored.
 	Trace func(context.Context) string
 }
 
-// mostStored bounds Options.MaxStored, because answers are held in memory until they are
-// stored.
+// mostStored bounds Options.MaxStored, because answers are held in memory until they are stored.
 const mostStored = 1 << 30
 
 // safeMethods are methods that change nothing, and are never guarded.
@@ -322,9 +320,9 @@ func between[T int | int64 | float64 | time.Duration](field string, value, least
 	return nil
 }
 
-// keepsStatus reports whether answers with the status are kept. By default these are the
-// statuses that another attempt would not change. A failure of the server may pass, and time,
-// the end of another request or other credentials may lift a refusal.
+// keepsStatus reports whether answers with the status are kept. By default these are the statuses
+// that another attempt would not change. A failure of the server may pass, and time, the end of
+// another request or other credentials may lift a refusal.
 func (o *Options) keepsStatus(status int) bool {
 	if len(o.Keep) > 0 {
 		text := strconv.Itoa(status)

@@ -44,7 +44,7 @@ var (
 	problemUnknown = Problem{Name: "outcome-unknown", Status: 409, code: "failed_precondition", Title: "The outcome of an earlier attempt is unknown",
 		Detail: "An earlier attempt with this Idempotency-Key ended without an answer. It may or may not have taken effect. The request is not run again until an operator has settled the key."}
 	problemNotKept = Problem{Name: "answer-not-kept", Status: 410, code: "already_exists", Title: "The request was served, but its answer was not kept",
-		Detail: "The answer was too long to be kept. The request is not run again under this Idempotency-Key."}
+		Detail: "The answer was too long to be kept, or cannot be read. The request is not run again under this Idempotency-Key."}
 	problemTooLarge = Problem{Name: "body-too-large", Status: 413, code: "resource_exhausted", Title: "The request's body is too large",
 		Detail: "Nothing was run."}
 	problemMismatch = Problem{Name: "key-reused", Status: 422, Title: "The Idempotency-Key was used for another request",
@@ -77,9 +77,9 @@ func FailureProblem(f Failure) Problem {
 	return [...]Problem{problemHungUp, Unreached: problemUnreached, HungUp: problemHungUp, TimedOut: problemTimedOut, BrokeOff: problemBrokeOff}[f]
 }
 
-// WriteProblem answers a request with a problem document. A request of gRPC or Connect is
-// answered in that protocol. docsURL is the page whose section p.Name describes the problem; ""
-// means DefaultDocsURL. A p.Status that is not 300 to 599 is sent as 500.
+// WriteProblem answers a request with a problem document. A request of gRPC or Connect is answered
+// in that protocol. docsURL is the page whose section p.Name describes the problem; "" means
+// DefaultDocsURL. A p.Status that is not 300 to 599 is sent as 500.
 func WriteProblem(w http.ResponseWriter, r *http.Request, docsURL string, p Problem) {
 	if p.Status < 300 || p.Status > 599 {
 		p.Status = http.StatusInternalServerError

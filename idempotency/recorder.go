@@ -12,8 +12,8 @@ import (
 )
 
 // A recorder is the ResponseWriter of a guarded handler. It holds the answer back until it is
-// stored. An answer that is flushed, or longer than what is stored, streams through the
-// recorder, which keeps its beginning.
+// stored. An answer that is flushed, or longer than what is stored, streams through the recorder,
+// which keeps its beginning.
 //
 //	open ── WriteHeader ── headed ── the handler returns ── settled, then sent
 //	                          │
@@ -44,12 +44,12 @@ func (s *requestState) newRecorder() *recorder {
 	return &recorder{m: s.m, w: s.w, r: s.r, before: s.w.Header().Clone(), declared: -1}
 }
 
-// Header returns the header of the ResponseWriter below, so that fields that outer handlers
-// have set are part of the answer.
+// Header returns the header of the ResponseWriter below, so that fields that outer handlers have
+// set are part of the answer.
 func (rec *recorder) Header() http.Header { return rec.w.Header() }
 
-// WriteHeader passes an informational status on. It remembers a final one with the header as it
-// is now.
+// WriteHeader passes an informational status on. It remembers a final one with the header as it is
+// now.
 func (rec *recorder) WriteHeader(status int) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -169,8 +169,8 @@ func (rec *recorder) sniff() {
 // Flush makes the answer stream.
 func (rec *recorder) Flush() { _ = rec.FlushError() }
 
-// FlushError makes the answer stream. That the client has gone away is no error, as with Write:
-// a handler that stopped because of it would leave a part of its answer for the whole.
+// FlushError makes the answer stream. That the client has gone away is no error, as with Write: a
+// handler that stopped because of it would leave a part of its answer for the whole.
 func (rec *recorder) FlushError() error {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -195,11 +195,6 @@ func (rec *recorder) SetWriteDeadline(t time.Time) error {
 	return http.NewResponseController(rec.w).SetWriteDeadline(t)
 }
 
-// EnableFullDuplex passes on.
-func (rec *recorder) EnableFullDuplex() error {
-	return http.NewResponseController(rec.w).EnableFullDuplex()
-}
-
 // finish is called when the handler has returned. It reports whether the answer is whole.
 func (rec *recorder) finish() (whole bool) {
 	rec.mu.Lock()
@@ -219,8 +214,8 @@ func (rec *recorder) finish() (whole bool) {
 	return rec.declared < 0 || rec.length == rec.declared || !bodyAllowed(rec.status)
 }
 
-// trailerNames returns the fields of a handler's header that belong to the trailer: those that
-// it announced, and those with http.TrailerPrefix.
+// trailerNames returns the fields of a handler's header that belong to the trailer: those that it
+// announced, and those with http.TrailerPrefix.
 func (rec *recorder) trailerNames(h http.Header) (names []string) {
 	for name := range h {
 		if strings.HasPrefix(name, http.TrailerPrefix) || !framing[name] && hasListToken(rec.header["Trailer"], name) {
@@ -256,8 +251,8 @@ func announceTrailer(h, trailer http.Header) {
 	}
 }
 
-// drop forgets what the handler wrote, so that another answer can be sent. The answer must not
-// have streamed.
+// drop forgets what the handler wrote, so that another answer can be sent. The answer must not have
+// streamed.
 func (rec *recorder) drop() {
 	h := rec.w.Header()
 	clear(h)

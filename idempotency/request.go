@@ -161,8 +161,8 @@ func (s *requestState) serve(key string) {
 	}
 }
 
-// servedHere serves a duplicate of a run in this process. It reports false if the request has
-// to claim the key.
+// servedHere serves a duplicate of a run in this process. It reports false if the request has to
+// claim the key.
 func (s *requestState) servedHere() bool {
 	run := s.m.local.find(s.key)
 	switch {
@@ -172,7 +172,7 @@ func (s *requestState) servedHere() bool {
 		s.refuse(OutcomeMismatch, problemMismatch)
 		return true
 	case s.m.options.Wait == 0:
-		s.conflict(s.m.retryRunning(time.Since(run.began)))
+		s.refuse(OutcomeConflict, s.inProgress(time.Since(run.began)))
 		return true
 	}
 	w := s.m.local.join(s.key)
@@ -201,12 +201,12 @@ func (s *requestState) servedWaiting(w waiter) bool {
 		if received {
 			s.m.local.pass(s.key, nil)
 		}
-		s.canceled(s.inProgress(time.Second))
+		s.canceled(s.inProgress(0))
 	case received:
 		s.turn = true
 		return false
 	default:
-		s.conflict(s.m.retryRunning(s.event.Waiting))
+		s.refuse(OutcomeConflict, s.inProgress(s.event.Waiting))
 	}
 	return true
 }
@@ -241,8 +241,8 @@ func (s *requestState) claim() (err error) {
 	return err
 }
 
-// refused answers a request whose claim was not granted. It returns the record that answered
-// it, if any.
+// refused answers a request whose claim was not granted. It returns the record that answered it, if
+// any.
 func (s *requestState) refused(err error) (record []byte) {
 	if done, ok := errors.AsType[*dibs.DoneError](err); ok {
 		s.replay(done.Record.Data)
@@ -252,7 +252,7 @@ func (s *requestState) refused(err error) (record []byte) {
 	unknown, isUnknown := errors.AsType[*dibs.UnknownError](err)
 	switch {
 	case isHeld:
-		s.conflict(s.m.retryHeld(held.Left))
+		s.refuse(OutcomeConflict, s.inProgress(s.m.retryHeld(held.Left)))
 	case isUnknown:
 		p := problemUnknown
 		p.Instance = ClaimURI(unknown.ID)
@@ -260,7 +260,7 @@ func (s *requestState) refused(err error) (record []byte) {
 	case errors.Is(err, dibs.ErrMismatch):
 		s.refuse(OutcomeMismatch, problemMismatch)
 	case s.r.Context().Err() != nil:
-		s.canceled(s.inProgress(time.Second))
+		s.canceled(s.inProgress(0))
 	case s.m.options.OnStoreFailure == FailOpen && !errors.Is(err, dibs.ErrClosed):
 		s.event.Err = err
 		s.bypass()
@@ -271,8 +271,7 @@ func (s *requestState) refused(err error) (record []byte) {
 	return nil
 }
 
-// ClaimURI returns the URI that names a claim in problem documents. id is the claim's public
-// ID.
+// ClaimURI returns the URI that names a claim in problem documents. id is the claim's public ID.
 func ClaimURI(id string) string { return "urn:dibs:claim:" + id }
 
 // bypass runs the handler without a guard, because the store does not answer.
@@ -291,28 +290,22 @@ func (s *requestState) bypass() {
 }
 
 // retryHeld returns when to ask again for a key whose lease has that time left. A live holder
-// renews every third of its lease. With more than two thirds left the holder lives, so the
-// client waits as long again as the holder is known to have lived. With less the holder seems
-// dead, and nothing changes earlier.
+// renews every third of its lease. With more than two thirds left the holder lives, so the client
+// waits as long again as the holder is known to have lived. With less the holder seems dead, and
+// nothing changes earlier.
 func (m *Middleware) retryHeld(left time.Duration) time.Duration {
 	if lease := m.options.Lease; left >= lease-lease/3 {
-		left = lease - left
+		return lease - left
 	}
-	return m.retryRunning(left)
+	return left
 }
 
-// retryRunning returns when to ask again for a key that has been held for that long.
-func (m *Middleware) retryRunning(held time.Duration) time.Duration {
-	return max(time.Second, min(held, m.options.Lease.Truncate(time.Second)))
-}
-
-func (s *requestState) conflict(retry time.Duration) { s.refuse(OutcomeConflict, s.inProgress(retry)) }
-
-// inProgress is the answer to a duplicate while the key is held.
+// inProgress is the answer to a duplicate while the key is held. retry is when to ask again: at
+// least after a second, at most after a lease.
 func (s *requestState) inProgress(retry time.Duration) Problem {
 	p := problemInProgress
 	p.Status = s.m.options.ConflictStatus
-	p.RetryAfter = retry
+	p.RetryAfter = max(time.Second, min(retry, s.m.options.Lease.Truncate(time.Second)))
 	return p
 }
 
@@ -356,8 +349,8 @@ func (s *requestState) refuseBody(err error) {
 	}
 }
 
-// canceled ends a request whose client has gone away. It sends a problem, because a client that
-// has only stopped sending must not take silence for success.
+// canceled ends a request whose client has gone away. It sends a problem, because a client that has
+// only stopped sending must not take silence for success.
 func (s *requestState) canceled(p Problem) {
 	s.event.Err = errClientGone
 	s.refuse(OutcomeCanceled, p)

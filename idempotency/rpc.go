@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// protocol is what a request speaks on top of HTTP. gRPC and Connect have statuses of their
-// own: an HTTP status of 200 says nothing.
+// protocol is what a request speaks on top of HTTP. gRPC and Connect have statuses of their own: an
+// HTTP status of 200 says nothing.
 type protocol uint8
 
 const (
@@ -45,8 +45,8 @@ func protocolOf(h http.Header) protocol {
 	return plainHTTP
 }
 
-// withoutDeadlines removes the fields in which a client of gRPC or Connect says how long it
-// waits, because they end its waiting and not the run.
+// withoutDeadlines removes the fields in which a client of gRPC or Connect says how long it waits,
+// because they end its waiting and not the run.
 func withoutDeadlines(r *http.Request) *http.Request {
 	if r.Header.Get("Grpc-Timeout") != "" || r.Header.Get("Connect-Timeout-Ms") != "" {
 		r.Header = r.Header.Clone()
@@ -120,9 +120,8 @@ const (
 	webTrailer = 0x80
 )
 
-// rpcStatus returns the HTTP status that stands for the status of gRPC or Connect. ok is false
-// for any other answer, and for a failure of HTTP itself. whole says whether the body is
-// complete.
+// rpcStatus returns the HTTP status that stands for the status of gRPC or Connect. ok is false for
+// any other answer, and for a failure of HTTP itself. whole says whether the body is complete.
 func rpcStatus(status int, header, trailer http.Header, body []byte, whole bool) (rpc int, ok bool) {
 	protocol := protocolOf(header)
 	if status != http.StatusOK || protocol != grpc && protocol != grpcWeb && protocol != connectStream {
@@ -171,8 +170,7 @@ func webStatus(header http.Header, body []byte) int {
 	return http.StatusInternalServerError
 }
 
-// statusOfCode returns the HTTP status for a code of gRPC. An unknown or missing code is a
-// failure.
+// statusOfCode returns the HTTP status for a code of gRPC. An unknown or missing code is a failure.
 func statusOfCode(code string) int {
 	if n, err := strconv.Atoi(code); err == nil && n >= 0 && n < len(rpcCodes) {
 		return rpcCodes[n].status
@@ -188,9 +186,9 @@ func codeNamed(name string) int {
 	return slices.IndexFunc(rpcCodes, func(c rpcCode) bool { return c.name == name })
 }
 
-// connectStatus returns the HTTP status that stands for the error of Connect in a body; ok is
-// false if there is none. The HTTP status of the answer does not say it, because ALREADY_EXISTS
-// and ABORTED have the same one, and that of CANCELED is below 500.
+// connectStatus returns the HTTP status that stands for the error of Connect in a body; ok is false
+// if there is none. The HTTP status of the answer does not say it, because ALREADY_EXISTS and
+// ABORTED have the same one, and that of CANCELED is below 500.
 func connectStatus(encoding string, body []byte) (status int, ok bool) {
 	text, err := decompressed(encoding, bytes.NewReader(body))
 	if err != nil {
@@ -204,8 +202,8 @@ func connectStatus(encoding string, body []byte) (status int, ok bool) {
 }
 
 // lastFrame returns the content of the frame with the flag; nil if there is none. It returns an
-// error if the content cannot be decompressed. Such an answer is kept, because a failure that
-// is replayed does less harm than a success that runs again.
+// error if the content cannot be decompressed. Such an answer is kept, because a failure that is
+// replayed does less harm than a success that runs again.
 func lastFrame(body []byte, flag byte, encoding string) ([]byte, error) {
 	for len(body) >= 5 {
 		flags, n := body[0], int64(binary.BigEndian.Uint32(body[1:5]))
@@ -237,8 +235,8 @@ func decodeText(text []byte) (out []byte) {
 	return out
 }
 
-// firstMessageLimit is how long a gRPC request may take to end after its first message. A
-// request that takes longer streams: it waits for answers before it goes on.
+// firstMessageLimit is how long a gRPC request may take to end after its first message. A request
+// that takes longer streams: it waits for answers before it goes on.
 const firstMessageLimit = 5 * time.Second
 
 // unaryReader is the body of a gRPC request, which must end soon after its first message.

@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -15,8 +14,8 @@ type Failure uint8
 
 const (
 	noFailure Failure = iota
-	// Unreached says that the origin was not reached and did nothing. The client gets 502, and
-	// the key is free.
+	// Unreached says that the origin was not reached and did nothing. The client gets 502, and the
+	// key is free.
 	Unreached
 	// HungUp says that the origin hung up after the request was sent. The client gets
 	// 502. Options.OnCrash says whether a retry runs again or the outcome is unknown.
@@ -24,18 +23,18 @@ const (
 	// TimedOut says that the origin did not answer in time. The client gets 504; otherwise as
 	// HungUp.
 	TimedOut
-	// BrokeOff says that the origin's answer broke off. The client gets 502, or a broken
-	// transfer if part of the answer was sent; otherwise as HungUp.
+	// BrokeOff says that the origin's answer broke off. The client gets 502, or a broken transfer
+	// if part of the answer was sent; otherwise as HungUp.
 	BrokeOff
 )
 
-// Fail says that the handler of a guarded request got no answer from the server that it stands
-// for. ctx is the request's context. The handler must then return without writing more. The
-// Middleware drops what the handler wrote, answers with a problem document, and settles the
-// key. The first call counts.
+// Fail says that the handler of a guarded request got no answer from the server that it stands for.
+// ctx is the request's context. The handler must then return without writing more. The Middleware
+// drops what the handler wrote, answers with a problem document, and settles the key. The first
+// call counts.
 //
-// Fail returns false and does nothing if ctx does not belong to a guarded request. The handler
-// then answers itself, for instance with WriteProblem.
+// Fail returns false and does nothing if ctx does not belong to a guarded request. The handler then
+// answers itself, for instance with WriteProblem.
 func Fail(ctx context.Context, f Failure) bool {
 	c, ok := ctx.Value(runContextKey{}).(*runContext)
 	if !ok {
@@ -55,8 +54,8 @@ type runContext struct {
 	failure atomic.Uint32
 }
 
-// Err asks the lease first, because a process that was paused must find its context dead before
-// any timer fires.
+// Err asks the lease first, because a process that was paused must find its context dead before any
+// timer fires.
 func (c *runContext) Err() error {
 	_ = c.lease.Err()
 	return c.Context.Err()
@@ -95,8 +94,8 @@ func (s *requestState) begin() (end func()) {
 	}
 }
 
-// handle runs the handler, settles the key, and sends the answer. A panic and runtime.Goexit
-// pass through it.
+// handle runs the handler, settles the key, and sends the answer. A panic and runtime.Goexit pass
+// through it.
 func (s *requestState) handle() {
 	defer s.begin()()
 	s.next.ServeHTTP(s.answer, withoutDeadlines(s.withBody(s.ctx)))
@@ -139,8 +138,8 @@ func (s *requestState) concludeFailure(f Failure) {
 	}
 }
 
-// send sends an answer that was held back, or ends one that streamed. If the lease was lost,
-// the answer must not reach the client.
+// send sends an answer that was held back, or ends one that streamed. If the lease was lost, the
+// answer must not reach the client.
 func (s *requestState) send(lost bool, o Outcome) {
 	s.event.Status = s.answer.status
 	switch {
@@ -158,15 +157,10 @@ func (s *requestState) send(lost bool, o Outcome) {
 	}
 }
 
-// breakOff ends an answer that was sent in part, so that the client does not take the part for
-// the whole.
+// breakOff ends an answer that was sent in part, so that the client does not take the part for the
+// whole.
 func (s *requestState) breakOff(o Outcome) {
 	s.event.Status = 0
 	s.observe(o)
 	panic(http.ErrAbortHandler)
-}
-
-// outOfTime reports whether the handler used up Options.HandlerLimit.
-func (s *requestState) outOfTime() bool {
-	return errors.Is(context.Cause(s.ctx), context.DeadlineExceeded)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -22,9 +23,8 @@ type ScopePart struct {
 // String returns the part as the proxy's flag --scope names it.
 func (p ScopePart) String() string { return p.name }
 
-// ScopeCredentials are the credentials that servers commonly read: Authorization, and each of
-// the headers that CredentialHeaders lists. All that a request has count together. It is the
-// default.
+// ScopeCredentials are the credentials that servers commonly read: Authorization, and each of the
+// headers that CredentialHeaders lists. All that a request has count together. It is the default.
 var ScopeCredentials = ScopePart{name: "credentials", authorization: true,
 	of: func(b []byte, r *http.Request) []byte { return appendFieldsOf(b, r.Header, isCredential) },
 }
@@ -38,8 +38,8 @@ var ScopeAuthorization = ScopePart{
 // ScopeNone tells no principals apart: all requests to one authority share keys.
 var ScopeNone = ScopePart{name: "none"}
 
-// ScopeHeader is the value of a header, such as one that an authenticating gateway sets. A
-// request without the header lacks this part.
+// ScopeHeader is the value of a header, such as one that an authenticating gateway sets. A request
+// without the header lacks this part.
 func ScopeHeader(name string) ScopePart {
 	wanted := folded(name)
 	return ScopePart{name: "header:" + name, of: func(b []byte, r *http.Request) []byte {
@@ -63,8 +63,8 @@ func ScopeCookie(name string) ScopePart {
 	}}
 }
 
-// ScopeFunc is what the function returns; a request for which it returns "" lacks this part.
-// The name describes it in logs. A replay never reaches the application, which would verify a
+// ScopeFunc is what the function returns; a request for which it returns "" lacks this part. The
+// name describes it in logs. A replay never reaches the application, which would verify a
 // credential. So the function must return what another server has verified, or the whole
 // credential.
 func ScopeFunc(name string, of func(*http.Request) string) ScopePart {
@@ -90,8 +90,8 @@ var credentialEndings = []string{
 	"subscription-key", "user-token",
 }
 
-// CredentialHeaders returns the headers beside Authorization that ScopeCredentials reads, in
-// lower case. "*-api-key" stands for Api-Key and every name that ends in
+// CredentialHeaders returns the headers beside Authorization that ScopeCredentials reads, in lower
+// case. "*-api-key" stands for Api-Key and every name that ends in
 // -Api-Key. A "_" in a request's field counts as "-", because some servers read both
 // alike.
 func CredentialHeaders() []string {
@@ -128,8 +128,8 @@ func setOf(names []string) map[string]bool {
 	return all
 }
 
-// appendFieldsOf appends names and values of the fields that count, so that two requests have
-// the same only if they have the same fields; nothing if there is none.
+// appendFieldsOf appends names and values of the fields that count, so that two requests have the
+// same only if they have the same fields; nothing if there is none.
 func appendFieldsOf(b []byte, h http.Header, counts func(folded string) bool) []byte {
 	var names []string
 	for name, lines := range h {
@@ -144,8 +144,8 @@ func appendFieldsOf(b []byte, h http.Header, counts func(folded string) bool) []
 	return b
 }
 
-// appendValues appends values, so that two values differ from each of them alone; nothing if
-// there is none, or only an empty one.
+// appendValues appends values, so that two values differ from each of them alone; nothing if there
+// is none, or only an empty one.
 func appendValues(b []byte, values []string) []byte {
 	if len(values) == 0 || len(values) == 1 && values[0] == "" {
 		return b
@@ -176,15 +176,15 @@ func (o *Options) scopeIsNone() bool {
 	return !slices.ContainsFunc(o.Scope, func(p ScopePart) bool { return p.of != nil })
 }
 
-// changingSchemes are schemes of Authorization whose value differs with every request, so that
-// a retry has another value than the first try. Schemes with HMAC in their name are, too.
+// changingSchemes are schemes of Authorization whose value differs with every request, so that a
+// retry has another value than the first try. Schemes with HMAC in their name are, too.
 var changingSchemes = setOf([]string{
 	"aws", "aws4", "digest", "goog1", "goog4", "hawk", "http-signature", "mac", "negotiate", "ntlm", "oauth", "oss",
 	"sharedkey", "sharedkeylite", "signature",
 })
 
-// changingScheme returns the scheme of the request's Authorization if that counts for the scope
-// and is one of changingSchemes; "" otherwise.
+// changingScheme returns the scheme of the request's Authorization if that counts for the scope and
+// is one of changingSchemes; "" otherwise.
 func (o *Options) changingScheme(r *http.Request) string {
 	if !slices.ContainsFunc(o.Scope, func(p ScopePart) bool { return p.authorization }) {
 		return ""
@@ -200,23 +200,15 @@ func (o *Options) changingScheme(r *http.Request) string {
 	return ""
 }
 
-// authority returns the host that the request is for: in lower case, without the dot that ends
-// a full name and without the port that the scheme has anyway.
+// authority returns the host that the request is for, in lower case, without the dot that ends a
+// full name. The default port is left out, also that of https behind a proxy that ends TLS.
 func authority(r *http.Request) string {
-	host := strings.ToLower(r.Host) // host names know no case
-	if !strings.Contains(host, ":") {
-		return strings.TrimSuffix(host, ".")
+	u := url.URL{Host: strings.ToLower(r.Host)}
+	port := u.Port()
+	if port == "443" || port == "80" && r.TLS == nil {
+		port = ""
 	}
-	if name, port, err := net.SplitHostPort(host); err == nil && (port == "443" || port == "80" && r.TLS == nil || port == "") {
-		// A proxy that ends TLS in front of this server leaves the port of https.
-		if host = name; strings.Contains(name, ":") {
-			host = "[" + name + "]"
-		}
-	}
-	if name, port, err := net.SplitHostPort(host); err == nil {
-		return net.JoinHostPort(strings.TrimSuffix(name, "."), port)
-	}
-	return strings.TrimSuffix(host, ".")
+	return net.JoinHostPort(strings.TrimSuffix(u.Hostname(), "."), port)
 }
 
 // keyPrefix begins the names of all keys of HTTP requests.
@@ -225,9 +217,9 @@ const keyPrefix = "http:"
 // scopeBytes is how much of the scope's digest a key's name has: 128 bits.
 const scopeBytes = 16
 
-// keyName returns the name under which a request's key is stored: the digest of its scope, and
-// the key as people know it. A derived key counts for the path of the request alone, because a
-// sender may send one event to several endpoints.
+// keyName returns the name under which a request's key is stored: the digest of its scope, and the
+// key as people know it. A derived key counts for the path of the request alone, because a sender
+// may send one event to several endpoints.
 func (o *Options) keyName(r *http.Request, principal []byte, key string) string {
 	b := append(make([]byte, 0, 256), "dibs http scope 1\x00"...)
 	if !o.AnyAuthority {

@@ -56,7 +56,7 @@ func (s *requestState) tombstone() settlement {
 		return settlement{outcome: dibs.Release}
 	}
 	a := Answer{Status: s.answer.status, NotKept: true, trace: s.m.options.Trace(s.r.Context())}
-	return settlement{dibs.Keep, a.record(), s.m.options.Retention}
+	return settlement{dibs.Keep, deflate(a.message()), s.m.options.Retention}
 }
 
 // keeps reports whether the answer is to be kept.
@@ -73,8 +73,8 @@ func (s *requestState) keeps(c control) bool {
 	return c.asked && (status < 500 || o.keepsStatus(status))
 }
 
-// status returns the status that the answer is treated by: that of HTTP, or the one that stands
-// for the status of gRPC or Connect.
+// status returns the status that the answer is treated by: that of HTTP, or the one that stands for
+// the status of gRPC or Connect.
 func (s *requestState) status() int {
 	w := s.answer
 	if protocolOf(s.r.Header) == connectUnary && w.status >= 400 && !w.oversize {

@@ -41,11 +41,11 @@ func (s *requestState) tryIn() (again bool) {
 	if err != nil {
 		s.event.Err = err
 		s.event.Handler = time.Since(s.run.began)
+		p, o := problemUnavailable, OutcomeUnavailable
 		if s.event.Conflicts > 0 {
-			s.concludeNothing(problemRolledBack, OutcomeRolledBack)
-		} else {
-			s.concludeNothing(problemUnavailable, OutcomeUnavailable)
+			p, o = problemRolledBack, OutcomeRolledBack
 		}
+		s.concludeNothing(p, o)
 		return false
 	}
 	s.tx = tx
@@ -54,7 +54,7 @@ func (s *requestState) tryIn() (again bool) {
 	s.event.Handler = time.Since(s.run.began)
 	answered := whole && s.ctx.failed() == noFailure
 	if answered && s.m.options.Commits(s.status()) {
-		if s.outOfTime() {
+		if s.ctx.Err() == context.DeadlineExceeded {
 			s.event.Err = context.DeadlineExceeded
 			s.rollback()
 			s.concludeNothing(problemRolledBack, OutcomeRolledBack)
@@ -87,8 +87,7 @@ func (s *requestState) mayTryAgain() bool {
 	return !s.answer.streaming && s.event.Conflicts+1 < dibs.MaxConflicts && s.ctx.Err() == nil
 }
 
-// commit settles the key in the transaction, commits, and sends the answer. again is that of
-// tryIn.
+// commit settles the key in the transaction, commits, and sends the answer. again is that of tryIn.
 func (s *requestState) commit() (again bool) {
 	how := s.settlement()
 	ctx, cancel := context.WithTimeoutCause(context.Background(), s.m.options.StoreTimeout, errStoreTimeout)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -24,27 +25,27 @@ type TransportOptions struct {
 	// Base sends the requests. Default: http.DefaultTransport.
 	Base http.RoundTripper
 
-	// Key makes the key of a request that has none: 1 to 255 printable ASCII characters, sent
-	// as a structured-field String. Default: 26 random characters.
+	// Key makes the key of a request that has none: 1 to 255 printable ASCII characters, sent as a
+	// structured-field String. Default: 26 random characters.
 	Key func(*http.Request) string
 
 	// Attempts is how often a request is sent at most. Default: 5.
 	Attempts int
-	// Backoff is the pause after the first attempt. Each pause is twice as long as the one
-	// before, up to MaxBackoff, and never shorter than the answer's Retry-After. A random part
-	// keeps clients that failed together from coming back together. An answer whose Retry-After
-	// is longer than MaxBackoff is returned to the caller. Defaults: 100 ms and 30 s.
+	// Backoff is the pause after the first attempt. Each pause is twice as long as the one before,
+	// up to MaxBackoff, and never shorter than the answer's Retry-After. A random part keeps
+	// clients that failed together from coming back together. An answer whose Retry-After is longer
+	// than MaxBackoff is returned to the caller. Defaults: 100 ms and 30 s.
 	Backoff    time.Duration
 	MaxBackoff time.Duration
 
-	// Budget is the share of requests that may be retries in the long run, so that retries do
-	// not add to the load of an origin that fails. Ten retries are always allowed in a row.
-	// Default: 0.2. 1 or more means no limit.
+	// Budget is the share of requests that may be retries in the long run, so that retries do not
+	// add to the load of an origin that fails. Ten retries are always allowed in a row. Default:
+	// 0.2. 1 or more means no limit.
 	Budget float64
 
-	// MaxBody is the longest body, in bytes, that is kept to be sent again if the request
-	// cannot make it anew (http.Request.GetBody). A request with a longer body is sent once.
-	// Default: 1 MiB.
+	// MaxBody is the longest body, in bytes, that is kept to be sent again if the request cannot
+	// make it anew (http.Request.GetBody). A request with a longer body is sent once. Default: 1
+	// MiB.
 	MaxBody int64
 }
 
@@ -72,23 +73,22 @@ func (o *TransportOptions) withDefaults() (TransportOptions, error) {
 	)
 }
 
-// Transport is an http.RoundTripper for clients. It gives every request with an unsafe method
-// an Idempotency-Key, keeps the key across retries, and retries what is safe to retry:
+// Transport is an http.RoundTripper for clients. It gives every request with an unsafe method an
+// Idempotency-Key, keeps the key across retries, and retries what is safe to retry:
 //
 //   - an attempt that got no answer,
 //   - 409, 429 and 503 with a Retry-After.
 //
 // It returns all other answers. 422 (the key was used for something else), 410 (done, but the
-// answer was not kept) and 409 without Retry-After (the outcome of an earlier attempt is
-// unknown) do not change with a retry. The server must honour the key: otherwise an attempt
-// that got no answer may have had an effect.
+// answer was not kept) and 409 without Retry-After (the outcome of an earlier attempt is unknown)
+// do not change with a retry. The server must honour the key: otherwise an attempt that got no
+// answer may have had an effect.
 //
 // If an answer breaks off while it is read, the Transport sends the request again. The server
-// replays the answer, and the caller reads on. The caller gets an error if it is another
-// answer.
+// replays the answer, and the caller reads on. The caller gets an error if it is another answer.
 //
-// Safe methods get no key, and are retried likewise. A request that has a key keeps it. A
-// client that restarts and sends the same key again gets the answer of its first try.
+// Safe methods get no key, and are retried likewise. A request that has a key keeps it. A client
+// that restarts and sends the same key again gets the answer of its first try.
 type Transport struct {
 	options TransportOptions
 	budget  budget
@@ -123,7 +123,8 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		case again == nil:
 			return response, err
 		case !retry && err == nil && !isSafe(r.Method) && response.Body != http.NoBody && response.StatusCode != http.StatusSwitchingProtocols:
-			response.Body = newResumedBody(response, t.options.Attempts-attempt, func() (*http.Response, error) { return t.fetchAgain(again) })
+			fetch := func() (*http.Response, error) { return t.fetchAgain(again) }
+			response.Body = &resumedBody{body: response.Body, fetch: fetch, status: response.StatusCode, left: t.options.Attempts - attempt, seen: sha256.New()}
 			return response, nil
 		case !retry || attempt == t.options.Attempts || r.Context().Err() != nil:
 			return response, err
@@ -164,8 +165,8 @@ func (t *Transport) fetchAgain(again func() (*http.Request, error)) (*http.Respo
 	return t.options.Base.RoundTrip(request)
 }
 
-// prepare returns the request to send, with its key, and a function that makes it again; nil if
-// the request can be sent only once.
+// prepare returns the request to send, with its key, and a function that makes it again; nil if the
+// request can be sent only once.
 func (t *Transport) prepare(r *http.Request) (request *http.Request, again func() (*http.Request, error), err error) {
 	request = r.Clone(r.Context())
 	if !isSafe(r.Method) && r.Header.Get(keyField) == "" && r.Header.Get(xKeyField) == "" {
@@ -282,10 +283,7 @@ func (b *budget) add() {
 func (b *budget) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.share >= 1 {
-		return true
-	}
-	if b.left < 1 {
+	if b.share < 1 && b.left < 1 {
 		return false
 	}
 	b.left--

@@ -11,8 +11,8 @@ import (
 	"sync"
 )
 
-// A resumedBody is the body of an answer that can be fetched again. If it breaks off, it asks
-// the server for a replay, and returns what the reader has not read yet.
+// A resumedBody is the body of an answer that can be fetched again. If it breaks off, it asks the
+// server for a replay, and returns what the reader has not read yet.
 type resumedBody struct {
 	fetch  func() (*http.Response, error) // a replay of the same answer
 	status int
@@ -23,11 +23,6 @@ type resumedBody struct {
 	mu     sync.Mutex // a body may be closed while it is read
 	body   io.ReadCloser
 	closed bool
-}
-
-// newResumedBody wraps the response's body.
-func newResumedBody(r *http.Response, attempts int, fetch func() (*http.Response, error)) *resumedBody {
-	return &resumedBody{body: r.Body, fetch: fetch, status: r.StatusCode, left: attempts, seen: sha256.New()}
 }
 
 // Read reads from the answer.
@@ -61,8 +56,8 @@ func (b *resumedBody) Close() error {
 	return b.body.Close()
 }
 
-// replace makes another body the one that is read. It reports false if the reader has closed
-// the answer.
+// replace makes another body the one that is read. It reports false if the reader has closed the
+// answer.
 func (b *resumedBody) replace(body io.ReadCloser) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -75,8 +70,8 @@ func (b *resumedBody) replace(body io.ReadCloser) bool {
 	return true
 }
 
-// resume replaces the body by that of a replay, from where it broke off. It reports false if
-// there is no replay, or it is another answer.
+// resume replaces the body by that of a replay, from where it broke off. It reports false if there
+// is no replay, or it is another answer.
 func (b *resumedBody) resume() bool {
 	b.mu.Lock()
 	closed := b.closed

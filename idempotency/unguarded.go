@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// pass serves a request without a guard and returns its status. bypassed says that the reason
-// is the store.
+// pass serves a request without a guard and returns its status. bypassed says that the reason is
+// the store.
 func (m *Middleware) pass(w http.ResponseWriter, r *http.Request, next http.Handler, bypassed bool) int {
 	u := &unguardedWriter{ResponseWriter: w, m: m, r: r, bypassed: bypassed}
 	next.ServeHTTP(u, r)
@@ -16,8 +16,8 @@ func (m *Middleware) pass(w http.ResponseWriter, r *http.Request, next http.Hand
 	return u.status
 }
 
-// An unguardedWriter is the ResponseWriter of a handler that is not guarded. It removes the
-// fields that only the Middleware sends.
+// An unguardedWriter is the ResponseWriter of a handler that is not guarded. It removes the fields
+// that only the Middleware sends.
 type unguardedWriter struct {
 	http.ResponseWriter
 	m        *Middleware
@@ -34,20 +34,23 @@ func (u *unguardedWriter) head(status int) {
 	}
 	u.headed = status >= 200 || status == http.StatusSwitchingProtocols
 	u.status = status
-	h := u.Header()
-	u.m.parseControl(takeOurs(h))
-	if u.bypassed && u.headed {
-		h[bypassedField] = []string{bypassedForStore}
-	}
+	u.m.parseControl(u.clean())
 }
 
 // end prepares the header of a handler that wrote nothing, and the trailer.
 func (u *unguardedWriter) end() {
 	u.head(http.StatusOK)
-	takeOurs(u.Header())
+	u.clean()
+}
+
+// clean removes the Middleware's own fields from the header, and marks it.
+func (u *unguardedWriter) clean() (controls []string) {
+	h := u.Header()
+	controls = takeOurs(h)
 	if u.bypassed {
-		u.Header()[bypassedField] = []string{bypassedForStore}
+		h[bypassedField] = []string{bypassedForStore}
 	}
+	return controls
 }
 
 func (u *unguardedWriter) WriteHeader(status int) {

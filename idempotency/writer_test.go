@@ -30,9 +30,6 @@ func TestWriterOfGuardedHandler(t *testing.T) {
 		if err := rc.SetWriteDeadline(noTime); err != nil {
 			t.Errorf("SetWriteDeadline: %v", err)
 		}
-		if err := rc.EnableFullDuplex(); err != nil {
-			t.Errorf("EnableFullDuplex: %v", err)
-		}
 		w.WriteHeader(http.StatusCreated)
 		w.WriteHeader(http.StatusAccepted) // has no effect, and is logged
 		if n, err := w.Write(nil); n != 0 || err != nil {

@@ -15,9 +15,9 @@ import (
 // A KeyFunc derives the key of a request; see Options.Key.
 type KeyFunc = func(r *http.Request, body io.ReadSeeker) (string, error)
 
-// KeyHeader derives the key from another header than Idempotency-Key, such as a webhook's event
-// id. The value counts as it stands. A request without the header has no key; a request with
-// several such headers is refused.
+// KeyHeader derives the key from another header than Idempotency-Key, such as a webhook's event id.
+// The value counts as it stands. A request without the header has no key; a request with several
+// such headers is refused.
 func KeyHeader(name string) KeyFunc {
 	name = http.CanonicalHeaderKey(name)
 	return func(r *http.Request, _ io.ReadSeeker) (string, error) {
@@ -35,11 +35,11 @@ func KeyHeader(name string) KeyFunc {
 }
 
 // KeyJSON derives the key from a member of a JSON body. field is the name of a member of the
-// object, or a JSON pointer, which begins with "/". A string counts as it is, and a number as
-// it is spelled. Of a list, all elements count, in order. If the body is an array, that member
-// of each element counts. Within a value, "," is written "%2C" and "%" is written "%25". A
-// request has no key if its body is not JSON or does not have the member. Any other value is
-// refused. The body may be compressed with gzip or deflate.
+// object, or a JSON pointer, which begins with "/". A string counts as it is, and a number as it is
+// spelled. Of a list, all elements count, in order. If the body is an array, that member of each
+// element counts. Within a value, "," is written "%2C" and "%" is written "%25". A request has no
+// key if its body is not JSON or does not have the member. Any other value is refused. The body may
+// be compressed with gzip or deflate.
 func KeyJSON(field string) KeyFunc {
 	return func(r *http.Request, body io.ReadSeeker) (string, error) {
 		content, err := contentOf(r, body)
@@ -85,9 +85,9 @@ func KeyJSON(field string) KeyFunc {
 	}
 }
 
-// KeyForm derives the key from a field of a form (application/x-www-form-urlencoded). A request
-// has no key if its body is not a form or does not have the field. A field that is empty, or
-// there more than once, is refused. The body may be compressed with gzip or deflate.
+// KeyForm derives the key from a field of a form (application/x-www-form-urlencoded). A request has
+// no key if its body is not a form or does not have the field. A field that is empty, or there more
+// than once, is refused. The body may be compressed with gzip or deflate.
 func KeyForm(field string) KeyFunc {
 	return func(r *http.Request, body io.ReadSeeker) (string, error) {
 		media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
@@ -146,8 +146,8 @@ func derive(part KeyFunc, r *http.Request, body io.ReadSeeker) (string, error) {
 	return part(r, body)
 }
 
-// joinKeys makes one key of several values. Other values make another key. A key that would be
-// too long is replaced by its digest.
+// joinKeys makes one key of several values. Other values make another key. A key that would be too
+// long is replaced by its digest.
 func joinKeys(values []string) string {
 	if len(values) == 1 {
 		return values[0]
