@@ -184,9 +184,7 @@ func (s *requestState) replay(record []byte) {
 // set, which were part of the first answer.
 func (a *Answer) send(w http.ResponseWriter) {
 	h := w.Header()
-	for name, values := range a.Header {
-		h[name] = values
-	}
+	maps.Copy(h, a.Header)
 	if _, typed := a.Header["Content-Type"]; !typed {
 		h["Content-Type"] = nil // net/http would guess one
 	}
@@ -202,7 +200,5 @@ func (a *Answer) send(w http.ResponseWriter) {
 	if bodyAllowed(a.Status) && len(a.Body) > 0 {
 		_, _ = w.Write(a.Body)
 	}
-	for name, values := range a.Trailer {
-		h[name] = values
-	}
+	maps.Copy(h, a.Trailer)
 }

@@ -139,19 +139,19 @@ func isUpgrade(r *http.Request) bool {
 	return false
 }
 
-// warnScope warns once if the scope cannot tell principals apart as it is meant to.
+// warnScope warns if the scope cannot tell principals apart as it is meant to.
 func (m *Middleware) warnScope(r *http.Request, principal []byte) {
 	if len(principal) == 0 && !m.options.scopeIsNone() {
-		m.warned.noPrincipal.Do(func() {
-			m.options.Logger.Warn("a request came without credentials: all requests without credentials share keys",
-				"scope", m.options.Scope, "method", r.Method, "path", r.URL.Path)
-		})
+		m.warn(&m.warned.noPrincipal, r, "a request came without credentials: all requests without credentials share keys",
+			"scope", m.options.Scope)
 	}
 	if scheme := m.options.changingScheme(r); scheme != "" {
-		m.warned.changingScheme.Do(func() {
-			m.options.Logger.Warn("retries will not be recognised, because Authorization differs in every request of this scheme: "+
-				"name a header that an authenticating gateway sets in the scope",
-				"scheme", scheme, "scope", m.options.Scope)
-		})
+		m.warn(&m.warned.changingScheme, r, "retries will not be recognised, because Authorization differs in every request of this scheme: "+
+			"name a header that an authenticating gateway sets in the scope", "scheme", scheme, "scope", m.options.Scope)
 	}
+}
+
+// warn logs the first warning of its kind.
+func (m *Middleware) warn(kind *sync.Once, r *http.Request, text string, args ...any) {
+	kind.Do(func() { m.options.Logger.Warn(text, append(args, "method", r.Method, "path", r.URL.Path)...) })
 }

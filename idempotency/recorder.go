@@ -56,10 +56,7 @@ func (rec *recorder) WriteHeader(status int) {
 	switch {
 	case rec.ended:
 	case rec.status != 0:
-		rec.m.warned.twoHeads.Do(func() {
-			rec.m.options.Logger.Warn("a handler called WriteHeader twice for one request: the second call has no effect",
-				"method", rec.r.Method, "path", rec.r.URL.Path)
-		})
+		rec.m.warn(&rec.m.warned.twoHeads, rec.r, "a handler called WriteHeader twice: the second call has no effect")
 	case status < 100 || status > 999:
 		panic("invalid WriteHeader code " + strconv.Itoa(status)) // as net/http does
 	case status < 200 && status != http.StatusSwitchingProtocols:
@@ -195,7 +192,7 @@ func (rec *recorder) SetWriteDeadline(t time.Time) error {
 	return http.NewResponseController(rec.w).SetWriteDeadline(t)
 }
 
-// finish is called when the handler has returned. It reports whether the answer is whole.
+// finish makes all later writes fail. It reports whether the answer is whole.
 func (rec *recorder) finish() (whole bool) {
 	rec.mu.Lock()
 	defer rec.mu.Unlock()
@@ -257,13 +254,6 @@ func (rec *recorder) drop() {
 	h := rec.w.Header()
 	clear(h)
 	maps.Copy(h, rec.before)
-}
-
-// end makes all later writes fail.
-func (rec *recorder) end() {
-	rec.mu.Lock()
-	defer rec.mu.Unlock()
-	rec.ended = true
 }
 
 // bodyAllowed reports whether an answer with the status may have a body (RFC 9110).

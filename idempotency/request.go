@@ -103,10 +103,7 @@ func (s *requestState) deriveKey(key *string) bool {
 		s.refuse(OutcomeInvalid, problemKeyRequired)
 	default:
 		s.observed = true
-		s.m.warned.noKey.Do(func() {
-			s.m.options.Logger.Warn("a request came without the key that Options.Key looks for: it runs unguarded",
-				"method", s.r.Method, "path", s.r.URL.Path)
-		})
+		s.m.warn(&s.m.warned.noKey, s.r, "a request came without the key that Options.Key looks for: it runs without a guard")
 		s.m.unguarded(s.w, s.withBody(s.r.Context()), s.next)
 	}
 	return false

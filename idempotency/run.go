@@ -71,9 +71,6 @@ func (c *runContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// failed returns what the handler said with Fail.
-func (c *runContext) failed() Failure { return Failure(c.failure.Load()) }
-
 // begin makes the run known and its context. The caller calls end in a defer.
 func (s *requestState) begin() (end func()) {
 	lease := s.lease
@@ -85,7 +82,7 @@ func (s *requestState) begin() (end func()) {
 	s.answer = s.newRecorder()
 	return func() {
 		if !s.settled { // the handler has panicked, or a function of Options
-			s.answer.end()
+			s.answer.finish()
 			s.rollback()
 			s.event.Handler = time.Since(s.run.began)
 			s.settle(settlement{outcome: dibs.Abandon})
@@ -106,7 +103,7 @@ func (s *requestState) handle() {
 
 // conclude settles the key after the handler has returned, and sends the answer.
 func (s *requestState) conclude(whole bool) {
-	failure := s.ctx.failed()
+	failure := Failure(s.ctx.failure.Load())
 	switch {
 	case failure != noFailure:
 		s.concludeFailure(failure)

@@ -157,8 +157,7 @@ func appendValues(b []byte, values []string) []byte {
 // "-".
 func folded(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
-// principal returns who a request's key belongs to; nothing if the request has no part of the
-// scope.
+// principal returns the parts of the scope that a request has; nothing if it has none.
 func (o *Options) principal(r *http.Request) (b []byte) {
 	for i, part := range o.Scope {
 		if part.of == nil {
@@ -237,11 +236,8 @@ func (o *Options) keyName(r *http.Request, principal []byte, key string) string 
 // false for any other name.
 func KeyPart(name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, keyPrefix)
-	if !ok {
-		return "", false
-	}
 	n := base64.RawURLEncoding.EncodedLen(scopeBytes)
-	if len(rest) <= n+1 || rest[n] != ':' {
+	if !ok || len(rest) <= n+1 || rest[n] != ':' {
 		return "", false
 	}
 	return rest[n+1:], true

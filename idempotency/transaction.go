@@ -19,7 +19,6 @@ func (s *requestState) handleIn() {
 	defer s.begin()()
 	for s.tryIn() {
 		s.event.Conflicts++
-		s.answer.end()
 		s.answer.drop()
 		s.answer = s.newRecorder()
 		s.ctx.failure.Store(uint32(noFailure))
@@ -52,7 +51,7 @@ func (s *requestState) tryIn() (again bool) {
 	s.next.ServeHTTP(s.answer, s.requestIn(tx))
 	whole := s.answer.finish()
 	s.event.Handler = time.Since(s.run.began)
-	answered := whole && s.ctx.failed() == noFailure
+	answered := whole && s.ctx.failure.Load() == uint32(noFailure)
 	if answered && s.m.options.Commits(s.status()) {
 		if s.ctx.Err() == context.DeadlineExceeded {
 			s.event.Err = context.DeadlineExceeded

@@ -87,7 +87,7 @@ func (o *TransportOptions) withDefaults() (TransportOptions, error) {
 // If an answer breaks off while it is read, the Transport sends the request again. The server
 // replays the answer, and the caller reads on. The caller gets an error if it is another answer.
 //
-// Safe methods get no key, and are retried likewise. A request that has a key keeps it. A client
+// Safe methods get no key, and are also retried. A request that has a key keeps it. A client
 // that restarts and sends the same key again gets the answer of its first try.
 type Transport struct {
 	options TransportOptions
@@ -215,7 +215,7 @@ func isSafe(method string) bool { return method == "" || slices.Contains(safeMet
 func (t *Transport) pauseAfter(response *http.Response, err error, backoff time.Duration) (time.Duration, bool) {
 	pause := backoff/2 + mathrand.N(backoff/2+1)
 	if err != nil {
-		// A server that cannot prove who it is will not be able to in a moment.
+		// A retry does not make a certificate valid.
 		_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 		return pause, !untrusted
 	}
