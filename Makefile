@@ -14,7 +14,7 @@ demo:
 	go run ./cmd/dibs demo $(if $(STORE),--store '$(STORE)')
 
 build:
-	CGO_ENABLED=0 go build -trimpath -o bin/dibs ./cmd/dibs
+	CGO_ENABLED=0 go build -trimpath -o bin/ ./cmd/dibs ./cmd/dibs-torture
 
 # each runs a command in every module, also after a failure, and names the modules where it failed.
 each = failed=; for m in $(MODULES); do echo "== $${m\#$(CURDIR)/}"; (cd $$m && $(1)) || failed="$$failed $${m\#$(CURDIR)/}"; done; \
@@ -39,7 +39,8 @@ fuzz:
 # Every store under every fault, for this long each; the table goes to docs/reliability.md.
 DURATION ?= 1m
 torture: need
-	cd proof && go run $(RACE) ./nightly -duration $(DURATION) $(if $(STORE),-only $(STORE),-page ../docs/reliability.md)
+	cd proof && go test $(RACE) -tags nightly -vet=off -count=1 -timeout 0 -v -run '^TestStores$$' ./torture \
+	  -args -duration $(DURATION) $(if $(STORE),-store $(STORE),-page ../../docs/reliability.md)
 
 bench: build
 	cd proof/bench && go run .

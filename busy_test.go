@@ -231,7 +231,7 @@ func TestGiveUpOutlastsABusyStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.busyFor(3 * time.Second)
-		if err := client.GiveUp(t.Context(), place); err != nil {
+		if err := client.CancelPlace(t.Context(), place); err != nil {
 			t.Error(err)
 		}
 		if err := client.TryDo(t.Context(), "k", func(context.Context) error { return nil }); err != nil {

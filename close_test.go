@@ -181,7 +181,7 @@ func TestCloseUndoesClaimsUnderWay(t *testing.T) {
 // store may be closed afterwards. (Found by proof/sim.)
 func TestCloseWaitsForSettlementsUnderWay(t *testing.T) {
 	for name, end := range map[string]func(context.Context, *dibs.Client, dibs.Place, *dibs.Lease) error{
-		"give up": func(ctx context.Context, c *dibs.Client, p dibs.Place, _ *dibs.Lease) error { return c.GiveUp(ctx, p) },
+		"give up": func(ctx context.Context, c *dibs.Client, p dibs.Place, _ *dibs.Lease) error { return c.CancelPlace(ctx, p) },
 		"abandon": func(ctx context.Context, _ *dibs.Client, _ dibs.Place, l *dibs.Lease) error { return l.Abandon(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {

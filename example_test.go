@@ -268,7 +268,7 @@ func ExampleLease_Fence() {
 	fmt.Println("the old holder:", l.write(old.Fence(), "1"))
 
 	// It is paused, and its lease ends; here because an operator ends it.
-	if _, err := store.Evict(ctx, old.Key(), ""); err != nil {
+	if _, err := store.ForceRelease(ctx, old.Key(), ""); err != nil {
 		log.Fatal(err)
 	}
 	next, err := client.Acquire(ctx, "ledger", nil)

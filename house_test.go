@@ -21,6 +21,7 @@ func TestHouse(t *testing.T) {
 		{Dir: "storetest", Imports: []string{house.Root, house.Root + "/storetest/internal/model"}},
 		{Dir: "storetest/internal/model", Imports: []string{house.Root}},
 		{Dir: "idempotency", Imports: []string{house.Root, house.Root + "/internal/linger"}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
+		{Dir: "conform", Tests: []string{house.Root, house.Root + "/idempotency", house.Root + "/memstore"}},
 		{Dir: "jobs", Imports: []string{house.Root}, Tests: []string{house.Root + "/memstore", house.Root + "/internal/journal"}},
 		{Dir: "internal/backend", Imports: []string{house.Root}},
 		{Dir: "internal/engine", Imports: []string{house.Root, house.Root + "/internal/backend"}, Tests: []string{house.Root + "/storetest"}},

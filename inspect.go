@@ -14,12 +14,12 @@ type Inspector interface {
 	// first error.
 	List(ctx context.Context, q Query) iter.Seq2[Entry, error]
 
-	// Evict ends the leases of a key, whoever holds them: all, or the one that
+	// ForceRelease ends the leases of a key, whoever holds them: all, or the one that
 	// the ID names if id is not "". Their holders lose them as if they had
 	// settled (Release); nothing counts as abandoned. An unknown or abandoned attempt is
 	// forgotten likewise. Waiters move up. It returns how many attempts were
 	// ended. Records stay.
-	Evict(ctx context.Context, key Key, id string) (int, error)
+	ForceRelease(ctx context.Context, key Key, id string) (int, error)
 
 	// Forget deletes the key's record and forgets an abandoned or unknown
 	// attempt, so that the next claim runs. Live leases and places stay. It
@@ -90,7 +90,7 @@ type Attempt struct {
 // PlaceInfo is what a store knows about a place in a key's queue. They come in the order
 // of their turns, and only when the Query asked for them; all, or the first 500 at least.
 type PlaceInfo struct {
-	// Token of the place, for Client.GiveUp. Its ID names the place.
+	// Token of the place, for Client.CancelPlace. Its ID names the place.
 	Token Token
 	// Owner took the place.
 	Owner Owner

@@ -62,7 +62,7 @@ func newLease(ctx context.Context, c *Client, b bid, a Answer, sent time.Time) *
 }
 
 // newToldLease makes the lease of a grant that was told after the answer to
-// what was sent at that moment: it was not made before, and lasts one Turn.
+// what was sent at that moment: it was not made before, and lasts PushedTTL.
 func newToldLease(ctx context.Context, c *Client, b bid, a Answer, sent time.Time) *Lease {
 	l := newLease(ctx, c, b, a, sent)
 	l.granted = time.Now()
@@ -75,9 +75,9 @@ func newToldLease(ctx context.Context, c *Client, b bid, a Answer, sent time.Tim
 
 // toldUntil is until when the holder may believe in a grant that was told after
 // the answer to what was sent at that moment. A claim or a renewal of its own can
-// make the lease last no longer than its TTL, if that is shorter than a Turn.
+// make the lease last no longer than its TTL, if that is shorter than PushedTTL.
 func toldUntil(b bid, sent time.Time) time.Time {
-	lasts := min(Turn, b.TTL)
+	lasts := min(PushedTTL, b.TTL)
 	return sent.Add(lasts - max(b.margin, margin(lasts)))
 }
 

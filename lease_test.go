@@ -54,7 +54,7 @@ func TestLeaseThatIsTakenAwayIsLost(t *testing.T) {
 		c := newClient(t, s, &dibs.Options{TTL: 30 * time.Second})
 		start := time.Now()
 		err := c.Do(t.Context(), "k", func(ctx context.Context) error {
-			if _, err := s.Evict(t.Context(), dibs.Key{Name: "k"}, ""); err != nil {
+			if _, err := s.ForceRelease(t.Context(), dibs.Key{Name: "k"}, ""); err != nil {
 				t.Error(err)
 			}
 			<-ctx.Done()
@@ -75,7 +75,7 @@ func TestLossIsReportedThoughTheSectionSucceeded(t *testing.T) {
 		s := newStore(t)
 		c := newClient(t, s, nil)
 		err := c.Do(t.Context(), "k", func(ctx context.Context) error {
-			_, err := s.Evict(t.Context(), dibs.Key{Name: "k"}, "")
+			_, err := s.ForceRelease(t.Context(), dibs.Key{Name: "k"}, "")
 			return err
 		})
 		if !errors.Is(err, dibs.ErrLost) {

@@ -46,7 +46,7 @@ func TestObserverIsToldEveryOutcomeOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = s.Evict(ctx, l.Key(), "")
+		_, _ = s.ForceRelease(ctx, l.Key(), "")
 		_ = l.Release()
 		_ = l.Release()
 

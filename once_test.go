@@ -220,7 +220,7 @@ func TestStepErrors(t *testing.T) {
 					t.Errorf("got %v, %v", n, err)
 				}
 			}
-			if _, err := s.Evict(ctx, dibs.Key{Name: "k"}, ""); err != nil {
+			if _, err := s.ForceRelease(ctx, dibs.Key{Name: "k"}, ""); err != nil {
 				t.Error(err)
 			}
 			_, err := dibs.Step(ctx, "b", func(context.Context) (int, error) { return 1, nil })

@@ -19,7 +19,7 @@ func TestToldWhileItsQuestionIsUnderWay(t *testing.T) {
 		_, end := s.hold(t, "k")
 		waiter := await(t, c, nil)
 		s.set(nil, func(string) error { time.Sleep(100 * time.Millisecond); return nil })
-		time.Sleep(dibs.Turn/2 + 40*time.Millisecond) // the store has done what it asked for
+		time.Sleep(dibs.PushedTTL/2 + 40*time.Millisecond) // the store has done what it asked for
 		s.set(nil, nil)
 		end()
 		if waiter.over() {
@@ -37,7 +37,7 @@ func TestWokenWhileItsQuestionWaits(t *testing.T) {
 		c := newClient(t, s, nil)
 		_, end := s.hold(t, "k")
 		waiter := await(t, c, nil)
-		time.Sleep(dibs.Turn/2 - time.Millisecond)
+		time.Sleep(dibs.PushedTTL/2 - time.Millisecond)
 		others := keepBusy(t, s, c, 20*time.Millisecond)
 		time.Sleep(5 * time.Millisecond)
 		s.wake(s.first(), dibs.Answer{})

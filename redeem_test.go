@@ -221,14 +221,14 @@ func TestTakenPlaceIsGivenUp(t *testing.T) {
 		c := newClient(t, s, nil)
 		job := reserve(t, c)
 		lease := redeem(t, c, job)
-		if err := c.GiveUp(t.Context(), job); err != nil {
+		if err := c.CancelPlace(t.Context(), job); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Hour)
 		if err := lease.Err(); err != nil {
 			t.Errorf("the worker lost its lease: %v", err)
 		}
-		if err := c.GiveUp(t.Context(), job); !errors.Is(err, dibs.ErrLost) {
+		if err := c.CancelPlace(t.Context(), job); !errors.Is(err, dibs.ErrLost) {
 			t.Errorf("giving it up twice: %v", err)
 		}
 		if err := lease.Release(); err != nil {

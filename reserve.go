@@ -63,11 +63,11 @@ func (p *Place) UnmarshalText(text []byte) error {
 //
 // It returns the place and how it stands, or ErrMismatch, ErrUnknown, ErrFull, ErrBusy,
 // ErrClosed, ErrStore or the cause with which ctx ended.
-func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, o *AcquireOptions) (Place, Standing, error) {
+func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, o *AcquireOptions) (Place, PlaceStatus, error) {
 	p := Place{Key: Key{Namespace: c.options.Namespace, Name: key}, Token: NewToken()}
 	a, err := c.reserve(ctx, p, stands, o, false)
 	if err != nil {
-		return Place{}, Standing{}, err
+		return Place{}, PlaceStatus{}, err
 	}
 	return p, placed(a), nil
 }
@@ -77,46 +77,46 @@ func (c *Client) Reserve(ctx context.Context, key string, stands time.Duration, 
 // stands again. A place that stands no more is taken anew, at the end of the queue.
 //
 // It returns how the place stands. The errors are those of Reserve.
-func (c *Client) Prolong(ctx context.Context, p Place, stands time.Duration, o *AcquireOptions) (Standing, error) {
+func (c *Client) Prolong(ctx context.Context, p Place, stands time.Duration, o *AcquireOptions) (PlaceStatus, error) {
 	a, err := c.reserve(ctx, p, stands, o, true)
 	if err != nil {
-		return Standing{}, err
+		return PlaceStatus{}, err
 	}
 	return placed(a), nil
 }
 
 // placed is what the answer to a reservation says.
-func placed(a Answer) Standing { return Standing{Stands: true, Waits: true, Ahead: a.Ahead} }
+func placed(a Answer) PlaceStatus { return PlaceStatus{Exists: true, Waits: true, Ahead: a.Ahead} }
 
-// Standing is how a reserved place stands in its key's queue.
-type Standing struct {
-	// Stands is false when the place is over: it was given up, its lease was released,
+// PlaceStatus is how a reserved place stands in its key's queue.
+type PlaceStatus struct {
+	// Exists is false when the place is over: it was given up, its lease was released,
 	// or its time has run out.
-	Stands bool
+	Exists bool
 	// Waits is false when Redeem would take the key at once.
 	Waits bool
 	// Ahead is how many places at most come before it; 0 when it is next.
 	Ahead int
 }
 
-// Standing tells how a reserved place stands. It takes nothing and leaves the place
+// PlaceStatus tells how a reserved place stands. It takes nothing and leaves the place
 // as it is. Of the options, Permits and Weight count. The errors are ErrUnknown, ErrBusy,
 // ErrClosed, ErrStore or the cause with which ctx ended.
-func (c *Client) Standing(ctx context.Context, p Place, o *AcquireOptions) (Standing, error) {
+func (c *Client) PlaceStatus(ctx context.Context, p Place, o *AcquireOptions) (PlaceStatus, error) {
 	claim, err := c.newClaim(p.Key.Name, o)
 	if err != nil {
-		return Standing{}, err
+		return PlaceStatus{}, err
 	}
 	claim.Key, claim.Mode, claim.From = p.Key, Look, p.Token
 	claim.Fingerprint, claim.MaxAge = Fingerprint{}, 0
 	a, _, err := c.ask(ctx, bid{Claim: claim}, noWait)
 	switch {
 	case err != nil:
-		return Standing{}, err
+		return PlaceStatus{}, err
 	case a.State == Held || a.State == Free:
-		return Standing{Stands: a.Queued, Waits: a.State == Held, Ahead: a.Ahead}, nil
+		return PlaceStatus{Exists: a.Queued, Waits: a.State == Held, Ahead: a.Ahead}, nil
 	}
-	return Standing{}, refusal(claim, a)
+	return PlaceStatus{}, refusal(claim, a)
 }
 
 // Reserver takes places in a database transaction. The store that has the
@@ -205,11 +205,11 @@ func (c *Client) Redeem(ctx context.Context, p Place, o *AcquireOptions) (*Lease
 	return lease, err
 }
 
-// GiveUp gives a reserved place back. It returns ErrStore when the store did not answer,
+// CancelPlace gives a reserved place back. It returns ErrStore when the store did not answer,
 // ErrBusy when it was too busy with the key for all of Options.Timeout, what else the
 // store said, or the cause with which ctx ended: then the place may stand until its Hold
 // is over.
-func (c *Client) GiveUp(ctx context.Context, p Place) error {
+func (c *Client) CancelPlace(ctx context.Context, p Place) error {
 	err, callErr := c.settle(ctx, Settlement{Key: p.Key, Token: p.Token, Outcome: Release}, func() bool { return false })
 	switch {
 	case (callErr != nil || errors.Is(err, ErrBusy)) && ctx.Err() != nil:

@@ -131,14 +131,14 @@ func TestPlaceIsGivenUpOrRunsOut(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		if err := c.GiveUp(t.Context(), a); err != nil {
+		if err := c.CancelPlace(t.Context(), a); err != nil {
 			t.Error(err)
 		}
 		wg.Wait()
 		if d := time.Since(start); d < time.Minute || d > time.Minute+time.Second {
 			t.Errorf("the waiter entered after %v; the second place stood for a minute", d)
 		}
-		if err := c.GiveUp(t.Context(), a); !errors.Is(err, dibs.ErrLost) {
+		if err := c.CancelPlace(t.Context(), a); !errors.Is(err, dibs.ErrLost) {
 			t.Errorf("giving up a place twice: %v", err)
 		}
 		lease, err := c.Redeem(t.Context(), a, nil)
@@ -219,7 +219,7 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(9 * time.Second)
-		if standing, err := c.Prolong(t.Context(), p, time.Hour, &dibs.AcquireOptions{Hold: 30 * time.Second}); err != nil || standing != (dibs.Standing{Stands: true, Waits: true}) {
+		if standing, err := c.Prolong(t.Context(), p, time.Hour, &dibs.AcquireOptions{Hold: 30 * time.Second}); err != nil || standing != (dibs.PlaceStatus{Exists: true, Waits: true}) {
 			t.Fatalf("%+v, %v", standing, err)
 		}
 		if err := c.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
@@ -236,13 +236,13 @@ func TestProlongStartsHoldAnew(t *testing.T) {
 		if standing, err := c.Prolong(t.Context(), p, time.Hour, nil); err != nil || standing.Ahead != 1 {
 			t.Fatalf("%+v, %v", standing, err)
 		}
-		if err := c.GiveUp(t.Context(), last); err != nil {
+		if err := c.CancelPlace(t.Context(), last); err != nil {
 			t.Error(err)
 		}
 		if held, err := c.Held(t.Context(), "k"); err != nil || !held {
 			t.Errorf("the place that was taken anew holds the key: %v, %v", held, err)
 		}
-		if err := c.GiveUp(t.Context(), p); err != nil {
+		if err := c.CancelPlace(t.Context(), p); err != nil {
 			t.Error(err)
 		}
 		empty(t, s)
@@ -306,13 +306,13 @@ func TestStandingOfAnUnknownKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		other := &dibs.AcquireOptions{Fingerprint: dibs.Fingerprint{'b'}, MaxAge: dibs.AnyAge}
-		if s, err := c.Standing(t.Context(), p, other); err != nil || !s.Stands || !s.Waits {
+		if s, err := c.PlaceStatus(t.Context(), p, other); err != nil || !s.Exists || !s.Waits {
 			t.Errorf("while it is held: %+v, %v", s, err)
 		}
 		if err := lease.Abandon(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if s, err := c.Standing(t.Context(), p, nil); !errors.Is(err, dibs.ErrUnknown) {
+		if s, err := c.PlaceStatus(t.Context(), p, nil); !errors.Is(err, dibs.ErrUnknown) {
 			t.Errorf("of the key whose outcome is unknown: %+v, %v", s, err)
 		}
 	})

@@ -81,7 +81,7 @@ func TestSeveralKeysAllOrNone(t *testing.T) {
 		if all.Err() != nil || all.Lease("b") == nil || all.Lease("z") != nil {
 			t.Errorf("%v, %v", all.Err(), all.Lease("z"))
 		}
-		if _, err := s.Evict(t.Context(), dibs.Key{Name: "a"}, ""); err != nil {
+		if _, err := s.ForceRelease(t.Context(), dibs.Key{Name: "a"}, ""); err != nil {
 			t.Fatal(err)
 		}
 		<-all.Context().Done()

@@ -98,13 +98,13 @@ const (
 // AnyAge as a Claim's MaxAge accepts every record that is still kept.
 const AnyAge time.Duration = math.MaxInt64
 
-// Turn is how long a lease lasts that a store grants in the waiter's absence, unless
-// the waiter claims again or renews it.
-const Turn = time.Second
+// PushedTTL is how long the lease of a pushed grant lasts (see Notifier), unless the
+// waiter claims again or renews it.
+const PushedTTL = time.Second
 
-// AbandonedMemory is how long a store remembers, at least, that a lease ran
+// AbandonedRetention is how long a store remembers, at least, that a lease ran
 // out without being settled. An unknown outcome is remembered for ever.
-const AbandonedMemory = 24 * time.Hour
+const AbandonedRetention = 24 * time.Hour
 
 // Claim asks for a key.
 type Claim struct {
@@ -279,7 +279,7 @@ type Notifier interface {
 	// to a claim with AtMostOnce, which would be unknown if the word was lost; not after an
 	// abandoned lease; not where a record or another holder's fingerprint would answer
 	// the claim. The lease is made in the same step that freed the key, and lasts one
-	// Turn, or its TTL if that is shorter. If it runs out it was abandoned, because its
+	// PushedTTL, or the claim's TTL if that is shorter. If it runs out it was abandoned, because its
 	// holder may have begun. The grant may be told late: it counts only if its fence is
 	// higher than that of the last answer to the token.
 	//

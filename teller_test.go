@@ -10,7 +10,7 @@ import (
 )
 
 // teller is a faulty store whose wake-ups are grants: it claims the key for a waiter that
-// the store within wakes, for one Turn, and tells it. What must not be told is
+// the store within wakes, for one PushedTTL, and tells it. What must not be told is
 // a mere wake-up. A test can hold the words back.
 type teller struct {
 	*faulty
@@ -48,7 +48,7 @@ func (s *teller) turn(token dibs.Token) {
 	var word dibs.Answer
 	c, ok := s.waiting[token]
 	if ok && c.Mode == dibs.Queue && !c.AtMostOnce {
-		c.TTL = dibs.Turn
+		c.TTL = dibs.PushedTTL
 		answers := make([]dibs.Answer, 1)
 		if err := s.Store.Claim(context.Background(), []dibs.Claim{c}, answers); err != nil {
 			panic(err)

@@ -107,12 +107,12 @@ func TestLateGrantIsNotBelieved(t *testing.T) {
 		asks    int
 		attempt int
 	}{
-		0:                       {0, 1},
-		600 * time.Millisecond:  {0, 1},
-		740 * time.Millisecond:  {1, 1}, // its claim gets the same grant
-		made + dibs.Turn - 1:    {1, 1},
-		made + dibs.Turn:        {1, 2}, // the grant has run out
-		3250 * time.Millisecond: {1, 2}, // not when it asks by itself
+		0:                         {0, 1},
+		600 * time.Millisecond:    {0, 1},
+		740 * time.Millisecond:    {1, 1}, // its claim gets the same grant
+		made + dibs.PushedTTL - 1: {1, 1},
+		made + dibs.PushedTTL:     {1, 2}, // the grant has run out
+		3250 * time.Millisecond:   {1, 2}, // not when it asks by itself
 	} {
 		t.Run(late.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -162,10 +162,10 @@ func TestOldGrantIsNotBelieved(t *testing.T) {
 				s.set(func(string) error { return errCut }, nil)
 				s.holdBack()
 				end()
-				time.Sleep(dibs.Turn + 10*time.Millisecond) // what was told has run out
+				time.Sleep(dibs.PushedTTL + 10*time.Millisecond) // what was told has run out
 				other, end := s.holdOne(t, "k", permits)
 				s.set(nil, nil)
-				time.Sleep(dibs.Turn * 3 / 4)
+				time.Sleep(dibs.PushedTTL * 3 / 4)
 				claims, _, _ := s.elements()
 				s.tellLate()
 				synctest.Wait()
@@ -191,7 +191,7 @@ func TestOldGrantIsNotBelieved(t *testing.T) {
 // the holder never believes in the lease for longer than the store has it for. It is
 // compared more often the less is left.
 func TestToldLeaseIsNotTrustedTooLong(t *testing.T) {
-	for _, ttl := range []time.Duration{300 * time.Millisecond, 900 * time.Millisecond, dibs.Turn, 30 * time.Second, time.Hour} {
+	for _, ttl := range []time.Duration{300 * time.Millisecond, 900 * time.Millisecond, dibs.PushedTTL, 30 * time.Second, time.Hour} {
 		for _, cut := range []time.Duration{0, 200 * time.Millisecond, 350 * time.Millisecond, 5 * time.Second} {
 			for _, joined := range []time.Duration{0, 40 * time.Millisecond, 400 * time.Millisecond} {
 				synctest.Test(t, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestToldLeaseIsRenewedInTime(t *testing.T) {
 					fault(s)
 					end()
 					lease := waiter.got(t)
-					time.Sleep(10 * dibs.Turn)
+					time.Sleep(10 * dibs.PushedTTL)
 					if err := lease.Err(); err != nil {
 						t.Errorf("lost: %v", err)
 					}
@@ -275,7 +275,7 @@ func TestToldLeaseIsRenewedInTime(t *testing.T) {
 }
 
 // TestToldLeaseTakesItsOptions: Detach and Margin hold as for any other lease. A
-// margin that leaves nothing of a Turn makes the waiter ask.
+// margin that leaves nothing of PushedTTL makes the waiter ask.
 func TestToldLeaseTakesItsOptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		options *dibs.AcquireOptions
@@ -405,7 +405,7 @@ func TestToldAsTheClientCloses(t *testing.T) {
 				t.Error(waiter.err)
 			}
 			all.Wait()
-			time.Sleep(2 * dibs.Turn) // what was told after Close runs out
+			time.Sleep(2 * dibs.PushedTTL) // what was told after Close runs out
 			empty(t, abandonable{s})
 		})
 	}

@@ -12,10 +12,10 @@ import (
 // back, and that nothing of it was done.
 var ErrRolledBack = errors.New("dibs: the transaction was rolled back")
 
-// ErrEnded says of a transaction that was to be committed that it was ended before,
+// ErrTransactionEnded says of a transaction that was to be committed that it was ended before,
 // by the code that ran in it. What that did may be committed, and no record is: who
 // asks again runs again.
-var ErrEnded = errors.New("dibs: the run has ended its transaction itself")
+var ErrTransactionEnded = errors.New("dibs: the run has ended its transaction itself")
 
 // Transactor begins transactions of the application in the database in which the
 // keys are too, so that what is done under a key and the key's record are committed
@@ -71,7 +71,7 @@ func TransactionFrom(ctx context.Context) Transaction {
 // and the record are both there afterwards, or neither is. A nil tx is Complete.
 //
 // It returns nil when that is done; ErrLost when the lease was lost, or an error
-// that wraps ErrRolledBack, when nothing was done; one that wraps ErrEnded when the
+// that wraps ErrRolledBack, when nothing was done; one that wraps ErrTransactionEnded when the
 // transaction was ended before; and ErrStore when neither the
 // transaction nor, in ctx's time, the store would tell: who claims the key again
 // finds out. After ErrRolledBack the lease is still held if the transaction said so
@@ -113,7 +113,7 @@ func (l *Lease) settleIn(ctx context.Context, tx Transaction, s Settlement) erro
 			return fmt.Errorf("%w: the lease may have left a record before", ErrRolledBack), nil
 		}
 		err = tx.Commit(ctx, s)
-		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrRolledBack) || errors.Is(err, ErrEnded) {
+		if err == nil || errors.Is(err, ErrLost) || errors.Is(err, ErrRolledBack) || errors.Is(err, ErrTransactionEnded) {
 			return err, nil
 		}
 		unheard = true

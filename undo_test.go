@@ -369,7 +369,7 @@ func TestLeaseIsUndone(t *testing.T) {
 				t.Errorf("Release after Undo: %v", err)
 			}
 		}
-		if err := c.GiveUp(t.Context(), p); err != nil {
+		if err := c.CancelPlace(t.Context(), p); err != nil {
 			t.Error(err)
 		}
 		empty(t, s)

@@ -11,7 +11,7 @@ import (
 // they may be lost, so it is never left out. Those far back, where wake-ups are to
 // be had, ask less often.
 const (
-	askNear  = Turn / 2
+	askNear  = PushedTTL / 2
 	askFar   = 2 * time.Second
 	stayNear = stayAsks * askNear
 	stayFar  = stayAsks * askFar
@@ -108,7 +108,7 @@ func (c *Client) take(ctx context.Context, b bid, told Answer, heard time.Time) 
 // believes reports whether a grant that was told can be taken without asking: it is
 // not an old one that came late, and enough of its time is left.
 func (c *Client) believes(told Answer, b bid, a Answer, heard time.Time) bool {
-	return told.State == Granted && told.Fence > a.Fence && time.Until(toldUntil(b, heard)) > Turn/4
+	return told.State == Granted && told.Fence > a.Fence && time.Until(toldUntil(b, heard)) > PushedTTL/4
 }
 
 // giveUp leaves the queue, unless the place was reserved, and passes the reason

@@ -99,7 +99,7 @@ func (a *attempt) run(next asynq.Handler) error {
 		a.began = true
 		return next.ProcessTask(ctx, a.task)
 	})
-	back, ok := errors.AsType[*jobs.ComeBackError](err)
+	back, ok := errors.AsType[*jobs.RequeueError](err)
 	switch {
 	case err == nil:
 		over = true
@@ -110,7 +110,7 @@ func (a *attempt) run(next asynq.Handler) error {
 	case !a.began && a.retried < a.limit && a.ctx.Err() == nil && away(err):
 		// The place stands. A task without a spare attempt would be archived.
 		over = false
-		return &putOffError{&jobs.ComeBackError{After: awayFor/2 + rand.N(awayFor)}, ": its key could not be asked for: " + err.Error()}
+		return &putOffError{&jobs.RequeueError{After: awayFor/2 + rand.N(awayFor)}, ": its key could not be asked for: " + err.Error()}
 	case a.spared():
 		over = true
 		return fmt.Errorf("%w (%s)", err, refusal) // so that refuse lets it pass
@@ -126,10 +126,10 @@ func (a *attempt) run(next asynq.Handler) error {
 func (a *attempt) job() jobs.Job {
 	j := jobs.Job{
 		Kind: a.task.Type(), ID: a.queue + ":" + a.id, Key: a.key, Ticket: a.ticket,
-		Tries: a.retried + 1, Last: a.last, Again: a.again,
+		Tries: a.retried + 1, Final: a.last, RetryIn: a.again,
 		// Asynq archives a task on its last attempt, also one that is put off.
-		Stays: a.retried >= a.limit,
-		Pool:  a.server.pool, Promoted: a.inLine,
+		NoRequeue: a.retried >= a.limit,
+		Pool:      a.server.pool, Promoted: a.inLine,
 	}
 	if end, ok := a.ctx.Deadline(); ok {
 		j.Patience = max(time.Until(end)/patient, time.Millisecond)
@@ -141,7 +141,7 @@ func (a *attempt) job() jobs.Job {
 }
 
 // putOff has the task come back: when promote.lua finds that it is next, if it is parked.
-func (a *attempt) putOff(back *jobs.ComeBackError) error {
+func (a *attempt) putOff(back *jobs.RequeueError) error {
 	if !back.Parked {
 		return &putOffError{back: back}
 	}
@@ -150,7 +150,7 @@ func (a *attempt) putOff(back *jobs.ComeBackError) error {
 		a.mutex.log(err)
 	case there == "none":
 		// It has lost its entry with its place.
-		return &putOffError{back: &jobs.ComeBackError{After: awayFor/2 + rand.N(awayFor)}}
+		return &putOffError{back: &jobs.RequeueError{After: awayFor/2 + rand.N(awayFor)}}
 	case back.Ahead >= a.mutex.options.Jobs.Ahead && a.mutex.options.Jobs.Limit == 0:
 		back.After = parkedFor + rand.N(parkedFor)
 	}

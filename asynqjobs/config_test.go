@@ -28,7 +28,7 @@ func TestConfig(t *testing.T) {
 		delay   time.Duration
 		failure bool // and the functions that were there are asked about it
 	}{
-		{"put off", &putOffError{back: &jobs.ComeBackError{After: time.Second}}, keyed, 0, time.Second, false},
+		{"put off", &putOffError{back: &jobs.RequeueError{After: time.Second}}, keyed, 0, time.Second, false},
 		{"failed for good", &lastError{boom}, keyed, 3, 0, true},
 		{"of another handler", boom, plain, 1, time.Hour, true},
 		{"dead worker", asynq.ErrLeaseExpired, keyed, 1, 0, true},

@@ -88,7 +88,7 @@ func (f *fixture) serve(t testing.TB, c asynq.Config, handler asynq.HandlerFunc)
 	c.LogLevel = asynq.FatalLevel
 	turns := f.mutex.Middleware(asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 		key := task.Headers()[headerKey]
-		if n := f.add(f.running, key, 1); key != "" && n > max(f.mutex.options.Jobs.Permits, 1) && f.mutex.options.Jobs.Otherwise == 0 {
+		if n := f.add(f.running, key, 1); key != "" && n > max(f.mutex.options.Jobs.Permits, 1) && f.mutex.options.Jobs.AfterLimit == 0 {
 			t.Errorf("%d tasks of key %s run at once", n, key)
 		}
 		defer f.add(f.running, key, -1)

@@ -38,7 +38,7 @@ const (
 // a worker: it is done there if a newer one has.
 func (m *Mutex) lines() bool {
 	o := &m.options.Jobs
-	return !o.Unordered && (o.Policy == jobs.ComeBack || o.Policy == jobs.Wait)
+	return !o.Unordered && (o.Policy == jobs.Requeue || o.Policy == jobs.Wait)
 }
 
 // prefix is how Asynq's names in Redis begin, since its version 0.18.

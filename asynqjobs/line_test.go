@@ -96,7 +96,7 @@ func TestManyHotKeys(t *testing.T) {
 // everything else stays as it is.
 func TestPromote(t *testing.T) {
 	t.Parallel()
-	putOff := func(text string) error { return &putOffError{&jobs.ComeBackError{After: time.Hour}, text} }
+	putOff := func(text string) error { return &putOffError{&jobs.RequeueError{After: time.Hour}, text} }
 	parked := func() error { return putOff(" (" + parkedMark + " 7)") }
 	for _, tt := range []struct {
 		name   string

@@ -11,7 +11,7 @@ import (
 
 // putOffError tells Asynq that a task comes back. Asynq keeps its text with the task.
 type putOffError struct {
-	back *jobs.ComeBackError
+	back *jobs.RequeueError
 	text string
 }
 

@@ -29,10 +29,10 @@ func TestPolicies(t *testing.T) {
 		{"skip", jobs.Options{Policy: jobs.Skip}, nil, nil},
 		{"replace", jobs.Options{Policy: jobs.Replace, Ahead: 1}, nil, []string{"4"}},
 		{"periodic", jobs.Options{Policy: jobs.Periodic, Period: time.Hour}, nil, nil},
-		{"fail after the limit", jobs.Options{Limit: time.Second, Otherwise: jobs.Fail}, fail, nil},
-		{"run anyway after the limit", jobs.Options{Limit: time.Second, Otherwise: jobs.RunAnyway}, others, nil},
-		{"run anyway after the limit, parked", jobs.Options{Limit: time.Second, Otherwise: jobs.RunAnyway, Ahead: 1}, others, nil},
-		{"give up after the limit", jobs.Options{Limit: time.Second, Otherwise: jobs.GiveUp, GaveUp: gaveUp}, nil, nil},
+		{"fail after the limit", jobs.Options{Limit: time.Second, AfterLimit: jobs.Fail}, fail, nil},
+		{"run anyway after the limit", jobs.Options{Limit: time.Second, AfterLimit: jobs.RunAnyway}, others, nil},
+		{"run anyway after the limit, parked", jobs.Options{Limit: time.Second, AfterLimit: jobs.RunAnyway, Ahead: 1}, others, nil},
+		{"give up after the limit", jobs.Options{Limit: time.Second, AfterLimit: jobs.GiveUp, GaveUp: gaveUp}, nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := parallel(t, &tt.options)

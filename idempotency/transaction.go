@@ -123,7 +123,7 @@ func (s *requestState) commit() (again bool) {
 	switch {
 	case errors.Is(err, dibs.ErrRolledBack):
 		s.concludeNothing(problemRolledBack, OutcomeRolledBack)
-	case errors.Is(err, dibs.ErrEnded):
+	case errors.Is(err, dibs.ErrTransactionEnded):
 		s.concludeNothing(problemEnded, OutcomeInterrupted)
 	default: // the lease is held only if nothing was committed, so releasing it is safe
 		s.concludeNothing(problemUnsure, OutcomeRolledBack)

@@ -199,7 +199,7 @@ var transactionRules = []rule{
 		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Ended)
 		isProblem(t, g.send(), "transaction-ended", http.StatusInternalServerError)
 		committed(t, j, 1)
-		if e := g.last(); e.Outcome != idempotency.OutcomeInterrupted || !errors.Is(e.Err, dibs.ErrEnded) || e.Stored {
+		if e := g.last(); e.Outcome != idempotency.OutcomeInterrupted || !errors.Is(e.Err, dibs.ErrTransactionEnded) || e.Stored {
 			t.Errorf("the observer was told %+v", e)
 		}
 		g.ran(1)

@@ -20,7 +20,7 @@ func TestCancelledWhileItWaits(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() {
-				ended <- m.Run(ctx, jobs.Job{Kind: "test", ID: "1", Key: "k", Pool: jobs.Pool{Workers: 2}, Last: func(error) bool { return last }}, nothing)
+				ended <- m.Run(ctx, jobs.Job{Kind: "test", ID: "1", Key: "k", Pool: jobs.Pool{Workers: 2}, Final: func(error) bool { return last }}, nothing)
 			}()
 			synctest.Wait()
 			cancel()
@@ -48,7 +48,7 @@ func TestPatience(t *testing.T) {
 			lease := f.held("k")
 			start := time.Now()
 			err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Pool: jobs.Pool{Workers: 2}, Patience: patience}, nothing)
-			if _, ok := errors.AsType[*jobs.ComeBackError](err); !ok || time.Since(start) != 2500*time.Millisecond {
+			if _, ok := errors.AsType[*jobs.RequeueError](err); !ok || time.Since(start) != 2500*time.Millisecond {
 				t.Errorf("%+v: %v after %v, want to come back after 2.5 s", o, err, time.Since(start))
 			}
 			must(t, lease.Release())
@@ -67,7 +67,7 @@ func TestHalfOfAPoolWaits(t *testing.T) {
 			run := func(i int, pool jobs.Pool, key string) {
 				j := jobs.Job{Kind: "test", ID: strconv.Itoa(i), Key: key, Pool: pool, Promoted: i%2 == 0}
 				err := m.Run(t.Context(), j, nothing)
-				if back, ok := errors.AsType[*jobs.ComeBackError](err); ok && back.Parked != j.Promoted {
+				if back, ok := errors.AsType[*jobs.RequeueError](err); ok && back.Parked != j.Promoted {
 					t.Errorf("promoted %v, and it comes back as %+v", j.Promoted, back)
 				}
 				came <- err
@@ -110,7 +110,7 @@ func TestClosedAtTheMomentOfTheGrant(t *testing.T) {
 					time.Sleep(time.Millisecond)
 					return context.Cause(ctx)
 				})
-				if _, ok := errors.AsType[*jobs.ComeBackError](err); err != nil && !ok {
+				if _, ok := errors.AsType[*jobs.RequeueError](err); err != nil && !ok {
 					t.Errorf("the job ran, and its context ended: %v", err)
 				}
 			})
@@ -135,7 +135,7 @@ func (s slowStore) Claim(ctx context.Context, claims []dibs.Claim, answers []dib
 func TestLimitThatIsOverByNow(t *testing.T) {
 	for _, left := range []time.Duration{2 * time.Second, 1500 * time.Millisecond} {
 		simulate(t, func(t *testing.T, f *fixture) {
-			m := f.mutexOf(slowStore{f.store}, &jobs.Options{Limit: time.Minute, Otherwise: jobs.Fail})
+			m := f.mutexOf(slowStore{f.store}, &jobs.Options{Limit: time.Minute, AfterLimit: jobs.Fail})
 			lease, start := f.held("k"), time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()

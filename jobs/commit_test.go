@@ -72,7 +72,7 @@ func TestCommitThatFails(t *testing.T) {
 		err = m.Run(t.Context(), j, func(ctx context.Context) error {
 			return jobs.Commit(ctx, table, func(ctx context.Context) error {
 				journal.Write(ctx, "late")
-				_, err := f.store.Evict(context.WithoutCancel(ctx), dibs.Key{Name: "k"}, "")
+				_, err := f.store.ForceRelease(context.WithoutCancel(ctx), dibs.Key{Name: "k"}, "")
 				return err
 			})
 		})

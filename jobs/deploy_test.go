@@ -99,9 +99,9 @@ func TestAFailedJobIsReplacedAtOnce(t *testing.T) {
 				for {
 					err := m.Run(t.Context(), jobs.Job{
 						Kind: "test", ID: id, Key: "k", Ticket: ticket, Due: start,
-						Again: func(error) time.Duration { return time.Hour },
+						RetryIn: func(error) time.Duration { return time.Hour },
 					}, fn)
-					back, ok := errors.AsType[*jobs.ComeBackError](err)
+					back, ok := errors.AsType[*jobs.RequeueError](err)
 					if !ok {
 						return time.Since(start), err
 					}

@@ -36,7 +36,7 @@ func (m *Mutex) Enqueue(ctx context.Context, key string) (string, error) {
 func (m *Mutex) take(ctx context.Context, key string) (Ticket, error) {
 	ahead := 0
 	text, err := m.enqueue(ctx, key, func(ctx context.Context, o *dibs.AcquireOptions) (dibs.Place, error) {
-		p, s, err := m.client.Reserve(ctx, key, m.options.Stands, o)
+		p, s, err := m.client.Reserve(ctx, key, m.options.PlaceTTL, o)
 		ahead = s.Ahead
 		return p, err
 	})
@@ -50,7 +50,7 @@ func (m *Mutex) take(ctx context.Context, key string) (Ticket, error) {
 // taken, whenever the transactions commit.
 func (m *Mutex) EnqueueIn(ctx context.Context, r dibs.Reserver, key string) (string, error) {
 	return m.enqueue(ctx, key, func(ctx context.Context, o *dibs.AcquireOptions) (dibs.Place, error) {
-		return m.client.ReserveIn(ctx, r, key, m.options.Stands, o)
+		return m.client.ReserveIn(ctx, r, key, m.options.PlaceTTL, o)
 	})
 }
 
@@ -123,7 +123,7 @@ func (m *Mutex) Cancel(ctx context.Context, tickets ...string) {
 	var wg sync.WaitGroup
 	for _, s := range tickets {
 		if t, err := parseTicket(s); s != "" && err == nil {
-			wg.Go(func() { _ = m.client.GiveUp(ctx, t.place) })
+			wg.Go(func() { _ = m.client.CancelPlace(ctx, t.place) })
 		}
 	}
 	wg.Wait()

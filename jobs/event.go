@@ -19,7 +19,7 @@ const (
 	EventSucceeded  EventKind = "succeeded"  // it ran to its end
 	EventFailed     EventKind = "failed"     // it ran and failed; Err says why
 	EventLost       EventKind = "lost"       // it lost its key while it ran
-	EventPutOff     EventKind = "put off"    // it comes back
+	EventRequeued   EventKind = "requeued"   // it was given back to its queue, because its turn has not come
 	EventSkipped    EventKind = "skipped"    // another one of its key runs (Skip, Periodic)
 	EventReplaced   EventKind = "replaced"   // a newer one of its key is there (Replace)
 	EventRemembered EventKind = "remembered" // it was done before (Once, Periodic)
@@ -48,7 +48,7 @@ type Event struct {
 // Stats counts what happened to a Mutex's jobs in this process.
 type Stats struct {
 	Acquired, Succeeded, Failed, Lost uint64
-	PutOff, Skipped, Replaced         uint64
+	Requeued, Skipped, Replaced       uint64
 	Remembered                        uint64
 	GaveUp, RanAnyway, Held, Refused  uint64
 	// Waiting is how many jobs wait in a worker now, and Running how many run.
@@ -59,7 +59,7 @@ type Stats struct {
 func (s *Stats) of(kind EventKind) *uint64 {
 	return map[EventKind]*uint64{
 		EventAcquired: &s.Acquired, EventSucceeded: &s.Succeeded, EventFailed: &s.Failed, EventLost: &s.Lost,
-		EventPutOff: &s.PutOff, EventSkipped: &s.Skipped, EventReplaced: &s.Replaced,
+		EventRequeued: &s.Requeued, EventSkipped: &s.Skipped, EventReplaced: &s.Replaced,
 		EventRemembered: &s.Remembered, EventGaveUp: &s.GaveUp, EventRanAnyway: &s.RanAnyway,
 		EventHeld: &s.Held, EventRefused: &s.Refused,
 	}[kind]

@@ -46,7 +46,7 @@ func ExampleMutex() {
 
 	// A worker has the second one before anybody has the first.
 	err = mutex.Run(ctx, jobs.Job{Kind: "message", ID: "2", Key: "conversation 7", Ticket: second}, answer)
-	if back, ok := errors.AsType[*jobs.ComeBackError](err); ok {
+	if back, ok := errors.AsType[*jobs.RequeueError](err); ok {
 		fmt.Println("not its turn:", back.Ahead, "before it")
 	}
 	fmt.Println(mutex.Run(ctx, jobs.Job{Kind: "message", ID: "1", Key: "conversation 7", Ticket: first}, open))

@@ -5,7 +5,7 @@ import "context"
 // Handle wraps what a consumer's loop does with a message. describe says what is to
 // be known of a message as a job.
 //
-// What it returns is that of Mutex.Run: nil, the message is done; a *ComeBackError, it
+// What it returns is that of Mutex.Run: nil, the message is done; a *RequeueError, it
 // is to be delivered again after that time, and has not failed; anything else, it has
 // failed. For a broker that redelivers in no particular order, use the policy Wait, or
 // have the Ticket that Enqueue gave travel in the message's headers.

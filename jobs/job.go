@@ -27,32 +27,32 @@ type Job struct {
 	// tells. Default: 1.
 	Tries int
 
-	// Last reports whether the job is not tried again after it ended with that
+	// Final reports whether the job is not tried again after it ended with that
 	// error. Default: it is tried again.
-	Last func(error) bool
-	// Again returns when it is tried again after that error, as far as is known.
+	Final func(error) bool
+	// RetryIn returns when it is tried again after that error, as far as is known.
 	// Default: soon.
-	Again func(error) time.Duration
+	RetryIn func(error) time.Duration
 
-	// Stays says that the job cannot come back without losing something: it waits
+	// NoRequeue says that the job cannot come back without losing something: it waits
 	// in the worker.
-	Stays bool
+	NoRequeue bool
 	// Patience is how long it may wait in the worker before it comes back, also when
 	// it would be next: for queues that take a job which waits for one that is stuck.
-	// Default: without limit. Not for a job that Stays.
+	// Default: without limit. Not with NoRequeue.
 	Patience time.Duration
 	// Pool is the workers of which one has the job. It does not bound the policy Wait, nor
-	// jobs that Stay.
+	// jobs with NoRequeue.
 	Pool Pool
 	// Promoted says that the queue makes a parked job runnable when fewer than
-	// Options.Ahead jobs of its key come before it; see ComeBackError.Parked. Default: the
+	// Options.Ahead jobs of its key come before it; see RequeueError.Parked. Default: the
 	// job comes back after a short time.
 	Promoted bool
 }
 
-// ComeBackError says that the job's turn has not come and that it is to be given to
+// RequeueError says that the job's turn has not come and that it is to be given to
 // a worker again after that time. It is not a failure.
-type ComeBackError struct {
+type RequeueError struct {
 	After time.Duration
 	// Ahead is how many jobs of the key come before it, at most.
 	Ahead int
@@ -61,7 +61,7 @@ type ComeBackError struct {
 	Parked bool
 }
 
-func (e *ComeBackError) Error() string {
+func (e *RequeueError) Error() string {
 	return fmt.Sprintf("jobs: it is not this job's turn; it comes back in %v", e.After.Round(time.Millisecond))
 }
 
@@ -80,12 +80,12 @@ func (j *Job) derived(key dibs.Key) dibs.Place {
 	return p
 }
 
-// last and again are Last and Again with their defaults.
-func (j *Job) last(err error) bool { return j.Last != nil && j.Last(err) }
+// last and again are Final and RetryIn with their defaults.
+func (j *Job) last(err error) bool { return j.Final != nil && j.Final(err) }
 
 func (j *Job) again(err error) time.Duration {
-	if j.Again == nil {
+	if j.RetryIn == nil {
 		return 0
 	}
-	return max(j.Again(err), 0)
+	return max(j.RetryIn(err), 0)
 }

@@ -39,7 +39,7 @@ func New(c *dibs.Client, o *Options) (*Mutex, error) {
 }
 
 // Close ends waiting, for the end of the process: jobs that wait in a worker come back
-// at once, but for those that Stay. What runs goes on. Call it before the queue's workers
+// at once, but not those with NoRequeue. What runs goes on. Call it before the queue's workers
 // are stopped, and close the client after that.
 func (m *Mutex) Close() { m.end() }
 
@@ -50,7 +50,7 @@ func (m *Mutex) closed() bool { return m.life.Err() != nil }
 
 // Run runs fn for a job when its turn has come, and says what is to become of the
 // job: nil, it is done (it ran; or it was skipped, replaced, given up, or done before,
-// as the Options say); a *ComeBackError, it is to be given to a worker again and has
+// as the Options say); a *RequeueError, it is to be given to a worker again and has
 // not failed; anything else, it has failed. The context that fn gets ends when the key
 // is lost, with cause dibs.ErrLost, and carries what there is to know (see
 // FromContext).
@@ -145,8 +145,8 @@ func (a *attempt) acquire() *dibs.AcquireOptions {
 // refused reports that the job comes back, or why its key could not be had, unless the
 // caller has gone away.
 func (a *attempt) refused(ctx context.Context, err error) error {
-	if _, ok := errors.AsType[*ComeBackError](err); ok {
-		a.mutex.tell(ctx, a, EventPutOff, nil)
+	if _, ok := errors.AsType[*RequeueError](err); ok {
+		a.mutex.tell(ctx, a, EventRequeued, nil)
 	} else if ctx.Err() == nil {
 		a.mutex.tell(ctx, a, EventRefused, err)
 	}
@@ -161,5 +161,5 @@ func (a *attempt) giveUp(ctx context.Context, p dibs.Place) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience)
 	defer cancel()
 	// A place that is not given up is in the way for its Hold at most.
-	_ = a.mutex.client.GiveUp(ctx, p)
+	_ = a.mutex.client.CancelPlace(ctx, p)
 }

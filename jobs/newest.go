@@ -66,7 +66,7 @@ func (a *attempt) mark(ctx context.Context) (newer bool, err error) {
 			return err
 		}
 		lease, _ := dibs.FromContext(ctx)
-		return lease.Complete(ctx, strconv.AppendUint(nil, a.number, 10), m.options.Stands)
+		return lease.Complete(ctx, strconv.AppendUint(nil, a.number, 10), m.options.PlaceTTL)
 	})
 	return newest > a.number, err
 }

@@ -16,15 +16,15 @@ type Policy uint8
 
 // What a job can do whose key is held, or which others come before.
 const (
-	// ComeBack waits in the worker if fewer than half of them do (see Pool), and comes
+	// Requeue waits in the worker if fewer than half of them do (see Pool), and comes
 	// back otherwise. The place stands meanwhile.
-	ComeBack Policy = iota
+	Requeue Policy = iota
 	// Wait waits in the worker, and comes back when that takes longer than
 	// Options.Wait.
 	Wait
 	// Skip is done: another job does the same at this moment.
 	Skip
-	// Replace comes back like ComeBack, and is done without having run when by then
+	// Replace comes back like Requeue, and is done without having run when by then
 	// a job of the same key that was enqueued later has reached a worker: the newest
 	// one runs.
 	Replace
@@ -45,13 +45,13 @@ const (
 	LetPass
 )
 
-// Otherwise is what becomes of a job whose Limit is over. There is no default: it has to
+// AfterLimit is what becomes of a job whose Limit is over. There is no default: it has to
 // be chosen.
-type Otherwise uint8
+type AfterLimit uint8
 
 const (
 	// Fail fails this attempt with dibs.ErrHeld.
-	Fail Otherwise = iota + 1
+	Fail AfterLimit = iota + 1
 	// RunAnyway runs the job without its key.
 	RunAnyway
 	// GiveUp hands the job to Options.GaveUp, which has to note it down; the job is done.
@@ -64,13 +64,13 @@ const (
 	DefaultWait     = 10 * time.Second
 	DefaultHold     = 10 * time.Second
 	DefaultRecovery = 2 * time.Minute
-	DefaultStands   = 7 * 24 * time.Hour
+	DefaultPlaceTTL = 7 * 24 * time.Hour
 )
 
 // Options say how the jobs of one kind, or of several that share keys, take turns.
 // The zero value, and nil, mean the defaults.
 type Options struct {
-	// Policy says what a job does whose key is held. Default: ComeBack.
+	// Policy says what a job does whose key is held. Default: Requeue.
 	Policy Policy
 	// Permits is how many jobs of a key may run at once. Default: 1.
 	Permits int
@@ -97,9 +97,9 @@ type Options struct {
 	// another. What a failed job waits until it is tried again is added. Default:
 	// 2 min.
 	Recovery time.Duration
-	// Stands is how long a place lasts in all, if no other job wants the key.
+	// PlaceTTL is how long a place lasts in all, if no other job wants the key.
 	// Default: 7 days.
-	Stands time.Duration
+	PlaceTTL time.Duration
 	// Failed says what becomes of the place of a job that failed and will be tried
 	// again. Default: KeepPlace.
 	Failed Failed
@@ -117,9 +117,9 @@ type Options struct {
 	// Limit is how long a job waits for its turn in all, counted from when it was
 	// due; see Job.Due. Default: without limit.
 	Limit time.Duration
-	// Otherwise is what happens to a job whose Limit is over. It must be chosen if
+	// AfterLimit is what happens to a job whose Limit is over. It must be chosen if
 	// there is one.
-	Otherwise Otherwise
+	AfterLimit AfterLimit
 	// GaveUp notes a job down that was given up: in a dead-letter table, a queue, a
 	// file. If it returns an error the attempt fails with that, and the job comes
 	// again. Required with GiveUp.
@@ -135,7 +135,7 @@ type Options struct {
 	// together with what Once remembers: exactly once. See dibs.Transactor.
 	Transactor dibs.Transactor
 
-	// Logger gets a line for jobs that waited, were put off, skipped, given up or lost
+	// Logger gets a line for jobs that waited, were requeued, skipped, given up or lost
 	// their key. Keys are named by their digests. Default: slog.Default.
 	Logger *slog.Logger
 	// Observe is called with what happens to jobs, on the goroutine on which it
@@ -151,7 +151,7 @@ func (o *Options) withDefaults() (Options, error) {
 	r.Permits = cmp.Or(r.Permits, 1)
 	r.Hold = cmp.Or(r.Hold, DefaultHold)
 	r.Recovery = cmp.Or(r.Recovery, DefaultRecovery)
-	r.Stands = cmp.Or(r.Stands, DefaultStands)
+	r.PlaceTTL = cmp.Or(r.PlaceTTL, DefaultPlaceTTL)
 	r.Wait = cmp.Or(r.Wait, DefaultWait)
 	r.Ahead = cmp.Or(r.Ahead, DefaultAhead-1+r.Permits)
 	if r.Logger == nil {
@@ -161,7 +161,7 @@ func (o *Options) withDefaults() (Options, error) {
 		name string
 		d    time.Duration
 	}{
-		{"TTL", r.TTL}, {"Hold", r.Hold}, {"Recovery", r.Recovery}, {"Stands", r.Stands},
+		{"TTL", r.TTL}, {"Hold", r.Hold}, {"Recovery", r.Recovery}, {"PlaceTTL", r.PlaceTTL},
 		{"Wait", r.Wait}, {"Limit", r.Limit}, {"Period", r.Period}, {"Once", r.Once},
 	} {
 		if d.d < 0 {
@@ -179,12 +179,12 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("jobs: Options.Ahead is %d; it must be at least Permits, %d, because so many run at once", r.Ahead, r.Permits)
 	case r.TTL != 0 && r.TTL < dibs.MinTTL:
 		return r, fmt.Errorf("jobs: Options.TTL is %v; it must be at least %v", r.TTL, dibs.MinTTL)
-	case r.Stands < r.Hold || r.Stands < r.Recovery:
-		return r, fmt.Errorf("jobs: Options.Stands is %v; it must not be less than Hold, %v, and Recovery, %v", r.Stands, r.Hold, r.Recovery)
-	case (r.Limit > 0) != (r.Otherwise != 0) || r.Otherwise > GiveUp:
-		return r, errors.New("jobs: Options.Limit needs Otherwise, one of Fail, RunAnyway and GiveUp, and Otherwise needs a Limit")
-	case (r.Otherwise == GiveUp) != (r.GaveUp != nil):
-		return r, errors.New("jobs: Options.GaveUp and Otherwise: GiveUp need one another")
+	case r.PlaceTTL < r.Hold || r.PlaceTTL < r.Recovery:
+		return r, fmt.Errorf("jobs: Options.PlaceTTL is %v; it must not be less than Hold, %v, and Recovery, %v", r.PlaceTTL, r.Hold, r.Recovery)
+	case (r.Limit > 0) != (r.AfterLimit != 0) || r.AfterLimit > GiveUp:
+		return r, errors.New("jobs: Options.Limit needs AfterLimit, one of Fail, RunAnyway and GiveUp, and AfterLimit needs a Limit")
+	case (r.AfterLimit == GiveUp) != (r.GaveUp != nil):
+		return r, errors.New("jobs: Options.GaveUp and AfterLimit: GiveUp need one another")
 	case (r.Policy == Periodic) != (r.Period > 0):
 		return r, errors.New("jobs: Options.Period and Policy: Periodic need one another")
 	case (r.Policy == Periodic || r.Policy == Replace) && r.Permits > 1:
@@ -200,4 +200,4 @@ func (o *Options) withDefaults() (Options, error) {
 }
 
 // queues reports whether jobs have places in their key's queue.
-func (p Policy) queues() bool { return p == ComeBack || p == Wait || p == Replace }
+func (p Policy) queues() bool { return p == Requeue || p == Wait || p == Replace }

@@ -159,7 +159,7 @@ func TestFailedJobThatIsNotTriedSoon(t *testing.T) {
 		m := f.mutex(nil)
 		j := jobs.Job{
 			Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k"),
-			Again: func(error) time.Duration { return math.MaxInt64 },
+			RetryIn: func(error) time.Duration { return math.MaxInt64 },
 		}
 		accident := errors.New("an accident")
 		if err := m.Run(t.Context(), j, func(context.Context) error { return accident }); !errors.Is(err, accident) {

@@ -33,7 +33,7 @@ func TestFailedWhileTheStoreIsAway(t *testing.T) {
 		simulateAs(t, failed, func(t *testing.T, f *fixture) {
 			store := &muteStore{Store: f.store}
 			m := f.mutexOf(store, &jobs.Options{Failed: failed})
-			j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k"), Stays: true}
+			j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k"), NoRequeue: true}
 			accident := errors.New("an accident")
 			store.mute.Store(true)
 			if err := m.Run(t.Context(), j, func(context.Context) error { return accident }); !errors.Is(err, accident) {
@@ -59,10 +59,10 @@ func TestPlaceThatRanOutInTheWait(t *testing.T) {
 		m := f.mutex(nil)
 		lease := f.held("k")
 		ticket := f.ticket(m, "k")
-		q.add(jobs.Job{Kind: "test", ID: "k/stays", Key: "k", Ticket: ticket, Stays: true})
+		q.add(jobs.Job{Kind: "test", ID: "k/stays", Key: "k", Ticket: ticket, NoRequeue: true})
 		f.workers(q, m, 4, l.work(1500*time.Millisecond))
 		synctest.Wait()
-		if err := f.client().GiveUp(t.Context(), placeOf(t, ticket)); err != nil { // the data of a Redis is lost, say
+		if err := f.client().CancelPlace(t.Context(), placeOf(t, ticket)); err != nil { // the data of a Redis is lost, say
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
@@ -80,7 +80,7 @@ func (f *fixture) othersWait(m *jobs.Mutex, j jobs.Job, again time.Duration) {
 	f.t.Helper()
 	start, passed := time.Now(), time.Duration(0)
 	f.wg.Go(func() {
-		err := m.Run(f.t.Context(), jobs.Job{Kind: "test", ID: "other", Key: j.Key, Stays: true}, nothing)
+		err := m.Run(f.t.Context(), jobs.Job{Kind: "test", ID: "other", Key: j.Key, NoRequeue: true}, nothing)
 		if passed = time.Since(start); err != nil {
 			f.t.Error(err)
 		}
@@ -96,13 +96,13 @@ func (f *fixture) othersWait(m *jobs.Mutex, j jobs.Job, again time.Duration) {
 // long after: the others of its key wait for that, as they do for every failed job.
 func TestLimitThatFailsKeepsThePlace(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
-		m := f.mutex(&jobs.Options{Limit: time.Second, Otherwise: jobs.Fail, Recovery: time.Minute})
+		m := f.mutex(&jobs.Options{Limit: time.Second, AfterLimit: jobs.Fail, Recovery: time.Minute})
 		second := f.mutex(&jobs.Options{Recovery: time.Minute})
 		var tickets []string
 		for range 2 {
 			tickets = append(tickets, f.ticket(second, "k"))
 		}
-		first := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: tickets[1], Stays: true, Again: func(error) time.Duration { return 10 * time.Minute }}
+		first := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: tickets[1], NoRequeue: true, RetryIn: func(error) time.Duration { return 10 * time.Minute }}
 		if err := m.Run(t.Context(), first, nothing); !errors.Is(err, dibs.ErrHeld) {
 			t.Fatalf("the limit was over: %v", err)
 		}
@@ -125,7 +125,7 @@ func TestNoPlaceForAJobThatIsDone(t *testing.T) {
 		"another delivery": func(t *testing.T, f *fixture, j jobs.Job) func(context.Context) error {
 			other := f.mutex(nil)
 			return func(ctx context.Context) error {
-				_, err := f.store.Evict(t.Context(), f.client().Key("k"), "") // it stood still
+				_, err := f.store.ForceRelease(t.Context(), f.client().Key("k"), "") // it stood still
 				must(t, err)
 				must(t, other.Run(t.Context(), j, nothing))
 				<-ctx.Done()
@@ -150,7 +150,7 @@ func TestLostKeyKeepsThePlace(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		deaf := f.mutexOf(&deafStore{f.store}, &jobs.Options{Recovery: time.Minute})
 		m := f.mutex(&jobs.Options{Recovery: time.Minute})
-		j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k"), Again: func(error) time.Duration { return 5 * time.Minute }}
+		j := jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: f.ticket(m, "k"), RetryIn: func(error) time.Duration { return 5 * time.Minute }}
 		err := deaf.Run(t.Context(), j, func(ctx context.Context) error {
 			<-ctx.Done()
 			time.Sleep(time.Second)

@@ -82,9 +82,9 @@ func TestPeriodic(t *testing.T) {
 
 func TestLimit(t *testing.T) {
 	for _, c := range []struct {
-		name      string
-		otherwise jobs.Otherwise
-		count     func(jobs.Stats) uint64
+		name  string
+		after jobs.AfterLimit
+		count func(jobs.Stats) uint64
 	}{
 		{"fail", jobs.Fail, func(s jobs.Stats) uint64 { return s.Held }},
 		{"run anyway", jobs.RunAnyway, func(s jobs.Stats) uint64 { return s.RanAnyway }},
@@ -92,9 +92,9 @@ func TestLimit(t *testing.T) {
 	} {
 		simulateAs(t, c.name, func(t *testing.T, f *fixture) {
 			q := newQueue()
-			o := jobs.Options{Limit: time.Minute, Otherwise: c.otherwise}
+			o := jobs.Options{Limit: time.Minute, AfterLimit: c.after}
 			var noted atomic.Int64
-			if c.otherwise == jobs.GiveUp {
+			if c.after == jobs.GiveUp {
 				o.GaveUp = func(_ context.Context, j jobs.Job, waited time.Duration) error {
 					if noted.Add(1); j.ID != "k/1" || waited < time.Minute || waited > 61*time.Second {
 						t.Errorf("%q was given up after %v", j.ID, waited)
@@ -125,8 +125,8 @@ func TestLimit(t *testing.T) {
 			if n := c.count(m.Stats()); n != 1 {
 				t.Errorf("counted %d times: %+v", n, m.Stats())
 			}
-			if ran != (c.otherwise == jobs.RunAnyway) || noted.Load() > 0 != (c.otherwise == jobs.GiveUp) ||
-				second.dropped != (c.otherwise == jobs.Fail) || second.dropped && !errors.Is(second.err, dibs.ErrHeld) {
+			if ran != (c.after == jobs.RunAnyway) || noted.Load() > 0 != (c.after == jobs.GiveUp) ||
+				second.dropped != (c.after == jobs.Fail) || second.dropped && !errors.Is(second.err, dibs.ErrHeld) {
 				t.Errorf("ran %v, noted %d, %+v", ran, noted.Load(), second)
 			}
 			f.empty()
@@ -137,7 +137,7 @@ func TestLimit(t *testing.T) {
 func TestGaveUpThatCannotBeNoted(t *testing.T) {
 	simulate(t, func(t *testing.T, f *fixture) {
 		full := errors.New("the dead-letter table is full")
-		m := f.mutex(&jobs.Options{Limit: time.Second, Otherwise: jobs.GiveUp, GaveUp: func(context.Context, jobs.Job, time.Duration) error { return full }})
+		m := f.mutex(&jobs.Options{Limit: time.Second, AfterLimit: jobs.GiveUp, GaveUp: func(context.Context, jobs.Job, time.Duration) error { return full }})
 		ticket := f.ticket(m, "k")
 		second := f.ticket(m, "k")
 		j := jobs.Job{Kind: "test", ID: "2", Key: "k", Ticket: second, Due: time.Now().Add(-time.Minute)}
@@ -307,7 +307,7 @@ func TestLostKey(t *testing.T) {
 			m := f.mutex(nil)
 			ticket := f.ticket(m, "k")
 			err := m.Run(t.Context(), jobs.Job{Kind: "test", ID: "1", Key: "k", Ticket: ticket}, func(ctx context.Context) error {
-				_, err := f.store.Evict(t.Context(), dibs.Key{Name: "k"}, "")
+				_, err := f.store.ForceRelease(t.Context(), dibs.Key{Name: "k"}, "")
 				must(t, err)
 				<-ctx.Done()
 				if !errors.Is(context.Cause(ctx), dibs.ErrLost) {
@@ -374,10 +374,10 @@ func TestOptionsAreChecked(t *testing.T) {
 		"Permits":             {Permits: -1},
 		"TTL":                 {TTL: time.Millisecond},
 		"Hold":                {Hold: -1},
-		"Stands":              {Stands: time.Second},
+		"PlaceTTL":            {PlaceTTL: time.Second},
 		"Limit":               {Limit: time.Second},
-		"Otherwise":           {Otherwise: jobs.Fail},
-		"GaveUp":              {Limit: time.Second, Otherwise: jobs.GiveUp},
+		"AfterLimit":          {AfterLimit: jobs.Fail},
+		"GaveUp":              {Limit: time.Second, AfterLimit: jobs.GiveUp},
 		"Period":              {Policy: jobs.Periodic},
 		"Permits must be 1":   {Policy: jobs.Replace, Permits: 2},
 		"Unordered":           {Policy: jobs.Replace, Unordered: true},

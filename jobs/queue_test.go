@@ -196,8 +196,8 @@ func (q *queue) workFor(life, ctx context.Context, m *jobs.Mutex, fn func(ctx co
 			j.Due = e.since
 		}
 		last := e.attempts > 0 && e.failures+1 >= e.attempts
-		j.Last = func(error) bool { return last }
-		j.Again = func(error) time.Duration { return time.Second }
+		j.Final = func(error) bool { return last }
+		j.RetryIn = func(error) time.Duration { return time.Second }
 		j.Promoted = true
 		err := m.Run(ctx, j, func(ctx context.Context) error {
 			if !q.forgets || rand.N(5) > 0 {
@@ -215,7 +215,7 @@ func (q *queue) finish(e *entry, err error, last bool) {
 	defer q.mu.Unlock()
 	e.running, e.err = false, err
 	q.has[e.job.Key]--
-	back, putOff := errors.AsType[*jobs.ComeBackError](err)
+	back, putOff := errors.AsType[*jobs.RequeueError](err)
 	switch {
 	case putOff:
 		e.parked, e.due = back.Parked, time.Now().Add(back.After)

@@ -115,8 +115,8 @@ func (a *attempt) keep(ctx context.Context, lease *dibs.Lease, again time.Durati
 
 // stands reports whether the attempt's place stands.
 func (a *attempt) stands(ctx context.Context) bool {
-	s, err := a.mutex.client.Standing(ctx, a.place, nil)
-	return err == nil && s.Stands
+	s, err := a.mutex.client.PlaceStatus(ctx, a.place, nil)
+	return err == nil && s.Exists
 }
 
 // absent is how long the others of its key wait for a job that failed and is tried again

@@ -39,7 +39,7 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 		return a.otherwise(ctx, err, fn)
 	}
 	if err != nil {
-		if _, back := errors.AsType[*ComeBackError](err); !back && ctx.Err() != nil && a.job.last(err) {
+		if _, back := errors.AsType[*RequeueError](err); !back && ctx.Err() != nil && a.job.last(err) {
 			a.giveUp(ctx, a.place) // the job is cancelled
 		}
 		return a.refused(ctx, err)
@@ -56,7 +56,7 @@ func (a *attempt) queue(ctx context.Context, fn func(context.Context) error) err
 	return a.run(lease, fn)
 }
 
-// turn takes the key when the job's turn has come. Its error is a *ComeBackError when
+// turn takes the key when the job's turn has come. Its error is a *RequeueError when
 // the job is to wait in its queue; errLimit wraps the dibs.ErrHeld of a job whose Limit
 // is over.
 func (a *attempt) turn(ctx context.Context) (*dibs.Lease, error) {
@@ -110,7 +110,7 @@ func unheld(err error) bool {
 func (a *attempt) enter() (leave func(), ok bool) {
 	m := a.mutex
 	switch {
-	case a.job.Stays:
+	case a.job.NoRequeue:
 		return func() {}, true
 	case m.closed():
 		return nil, false
@@ -131,7 +131,7 @@ func (a *attempt) wait(ctx context.Context) (*dibs.Lease, error) {
 	// The lease's context derives from this one, which over ends.
 	waiting, end := context.WithCancelCause(ctx)
 	a.waiting = end
-	if a.job.Stays {
+	if a.job.NoRequeue {
 		return m.client.Redeem(waiting, a.place, o)
 	}
 	stop := context.AfterFunc(m.life, func() { end(errClosed) })
@@ -155,7 +155,7 @@ func (a *attempt) patience() time.Duration {
 	if left, limited := a.left(); limited {
 		limit(left)
 	}
-	if a.job.Stays {
+	if a.job.NoRequeue {
 		return wait
 	}
 	if a.job.Patience > 0 {
@@ -169,7 +169,7 @@ func (a *attempt) patience() time.Duration {
 
 // goBack sends the job back to its queue. ahead is how many places come before it.
 func (a *attempt) goBack(ahead int) error {
-	back := &ComeBackError{Ahead: ahead}
+	back := &RequeueError{Ahead: ahead}
 	switch {
 	case a.mutex.closed():
 		back.After = awaySoon
@@ -182,10 +182,10 @@ func (a *attempt) goBack(ahead int) error {
 }
 
 // later has a job come back that cannot have the key yet and has no place in its queue.
-// A job that Stays has waited when later returns nil.
+// A job with NoRequeue has waited when later returns nil.
 func (a *attempt) later(ctx context.Context) error {
-	back := a.within(&ComeBackError{After: awayMost/2 + rand.N(awayMost)})
-	if !a.job.Stays {
+	back := a.within(&RequeueError{After: awayMost/2 + rand.N(awayMost)})
+	if !a.job.NoRequeue {
 		return back
 	}
 	timer := time.NewTimer(back.After)
@@ -198,7 +198,7 @@ func (a *attempt) later(ctx context.Context) error {
 }
 
 // within has the job come back no later than its Limit is over.
-func (a *attempt) within(back *ComeBackError) *ComeBackError {
+func (a *attempt) within(back *RequeueError) *RequeueError {
 	if left, limited := a.left(); limited {
 		back.After = min(back.After, max(left, awayEach))
 	}
@@ -206,9 +206,9 @@ func (a *attempt) within(back *ComeBackError) *ComeBackError {
 }
 
 // stand makes the job's place stand, in the way for hold at most once its turn has come.
-func (a *attempt) stand(ctx context.Context, hold time.Duration) (dibs.Standing, error) {
+func (a *attempt) stand(ctx context.Context, hold time.Duration) (dibs.PlaceStatus, error) {
 	o := &a.mutex.options
-	s, err := a.mutex.client.Prolong(ctx, a.place, max(o.Stands, hold), &dibs.AcquireOptions{Hold: hold, Label: a.acquire().Label})
+	s, err := a.mutex.client.Prolong(ctx, a.place, max(o.PlaceTTL, hold), &dibs.AcquireOptions{Hold: hold, Label: a.acquire().Label})
 	a.placed = a.placed || err == nil
 	return s, err
 }
@@ -239,7 +239,7 @@ func (a *attempt) late() bool {
 // otherwise does what was chosen for a job whose Limit is over.
 func (a *attempt) otherwise(ctx context.Context, held error, fn func(context.Context) error) error {
 	m := a.mutex
-	switch m.options.Otherwise {
+	switch m.options.AfterLimit {
 	case RunAnyway:
 		a.giveUp(ctx, a.place)
 		m.tell(ctx, a, EventRanAnyway, nil)

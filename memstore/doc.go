@@ -9,7 +9,7 @@
 //
 // # The life of a key
 //
-//	      Claim            Settle Release, Evict
+//	      Claim            Settle Release, ForceRelease
 //	free ──────▶ held ──────────────────────────▶ free
 //	              │
 //	              ├─▶ done: Settle Keep. The record answers the claims that accept
@@ -17,7 +17,7 @@
 //	              │
 //	              └─▶ abandoned: the lease ran out, or Settle Abandon. The next
 //	                  holder is told (attempt, progress). With AtMostOnce it is
-//	                  unknown instead, and nobody is granted until Evict, Forget
+//	                  unknown instead, and nobody is granted until ForceRelease, Forget
 //	                  or Resolve.
 //
 // A record does not hinder a lock: "done" is an answer to those that accept it,

@@ -129,8 +129,8 @@ func (a *attempt) describe(now instant) dibs.Attempt {
 	}
 }
 
-// Evict implements dibs.Inspector.
-func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (int, error) {
+// ForceRelease implements dibs.Inspector.
+func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (int, error) {
 	if err := s.usableFor(ctx, key); err != nil {
 		return 0, err
 	}

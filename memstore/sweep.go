@@ -90,7 +90,7 @@ func (e *entry) forgotten() instant {
 	if e.lost.atMostOnce {
 		return never
 	}
-	return e.lost.until.after(dibs.AbandonedMemory)
+	return e.lost.until.after(dibs.AbandonedRetention)
 }
 
 // sweep removes what has run out.

@@ -69,8 +69,8 @@ func TestDeadlockIgnored(t *testing.T) {
 				_, err := tx.ExecContext(ctx, b.entry("after"))
 				return "half of it", err
 			})
-			if !errors.Is(err, ErrEnded) || ran != 1 {
-				t.Errorf("%s: after %d runs: %v, want ErrEnded", goOn, ran, err)
+			if !errors.Is(err, ErrTransactionEnded) || ran != 1 {
+				t.Errorf("%s: after %d runs: %v, want ErrTransactionEnded", goOn, ran, err)
 			}
 			if n := b.entries(t, "before"); n != 0 {
 				t.Errorf("%s: %d entries of what was rolled back", goOn, n)
@@ -132,8 +132,8 @@ func TestLockWaits(t *testing.T) {
 				n := b.entries(t, key)
 				switch {
 				case swallows && test.all:
-					if !errors.Is(err, ErrEnded) || n != 0 {
-						t.Errorf("%s: %v, %d entries; want ErrEnded", key, err, n)
+					if !errors.Is(err, ErrTransactionEnded) || n != 0 {
+						t.Errorf("%s: %v, %d entries; want ErrTransactionEnded", key, err, n)
 					}
 				case err != nil || n != 1 || swallows != (ran == 1):
 					t.Errorf("%s: %v, %d entries after %d runs", key, err, n, ran)

@@ -22,7 +22,7 @@
 //	  │      told, or    │ the lease runs out, or Settle Abandon
 //	  │      asks        ▼
 //	  │                 abandoned: the next is granted as attempt n+1
-//	  ▼                 unknown (AtMostOnce): nobody is, until Evict, Forget
+//	  ▼                 unknown (AtMostOnce): nobody is, until ForceRelease, Forget
 //	gone, when its      or Resolve
 //	Stay is over
 //

@@ -112,7 +112,7 @@ func explain(err error) error {
 	}
 	for _, ours := range []error{
 		ErrUnreachable, ErrUnauthorized, ErrUnsupported, ErrReadOnly, ErrNotMigrated, ErrNewer, ErrCrowded, ErrClosed, ErrURL, dibs.ErrBusy,
-		dibs.ErrFull, dibs.ErrEnded, ErrOtherDatabase,
+		dibs.ErrFull, dibs.ErrTransactionEnded, ErrOtherDatabase,
 	} {
 		if errors.Is(err, ours) {
 			return err

@@ -32,7 +32,7 @@ type Options struct {
 	// a store does so once a minute.
 	PruneEvery time.Duration
 
-	// turn is how long a lease lasts that is told; dibs.Turn when 0. Only tests set it.
+	// turn is how long a lease lasts that is told; dibs.PushedTTL when 0. Only tests set it.
 	turn time.Duration
 }
 
@@ -47,7 +47,7 @@ func (o *Options) withDefaults() (Options, error) {
 	d.MaxWaiters = cmp.Or(d.MaxWaiters, 100_000)
 	d.MaxRecord = cmp.Or(d.MaxRecord, 64<<20)
 	d.PruneEvery = cmp.Or(d.PruneEvery, 10*time.Second)
-	d.turn = cmp.Or(d.turn, dibs.Turn)
+	d.turn = cmp.Or(d.turn, dibs.PushedTTL)
 	switch {
 	case !validName(d.Prefix, 32):
 		return d, fmt.Errorf("mysqlstore: Options.Prefix is %q; it must be a lower-case letter or '_', then up to 31 of these and digits", d.Prefix)

@@ -21,7 +21,7 @@ func TestReadme(t *testing.T) {
 		"`prefix=`", "`migrate=true`", "`tls=true|false|preferred|skip-verify`", "`tls-ca=`", "`socket=`",
 		"`ErrURL`", "`ErrUnreachable`", "`ErrUnsupported`", "`ErrUnauthorized`", "`ErrReadOnly`", "`ErrNotMigrated`", "`ErrNewer`",
 		"`ErrCrowded`", "`ErrLocked`", "`ErrClosed`", "`dibs.ErrFull`",
-		"`ErrEnded`", "`ErrOtherDatabase`",
+		"`ErrTransactionEnded`", "`ErrOtherDatabase`",
 	}
 	for _, name := range tables {
 		want = append(want, "| `dibs_"+name+"` |")

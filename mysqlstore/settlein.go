@@ -15,10 +15,10 @@ import (
 
 // What can be wrong with a transaction of the application.
 var (
-	// ErrEnded: the run has ended the transaction by itself, or the server has because
+	// ErrTransactionEnded: the run has ended the transaction by itself, or the server has because
 	// of a deadlock and the run went on. What it did may be committed, in part, and its
 	// answer is not kept.
-	ErrEnded = fmt.Errorf("%w (COMMIT, ROLLBACK, a statement that commits such as ALTER TABLE, or a deadlock whose error was not returned), so its answer is not kept: leave that to dibs, and return errors", dibs.ErrEnded)
+	ErrTransactionEnded = fmt.Errorf("%w (COMMIT, ROLLBACK, a statement that commits such as ALTER TABLE, or a deadlock whose error was not returned), so its answer is not kept: leave that to dibs, and return errors", dibs.ErrTransactionEnded)
 	// ErrOtherDatabase: what was given to Transactions is not of the server that the
 	// store is on.
 	ErrOtherDatabase = errors.New("mysqlstore: the transactions are not on the store's server: an answer could not be committed with its effect; give Transactions a pool of the server that the store was opened on, and not of a replica")

@@ -139,15 +139,15 @@ func failing(b *sqltest.Bank) map[string]sqltest.Failing {
 	return map[string]sqltest.Failing{
 		"error":             {Err: boom, Is: boom},
 		"constraint":        {SQL: []string{"INSERT INTO " + b.Ledger + " VALUES (NULL, NULL)"}, Says: "1048"},
-		"COMMIT":            {SQL: []string{"COMMIT"}, Is: ErrEnded, Entries: 1},
-		"ROLLBACK":          {SQL: []string{"ROLLBACK"}, Is: ErrEnded},
-		"begun anew":        {SQL: []string{"ROLLBACK", "START TRANSACTION"}, Is: ErrEnded},
-		"chained":           {SQL: []string{"ROLLBACK AND CHAIN"}, Is: ErrEnded},
-		"begun in between":  {SQL: []string{"START TRANSACTION"}, Is: ErrEnded, Entries: 1},
-		"definition":        {SQL: []string{"CREATE TABLE " + other + "_new (id INT)", "DROP TABLE " + other + "_new"}, Is: ErrEnded, Entries: 1},
-		"autocommit":        {SQL: []string{"SET autocommit=0", "SET autocommit=1"}, Is: ErrEnded, Entries: -1},
+		"COMMIT":            {SQL: []string{"COMMIT"}, Is: ErrTransactionEnded, Entries: 1},
+		"ROLLBACK":          {SQL: []string{"ROLLBACK"}, Is: ErrTransactionEnded},
+		"begun anew":        {SQL: []string{"ROLLBACK", "START TRANSACTION"}, Is: ErrTransactionEnded},
+		"chained":           {SQL: []string{"ROLLBACK AND CHAIN"}, Is: ErrTransactionEnded},
+		"begun in between":  {SQL: []string{"START TRANSACTION"}, Is: ErrTransactionEnded, Entries: 1},
+		"definition":        {SQL: []string{"CREATE TABLE " + other + "_new (id INT)", "DROP TABLE " + other + "_new"}, Is: ErrTransactionEnded, Entries: 1},
+		"autocommit":        {SQL: []string{"SET autocommit=0", "SET autocommit=1"}, Is: ErrTransactionEnded, Entries: -1},
 		"connection ended":  {SQL: []string{"KILL CONNECTION_ID()"}, Swallows: true, Is: dibs.ErrRolledBack},
-		"LOCK TABLES":       {SQL: []string{"LOCK TABLES " + other + " WRITE", "UNLOCK TABLES"}, Is: ErrEnded, Entries: 1},
+		"LOCK TABLES":       {SQL: []string{"LOCK TABLES " + other + " WRITE", "UNLOCK TABLES"}, Is: ErrTransactionEnded, Entries: 1},
 		"a point not there": {SQL: []string{"ROLLBACK TO SAVEPOINT nowhere"}, Says: "1305"},
 	}
 }

@@ -45,7 +45,7 @@ func (s *Store) Transactions(db *sql.DB, o *sql.TxOptions) dibs.Transactor {
 // back if that returned an error. Make a savepoint (SAVEPOINT, ROLLBACK TO SAVEPOINT)
 // for what may fail.
 //
-// A run that ends it by itself fails, with ErrEnded: what it did may be committed
+// A run that ends it by itself fails, with ErrTransactionEnded: what it did may be committed
 // then, and its answer is not kept. So it is with Commit and Rollback, with COMMIT,
 // ROLLBACK and START TRANSACTION, and with statements that commit what was before
 // them, as all do that change a table's definition. Return the error of a deadlock
@@ -181,7 +181,7 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 		err = t.commit(ctx)
 	}
 	switch {
-	case err == nil, errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrLost), errors.Is(err, ErrEnded):
+	case err == nil, errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrLost), errors.Is(err, ErrTransactionEnded):
 		t.release()
 	default:
 		t.cut()
@@ -241,7 +241,7 @@ func (t *transaction) failed(err error, before bool) error {
 	case errors.Is(err, sql.ErrTxDone) && ended != nil:
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ended)
 	case errors.Is(err, sql.ErrTxDone), code(err) == codeNoSavepoint:
-		return fmt.Errorf("%w: %w", ErrEnded, err)
+		return fmt.Errorf("%w: %w", ErrTransactionEnded, err)
 	case errors.Is(err, driver.ErrBadConn):
 		// The driver's word for that it has sent nothing.
 		return fmt.Errorf("%w: %w (%w): the connection was lost, or the run has left rows open: close them", dibs.ErrRolledBack, ErrUnreachable, err)

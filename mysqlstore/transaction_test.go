@@ -152,7 +152,7 @@ func TestOwnCommit(t *testing.T) {
 				}
 				return 0, test.end(tx)
 			})
-			if n := b.entries(t, name); !errors.Is(err, ErrEnded) || n != test.entries {
+			if n := b.entries(t, name); !errors.Is(err, ErrTransactionEnded) || n != test.entries {
 				t.Errorf("%s: %v, %d entries", name, err, n)
 			}
 			if got, err := b.book(t.Context(), tr, name); err != nil || got != "booked "+name {

@@ -229,8 +229,8 @@ func TestTransactionAlike(t *testing.T) {
 				_, err := tx.Exec(ctx, c.sql, pgx.QueryExecModeSimpleProtocol)
 				return "wrong", err
 			})
-			if !errors.Is(err, ErrEnded) || got != "" {
-				t.Errorf("answered %q, %v; want ErrEnded", got, err)
+			if !errors.Is(err, ErrTransactionEnded) || got != "" {
+				t.Errorf("answered %q, %v; want ErrTransactionEnded", got, err)
 			}
 			if n := b.entries(t, "k"); n != 0 {
 				t.Errorf("%d entries are there", n)

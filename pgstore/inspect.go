@@ -83,9 +83,9 @@ func (s *Store) page(ctx context.Context, first, last string, q *dibs.Query) (pa
 	return page, next, err
 }
 
-// Evict implements dibs.Inspector.
-func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (n int, err error) {
-	err = s.force(ctx, key, func(st *engine.State) { n = st.Evict(id) })
+// ForceRelease implements dibs.Inspector.
+func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (n int, err error) {
+	err = s.force(ctx, key, func(st *engine.State) { n = st.ForceRelease(id) })
 	return n, err
 }
 

@@ -38,7 +38,7 @@ type Options struct {
 	// a store one does it at a time.
 	PruneEvery time.Duration
 
-	// turn is how long a lease lasts that is told; dibs.Turn when 0. Only tests set it.
+	// turn is how long a lease lasts that is told; dibs.PushedTTL when 0. Only tests set it.
 	turn time.Duration
 }
 
@@ -68,7 +68,7 @@ func (o *Options) withDefaults() (Options, error) {
 	d.MaxWaiters = cmp.Or(d.MaxWaiters, 100_000)
 	d.MaxRecord = cmp.Or(d.MaxRecord, 64<<20)
 	d.PruneEvery = cmp.Or(d.PruneEvery, 10*time.Second)
-	d.turn = cmp.Or(d.turn, dibs.Turn)
+	d.turn = cmp.Or(d.turn, dibs.PushedTTL)
 	switch {
 	case !validName(d.Schema, 63):
 		return d, fmt.Errorf("pgstore: Options.Schema is %q; it must be a lower-case letter or '_', then up to 62 of these and digits", d.Schema)

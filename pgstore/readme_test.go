@@ -21,7 +21,7 @@ func TestReadme(t *testing.T) {
 		"`schema=`", "`prefix=`", "`migrate=true`", "`wake=auto|listen|poll`",
 		"`ErrURL`", "`ErrUnreachable`", "`ErrUnsupported`", "`ErrUnauthorized`", "`ErrReadOnly`", "`ErrNotMigrated`", "`ErrNewer`",
 		"`ErrCrowded`", "`ErrLocked`", "`dibs.ErrFull`",
-		"`ErrAborted`", "`ErrEnded`", "`ErrOtherDatabase`", "`ErrOwnTransaction`",
+		"`ErrAborted`", "`ErrTransactionEnded`", "`ErrOtherDatabase`", "`ErrOwnTransaction`",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not have %q", want)

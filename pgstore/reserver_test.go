@@ -140,7 +140,7 @@ func TestReserveIn(t *testing.T) {
 		if n := b.places(t, "k"); n != 4 || b.entries(t, "k") != 2 {
 			t.Errorf("%d places and %d entries, want 4 and 2", n, b.entries(t, "k"))
 		}
-		if err := b.client.GiveUp(t.Context(), bb); !errors.Is(err, dibs.ErrLost) {
+		if err := b.client.CancelPlace(t.Context(), bb); !errors.Is(err, dibs.ErrLost) {
 			t.Errorf("%v; the place of a transaction that was rolled back is there", err)
 		}
 		for i, p := range []dibs.Place{a, c, d, outside} {
@@ -180,7 +180,7 @@ func TestReserveInHasHold(t *testing.T) {
 	if took := time.Since(start); took < hold {
 		t.Errorf("it was in the way for %v, want %v", took, hold)
 	}
-	if err := errors.Join(lease.Release(), b.client.GiveUp(t.Context(), p)); !errors.Is(err, dibs.ErrLost) {
+	if err := errors.Join(lease.Release(), b.client.CancelPlace(t.Context(), p)); !errors.Is(err, dibs.ErrLost) {
 		t.Errorf("%v, want that the place is lost", err)
 	}
 }
@@ -345,7 +345,7 @@ func TestReserveInSavepoint(t *testing.T) {
 				t.Errorf("%d places before number %d", n, i)
 			}
 		}
-		if n := b.places(t, "k"); n != 3 || b.client.GiveUp(t.Context(), gone) == nil {
+		if n := b.places(t, "k"); n != 3 || b.client.CancelPlace(t.Context(), gone) == nil {
 			t.Errorf("%d places, want 3", n)
 		}
 	})

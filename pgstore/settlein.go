@@ -21,9 +21,9 @@ var (
 	// ErrAborted: a statement of the transaction failed, and the run went on as if
 	// nothing had happened.
 	ErrAborted = errors.New("pgstore: a statement failed, and the transaction with it: return its error, or use a savepoint (Begin) for what may fail")
-	// ErrEnded: the run has ended the transaction by itself, with a statement. What it
+	// ErrTransactionEnded: the run has ended the transaction by itself, with a statement. What it
 	// did until then may be committed, and its answer is not kept.
-	ErrEnded = fmt.Errorf("%w (COMMIT, ROLLBACK), so its answer is not kept: leave that to dibs", dibs.ErrEnded)
+	ErrTransactionEnded = fmt.Errorf("%w (COMMIT, ROLLBACK), so its answer is not kept: leave that to dibs", dibs.ErrTransactionEnded)
 	// ErrOtherDatabase: what was given to Transactions, Reserver or their kin is not of
 	// the database that the store is on.
 	ErrOtherDatabase = errors.New("pgstore: the transactions are not in the store's database, so that nothing of the store could be committed with them; take a pool of the database that the store was opened on, and not of a replica")
@@ -61,7 +61,7 @@ func settleFailed(err error, undone bool) error {
 		return dibs.ErrLost
 	case state == stateEnded:
 		// What was rolled back is the statement, outside of the run's transaction.
-		return fmt.Errorf("%w: %w", ErrEnded, err)
+		return fmt.Errorf("%w: %w", ErrTransactionEnded, err)
 	case state == "25P02":
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrAborted)
 	case state == stateForgotten:

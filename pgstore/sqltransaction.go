@@ -26,7 +26,7 @@ func (s *Store) SQLTransactions(db *sql.DB, o *sql.TxOptions) dibs.Transactor {
 // SQLTx returns the transaction in which the function that was given ctx runs, of
 // those that SQLTransactions makes. It is committed when the function has returned,
 // and rolled back if that returned an error. A run that calls its Commit or Rollback
-// fails, with ErrEnded: what it did may be committed then, and its answer is not
+// fails, with ErrTransactionEnded: what it did may be committed then, and its answer is not
 // kept.
 func SQLTx(ctx context.Context) (*sql.Tx, bool) {
 	t, ok := dibs.TransactionFrom(ctx).(*sqlTransaction)
@@ -98,7 +98,7 @@ func (t *sqlTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	case errors.Is(err, sql.ErrTxDone) && t.ended() != nil:
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, t.ended())
 	case errors.Is(err, sql.ErrTxDone):
-		return fmt.Errorf("%w: %w", ErrEnded, err)
+		return fmt.Errorf("%w: %w", ErrTransactionEnded, err)
 	case err != nil:
 		// COMMIT was not sent.
 		_ = t.tx.Rollback()

@@ -216,7 +216,7 @@ func (t *transaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	case pg.TxStatus() == 'E':
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrAborted)
 	case pg.TxStatus() != 'T':
-		return ErrEnded
+		return ErrTransactionEnded
 	}
 	var batch pgconn.Batch
 	binary, settle := []int16{1}, t.s.sql.settleIn

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/dibs-go/dibs v0.0.0
+	github.com/dibs-go/dibs/internal/stores v0.0.0
 	github.com/dibs-go/dibs/mysqlstore v0.0.0
 	github.com/dibs-go/dibs/pgstore v0.0.0
 	github.com/dibs-go/dibs/redisstore v0.0.0
@@ -42,3 +43,5 @@ replace github.com/dibs-go/dibs/pgstore => ../pgstore
 replace github.com/dibs-go/dibs/redisstore => ../redisstore
 
 replace github.com/dibs-go/dibs/sqlitestore => ../sqlitestore
+
+replace github.com/dibs-go/dibs/internal/stores => ../internal/stores

@@ -15,29 +15,20 @@ func TestHouse(t *testing.T) {
 	)
 	house.Check(t, []house.Room{
 		{Dir: ".", Tests: []string{root + "/internal/house"}},
-		{Dir: "conform", Tests: []string{root, root + "/idempotency", root + "/memstore"}},
 		{Dir: "history", Imports: []string{root, unix}, Tests: []string{root + "/memstore"}},
 		{Dir: "check", Imports: []string{root, root + "/proof/history", "github.com/anishathalye/porcupine"}, Tests: []string{root + "/memstore"}},
 		{Dir: "fault", Imports: []string{
 			root + "/pgstore", root + "/mysqlstore", unix,
 			"github.com/redis/rueidis", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
 		}, Tests: []string{
-			root, root + "/proof/history", root + "/proof/victim", root + "/internal/failpoint", root + "/internal/servertest", root + "/redisstore", root + "/sqlitestore",
+			root, root + "/proof/history", root + "/proof/target", root + "/internal/failpoint", root + "/internal/servertest", root + "/redisstore", root + "/sqlitestore",
 		}},
-		{Dir: "victim", Imports: []string{root + "/proof/fault", root + "/internal/servertest", unix}},
+		{Dir: "target", Imports: []string{root + "/proof/fault", root + "/internal/servertest", unix}},
 		{
 			Dir:     "torture",
-			Imports: []string{root, root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
-			Tests:   []string{root + "/proof/backend", root + "/proof/victim", root + "/internal/servertest"},
+			Imports: []string{root, root + "/internal/stores", root + "/proof/check", root + "/proof/fault", root + "/proof/history"},
+			Tests:   []string{root + "/proof/target"},
 		},
-		{Dir: "backend", Imports: []string{
-			root + "/proof/torture", root + "/sqlitestore", root + "/redisstore", root + "/pgstore", root + "/mysqlstore",
-			"github.com/jackc/pgx/v5/...", "github.com/go-sql-driver/mysql",
-		}},
-		{Dir: "nightly", Imports: []string{
-			root + "/proof/backend", root + "/proof/fault", root + "/proof/torture", root + "/proof/victim", root + "/internal/servertest",
-		}},
-		{Dir: "mutant", Imports: []string{root}, Tests: []string{root + "/proof/backend", root + "/proof/check", root + "/proof/sim", root + "/proof/torture"}},
 		{Dir: "sim", Imports: []string{root, root + "/jobs", root + "/memstore", root + "/proof/history"}, Tests: []string{root + "/proof/check"}},
 	})
 }

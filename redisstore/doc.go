@@ -22,7 +22,7 @@
 //	  │      is told,    │ the lease runs out, or Settle Abandon
 //	  │      or asks     ▼
 //	  ▼                 abandoned: the next is granted as attempt n+1
-//	gone, when its      unknown (AtMostOnce): nobody is, until Evict, Forget
+//	gone, when its      unknown (AtMostOnce): nobody is, until ForceRelease, Forget
 //	Stay is over        or Resolve
 //
 // The script that frees a key publishes the grant to the process of the next

@@ -119,7 +119,7 @@ func TestFaults(t *testing.T) {
 					})
 				},
 				"an eviction": func(ctx context.Context) error {
-					_, err := s.Evict(ctx, held.Key, "")
+					_, err := s.ForceRelease(ctx, held.Key, "")
 					return err
 				},
 			} {

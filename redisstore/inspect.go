@@ -150,8 +150,8 @@ func (e *entry) read(k dibs.Key, q *dibs.Query, r *reading) {
 	backend.Describe(&e.Entry, is[0], is[2], is[1])
 }
 
-// Evict implements dibs.Inspector.
-func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (int, error) {
+// ForceRelease implements dibs.Inspector.
+func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (int, error) {
 	token, ok, err := s.tokenOf(ctx, key, id)
 	if err != nil || !ok {
 		return 0, err

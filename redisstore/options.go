@@ -35,7 +35,7 @@ type Options struct {
 	// ReplicaWait is how long they have for it. Default: 1 s.
 	ReplicaWait time.Duration
 
-	// turn is how long a lease lasts that is granted in the waiter's absence; dibs.Turn
+	// turn is how long a lease lasts that is granted in the waiter's absence; dibs.PushedTTL
 	// when 0. Only tests set it.
 	turn time.Duration
 }
@@ -49,7 +49,7 @@ func (o *Options) withDefaults() (Options, error) {
 	r.MaxWaiters = cmp.Or(r.MaxWaiters, 100_000)
 	r.MaxRecord = cmp.Or(r.MaxRecord, 64<<20)
 	r.ReplicaWait = cmp.Or(r.ReplicaWait, time.Second)
-	r.turn = cmp.Or(r.turn, dibs.Turn)
+	r.turn = cmp.Or(r.turn, dibs.PushedTTL)
 	switch {
 	case !validPrefix(r.Prefix):
 		return r, fmt.Errorf("redisstore: Options.Prefix is %q; it must be 1 to 64 letters, digits, '.', '_', '-' and ':'", r.Prefix)

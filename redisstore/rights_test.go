@@ -149,7 +149,7 @@ func exerciseAll(ctx context.Context, s *Store, patience time.Duration) error {
 	end(g, dibs.Keep)
 	h := lock(run + "e")
 	one(h)
-	_, err = s.Evict(ctx, e.Key, h.Token.ID())
+	_, err = s.ForceRelease(ctx, e.Key, h.Token.ID())
 	steps = append(steps, err)
 	for _, err := range s.List(ctx, dibs.Query{Data: true}) {
 		steps = append(steps, err)

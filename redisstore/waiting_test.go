@@ -50,7 +50,7 @@ func TestScriptsForgotten(t *testing.T) {
 			t.Errorf("listing: %+v, %v", e, err)
 		}
 	}
-	if n, err := s.Evict(forgotten(), c.Key, ""); n != 1 || err != nil {
+	if n, err := s.ForceRelease(forgotten(), c.Key, ""); n != 1 || err != nil {
 		t.Errorf("evicting: %d, %v", n, err)
 	}
 	mustGrant(t, s, once)
@@ -252,8 +252,8 @@ func TestFrozenWaiter(t *testing.T) {
 	if next.lease == nil {
 		return
 	}
-	if d := next.at.Sub(start); d < dibs.Turn {
-		t.Errorf("the next was served after %v, want a turn of %v at least", d, dibs.Turn)
+	if d := next.at.Sub(start); d < dibs.PushedTTL {
+		t.Errorf("the next was served after %v, want a turn of %v at least", d, dibs.PushedTTL)
 	}
 
 	frozen.signal(syscall.SIGCONT)

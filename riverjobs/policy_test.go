@@ -75,7 +75,7 @@ func TestLimit(t *testing.T) {
 	t.Parallel()
 	gaveUp := make(chan time.Duration, 1)
 	o := hostOptions{url: NewDatabase(), queue: 1, mutex: Options{Jobs: jobs.Options{
-		Limit: time.Hour, Otherwise: jobs.GiveUp,
+		Limit: time.Hour, AfterLimit: jobs.GiveUp,
 		GaveUp: func(_ context.Context, _ jobs.Job, waited time.Duration) error { gaveUp <- waited; return nil },
 	}}}
 	h, l, gate, _ := gatedHost(t, o)

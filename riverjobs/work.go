@@ -85,7 +85,7 @@ func (d *delivery) after(err error) int64 {
 
 // waited returns what is to become of a job that did not run, and whether it comes back.
 func (d *delivery) waited(err error) (result error, back bool) {
-	if c, ok := errors.AsType[*jobs.ComeBackError](err); ok {
+	if c, ok := errors.AsType[*jobs.RequeueError](err); ok {
 		if c.Parked || d.metadata.Parked {
 			d.set(parkedKey, c.Parked)
 		}
@@ -121,7 +121,7 @@ func (d *delivery) job() jobs.Job {
 	j := jobs.Job{
 		Kind: row.Kind, ID: strconv.FormatInt(row.ID, 10) + "@" + strconv.FormatInt(row.CreatedAt.UnixMicro(), 36),
 		Key: d.note.Key, Ticket: d.note.Ticket, Due: row.ScheduledAt, Tries: row.Attempt + d.metadata.Snoozes,
-		Last: d.last, Again: d.again, Patience: d.mutex.options.Patience,
+		Final: d.last, RetryIn: d.again, Patience: d.mutex.options.Patience,
 		Pool: jobs.Pool{Name: row.Queue, Workers: d.mutex.workers[row.Queue]}, Promoted: d.mutex.queues,
 	}
 	if d.note.Try == row.Attempt && !d.note.Due.IsZero() {

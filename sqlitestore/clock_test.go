@@ -106,8 +106,8 @@ func TestAbandonmentIsRememberedForADay(t *testing.T) {
 		passed  time.Duration
 		attempt int
 	}{
-		{"just before", dibs.AbandonedMemory - time.Second, 2},
-		{"just after", dibs.AbandonedMemory + time.Second, 1},
+		{"just before", dibs.AbandonedRetention - time.Second, 2},
+		{"just after", dibs.AbandonedRetention + time.Second, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := newTestClock("a", time.Hour)

@@ -22,7 +22,7 @@
 //	 │                │ the lease runs out, or Settle Abandon
 //	 │ its Stay       ▼
 //	 ▼ is over       abandoned: the next is granted as attempt n+1
-//	gone             unknown (AtMostOnce): nobody is, until Evict, Forget or Resolve
+//	gone             unknown (AtMostOnce): nobody is, until ForceRelease, Forget or Resolve
 //
 // A key is granted to nobody in its absence: who is in front is woken and asks.
 //

@@ -37,8 +37,8 @@ var (
 	// ErrOtherDB: the sql.DB that Transactions was given is not one of the store's
 	// file, or of another driver than modernc.org/sqlite. Nothing was done.
 	ErrOtherDB = errors.New("the sql.DB for its transactions is of another file or driver")
-	// ErrEnded: a run ended its transaction by itself. It was rolled back.
-	ErrEnded = errors.New("the run ended its transaction by itself, and it was rolled back")
+	// ErrTransactionEnded: a run ended its transaction by itself. It was rolled back.
+	ErrTransactionEnded = errors.New("the run ended its transaction by itself, and it was rolled back")
 	// ErrClosed: the Store was closed.
 	ErrClosed = errors.New("the store is closed")
 )

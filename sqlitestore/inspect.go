@@ -139,8 +139,8 @@ func (tx *transaction) describeRecord(e *dibs.Entry, q *dibs.Query) {
 	}, tx.k)
 }
 
-// Evict implements dibs.Inspector.
-func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (n int, err error) {
+// ForceRelease implements dibs.Inspector.
+func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (n int, err error) {
 	err = s.force(ctx, key, func(tx *transaction, ks *keyState) {
 		n = 0
 		if ks.count > 0 && (id == "" || ks.gone.token.ID() == id) {

@@ -90,7 +90,7 @@ func (t *jointTransaction) ended() error {
 	if err := context.Cause(t.ctx); err != nil {
 		return err
 	}
-	return ErrEnded
+	return ErrTransactionEnded
 }
 
 // begin locks the file. In one process two transactions at a time may ask for that, so
@@ -172,7 +172,7 @@ func (t *jointTransaction) Commit(ctx context.Context, x dibs.Settlement) error 
 	switch {
 	case t.refused.Load():
 		// There is no transaction any more; the settlement would be one of its own.
-		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrEnded)
+		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrTransactionEnded)
 	case errors.Is(err, dibs.ErrLost):
 		return err
 	case err != nil:

@@ -59,7 +59,7 @@ func TestRunEndsItsTransaction(t *testing.T) {
 				t.Errorf("ending it: %v", err)
 			}
 			err := tx.Commit(t.Context(), keep(c))
-			if !errors.Is(err, dibs.ErrRolledBack) || !errors.Is(err, ErrEnded) {
+			if !errors.Is(err, dibs.ErrRolledBack) || !errors.Is(err, ErrTransactionEnded) {
 				t.Errorf("commit: %v", err)
 			}
 			l.want(test.name, 0)

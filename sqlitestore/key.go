@@ -9,7 +9,7 @@ import (
 )
 
 // remembered is how long an abandoned lease is remembered, in microseconds.
-const remembered = int64(dibs.AbandonedMemory / 1000)
+const remembered = int64(dibs.AbandonedRetention / 1000)
 
 // lease is a row of the table lease, but for what was saved.
 type lease struct {

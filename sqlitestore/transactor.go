@@ -39,7 +39,7 @@ func (s *Store) Transactions(db *sql.DB) dibs.Transactor { return newTransactor(
 //
 // It is committed when the function has returned, and rolled back if that returned an
 // error. If the function calls its Commit, or has COMMIT executed, it is rolled back,
-// and the run fails with ErrEnded; after a Rollback of its own too. Of savepoints it
+// and the run fails with ErrTransactionEnded; after a Rollback of its own too. Of savepoints it
 // may make as many as it likes.
 func Tx(ctx context.Context) (tx *sql.Tx, ok bool) {
 	tx, err := Begin(ctx)

@@ -37,7 +37,7 @@ func TestWakes(t *testing.T) {
 			return settleOne(t, s, dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Keep, Retention: time.Hour})
 		}},
 		{"evict", func(s *Store, c dibs.Claim) error {
-			_, err := s.Evict(t.Context(), c.Key, "")
+			_, err := s.ForceRelease(t.Context(), c.Key, "")
 			return err
 		}},
 	} {

@@ -142,13 +142,13 @@ var abandonedProperties = []Property{
 	},
 	{
 		Name:  "AbandonmentIsRemembered",
-		Why:   "Work that dies once a day must still be seen to have died: the store remembers an abandoned lease for at least dibs.AbandonedMemory.",
+		Why:   "Work that dies once a day must still be seen to have died: the store remembers an abandoned lease for at least dibs.AbandonedRetention.",
 		Needs: []Feature{days},
 		Check: func(t *Trial) {
 			p := t.process()
 			k := key("k")
 			t.granted("the first", p.try(k, dibs.NewToken(), ttl(t.short())), 1)
-			time.Sleep(t.short() + dibs.AbandonedMemory - time.Minute)
+			time.Sleep(t.short() + dibs.AbandonedRetention - time.Minute)
 			t.granted("the second", p.try(k, dibs.NewToken()), 2)
 		},
 	},

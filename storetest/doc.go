@@ -47,9 +47,9 @@
 //     that it was. If the machine was too slow for that, the property begins again on
 //     another key, with twice the time. The store's answers never lead to that.
 //
-// dibs.Turn is one second, which is too short for the first rule. So New is told how
+// dibs.PushedTTL is one second, which is too short for the first rule. So New is told how
 // long a grant lasts that the stores of a backend tell. Such a store needs a way to
-// set that for its own tests; it may be unexported. With Virtual, turn is dibs.Turn.
+// set that for its own tests; it may be unexported. With Virtual, turn is dibs.PushedTTL.
 //
 // Short is how long something lasts that runs out. The backend may notice the end up
 // to Late after it, never before it.

@@ -15,7 +15,7 @@ import (
 // Harness says how to test one kind of store.
 type Harness struct {
 	// New makes a fresh, empty backend. A grant that its stores tell (see dibs.Notifier)
-	// lasts for turn: always dibs.Turn with Virtual. New may be called concurrently,
+	// lasts for turn: always dibs.PushedTTL with Virtual. New may be called concurrently,
 	// and several times for one test.
 	New func(t testing.TB, turn time.Duration) *Backend
 

@@ -216,7 +216,7 @@ var inspectProperties = []Property{
 		Needs: []Feature{Inspector},
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
-			evict := q.inspect().Evict
+			evict := q.inspect().ForceRelease
 			k, a, b, w, last := key("k"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()
 			t.count("evicting nobody", 0)(evict(t.Context(), k, ""))
 			t.granted("a record to be", p.try(k, a), 1)
@@ -276,7 +276,7 @@ var inspectProperties = []Property{
 				}
 				switch name {
 				case "evict", "evict the unknown":
-					t.count(name, 1)(p.inspect().Evict(t.Context(), k, ""))
+					t.count(name, 1)(p.inspect().ForceRelease(t.Context(), k, ""))
 				case "forget the unknown":
 					t.report(name, true)(p.inspect().Forget(t.Context(), k))
 				case "resolve":

@@ -117,7 +117,7 @@ var keysProperties = []Property{
 				if one := q.list(dibs.Query{Namespace: &k.Namespace, Name: k.Name}); len(one) != 1 {
 					t.Errorf("a query for the key %s in the namespace %q lists %d keys", excerpt(k.Name), k.Namespace, len(one))
 				}
-				t.count("evicting "+excerpt(k.Name), 1)(q.inspect().Evict(t.Context(), k, ""))
+				t.count("evicting "+excerpt(k.Name), 1)(q.inspect().ForceRelease(t.Context(), k, ""))
 			}
 			if len(listed) != len(keys) {
 				t.Errorf("%d keys are listed, want %d", len(listed), len(keys))

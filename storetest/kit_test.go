@@ -38,7 +38,7 @@ func TestHarnessIsValidated(t *testing.T) {
 type bare struct{ dibs.Store }
 
 func TestFeaturesAreDeclared(t *testing.T) {
-	s := model.New(model.None, dibs.Turn).Open()
+	s := model.New(model.None, dibs.PushedTTL).Open()
 	nothing := func() {}
 	everything := &Backend{OpenSkewed: func(time.Duration) dibs.Store { return s }, Restart: nothing, Wipe: nothing}
 	all := map[Feature]string{}

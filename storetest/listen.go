@@ -41,7 +41,7 @@ func (l *listener) ready(k dibs.Key) {
 		l.t.granted("a holder", l.p.try(k, a), 1)
 		l.t.waits("a waiter", l.p.queue(k, b), 0)
 		l.t.ok("its release", l.p.release(k, a))
-		_, heard := l.within(b, dibs.Turn/2)
+		_, heard := l.within(b, dibs.PushedTTL/2)
 		// If it was told, and its turn is over by now, it is granted anew.
 		l.t.state("the waiter", l.p.queue(k, b), dibs.Granted)
 		l.t.ok("its release", l.p.release(k, b))

@@ -136,10 +136,10 @@ func (s *slowStore) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry
 	return s.Store.List(ctx, q)
 }
 
-func (s *slowStore) Evict(ctx context.Context, k dibs.Key, id string) (int, error) {
+func (s *slowStore) ForceRelease(ctx context.Context, k dibs.Key, id string) (int, error) {
 	s.stall()
 	defer s.stall()
-	return s.Store.Evict(ctx, k, id)
+	return s.Store.ForceRelease(ctx, k, id)
 }
 
 func (s *slowStore) Notify(f func(dibs.Token, dibs.Answer)) func() {

@@ -250,7 +250,7 @@ var notifyProperties = []Property{
 							if d = p.queue(k, w, edits...); d.State == dibs.Granted {
 								return true
 							}
-							got, ok := heard.within(w, dibs.Turn/2)
+							got, ok := heard.within(w, dibs.PushedTTL/2)
 							if !ok || got.State != dibs.Granted || got.Fence <= d.Fence || time.Since(asked) > t.turn*3/4 {
 								return false
 							}

@@ -14,9 +14,9 @@ type Property struct {
 	// mistake. In real time they are checked only under the build tag nightly, one at
 	// a time, before the others.
 	Heavy bool
-	// TurnEnds is whether told grants run out in it. In real time they are short then,
+	// PushedEnds is whether told grants run out in it. In real time they are short then,
 	// and none can be relied on to be alive. In all other properties they last for long.
-	TurnEnds bool
+	PushedEnds bool
 	// Check checks the property once, on a fresh backend.
 	Check func(t *Trial)
 }

@@ -8,9 +8,9 @@ import (
 
 var reserveProperties = []Property{
 	{
-		Name:     "ReservedPlaceBlocks",
-		Why:      "A job's place is taken when it is enqueued. Until the job runs no claim that came later may pass it, though nobody holds the key. It is never granted itself: nobody is there to work.",
-		TurnEnds: true,
+		Name:       "ReservedPlaceBlocks",
+		Why:        "A job's place is taken when it is enqueued. Until the job runs no claim that came later may pass it, though nobody holds the key. It is never granted itself: nobody is there to work.",
+		PushedEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			k, job, b, a := key("free"), dibs.NewToken(), dibs.NewToken(), dibs.NewToken()

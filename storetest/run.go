@@ -58,7 +58,7 @@ func Run(t *testing.T, harness *Harness) {
 func probe(t *testing.T, h *Harness) {
 	t.Run("Declared", func(t *testing.T) {
 		look := func(t *testing.T) {
-			b := h.New(t, dibs.Turn)
+			b := h.New(t, dibs.PushedTTL)
 			h.declare(t, b, b.Open())
 		}
 		if h.Virtual {
@@ -117,8 +117,8 @@ func try(t *testing.T, h *Harness, p Property) *recorder {
 func (h *Harness) turn(p Property) time.Duration {
 	switch {
 	case h.Virtual:
-		return dibs.Turn
-	case p.TurnEnds:
+		return dibs.PushedTTL
+	case p.PushedEnds:
 		return h.Short
 	}
 	return long / 2

@@ -65,10 +65,10 @@ var turnProperties = []Property{
 		},
 	},
 	{
-		Name:     "ToldGrantLapses",
-		Why:      "Whether a waiter has begun on a grant that was told, nobody knows until it is heard of. So the lease lasts one turn, no longer and no shorter, and counts as abandoned then.",
-		Needs:    []Feature{Notifier},
-		TurnEnds: true,
+		Name:       "ToldGrantLapses",
+		Why:        "Whether a waiter has begun on a grant that was told, nobody knows until it is heard of. So the lease lasts one turn, no longer and no shorter, and counts as abandoned then.",
+		Needs:      []Feature{Notifier},
+		PushedEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			heard := q.listen()
@@ -118,10 +118,10 @@ var turnProperties = []Property{
 		},
 	},
 	{
-		Name:     "AtMostOnceIsNotTold",
-		Why:      "If a grant that nobody heard of lapses, it is abandoned. A claim that must not run twice would leave an unknown outcome, though nothing ran. It is woken and asks, at a reserved place, too.",
-		Needs:    []Feature{Notifier},
-		TurnEnds: true,
+		Name:       "AtMostOnceIsNotTold",
+		Why:        "If a grant that nobody heard of lapses, it is abandoned. A claim that must not run twice would leave an unknown outcome, though nothing ran. It is woken and asks, at a reserved place, too.",
+		Needs:      []Feature{Notifier},
+		PushedEnds: true,
 		Check: func(t *Trial) {
 			p, q := t.process(), t.process()
 			heard := q.listen()

@@ -70,12 +70,12 @@ var unknownProperties = []Property{
 			p := t.process()
 			for name, end := range map[string]func(dibs.Key, dibs.Token){
 				"evict": func(k dibs.Key, a dibs.Token) {
-					t.count("evict by a wrong ID", 0)(p.inspect().Evict(t.Context(), k, dibs.NewToken().ID()))
+					t.count("evict by a wrong ID", 0)(p.inspect().ForceRelease(t.Context(), k, dibs.NewToken().ID()))
 					t.unknown("a claim after that", p.try(k, dibs.NewToken()), a)
-					t.count("evict by the right ID", 1)(p.inspect().Evict(t.Context(), k, a.ID()))
+					t.count("evict by the right ID", 1)(p.inspect().ForceRelease(t.Context(), k, a.ID()))
 				},
 				"evict all": func(k dibs.Key, a dibs.Token) {
-					t.count("evict", 1)(p.inspect().Evict(t.Context(), k, ""))
+					t.count("evict", 1)(p.inspect().ForceRelease(t.Context(), k, ""))
 				},
 				"forget": func(k dibs.Key, a dibs.Token) {
 					t.report("forget", true)(p.inspect().Forget(t.Context(), k))

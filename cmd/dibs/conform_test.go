@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/idempotency"
 	"github.com/dibs-go/dibs/internal/failpoint"
-	"github.com/dibs-go/dibs/proof/conform"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 // newOrigin starts the kit's origin.

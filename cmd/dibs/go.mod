@@ -4,22 +4,18 @@ go 1.26.0
 
 require (
 	github.com/dibs-go/dibs v0.0.0
+	github.com/dibs-go/dibs/internal/stores v0.0.0
 	github.com/dibs-go/dibs/mysqlstore v0.0.0
 	github.com/dibs-go/dibs/pgstore v0.0.0
-	github.com/dibs-go/dibs/proof v0.0.0
 	github.com/dibs-go/dibs/redisstore v0.0.0
 	github.com/dibs-go/dibs/sqlitestore v0.0.0
-	github.com/dibs-go/dibs/sqllock v0.0.0
-	github.com/go-sql-driver/mysql v1.10.1
 	github.com/goccy/go-yaml v1.19.2
-	github.com/jackc/pgx/v5 v5.12.0
 	github.com/prometheus/client_golang v1.24.1
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	go.opentelemetry.io/otel/exporters/prometheus v0.69.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
 	golang.org/x/sys v0.49.0
-	modernc.org/sqlite v1.61.1
 )
 
 require (
@@ -27,6 +23,8 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
+	github.com/go-sql-driver/mysql v1.10.1 // indirect
+	github.com/jackc/pgx/v5 v5.12.0 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
@@ -39,11 +37,11 @@ require (
 	go.opentelemetry.io/otel/sdk v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
+	modernc.org/sqlite v1.61.1 // indirect
 )
 
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
-	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/dibs-go/dibs/dibsotel v0.0.0
 	github.com/dustin/go-humanize v1.1.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
@@ -64,11 +62,11 @@ require (
 
 replace github.com/dibs-go/dibs => ../../
 
+replace github.com/dibs-go/dibs/internal/stores => ../../internal/stores
+
 replace github.com/dibs-go/dibs/mysqlstore => ../../mysqlstore
 
 replace github.com/dibs-go/dibs/pgstore => ../../pgstore
-
-replace github.com/dibs-go/dibs/proof => ../../proof
 
 replace github.com/dibs-go/dibs/redisstore => ../../redisstore
 

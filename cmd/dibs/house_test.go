@@ -1,13 +1,15 @@
 package main
 
 import (
+	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/dibs-go/dibs/internal/house"
 )
 
-// The map of the program: only stores knows the backends, and the command line
-// knows the rest.
+// The map of the program: the command line knows the rest, and only internal/stores,
+// a module beside this one, knows the stores.
 func TestHouse(t *testing.T) {
 	const (
 		root     = house.Root
@@ -16,9 +18,6 @@ func TestHouse(t *testing.T) {
 		pflag    = "github.com/spf13/pflag"
 		yaml     = "github.com/goccy/go-yaml/..."
 		unix     = "golang.org/x/sys/unix"
-		pgx      = "github.com/jackc/pgx/v5"
-		driver   = "modernc.org/sqlite"
-		mysql    = "github.com/go-sql-driver/mysql"
 
 		prometheus = "github.com/prometheus/client_golang/prometheus"
 	)
@@ -26,14 +25,14 @@ func TestHouse(t *testing.T) {
 	maria, server := root+"/mysqlstore", root+"/internal/servertest"
 	house.Check(t, []house.Room{
 		{Dir: ".", Imports: []string{internal + "/command"}, Tests: []string{
-			root, root + "/idempotency", internal + "/foreign", internal + "/stores", root + "/internal/failpoint", root + "/internal/house", server, root + "/proof/conform",
+			root, root + "/idempotency", internal + "/foreign", root + "/internal/stores", root + "/internal/failpoint", root + "/internal/house", server, root + "/conform",
 		}},
 		{
 			Dir: "internal/command",
 			Imports: []string{
 				root, root + "/idempotency", memory, cobra, pflag,
-				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", internal + "/stores",
-				internal + "/visible", root + "/proof/conform", root + "/proof/torture", root + "/proof/backend",
+				internal + "/demo", internal + "/metrics", internal + "/process", internal + "/proxy", internal + "/race", root + "/internal/stores",
+				internal + "/visible", root + "/conform",
 			},
 			Tests: []string{sqlite, unix, redis, postgres, maria, server, root + "/internal/failpoint"},
 		},
@@ -48,15 +47,23 @@ func TestHouse(t *testing.T) {
 		},
 		{
 			Dir:     "internal/race",
-			Imports: []string{root, root + "/sqllock", internal + "/stores"},
+			Imports: []string{root, root + "/internal/stores"},
 			Tests:   []string{root + "/internal/failpoint"},
-		},
-		{
-			Dir:     "internal/stores",
-			Imports: []string{root, memory, sqlite, redis, postgres, maria, pgx, pgx + "/stdlib", mysql, driver},
-			Tests:   []string{root + "/internal/failpoint", server},
 		},
 		{Dir: "internal/upstream", Imports: []string{root}, Tests: []string{root + "/internal/failpoint", server}},
 		{Dir: "internal/visible"},
 	})
+}
+
+// TestProductionBinary: the program contains nothing that breaks a store, and no checker of histories.
+func TestProductionBinary(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dep := range strings.Lines(string(out)) {
+		if strings.Contains(dep, "porcupine") || strings.HasPrefix(dep, house.Root+"/proof") {
+			t.Errorf("the program contains %s", dep)
+		}
+	}
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/dibs-go/dibs/conform"
 	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/proof/conform"
 )
 
 // onStore is a kind of store, and the URL of a new one.

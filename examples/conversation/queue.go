@@ -53,7 +53,7 @@ func (q *queue) back(j *job, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	again := func() { q.due <- j }
-	if putOff, ok := errors.AsType[*jobs.ComeBackError](err); ok { // which is no failure
+	if putOff, ok := errors.AsType[*jobs.RequeueError](err); ok { // which is no failure
 		time.AfterFunc(putOff.After, again)
 		return
 	}

@@ -60,8 +60,8 @@ func describe(d *delivery) jobs.Job {
 	j := jobs.Job{
 		Kind: "webhook", ID: d.Headers().Get(jetstream.MsgIDHeader),
 		Key: d.Subject(), Ticket: d.Headers().Get("Dibs-Ticket"),
-		Last:  func(error) bool { return d.attempt >= attempts },
-		Again: func(error) time.Duration { return again },
+		Final:   func(error) bool { return d.attempt >= attempts },
+		RetryIn: func(error) time.Duration { return again },
 	}
 	if m, err := d.Metadata(); err == nil {
 		j.Due, j.Tries = m.Timestamp, int(m.NumDelivered) //nolint:gosec // it is not delivered 2^63 times
@@ -128,7 +128,7 @@ func answer(ctx context.Context, d *delivery, handle func(context.Context, *deli
 	stop := alive(ctx, d)
 	err := handle(ctx, d)
 	stop()
-	putOff, ok := errors.AsType[*jobs.ComeBackError](err)
+	putOff, ok := errors.AsType[*jobs.RequeueError](err)
 	switch {
 	case err == nil:
 		mortal.Moment() // done, and JetStream does not know

@@ -90,9 +90,9 @@ func (st *State) Renew(r *dibs.Renewal) bool {
 	return true
 }
 
-// Evict ends the leases of a key and forgets its abandoned attempt: all, or the one that
+// ForceRelease ends the leases of a key and forgets its abandoned attempt: all, or the one that
 // the ID names. It returns how many it ended.
-func (st *State) Evict(id string) (n int) {
+func (st *State) ForceRelease(id string) (n int) {
 	st.Advance()
 	is := func(l Lease) bool { return id == "" || l.Token.ID() == id }
 	if st.lost != nil && is(*st.lost) {

@@ -19,7 +19,7 @@ import (
 func TestConformance(t *testing.T) {
 	storetest.Run(t, &storetest.Harness{
 		New: func(_ testing.TB, turn time.Duration) *storetest.Backend {
-			db := &tables{turn: cmp.Or(turn, dibs.Turn)}
+			db := &tables{turn: cmp.Or(turn, dibs.PushedTTL)}
 			db.wipe()
 			return &storetest.Backend{Open: func() dibs.Store { return store{db} }, Wipe: db.wipe}
 		},

@@ -103,7 +103,7 @@ type Turn struct {
 }
 
 // memory is how long an abandoned lease is remembered.
-const memory = int64(dibs.AbandonedMemory / time.Microsecond)
+const memory = int64(dibs.AbandonedRetention / time.Microsecond)
 
 // Micros counts microseconds, rounded up.
 func Micros(d time.Duration) int64 {

@@ -108,7 +108,7 @@ func (tx *transaction) Commit(ctx context.Context, s dibs.Settlement) error {
 	defer j.mu.Unlock()
 	if tx.end == Ended {
 		j.rows = append(j.rows, tx.rows...)
-		return dibs.ErrEnded
+		return dibs.ErrTransactionEnded
 	}
 	errs := make([]error, 1)
 	switch err := j.store.Settle(ctx, []dibs.Settlement{s}, errs); {

@@ -19,12 +19,15 @@ import (
 //go:embed testdata/*.txt
 var uses embed.FS
 
-// program is the module that is installed, not imported: the README says how.
+// program is the module of the program dibs. The README says how to install it.
 const program = "cmd/dibs"
 
+// isProgram reports whether the module is installed, not imported.
+func isProgram(m sibling) bool { return strings.HasPrefix(m.dir, "cmd/") }
+
 // rehearse does with every module what people will do: each library is got by a new
-// module whose program is compiled and run, against real servers; then the README's lines
-// are run, and the installed program says its version.
+// module whose program is compiled and run, against real servers. Each program is
+// installed, and says its version. Then the README's lines are run.
 func (r *release) rehearse(ctx context.Context) error {
 	servers := servertest.NewScope()
 	defer servers.Close()
@@ -33,10 +36,14 @@ func (r *release) rehearse(ctx context.Context) error {
 		"REDIS="+servertest.Redis(servers, nil).URL(), "POSTGRES="+servertest.Postgres(servers, nil).URL(), "MYSQL="+servertest.MariaDB(servers, nil).URL(),
 	)
 	for _, m := range r.modules {
-		if m.dir == program {
-			continue
+		if strings.HasPrefix(m.dir, "internal/") {
+			continue // the programs need it
 		}
-		if err := r.get(ctx, m); err != nil {
+		try := r.get
+		if isProgram(m) {
+			try = r.install
+		}
+		if err := try(ctx, m); err != nil {
 			return fmt.Errorf("%s: %w", m.path(), err)
 		}
 	}
@@ -64,11 +71,27 @@ func (r *release) get(ctx context.Context, m sibling) error {
 	return nil
 }
 
+// install installs the program, and asks it for its version.
+func (r *release) install(ctx context.Context, m sibling) error {
+	dir, err := os.MkdirTemp(r.scratch, "user")
+	if err != nil {
+		return err
+	}
+	if _, err := output(ctx, dir, append(r.env, "GOBIN="+dir), "go", "install", m.path()+"@"+r.version); err != nil {
+		return err
+	}
+	name := path.Base(m.dir)
+	said, err := output(ctx, dir, nil, filepath.Join(dir, name), "--version")
+	if err == nil && !strings.HasPrefix(said, name+" "+r.version) {
+		err = fmt.Errorf("it says %q, want %s %s", said, name, r.version)
+	}
+	return err
+}
+
 // getIt is how the README says that people get it.
 var getIt = regexp.MustCompile("(?s)\n## Get it\n\n```sh\n(.*?)```")
 
-// readme runs the README's lines in a new module, and asks the installed program for its
-// version.
+// readme runs the README's lines in a new module.
 func (r *release) readme(ctx context.Context) error {
 	page, err := os.ReadFile(filepath.Join(r.clone, "README.md"))
 	if err != nil {
@@ -82,13 +105,7 @@ func (r *release) readme(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	script := "go mod init example.com/user\n" + string(lines[1]) + "./dibs version\n"
-	said, err := output(ctx, dir, append(r.env, "GOBIN="+dir), "sh", "-ec", script)
-	if err != nil {
-		return err
-	}
-	if !strings.HasPrefix(said, "dibs "+r.version+" ") {
-		return fmt.Errorf("the installed program says %q, want dibs %s", said, r.version)
-	}
-	return nil
+	script := "go mod init example.com/user\n" + string(lines[1])
+	_, err = output(ctx, dir, append(r.env, "GOBIN="+dir), "sh", "-ec", script)
+	return err
 }

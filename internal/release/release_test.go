@@ -43,7 +43,7 @@ func TestReleasable(t *testing.T) {
 	if order[0] != "" || !slices.Contains(order, program) || slices.Contains(order, "examples") {
 		t.Errorf("released are %q, want the root first, the program, and not the examples", order)
 	}
-	for _, dir := range []string{"sqlitestore", program} {
+	for _, dir := range []string{"sqlitestore", program, program + "-torture"} {
 		user := t.TempDir()
 		for _, arguments := range [][]string{{"mod", "init", "example.com/user"}, {"get", sibling{dir: dir}.path() + "@v0.0.1"}, {"list", "-deps", sibling{dir: dir}.path()}} {
 			if _, err := output(t.Context(), user, r.env, "go", arguments...); err != nil {

@@ -15,7 +15,7 @@ import (
 // root is the path of the root module; all others are below it.
 const root = "github.com/dibs-go/dibs"
 
-// kept are the modules that nobody is to import, and that are not released.
+// kept are the modules that no other module requires. They are not released.
 var kept = []string{"examples", "proof/bench", "internal/release"}
 
 // sibling is one module of the repository.

@@ -329,7 +329,7 @@ func (g *grant) complete() {
 func (g *grant) certain(slack time.Duration) time.Duration {
 	until := time.Duration(0)
 	for _, e := range g.answers {
-		end := e.Call // of one that was told, whose Turn began at an unknown moment
+		end := e.Call // of one that was told, whose PushedTTL began at an unknown moment
 		if e.Kind != history.Told {
 			end = after(e.Call, min(e.TTL, g.of.short))
 		}

@@ -172,7 +172,7 @@ func (s *state) without(i int) []lease {
 func (m *model) lasting(s *state, op *operation, l lease) lease {
 	low, d := op.e.Call, op.e.TTL
 	if op.e.Kind == history.Told {
-		// Its Turn began with whatever freed the key, not when it was asked for.
+		// Its PushedTTL began with whatever freed the key, not when it was asked for.
 		if low = op.call; m.mutex {
 			low = max(low, s.freed)
 		}
@@ -236,9 +236,9 @@ func (m *model) inherit(s *state, op *operation) (why string) {
 		return "an attempt that must be made at most once was abandoned before, and nobody resolved it"
 	case m.records && m.counting && differ(s.print, op.e.Fingerprint):
 		return "what was abandoned before has another fingerprint, and nobody was told of the mismatch"
-	case m.counting && s.count >= 0 && op.e.Attempt != s.count+1 && s.now < dibs.AbandonedMemory:
+	case m.counting && s.count >= 0 && op.e.Attempt != s.count+1 && s.now < dibs.AbandonedRetention:
 		return fmt.Sprintf("it is attempt %d, but %d leases in a row were abandoned before", op.e.Attempt, s.count)
-	case m.counting && s.count >= 0 && op.e.Data != s.progress && s.now < dibs.AbandonedMemory:
+	case m.counting && s.count >= 0 && op.e.Data != s.progress && s.now < dibs.AbandonedRetention:
 		return fmt.Sprintf("it was told of the progress %q, but %q was saved last", op.e.Data, s.progress)
 	}
 	// What was abandoned stays so until a lease ends cleanly.

@@ -115,12 +115,12 @@ func (c *clerk) gone(a *attempt) time.Duration {
 }
 
 // turnOver returns when the turn of a waiter is over at the latest, as far as this answer
-// goes: it may come at the end of its Stay, and last for a Turn.
+// goes: it may come at the end of its Stay, and last for PushedTTL.
 func turnOver(e *history.Event) time.Duration {
 	if e.Stay == 0 {
 		return never // a Try leaves the place as it was
 	}
-	return after(after(e.Return, e.Stay), dibs.Turn)
+	return after(after(e.Return, e.Stay), dibs.PushedTTL)
 }
 
 // queued reports whether a call of the token found it at a place in the queue, as far as it
@@ -256,7 +256,7 @@ func (a *attempt) settling(from, to time.Duration) bool {
 
 // due returns until when the place, and a turn that came at once, stand for certain.
 func (w *wait) due(c *clerk) time.Duration {
-	return after(w.last.Call, min(w.last.Stay, w.last.TTL, dibs.Turn)) - c.Slack
+	return after(w.last.Call, min(w.last.Stay, w.last.TTL, dibs.PushedTTL)) - c.Slack
 }
 
 func (a *attempt) grantOf(e *history.Event) *grant {

@@ -16,7 +16,7 @@ import (
 
 	"github.com/dibs-go/dibs/internal/servertest"
 	"github.com/dibs-go/dibs/proof/fault"
-	"github.com/dibs-go/dibs/proof/victim"
+	"github.com/dibs-go/dibs/proof/target"
 )
 
 func newIdlers(t *testing.T) *idlers {
@@ -81,7 +81,7 @@ func TestCountsNothing(t *testing.T) {
 		{"redis", redis.URL(), redis.Addr(), nil},
 		{"postgres", postgres.URL(), postgres.Addr(), nil},
 		{"mariadb", mariadb.URL(), mariadb.Addr(), nil},
-		{"sqlite", victim.SQLite(t, false).URL, "", []string{"file-lock"}},
+		{"sqlite", target.SQLite(t, false).URL, "", []string{"file-lock"}},
 	} {
 		t.Run(store.name, func(t *testing.T) {
 			t.Parallel()

@@ -61,38 +61,56 @@ func Names() []string {
 	return names
 }
 
-// Select returns the faults of the list that apply to the target, and those that do not with
-// the reason. The list has names and kinds of faults, with commas between; "all" is all,
-// "none" none, and a name or kind after a "-" is taken out again. An empty list is all.
-// A fault that takes something away from others does not apply to a server that is not the
-// run's own, unless its very name is in the list. A name that is no fault's is an error.
-func Select(t *Target, list string) (apply []*Fault, absent []Absent, err error) {
-	wanted, named := map[string]bool{}, map[string]bool{}
+// List says which faults somebody wants.
+type List struct {
+	wanted map[string]bool // by the name of the fault
+	named  map[string]bool // by its own name, not by its kind or by "all"
+}
+
+// ParseList reads names and kinds of faults with commas between them. "all" is all, "none"
+// none, and a "-" before a word takes its faults out again. An empty list is all. It returns
+// an error if a word is not a fault's.
+func ParseList(list string) (List, error) {
+	l := List{map[string]bool{}, map[string]bool{}}
 	all, empty := All(), strings.TrimSpace(list) == ""
 	for i, word := range strings.Split(list, ",") {
 		word, without := strings.CutPrefix(strings.TrimSpace(word), "-")
 		if without && i == 0 || empty {
 			for _, f := range all {
-				wanted[f.Name] = true
+				l.wanted[f.Name] = true
 			}
 		}
 		known := word == "all" || word == "none" || empty
 		for _, f := range all {
 			if word == f.Name || word == string(f.Kind) || word == "all" {
-				wanted[f.Name], known = !without, true
+				l.wanted[f.Name], known = !without, true
 			}
-			named[f.Name] = named[f.Name] || word == f.Name && !without
+			l.named[f.Name] = l.named[f.Name] || word == f.Name && !without
 		}
 		if !known {
-			return nil, nil, fmt.Errorf("fault: there is no fault %q; there are %s, the kinds worker, network, server, data and file, all and none",
+			return l, fmt.Errorf("there is no fault %q; there are %s, the kinds worker, network, server, data and file, all and none",
 				word, strings.Join(Names(), ", "))
 		}
 	}
-	for _, f := range all {
-		if !wanted[f.Name] {
+	return l, nil
+}
+
+// Named reports whether the list has the fault by its own name.
+func (l List) Named(name string) bool { return l.named[name] }
+
+// Select returns the faults of the list that apply to the target, and those that do not with
+// the reason. A fault that takes something away from others does not apply to a server that
+// is not the run's own, unless the list names it. Its errors are those of ParseList.
+func Select(t *Target, list string) (apply []*Fault, absent []Absent, err error) {
+	l, err := ParseList(list)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, f := range All() {
+		if !l.wanted[f.Name] {
 			continue
 		}
-		if err := f.Applies(t, named[f.Name]); err != nil {
+		if err := f.Applies(t, l.Named(f.Name)); err != nil {
 			absent = append(absent, Absent{f.Name, err.Error()})
 			continue
 		}

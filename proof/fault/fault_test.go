@@ -7,13 +7,13 @@ import (
 	"testing"
 
 	"github.com/dibs-go/dibs/proof/fault"
-	"github.com/dibs-go/dibs/proof/victim"
+	"github.com/dibs-go/dibs/proof/target"
 )
 
 // Every fault bites every store that it applies to, and heals: all workers go on.
 func TestBites(t *testing.T) {
 	t.Parallel()
-	for _, v := range victim.All() {
+	for _, v := range target.Kinds() {
 		if v.Name == "valkey" || v.Name == "mysql" {
 			continue // they are asked in the words of redis and mariadb
 		}

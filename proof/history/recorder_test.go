@@ -295,7 +295,7 @@ func TestRecordTransactor(t *testing.T) {
 		{nil, ""},
 		{dibs.ErrLost, Lost},
 		{dibs.ErrRolledBack, dibs.ErrRolledBack.Error()},
-		{dibs.ErrEnded, dibs.ErrEnded.Error()},
+		{dibs.ErrTransactionEnded, dibs.ErrTransactionEnded.Error()},
 		{errors.New("hung up"), Unknown},
 	} {
 		var lines bytes.Buffer

@@ -71,7 +71,7 @@ func (e *Event) Answer(a *dibs.Answer) {
 
 // OfGrant is the event of a grant that was told, to the token of a claim.
 func OfGrant(claim Event, a *dibs.Answer) Event {
-	claim.Kind, claim.ID, claim.TTL = Told, 0, min(claim.TTL, dibs.Turn)
+	claim.Kind, claim.ID, claim.TTL = Told, 0, min(claim.TTL, dibs.PushedTTL)
 	claim.Answer(a)
 	return claim
 }
@@ -82,7 +82,7 @@ func (e *Event) Ended(err error) {
 	case err == nil:
 	case errors.Is(err, dibs.ErrLost):
 		e.Error = Lost
-	case errors.Is(err, dibs.ErrFull), errors.Is(err, dibs.ErrBusy), errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrEnded):
+	case errors.Is(err, dibs.ErrFull), errors.Is(err, dibs.ErrBusy), errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrTransactionEnded):
 		e.Error = err.Error()
 	default:
 		// Nothing was done for it, or something that does no harm: a part of a Redis

@@ -34,11 +34,11 @@ func (w *worker) job(ctx context.Context, k key) {
 	case !ok:
 		return
 	case w.chance(10):
-		_, _ = c.Standing(asking, p, nil)
+		_, _ = c.PlaceStatus(asking, p, nil)
 		w.offer(p)
 		return
 	case w.chance(5):
-		_ = c.GiveUp(ctx, p)
+		_ = c.CancelPlace(ctx, p)
 		return
 	case w.chance(15):
 		_, _ = c.Prolong(asking, p, stands, hold)
@@ -79,7 +79,7 @@ func (w *worker) offer(p dibs.Place) {
 	if w.world.offer(p) {
 		return
 	}
-	if err := w.life.client.GiveUp(context.Background(), p); errors.Is(err, dibs.ErrClosed) {
+	if err := w.life.client.CancelPlace(context.Background(), p); errors.Is(err, dibs.ErrClosed) {
 		w.world.keep()
 	}
 }

@@ -21,7 +21,7 @@ type queued struct {
 func newMutex(l *life) *jobs.Mutex {
 	ttl := l.process.world.plan.ttl
 	m, err := jobs.New(l.client, &jobs.Options{
-		Hold: min(ttl/2, placeStands), Recovery: min(2*ttl, placeStands), Stands: placeStands,
+		Hold: min(ttl/2, placeStands), Recovery: min(2*ttl, placeStands), PlaceTTL: placeStands,
 		Wait: ttl, Ahead: 1, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -61,7 +61,7 @@ func (w *worker) queue(ctx context.Context, k key) {
 		return
 	}
 	q.due = w.world.now() + w.upTo(w.world.plan.ttl) // it failed, or is delivered twice
-	if again, ok := errors.AsType[*jobs.ComeBackError](err); ok {
+	if again, ok := errors.AsType[*jobs.RequeueError](err); ok {
 		q.due = w.world.now() + again.After
 	}
 	w.world.push(q)

@@ -203,9 +203,9 @@ func (s *server) plain(c dibs.Claim) bool {
 	return true
 }
 
-// grant grants a waiter in front the key for a Turn, in its absence.
+// grant grants a waiter in front the key for PushedTTL, in its absence.
 func (s *server) grant(c dibs.Claim) dibs.Answer {
-	c.Mode, c.Stay, c.TTL = dibs.Try, 0, min(c.TTL, dibs.Turn)
+	c.Mode, c.Stay, c.TTL = dibs.Try, 0, min(c.TTL, dibs.PushedTTL)
 	answers := make([]dibs.Answer, 1)
 	if err := s.store.Claim(context.Background(), []dibs.Claim{c}, answers); err != nil || answers[0].State != dibs.Granted {
 		return dibs.Answer{}
@@ -219,9 +219,9 @@ func (s *server) List(ctx context.Context, q dibs.Query) iter.Seq2[dibs.Entry, e
 	return s.inside().List(ctx, q)
 }
 
-// Evict implements dibs.Inspector.
-func (s *server) Evict(ctx context.Context, key dibs.Key, id string) (int, error) {
-	return s.inside().Evict(ctx, key, id)
+// ForceRelease implements dibs.Inspector.
+func (s *server) ForceRelease(ctx context.Context, key dibs.Key, id string) (int, error) {
+	return s.inside().ForceRelease(ctx, key, id)
 }
 
 // Forget implements dibs.Inspector.

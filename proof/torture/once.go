@@ -66,7 +66,7 @@ func (l *lane) ask(key string, o *dibs.OnceOptions, inTransaction bool) {
 		}
 		result := fmt.Sprintf("%d.%d.%d", l.Process, l.Life, l.results.Add(1))
 		if inTransaction {
-			if err := l.ledger.insert(history.Inside(ctx), l.Run, key, result); err != nil {
+			if err := l.db.insert(history.Inside(ctx), l.Run, key, result); err != nil {
 				return "", fmt.Errorf("%w: %w", errOwn, err)
 			}
 			l.crash("in the transaction")
@@ -126,7 +126,7 @@ func inWords(err error) string {
 		return "outcome unknown"
 	case errors.Is(err, errOwn):
 		return "own"
-	case errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrEnded):
+	case errors.Is(err, dibs.ErrRolledBack), errors.Is(err, dibs.ErrTransactionEnded):
 		return "rolled back"
 	case unkept:
 		return "not kept"

@@ -11,10 +11,11 @@ import (
 	"github.com/dibs-go/dibs/proof/fault"
 )
 
-// Options say how a run goes. URL and Open are needed; what else is zero has a default.
+// Options say how a run goes. URL is needed. What else is zero has a default.
 type Options struct {
-	// URL names the store, and Open opens it.
-	URL  string
+	// URL names the store.
+	URL string
+	// Open opens it. Default: OpenStore.
 	Open Open
 	// Shown is the URL as it may be printed. Default: nothing of it is printed.
 	Shown string
@@ -44,6 +45,8 @@ type Options struct {
 	Dir string
 	// Log is told how the run goes. Default: nobody.
 	Log *slog.Logger
+
+	wanted fault.List // Faults, parsed
 }
 
 // Defaults of Options.
@@ -58,15 +61,13 @@ const (
 // ErrOptions says that Options cannot be run. The error names the field.
 var ErrOptions = errors.New("torture")
 
-// Validate returns ErrOptions, with the field, if Run would because of a field other than
-// Faults.
+// Validate returns the ErrOptions that Run would return.
 func (o *Options) Validate() error {
 	_, err := o.withDefaults()
 	return err
 }
 
-func (o *Options) withDefaults() (Options, error) {
-	r := Options{}
+func (o *Options) withDefaults() (r Options, err error) {
 	if o != nil {
 		r = *o
 	}
@@ -78,14 +79,15 @@ func (o *Options) withDefaults() (Options, error) {
 	for r.Seed == 0 {
 		r.Seed = rand.Uint64() >> 16 // short enough to be typed
 	}
+	if r.Open == nil {
+		r.Open = OpenStore
+	}
 	if r.Log == nil {
 		r.Log = slog.New(slog.DiscardHandler)
 	}
 	switch {
 	case r.URL == "":
 		return r, fmt.Errorf("%w: Options.URL is missing: name a store", ErrOptions)
-	case r.Open == nil:
-		return r, fmt.Errorf("%w: Options.Open is missing: it opens the store", ErrOptions)
 	case r.Duration < time.Second:
 		return r, fmt.Errorf("%w: Options.Duration is %v; it must be at least 1s", ErrOptions, r.Duration)
 	case r.Workers < 1 || r.Workers > 64:
@@ -96,6 +98,9 @@ func (o *Options) withDefaults() (Options, error) {
 		return r, fmt.Errorf("%w: Options.TTL is %v; it must be 200ms to 1m", ErrOptions, r.TTL)
 	case r.Events < 1000:
 		return r, fmt.Errorf("%w: Options.Events is %d; it must be at least 1000", ErrOptions, r.Events)
+	}
+	if r.wanted, err = fault.ParseList(r.Faults); err != nil {
+		return r, fmt.Errorf("%w: Options.Faults: %w", ErrOptions, err)
 	}
 	return r, nil
 }

@@ -29,7 +29,7 @@ func (l *lane) place() {
 	case n < 15:
 		again = l.twice(p)
 	case n < 17:
-		_ = l.client.GiveUp(l.ctx, p)
+		_ = l.client.CancelPlace(l.ctx, p)
 	case n < 18:
 		l.pause(stands + l.TTL/4) // too late, it is none any more
 		l.redeem(p, l.odds(6))
@@ -39,7 +39,7 @@ func (l *lane) place() {
 	if again {
 		l.redeem(p, l.odds(2))
 	}
-	_ = l.client.GiveUp(l.ctx, p)
+	_ = l.client.CancelPlace(l.ctx, p)
 }
 
 // redeem takes the key at a place, and reports whether it gave the lease back in a way

@@ -33,8 +33,8 @@ type remains struct {
 func (r *run) collect(life context.Context) error {
 	ctx, cancel := context.WithTimeout(life, askLimit)
 	defer cancel()
-	if l := r.store.Ledger; l != nil {
-		rows, err := again(ctx, func() ([]row, error) { return l.rows(ctx, r.id) })
+	if d := r.store.effects; d != nil {
+		rows, err := again(ctx, func() ([]effect, error) { return d.list(ctx, r.id) })
 		if err != nil {
 			return fmt.Errorf("what was done in transactions cannot be read: %w", err)
 		}
@@ -52,7 +52,7 @@ func (r *run) collect(life context.Context) error {
 		return nil
 	}
 	// Leases and places of those who were killed run out, and no later.
-	deadline := time.Now().Add(r.TTL + dibs.Turn + sweepSlack)
+	deadline := time.Now().Add(r.TTL + dibs.PushedTTL + sweepSlack)
 	for {
 		left, over, err := r.list(ctx, in)
 		if err == nil && len(left) == 0 {
@@ -104,7 +104,7 @@ func (r *run) thaw(ctx context.Context) error {
 	}
 	for _, e := range frozen {
 		call := history.Now()
-		if _, err := in.Evict(ctx, e.Key, ""); err != nil {
+		if _, err := in.ForceRelease(ctx, e.Key, ""); err != nil {
 			return fmt.Errorf("a key that is frozen cannot be released: %w", err)
 		}
 		r.remains.thawed++

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,8 +19,8 @@ import (
 // Run lets workers use the store while faults strike, and returns what came of it; see
 // Report.OK. When ctx ends, the part under fire does, and the rest follows in order.
 //
-// Its error says that nothing came of it: ErrOptions, a list of faults with a name that
-// is none, a store that cannot be opened, or a worker that cannot be started.
+// Its error says that nothing came of it: ErrOptions, an error of Open, or that a worker cannot
+// be started.
 func Run(ctx context.Context, o *Options) (*Report, error) {
 	options, err := o.withDefaults()
 	if err != nil {
@@ -51,7 +50,7 @@ type run struct {
 
 	temporary bool // Dir is to be removed
 	store     *Store
-	table     bool // the ledger's is made
+	table     bool // the one of effects is made
 	file      *os.File
 	w         *history.Writer
 	wires     []*fault.Wire
@@ -99,7 +98,7 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	r.report = &Report{}
 	var absent []fault.Absent
 	if r.faults, absent, err = fault.Select(r.target, r.Faults); err != nil {
-		return fmt.Errorf("%w: Options.Faults: %w", ErrOptions, err)
+		return err
 	}
 	for _, a := range absent {
 		r.leaveOut(a.Name, a.Why)
@@ -115,16 +114,16 @@ func (r *run) setUp(ctx context.Context) (err error) {
 	return r.crew.start(ctx)
 }
 
-// makeTable makes the ledger's table, where there is a ledger. The store is closed again:
-// whatever strikes the server then, only workers feel.
+// makeTable makes the table of effects, if there is a database. It closes the store again, so
+// that faults concern the workers only.
 func (r *run) makeTable(ctx context.Context) error {
 	s, err := r.Open(ctx, r.URL)
 	if err != nil {
 		return err
 	}
-	if s.Ledger != nil {
-		if err := s.Ledger.make(ctx, r.id); err != nil {
-			return errors.Join(fmt.Errorf("the table for what is done in transactions cannot be made (does the user have the right to?): %w", err), s.Close())
+	if s.effects != nil {
+		if err := s.effects.make(ctx, r.id); err != nil {
+			return errors.Join(err, s.Close())
 		}
 		r.table = true
 	}
@@ -177,8 +176,7 @@ func (r *run) separate() {
 
 // leaveOut notes that a fault does not strike.
 func (r *run) leaveOut(name, why string) {
-	words := strings.FieldsFunc(r.Faults, func(c rune) bool { return c == ',' || c == ' ' })
-	r.report.Absent = append(r.report.Absent, Absent{Name: name, Why: why, Asked: slices.Contains(words, name)})
+	r.report.Absent = append(r.report.Absent, Absent{Name: name, Why: why, Asked: r.wanted.Named(name)})
 }
 
 // eventsEach is how many events a thing that a lane does comes to, about: claims that are
@@ -334,7 +332,7 @@ func (r *run) tearDown() error {
 	if r.table {
 		err := r.open(ctx)
 		if err == nil {
-			err = r.store.Ledger.drop(ctx, r.id)
+			err = r.store.effects.drop(ctx, r.id)
 		}
 		errs = append(errs, err)
 	}

@@ -2,87 +2,108 @@ package torture
 
 import (
 	"context"
-	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/dibs-go/dibs"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 // Open opens the store that a URL names. The runner and every worker call it.
 type Open func(ctx context.Context, url string) (*Store, error)
 
-// Store is an open store with what a run needs of it.
+// Store is an open store.
 type Store struct {
 	dibs.Store
-	// Close closes the store and what else was opened with it.
+	// Close closes the store, and its database if it has one.
 	Close func() error
-	// Ledger is in the store's database; nil where there are no transactions with it.
-	Ledger *Ledger
+
+	effects *effects // nil if applications cannot have transactions with the keys
 }
 
-// Ledger is a table in the store's database, in which workers write down that
-// something happened, in the transaction that also leaves the record of it.
-type Ledger struct {
-	// DB is the database, by connections that are not the store's.
-	DB *sql.DB
-	// Transactor begins transactions of DB.
-	Transactor dibs.Transactor
-	// Tx returns the transaction that the context carries, or why there is none.
-	Tx func(context.Context) (*sql.Tx, error)
-	// Schema, when not "", goes before the names of tables, quoted.
-	Schema string
-	// Dollar says that parameters are $1, $2 and not ?.
-	Dollar bool
+// OpenStore opens a store as the program dibs does, and makes its tables if they are missing.
+// It returns stores.ErrURL for a store in memory, because processes cannot share one, and
+// otherwise the errors of stores.Open.
+func OpenStore(ctx context.Context, url string) (*Store, error) {
+	if strings.HasPrefix(url, "memory:") {
+		return nil, fmt.Errorf("%w: worker processes cannot share a store in memory; name another one", stores.ErrURL)
+	}
+	s, err := stores.Open(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	db, err := s.Database()
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	opened := &Store{Store: s.Store, Close: s.Close}
+	if db != nil {
+		opened.effects = &effects{db}
+		opened.Close = func() error {
+			_ = db.DB.Close() // an error here is about an idle connection that a fault broke
+			return s.Close()
+		}
+	}
+	return opened, nil
 }
+
+// effects is a table in the store's database. A worker writes an effect there in the
+// transaction that also writes the record of it.
+type effects struct{ *stores.Database }
 
 // table returns the full name of a run's table.
-func (l *Ledger) table(run string) string {
+func (d *effects) table(run string) string {
 	name := "dibs_torture_" + run
-	if l.Schema != "" {
-		return l.Schema + "." + name
+	if d.Schema != "" {
+		return d.Schema + "." + name
 	}
 	return name
 }
 
-func (l *Ledger) make(ctx context.Context, run string) error {
-	_, err := l.DB.ExecContext(ctx, "CREATE TABLE "+l.table(run)+" (name VARCHAR(200) NOT NULL, result VARCHAR(200) NOT NULL)")
+func (d *effects) make(ctx context.Context, run string) error {
+	_, err := d.DB.ExecContext(ctx, "CREATE TABLE "+d.table(run)+" (name VARCHAR(200) NOT NULL, result VARCHAR(200) NOT NULL)")
+	if err != nil {
+		return fmt.Errorf("%w: the table for effects cannot be made; the user needs the right CREATE: %w", stores.ErrUnusable, err)
+	}
+	return nil
+}
+
+func (d *effects) drop(ctx context.Context, run string) error {
+	_, err := d.DB.ExecContext(ctx, "DROP TABLE IF EXISTS "+d.table(run))
 	return err
 }
 
-func (l *Ledger) drop(ctx context.Context, run string) error {
-	_, err := l.DB.ExecContext(ctx, "DROP TABLE IF EXISTS "+l.table(run))
-	return err
-}
-
-// insert writes a row in the transaction that ctx carries.
-func (l *Ledger) insert(ctx context.Context, run, name, result string) error {
-	tx, err := l.Tx(ctx)
+// insert writes an effect in the transaction that ctx carries.
+func (d *effects) insert(ctx context.Context, run, name, result string) error {
+	tx, err := d.Tx(ctx)
 	if err != nil {
 		return err
 	}
 	values := " (name, result) VALUES (?, ?)"
-	if l.Dollar {
+	if d.Dollar {
 		values = " (name, result) VALUES ($1, $2)"
 	}
-	_, err = tx.ExecContext(ctx, "INSERT INTO "+l.table(run)+values, name, result)
+	_, err = tx.ExecContext(ctx, "INSERT INTO "+d.table(run)+values, name, result)
 	return err
 }
 
-// row is what a committed transaction has left.
-type row struct{ name, result string }
+// effect is a row that a committed transaction has left.
+type effect struct{ name, result string }
 
-// rows returns all of a run.
-func (l *Ledger) rows(ctx context.Context, run string) (all []row, err error) {
-	rows, err := l.DB.QueryContext(ctx, "SELECT name, result FROM "+l.table(run))
+// list returns all effects of a run.
+func (d *effects) list(ctx context.Context, run string) (all []effect, err error) {
+	rows, err := d.DB.QueryContext(ctx, "SELECT name, result FROM "+d.table(run))
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var r row
-		if err := rows.Scan(&r.name, &r.result); err != nil {
+		var e effect
+		if err := rows.Scan(&e.name, &e.result); err != nil {
 			return nil, err
 		}
-		all = append(all, r)
+		all = append(all, e)
 	}
 	return all, rows.Err()
 }

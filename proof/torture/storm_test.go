@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/proof/backend"
 	"github.com/dibs-go/dibs/proof/torture"
 )
 
@@ -38,7 +37,7 @@ func TestMain(m *testing.M) {
 
 // open opens a store, which is broken if its folder says so.
 func open(ctx context.Context, url string) (*torture.Store, error) {
-	s, err := backend.Open(ctx, url)
+	s, err := torture.OpenStore(ctx, url)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,7 @@ import (
 type task struct {
 	URL       string        `json:"url"`
 	Namespace string        `json:"namespace"`
-	Run       string        `json:"run"` // names the ledger's table
+	Run       string        `json:"run"` // names the table of effects
 	Process   int           `json:"process"`
 	Life      int           `json:"life"`
 	Processes int           `json:"processes"`

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dibs-go/dibs/proof/backend"
 	"github.com/dibs-go/dibs/proof/torture"
 )
 
@@ -23,20 +22,19 @@ func TestOptions(t *testing.T) {
 		want string
 	}{
 		{nil, "Options.URL"},
-		{&torture.Options{URL: url}, "Options.Open"},
-		{&torture.Options{URL: url, Open: backend.Open, Duration: time.Millisecond}, "Options.Duration"},
-		{&torture.Options{URL: url, Open: backend.Open, Workers: 65}, "Options.Workers"},
-		{&torture.Options{URL: url, Open: backend.Open, Workers: -1}, "Options.Workers"},
-		{&torture.Options{URL: url, Open: backend.Open, Lanes: -1}, "Options.Lanes"},
-		{&torture.Options{URL: url, Open: backend.Open, TTL: time.Millisecond}, "Options.TTL"},
-		{&torture.Options{URL: url, Open: backend.Open, Events: 1}, "Options.Events"},
-		{&torture.Options{URL: url, Open: backend.Open, Faults: "nonsense"}, "nonsense"},
+		{&torture.Options{URL: url, Duration: time.Millisecond}, "Options.Duration"},
+		{&torture.Options{URL: url, Workers: 65}, "Options.Workers"},
+		{&torture.Options{URL: url, Workers: -1}, "Options.Workers"},
+		{&torture.Options{URL: url, Lanes: -1}, "Options.Lanes"},
+		{&torture.Options{URL: url, TTL: time.Millisecond}, "Options.TTL"},
+		{&torture.Options{URL: url, Events: 1}, "Options.Events"},
+		{&torture.Options{URL: url, Faults: "nonsense"}, "nonsense"},
 	} {
 		if _, err := torture.Run(t.Context(), test.o); !errors.Is(err, torture.ErrOptions) || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%q is not in %v", test.want, err)
 		}
 	}
-	if _, err := torture.Run(t.Context(), &torture.Options{URL: "sqlite:" + filepath.Join(dir, "missing", "dibs.db"), Open: backend.Open}); err == nil {
+	if _, err := torture.Run(t.Context(), &torture.Options{URL: "sqlite:" + filepath.Join(dir, "missing", "dibs.db")}); err == nil {
 		t.Error("a store was opened in a folder that is not there")
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {

@@ -56,7 +56,7 @@ type worker struct {
 	opened *Store
 	store  dibs.Store // recorded
 	client *dibs.Client
-	ledger *Ledger
+	db     *effects
 	tx     dibs.Transactor // recorded
 
 	calm chan struct{} // closed when no fault will come any more
@@ -148,8 +148,8 @@ func (w *worker) begin(ctx context.Context) error {
 		rest(ctx, 50*time.Millisecond)
 	}
 	w.store = history.Record(w.opened.Store, w.w, w.failed)
-	if w.ledger = w.opened.Ledger; w.ledger != nil {
-		w.tx = history.RecordTransactor(w.ledger.Transactor, w.w, w.failed)
+	if w.db = w.opened.effects; w.db != nil {
+		w.tx = history.RecordTransactor(w.db.Transactor, w.w, w.failed)
 	}
 	var err error
 	w.client, err = dibs.New(w.store, &dibs.Options{

@@ -225,7 +225,7 @@ func (l *lane) look() {
 
 // sweepLimit is how long a key may be out of reach in the calm: what was held when it
 // came runs out, and so does a turn.
-func (w *worker) sweepLimit() time.Duration { return w.TTL + dibs.Turn + sweepSlack }
+func (w *worker) sweepLimit() time.Duration { return w.TTL + dibs.PushedTTL + sweepSlack }
 
 // sweepSlack is for connections that have to be made again, for all the others who sweep,
 // and for a machine that stands still meanwhile.

@@ -55,7 +55,7 @@ local ZEROS = string.rep('\0', 41)
 local PLAIN = '\1' .. ZEROS .. '\1'
 local P_ENDS, P_CLAIM, P_TOKEN = 60, 68, 82
 
-local MEMORY = 24 * 3600 * 1000000 -- dibs.AbandonedMemory
+local MEMORY = 24 * 3600 * 1000000 -- dibs.AbandonedRetention
 local FOREVER = 3650 * MEMORY      -- of an unknown outcome
 
 local clock = call('TIME')

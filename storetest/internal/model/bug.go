@@ -31,7 +31,7 @@ const (
 
 	ResolveAny   Bug = "Resolve without comparing the ID" // Resolve takes any ID.
 	PruneLive    Bug = "Prune removes what is alive"      // The sweep deletes what it finds without looking at the time.
-	EvictStrands Bug = "Evict serves nobody"              // Evict leaves the queue as it is.
+	EvictStrands Bug = "ForceRelease serves nobody"       // ForceRelease leaves the queue as it is.
 	ForgetEvicts Bug = "Forget ends live leases"          // DELETE FROM keys WHERE key = ?.
 
 	PermitsMix    Bug = "leases with other permits are counted like those of the claim" // count(*) < permits.

@@ -96,8 +96,8 @@ func (l *lease) describe(now time.Time) dibs.Attempt {
 	}
 }
 
-// Evict implements dibs.Inspector.
-func (s *Store) Evict(ctx context.Context, key dibs.Key, id string) (ended int, err error) {
+// ForceRelease implements dibs.Inspector.
+func (s *Store) ForceRelease(ctx context.Context, key dibs.Key, id string) (ended int, err error) {
 	err = s.step(ctx, key, func(st *state, now time.Time) bool {
 		if a := st.abandoned; a != nil && (id == "" || a.last.claim.Token.ID() == id) {
 			ended, st.abandoned = 1, nil

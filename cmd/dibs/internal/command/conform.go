@@ -6,14 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"os/exec"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dibs-go/dibs/proof/conform"
+	"github.com/dibs-go/dibs/conform"
 )
 
 // conformity is what "dibs conform" was told.
@@ -24,7 +23,6 @@ type conformity struct {
 	restart string
 	origin  string
 	control string
-	html    string
 	json    bool
 	list    bool
 }
@@ -52,7 +50,7 @@ Prints a line for each case, and below one that failed what was seen. A case
 that the target was not said to do is skipped, never passed. Ends with 1 if a
 case failed that must pass, and with 69 if nothing could be checked.`,
 		Example: `  dibs conform --target http://127.0.0.1:8080 --origin 127.0.0.1:3000
-  dibs conform --target http://127.0.0.1:8080 --profile dibs --html report.html
+  dibs conform --target http://127.0.0.1:8080 --profile dibs
   dibs conform --target https://api.example --header 'Authorization: Bearer …'`,
 		Args: flagsOnly,
 		RunE: p.run(func(cmd *cobra.Command, _ []string) error {
@@ -84,7 +82,6 @@ case failed that must pass, and with 69 if nothing could be checked.`,
 	f.DurationVar(&o.Timeout, "timeout", conform.DefaultTimeout, "how long a case may take")
 	f.IntVar(&o.Parallel, "parallel", conform.DefaultParallel, "how many cases run at once")
 	f.BoolVar(&c.json, "json", false, "print one JSON object a line: the cases, then the summary")
-	f.StringVar(&c.html, "html", "", "also write the report to a `FILE`, as a page")
 	f.BoolVar(&c.list, "list", false, "print the cases with their sources, in Markdown, and check nothing")
 	return cmd
 }
@@ -119,23 +116,9 @@ func (p *program) check(ctx context.Context, c *conformity) error {
 	if c.restart != "" {
 		c.options.Restart = func(ctx context.Context) error { return restart(ctx, c.restart, p.env.Stderr) }
 	}
-	var page *os.File
-	if c.html != "" {
-		// A page that cannot be written is said before a minute has passed, and the last
-		// one stands until there is another.
-		if page, err = os.OpenFile(c.html, os.O_WRONLY|os.O_CREATE, 0o644); err != nil {
-			return fmt.Errorf("html: %w", err)
-		}
-		defer page.Close()
-	}
 	report, err := conform.Run(ctx, &c.options)
 	if err != nil {
 		return c.explain(err)
-	}
-	if page != nil {
-		if err := errors.Join(empty(page), report.WriteHTML(page), page.Close()); err != nil {
-			return fmt.Errorf("html: %w", err)
-		}
 	}
 	write := report.WriteText
 	if c.json {

@@ -86,7 +86,7 @@ func checkGuide(t *testing.T, page string) {
 			source := b.path(fmt.Sprintf("block%d.go", i))
 			must(t, os.WriteFile(source, []byte(block.code), 0o644))
 			program, args = b.path(fmt.Sprintf("block%d", i)), nil
-			// In this module, which knows all the others.
+			// In this workspace, which knows all modules.
 			if out, err := exec.Command("go", "build", "-o", program, source).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -115,8 +115,8 @@ func checkGuide(t *testing.T, page string) {
 		}
 		ran++
 	}
-	if ran < 2 {
-		t.Errorf("only %d blocks were run", ran)
+	if ran == 0 {
+		t.Error("no block was run")
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/metrics"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 // The variables that a command under a key finds in its environment.

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 func (p *program) prune() *cobra.Command {

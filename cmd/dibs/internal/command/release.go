@@ -86,11 +86,11 @@ func (p *program) releaseAll(ctx context.Context, s *selection, yes bool, fs *pf
 	released := 0
 	for _, e := range held {
 		ask, cancel := context.WithTimeout(ctx, askLimit)
-		n, err := in.Evict(ask, e.Key, s.id)
+		n, err := in.ForceRelease(ask, e.Key, s.id)
 		cancel()
 		switch {
 		case err != nil:
-			return &dibs.StoreError{Op: "evict", Err: err}
+			return &dibs.StoreError{Op: "force release", Err: err}
 		case n == 0:
 			continue // its holder was faster
 		case e.Waiters > 0:

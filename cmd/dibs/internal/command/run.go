@@ -16,10 +16,8 @@ import (
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/process"
 	"github.com/dibs-go/dibs/cmd/dibs/internal/race"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
-	"github.com/dibs-go/dibs/proof/backend"
-	"github.com/dibs-go/dibs/proof/conform"
-	"github.com/dibs-go/dibs/proof/torture"
+	"github.com/dibs-go/dibs/conform"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 // Env is the world that a run sees.
@@ -43,6 +41,8 @@ var (
 	errUsage    = errors.New("usage")
 	errAbsent   = errors.New("absent")
 	errDeclined = errors.New("declined")
+	// errNotInstalled says that another program is missing.
+	errNotInstalled = errors.New("not installed")
 )
 
 // codes is how errors become exit codes; the first that matches counts, and
@@ -57,6 +57,7 @@ var codes = []struct {
 	{dibs.ErrStore, codeUnusable},
 	{conform.ErrTarget, codeUnusable},
 	{conform.ErrOrigin, codeUnusable},
+	{errNotInstalled, codeUnusable},
 	{errAbsent, codeFailed},
 	{errDeclined, codeFailed},
 }
@@ -95,12 +96,10 @@ func absentf(format string, args ...any) error {
 }
 
 // Child makes this process what another run of the program started it as, a
-// watchdog or a worker of a race or a torture, and then does not return. It comes
-// first in main.
+// watchdog or a worker of a race, and then does not return. It comes first in main.
 func Child() {
 	process.Watchdog()
 	race.Worker()
-	torture.Child(backend.Open)
 }
 
 // Run runs the program with the arguments that follow its name, until it is

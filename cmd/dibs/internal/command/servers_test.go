@@ -9,14 +9,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/dibs-go/dibs"
 	"github.com/dibs-go/dibs/internal/servertest"
-	"github.com/dibs-go/dibs/mysqlstore"
-	"github.com/dibs-go/dibs/pgstore"
-	"github.com/dibs-go/dibs/redisstore"
 )
 
 func init() { shared = append(shared, servers...) }
@@ -262,65 +258,16 @@ func TestDoctorJSON(t *testing.T) {
 	}
 }
 
-// TestRaceShown: on every store updates are lost without a lock, by goroutines and by
-// processes, and nothing is left behind. The tests are not parallel, because the tables
-// of a race have no prefix.
+// TestRaceShown: on every store updates are lost without a lock and none with it, and
+// nothing is left behind.
 func TestRaceShown(t *testing.T) {
 	everyStore(t, func(t *testing.T, b *bench) {
-		for _, args := range [][]string{nil, {"--processes"}, {"--processes", "--namespace=n"}} {
+		b.env = append(b.env, "TMPDIR="+b.dir)
+		for _, args := range [][]string{nil, {"--namespace=n"}} {
 			if !b.race(t, args...) {
 				t.Errorf("%v: no update was lost without a lock", args)
 			}
 		}
-		b.nothingOfARace(t)
-		b.nothingOnServers(t)
+		b.noneOfARace(t)
 	})
-}
-
-// TestRaceTerminated: a race that a signal ends leaves nothing behind either.
-func TestRaceTerminated(t *testing.T) {
-	everyStore(t, func(t *testing.T, b *bench) {
-		p := b.start(t, "race", "--processes")
-		eventually(t, "the race", func() bool { return strings.Contains(p.stdout.String(), "lost") })
-		_ = p.Process.Signal(syscall.SIGTERM)
-		if code := p.code(t); code != 128+int(syscall.SIGTERM) && code != 0 { // if it was over
-			t.Errorf("it ended with %d", code)
-		}
-		b.nothingOfARace(t)
-		b.nothingOnServers(t)
-	})
-}
-
-// nothingOnServers: neither tables nor other things of a race are left.
-func (b *bench) nothingOnServers(t *testing.T) {
-	t.Helper()
-	switch s := b.inspector(t).(type) {
-	case *redisstore.Store:
-		left, err := s.Client().Do(t.Context(), s.Client().B().Keys().Pattern("*").Build()).AsStrSlice()
-		if err != nil || len(left) > 1 {
-			t.Errorf("left behind, beside the fence: %q, %v", left, err)
-		}
-	case *mysqlstore.Store:
-		if left := sharedMariaDB().Query("SHOW TABLES IN app LIKE 'dibs_race%'"); len(left) > 0 {
-			t.Errorf("left behind: %v", left)
-		}
-	case *pgstore.Store:
-		if left := sharedPostgres().Query("SELECT relname FROM pg_class WHERE relname LIKE 'dibs_race%'"); len(left) > 0 {
-			t.Errorf("left behind: %v", left)
-		}
-	}
-}
-
-// TestRaceWithoutATable: a user who may not make a table races for a file.
-func TestRaceWithoutATable(t *testing.T) {
-	b := newPostgresBench(t)
-	b.inspector(t)
-	b.store = asStranger(t, b.store)
-	code, stdout, stderr := b.run(t, "race")
-	if code != 0 || stderr != "" || !strings.Contains(stdout, "The number is in a file, because the table for it could not be made: ") ||
-		strings.Contains(stdout, "row lock") || !strings.Contains(stdout, "105: every update counts") {
-		t.Errorf("%d, %q\n%s", code, stderr, stdout)
-	}
-	b.nothingOfARace(t)
-	b.nothingOnServers(t)
 }

@@ -165,9 +165,9 @@ func (p *program) settleOne(ctx context.Context, s *selection, v *verdict, fs *p
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	if v.rerun {
-		n, err := in.Evict(ctx, e.Key, id)
+		n, err := in.ForceRelease(ctx, e.Key, id)
 		if err != nil {
-			return &dibs.StoreError{Op: "evict", Err: err}
+			return &dibs.StoreError{Op: "force release", Err: err}
 		}
 		if n == 0 {
 			return absentf("somebody settled the attempt %s in the meantime", id)

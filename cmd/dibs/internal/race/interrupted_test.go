@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
 	"github.com/dibs-go/dibs/internal/failpoint"
+	"github.com/dibs-go/dibs/internal/stores"
 )
 
 func TestMain(m *testing.M) {
@@ -19,14 +19,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// open opens a store of which files stay in a folder of their own.
-func open(t *testing.T, scheme string) (s *stores.Store, url, folder string) {
+// open opens a store in a folder, in which the race has its file too.
+func open(t *testing.T) (s *stores.Store, url, folder string) {
 	t.Helper()
 	folder = t.TempDir()
 	t.Setenv("TMPDIR", folder)
-	if url = scheme + ":"; scheme == "sqlite" {
-		url += filepath.Join(folder, "dibs.db")
-	}
+	url = "sqlite:" + filepath.Join(folder, "dibs.db")
 	s, err := stores.Open(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +33,7 @@ func open(t *testing.T, scheme string) (s *stores.Store, url, folder string) {
 	return s, url, folder
 }
 
-// keys returns what the store knows of keys.
+// keys returns the store's keys.
 func keys(t *testing.T, s *stores.Store) (all []dibs.Entry) {
 	t.Helper()
 	in, err := s.Inspector()
@@ -51,7 +49,7 @@ func keys(t *testing.T, s *stores.Store) (all []dibs.Entry) {
 	return all
 }
 
-// checkNothing: neither keys nor files of a race are left.
+// checkNothing: the race leaves no key and no file.
 func checkNothing(t *testing.T, s *stores.Store, folder string) {
 	t.Helper()
 	if left := keys(t, s); len(left) > 0 {
@@ -62,37 +60,34 @@ func checkNothing(t *testing.T, s *stores.Store, folder string) {
 	}
 }
 
-// cutter is where a race writes, and ends its context when it has written a text.
+// cutter is what a race writes to. It cancels the race once the text was written.
 type cutter struct {
-	text   string
-	cancel func()
-	said   strings.Builder
+	text    string
+	cancel  func()
+	written strings.Builder
 }
 
 func (c *cutter) Write(p []byte) (int, error) {
-	c.said.Write(p)
-	if strings.Contains(c.said.String(), c.text) {
+	c.written.Write(p)
+	if strings.Contains(c.written.String(), c.text) {
 		c.cancel()
 	}
 	return len(p), nil
 }
 
-// TestInterrupted: a race that is ended between two of its ways says why, begins no other,
-// and leaves nothing behind.
+// TestInterrupted: a race that is cancelled returns why, starts no further workers, and
+// leaves nothing behind.
 func TestInterrupted(t *testing.T) {
-	for _, test := range []struct{ scheme, point string }{
-		{"memory", "should become"}, {"memory", "without a lock"},
-		{"sqlite", "should become"}, {"sqlite", "without a lock"}, {"sqlite", "row lock"}, {"sqlite", "version column"},
-	} {
-		t.Run(test.scheme+" after "+test.point, func(t *testing.T) {
-			s, url, folder := open(t, test.scheme)
+	for _, point := range []string{"should become", "without a lock"} {
+		t.Run("after "+point, func(t *testing.T) {
+			s, url, folder := open(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			w := &cutter{text: test.point, cancel: cancel}
-			if err := Run(ctx, Options{Store: s, URL: url}, w); !errors.Is(err, context.Canceled) {
+			w := &cutter{text: point, cancel: cancel}
+			if err := Run(ctx, Options{Store: url}, w); !errors.Is(err, context.Canceled) {
 				t.Errorf("the error is %v", err)
 			}
-			if _, after, _ := strings.Cut(w.said.String(), test.point); strings.Contains(after, "with dibs") {
+			if _, after, _ := strings.Cut(w.written.String(), point); strings.Contains(after, "with dibs") {
 				t.Errorf("it went on:\n%s", after)
 			}
 			checkNothing(t, s, folder)
@@ -100,51 +95,42 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestInterruptedHolding: a race that is ended while a worker holds the key leaves nothing
-// behind. The worker thinks for an hour, so it is in the middle.
+// TestInterruptedHolding: a race that is cancelled while a worker holds the key leaves
+// nothing behind. The worker thinks for an hour, so it is cancelled while it holds.
 func TestInterruptedHolding(t *testing.T) {
-	for name, test := range map[string]struct {
-		scheme    string
-		processes bool
-	}{"memory": {"memory", false}, "sqlite": {"sqlite", false}, "sqlite, processes": {"sqlite", true}} {
-		t.Run(name, func(t *testing.T) {
-			s, url, folder := open(t, test.scheme)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			r := &race{o: Options{Store: s, URL: url, Processes: test.processes}, key: "k"}
-			var err error
-			if r.number, _, err = newNumber(ctx, s); err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan error, 1)
-			go func() {
-				_, err := r.run(ctx, lease, time.Hour)
-				ended <- err
-			}()
-			held := func() bool {
-				all := keys(t, s)
-				return len(all) == 1 && all[0].Condition == dibs.ConditionHeld && all[0].Waiters == workers-1
-			}
-			for deadline := time.Now().Add(failpoint.Limit); !held(); {
-				if time.Now().After(deadline) {
-					t.Fatal("nobody holds the key while the others wait")
-				}
-				<-time.After(5 * time.Millisecond)
-			}
-			cancel()
-			select {
-			case err := <-ended:
-				if err == nil {
-					t.Error("it ended without an error")
-				}
-			case <-time.After(failpoint.Limit):
-				t.Fatal("it hangs")
-			}
-			if err := r.number.remove(ctx); err != nil {
-				t.Error(err)
-			}
-			r.number.close()
-			checkNothing(t, s, folder)
-		})
+	s, url, folder := open(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	n := number(filepath.Join(folder, "dibs-race-number"))
+	if err := os.WriteFile(string(n), nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := task{File: n, Think: time.Hour, Key: "k", Store: url}.run(ctx)
+		ended <- err
+	}()
+	held := func() bool {
+		all := keys(t, s)
+		return len(all) == 1 && all[0].Condition == dibs.ConditionHeld && all[0].Waiters == workers-1
+	}
+	for deadline := time.Now().Add(failpoint.Limit); !held(); {
+		if time.Now().After(deadline) {
+			t.Fatal("no worker holds the key while the others wait")
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the error is %v", err)
+		}
+	case <-time.After(failpoint.Limit):
+		t.Fatal("the race goes on after its context ended")
+	}
+	if err := n.remove(); err != nil {
+		t.Error(err)
+	}
+	checkNothing(t, s, folder)
 }

@@ -1,6 +1,5 @@
-// Package race shows the lost update, and cures it: workers that each read a
-// number, think, add one and write it back, first as they please and then one at
-// a time, holding a key.
+// Package race shows the lost update and its cure. Processes each read a number, think, add
+// one and write it back: first without a lock, then while they hold a key of the store.
 package race
 
 import (
@@ -8,173 +7,146 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/cmd/dibs/internal/stores"
 )
 
-// Options say how to race.
+// Options configure Run.
 type Options struct {
-	Store     *stores.Store
-	URL       string // the store's, for other processes
+	// Store is the URL of a store that several processes can share.
+	Store string
+	// Namespace is the namespace of the key; "" is the store's default.
 	Namespace string
-	// Processes makes each worker a process of its own.
-	Processes bool
 }
 
 const (
 	workers = 5
-	begin   = 100
-	// A worker thinks for a while that is longer than the next one lets it wait,
-	// but not than two do: so every other update is lost, not all.
+	first   = 100
+	// A worker thinks for longer than the pause before the next worker, and for less than
+	// two pauses. So every other update is lost, not every update.
 	apart   = 40 * time.Millisecond
 	thought = 60 * time.Millisecond
-	// tries is how often the race without the key is run when, on a slow
-	// machine, nothing was lost; each time the workers think twice as long.
+	// tries bounds how often the race without a lock runs while a slow machine loses no
+	// update. Each time the workers think twice as long.
 	tries = 4
 )
 
-// ErrNotShown says that nothing was lost without the key, or something with it.
-var ErrNotShown = errors.New("the race did not end as it should")
+// ErrNotShown says that no update was lost without a lock, or that one was lost with it.
+var ErrNotShown = errors.New("the race did not end as expected")
 
-// way is how the workers add one.
-type way string
-
-const (
-	bare     way = "without a lock"
-	rowLock  way = "row lock"
-	version  way = "version column"
-	advisory way = "advisory lock"
-	lease    way = "with dibs"
-)
-
-// step is what one worker did.
+// step is what one worker read and wrote.
 type step struct {
 	Read  int `json:"read"`
 	Wrote int `json:"wrote"`
-	Again int `json:"again,omitempty"` // how often it had to begin again
 }
 
-// race is one run of Run.
-type race struct {
-	o      Options
-	key    string
-	number number
-}
-
-// Run races as often as there are ways, and writes down what happened. It returns
-// an ErrNotShown unless updates were lost without a lock and none with one.
+// Run races without a lock and then with one, and writes to w what happened. It returns
+// ErrNotShown unless updates were lost without a lock and none with it.
 func Run(ctx context.Context, o Options, w io.Writer) (err error) {
-	// Neither number nor key is anybody else's, and neither is left behind.
-	r := &race{o: o, key: "dibs race " + dibs.NewToken().ID()}
-	var why string
-	if r.number, why, err = newNumber(ctx, o.Store); err != nil {
-		return err
-	}
-	defer func() {
-		err = errors.Join(err, r.number.remove(ctx))
-		r.number.close()
-	}()
-	kind := "goroutines"
-	if o.Processes {
-		kind = "processes"
-	}
-	fmt.Fprintf(w, "%d %s each read a number, think, add one and write it back.\nIt is %d, and should become %d.\n",
-		workers, kind, begin, begin+workers)
-	if why != "" {
-		fmt.Fprintln(w, why)
-	}
-	fmt.Fprintln(w)
-
-	lost, err := r.showDisease(ctx, w)
+	file, err := os.CreateTemp("", "dibs-race-*")
 	if err != nil {
 		return err
 	}
-	var cures []way
-	if row, ok := r.number.(*row); ok {
-		cures = row.cures()
+	n := number(file.Name())
+	defer func() { err = errors.Join(err, n.remove()) }()
+	if err := file.Close(); err != nil {
+		return err
 	}
-	for _, way := range append(cures, lease) {
-		result, err := r.run(ctx, way, thought)
-		if err != nil {
+	fmt.Fprintf(w, "%d processes each read a number, think, add one and write it back.\nIt is %d, and should become %d.\n\n",
+		workers, first, first+workers)
+
+	bare := task{File: n, Think: thought}
+	var without result
+	for range tries {
+		if without, err = bare.run(ctx); err != nil {
 			return err
 		}
-		fmt.Fprintln(w)
-		tell(w, way, result)
-		if result.n != begin+workers {
-			return fmt.Errorf("%w: %s the number became %d, not %d", ErrNotShown, way, result.n, begin+workers)
+		if without.lost() > 0 {
+			break
 		}
+		bare.Think *= 2
 	}
-	if !lost {
-		return fmt.Errorf("%w: nothing was lost without the key either; this machine is too slow or too busy to show it", ErrNotShown)
+	without.show(w, "without a lock")
+	fmt.Fprintln(w)
+
+	key := "dibs race " + dibs.NewToken().ID()
+	with, err := task{File: n, Think: thought, Key: key, Store: o.Store, Namespace: o.Namespace}.run(ctx)
+	if err != nil {
+		return err
+	}
+	with.show(w, "with dibs")
+	switch {
+	case with.lost() != 0:
+		return fmt.Errorf("%w: with dibs the number became %d, not %d", ErrNotShown, with.n, first+workers)
+	case without.lost() == 0:
+		return fmt.Errorf("%w: no update was lost without a lock either, because this machine is too slow or too busy; run it again", ErrNotShown)
 	}
 	return nil
 }
 
-// showDisease races without a lock, until something is lost, and reports whether
-// it was.
-func (r *race) showDisease(ctx context.Context, w io.Writer) (lost bool, err error) {
-	think := thought
-	var last result
-	for try := 0; try < tries && !lost; try++ {
-		if last, err = r.run(ctx, bare, think); err != nil {
-			return false, err
-		}
-		lost = last.n < begin+workers
-		think *= 2
-	}
-	tell(w, bare, last)
-	return lost, nil
-}
-
-// result is what became of one race.
+// result is the outcome of one race.
 type result struct {
-	steps []step // in the order in which the workers read
-	n     int    // the number
+	steps []step // in the order of the reads
+	n     int    // the number at the end
 	took  time.Duration
 }
 
-// run lets the workers loose.
-func (r *race) run(ctx context.Context, w way, think time.Duration) (got result, err error) {
-	if err := r.number.write(ctx, begin); err != nil {
-		return got, err
+func (r result) lost() int { return first + workers - r.n }
+
+// run starts the workers and waits for them.
+func (t task) run(ctx context.Context) (r result, err error) {
+	if err := t.File.write(first); err != nil {
+		return r, err
 	}
-	task := task{Way: w, Think: think, Key: r.key, Namespace: r.o.Namespace}
-	r.number.tell(&task)
-	crew := r.goroutines
-	if r.o.Processes {
-		crew = r.processes
+	if r.steps, r.took, err = t.processes(ctx); err != nil {
+		return r, err
 	}
-	if got.steps, got.took, err = crew(ctx, task); err != nil {
-		return got, err
-	}
-	slices.SortStableFunc(got.steps, func(a, b step) int { return a.Read - b.Read })
-	got.n, err = r.number.read(ctx)
-	return got, err
+	slices.SortStableFunc(r.steps, func(a, b step) int { return a.Read - b.Read })
+	r.n, err = t.File.read()
+	return r, err
 }
 
-// tell writes down one race.
-func tell(w io.Writer, name way, r result) {
+// show writes the result for people.
+func (r result) show(w io.Writer, name string) {
 	var reads, writes strings.Builder
-	again := 0
 	for _, s := range r.steps {
 		fmt.Fprintf(&reads, " %4d", s.Read)
 		fmt.Fprintf(&writes, " %4d", s.Wrote)
-		again += s.Again
 	}
-	verdict := "every update counts"
-	switch lost := begin + workers - r.n; {
-	case lost == 1:
+	verdict := fmt.Sprintf("%d updates are lost", r.lost())
+	switch r.lost() {
+	case 0:
+		verdict = "every update counts"
+	case 1:
 		verdict = "1 update is lost"
-	case lost > 1:
-		verdict = fmt.Sprintf("%d updates are lost", lost)
 	}
-	verdict += ", in " + r.took.Round(time.Millisecond).String()
-	if again > 0 {
-		verdict += fmt.Sprintf(", %d attempts in vain", again)
-	}
-	fmt.Fprintf(w, "%-16sread %s\n%-16swrote%s\n%-16s%d: %s\n", name, &reads, "", &writes, "", r.n, verdict)
+	fmt.Fprintf(w, "%-16sread %s\n%-16swrote%s\n%-16s%d: %s, in %v\n",
+		name, &reads, "", &writes, "", r.n, verdict, r.took.Round(time.Millisecond))
 }
+
+// number is the path of a file with the number that the workers race for. Its three digits
+// are overwritten in place, so that a reader finds a number at every moment.
+type number string
+
+func (n number) read() (v int, err error) {
+	text, err := os.ReadFile(string(n))
+	if err == nil {
+		_, err = fmt.Sscanf(string(text), "%d", &v)
+	}
+	return v, err
+}
+
+func (n number) write(v int) error {
+	file, err := os.OpenFile(string(n), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(file, "%03d\n", v)
+	return errors.Join(err, file.Close())
+}
+
+func (n number) remove() error { return os.Remove(string(n)) }

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/stores"
+	"github.com/dibs-go/dibs/proof/torture"
+)
+
+// usage is the help before the list of flags.
+//
+//go:embed usage.txt
+var usage string
+
+// Exit codes, after sysexits.h.
+const (
+	codeOK       = 0
+	codeFailed   = 1
+	codeUsage    = 64
+	codeUnusable = 69
+)
+
+// run runs the program with the arguments after its name and returns its exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv func(string) string) int {
+	o := torture.Options{Log: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{ReplaceAttr: withoutTime}))}
+	flags := flag.NewFlagSet("dibs torture", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.DurationVar(&o.Duration, "duration", torture.DefaultDuration, "how long faults strike; at least 1s")
+	flags.StringVar(&o.Faults, "faults", "", "the `LIST` of faults (default all that apply and take nothing from other users)")
+	flags.Uint64Var(&o.Seed, "seed", 0, "the `NUMBER` from which everything derives (default a random one)")
+	flags.IntVar(&o.Workers, "workers", torture.DefaultWorkers, "how many processes use the store, 1 to 64")
+	flags.DurationVar(&o.TTL, "lease", torture.DefaultTTL, "the TTL of leases, 1s to 1m")
+	flags.StringVar(&o.URL, "store", cmp.Or(getenv("DIBS_STORE"), stores.Default), "the `URL` of the store: "+strings.Join(stores.Forms()[1:], " or ")+"; from DIBS_STORE if that is set")
+	asJSON := flags.Bool("json", false, "print the report as JSON")
+	showVersion := flags.Bool("version", false, "print the version")
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, usage)
+		flags.Lookup("store").DefValue, _ = stores.Show(o.URL) // it can contain a password
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+		return codeOK
+	case err == nil && *showVersion:
+		fmt.Fprintln(stdout, version())
+		return codeOK
+	case err == nil && flags.NArg() > 0:
+		err = fmt.Errorf("%q is not a flag, and dibs torture takes nothing else", flags.Arg(0))
+	case err == nil:
+		err = validate(&o)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "dibs torture: %v\nTry 'dibs torture --help'.\n", err)
+		return codeUsage
+	}
+	o.Shown, _ = stores.Show(o.URL)
+	code, err := report(ctx, &o, *asJSON, stdout)
+	if err != nil {
+		fmt.Fprintf(stderr, "dibs torture: %v\n", err)
+	}
+	return code
+}
+
+// report runs the torture and prints its report.
+func report(ctx context.Context, o *torture.Options, asJSON bool, stdout io.Writer) (code int, err error) {
+	r, err := torture.Run(ctx, o)
+	i, interrupted := errors.AsType[*interruptedError](context.Cause(ctx))
+	switch {
+	case err != nil && interrupted:
+		return i.code(), i
+	case errors.Is(err, stores.ErrURL):
+		return codeUsage, err
+	case errors.Is(err, stores.ErrUnusable):
+		return codeUnusable, err
+	case err != nil:
+		return codeFailed, err
+	}
+	write := r.WriteText
+	if asJSON {
+		write = r.WriteJSON
+	}
+	if err := write(stdout); err != nil {
+		return codeFailed, err
+	}
+	if interrupted {
+		return i.code(), i
+	}
+	if !r.OK() {
+		return codeFailed, nil
+	}
+	return codeOK, nil
+}
+
+// validate returns what is wrong with the flags. An error names the flag.
+func validate(o *torture.Options) error {
+	switch {
+	case o.TTL < time.Second:
+		return fmt.Errorf("lease: %v is too short; it must be 1s to 1m", o.TTL)
+	case o.Duration == 0 || o.Workers == 0:
+		return errors.New("duration and workers must be more than 0")
+	}
+	if err := o.Validate(); err != nil {
+		return errors.New(flagNames.Replace(err.Error()))
+	}
+	return nil
+}
+
+// flagNames turns the names of fields into names of flags.
+var flagNames = strings.NewReplacer(
+	torture.ErrOptions.Error()+": ", "", "Options.Faults", "faults", "Options.Duration", "duration",
+	"Options.Workers", "workers", "Options.TTL", "lease",
+)
+
+// withoutTime leaves the time out of log lines, because they are read as they are printed.
+func withoutTime(groups []string, a slog.Attr) slog.Attr {
+	if len(groups) == 0 && a.Key == slog.TimeKey {
+		return slog.Attr{}
+	}
+	return a
+}

@@ -1,0 +1,314 @@
+package conform
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+var contentCases = []Case{
+	{
+		ID: "body-bytes", Title: "An answer's body is replayed byte for byte", Level: Must,
+		Sources: []Source{draft("2.6"), rfc(9110, "6.4")},
+		check: func(t *trial) {
+			body := make([]byte, 1024)
+			for i := range body {
+				body[i] = byte(i)
+			}
+			t.content(Answer{Header: []Field{field("Content-Type", "application/octet-stream")}, Body: body}, body)
+		},
+	},
+	{
+		ID: "body-empty", Title: "An empty body is replayed as an empty body", Level: Must,
+		Sources: []Source{draft("2.6"), rfc(9112, "6.3")},
+		check: func(t *trial) {
+			t.plays(Answer{Status: 200}, usual())
+			t.empty(http.StatusOK)
+		},
+	},
+	{
+		ID: "status-204", Title: "A 204 is replayed as a 204, without a length", Level: Must,
+		Sources: []Source{rfc(9110, "15.3.5"), rfc(9110, "8.6")},
+		check: func(t *trial) {
+			t.plays(Answer{Status: http.StatusNoContent}, usual())
+			for _, a := range t.empty(http.StatusNoContent) {
+				if a.chunked || len(a.values("Content-Length")) > 0 {
+					t.wrongf("a 204 has a length: %v", a.values("Content-Length"))
+				}
+			}
+		},
+	},
+	{
+		ID: "status-205", Title: "A 205 is replayed as a 205, without a body", Level: Should,
+		Sources: []Source{rfc(9110, "15.3.6"), draft("2.6")},
+		check: func(t *trial) {
+			t.plays(Answer{Status: http.StatusResetContent}, usual())
+			t.empty(http.StatusResetContent)
+		},
+	},
+	{
+		ID: "status-unusual", Title: "An unregistered status is replayed unchanged", Level: Should,
+		Sources: []Source{rfc(9110, "15"), draft("2.6")},
+		check: func(t *trial) {
+			for i, status := range []int{202, 206, 207, 226, 299, 418} {
+				a := usual()
+				a.Status = status
+				t.plays(a)
+				key := withKey(t.numbered(i))
+				first := t.first(key)
+				t.isStatus("the first answer", first, status)
+				t.repeats("the retry's answer", t.again(key), first)
+				t.ran(1)
+			}
+		},
+	},
+	{
+		ID: "body-large", Title: "A large answer is replayed whole", Level: Practice,
+		Sources: []Source{draft("2.6"), ours},
+		check: func(t *trial) {
+			t.content(Answer{Size: 512 << 10}, Pattern(512<<10))
+		},
+	},
+	{
+		ID: "body-huge", Title: "An answer that is too long to store arrives, and its retry does not run", Level: Must,
+		Sources: []Source{draft("2.6"), ours},
+		check: func(t *trial) {
+			body := Pattern(3 << 20)
+			t.plays(Answer{Size: len(body)})
+			first := t.first()
+			if !bytes.Equal(first.body, body) {
+				t.wrongf("the first answer is not whole: %v", first)
+			}
+			again := t.again()
+			if refused := again.err == nil && again.status >= 400 && again.run() == 0; !refused {
+				t.repeats("the retry's answer", again, first)
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "request-large", Title: "A large request arrives whole, and differs from one with another last byte", Level: Should,
+		Sources: []Source{draft("2.4"), rfc(9110, "6.4")},
+		check: func(t *trial) {
+			body := string(Pattern(2 << 20))
+			first := t.first(withBody(body))
+			t.repeats("the retry's answer", t.again(withBody(body)), first)
+			t.refused("the other request", t.again(withBody(body[:len(body)-1]+"!")), t.kit.terms.mismatch)
+			if seen := t.seen(0); len(seen) > 0 && string(seen[0].Body) != body {
+				t.wrongf("the origin got %d bytes", len(seen[0].Body))
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "request-huge", Title: "A request that is too long for the target is refused, not truncated", Level: Must,
+		Sources: []Source{rfc(9110, "15.5.14"), rfc(9110, "6.4")},
+		check: func(t *trial) {
+			body := string(Pattern(9 << 20))
+			for i, changes := range [][]change{{withBody(body)}, {withBody(body), withChunks()}} {
+				a := t.send(append(changes, withKey(t.numbered(i)))...)
+				if a.err == nil && a.run() == 0 && a.status != http.StatusRequestEntityTooLarge {
+					t.wrongf("the request was answered %v", a)
+				}
+			}
+			for _, s := range t.seen(0) {
+				if len(s.Body) != len(body) {
+					t.wrongf("the origin ran with %d bytes of %d", len(s.Body), len(body))
+				}
+			}
+		},
+	},
+	{
+		ID: "body-chunked", Title: "An answer of unknown length is replayed whole", Level: Must,
+		Sources: []Source{draft("2.6"), rfc(9112, "7.1")},
+		check: func(t *trial) {
+			t.content(Answer{Chunked: true, Body: []byte("in chunks")}, []byte("in chunks"))
+		},
+	},
+	{
+		ID: "body-encoded", Title: "A compressed answer stays compressed", Level: Should,
+		Sources: []Source{rfc(9110, "8.4"), rfc(9110, "12.5.5")},
+		check: func(t *trial) {
+			var packed bytes.Buffer
+			z := gzip.NewWriter(&packed)
+			_, err := z.Write(bytes.Repeat([]byte("all work and no play "), 100))
+			t.must(err)
+			t.must(z.Close())
+			a := Answer{Header: []Field{field("Content-Encoding", "gzip"), field("Vary", "Accept-Encoding"), field("Content-Type", "text/plain")}, Body: packed.Bytes()}
+			for _, got := range t.content(a, packed.Bytes(), with("Accept-Encoding", "gzip")) {
+				if got.header.Get("Content-Encoding") != "gzip" || got.header.Get("Vary") != "Accept-Encoding" {
+					t.wrongf("an answer has Content-Encoding: %s and Vary: %s", got.header.Get("Content-Encoding"), got.header.Get("Vary"))
+				}
+			}
+		},
+	},
+	{
+		ID: "body-untyped", Title: "An answer without a media type is replayed without one", Level: Should,
+		Sources: []Source{rfc(9110, "8.3"), draft("2.6")},
+		check: func(t *trial) {
+			t.plays(Answer{Header: []Field{{Name: "Content-Type"}}, Body: []byte("<html>")})
+			first := t.first()
+			again := t.again()
+			t.repeats("the retry's answer", again, first)
+			if !slices.Equal(first.values("Content-Type"), again.values("Content-Type")) {
+				t.wrongf("the first answer has Content-Type: %q, the retry's %q", first.values("Content-Type"), again.values("Content-Type"))
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "trailers", Title: "The trailer of an answer arrives, and is replayed", Level: Extension,
+		Sources: []Source{rfc(9110, "6.5"), ours},
+		check: func(t *trial) {
+			a := Answer{Body: []byte("with a sum"), Trailer: []Field{field("Conform-Sum", "run {run}"), field("Conform-Count", "10")}}
+			for i, got := range t.content(a, a.Body, with("TE", "trailers"), with("Connection", "TE")) {
+				if got.trailer.Get("Conform-Sum") != "run 1" || got.trailer.Get("Conform-Count") != "10" {
+					t.wrongf("answer %d has the trailer %v", i+1, got.trailer)
+				}
+			}
+		},
+	},
+	{
+		ID: "informational", Title: "An informational answer is passed on, and is not stored as the answer", Level: Must,
+		Sources: []Source{rfc(9110, "15.2"), rfc(8297, "2")},
+		check: func(t *trial) {
+			a := usual()
+			a.Early = []Early{{Status: http.StatusEarlyHints, Header: []Field{field("Link", "</style.css>; rel=preload")}}}
+			t.plays(a)
+			first := t.first()
+			if !slices.Equal(first.early, []int{http.StatusEarlyHints}) {
+				t.wrongf("before the first answer came %v", first.early)
+			}
+			t.isStatus("the first answer", first, http.StatusCreated)
+			again := t.again()
+			if len(again.early) > 0 {
+				t.wrongf("before the retry's answer came %v", again.early)
+			}
+			t.repeats("the retry's answer", again, first)
+			t.ran(1)
+		},
+	},
+	{
+		ID: "stream", Title: "An event stream arrives event by event, and is replayed whole", Level: Extension,
+		Sources: []Source{ours},
+		check: func(t *trial) {
+			l, body := t.stream()
+			for i := range 2 {
+				t.event(body, i)
+				t.open(1)
+			}
+			t.event(body, 2)
+			if rest, err := io.ReadAll(body); err != nil || len(rest) > 0 {
+				t.wrongf("after the last event came %q, and %v", rest, err)
+			}
+			_ = l.Close()
+			t.open(0)
+			t.streamed(t.again())
+		},
+	},
+	{
+		ID: "stream-running", Title: "A duplicate does not run while the stream is sent", Level: Extension,
+		Sources: []Source{draft("2.6"), ours},
+		check: func(t *trial) {
+			_, body := t.stream()
+			t.event(body, 0)
+			t.refused("the duplicate", t.meanwhile(), t.kit.terms.conflict)
+			t.open(0)
+			t.event(body, 1)
+			t.event(body, 2)
+			t.streamed(t.again())
+		},
+	},
+	{
+		ID: "stream-lost", Title: "A client that lost the connection during a stream gets the whole stream", Level: Extension,
+		Sources: []Source{draft("1"), ours},
+		check: func(t *trial) {
+			l, body := t.stream()
+			t.event(body, 0)
+			t.must(l.Close())
+			t.pause(200 * time.Millisecond)
+			t.open(0)
+			t.streamed(t.again())
+		},
+	},
+}
+
+// stream sends the usual request to an origin that answers with three events, each but
+// the first one when it is let go on, and returns the connection and the body.
+func (t *trial) stream() (*line, io.Reader) {
+	t.plays(Answer{
+		Status: 200, Header: []Field{field("Content-Type", "text/event-stream")},
+		Body: []byte(eventOf(0)), Pieces: []string{eventOf(1), eventOf(2)},
+	})
+	l := t.dial()
+	t.must(l.send(t.request()))
+	if !l.await(t.patience()) {
+		t.stopf("nothing came of the stream while it was made")
+	}
+	events, err := l.headOf(http.MethodPost, new(reply))
+	if err != nil {
+		t.stopf("nothing came of the stream while it was made: %s", plain(err))
+	}
+	return l, events
+}
+
+// event checks that an event arrives.
+func (t *trial) event(body io.Reader, i int) {
+	got := make([]byte, len(eventOf(i)))
+	if n, err := io.ReadFull(body, got); err != nil || string(got) != eventOf(i) {
+		t.stopf("the event %d had not arrived before the next one, but %q", i, got[:n])
+	}
+}
+
+// streamed checks that an answer has all events.
+func (t *trial) streamed(a *reply) {
+	if a.err != nil || a.status != http.StatusOK || string(a.body) != eventOf(0)+eventOf(1)+eventOf(2) {
+		t.wrongf("the retry's answer is %v", a)
+	}
+	t.ran(1)
+}
+
+func eventOf(i int) string { return "data: " + strconv.Itoa(i) + "\n\n" }
+
+// content checks that an answer with that body arrives, and again for the retry. It
+// returns both.
+func (t *trial) content(a Answer, body []byte, changes ...change) []*reply {
+	t.plays(a)
+	first := t.first(changes...)
+	again := t.again(changes...)
+	for what, got := range map[string]*reply{"the first answer": first, "the retry's answer": again} {
+		if got.err != nil || !bytes.Equal(got.body, body) {
+			t.wrongf("%s has not the body that the origin sent (%d bytes), but is %v", what, len(body), got)
+		}
+	}
+	t.repeats("the retry's answer", again, first)
+	t.ran(1)
+	return []*reply{first, again}
+}
+
+// empty sends the usual request twice on one connection, to an origin that answers
+// nothing but the status, and then another one. It returns the first two answers.
+func (t *trial) empty(status int) []*reply {
+	l := t.dial()
+	var answers []*reply
+	for range 2 {
+		t.must(l.send(t.request()))
+		a := l.reply(http.MethodPost)
+		t.isStatus("the answer", a, status)
+		if len(a.body) > 0 {
+			t.wrongf("the answer has a body: %v", a)
+		}
+		if a.err != nil {
+			t.stopf("the connection is not of use any more: %v", a)
+		}
+		answers = append(answers, a)
+	}
+	t.must(l.send(t.request(withKey(t.numbered(2)))))
+	t.isRun("the answer to the next request on the connection", l.reply(http.MethodPost), 2)
+	t.ran(2)
+	return answers
+}

@@ -1,0 +1,191 @@
+package conform
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var keptCases = []Case{
+	{
+		ID: "kept-errors", Title: "A 4xx answer is replayed", Level: Should,
+		Sources: []Source{draft("2.6"), stripe, whop},
+		check: func(t *trial) {
+			statuses := []int{400, 402, 404, 410, 422}
+			answers := make([]Answer, len(statuses))
+			for i, status := range statuses {
+				answers[i] = usual()
+				answers[i].Status = status
+			}
+			t.plays(answers...)
+			for i, status := range statuses {
+				key := withKey(t.numbered(i))
+				first := t.send(key)
+				t.isRun("the answer of "+strconv.Itoa(status), first, i+1)
+				t.repeats("the retry's answer", t.again(key), first)
+			}
+			t.ran(len(statuses))
+		},
+	},
+	{
+		ID: "kept-redirect", Title: "A redirect is replayed", Level: Should,
+		Sources: []Source{draft("2.6"), rfc(9110, "15.4.4")},
+		check: func(t *trial) {
+			t.plays(Answer{Status: http.StatusSeeOther, Header: []Field{field("Location", "/orders/{run}")}})
+			first := t.first()
+			again := t.again()
+			t.repeats("the retry's answer", again, first)
+			if again.header.Get("Location") != "/orders/1" {
+				t.wrongf("the retry is led to %q", again.header.Get("Location"))
+			}
+			t.ran(1)
+		},
+	},
+	{
+		ID: "failed-runs-again", Title: "The retry of a 5xx answer runs", Level: Practice,
+		Sources: []Source{checkout, whop, ours}, needs: needsFree5xx,
+		check: func(t *trial) {
+			for i, status := range []int{500, 502, 503, 504} {
+				failure := usual()
+				failure.Status = status
+				t.plays(failure, usual())
+				key := withKey(t.numbered(i))
+				t.isStatus("the failure", t.first(key), status)
+				second := t.again(key)
+				t.isRun("the answer after a "+strconv.Itoa(status), second, 2)
+				t.repeats("the third answer", t.again(key), second)
+				t.ran(2)
+			}
+		},
+	},
+	{
+		ID: "failed-kept", Title: "A 5xx answer is replayed", Level: Practice,
+		Sources: []Source{stripe}, needs: needsKeep5xx,
+		check: func(t *trial) {
+			for i, status := range []int{500, 503} {
+				failure := usual()
+				failure.Status = status
+				t.plays(failure, usual())
+				key := withKey(t.numbered(i))
+				first := t.first(key)
+				t.repeats("the retry's answer", t.again(key), first)
+				t.ran(1)
+			}
+		},
+	},
+	{
+		ID: "limited-runs-again", Title: "The retry of a 429 runs", Level: Practice,
+		Sources: []Source{stripeError, rfc(6585, "4")},
+		check:   func(t *trial) { t.passing(http.StatusTooManyRequests) },
+	},
+	{
+		ID: "unauthorized-runs-again", Title: "The retry of a 401 runs", Level: Practice,
+		Sources: []Source{stripeError, rfc(9110, "15.5.2")},
+		check:   func(t *trial) { t.passing(http.StatusUnauthorized) },
+	},
+	{
+		ID: "conflict-runs-again", Title: "The retry of the application's own 409 or 423 runs", Level: Extension,
+		Sources: []Source{rfc(9110, "15.5.10"), ours},
+		check: func(t *trial) {
+			for i, status := range []int{http.StatusConflict, http.StatusLocked} {
+				t.passing(status, withKey(t.numbered(i)))
+			}
+		},
+	},
+	{
+		ID: "later-runs-again", Title: "The retry of an answer with Retry-After runs", Level: Extension,
+		Sources: []Source{rfc(9110, "10.2.3"), ours},
+		check: func(t *trial) {
+			for i, status := range []int{http.StatusForbidden, http.StatusNotFound} {
+				t.refusing(status, []Field{field("Retry-After", "1")}, withKey(t.numbered(i)))
+			}
+		},
+	},
+	{
+		ID: "control-keeps", Title: "The application can have any answer stored", Level: Extension,
+		Sources: []Source{ours},
+		check: func(t *trial) {
+			for i, status := range []int{http.StatusConflict, http.StatusNotFound} {
+				a := usual()
+				a.Status = status
+				a.Header = append(a.Header, field("Idempotency-Control", "max-age=60"))
+				if status == http.StatusNotFound {
+					a.Header = append(a.Header, field("Retry-After", "1"))
+				}
+				t.plays(a)
+				key := withKey(t.numbered(i))
+				first := t.first(key)
+				t.repeats("the retry's answer", t.again(key), first)
+				t.ran(1)
+			}
+		},
+	},
+	{
+		ID: "control-no-store", Title: "The application can have an answer not stored", Level: Extension,
+		Sources: []Source{ours},
+		check: func(t *trial) {
+			a := usual()
+			a.Header = append(a.Header, field("Idempotency-Control", "no-store"))
+			t.plays(a, usual())
+			t.first()
+			second := t.again()
+			t.isRun("the second answer", second, 2)
+			t.repeats("the third answer", t.again(), second)
+			t.ran(2)
+		},
+	},
+	{
+		ID: "control-max-age", Title: "The application can set how long an answer is stored", Level: Extension,
+		Sources: []Source{ours},
+		check: func(t *trial) {
+			a := usual()
+			a.Header = append(a.Header, field("Idempotency-Control", "max-age=2"))
+			t.plays(a)
+			sent := time.Now()
+			first := t.first()
+			if again := t.send(); time.Since(sent) < 1500*time.Millisecond {
+				t.repeats("the answer at once", again, first)
+			}
+			until := time.Now().Add(2*time.Second + t.patience())
+			again := t.send()
+			for again.run() == 1 && time.Now().Before(until) {
+				t.pause(100 * time.Millisecond)
+				again = t.send()
+			}
+			t.isRun("the answer after more than two seconds", again, 2)
+		},
+	},
+	{
+		ID: "control-hidden", Title: "The application's instructions about an answer are not passed on", Level: Extension,
+		Sources: []Source{ours},
+		check: func(t *trial) {
+			a := usual()
+			a.Header = append(a.Header, field("Idempotency-Control", "max-age=60"))
+			t.plays(a)
+			first := t.first()
+			for what, a := range map[string]*reply{"the first answer": first, "the retry's answer": t.again(), "the answer to GET": t.send(withMethod(http.MethodGet), withBody(""))} {
+				if said := a.values("Idempotency-Control"); a.err != nil || len(said) > 0 {
+					t.wrongf("%s is %v, with Idempotency-Control: %s", what, a, strings.Join(said, ", "))
+				}
+			}
+			t.ran(2)
+		},
+	},
+}
+
+// passing checks that an answer that time or other credentials change is not kept.
+func (t *trial) passing(status int, changes ...change) { t.refusing(status, nil, changes...) }
+
+// refusing checks that a refusal with these fields is not kept.
+func (t *trial) refusing(status int, fields []Field, changes ...change) {
+	refusal := usual()
+	refusal.Status = status
+	refusal.Header = append(refusal.Header, fields...)
+	t.plays(refusal, usual())
+	t.isStatus("the first answer", t.first(changes...), status)
+	second := t.again(changes...)
+	t.isRun("the second answer", second, 2)
+	t.repeats("the third answer", t.again(changes...), second)
+	t.ran(2)
+}

@@ -1,0 +1,147 @@
+package conform
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Outcome is what came of a case.
+type Outcome string
+
+// The outcomes of a case.
+const (
+	Passed  Outcome = "passed"
+	Failed  Outcome = "failed"
+	Skipped Outcome = "skipped" // it was not run; that says nothing about the target
+)
+
+// Result is what came of one case.
+type Result struct {
+	Case    Case
+	Outcome Outcome
+	Saw     []string // Failed: what was seen and should not have been
+	Why     string   // Skipped: why
+	Took    time.Duration
+}
+
+// Report is what came of a run.
+type Report struct {
+	Target  string
+	Profile Profile
+	Name    string // of the run, in the paths of its requests
+	Took    time.Duration
+	Results []Result // in the order of Cases
+}
+
+// Count returns how many cases of the levels had the outcome; of all levels when none is
+// given.
+func (r *Report) Count(outcome Outcome, levels ...Level) int {
+	n := 0
+	for i := range r.Results {
+		c := &r.Results[i]
+		if c.Outcome == outcome && (len(levels) == 0 || slices.Contains(levels, c.Case.Level)) {
+			n++
+		}
+	}
+	return n
+}
+
+// Conforms reports whether no case failed that must pass, and one passed.
+func (r *Report) Conforms() bool { return r.Count(Failed, Must) == 0 && r.Count(Passed) > 0 }
+
+// Line returns the result as a line of text, and for a case that failed more lines with
+// what was seen.
+func (r *Result) Line() string {
+	mark := map[Outcome]string{Passed: "pass", Failed: "FAIL", Skipped: "skip"}[r.Outcome]
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-4s  %-9s  %-22s  %s", mark, r.Case.Level, r.Case.ID, r.Case.Title)
+	if r.Why != "" {
+		b.WriteString(": " + r.Why)
+	}
+	b.WriteByte('\n')
+	for _, saw := range r.Saw {
+		b.WriteString("      " + saw + "\n")
+	}
+	return b.String()
+}
+
+// Summary returns the last line of a report.
+func (r *Report) Summary() string {
+	var failed []string
+	for _, level := range Levels {
+		if n := r.Count(Failed, level); n > 0 {
+			failed = append(failed, fmt.Sprintf("%d %s", n, level))
+		}
+	}
+	text := fmt.Sprintf("%s, profile %s: %d passed, %d failed", r.Target, r.Profile, r.Count(Passed), r.Count(Failed))
+	if len(failed) > 0 {
+		text += " (" + strings.Join(failed, ", ") + ")"
+	}
+	return text + fmt.Sprintf(", %d skipped, in %v", r.Count(Skipped), r.Took.Round(100*time.Millisecond))
+}
+
+// WriteText writes a line for each case, and the summary.
+func (r *Report) WriteText(w io.Writer) error {
+	var b strings.Builder
+	for i := range r.Results {
+		b.WriteString(r.Results[i].Line())
+	}
+	b.WriteString(r.Summary() + "\n")
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// resultJSON is a result as programs read it.
+type resultJSON struct {
+	ID      string   `json:"id"`
+	Title   string   `json:"title"`
+	Level   Level    `json:"level"`
+	Outcome Outcome  `json:"outcome"`
+	Saw     []string `json:"saw,omitempty"`
+	Why     string   `json:"why,omitempty"`
+	TookMS  int64    `json:"took_ms"`
+}
+
+// summaryJSON is the last line for programs.
+type summaryJSON struct {
+	Target     string  `json:"target"`
+	Profile    Profile `json:"profile"`
+	Run        string  `json:"run"`
+	Conforms   bool    `json:"conforms"`
+	Passed     int     `json:"passed"`
+	Failed     int     `json:"failed"`
+	FailedMust int     `json:"failed_must"`
+	Skipped    int     `json:"skipped"`
+	TookMS     int64   `json:"took_ms"`
+}
+
+// WriteJSON writes one object a line: the cases, then the summary.
+func (r *Report) WriteJSON(w io.Writer) error {
+	var b bytes.Buffer
+	out := json.NewEncoder(&b)
+	out.SetEscapeHTML(false)
+	for i := range r.Results {
+		c := &r.Results[i]
+		if err := out.Encode(resultJSON{
+			ID: c.Case.ID, Title: c.Case.Title, Level: c.Case.Level, Outcome: c.Outcome,
+			Saw: c.Saw, Why: c.Why, TookMS: c.Took.Milliseconds(),
+		}); err != nil {
+			return err
+		}
+	}
+	err := out.Encode(summaryJSON{
+		Target: r.Target, Profile: r.Profile, Run: r.Name, Conforms: r.Conforms(),
+		Passed: r.Count(Passed), Failed: r.Count(Failed), FailedMust: r.Count(Failed, Must), Skipped: r.Count(Skipped),
+		TookMS: r.Took.Milliseconds(),
+	})
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(b.Bytes())
+	return err
+}

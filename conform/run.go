@@ -1,0 +1,139 @@
+package conform
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Why nothing could be checked.
+var (
+	// ErrTarget says that the target cannot be reached.
+	ErrTarget = errors.New("the target cannot be reached")
+	// ErrOrigin says that what the target is sent does not reach the origin.
+	ErrOrigin = errors.New("the target does not lead to the origin")
+)
+
+// kit is one run.
+type kit struct {
+	options Options
+	terms   terms
+	target  *url.URL
+	base    string // of the targets of requests
+	name    string // of the run
+}
+
+// Run checks the target, and returns what came of it: cases that failed are no error. It
+// returns ErrTarget or ErrOrigin when nothing could be checked, the cause of ctx when
+// that ended, and otherwise an error that names the option that is wrong.
+func Run(ctx context.Context, o *Options) (*Report, error) {
+	options, target, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	k := &kit{
+		options: options,
+		terms:   termsOf(&options),
+		target:  target,
+		base:    strings.TrimSuffix(target.EscapedPath(), "/") + prefix,
+		name:    strings.ToLower(rand.Text()[:10]),
+	}
+	if err := k.probe(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, err
+	}
+	began := time.Now()
+	report := &Report{Target: target.Redacted(), Profile: options.Profile, Name: k.name}
+	for _, c := range Cases() {
+		report.Results = append(report.Results, Result{Case: c})
+	}
+	k.all(ctx, report.Results)
+	report.Took = time.Since(began)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return report, nil
+}
+
+// probe sends one request and looks whether it arrives.
+func (k *kit) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, k.options.Timeout)
+	defer cancel()
+	t, err := k.trial(ctx, "probe")
+	if err != nil {
+		return err
+	}
+	defer t.end()
+	l, err := dial(ctx, k.target)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrTarget, k.target.Host, err)
+	}
+	defer l.Close()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	a := new(reply)
+	if a.err = l.send(t.request()); a.err == nil {
+		a = l.reply("POST")
+	}
+	seen := t.seen(0)
+	switch {
+	case len(seen) > 0 && a.err == nil && a.run() != 0:
+		return nil
+	case len(seen) > 0:
+		return fmt.Errorf("%w: a request arrived there, and what came back was not its answer, but %v", ErrOrigin, a)
+	}
+	return fmt.Errorf("%w: a POST to %s%s/ did not arrive there, and was answered %v", ErrOrigin, k.target.Host, k.base+t.id, a)
+}
+
+// all runs the cases: several at once, and then those that must be alone.
+func (k *kit) all(ctx context.Context, results []Result) {
+	var group sync.WaitGroup
+	free := make(chan struct{}, k.options.Parallel)
+	for i := range results {
+		if !results[i].Case.alone {
+			free <- struct{}{}
+			group.Go(func() {
+				k.one(ctx, &results[i])
+				<-free
+			})
+		}
+	}
+	group.Wait()
+	for i := range results {
+		if results[i].Case.alone {
+			k.one(ctx, &results[i])
+		}
+	}
+}
+
+// one runs a case, or says why not.
+func (k *kit) one(ctx context.Context, r *Result) {
+	if r.Why = k.terms.skips(&r.Case, &k.options); r.Why != "" {
+		r.Outcome = Skipped
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, k.options.Timeout)
+	defer cancel()
+	began := time.Now()
+	t, err := k.trial(ctx, r.Case.ID)
+	if err != nil {
+		r.Outcome, r.Saw = Failed, []string{err.Error()}
+		return
+	}
+	t.run(r.Case.check)
+	r.Took = time.Since(began)
+	if ctx.Err() != nil {
+		t.wrongf("the case was not over after %v", k.options.Timeout)
+	}
+	if r.Saw = t.wrong; len(r.Saw) > 0 {
+		r.Outcome = Failed
+		return
+	}
+	r.Outcome = Passed
+}

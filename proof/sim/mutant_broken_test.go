@@ -1,0 +1,81 @@
+package sim_test
+
+import (
+	"context"
+
+	"github.com/dibs-go/dibs"
+)
+
+// broken is a store with other methods than its own.
+type broken struct {
+	dibs.Store // what is broken; called by the hooks
+	hooks
+}
+
+// hooks take the place of a store's methods. Those that are nil leave them as they are.
+type hooks struct {
+	claim  func(context.Context, []dibs.Claim, []dibs.Answer) error
+	renew  func(context.Context, []dibs.Renewal, []error) error
+	settle func(context.Context, []dibs.Settlement, []error) error
+	told   func(dibs.Answer) dibs.Answer // of a grant that is told
+}
+
+// by returns the Wrap of a mutant whose hooks are made for each store.
+func by(breaks func(dibs.Store) hooks) func(dibs.Store) dibs.Store {
+	return func(s dibs.Store) dibs.Store {
+		b := &broken{Store: s, hooks: breaks(s)}
+		if i, ok := s.(dibs.Inspector); ok {
+			return &struct {
+				*broken
+				dibs.Inspector
+			}{b, i}
+		}
+		return b
+	}
+}
+
+// Claim implements dibs.Store.
+func (b *broken) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	if b.claim == nil {
+		return b.Store.Claim(ctx, claims, answers)
+	}
+	return b.claim(ctx, claims, answers)
+}
+
+// Renew implements dibs.Store.
+func (b *broken) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	if b.renew == nil {
+		return b.Store.Renew(ctx, renewals, errs)
+	}
+	return b.renew(ctx, renewals, errs)
+}
+
+// Settle implements dibs.Store.
+func (b *broken) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+	if b.settle == nil {
+		return b.Store.Settle(ctx, settlements, errs)
+	}
+	return b.settle(ctx, settlements, errs)
+}
+
+// Batching implements dibs.Batcher; that of a store that says nothing is the default.
+func (b *broken) Batching() dibs.Batching {
+	if x, ok := b.Store.(dibs.Batcher); ok {
+		return x.Batching()
+	}
+	return dibs.Batching{}
+}
+
+// Notify implements dibs.Notifier; a store that cannot wake wakes nobody.
+func (b *broken) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+	n, ok := b.Store.(dibs.Notifier)
+	if !ok {
+		return func() {}
+	}
+	return n.Notify(func(t dibs.Token, a dibs.Answer) {
+		if a.State == dibs.Granted && b.told != nil {
+			a = b.told(a)
+		}
+		wake(t, a)
+	})
+}

@@ -1,0 +1,177 @@
+//go:build unix
+
+package target
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/proof/fault"
+)
+
+// pair is a Redis and its replica. Which is which changes with each failover.
+type pair struct {
+	link *fault.Wire // from the replica to the master
+
+	mu              sync.Mutex
+	master, replica *servertest.RedisServer
+}
+
+var (
+	_ fault.Server   = (*pair)(nil)
+	_ fault.Failover = (*pair)(nil)
+)
+
+// Redis starts a Redis, or a Valkey, as the options say, and its replica; nil means the
+// defaults. What is kept on disk, the limits and the clock are ours. A kill of the process
+// loses nothing that it acknowledged.
+func Redis(owner servertest.Owner, o *servertest.RedisOptions) *fault.Target {
+	owner.Helper()
+	options := servertest.RedisOptions{}
+	if o != nil {
+		options = *o
+	}
+	clock := servertest.NewClock(owner)
+	options.Persistence, options.Clock = servertest.AOF, clock
+	options.Directives = append(options.Directives[:len(options.Directives):len(options.Directives)],
+		fmt.Sprintf("maxclients %d", connections))
+	p := &pair{master: servertest.Redis(owner, &options), replica: servertest.Redis(owner, &options)}
+	var err error
+	if p.link, err = fault.Open(p.master.Addr()); err == nil {
+		owner.Cleanup(func() {
+			if err := p.link.Close(); err != nil {
+				owner.Logf("closing the wire of a replica: %v", err)
+			}
+		})
+		err = p.follow()
+	}
+	if err != nil {
+		owner.Fatalf("starting a replica: %v", err)
+	}
+	return &fault.Target{URL: p.master.URL(), Server: p, Failover: p, Clock: clock, Durable: true}
+}
+
+// Kill ends the master at once.
+func (p *pair) Kill() { p.first().Kill() }
+
+// Restart starts the master again on its data.
+func (p *pair) Restart() { p.first().Restart() }
+
+// Pause stops the master where it is.
+func (p *pair) Pause() { p.first().Pause() }
+
+// Continue lets the master go on.
+func (p *pair) Continue() { p.first().Continue() }
+
+func (p *pair) first() *servertest.RedisServer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.master
+}
+
+// Lag waits until the replica is in step, and keeps from it what comes then.
+func (p *pair) Lag() error {
+	if err := p.inStep(); err != nil {
+		return err
+	}
+	p.link.Set(fault.Trouble{Hold: [2]bool{true, true}}, nil)
+	return nil
+}
+
+// Promote kills the master and makes the replica one.
+func (p *pair) Promote() (addr string, behind int64, err error) {
+	wrote, err := offset(p.master, "master_repl_offset")
+	if err != nil {
+		return "", 0, err
+	}
+	p.master.Kill()
+	p.link.Reset() // what was on its way is lost
+	heard, err := offset(p.replica, "slave_repl_offset")
+	if err == nil {
+		_, err = p.replica.Do("REPLICAOF", "NO", "ONE")
+	}
+	if err != nil {
+		return "", 0, fmt.Errorf("promoting the replica: %w", err)
+	}
+	p.mu.Lock()
+	p.master, p.replica = p.replica, p.master
+	p.mu.Unlock()
+	return p.master.Addr(), wrote - heard, nil
+}
+
+// Rebuild makes the old master a replica, with nothing of what it knew.
+func (p *pair) Rebuild() error {
+	p.link.Set(fault.Trouble{}, nil)
+	p.link.Lead(p.master.Addr())
+	p.replica.RestartEmpty()
+	return p.follow()
+}
+
+// follow makes the replica one, and returns when it is in step.
+func (p *pair) follow() error {
+	host, port, err := net.SplitHostPort(p.link.Addr())
+	if err != nil {
+		return err
+	}
+	if _, err := p.replica.Do("REPLICAOF", host, port); err != nil {
+		return err
+	}
+	return p.inStep()
+}
+
+// patience bounds waiting for a replica.
+const patience = 30 * time.Second
+
+// inStep waits until the replica has heard of all that the master had done a moment ago.
+func (p *pair) inStep() error {
+	wrote, err := offset(p.master, "master_repl_offset")
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		link, err := info(p.replica, "master_link_status")
+		if err != nil {
+			return err
+		}
+		heard, err := offset(p.replica, "slave_repl_offset")
+		switch {
+		case err == nil && link == "up" && heard >= wrote:
+			return nil
+		case time.Now().After(deadline):
+			return errors.Join(fmt.Errorf("the replica does not get in step: its link is %q, and it has heard of %d bytes of %d", link, heard, wrote), err)
+		}
+	}
+}
+
+// offset is a number of a server's INFO: how many bytes it says it has written, or heard of.
+func offset(s *servertest.RedisServer, field string) (int64, error) {
+	value, err := info(s, field)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(value, 10, 64)
+}
+
+// info is a field of a server's INFO, "" where there is none.
+func info(s *servertest.RedisServer, field string) (string, error) {
+	answer, err := s.Do("INFO", "everything")
+	if err != nil {
+		return "", err
+	}
+	text, ok := answer.(string)
+	if !ok {
+		return "", errors.New("INFO is no text")
+	}
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, field+":"); ok {
+			return strings.TrimSpace(value), nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,100 @@
+//go:build unix
+
+// Package target starts stores whose servers are the run's own, so that everything can
+// be done to them that faults do: kill them, stop them, set their clocks, put their
+// replicas in their place, fill their disks. It is for tests and for programs that test;
+// it starts real servers (internal/servertest), and installs them where they are missing.
+package target
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/dibs-go/dibs/internal/servertest"
+	"github.com/dibs-go/dibs/proof/fault"
+)
+
+// Kind is one kind of store.
+type Kind struct {
+	// Name is what the store is kept in: "redis", "sqlite".
+	Name string
+	// New starts one that ends with its owner. The Target has no workers and no wires yet.
+	New func(owner servertest.Owner) *fault.Target
+}
+
+// Kinds returns every kind, in the order of reports.
+func Kinds() []Kind {
+	return []Kind{
+		{"sqlite", func(owner servertest.Owner) *fault.Target { return SQLite(owner, false) }},
+		{"sqlite-shared", func(owner servertest.Owner) *fault.Target { return SQLite(owner, true) }},
+		{"redis", func(owner servertest.Owner) *fault.Target { return Redis(owner, nil) }},
+		{"valkey", func(owner servertest.Owner) *fault.Target {
+			return Redis(owner, &servertest.RedisOptions{Valkey: true})
+		}},
+		{"redis-sentinel", Sentinel},
+		{"redis-cluster", Cluster},
+		{"postgres", Postgres},
+		{"mariadb", func(owner servertest.Owner) *fault.Target { return MariaDB(owner, nil) }},
+		{"mysql", func(owner servertest.Owner) *fault.Target {
+			return MariaDB(owner, &servertest.MariaDBOptions{MySQL: true})
+		}},
+	}
+}
+
+// connections is how many connections a server has: enough for the workers, and few
+// enough to be taken by a fault.
+const connections = 100
+
+// Postgres starts a PostgreSQL. A kill of its processes loses nothing that was committed.
+func Postgres(owner servertest.Owner) *fault.Target {
+	owner.Helper()
+	clock := servertest.NewClock(owner)
+	s := servertest.Postgres(owner, &servertest.PostgresOptions{NoSync: true, MaxConnections: connections, Clock: clock})
+	return &fault.Target{URL: s.URL() + "&migrate=true", Server: s, Clock: clock, Durable: true}
+}
+
+// MariaDB starts a MariaDB, or a MySQL, as the options say; nil means the defaults. The clock
+// and the number of connections are ours, and so is NoSync. A kill loses nothing that was
+// committed.
+func MariaDB(owner servertest.Owner, o *servertest.MariaDBOptions) *fault.Target {
+	owner.Helper()
+	options := servertest.MariaDBOptions{}
+	if o != nil {
+		options = *o
+	}
+	clock := servertest.NewClock(owner)
+	options.NoSync, options.MaxConnections, options.Clock = true, connections, clock
+	s := servertest.MariaDB(owner, &options)
+	return &fault.Target{URL: s.URL() + "?migrate=true", Server: s, Clock: clock, Durable: true}
+}
+
+// SQLite makes a folder for a store in a file, which is the store's alone or shared with an
+// application: on a small filesystem of its own where one can be mounted, which can be
+// filled without harm to anybody.
+func SQLite(owner servertest.Owner, shared bool) *fault.Target {
+	owner.Helper()
+	folder, err := os.MkdirTemp("", "dibs-target-")
+	if err != nil {
+		owner.Fatalf("making a folder for a store: %v", err)
+	}
+	owner.Cleanup(func() {
+		if err := os.RemoveAll(folder); err != nil {
+			owner.Logf("removing the folder of a store: %v", err)
+		}
+	})
+	unmount, err := mount(folder)
+	if err != nil {
+		owner.Logf("no filesystem of the run's own: %v", err)
+	} else {
+		owner.Cleanup(func() {
+			if err := unmount(); err != nil {
+				owner.Logf("unmounting the filesystem of a store: %v", err)
+			}
+		})
+	}
+	url := "sqlite:" + filepath.Join(folder, "dibs.db")
+	if shared {
+		url += "?shared=true"
+	}
+	return &fault.Target{URL: url, Durable: true}
+}
