@@ -177,7 +177,7 @@ var answerRules = []rule{
 			g.ran(1)
 		}
 	}},
-	{"What belongs to the moment is not stored", func(t *testing.T) {
+	{"Fields of one connection or moment are not stored", func(t *testing.T) {
 		dropped := []string{
 			"Keep-Alive", "Proxy-Connection", "Te", "Upgrade", "X-Hop", "Age", "Set-Cookie", "WWW-Authenticate",
 			"Authentication-Info", "RateLimit", "RateLimit-Policy", "Ratelimit-Remaining", "X-RateLimit-Limit", "X-Ratelimit-Reset",
@@ -218,7 +218,7 @@ var answerRules = []rule{
 			t.Errorf("the replay's Set-Cookie is %q", got)
 		}
 	}},
-	{"Framing is made afresh", func(t *testing.T) {
+	{"A replay has new framing", func(t *testing.T) {
 		for status, body := range map[int]string{200: "", 201: "x", 202: strings.Repeat("x", 5000), 204: "", 304: "", 303: "", 205: ""} {
 			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 				w.WriteHeader(status)
@@ -355,7 +355,7 @@ var answerRules = []rule{
 		}
 		g.ran(1)
 	}},
-	{"An answer that the store will never take leaves a tombstone", func(t *testing.T) {
+	{"An answer that the store refuses leaves a tombstone", func(t *testing.T) {
 		store, err := memstore.New(&memstore.Options{MaxBytes: 2000})
 		if err != nil {
 			t.Fatal(err)
@@ -435,7 +435,7 @@ var answerRules = []rule{
 		isFresh(t, long.send(), 200)
 		isProblem(t, long.send(), "answer-not-kept", 410)
 	}},
-	{"A lying Content-Length changes nothing", func(t *testing.T) {
+	{"A wrong Content-Length changes nothing", func(t *testing.T) {
 		g := newRig(t, &idempotency.Options{MaxStored: 10}, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Length", "5")
 			if _, err := w.Write([]byte("12345")); err != nil {
@@ -497,7 +497,7 @@ var answerRules = []rule{
 			}
 		}
 	}},
-	{"The retry's preferences do not count", func(t *testing.T) {
+	{"Preferences of the retry do not change a replay", func(t *testing.T) {
 		g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Encoding", "gzip")
 			w.Header().Set("Vary", "Accept-Encoding")

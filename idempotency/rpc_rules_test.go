@@ -17,12 +17,12 @@ import (
 )
 
 var rpcRules = []rule{
-	{"Their status is the status", failuresOfRPCAreNotKept},
+	{"The status of gRPC or Connect counts", failuresOfRPCAreNotKept},
 	{"A deadline ends the client's wait, not the run", deadlinesOfClientsDoNotReachTheHandler},
 	{"Refusals are in the protocol", refusalsInTheProtocolAskedIn},
 	{"Refusals are in the protocol", refusalsOfGRPCAreTrailersAlone},
-	{"Streams of the client are not guarded for long", streamsAreRefused},
-	{"Streams of the client are not guarded for long", streamsThatGoOnAreRefused},
+	{"Client streams are refused", streamsAreRefused},
+	{"Client streams are refused", streamsThatGoOnAreRefused},
 }
 
 // frameOf is a message of gRPC or Connect.

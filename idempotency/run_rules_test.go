@@ -277,7 +277,7 @@ var runRules = []rule{
 			t.Errorf("observed fence %d; want %d", e.Fence, fences[2])
 		}
 	}},
-	{"A failing origin is told apart", func(t *testing.T) {
+	{"Failures of the origin are distinguished", func(t *testing.T) {
 		for _, test := range []struct {
 			failure idempotency.Failure
 			name    string

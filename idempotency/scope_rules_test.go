@@ -100,7 +100,7 @@ var scopeRules = []rule{
 			}
 		}
 	}},
-	{"The principal can be told otherwise", func(t *testing.T) {
+	{"The scope can be changed", func(t *testing.T) {
 		one := []change{with("X-Account", "one"), with("X-Org", "one"), with("Cookie", "sid=one"), with("Authorization", "one")}
 		account, org, cookie := idempotency.ScopeHeader("x-account"), idempotency.ScopeHeader("X-Org"), idempotency.ScopeCookie("sid")
 		first := idempotency.ScopeFunc("first letter", func(r *http.Request) string { return r.Header.Get("X-Account")[:1] })
@@ -135,7 +135,7 @@ var scopeRules = []rule{
 			}
 		}
 	}},
-	{"A scope that cannot work is told once", func(t *testing.T) {
+	{"A scope that cannot work is logged once", func(t *testing.T) {
 		const anonymous, changing = "requests without credentials share keys", "retries will not be recognised"
 		for name, test := range map[string]struct {
 			scope idempotency.ScopePart

@@ -75,7 +75,7 @@ var transactionRules = []rule{
 			committed(t, j, 0)
 		})
 	}},
-	{"A conflict is tried again", func(t *testing.T) {
+	{"A transaction in conflict runs again", func(t *testing.T) {
 		g, j := newJournalRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(r.Body)
 			if err != nil {
@@ -150,7 +150,7 @@ var transactionRules = []rule{
 		g.ran(1)
 		committed(t, j, 0)
 	}},
-	{"What cannot be committed was not done", func(t *testing.T) {
+	{"A failed commit leaves nothing", func(t *testing.T) {
 		for name, ends := range map[string][]journal.Ending{
 			"refused":   {journal.Refused},
 			"conflicts": {journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted, journal.Conflicted},
@@ -195,7 +195,7 @@ var transactionRules = []rule{
 		g.sendBroken()
 		committed(t, j, 0)
 	}},
-	{"The transaction is the middleware's to end", func(t *testing.T) {
+	{"The middleware ends the transaction", func(t *testing.T) {
 		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Ended)
 		isProblem(t, g.send(), "transaction-ended", http.StatusInternalServerError)
 		committed(t, j, 1)
@@ -204,7 +204,7 @@ var transactionRules = []rule{
 		}
 		g.ran(1)
 	}},
-	{"A commit that nobody heard of is looked up", func(t *testing.T) {
+	{"A commit with an unknown outcome is looked up", func(t *testing.T) {
 		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Unheard)
 		first := g.send()
 		isFresh(t, first, http.StatusCreated)
