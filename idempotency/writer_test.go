@@ -89,36 +89,6 @@ func TestWriterWhileSettling(t *testing.T) {
 	})
 }
 
-// TestCopyToClientThatLeft: a copy that streams goes on to its end when the
-// client is gone, and tells the source's errors from the client's.
-func TestCopyToClientThatLeft(t *testing.T) {
-	for _, broken := range []bool{false, true} {
-		text := strings.Repeat("x", 100_000)
-		source := io.Reader(strings.NewReader(text))
-		if broken {
-			source = io.MultiReader(source, errReader{})
-		}
-		g := newRig(t, &idempotency.Options{MaxStored: 10}, func(w http.ResponseWriter, r *http.Request) {
-			n, err := io.Copy(w, onlyReader{source})
-			if n != int64(len(text)) || (err != nil) != broken {
-				t.Errorf("copied %d bytes, %v", n, err)
-			}
-			if broken {
-				panic(http.ErrAbortHandler)
-			}
-		})
-		w := &deaf{ResponseRecorder: httptest.NewRecorder()}
-		func() {
-			defer func() { _ = recover() }()
-			g.h.ServeHTTP(w, request())
-		}()
-		if broken {
-			continue
-		}
-		isProblem(t, g.send(), "answer-not-kept", 410)
-	}
-}
-
 // TestFlushToClientThatLeft: a handler that flushes is not told that its client is gone:
 // it would stop, and what it had made so far be taken for the whole answer. One whose
 // writer cannot be flushed is.
@@ -132,7 +102,7 @@ func TestFlushToClientThatLeft(t *testing.T) {
 			}
 		}
 	})
-	g.h.ServeHTTP(&deaf{ResponseRecorder: httptest.NewRecorder(), n: 40_000}, request())
+	g.h.ServeHTTP(&leftWriter{ResponseRecorder: httptest.NewRecorder(), n: 40_000}, request())
 	if w := g.send(); w.Body.String() != strings.Repeat("event ", 3) {
 		t.Errorf("the retry of a stream that its client left got %q", w.Body)
 	}
@@ -145,20 +115,20 @@ func TestFlushToClientThatLeft(t *testing.T) {
 	plain.h.ServeHTTP(struct{ http.ResponseWriter }{httptest.NewRecorder()}, request())
 }
 
-// deaf is the ResponseWriter of a client that left after the first bytes.
-type deaf struct {
+// leftWriter is the ResponseWriter of a client that left after the first bytes.
+type leftWriter struct {
 	*httptest.ResponseRecorder
 	n int
 }
 
-func (w *deaf) Write(p []byte) (int, error) {
+func (w *leftWriter) Write(p []byte) (int, error) {
 	if w.n += len(p); w.n > 40_000 {
 		return 0, io.ErrClosedPipe
 	}
 	return len(p), nil
 }
 
-func (w *deaf) FlushError() error {
+func (w *leftWriter) FlushError() error {
 	if w.n > 40_000 {
 		return io.ErrClosedPipe
 	}
