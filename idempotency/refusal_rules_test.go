@@ -15,8 +15,8 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 )
 
-// connect opens a connection to a server with the middleware, on which nothing is kept
-// from the client's side of the tale.
+// connect opens a connection to a server with the middleware. A client library would hide the
+// defects that these tests look for.
 func connect(t *testing.T, o *idempotency.Options) (g *rig, c net.Conn) {
 	t.Helper()
 	g = newRig(t, o, nil)
@@ -126,7 +126,7 @@ var refusalRules = []rule{
 		g.ran(0)
 	}},
 	{"A refusal reaches the client", func(t *testing.T) {
-		// A client that was told to send a body too large sends all before it reads.
+		// A client that got 100 Continue sends a body that is too large before it reads.
 		g, c := connect(t, &idempotency.Options{MaxBody: 1 << 10})
 		fmt.Fprint(c, "POST / HTTP/1.1\r\nHost: a\r\nIdempotency-Key: k\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n")
 		r := bufio.NewReader(c)

@@ -331,7 +331,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	deadline := time.Now().Add(time.Minute)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatal("waited in vain: " + what)
+			t.Fatal("this did not happen: " + what)
 		}
 		<-time.After(time.Millisecond)
 	}

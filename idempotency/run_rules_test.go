@@ -28,10 +28,10 @@ func loseLease(g *rig) {
 var runRules = []rule{
 	{"A run outlives its client", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			entered, gone, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+			entered, left, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 			g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 				close(entered)
-				<-gone
+				<-left
 				if r.Context().Value(http.ServerContextKey) == nil || r.Context().Value(http.LocalAddrContextKey) == nil {
 					t.Error("the server's values are not in the context")
 				}
@@ -41,7 +41,7 @@ var runRules = []rule{
 			})
 			_, base := newBubbleServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				// Tell when the connection's own context has ended.
-				context.AfterFunc(r.Context(), func() { close(gone) })
+				context.AfterFunc(r.Context(), func() { close(left) })
 				g.h.ServeHTTP(w, r)
 			}))
 			conn, err := base.DialContext(t.Context(), "", "")

@@ -64,7 +64,7 @@ var scopeRules = []rule{
 			{with("X-Api-Key", "a"), with("Authorization", "Bearer a")},
 		}
 		for i, p := range principals {
-			// Another body too: nobody learns that others use the key.
+			// With another body, because no principal learns that others use the key.
 			isFresh(t, g.send(append(p, withBody(strings.Repeat("x", i)))...), 201)
 		}
 		for i, p := range principals {
@@ -152,7 +152,7 @@ var scopeRules = []rule{
 			"OAuth 1":                 {idempotency.ScopeCredentials, with("Authorization", `OAuth oauth_nonce="1"`), changing},
 			"OAuth 1, not looked at":  {idempotency.ScopeHeader("X-Org"), func(r *http.Request) { with("Authorization", "OAuth a")(r); with("X-Org", "one")(r) }, ""},
 			"Bearer":                  {idempotency.ScopeCredentials, with("Authorization", "Bearer a"), ""},
-			"nobody is told apart":    {idempotency.ScopeNone, with("X-Org", "one"), ""},
+			"none":                    {idempotency.ScopeNone, with("X-Org", "one"), ""},
 			"a credential of its own": {idempotency.ScopeCredentials, with("X-Api-Key", "a"), ""},
 		} {
 			log, logger := newLogger()

@@ -157,7 +157,7 @@ var stateRules = []rule{
 			g.ran(1)
 			other.ran(0)
 		})
-		// When another process was next, its answer serves those who wait here.
+		// If a waiter in another process runs next, its answer serves the waiters here.
 		synctest.Test(t, func(t *testing.T) {
 			o := &idempotency.Options{Wait: time.Minute}
 			gate, gate2 := newGate(), newGate()
@@ -202,8 +202,8 @@ var stateRules = []rule{
 			<-gate.entered
 			start := time.Now()
 			ctx, leave := context.WithCancel(t.Context())
-			gone := func(r *http.Request) { *r = *r.WithContext(ctx) }
-			leaving := []<-chan *httptest.ResponseRecorder{g.sendLater(gone), other.sendLater(gone)}
+			leaves := func(r *http.Request) { *r = *r.WithContext(ctx) }
+			leaving := []<-chan *httptest.ResponseRecorder{g.sendLater(leaves), other.sendLater(leaves)}
 			staying := []<-chan *httptest.ResponseRecorder{g.sendLater(), other.sendLater()}
 			time.Sleep(time.Second)
 			leave()

@@ -6,8 +6,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-
-	"github.com/dibs-go/dibs/idempotency"
 )
 
 // brokenBody is a body that breaks off after its text.
@@ -48,7 +46,7 @@ func TestTransportFetchesABrokenAnswerAgain(t *testing.T) {
 	} {
 		n := 0
 		var keys []string
-		tr, err := idempotency.NewTransport(&idempotency.TransportOptions{Base: tripper(func(r *http.Request) (*http.Response, error) {
+		tr := newTransport(t, tripper(func(r *http.Request) (*http.Response, error) {
 			a := test.answers[min(n, len(test.answers)-1)]
 			n++
 			keys = append(keys, r.Header.Get("Idempotency-Key"))
@@ -61,10 +59,7 @@ func TestTransportFetchesABrokenAnswerAgain(t *testing.T) {
 				h = http.Header{}
 			}
 			return &http.Response{StatusCode: 201, Header: h, Body: io.NopCloser(body), Request: r}, nil
-		})})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}), nil)
 		r, _ := http.NewRequest("POST", "http://a", strings.NewReader("x"))
 		res, err := tr.RoundTrip(r)
 		if err != nil {
@@ -96,10 +91,7 @@ func TestTransportDoesNotFetchAClosedAnswer(t *testing.T) {
 	}))
 	defer server.Close()
 	defer close(open)
-	tr, err := idempotency.NewTransport(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := newTransport(t, nil, nil)
 	r, _ := http.NewRequest("POST", server.URL, strings.NewReader("x"))
 	res, err := tr.RoundTrip(r)
 	if err != nil {

@@ -89,9 +89,9 @@ func TestWriterWhileSettling(t *testing.T) {
 	})
 }
 
-// TestFlushToClientThatLeft: a handler that flushes is not told that its client is gone:
-// it would stop, and what it had made so far be taken for the whole answer. One whose
-// writer cannot be flushed is.
+// TestFlushToClientThatLeft: Flush returns no error when the client has left, because the
+// handler would stop and leave a part of its answer for the whole. It returns one if the
+// writer below cannot be flushed.
 func TestFlushToClientThatLeft(t *testing.T) {
 	g := newRig(t, nil, func(w http.ResponseWriter, r *http.Request) {
 		for range 3 {
