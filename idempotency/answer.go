@@ -153,7 +153,7 @@ func parseFields(text string) (http.Header, error) {
 		name, value, ok := strings.Cut(line, ":")
 		switch {
 		case line == "":
-		case !ok || !isToken(name) || strings.ContainsAny(value, "\r\n"):
+		case !ok || name == "" || strings.ContainsAny(value, "\r\n"):
 			return nil, ErrRecord
 		default:
 			h.Add(name, strings.Trim(value, " \t"))

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -67,21 +68,28 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, o *Options) error {
 		in = &unaryReader{timedReader: timed}
 	}
 	limit := min(o.MaxMemory, o.MaxBody)
-	var memory bytes.Buffer
-	if n := r.ContentLength; n > 0 && n <= limit {
-		memory.Grow(int(n) + bytes.MinRead)
+	size := int64(512)
+	if n := r.ContentLength; n >= 0 && n <= limit {
+		size = n + 1 // so that the end is seen without growing
 	}
-	n, err := memory.ReadFrom(io.LimitReader(in, limit+1))
+	memory, ended := make([]byte, 0, size), false
+	for !ended && int64(len(memory)) <= limit {
+		memory = slices.Grow(memory, 1)
+		n, err := in.Read(memory[len(memory):cap(memory)])
+		memory = memory[:len(memory)+n]
+		if ended = err == io.EOF; err != nil && !ended {
+			return err
+		}
+	}
+	b.size = int64(len(memory))
 	switch {
-	case err != nil:
-		return err
-	case n > o.MaxBody:
+	case b.size > o.MaxBody:
 		return errTooLarge
-	case n <= limit:
-		b.memory, b.size = memory.Bytes(), n
-		return nil
+	case !ended:
+		return b.spill(io.MultiReader(bytes.NewReader(memory), in), o)
 	}
-	return b.spill(io.MultiReader(&memory, in), o)
+	b.memory = memory
+	return nil
 }
 
 // spill reads the body into a temporary file.

@@ -74,6 +74,9 @@ func ParseKey(value string, strict bool) (string, error) {
 	case value[0] != '"':
 		return value, checkKey(value)
 	}
+	if end := strings.IndexByte(value[1:], '"'); end == len(value)-2 && !strings.Contains(value, `\`) {
+		return value[1 : end+1], checkKey(value[1 : end+1]) // a String without parameters
+	}
 	text := quoted.FindString(value)
 	switch rest := value[len(text):]; {
 	case text == "":
@@ -83,10 +86,7 @@ func ParseKey(value string, strict bool) (string, error) {
 	case !parameters.MatchString(rest):
 		return "", errParameter
 	}
-	key := text[1 : len(text)-1]
-	if strings.Contains(key, `\`) {
-		key = unescaper.Replace(key)
-	}
+	key := unescaper.Replace(text[1 : len(text)-1])
 	return key, checkKey(key)
 }
 

@@ -341,7 +341,9 @@ func isStatusOrClass(s string) bool {
 	return len(s) == 3 && '2' <= s[0] && s[0] <= '9' && (s[1:] == "xx" || strings.Trim(s, "0123456789") == "")
 }
 
-const tokenChars = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-
 // isToken reports whether s is a token of RFC 9110: a method's or field's name.
-func isToken(s string) bool { return s != "" && strings.Trim(s, tokenChars) == "" }
+func isToken(s string) bool {
+	return s != "" && !strings.ContainsFunc(s, func(c rune) bool {
+		return c <= ' ' || c >= '\x7f' || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, c)
+	})
+}
