@@ -9,6 +9,7 @@ import (
 
 // modes, outcomes and states are how those of a store are written down.
 var (
+	// modes, outcomes and states are the names of a store's constants in a history.
 	modes    = [...]string{dibs.Try: "try", dibs.Queue: "queue", dibs.Reserve: "reserve", dibs.Look: "look"}
 	outcomes = [...]string{dibs.Release: "release", dibs.Keep: "keep", dibs.Abandon: "abandon", dibs.Undo: "undo"}
 	states   = [...]string{
@@ -16,7 +17,7 @@ var (
 	}
 )
 
-// OfClaim is the event of a claim, as it is asked for.
+// OfClaim returns the event of a claim, before its answer.
 func OfClaim(c *dibs.Claim) Event {
 	e := Event{
 		Kind: Claim, Key: c.Key.Name, Token: hex.EncodeToString(c.Token[:]), Mode: modes[c.Mode],
@@ -31,7 +32,7 @@ func OfClaim(c *dibs.Claim) Event {
 	return e
 }
 
-// OfRenewal is the event of a renewal, as it is asked for.
+// OfRenewal returns the event of a renewal, before its answer.
 func OfRenewal(r *dibs.Renewal) Event {
 	e := Event{Kind: Renew, Key: r.Key.Name, Token: hex.EncodeToString(r.Token[:]), TTL: r.TTL}
 	if r.Progress != nil {
@@ -40,7 +41,7 @@ func OfRenewal(r *dibs.Renewal) Event {
 	return e
 }
 
-// OfSettlement is the event of a settlement, as it is asked for.
+// OfSettlement returns the event of a settlement, before its answer.
 func OfSettlement(s *dibs.Settlement) Event {
 	e := Event{Kind: Settle, Key: s.Key.Name, Token: hex.EncodeToString(s.Token[:]), Outcome: outcomes[s.Outcome]}
 	if s.Outcome == dibs.Keep {
@@ -49,7 +50,7 @@ func OfSettlement(s *dibs.Settlement) Event {
 	return e
 }
 
-// Answer adds what a claim was answered.
+// Answer adds the answer of a claim.
 func (e *Event) Answer(a *dibs.Answer) {
 	if a.Err != nil {
 		e.Error = a.Err.Error()
@@ -69,14 +70,14 @@ func (e *Event) Answer(a *dibs.Answer) {
 	}
 }
 
-// OfGrant is the event of a grant that was told, to the token of a claim.
-func OfGrant(claim Event, a *dibs.Answer) Event {
-	claim.Kind, claim.ID, claim.TTL = Told, 0, min(claim.TTL, dibs.PushedTTL)
+// OfPushed returns the event of a pushed grant, for the token of a claim.
+func OfPushed(claim Event, a *dibs.Answer) Event {
+	claim.Kind, claim.ID, claim.TTL = Pushed, 0, min(claim.TTL, dibs.PushedTTL)
 	claim.Answer(a)
 	return claim
 }
 
-// Ended adds what became of a renewal or a settlement.
+// Ended adds the answer of a renewal or a settlement.
 func (e *Event) Ended(err error) {
 	switch {
 	case err == nil:

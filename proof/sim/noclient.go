@@ -7,14 +7,12 @@ import (
 	"slices"
 
 	"github.com/dibs-go/dibs"
-	"github.com/dibs-go/dibs/proof/history"
 )
 
-// bare speaks to the store without a client, as one would that takes no care: it asks
-// again though it knows, renews what is over, settles twice and late. The store has to
-// stand that. What it asks for, a token asks for throughout.
-func (w *worker) bare(ctx context.Context, k key) {
-	if w.world.isCalm() || w.chance(20) {
+// noClient calls the store without a client: it asks again although it knows the answer, renews
+// what is over, and settles twice and late. The store must stand that.
+func (w *worker) noClient(ctx context.Context, k key) {
+	if w.world.healed() || w.chance(20) {
 		w.lock(ctx, k)
 		return
 	}
@@ -33,7 +31,7 @@ func (w *worker) bare(ctx context.Context, k key) {
 		if c.Mode == dibs.Queue && !granted {
 			pause = min(pause, ttl/4)
 		}
-		if !w.rest(ctx, pause) || w.world.isCalm() {
+		if !w.rest(ctx, pause) || w.world.healed() {
 			break
 		}
 		switch n := w.IntN(10); {
@@ -42,13 +40,9 @@ func (w *worker) bare(ctx context.Context, k key) {
 			if !ok {
 				continue
 			}
-			if a.State == dibs.Granted && !granted {
-				granted = true
-				here := history.Event{Key: k.name, Fence: a.Fence}
-				w.write(here)
-			}
 			switch a.State {
 			case dibs.Granted:
+				granted = true
 			case dibs.Held:
 				granted = false // it has run out, and the token waits anew
 			default:
@@ -58,8 +52,8 @@ func (w *worker) bare(ctx context.Context, k key) {
 			w.renew(ctx, dibs.Renewal{Key: c.Key, Token: c.Token, TTL: ttl})
 		default:
 			x := dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Outcome(w.IntN(4))}
-			if !granted && w.world.plan.tells {
-				x.Outcome = dibs.Release // it may have been told that it holds the key, and not have heard
+			if !granted && w.world.plan.pushes {
+				x.Outcome = dibs.Release // it may have missed a pushed grant
 			}
 			if x.Outcome == dibs.Keep {
 				x.Data = fmt.Appendf(nil, "record %d", w.world.next())
@@ -74,12 +68,12 @@ func (w *worker) bare(ctx context.Context, k key) {
 			return
 		}
 	}
-	if w.chance(70) || w.world.isCalm() {
+	if w.chance(70) || w.world.healed() {
 		w.end(context.WithoutCancel(ctx), dibs.Settlement{Key: c.Key, Token: c.Token, Outcome: dibs.Release})
 	}
 }
 
-// call makes one call of the store's, bounded in time.
+// call makes one call of the store, with a time limit.
 func call[Q, A any](ctx context.Context, w *worker, q Q, do func(context.Context, []Q, []A) error) (a A, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, w.world.plan.timeout)
 	defer cancel()
@@ -89,13 +83,13 @@ func call[Q, A any](ctx context.Context, w *worker, q Q, do func(context.Context
 }
 
 func (w *worker) claim(ctx context.Context, c dibs.Claim) (dibs.Answer, bool) {
-	return call(ctx, w, c, w.life.store.Claim)
+	return call(ctx, w, c, w.session.store.Claim)
 }
 
 func (w *worker) renew(ctx context.Context, r dibs.Renewal) {
-	_, _ = call(ctx, w, r, w.life.store.Renew)
+	_, _ = call(ctx, w, r, w.session.store.Renew)
 }
 
 func (w *worker) end(ctx context.Context, x dibs.Settlement) {
-	_, _ = call(ctx, w, x, w.life.store.Settle)
+	_, _ = call(ctx, w, x, w.session.store.Settle)
 }

@@ -22,26 +22,26 @@ func after(t, d time.Duration) time.Duration {
 	return t + d
 }
 
-// ledger is a history, sorted by what it is about.
-type ledger struct {
+// index is a history, sorted by key.
+type index struct {
 	Options
-	books   []*book                  // by key
-	faults  []*history.Event         // of the store, and of the way to it
-	halts   map[int][]*history.Event // when a process was killed or stood still
-	calm    time.Duration            // from when on there is no fault; 0: not at all
-	end     time.Duration
-	unheard int
+	keys      []*keyHistory            // by key
+	faults    []*history.Event         // of the store and the network
+	halts     map[int][]*history.Event // when a process was killed or stood still
+	faultsEnd time.Duration            // when the last fault was over; 0 if faults go on
+	end       time.Duration
+	unknown   int
 }
 
-// book is all that concerns one key.
-type book struct {
-	*ledger
+// keyHistory is the history of one key.
+type keyHistory struct {
+	*index
 	key      string
 	calls    []*history.Event // of the store
 	attempts []*attempt       // by token, in the order of their first call
 	grants   []*grant         // by fence
-	heard    []*grant         // by when they were heard of
-	permits  int              // the most that a lease saw
+	answered []*grant         // by the time of the first answer
+	permits  int              // the most that a lease asked for
 	ttl      time.Duration    // the longest that was asked for
 	prints   int              // how many fingerprints there are
 	forgot   []*history.Event
@@ -49,7 +49,6 @@ type book struct {
 	claims   map[string][]*history.Event // from a reserved place, by its token and by Return
 
 	sections []*history.Event // enter and leave
-	writes   []*history.Event
 	effects  []*history.Event
 	replies  []*history.Event
 }
@@ -61,39 +60,36 @@ type attempt struct {
 	begin, end time.Duration // of all its calls
 	grants     []*grant      // by fence
 
-	// from when on it may have been granted in its absence, because a call that nobody
-	// heard the answer of, or a place in the queue, stood; never: in its presence only.
+	// absent is from when the token may have been granted in its absence, because of a call
+	// without an answer or a place in the queue; never if it was always present.
 	absent time.Duration
-	// vague: it made a claim that nobody heard the answer of, which may be granted at any
-	// time later.
+	// vague: the token made a claim without an answer, which may be granted at any time later.
 	vague bool
-	// placed is until when it asked for, and may have got, a place in the queue; -1: never.
+	// placed is until when it asked for a place in the queue, and may have got it; -1 if it did
+	// not.
 	placed time.Duration
-	// queues is when it asked for a place of its own first.
-	queues time.Duration
-	// settles is when it was settled first, heard or not; never: not at all.
+	// settles is when it was settled first, with or without an answer; never if it was not.
 	settles time.Duration
-	// doubt is from when on a settlement that nobody heard the answer of may have ended
-	// what it had.
+	// doubt is from when a settlement without an answer may have ended its lease.
 	doubt time.Duration
-	// extra is how much longer, at most, renewals and claims that nobody heard the answer
-	// of may have made its lease, and short the shortest TTL that one may have set.
+	// extra is by how much, at most, renewals and claims without an answer may have prolonged
+	// its lease. short is the shortest TTL that one of them may have set.
 	extra, short time.Duration
-	// kept is its settlements with a record, but for those that were lost.
+	// kept is its settlements with a record, without those that were answered ErrLost.
 	kept []*history.Event
 }
 
-// grant is one lease: a token and a fence, however often they were answered.
+// grant is one lease: a token and a fence, with all answers that tell of it.
 type grant struct {
 	of       *attempt
 	fence    uint64
 	number   int              // as in Answer.Attempt
 	answers  []*history.Event // by Return
 	from, by time.Duration    // when it was made
-	index    int              // in book.grants
+	index    int              // in keyHistory.grants
 }
 
-// place returns the token of the reserved place that the lease was claimed from, or "".
+// place returns the token of the reserved place from which the lease was claimed, or "".
 func (g *grant) place() string {
 	for _, e := range g.answers {
 		if e.From != "" {
@@ -103,9 +99,9 @@ func (g *grant) place() string {
 	return ""
 }
 
-// came returns when the place can have been taken, at the earliest, at which a grant was
-// made: that of its token, or the reserved one that was redeemed; -1 if nobody knows.
-func (b *book) came(g *grant) time.Duration {
+// came returns when the place of a grant can have been taken at the earliest: that of its token,
+// or the reserved one; -1 if it is unknown.
+func (b *keyHistory) came(g *grant) time.Duration {
 	place := g.place()
 	if place == "" {
 		return g.of.begin
@@ -116,32 +112,32 @@ func (b *book) came(g *grant) time.Duration {
 	return -1
 }
 
-// head is the answer that was heard first.
+// head is the first answer.
 func (g *grant) head() *history.Event { return g.answers[0] }
 
-// permits returns how many permits the lease sees, and how many of them it takes.
+// permits returns how many permits the lease sees, and how many it takes.
 func (g *grant) permits() (permits, weight int) {
 	e := g.head()
-	if e.Kind == history.Renew || e.Kind == history.Settle { // nobody heard of the grant
+	if e.Kind == history.Renew || e.Kind == history.Settle { // the grant was not answered
 		e = g.of.calls[0]
 	}
 	return cmp.Or(e.Permits, 1), cmp.Or(e.Weight, 1)
 }
 
-// waiting reports whether a claim's answer says that its token has a place where it waits.
+// waiting reports whether the answer says that the token waits at a place.
 func waiting(e *history.Event) bool {
 	return e.Kind == history.Claim && e.State == "held" && e.Queued && e.Error == "" &&
 		(e.Mode == "queue" || e.Mode == "try" && e.From == "")
 }
 
-func newLedger(events []history.Event, o Options) *ledger {
-	l := &ledger{Options: o, halts: map[int][]*history.Event{}}
-	books := map[string]*book{}
-	of := func(key string) *book {
-		b := books[key]
+func newIndex(events []history.Event, o Options) *index {
+	l := &index{Options: o, halts: map[int][]*history.Event{}}
+	keys := map[string]*keyHistory{}
+	of := func(key string) *keyHistory {
+		b := keys[key]
 		if b == nil {
-			b = &book{ledger: l, key: key, permits: 1}
-			books[key] = b
+			b = &keyHistory{index: l, key: key, permits: 1}
+			keys[key] = b
 		}
 		return b
 	}
@@ -150,16 +146,14 @@ func newLedger(events []history.Event, o Options) *ledger {
 		e := &events[i]
 		l.end = max(l.end, e.Call, e.Return)
 		switch e.Kind {
-		case history.Claim, history.Renew, history.Settle, history.Told:
+		case history.Claim, history.Renew, history.Settle, history.Pushed:
 			b := of(e.Key)
 			b.calls = append(b.calls, e)
-			if !e.Heard() {
-				l.unheard++
+			if !e.Answered() {
+				l.unknown++
 			}
 		case history.Enter, history.Leave:
 			of(e.Key).sections = append(of(e.Key).sections, e)
-		case history.Write:
-			of(e.Key).writes = append(of(e.Key).writes, e)
 		case history.Effect:
 			of(e.Key).effects = append(of(e.Key).effects, e)
 		case history.Reply:
@@ -178,16 +172,16 @@ func newLedger(events []history.Event, o Options) *ledger {
 			case o.forgets(e.Name, true):
 				of(e.Key).forgot = append(of(e.Key).forgot, e)
 			}
-		case history.Calm:
-			l.calm = max(l.calm, e.Call)
+		case history.FaultsEnd:
+			l.faultsEnd = max(l.faultsEnd, e.Call)
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(books)) {
-		b := books[key]
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		b := keys[key]
 		b.forgot = append(b.forgot, forgot...)
 		slices.SortFunc(b.forgot, byCall)
 		b.enter()
-		l.books = append(l.books, b)
+		l.keys = append(l.keys, b)
 	}
 	return l
 }
@@ -195,7 +189,7 @@ func newLedger(events []history.Event, o Options) *ledger {
 func byCall(a, b *history.Event) int { return cmp.Compare(a.Call, b.Call) }
 
 // enter sorts the calls of a key by token and finds the grants.
-func (b *book) enter() {
+func (b *keyHistory) enter() {
 	b.tokens = map[string]*attempt{}
 	prints := map[string]bool{}
 	for _, e := range b.calls {
@@ -210,8 +204,8 @@ func (b *book) enter() {
 		}
 		a := b.tokens[e.Token]
 		if a == nil || e.Mode == "look" {
-			a = &attempt{token: e.Token, begin: e.Call, absent: never, placed: -1, queues: never, settles: never, doubt: never, short: never}
-			if e.Mode != "look" { // which is nobody's, and changes nothing
+			a = &attempt{token: e.Token, begin: e.Call, absent: never, placed: -1, settles: never, doubt: never, short: never}
+			if e.Mode != "look" { // it changes nothing
 				b.tokens[e.Token] = a
 			}
 			b.attempts = append(b.attempts, a)
@@ -235,22 +229,23 @@ func (b *book) enter() {
 	for i, g := range b.grants {
 		g.index = i
 	}
-	b.heard = slices.SortedFunc(slices.Values(b.grants), func(a, b *grant) int { return cmp.Compare(a.by, b.by) })
+	b.answered = slices.SortedFunc(slices.Values(b.grants), func(a, b *grant) int { return cmp.Compare(a.by, b.by) })
 }
 
-// heardBy returns how many grants were heard of before a moment: the first of book.heard.
-func (b *book) heardBy(t time.Duration) int {
-	n, _ := slices.BinarySearchFunc(b.heard, t, func(g *grant, t time.Duration) int { return cmp.Compare(g.by, t) })
+// answeredBy returns how many grants were answered before a moment. They are the first ones of
+// keyHistory.answered.
+func (b *keyHistory) answeredBy(t time.Duration) int {
+	n, _ := slices.BinarySearchFunc(b.answered, t, func(g *grant, t time.Duration) int { return cmp.Compare(g.by, t) })
 	return n
 }
 
 func byFence(a, b *grant) int { return cmp.Or(cmp.Compare(a.fence, b.fence), cmp.Compare(a.by, b.by)) }
 
 // enter adds a call to what is known of the token.
-func (a *attempt) enter(b *book, e *history.Event) {
-	alone := e.Heard() && e.Error != "" && e.Error != history.Lost // it failed alone: nothing was done
+func (a *attempt) enter(b *keyHistory, e *history.Event) {
+	alone := e.Answered() && e.Error != "" && e.Error != history.Lost // it failed alone, with nothing done
 	switch e.Kind {
-	case history.Told:
+	case history.Pushed:
 		a.granted(e)
 		a.absent = min(a.absent, e.Call)
 	case history.Claim:
@@ -259,11 +254,8 @@ func (a *attempt) enter(b *book, e *history.Event) {
 		}
 		b.ttl = max(b.ttl, e.TTL)
 		queues := e.Mode == "queue" || e.Mode == "reserve"
-		if queues {
-			a.queues = min(a.queues, e.Call)
-		}
 		switch {
-		case !e.Heard():
+		case !e.Answered():
 			a.vague, a.absent = true, min(a.absent, e.Call)
 			if queues {
 				a.placed = never
@@ -279,13 +271,13 @@ func (a *attempt) enter(b *book, e *history.Event) {
 			a.placed, a.absent = max(a.placed, e.Return), min(a.absent, e.Call)
 		}
 	case history.Renew:
-		if !e.Heard() {
+		if !e.Answered() {
 			a.extra = after(a.extra, e.TTL)
 			a.short = min(a.short, e.TTL)
 		}
 	case history.Settle:
 		a.settles = min(a.settles, e.Call)
-		if !e.Heard() {
+		if !e.Answered() {
 			a.doubt = min(a.doubt, e.Call)
 		}
 		if e.Outcome == "keep" && !alone && e.Error != history.Lost {
@@ -304,9 +296,8 @@ func (a *attempt) granted(e *history.Event) {
 	a.grants = append(a.grants, &grant{of: a, fence: e.Fence, answers: []*history.Event{e}})
 }
 
-// waits reports whether the token may have a place although it was granted what it was:
-// a place ends with the grant. A claim that was under way as the grant was given up may have
-// got a new one, and the grant may be told after that.
+// waits reports whether the token may have a place after its last grant. A place ends with its
+// grant, but a claim that was under way when the grant was given up may have got a new place.
 func (a *attempt) waits() bool {
 	return a.placed >= 0 && (len(a.grants) == 0 || a.placed >= a.grants[len(a.grants)-1].by || a.placed >= a.settles)
 }
@@ -314,7 +305,7 @@ func (a *attempt) waits() bool {
 // anonymous reports whether a call was made without a token.
 func anonymous(e *history.Event) bool { return strings.Trim(e.Token, "0") == "" }
 
-// complete works out when the grant was made.
+// complete finds out when the grant was made.
 func (g *grant) complete() {
 	slices.SortStableFunc(g.answers, func(a, b *history.Event) int { return cmp.Compare(a.Return, b.Return) })
 	g.number, g.by = g.head().Attempt, g.head().Return
@@ -324,20 +315,20 @@ func (g *grant) complete() {
 	}
 }
 
-// certain returns until when the lease lasts for certain, if nothing unknown or forgotten
-// cuts it short: every answer and renewal proves that it lasted until then without a gap.
+// certain returns until when the lease surely stands, because every answer and renewal proves
+// that it stood until then without a gap.
 func (g *grant) certain(slack time.Duration) time.Duration {
 	until := time.Duration(0)
 	for _, e := range g.answers {
-		end := e.Call // of one that was told, whose PushedTTL began at an unknown moment
-		if e.Kind != history.Told {
+		end := e.Call // of a pushed grant, whose PushedTTL began at an unknown moment
+		if e.Kind != history.Pushed {
 			end = after(e.Call, min(e.TTL, g.of.short))
 		}
 		until = max(until, end)
 	}
 	if len(g.of.grants) == 1 {
 		for _, e := range g.of.calls {
-			if e.Kind == history.Renew && e.Heard() && e.Error == "" {
+			if e.Kind == history.Renew && e.Answered() && e.Error == "" {
 				until = max(until, after(e.Call, min(e.TTL, g.of.short)))
 			}
 		}
@@ -345,7 +336,7 @@ func (g *grant) certain(slack time.Duration) time.Duration {
 	return min(until-slack, g.of.doubt)
 }
 
-// latest returns until when the lease may last, or never if nobody can say.
+// latest returns until when the lease may stand; never if it is unknown.
 func (g *grant) latest(slack time.Duration) time.Duration {
 	if g.of.vague {
 		return never
@@ -355,7 +346,7 @@ func (g *grant) latest(slack time.Duration) time.Duration {
 		until = max(until, after(e.Return, e.TTL))
 	}
 	for _, e := range g.of.calls {
-		if e.Kind == history.Renew && e.Heard() && e.Error == "" {
+		if e.Kind == history.Renew && e.Answered() && e.Error == "" {
 			until = max(until, after(e.Return, e.TTL))
 		}
 	}
@@ -363,25 +354,25 @@ func (g *grant) latest(slack time.Duration) time.Duration {
 }
 
 // forgotBetween reports whether the store may have lost data between two moments.
-func (b *book) forgotBetween(from, to time.Duration) bool {
+func (b *keyHistory) forgotBetween(from, to time.Duration) bool {
 	return slices.ContainsFunc(b.forgot, func(f *history.Event) bool { return f.Call <= to && until(f) >= from })
 }
 
-// until is when something was over; never if nobody saw it end, or heard how.
+// until is when an event was over; never if its end is unknown.
 func until(e *history.Event) time.Duration {
-	if !e.Heard() {
+	if !e.Answered() {
 		return never
 	}
 	return e.Return
 }
 
-// haltedBetween reports whether a process was killed or stood still between two moments.
-func (l *ledger) haltedBetween(process int, from, to time.Duration) bool {
+// haltedBetween reports whether a process was killed or stopped between two moments.
+func (l *index) haltedBetween(process int, from, to time.Duration) bool {
 	return slices.ContainsFunc(l.halts[process], func(h *history.Event) bool { return h.Call <= to && until(h) >= from })
 }
 
-// faultBetween reports whether there was any fault between two moments, or shortly before.
-func (l *ledger) faultBetween(from, to time.Duration) bool {
+// faultBetween reports whether a fault struck between two moments, or shortly before.
+func (l *index) faultBetween(from, to time.Duration) bool {
 	return slices.ContainsFunc(l.faults, func(f *history.Event) bool {
 		return f.Call <= to && after(until(f), l.Settling) >= from
 	})

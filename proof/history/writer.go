@@ -18,21 +18,20 @@ import (
 //	{"process":1,"id":7,"return":…, what was answered}               after the answer came
 //	{"kind":"enter","process":1,"call":…,"return":…, …}              what is whole at once
 //
-// A line without a kind answers the one of the same process, life and id. One that is
+// A line without a kind answers the one of the same process, restarts and id. One that is
 // never answered is a call whose answer nobody heard.
 
-// Writer writes the lines of one life of a process. Each call of a method is one Write
-// of whole lines, so that a process that is killed has written all that it began, if w is
-// a file that is not buffered. Each life needs a file of its own: the last line of one
-// that was killed may be cut short, and only the last line of a file may be.
+// Writer writes the lines of one process. Each call of a method is one Write of whole lines, so
+// that a killed process has written everything that it began, if w is a file without a buffer.
+// Each process needs a file of its own, because only the last line of a file may be cut short.
 //
 // It may be used concurrently.
 type Writer struct {
-	// Now is the clock, if not nil: the methods set the times that it tells. It is
-	// not to be changed once the Writer is in use.
+	// Now is the clock, if not nil; the methods then set the times. It must not change once the
+	// Writer is in use.
 	Now func() time.Duration
 
-	process, life int
+	process, restarts int
 
 	mu     sync.Mutex
 	w      io.Writer
@@ -41,14 +40,14 @@ type Writer struct {
 	buf    []byte
 }
 
-// NewWriter returns a Writer for a process, in its so manieth life from 0 on.
-func NewWriter(w io.Writer, process, life int) *Writer {
-	return &Writer{w: w, process: process, life: life}
+// NewWriter returns a Writer for a process that was started again so many times.
+func NewWriter(w io.Writer, process, restarts int) *Writer {
+	return &Writer{w: w, process: process, restarts: restarts}
 }
 
-// Call writes down what is about to be asked. It sets each event's Process, Life and ID,
-// and with Now its Call; what was answered is not written. After an error the call must
-// not leave, as nobody would know of it.
+// Call writes calls before they leave. It sets each event's Process, Restarts and ID, and with
+// Now its Call. It does not write answers. After an error the call must not leave, because the
+// history would lack it.
 func (w *Writer) Call(events []Event) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,7 +56,7 @@ func (w *Writer) Call(events []Event) error {
 	for i := range events {
 		w.last++
 		e := &events[i]
-		e.Process, e.Life, e.ID = w.process, w.life, w.last
+		e.Process, e.Restarts, e.ID = w.process, w.restarts, w.last
 		e.Call = cmp.Or(now, e.Call)
 		asked := *e
 		asked.Return = 0
@@ -68,8 +67,8 @@ func (w *Writer) Call(events []Event) error {
 	return w.flush()
 }
 
-// Return writes down what was answered to events that Call has seen. With Now it sets
-// each event's Return.
+// Return writes the answers of events that Call has written. With Now it sets each event's
+// Return.
 func (w *Writer) Return(events []Event) error {
 	now := w.now()
 	w.mu.Lock()
@@ -85,9 +84,8 @@ func (w *Writer) Return(events []Event) error {
 	return w.flush()
 }
 
-// Happened writes down what is whole: what has Call and Return already, or with Now what
-// happens at this moment. It sets each event's Process and Life, unless the writer's
-// process is 0: whoever runs the workers tells of all of them.
+// Happened writes whole events: with Call and Return, or with Now those of this moment. It sets
+// each event's Process and Restarts, unless the writer's process is 0, the runner's.
 func (w *Writer) Happened(events ...Event) error {
 	now := w.now()
 	w.mu.Lock()
@@ -95,7 +93,7 @@ func (w *Writer) Happened(events ...Event) error {
 	w.buf = w.buf[:0]
 	for _, e := range events {
 		if w.process != 0 {
-			e.Process, e.Life = w.process, w.life
+			e.Process, e.Restarts = w.process, w.restarts
 		}
 		e.Call = cmp.Or(e.Call, now)
 		e.Return = cmp.Or(e.Return, now)
@@ -137,10 +135,10 @@ func (w *Writer) flush() error {
 	return nil
 }
 
-// answered returns the part of an event that tells of the answer.
+// answered returns the part of an event that is its answer.
 func (e *Event) answered() Event {
 	a := Event{
-		Process: e.Process, Life: e.Life, ID: e.ID, Return: e.Return,
+		Process: e.Process, Restarts: e.Restarts, ID: e.ID, Return: e.Return,
 		State: e.State, Error: e.Error, Fence: e.Fence, Attempt: e.Attempt,
 		Ahead: e.Ahead, Queued: e.Queued, Left: e.Left, Text: e.Text,
 	}
@@ -150,7 +148,7 @@ func (e *Event) answered() Event {
 	return a
 }
 
-// join adds to an event what a line says of its answer.
+// join adds an answer to its event.
 func (e *Event) join(a *Event) {
 	e.Return, e.State, e.Error = a.Return, a.State, a.Error
 	e.Fence, e.Attempt, e.Ahead, e.Queued, e.Left = a.Fence, a.Attempt, a.Ahead, a.Queued, a.Left
@@ -162,11 +160,11 @@ func (e *Event) join(a *Event) {
 	}
 }
 
-// maxPlain is up to which length a record's data is written as it is.
+// maxPlain is up to which length the data of a record is written as it is.
 const maxPlain = 64
 
-// Data returns how an Event's Data spells a record: short text as it is, in quotes, and
-// anything else as its digest and length. Two records are equal if their spellings are.
+// Data returns how an event has the data of a record: short text in quotes, and anything else as
+// its digest and length. Two records are equal if their Data is.
 func Data(record []byte) string {
 	if len(record) <= maxPlain && utf8.Valid(record) {
 		return `"` + string(record) + `"`
