@@ -135,7 +135,7 @@ var connectionCases = []Case{
 				_, err = l.Write(all[early:])
 			}
 			if err != nil {
-				// Clients give up here, and do not look for an answer.
+				// Clients give up here, without reading an answer.
 				t.wrongf("the request could not be sent: %s", plain(err))
 			}
 			t.refused("the request", l.reply(r.method), []int{http.StatusBadRequest})
@@ -255,8 +255,8 @@ var connectionCases = []Case{
 	},
 }
 
-// expecting sends the usual request with Expect: 100-continue, and its body when it is
-// asked for or after a while. It reports whether it was asked for.
+// expecting sends the usual request with Expect: 100-continue. Its body follows after 100, or
+// after a while. It reports whether 100 came.
 func (t *trial) expecting() (a *reply, asked bool) {
 	l := t.dial()
 	r := t.request(with("Expect", "100-continue"))

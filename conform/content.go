@@ -237,8 +237,8 @@ var contentCases = []Case{
 	},
 }
 
-// stream sends the usual request to an origin that answers with three events, each but
-// the first one when it is let go on, and returns the connection and the body.
+// stream sends the usual request to an origin that answers with three events. Each event but the
+// first waits for open. It returns the connection and the body.
 func (t *trial) stream() (*line, io.Reader) {
 	t.plays(Answer{
 		Status: 200, Header: []Field{field("Content-Type", "text/event-stream")},
@@ -274,8 +274,8 @@ func (t *trial) streamed(a *reply) {
 
 func eventOf(i int) string { return "data: " + strconv.Itoa(i) + "\n\n" }
 
-// content checks that an answer with that body arrives, and again for the retry. It
-// returns both.
+// content checks that an answer with that body arrives, and again for the retry. It returns both
+// answers.
 func (t *trial) content(a Answer, body []byte, changes ...change) []*reply {
 	t.plays(a)
 	first := t.first(changes...)
@@ -290,8 +290,8 @@ func (t *trial) content(a Answer, body []byte, changes ...change) []*reply {
 	return []*reply{first, again}
 }
 
-// empty sends the usual request twice on one connection, to an origin that answers
-// nothing but the status, and then another one. It returns the first two answers.
+// empty sends the usual request twice on one connection, to an origin that answers with the
+// status only, and then another request. It returns the first two answers.
 func (t *trial) empty(status int) []*reply {
 	l := t.dial()
 	var answers []*reply

@@ -163,19 +163,19 @@ var failureCases = []Case{
 	},
 }
 
-// vanish sends the usual request to an origin that waits, and ends the connection when it
-// is there.
+// vanish sends the usual request to an origin that waits, and closes the connection when the
+// request has arrived.
 func (t *trial) vanish() {
 	t.plays(held())
 	l := t.dial()
 	t.must(l.send(t.request()))
 	t.began(1)
 	t.must(l.Close())
-	// Until the target has noticed, it is as if the client were there.
+	// The target needs a moment to notice.
 	t.pause(300 * time.Millisecond)
 }
 
-// lose sends the usual request, reads the beginning of what comes, and ends the connection.
+// lose sends the usual request, reads the beginning of the answer, and closes the connection.
 func (t *trial) lose() {
 	l := t.dial()
 	t.must(l.send(t.request()))
@@ -195,7 +195,7 @@ func (t *trial) isWhole(what string, a *reply, size int) {
 // isFailure reports whether a status says that there is no answer.
 func isFailure(status int) bool { return status >= http.StatusInternalServerError }
 
-// orRefused checks what a retry gets after an attempt without an outcome.
+// orRefused checks the answer of a retry after an attempt without an outcome.
 func (t *trial) orRefused(a *reply) {
 	if a.err == nil && a.status >= 400 && a.run() == 0 {
 		return
@@ -204,7 +204,7 @@ func (t *trial) orRefused(a *reply) {
 	t.ran(2)
 }
 
-// cut checks what becomes of an answer that breaks off.
+// cut checks what the target makes of a truncated answer.
 func (t *trial) cut(chunked bool) {
 	part := []byte("the beginning of something")
 	t.plays(Answer{Status: 200, Body: part, Break: BreakWithin, Chunked: chunked}, usual())

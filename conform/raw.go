@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// rawCases are about what is on the wire between the target and the origin, and mostly
-// about answers that no HTTP library writes. Those that can be read say that
-// the connection ends, so that no other case's request is on its way when it does.
+// rawCases are about the connection between the target and the origin, mostly about answers that
+// no HTTP library writes. Their readable answers close the connection, so that they do not
+// affect other cases.
 var rawCases = []Case{
 	{
 		ID: "request-hop", Title: "Hop-by-hop fields do not reach the origin", Level: Must,

@@ -54,7 +54,7 @@ func (u *subscriber) confirm() {
 	u.unconfirmed = nil
 	u.mu.Unlock()
 	for _, t := range tokens {
-		u.s.server.Listeners.Tell(t, dibs.Answer{})
+		u.s.server.Listeners.Wake(t, dibs.Answer{})
 	}
 }
 
@@ -77,6 +77,6 @@ func (u *subscriber) receive(message string) {
 			}
 			a = dibs.Answer{State: dibs.Granted, Fence: f, Attempt: n}
 		}
-		u.s.server.Listeners.Tell(t, a)
+		u.s.server.Listeners.Wake(t, a)
 	}
 }

@@ -21,7 +21,7 @@ func TestHouse(t *testing.T) {
 			root + "/pgstore", root + "/mysqlstore", unix,
 			"github.com/redis/rueidis", "github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "modernc.org/sqlite",
 		}, Tests: []string{
-			root, root + "/proof/history", root + "/proof/target", root + "/internal/failpoint", root + "/internal/servertest", root + "/redisstore", root + "/sqlitestore",
+			root + "/proof/target", root + "/internal/failpoint", root + "/internal/servertest", root + "/internal/stores",
 		}},
 		{Dir: "target", Imports: []string{root + "/proof/fault", root + "/internal/servertest", unix}},
 		{

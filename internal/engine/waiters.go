@@ -117,7 +117,7 @@ func (w *waiters) tell(all []WakeUp) {
 	}
 	w.mu.Unlock()
 	for _, t := range here {
-		w.s.server.Listeners.Tell(t.Token, t.Answer)
+		w.s.server.Listeners.Wake(t.Token, t.Answer)
 	}
 }
 

@@ -18,7 +18,6 @@ type contestants struct {
 	scope   *servertest.Scope
 	lockers map[string][]locker // by name, one for each process that there would be
 	close   []func()
-	pid     int // the database server's, for the processor time that it uses; 0: not asked for
 }
 
 // opener starts a server and everybody who is measured on it.

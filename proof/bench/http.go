@@ -20,27 +20,14 @@ func once() func(connection, i int) string {
 // again is the one key of a client that retries.
 func again(connection, _ int) string { return "key-" + strconv.Itoa(connection) }
 
-// side makes one side of a contest of a server and the keys sent to it.
-func side(s *server, keys func() func(connection, i int) string) func(context.Context, time.Duration) (float64, error) {
-	return func(ctx context.Context, d time.Duration) (float64, error) {
-		before := s.processor()
-		start := time.Now()
-		perSecond, err := load{addr: s.addr(), keys: keys()}.perSecond(ctx, d)
-		answers := perSecond * time.Since(start).Seconds()
-		s.each = append(s.each, float64((s.processor()-before).Nanoseconds())/1e3/answers)
-		return perSecond, err
-	}
-}
-
-// contend runs a contest between two servers. Beside the ratio of what they
-// answer it tells what an answer costs each in processor time, which the
-// machine's other work disturbs less.
+// contend runs a contest between two servers.
 func contend(ctx context.Context, c config, ours, floor *server, keys func() func(connection, i int) string) (figure, error) {
-	f, err := interleave(ctx, c, "answers/s", side(ours, keys), side(floor, keys))
-	if err == nil && ours.processor() > 0 {
-		f.detail += fmt.Sprintf(", for %s against %s µs of processor time each", count(median(ours.each)), count(median(floor.each)))
+	side := func(s *server) func(context.Context, time.Duration) (float64, error) {
+		return func(ctx context.Context, d time.Duration) (float64, error) {
+			return load{addr: s.addr(), keys: keys()}.perSecond(ctx, d)
+		}
 	}
-	return f, err
+	return interleave(ctx, c, "answers/s", side(ours), side(floor))
 }
 
 func replays() func(connection, i int) string { return again }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 )
 
 // rates measures everybody at that many goroutines, which take and release keys of
@@ -19,18 +18,15 @@ func rates(open opener, goroutines int, others []string, beside ...string) func(
 		}
 		defer b.end()
 		names := append(append([]string{ours}, others...), beside...)
-		got, each := make(map[string][]float64), make(map[string][]float64)
+		got := make(map[string][]float64)
 		var ratios []float64
 		for round := range c.rounds + 1 {
 			for i := range names {
 				name := names[(i+round)%len(names)] // who goes first alternates
-				before, start := b.processor(), time.Now()
 				rate, err := lockRate(ctx, b.lockers[name][0], goroutines, c.round)
 				if err != nil {
 					return figure{}, fmt.Errorf("%s: %w", name, err)
 				}
-				cycles := rate * time.Since(start).Seconds()
-				each[name] = append(each[name], float64((b.processor()-before).Nanoseconds())/1e3/cycles)
 				got[name] = append(got[name], rate)
 			}
 			if ctx.Err() != nil {
@@ -47,17 +43,9 @@ func rates(open opener, goroutines int, others []string, beside ...string) func(
 		}
 		var all []string
 		for _, name := range names {
-			text := fmt.Sprintf("%s %s", name, count(median(got[name][1:])))
-			if b.pid != 0 {
-				text += fmt.Sprintf(" (%s µs)", count(median(each[name][1:])))
-			}
-			all = append(all, text)
+			all = append(all, fmt.Sprintf("%s %s", name, count(median(got[name][1:]))))
 		}
-		unit := " claim+settle/s"
-		if b.pid != 0 {
-			unit += " (processor time for each, the server's and the callers')"
-		}
-		return figure{value: ratios, detail: strings.Join(all, ", ") + unit}, nil
+		return figure{value: ratios, detail: strings.Join(all, ", ") + " claim+settle/s"}, nil
 	}
 }
 

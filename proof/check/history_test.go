@@ -61,7 +61,7 @@ func (h *tale) granted(name string, from, to int, key, token, mode string, fence
 // hears tells a token, which claimed first at a moment, that it was granted.
 func (h *tale) hears(name string, from, to int, key, token string, fence uint64) *history.Event {
 	return h.add(name, from, to, history.Event{
-		Kind: history.Told, Process: process(token), Key: key, Token: token, TTL: time.Second, State: "granted", Fence: fence, Attempt: 1,
+		Kind: history.Pushed, Process: process(token), Key: key, Token: token, TTL: time.Second, State: "granted", Fence: fence, Attempt: 1,
 	})
 }
 
@@ -87,14 +87,12 @@ func good() *tale {
 	h.granted("A claims", 100, 110, "mutex", "A", "queue", 10)
 	h.happened(history.Enter, "A enters", 111, "mutex", "A", 10)
 	h.claim("B waits", 150, 160, "mutex", "B", "queue", "held")
-	h.add("A writes", 200, 210, history.Event{Kind: history.Write, Key: "mutex", Fence: 10})
 	h.renew("A renews", 250, 260, "mutex", "A")
 	h.claim("B asks", 300, 310, "mutex", "B", "queue", "held")
 	h.happened(history.Leave, "A leaves", 390, "mutex", "A", 10)
 	h.settle("A releases", 400, 410, "mutex", "A", "release")
 	h.granted("B claims", 405, 420, "mutex", "B", "queue", 11)
 	h.happened(history.Enter, "B enters", 421, "mutex", "B", 11)
-	h.add("B writes", 430, 440, history.Event{Kind: history.Write, Key: "mutex", Fence: 11})
 	h.happened(history.Leave, "B leaves", 600, "mutex", "B", 11)
 	h.settle("B releases", 601, 610, "mutex", "B", "release")
 

@@ -30,28 +30,36 @@ var leaseCases = []tell{
 		h.drop("A releases", "A leaves", "A enters", "B enters", "B leaves", "B releases", "B asks")
 		h.at("B waits").Call, h.at("B waits").Return = 1000*ms, 1010*ms
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Attempt = 1261*ms, 1270*ms, 2
-		h.at("B writes").Call, h.at("B writes").Return = 1280*ms, 1290*ms
+	}},
+	{"a second grant, whose claim was not answered, is renewed after a gap", "", func(h *tale) {
+		h.granted("G claims", 10, 20, "again", "G", "queue", 10)
+		again := h.claim("G asks", 600, 1600, "again", "G", "queue", "")
+		again.Error = history.Unknown
+		h.claim("T waits", 900, 910, "again", "T", "queue", "held")
+		h.claim("V tries", 1100, 1110, "again", "V", "try", "held").Left = 0 // T is next
+		h.settle("T gives up", 1200, 1210, "again", "T", "undo")
+		h.renew("G renews", 1650, 1660, "again", "G")
+		h.settle("G releases", 1700, 1710, "again", "G", "release")
 	}},
 	{"granted before the lease ran out", "lease", func(h *tale) {
 		h.drop("A releases", "A leaves", "A enters", "B enters", "B leaves", "B releases", "B asks")
 		h.at("B waits").Call, h.at("B waits").Return = 1000*ms, 1010*ms
 		h.at("B claims").Call, h.at("B claims").Return = 1200*ms, 1230*ms
-		h.at("B writes").Call, h.at("B writes").Return = 1280*ms, 1290*ms
 	}},
-	{"the settlement was not heard of, and another one is granted", "", func(h *tale) {
+	{"the settlement was not answered of, and another one is granted", "", func(h *tale) {
 		h.at("A releases").Error = history.Unknown
 		h.at("B claims").Call, h.at("B claims").Return = 700*ms, 710*ms
-		h.drop("B enters", "B leaves", "B writes", "B releases")
+		h.drop("B enters", "B leaves", "B releases")
 	}},
-	{"a renewal that was not heard of lets the lease last", "", func(h *tale) {
+	{"a renewal that was not answered of lets the lease last", "", func(h *tale) {
 		h.at("A renews").Error = history.Unknown
 		h.renew("A renews again", 1200, 1210, "mutex", "A")
 		h.at("A releases").Call, h.at("A releases").Return = 1300*ms, 1310*ms
 		h.at("A leaves").Call, h.at("A leaves").Return = 1290*ms, 1290*ms
-		h.drop("B waits", "B asks", "B claims", "B enters", "B leaves", "B writes", "B releases")
+		h.drop("B waits", "B asks", "B claims", "B enters", "B leaves", "B releases")
 	}},
 	{"a renewal brings a lease back to life", "lease", func(h *tale) {
-		h.drop("B waits", "B asks", "B claims", "B enters", "B leaves", "B writes", "B releases", "A releases", "A leaves", "A enters")
+		h.drop("B waits", "B asks", "B claims", "B enters", "B leaves", "B releases", "A releases", "A leaves", "A enters")
 		h.renew("A renews late", 1300, 1310, "mutex", "A")
 	}},
 	{"renewed though another one was granted", "lease", func(h *tale) {
@@ -59,7 +67,7 @@ var leaseCases = []tell{
 		h.at("A releases").Error = history.Unknown
 	}},
 	{"one that was granted in its absence renews, and did not hear of it", "", func(h *tale) {
-		h.drop("B claims", "B enters", "B writes", "B leaves")
+		h.drop("B claims", "B enters", "B leaves")
 		h.renew("B renews", 415, 425, "mutex", "B")
 	}},
 	{"one that was granted in its absence after it had lost the key renews", "", losesAndWaits},
@@ -144,7 +152,7 @@ var leaseCases = []tell{
 	}},
 	{"the holder asks again and is granted anew", "lease", func(h *tale) {
 		h.granted("A asks again", 300, 309, "mutex", "A", "try", 12)
-		h.drop("B claims", "B enters", "B leaves", "B writes", "B releases")
+		h.drop("B claims", "B enters", "B leaves", "B releases")
 	}},
 	{"the holder asks again and is held", "lease", func(h *tale) {
 		h.claim("A asks again", 300, 310, "mutex", "A", "try", "held")
@@ -154,10 +162,10 @@ var leaseCases = []tell{
 	}},
 	{"a grant was told, and confirmed", "", func(h *tale) {
 		e := h.granted("B is told", 150, 412, "mutex", "B", "", 11)
-		e.Kind = history.Told
+		e.Kind = history.Pushed
 	}},
 	{"a grant was told, and renewed late", "lease", func(h *tale) {
-		h.at("B claims").Kind = history.Told
+		h.at("B claims").Kind = history.Pushed
 		h.at("B claims").Call = 150 * ms
 		h.drop("B enters", "B leaves", "B releases")
 		h.renew("B renews", 1500, 1510, "mutex", "B")
@@ -166,7 +174,7 @@ var leaseCases = []tell{
 		h.drop("D is done", "D replies", "E mismatches")
 		d := h.claim("D waits", 150, 160, "once", "D", "queue", "held")
 		e := h.granted("D is told", 150, 320, "once", "D", "", 21)
-		d.Fingerprint, e.Kind, e.Fingerprint = "aa", history.Told, "aa"
+		d.Fingerprint, e.Kind, e.Fingerprint = "aa", history.Pushed, "aa"
 		d.MaxAge, e.MaxAge = 1<<63-1, 1<<63-1
 	}},
 	{"three at once with two permits", "lease", func(h *tale) {
@@ -212,7 +220,6 @@ var leaseCases = []tell{
 		h.drop("A releases", "A leaves", "A enters", "B enters", "B leaves", "B releases")
 		h.at("A claims").AtMostOnce = true
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Attempt = 1300*ms, 1310*ms, 2
-		h.at("B writes").Call, h.at("B writes").Return = 1320*ms, 1330*ms
 	}},
 	{"an attempt that must be made once is released", "", func(h *tale) {
 		h.at("A claims").AtMostOnce = true
@@ -228,22 +235,6 @@ var leaseCases = []tell{
 		h.granted("F claims", 320, 330, "once", "F", "queue", 21).MaxAge = time.Hour
 		h.drop("E mismatches", "D is done", "D replies")
 	}},
-	{"the store forgets, and who had asked first is told last", "", func(h *tale) {
-		h.o.Forgets = []string{"flush"}
-		h.add("flush", 600, 610, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
-		f := h.granted("F claims", 620, 630, "once", "F", "try", 21)
-		f.Fingerprint, f.MaxAge = "aa", 1<<63-1
-		k := h.settle("F keeps", 640, 650, "once", "F", "keep")
-		k.Data, k.Retention = "another", time.Hour
-		h.add("F replies", 50, 660, history.Event{Kind: history.Reply, Process: process("F"), Key: "once", Data: "another"})
-	}},
-	{"the store forgot, and later two are told different things", "replies", func(h *tale) {
-		h.o.Forgets = []string{"flush"}
-		h.add("flush", 10, 20, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
-		k := h.settle("D keeps", 250, 310, "once", "D", "keep")
-		k.Data, k.Retention = "another", time.Hour
-		h.at("D replies").Data = "another"
-	}},
 	{"the store forgot, and later a key is held though nobody holds it", "held", func(h *tale) {
 		h.o.Forgets = []string{"flush"}
 		h.add("flush", 10, 20, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
@@ -253,7 +244,7 @@ var leaseCases = []tell{
 		h.o.Forgets = []string{"flush"}
 		h.add("flush", 300, 305, history.Event{Kind: history.Fault, Name: "flush", Times: 1})
 		h.at("B claims").Call, h.at("B claims").Return, h.at("B claims").Fence = 1710*ms, 1720*ms, 9
-		h.drop("B enters", "B leaves", "B asks", "B writes", "B waits", "B releases")
+		h.drop("B enters", "B leaves", "B asks", "B waits", "B releases")
 	}},
 	{"somebody is evicted", "", func(h *tale) {
 		h.add("evicted", 280, 290, history.Event{Kind: history.Fault, Name: "evict", Key: "mutex"})
@@ -266,10 +257,9 @@ var leaseCases = []tell{
 		h.drop("B waits", "B asks")
 	}},
 	{"a fence is granted twice", "fences", func(h *tale) { h.at("B claims").Fence = 10 }},
-	{"one lease has two attempt numbers", "attempts", func(h *tale) {
+	{"one lease has two attempt numbers", "lease", func(h *tale) {
 		h.granted("A asks again", 300, 310, "mutex", "A", "queue", 10).Attempt = 2
 	}},
-	{"a fence is 0", "attempts", func(h *tale) { h.at("P claims").Fence = 0 }},
 }
 
 // undone lets Y save something and abandon its lease, Z save something else and undo its

@@ -73,14 +73,6 @@ var placeCases = []tell{
 		h.at("Z releases").Outcome = "abandon"
 		h.waits("V tries", 520, 530, "V", "X").Queued = false
 	}},
-	{"a place that a lease has taken is granted with another permit", "places", func(h *tale) {
-		h.redeems("V redeems", 420, 430, "V", "X", 42)
-		for _, e := range h.events {
-			if e.Key == "place" {
-				e.Permits = 2
-			}
-		}
-	}},
 	{"two places are redeemed in their order", "", func(h *tale) {
 		row(h)
 		h.waits("x waits", 180, 190, "x", "X")
@@ -96,13 +88,6 @@ var placeCases = []tell{
 		row(h)
 		h.at("X reserves").Hold = 50 * ms
 		h.redeems("w redeems", 255, 260, "w", "W", 40)
-	}},
-	{"a place is redeemed before the one in front of it, which stood for longer than its hold", "order", func(h *tale) {
-		row(h)
-		h.at("X reserves").Hold = 50 * ms
-		h.redeems("w redeems", 255, 260, "w", "W", 40)
-		h.settle("w releases", 270, 280, "place", "w", "release")
-		h.waits("x waits", 300, 310, "x", "X")
 	}},
 	{"a place is redeemed after one who came before it", "", func(h *tale) {
 		row(h)
@@ -129,15 +114,6 @@ var placeCases = []tell{
 		h.granted("V claims", 285, 290, "place", "V", "queue", 41)
 	}},
 	{"two join the queue from one place", "", func(h *tale) { joined(h) }},
-	{"one of two from one place is granted while the other one holds", "places", func(h *tale) {
-		joined(h)
-		for _, e := range h.events {
-			if e.Key == "place" {
-				e.Permits = 2
-			}
-		}
-		h.at("w redeems").Call, h.at("w redeems").Return = 270*ms, 275*ms
-	}},
 	{"one who joined from a place is passed by one who came after it", "order", func(h *tale) {
 		joined(h)
 		h.drop("x redeems", "x releases")

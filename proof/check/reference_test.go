@@ -31,7 +31,7 @@ func TestReferenceIsAccepted(t *testing.T) {
 		}
 		first, last = n, n
 	}
-	var grants, unheard, waits, replays int
+	var grants, unknown, waits, replays int
 	for seed := first; seed <= last; seed++ {
 		events := reference(t, uint64(seed))
 		v := check.History(events, &check.Options{Slack: time.Millisecond})
@@ -46,10 +46,10 @@ func TestReferenceIsAccepted(t *testing.T) {
 			}
 			break
 		}
-		grants, unheard, waits, replays = grants+v.Grants, unheard+v.Unheard, waits+v.Waits, replays+v.Replays
+		grants, unknown, waits, replays = grants+v.Grants, unknown+v.Unknown, waits+v.Waits, replays+v.Replays
 	}
-	t.Logf("%d grants, %d unheard, %d waits, %d replays", grants, unheard, waits, replays)
-	if last > first && (grants < 1000 || unheard < 250 || waits < 25 || replays < 25) {
+	t.Logf("%d grants, %d unknown, %d waits, %d replays", grants, unknown, waits, replays)
+	if last > first && (grants < 1000 || unknown < 250 || waits < 25 || replays < 25) {
 		t.Error("that was too little to mean anything")
 	}
 }

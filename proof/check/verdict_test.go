@@ -1,7 +1,6 @@
 package check_test
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +20,7 @@ func TestVerdictCounts(t *testing.T) {
 		t.Errorf("%+v", v.Violations)
 	}
 	got := *v
-	if got.Keys != 4 || got.Operations != 23 || got.Unheard != 1 || got.Grants != 8 || got.Records != 1 || got.Replays != 1 ||
+	if got.Keys != 4 || got.Operations != 23 || got.Unknown != 1 || got.Grants != 8 || got.Records != 1 || got.Replays != 1 ||
 		got.Sections != 2 || got.Waits != 1 || got.Faults["cut"] != 7 || got.Faults["killed"] != 1 {
 		t.Errorf("counted %+v", got)
 	}
@@ -47,9 +46,6 @@ func TestOptionsAreValidated(t *testing.T) {
 		v := check.History(nil, &o)
 		if v.OK() || !strings.Contains(v.Undecided[0], "Options."+field) {
 			t.Errorf("%s: %q", field, v.Undecided)
-		}
-		if err := v.Picture(&bytes.Buffer{}, "mutex"); err == nil {
-			t.Errorf("%s: there is a picture", field)
 		}
 	}
 	if v := check.History(nil, nil); !v.OK() {
@@ -96,33 +92,6 @@ func TestCounterExampleIsSmall(t *testing.T) {
 	x := v.Violations[0]
 	if len(x.Events) > 4 || !strings.Contains(x.Text, "fence 43") || !strings.Contains(x.Text, "the key was held by") {
 		t.Errorf("%s", textOf(t, v))
-	}
-}
-
-func TestPicture(t *testing.T) {
-	h := good()
-	h.at("B claims").Call, h.at("B claims").Return = 350*ms, 360*ms
-	h.add("cut", 340, 350, history.Event{Kind: history.Fault, Name: "cut", Times: 7})
-	v := h.check()
-	if v.OK() {
-		t.Fatal("nothing was found")
-	}
-	for key, wants := range map[string][]string{
-		"mutex": {"<html", "granted fence 11", "section with fence 10", "cut", "write with fence 11"},
-		"once":  {"done", "kept"}, // a key without a violation has a picture too
-	} {
-		var page bytes.Buffer
-		if err := v.Picture(&page, key); err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range wants {
-			if !strings.Contains(page.String(), want) {
-				t.Errorf("the page of %q does not have %q", key, want)
-			}
-		}
-	}
-	if err := v.Picture(&bytes.Buffer{}, "nothing"); err == nil || !strings.Contains(err.Error(), `"nothing"`) {
-		t.Errorf("the picture of a key that is not there: %v", err)
 	}
 }
 
