@@ -204,13 +204,8 @@ var transactionRules = []rule{
 		}
 		g.ran(1)
 	}},
-<<<<<<< HEAD
-	{"A commit that nobody heard of is looked up", func(t *testing.T) {
-		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Unanswered)
-=======
 	{"A commit with an unknown outcome is looked up", func(t *testing.T) {
-		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Unheard)
->>>>>>> wi
+		g, j := newJournalRig(t, nil, write(http.StatusCreated), journal.Unanswered)
 		first := g.send()
 		isFresh(t, first, http.StatusCreated)
 		committed(t, j, 1)
