@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// frontConns and backConns bound the connections of a store, beside the one that polls.
+	// frontConns and backConns bound the connections of a store, beside the connection that polls.
 	frontConns = 4
 	backConns  = 4
 

@@ -47,7 +47,7 @@ var (
 )
 
 const (
-	// frontConns and backConns bound the connections of a store, beside the one that
+	// frontConns and backConns bound the connections of a store, beside the connection that
 	// listens.
 	frontConns = 4
 	backConns  = 4

@@ -52,8 +52,8 @@ func (c *Checkup) Connections(used, most int64) {
 		"Raise max_connections, or have the application's pools use fewer.")
 }
 
-// Version looks at the version of the store's tables. It reports whether it is the one that
-// the program works with.
+// Version looks at the version of the store's tables, and reports whether the program works with
+// it.
 func (c *Checkup) Version(have, want int, migrate string) bool {
 	text := fmt.Sprintf("The tables have version %d, this program needs %d.", have, want)
 	c.Danger(have > want, "tables", text, "Use a newer program.")
@@ -100,8 +100,8 @@ type Clock struct {
 	last *ClockReading
 }
 
-// Check compares a reading with the last one: the server's clock and this host's clock must
-// have gone on alike.
+// Check compares a reading with the last reading. The server's clock and this host's clock must have
+// advanced by the same time.
 func (k *Clock) Check(c *Checkup, r ClockReading) {
 	k.mu.Lock()
 	last := k.last
@@ -116,7 +116,7 @@ func (k *Clock) Check(c *Checkup, r ClockReading) {
 	if step < 0 {
 		word = "back: leases and records expire that much too late"
 	}
-	// Clocks that nobody sets drift apart by less than a thousandth.
+	// Without a step, clocks drift apart by less than a thousandth.
 	c.Danger(step.Abs() > ClockTolerance+last.Vague+r.Vague+here/1000, "clock",
 		fmt.Sprintf("In the last %v the server's clock was set %v %s; or this host was suspended.", here.Round(time.Second), step.Abs().Round(100*time.Millisecond), word),
 		slew)

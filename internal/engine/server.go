@@ -44,8 +44,8 @@ type Server struct {
 	// Fits returns an error if the server cannot take that much data; nil: it takes all.
 	Fits func(data []byte) error
 
-	// Claim, Renew and Settle do what is plain with the elements of part, all of them or
-	// none, and return the rest. Elements of keys and errs have the numbers of the call.
+	// Claim, Renew and Settle make the plain elements of part, all of them or none, and return
+	// the others. part has the numbers of elements of the call.
 	Claim  func(ctx context.Context, part []int, keys []string, claims []dibs.Claim, answers []dibs.Answer, process int64) (rest []int, err error)
 	Renew  func(ctx context.Context, part []int, keys []string, renewals []dibs.Renewal, errs []error) (rest []int, err error)
 	Settle func(ctx context.Context, part []int, keys []string, settlements []dibs.Settlement, errs []error) (rest []int, err error)

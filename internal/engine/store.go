@@ -122,13 +122,12 @@ func (s *Store) lose(ctx context.Context, part []int, c *call, errs []error, tok
 	})
 }
 
-// work is a transaction on some keys. Waiters of this process are told of their turns when
-// it is committed.
+// work is a transaction on some keys. It wakes waiters of this process when it is committed.
 func (s *Store) work(ctx context.Context, how Load, wants Tokens, do func(*Batch)) error {
 	b := NewBatch(wants, how >= Looking, Micros(s.server.PushedTTL))
 	err := s.server.Work(ctx, how, b, func() { do(b) })
 	if err == nil && how < Looking {
-		s.waiters.tell(b.WakeUps())
+		s.waiters.wake(b.WakeUps())
 	}
 	return err
 }

@@ -22,9 +22,9 @@ const (
 	pollLimit = 4 * time.Second
 )
 
-// waiters are the waiters of this process. They are told of their turns at once by what is
-// done in this process, and by polls of what other processes do. Nothing is polled while
-// nobody waits, or while the server pushes grants.
+// waiters are the waiters of this process. Calls of this process wake them at once, and polls find
+// out what other processes do. There are no polls without waiters, or while the server pushes
+// grants.
 type waiters struct {
 	s *Store
 
@@ -53,7 +53,7 @@ func (w *waiters) process() int64 {
 	return w.s.server.Process()
 }
 
-// claimed takes down which claims wait. They were made at that time, from that process.
+// claimed notes which claims wait. They were made at that time, from that process.
 func (w *waiters) claimed(c *call, claims []dibs.Claim, answers []dibs.Answer, at time.Time, process int64) {
 	listens := w.s.server.Listens != nil && w.s.server.Listens()
 	if listens && process != 0 {
@@ -101,9 +101,8 @@ func (w *waiters) settled(settlements []dibs.Settlement) {
 	}
 }
 
-// tell tells the polled waiters of turns that have come. They are polled again when they
-// have asked.
-func (w *waiters) tell(all []WakeUp) {
+// wake wakes polled waiters. They are polled again when they have asked.
+func (w *waiters) wake(all []WakeUp) {
 	if len(all) == 0 {
 		return
 	}
@@ -121,13 +120,13 @@ func (w *waiters) tell(all []WakeUp) {
 	}
 }
 
-// poll polls while tokens wait, until ctx ends.
+// poll polls while there are waiters, until ctx ends.
 func (w *waiters) poll(ctx context.Context) {
 	shortest, longest := w.s.server.PollMin, w.s.server.PollMax
 	interval, took, at := shortest, time.Duration(0), time.Now().Add(time.Hour)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	// Polls that take long are rarer, because many tokens wait or the server is busy.
+	// Polls that take long are rarer, because there are many waiters or the server is busy.
 	next := func() time.Time { return time.Now().Add(max(interval, 2*took, w.delay())) }
 	for {
 		select {
@@ -153,8 +152,8 @@ func (w *waiters) poll(ctx context.Context) {
 	}
 }
 
-// pollOnce tells waiters of pushed grants, and wakes waiters that would be answered
-// something else now. busy says that tokens wait.
+// pollOnce passes grants on, and wakes waiters whose answer has changed. busy says that there are
+// waiters.
 func (w *waiters) pollOnce(ctx context.Context) (found, busy bool) {
 	wants := w.next()
 	if len(wants) == 0 {
@@ -180,7 +179,7 @@ func (w *waiters) pollOnce(ctx context.Context) (found, busy bool) {
 		}
 	}
 	w.mu.Unlock()
-	w.tell(due)
+	w.wake(due)
 	return len(due) > 0, true
 }
 

@@ -18,7 +18,8 @@ CREATE FUNCTION @is_listening(process bigint) RETURNS boolean LANGUAGE sql VOLAT
 $$ SELECT NOT pg_try_advisory_xact_lock_shared(process) $$;
 
 -- begin_verb checks the transaction of a call, and returns the time. A grant must not be lost in
--- a crash, and a call that waited for a lock must see what the last transaction wrote.
+-- a crash, and a call that waited for a lock must see what the last transaction wrote. The caller
+-- sets lock_timeout.
 CREATE FUNCTION @begin_verb() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -225,7 +226,7 @@ BEGIN
         RETURN false;
     END IF;
     SELECT w.*, lead(w.seq) OVER (ORDER BY w.seq, w.kind) AS following INTO p
-    FROM (SELECT * FROM @waiter w WHERE w.k = p_k AND w.seq <> t.seq ORDER BY w.seq, w.kind LIMIT 2) w LIMIT 1;
+    FROM (SELECT * FROM @waiter w WHERE w.k = p_k AND w.seq <> t.seq ORDER BY w.seq, w.kind LIMIT 2) w ORDER BY w.seq, w.kind LIMIT 1;
     IF p.ends <= moment OR p.kind = 0 AND (p.permits <> 1 OR p.once OR p.process = 0 OR p.max_age > 0 AND t.rec_ends > 0
         OR p.following = p.seq OR NOT @is_listening(p.process)) THEN
         RETURN false;

@@ -4,7 +4,7 @@
 -- have expired, the number of records, and the next page, NULL at the end.
 CREATE FUNCTION @sweep(p_page bigint, p_pages bigint, p_age bigint, p_limit bigint, OUT next_page bigint, OUT used bytea[], OUT records bigint)
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
+SET lock_timeout = '2s' SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     moment bigint := @begin_verb();
