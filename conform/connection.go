@@ -148,7 +148,7 @@ var connectionCases = []Case{
 		check: func(t *trial) {
 			first, asked := t.expecting()
 			if !asked {
-				t.wrongf("the first request was not told to go on")
+				t.wrongf("the first request did not get 100")
 			}
 			t.isRun("the first answer", first, 1)
 			again, _ := t.expecting()

@@ -118,7 +118,7 @@ var failureCases = []Case{
 		check: func(t *trial) {
 			t.plays(Answer{Break: BreakBefore}, usual())
 			if a := t.send(); a.err == nil && !isFailure(a.status) {
-				t.wrongf("nobody answered, and the client got %v", a)
+				t.wrongf("the origin did not answer, and the client got %v", a)
 			}
 			t.orRefused(t.outcome())
 		},
@@ -132,7 +132,7 @@ var failureCases = []Case{
 				for i := range 16 {
 					a := t.send(withKey(t.numbered(100*round+i)), withBody(body))
 					if i >= 8 && a.err == nil && !isFailure(a.status) {
-						t.wrongf("nobody answered, and the client got %v", a)
+						t.wrongf("the origin did not answer, and the client got %v", a)
 					}
 				}
 				t.ran(16)

@@ -77,7 +77,7 @@ var mismatchCases = []Case{
 			text.Write(a.body)
 			for _, secret := range []string{asked, told} {
 				if strings.Contains(text.String(), secret) && a.run() != 2 {
-					t.wrongf("who sent another request was told of the first one: %v", a)
+					t.wrongf("the refusal of another request reveals the first one: %v", a)
 				}
 			}
 		},

@@ -47,7 +47,7 @@ var rawCases = []Case{
 			for _, s := range t.seen(0) {
 				fence, err := strconv.ParseUint(strings.Join(s.Header["Dibs-Fence"], ", "), 10, 64)
 				if err != nil || fence <= last || fence == 1<<64-1 {
-					t.wrongf("run %d was told the fence %q after %d", s.Run, s.Header["Dibs-Fence"], last)
+					t.wrongf("run %d got the fence %q after %d", s.Run, s.Header["Dibs-Fence"], last)
 				}
 				last = fence
 			}

@@ -7,7 +7,7 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// The names of those who are measured on more than one server.
+// The names of what is measured on more than one server.
 const (
 	// ours and floorName are the names of what is measured on every server.
 	ours      = "dibs"

@@ -15,7 +15,7 @@ import (
 // contention is what happened while goroutines wanted one key.
 type contention struct {
 	grants []int           // by goroutine
-	gaps   []time.Duration // from one who gives the key back to the next who has it
+	gaps   []time.Duration // from a release to the next section
 }
 
 // contend lets goroutines take one key in turns for d, each holding it for a while. The

@@ -95,7 +95,9 @@ func proxyMiss(ctx context.Context, c config) (figure, error) { return comparePr
 
 // proxyReplay compares replays of the proxy with requests through the tuned
 // reverse proxy.
-func proxyReplay(ctx context.Context, c config) (figure, error) { return compareProxies(ctx, c, replays) }
+func proxyReplay(ctx context.Context, c config) (figure, error) {
+	return compareProxies(ctx, c, replays)
+}
 
 func compareProxies(ctx context.Context, c config, keys func() func(connection, i int) string) (figure, error) {
 	origin, err := serveOwn(ctx, "bare")

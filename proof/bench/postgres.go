@@ -27,7 +27,7 @@ const (
 var pglocks = []string{pglockName, noBeatName}
 
 // openPostgres starts a server with its own settings, which waits for its disk, and
-// measureAll who is measured on it.
+// its candidates.
 func openPostgres(ctx context.Context) (b *candidates, err error) {
 	b = newCandidates()
 	defer func() {

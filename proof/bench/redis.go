@@ -90,7 +90,7 @@ func newRedisBench() (b *redisBench, err error) {
 }
 
 // floorLocker is the least that a lock on Redis can be: SET NX with a time to
-// live, and a delete that compares. It waits for nobody and guards against
+// live, and a delete that compares. It does not wait, and guards against
 // nothing else.
 type floorLocker struct{ client rueidis.Client }
 

@@ -58,4 +58,4 @@ func (l singlyLocker) lock(ctx context.Context, key string, section func()) erro
 }
 
 // errHeld is the error of a client that does not wait.
-var errHeld = errors.New("a key that nobody else wants is held")
+var errHeld = errors.New("a key is held that no other goroutine uses")
