@@ -66,7 +66,7 @@ func sequenceNumbers(ctx context.Context, c config) (figure, error) {
 		}
 	}
 	ours := side(numberBatch, func(ctx context.Context, tx pgx.Tx) error {
-		first, err := numbers.NextNPgx(ctx, tx, "acme", numberBatch)
+		first, err := numbers.NextN(ctx, tx, "acme", numberBatch)
 		if err != nil {
 			return err
 		}

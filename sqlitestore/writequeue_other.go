@@ -7,8 +7,8 @@ import (
 	"os"
 )
 
-// hasFileLocks is false where the system's file locks have no queue to stand
-// in; SQLite's own lock is all there is then.
+// hasFileLocks is false because this system's file locks have no queue. SQLite's lock
+// remains.
 const hasFileLocks = false
 
 var errWouldWait = errors.New("the file is locked")

@@ -1,9 +1,9 @@
--- evict ends leases, whoever holds them, and forgets an abandoned attempt.
+-- forcerelease ends leases of any token, and deletes the abandoned row.
 --
 -- KEYS  the fence, the state of the key
 -- ARGV  sharded; the token of the attempt, or '' for all
 --
--- It is answered by how many were ended.
+-- The answer is how many attempts it ended.
 
 local sharded = ARGV[1] == '1'
 local mark = highest()
@@ -12,10 +12,10 @@ local given = mark
 --@key.lua
 
 return forced(function(k)
-  local function meant(l) return ARGV[2] == '' or l.token == ARGV[2] end
-  local ended = k.lost and meant(k.lost) and 1 or 0
+  local function matches(l) return ARGV[2] == '' or l.token == ARGV[2] end
+  local ended = k.abandoned and matches(k.abandoned) and 1 or 0
   for i = #k.leases, 1, -1 do
-    if meant(k.leases[i]) then
+    if matches(k.leases[i]) then
       finish(k, table.remove(k.leases, i))
       ended = ended + 1
     end

@@ -12,9 +12,8 @@ const hasFileLocks = true
 
 var errWouldWait error = unix.EWOULDBLOCK
 
-// lockFile locks the open file for this process: at once, or by waiting in the
-// kernel's queue. While it waits the file stays open, also if it is closed: its
-// descriptor could be another file's otherwise.
+// lockFile locks the open file, at once or in the kernel's queue. The file stays open
+// during the wait even if it is closed, because its descriptor could be reused otherwise.
 func lockFile(f *os.File, wait bool) error {
 	how := unix.LOCK_EX
 	if !wait {

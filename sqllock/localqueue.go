@@ -6,16 +6,16 @@ import (
 	"sync"
 )
 
-// turns has those who want one thing in this process wait for one another in the
-// order in which they came, so that only one of them asks the server and has a
-// connection for it.
-type turns[K comparable] struct {
+// localQueues serve the callers of this process in their order, key by key, so that only
+// the first caller of a key asks the server and uses a connection.
+type localQueues[K comparable] struct {
 	mu sync.Mutex
-	at map[K][]chan struct{} // who waits behind the one whose turn it is
+	at map[K][]chan struct{} // the callers behind the first
 }
 
-// enter waits for the turn. It returns the context's cause when that ends first.
-func (t *turns[K]) enter(ctx context.Context, key K) error {
+// enter waits until the caller is first. It returns the context's cause when that ends
+// before.
+func (t *localQueues[K]) enter(ctx context.Context, key K) error {
 	t.mu.Lock()
 	behind, busy := t.at[key]
 	if !busy {
@@ -38,21 +38,21 @@ func (t *turns[K]) enter(ctx context.Context, key K) error {
 	defer t.mu.Unlock()
 	if i := slices.Index(t.at[key], turn); i >= 0 {
 		t.at[key] = slices.Delete(t.at[key], i, i+1)
-	} else { // it came meanwhile
+	} else { // the turn came meanwhile
 		t.pass(key)
 	}
 	return context.Cause(ctx)
 }
 
-// leave ends the turn.
-func (t *turns[K]) leave(key K) {
+// leave serves the next caller.
+func (t *localQueues[K]) leave(key K) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.pass(key)
 }
 
-// pass gives the turn to the next. The caller has the mutex.
-func (t *turns[K]) pass(key K) {
+// pass serves the next caller, under the mutex.
+func (t *localQueues[K]) pass(key K) {
 	behind := t.at[key]
 	if len(behind) == 0 {
 		delete(t.at, key)

@@ -9,25 +9,25 @@ import (
 	"github.com/dibs-go/dibs"
 )
 
-// teller is a faulty store whose wake-ups are grants: it claims the key for a waiter that
-// the store within wakes, for one PushedTTL, and tells it. What must not be told is
-// a mere wake-up. A test can hold the words back.
-type teller struct {
+// pusher is a faulty store that pushes grants: when the inner store wakes a waiter, it claims
+// the key for that waiter, for PushedTTL, and pushes the grant. A grant that must not be
+// pushed is a wake-up to ask. A test can delay the pushes.
+type pusher struct {
 	*faulty
 
-	telling sync.Mutex
-	waiting map[dibs.Token]dibs.Claim
-	highest map[dibs.Key]uint64 // fence
-	wake    func(dibs.Token, dibs.Answer)
-	holding bool
-	held    []func() // words, held back
-	told    []dibs.Answer
-	hang    bool // renewals end with their context
+	pushing  sync.Mutex
+	waiting  map[dibs.Token]dibs.Claim
+	highest  map[dibs.Key]uint64 // fence
+	wake     func(dibs.Token, dibs.Answer)
+	delaying bool
+	delayed  []func()
+	pushed   []dibs.Answer
+	hang     bool // renewals end with their context
 }
 
-func newTeller(t *testing.T) *teller {
+func newPusher(t *testing.T) *pusher {
 	t.Helper()
-	return &teller{
+	return &pusher{
 		faulty:  newFaulty(newStore(t)),
 		waiting: map[dibs.Token]dibs.Claim{},
 		highest: map[dibs.Key]uint64{},
@@ -35,17 +35,17 @@ func newTeller(t *testing.T) *teller {
 }
 
 // Notify implements dibs.Notifier.
-func (s *teller) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
+func (s *pusher) Notify(wake func(dibs.Token, dibs.Answer)) (stop func()) {
 	s.wake = wake
-	// The store within calls under its locks.
-	return s.faulty.Notify(func(token dibs.Token, _ dibs.Answer) { go s.turn(token) })
+	// On a goroutine, because the inner store calls under its locks.
+	return s.faulty.Notify(func(token dibs.Token, _ dibs.Answer) { go s.push(token) })
 }
 
-// turn tells a waiter what it was granted, or that it should ask.
-func (s *teller) turn(token dibs.Token) {
-	s.telling.Lock()
-	defer s.telling.Unlock()
-	var word dibs.Answer
+// push pushes a waiter its grant, or wakes it to ask.
+func (s *pusher) push(token dibs.Token) {
+	s.pushing.Lock()
+	defer s.pushing.Unlock()
+	var answer dibs.Answer
 	c, ok := s.waiting[token]
 	if ok && c.Mode == dibs.Queue && !c.AtMostOnce {
 		c.TTL = dibs.PushedTTL
@@ -56,20 +56,20 @@ func (s *teller) turn(token dibs.Token) {
 		if a := answers[0]; a.State == dibs.Granted {
 			s.highest[c.Key] = max(s.highest[c.Key], a.Fence)
 			if a.Attempt == 1 && a.Progress == nil {
-				word = a
-				s.told = append(s.told, a)
+				answer = a
+				s.pushed = append(s.pushed, a)
 			}
 		}
 	}
-	if s.holding {
-		s.held = append(s.held, func() { s.wake(token, word) })
+	if s.delaying {
+		s.delayed = append(s.delayed, func() { s.wake(token, answer) })
 		return
 	}
-	s.wake(token, word)
+	s.wake(token, answer)
 }
 
 // Claim implements dibs.Store.
-func (s *teller) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+func (s *pusher) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
 	s.mu.Lock()
 	s.claims = append(s.claims, append([]dibs.Claim(nil), claims...))
 	s.mu.Unlock()
@@ -77,9 +77,9 @@ func (s *teller) Claim(ctx context.Context, claims []dibs.Claim, answers []dibs.
 }
 
 // claim is a Claim that nothing happens to and that is not counted.
-func (s *teller) claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+func (s *pusher) claim(ctx context.Context, claims []dibs.Claim, answers []dibs.Answer) error {
+	s.pushing.Lock()
+	defer s.pushing.Unlock()
 	if err := s.Store.Claim(ctx, claims, answers); err != nil {
 		return err
 	}
@@ -96,13 +96,13 @@ func (s *teller) claim(ctx context.Context, claims []dibs.Claim, answers []dibs.
 }
 
 // Settle implements dibs.Store.
-func (s *teller) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
+func (s *pusher) Settle(ctx context.Context, settlements []dibs.Settlement, errs []error) error {
 	s.mu.Lock()
 	s.settls = append(s.settls, append([]dibs.Settlement(nil), settlements...))
 	s.mu.Unlock()
 	return s.around("settle", func() error {
-		s.telling.Lock()
-		defer s.telling.Unlock()
+		s.pushing.Lock()
+		defer s.pushing.Unlock()
 		for _, x := range settlements {
 			delete(s.waiting, x.Token)
 		}
@@ -111,11 +111,11 @@ func (s *teller) Settle(ctx context.Context, settlements []dibs.Settlement, errs
 }
 
 // Renew implements dibs.Store.
-func (s *teller) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
-	s.telling.Lock()
+func (s *pusher) Renew(ctx context.Context, renewals []dibs.Renewal, errs []error) error {
+	s.pushing.Lock()
 	hang := s.hang
 	s.hang = false
-	s.telling.Unlock()
+	s.pushing.Unlock()
 	if hang {
 		<-ctx.Done()
 		return ctx.Err()
@@ -123,32 +123,32 @@ func (s *teller) Renew(ctx context.Context, renewals []dibs.Renewal, errs []erro
 	return s.faulty.Renew(ctx, renewals, errs)
 }
 
-// holdBack holds back what is told from now on.
-func (s *teller) holdBack() {
-	s.telling.Lock()
-	defer s.telling.Unlock()
-	s.holding = true
+// delayPushes delays what is pushed from now on.
+func (s *pusher) delayPushes() {
+	s.pushing.Lock()
+	defer s.pushing.Unlock()
+	s.delaying = true
 }
 
-// tellLate tells what was held back, and holds nothing back from now on.
-func (s *teller) tellLate() {
-	s.telling.Lock()
-	defer s.telling.Unlock()
-	for _, tell := range s.held {
-		tell()
+// pushDelayed pushes what was delayed, and delays nothing from now on.
+func (s *pusher) pushDelayed() {
+	s.pushing.Lock()
+	defer s.pushing.Unlock()
+	for _, push := range s.delayed {
+		push()
 	}
-	s.held, s.holding = nil, false
+	s.delayed, s.delaying = nil, false
 }
 
-// hold makes somebody else the holder, and returns what ends that. Nothing that
-// happens to calls happens to this.
-func (s *teller) hold(t *testing.T, key string) (fence uint64, release func()) {
+// hold makes another client the holder and returns a function that ends that. Faults do not
+// apply to it.
+func (s *pusher) hold(t *testing.T, key string) (fence uint64, release func()) {
 	t.Helper()
 	return s.holdOne(t, key, 1)
 }
 
-// holdOne is hold for one of so many permits.
-func (s *teller) holdOne(t *testing.T, key string, permits int) (fence uint64, release func()) {
+// holdOne is hold for one of several permits.
+func (s *pusher) holdOne(t *testing.T, key string, permits int) (fence uint64, release func()) {
 	t.Helper()
 	c := dibs.Claim{Key: dibs.Key{Name: key}, Token: dibs.NewToken(), TTL: dibs.AnyAge, Permits: permits, Weight: 1}
 	answers := make([]dibs.Answer, 1)
@@ -165,7 +165,7 @@ func (s *teller) holdOne(t *testing.T, key string, permits int) (fence uint64, r
 }
 
 // elements returns how many claims, renewals and settlements were asked for.
-func (s *teller) elements() (claims, renews, settles int) {
+func (s *pusher) elements() (claims, renews, settles int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range s.claims {
@@ -180,12 +180,12 @@ func (s *teller) elements() (claims, renews, settles int) {
 	return claims, renews, settles
 }
 
-// fences returns the fences that were told.
-func (s *teller) fences() map[uint64]bool {
-	s.telling.Lock()
-	defer s.telling.Unlock()
+// fences returns the fences that were pushed.
+func (s *pusher) fences() map[uint64]bool {
+	s.pushing.Lock()
+	defer s.pushing.Unlock()
 	all := map[uint64]bool{}
-	for _, a := range s.told {
+	for _, a := range s.pushed {
 		all[a.Fence] = true
 	}
 	return maps.Clone(all)

@@ -13,7 +13,7 @@ import (
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
-// One that nobody asked for settles the key all the same, and locks nothing.
+// A transaction without a call of Tx settles the key, and locks nothing.
 func TestTransactionNobodyAskedFor(t *testing.T) {
 	l := newLedger(t, testFile(t), nil)
 	for range 2 {
@@ -26,7 +26,7 @@ func TestTransactionNobodyAskedFor(t *testing.T) {
 	}
 }
 
-// Whoever ends the transaction by themselves has done nothing.
+// A function that ends the transaction itself has done nothing.
 func TestRunEndsItsTransaction(t *testing.T) {
 	l := newLedger(t, testFile(t), nil)
 	exec := func(tx *sql.Tx, statements ...string) error {
@@ -94,7 +94,7 @@ func TestSavepoints(t *testing.T) {
 	l.want("undone", 0)
 }
 
-// A transaction whose context ends lets the file go, even if nobody notices.
+// A transaction whose context ends unlocks the file, even if the function does not notice.
 func TestTransactionOfAContext(t *testing.T) {
 	l := newLedger(t, testFile(t), &Options{LockWait: time.Minute})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -153,7 +153,7 @@ func TestTransactionsWait(t *testing.T) {
 	l.want("then", 1)
 }
 
-// Readers that write later are not in conflict with those who wrote meanwhile.
+// Readers that write later do not conflict with earlier writers.
 func TestReadThenWrite(t *testing.T) {
 	l := newLedger(t, testFile(t), nil)
 	if _, err := l.db.ExecContext(t.Context(), "CREATE TABLE balance (n INTEGER)"); err != nil {
@@ -232,7 +232,7 @@ func TestTransactionOnAFullDisk(t *testing.T) {
 	wantState(t, "the key", claimOne(t, l.s, asked("k")), dibs.Done)
 }
 
-// A run that met a lock of somebody else's is made again.
+// A function that met another connection's lock runs again.
 func TestConflict(t *testing.T) {
 	path := testFile(t)
 	l := newLedger(t, path, nil)

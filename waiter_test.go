@@ -57,7 +57,7 @@ func release(t *testing.T, l *dibs.Lease) {
 
 // begins fails the test unless the waiter gets the key so much later, after that many claims
 // of all. It releases it, and nothing is left.
-func (a *acquiring) begins(t *testing.T, s *teller, later time.Duration, claims int) {
+func (a *acquiring) begins(t *testing.T, s *pusher, later time.Duration, claims int) {
 	t.Helper()
 	start := time.Now()
 	lease := a.got(t)

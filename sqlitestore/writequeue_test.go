@@ -8,18 +8,18 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
-// TestTurnstileIsClosedWhileItAsks closes a turnstile that stands in the kernel's
+// TestWriteQueueIsClosedWhileItAsks closes a writeQueue that stands in the kernel's
 // queue, as a Store does that waited for too long.
-func TestTurnstileIsClosedWhileItAsks(t *testing.T) {
+func TestWriteQueueIsClosedWhileItAsks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dibs.db")
-	var holder, asker, next turnstile
-	for _, turn := range []*turnstile{&holder, &asker, &next} {
+	var holder, asker, next writeQueue
+	for _, turn := range []*writeQueue{&holder, &asker, &next} {
 		if err := turn.open(path); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if !holder.enter(func() bool { return true }) {
-		t.Fatal("nobody was inside")
+		t.Fatal("the queue is empty, but the first one must wait")
 	}
 	if hasFileLocks && asker.enter(func() bool { return true }) {
 		t.Fatal("two are inside")
@@ -33,7 +33,7 @@ func TestTurnstileIsClosedWhileItAsks(t *testing.T) {
 	// What asked in vain leaves the lock to others.
 	deadline := time.Now().Add(failpoint.Limit)
 	if !next.enter(func() bool { return time.Now().After(deadline) }) {
-		t.Error("nobody gets in any more")
+		t.Error("the next one never gets in")
 	}
 	if err := next.close(); err != nil {
 		t.Error(err)

@@ -13,59 +13,58 @@ import (
 	"github.com/dibs-go/dibs/sqlitestore/internal/lite"
 )
 
-// jointTransaction is a transaction of the application that settles a key.
+// appTransaction is a transaction of the application that settles a key.
 //
 //	Begin ── Tx ──▶ open: the file is locked ── settled ── COMMIT ──▶ over
 //	  │               │                           └── lost ──▶ rolled back
 //	  │               └── its context ends, Rollback ──▶ rolled back
-//	  └── nobody asked for it: the store settles the key by itself
-type jointTransaction struct {
+//	  └── Tx was never called: the store settles the key itself
+type appTransaction struct {
 	b   *transactor
 	s   *Store
-	ctx context.Context // that of Begin, as with an sql.Tx
+	ctx context.Context // Begin's, as in a sql.Tx
 
-	mu    sync.Mutex // guards what follows; held while it is opened and while it ends
-	over  bool
-	err   error // why it could not be opened
-	conn  *sql.Conn
-	tx    *sql.Tx
-	joint *joint      // its turn; nil until it has asked for it
-	stop  func() bool // takes back that the end of ctx is the transaction's
+	mu   sync.Mutex // guards the fields below; held while the transaction begins and ends
+	over bool
+	err  error // why it could not begin
+	conn *sql.Conn
+	tx   *sql.Tx
+	turn *turn       // its turn; nil until it has asked for it
+	stop func() bool // stops the rollback at the end of ctx
 
-	// A commit is refused while guarded, but for the one that Commit makes itself.
+	// While guarded, only Commit's own commit is allowed.
 	guarded, own, refused atomic.Bool
 }
 
-// joint is a turn of a transaction of the application's to write, given by the writing
-// goroutine.
-type joint struct {
-	mine chan struct{} // closed when it has come
-	over chan struct{} // closed when nobody needs it any more
+// turn is an application transaction's turn to write. The writing goroutine grants it.
+type turn struct {
+	granted chan struct{} // closed when the turn comes
+	done    chan struct{} // closed when the transaction is over
 }
 
-// join asks for a turn and waits for it.
-func (s *Store) join(ctx context.Context) (*joint, error) {
-	j := &joint{make(chan struct{}), make(chan struct{})}
-	asks := s.joints
+// awaitTurn asks for a turn and waits for it.
+func (s *Store) awaitTurn(ctx context.Context) (*turn, error) {
+	j := &turn{make(chan struct{}), make(chan struct{})}
+	asks := s.turns
 	for {
 		select {
 		case asks <- j:
 			asks = nil
 			s.kick()
-		case <-j.mine:
+		case <-j.granted:
 			return j, nil
 		case <-ctx.Done():
-			close(j.over)
+			close(j.done)
 			return nil, ctx.Err()
 		case <-s.closing:
-			close(j.over)
+			close(j.done)
 			return nil, &FileError{Path: s.path, Err: ErrClosed}
 		}
 	}
 }
 
-// open begins the transaction when it is first asked for.
-func (t *jointTransaction) open() (*sql.Tx, error) {
+// open begins the transaction when Tx is first called.
+func (t *appTransaction) open() (*sql.Tx, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
@@ -78,25 +77,24 @@ func (t *jointTransaction) open() (*sql.Tx, error) {
 		t.tx, t.err = nil, t.s.lockFault(t.ctx, err)
 		return nil, t.err
 	}
-	// Whoever runs in it may not notice that its context has ended, and the file
-	// must not stay locked for that long.
+	// The function may not notice that its context has ended, and the file must not
+	// stay locked.
 	t.stop = context.AfterFunc(t.ctx, t.Rollback)
 	return t.tx, nil
 }
 
-// ended says why the transaction is over although nobody has called Commit or
-// Rollback.
-func (t *jointTransaction) ended() error {
+// ended says why the transaction is over without a call of Commit or Rollback.
+func (t *appTransaction) ended() error {
 	if err := context.Cause(t.ctx); err != nil {
 		return err
 	}
 	return ErrTransactionEnded
 }
 
-// begin locks the file. In one process two transactions at a time may ask for that, so
-// that they do not take the application's connections to wait with; and each has its
-// connection before its turn, so that nobody waits for the application while it writes.
-func (t *jointTransaction) begin() (err error) {
+// begin locks the file. In one process at most two transactions do this at a time, so
+// that waiting does not use up the application's connections. Each gets its connection
+// before its turn, so that writing never waits for the application's pool.
+func (t *appTransaction) begin() (err error) {
 	ctx, cancel := context.WithTimeout(t.ctx, t.s.opt.LockWait)
 	defer cancel()
 	select {
@@ -114,7 +112,7 @@ func (t *jointTransaction) begin() (err error) {
 	if t.conn, err = t.b.db.Conn(ctx); err != nil {
 		return err
 	}
-	// The guard comes first: it tells the driver.
+	// The guard comes first, because it checks the driver.
 	t.guarded.Store(true)
 	if err := guard(t.conn, t.mayCommit); err != nil {
 		return err
@@ -122,7 +120,7 @@ func (t *jointTransaction) begin() (err error) {
 	if err := t.b.check(ctx, t.conn); err != nil {
 		return err
 	}
-	if t.joint, err = t.s.join(ctx); err != nil {
+	if t.turn, err = t.s.awaitTurn(ctx); err != nil {
 		return err
 	}
 	if t.tx, err = t.conn.BeginTx(t.ctx, nil); err != nil {
@@ -134,9 +132,8 @@ func (t *jointTransaction) begin() (err error) {
 	return err
 }
 
-// mayCommit is asked about each commit of the connection. SQLite rolls back what it
-// refuses.
-func (t *jointTransaction) mayCommit() int32 {
+// mayCommit is the commit hook. SQLite rolls back a commit that it refuses.
+func (t *appTransaction) mayCommit() int32 {
 	if !t.guarded.Load() || t.own.Load() {
 		return 0
 	}
@@ -145,7 +142,7 @@ func (t *jointTransaction) mayCommit() int32 {
 }
 
 // Commit implements dibs.Transaction.
-func (t *jointTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
+func (t *appTransaction) Commit(ctx context.Context, x dibs.Settlement) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.over {
@@ -171,7 +168,7 @@ func (t *jointTransaction) Commit(ctx context.Context, x dibs.Settlement) error 
 	}
 	switch {
 	case t.refused.Load():
-		// There is no transaction any more; the settlement would be one of its own.
+		// The transaction is over, so the settlement would be a transaction of its own.
 		return fmt.Errorf("%w: %w", dibs.ErrRolledBack, ErrTransactionEnded)
 	case errors.Is(err, dibs.ErrLost):
 		return err
@@ -183,16 +180,16 @@ func (t *jointTransaction) Commit(ctx context.Context, x dibs.Settlement) error 
 		return t.failed(err)
 	}
 	if follow != nil {
-		// Nobody waits for it, and who is not woken asks by itself.
+		// No caller waits for it. A waiter that is not woken asks by itself.
 		t.s.enqueue(&call{since: time.Now(), left: true, work: follow})
 	}
 	return nil
 }
 
-var errOutcome = errors.New("sqlitestore: a transaction ends a lease by Release or Keep")
+var errOutcome = errors.New("sqlitestore: a transaction can settle a lease with Release or Keep only")
 
-// settle settles the key for a transaction that nobody asked for.
-func (t *jointTransaction) settle(ctx context.Context, x dibs.Settlement) error {
+// settle settles the key when Tx was never called.
+func (t *appTransaction) settle(ctx context.Context, x dibs.Settlement) error {
 	errs := make([]error, 1)
 	if err := t.s.Settle(ctx, []dibs.Settlement{x}, errs); err != nil {
 		return err
@@ -203,10 +200,9 @@ func (t *jointTransaction) settle(ctx context.Context, x dibs.Settlement) error 
 	return errs[0]
 }
 
-// failed says what became of a transaction that could not be committed. SQLite rolls
-// back whatever it reports an error for; but what a disk has failed to write may be
-// there after all, when somebody recovers the log.
-func (t *jointTransaction) failed(err error) error {
+// failed is the error of a failed commit. SQLite rolls back after an error. But a write
+// that the disk reported as failed may exist after a recovery of the log.
+func (t *appTransaction) failed(err error) error {
 	switch {
 	case errors.Is(err, sql.ErrTxDone):
 		err = t.ended()
@@ -219,21 +215,21 @@ func (t *jointTransaction) failed(err error) error {
 }
 
 // Rollback implements dibs.Transaction.
-func (t *jointTransaction) Rollback() {
+func (t *appTransaction) Rollback() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.end()
 }
 
-// Conflicted implements dibs.Transaction. A transaction that is open has the file to
-// itself and can be in conflict with nobody; what the application met may be another
-// one of its own. Who waited for the lock in vain has waited enough.
-func (t *jointTransaction) Conflicted(err error) bool {
+// Conflicted implements dibs.Transaction. An open transaction has the file to itself and
+// cannot conflict. The application's error may come from another transaction. After
+// ErrLocked the caller has waited long enough.
+func (t *appTransaction) Conflicted(err error) bool {
 	return isCode(err, lite.Busy, lite.Locked) && !errors.Is(err, ErrLocked)
 }
 
-// end rolls back what is not committed, and unlocks the file. The caller holds mu.
-func (t *jointTransaction) end() {
+// end rolls back an uncommitted transaction and unlocks the file. The caller holds mu.
+func (t *appTransaction) end() {
 	if t.over {
 		return
 	}
@@ -242,24 +238,24 @@ func (t *jointTransaction) end() {
 		return
 	}
 	t.stop()
-	_ = t.tx.Rollback() // it does nothing after a commit
+	_ = t.tx.Rollback() // no effect after a commit
 	t.leave()
 }
 
-// leave gives back what begin took. The transaction is over, or never began.
-func (t *jointTransaction) leave() {
+// leave releases what begin took.
+func (t *appTransaction) leave() {
 	if t.conn != nil {
 		_ = guard(t.conn, nil) // a connection that is broken has no guard either
 		t.guarded.Store(false)
 		_ = t.conn.Close()
 	}
-	if t.joint != nil {
-		close(t.joint.over)
+	if t.turn != nil {
+		close(t.turn.done)
 	}
 	<-t.s.slots
 }
 
-// lockFault says why the file could not be locked.
+// lockFault is the error of a lock that was not taken.
 func (s *Store) lockFault(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:

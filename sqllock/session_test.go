@@ -14,8 +14,8 @@ import (
 	"github.com/dibs-go/dibs/internal/failpoint"
 )
 
-// Who waits for all of several locks keeps nobody from those that it does not have: in
-// one process too, two who keep the order do not wait for one another.
+// A caller that waits for several locks blocks only those that it has. Also in one process,
+// two callers that keep the order do not wait for each other.
 func TestLockAllKeepsNobodyOut(t *testing.T) {
 	t.Parallel()
 	a := newAdvisory(t, nil)
@@ -46,12 +46,12 @@ func TestLockAllKeepsNobodyOut(t *testing.T) {
 }
 
 // The holder of a lock whose session does not answer any more hears of it before that
-// is ended, and somebody else may have the lock.
+// is ended, and another session may have the lock.
 func TestLostBeforeSessionEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var l *Lock
-		var told atomic.Bool
+		var ended atomic.Bool
 		server := &fakeServer{
 			query: func(sql string, _ []driver.NamedValue) ([]driver.Value, error) {
 				if strings.Contains(sql, "IS_USED_LOCK") {
@@ -59,17 +59,17 @@ func TestLostBeforeSessionEnds(t *testing.T) {
 				}
 				return []driver.Value{int64(1), int64(7)}, nil
 			},
-			closed: func() { told.Store(l.Context().Err() != nil) },
+			closed: func() { ended.Store(l.Context().Err() != nil) },
 		}
 		db := server.open(t)
-		p := pins[string]{db: db, speaker: &namedSpeaker{db: db}, heartbeat: time.Second}
+		p := sessions[string]{db: db, functions: &namedFunctions{db: db}, heartbeat: time.Second}
 		var err error
-		if l, err = p.lock(t.Context(), []string{"a"}, taking{since: time.Now()}); err != nil {
+		if l, err = p.lock(t.Context(), []string{"a"}, request{since: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		<-l.Context().Done()
 		synctest.Wait()
-		if !told.Load() {
+		if !ended.Load() {
 			t.Error("the session ended before the lock's context")
 		}
 		if err := l.Unlock(); !errors.Is(err, dibs.ErrLost) {
@@ -79,7 +79,7 @@ func TestLostBeforeSessionEnds(t *testing.T) {
 }
 
 // A wait that is granted while its session is being ended is none: the end may come
-// when the session is somebody else's.
+// when the session is a foreign one.
 func TestNamedGrantedWhileAbandoned(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -109,8 +109,8 @@ func TestNamedGrantedWhileAbandoned(t *testing.T) {
 			closed: func() { closed.Add(1) },
 		}
 		db := server.open(t)
-		p := pins[string]{db: db, speaker: &namedSpeaker{db: db, maria: true}, heartbeat: time.Second}
-		l, err := p.lock(ctx, []string{"a"}, taking{since: time.Now()})
+		p := sessions[string]{db: db, functions: &namedFunctions{db: db, maria: true}, heartbeat: time.Second}
+		l, err := p.lock(ctx, []string{"a"}, request{since: time.Now()})
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}

@@ -8,11 +8,11 @@ import (
 	"testing/synctest"
 )
 
-// Those who want the same come in their order; who gives up is passed over, also in
+// Callers of one key are served in order; a caller that gives up is passed over, also in
 // the moment in which its turn comes.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns turns[string]
+		var turns localQueues[string]
 		if err := turns.enter(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
