@@ -74,7 +74,7 @@ func ParseKey(value string, strict bool) (string, error) {
 	case value[0] != '"':
 		return value, checkKey(value)
 	}
-	if end := strings.IndexByte(value[1:], '"'); end == len(value)-2 && !strings.Contains(value, `\`) {
+	if end := strings.IndexByte(value[1:], '"'); end >= 0 && end == len(value)-2 && !strings.Contains(value, `\`) {
 		return value[1 : end+1], checkKey(value[1 : end+1]) // a String without parameters
 	}
 	text := quoted.FindString(value)
