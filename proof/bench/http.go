@@ -20,8 +20,8 @@ func once() func(connection, i int) string {
 // again is the one key of a client that retries.
 func again(connection, _ int) string { return "key-" + strconv.Itoa(connection) }
 
-// contend runs a contest between two servers.
-func contend(ctx context.Context, c config, ours, floor *server, keys func() func(connection, i int) string) (figure, error) {
+// compareServers compares two servers.
+func compareServers(ctx context.Context, c config, ours, floor *server, keys func() func(connection, i int) string) (figure, error) {
 	side := func(s *server) func(context.Context, time.Duration) (float64, error) {
 		return func(ctx context.Context, d time.Duration) (float64, error) {
 			return load{addr: s.addr(), keys: keys()}.perSecond(ctx, d)
@@ -45,7 +45,7 @@ func middlewareReplay(ctx context.Context, c config) (figure, error) {
 		return figure{}, err
 	}
 	defer guarded.end()
-	return contend(ctx, c, guarded, bare, replays)
+	return compareServers(ctx, c, guarded, bare, replays)
 }
 
 // middlewareAllocations counts what the middleware allocates for a first
@@ -91,13 +91,15 @@ func (s *sink) WriteHeader(int)             {}
 
 // proxyMiss compares first requests through the proxy with the same through
 // the tuned reverse proxy, before one origin.
-func proxyMiss(ctx context.Context, c config) (figure, error) { return proxyContest(ctx, c, once) }
+func proxyMiss(ctx context.Context, c config) (figure, error) { return compareProxies(ctx, c, once) }
 
 // proxyReplay compares replays of the proxy with requests through the tuned
 // reverse proxy.
-func proxyReplay(ctx context.Context, c config) (figure, error) { return proxyContest(ctx, c, replays) }
+func proxyReplay(ctx context.Context, c config) (figure, error) {
+	return compareProxies(ctx, c, replays)
+}
 
-func proxyContest(ctx context.Context, c config, keys func() func(connection, i int) string) (figure, error) {
+func compareProxies(ctx context.Context, c config, keys func() func(connection, i int) string) (figure, error) {
 	origin, err := serveOwn(ctx, "bare")
 	if err != nil {
 		return figure{}, err
@@ -113,5 +115,5 @@ func proxyContest(ctx context.Context, c config, keys func() func(connection, i 
 		return figure{}, err
 	}
 	defer proxy.end()
-	return contend(ctx, c, proxy, reverse, keys)
+	return compareServers(ctx, c, proxy, reverse, keys)
 }

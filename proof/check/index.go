@@ -315,8 +315,9 @@ func (g *grant) complete() {
 	}
 }
 
-// certain returns until when the lease surely stands, because every answer and renewal proves
-// that it stood until then without a gap.
+// certain returns when the lease ended at the earliest, if nothing unknown or forgotten ended
+// it before. Every answer and renewal proves that it lasted until then without a gap. A
+// renewal does not if a claim was not answered, because it may be of that claim's grant.
 func (g *grant) certain(slack time.Duration) time.Duration {
 	until := time.Duration(0)
 	for _, e := range g.answers {
@@ -326,7 +327,7 @@ func (g *grant) certain(slack time.Duration) time.Duration {
 		}
 		until = max(until, end)
 	}
-	if len(g.of.grants) == 1 {
+	if len(g.of.grants) == 1 && !g.of.vague {
 		for _, e := range g.of.calls {
 			if e.Kind == history.Renew && e.Answered() && e.Error == "" {
 				until = max(until, after(e.Call, min(e.TTL, g.of.short)))

@@ -5,22 +5,22 @@ import (
 	"sync"
 )
 
-// Answer is one answer of the origin. In Body and in the values of Header and Trailer, {run} is
+// originAnswer is one answer of the origin. In Body and in the values of Header and Trailer, {run} is
 // the number of the request within its case, from 1, and {key} is its Idempotency-Key.
-type Answer struct {
+type originAnswer struct {
 	// Status of the answer. Default: 201.
 	Status int
 	// Header are the fields, in order. A field without a value is left out, also a Content-Type
 	// that a library would guess.
-	Header []Field
+	Header []fieldLine
 	// Early are informational answers that come first.
-	Early []Early
-	// Body is the content. If Size is not 0, the content is so many bytes of Pattern, at most
-	// MaxPattern.
+	Early []earlyAnswer
+	// Body is the content. If Size is not 0, the content is so many bytes of pattern, at most
+	// maxPattern.
 	Body []byte
 	Size int
 	// Trailer has the fields that follow the body.
-	Trailer []Field
+	Trailer []fieldLine
 
 	// Hold makes the request wait for open before it is answered.
 	Hold bool
@@ -29,7 +29,7 @@ type Answer struct {
 	// Chunked leaves Content-Length out.
 	Chunked bool
 	// Break ends the connection before the answer is whole.
-	Break Break
+	Break breakPoint
 	// Raw is written to the connection instead of all of the above, and the connection ends.
 	// With Linger it stays open. An origin without an address of its own ignores it.
 	Raw    []byte
@@ -40,32 +40,31 @@ type Answer struct {
 	Upgrade string
 }
 
-// Break says where an answer ends that is not whole.
-type Break string
+// breakPoint says where an answer ends that is not whole.
+type breakPoint string
 
 // Where an answer breaks off.
 const (
-	NoBreak Break = ""
-	// BreakBefore closes the connection without an answer.
-	BreakBefore Break = "before"
-	// BreakWithin closes the connection after the Body, with a longer Content-Length.
-	BreakWithin Break = "within"
+	// breakBefore closes the connection without an answer.
+	breakBefore breakPoint = "before"
+	// breakWithin closes the connection after the Body, with a longer Content-Length.
+	breakWithin breakPoint = "within"
 )
 
-// Field is one line of a header or a trailer.
-type Field struct {
+// fieldLine is one line of a header or a trailer.
+type fieldLine struct {
 	Name  string
 	Value *string // nil: left out on purpose
 }
 
-// Early is an informational answer.
-type Early struct {
+// earlyAnswer is an informational answer.
+type earlyAnswer struct {
 	Status int
-	Header []Field
+	Header []fieldLine
 }
 
-// Seen is a request that reached the origin.
-type Seen struct {
+// seenRequest is a request that reached the origin.
+type seenRequest struct {
 	Run     int // its number within the case, from 1
 	Method  string
 	Target  string // as it was on the request line
@@ -76,15 +75,15 @@ type Seen struct {
 	Broken  bool // its body was not whole
 }
 
-// MaxPattern is the longest Pattern.
-const MaxPattern = 16 << 20
+// maxPattern is the longest pattern.
+const maxPattern = 16 << 20
 
-// Pattern returns n bytes without repetition, at most MaxPattern. The caller must not change
+// pattern returns n bytes without repetition, at most maxPattern. The caller must not change
 // them.
-func Pattern(n int) []byte { return pattern()[:n:n] }
+func pattern(n int) []byte { return patternBytes()[:n:n] }
 
-var pattern = sync.OnceValue(func() []byte {
-	b := make([]byte, MaxPattern)
+var patternBytes = sync.OnceValue(func() []byte {
+	b := make([]byte, maxPattern)
 	x := uint32(2463534242)
 	for i := range b {
 		x ^= x << 13
@@ -96,4 +95,4 @@ var pattern = sync.OnceValue(func() []byte {
 })
 
 // field returns one line.
-func field(name, value string) Field { return Field{Name: name, Value: &value} }
+func field(name, value string) fieldLine { return fieldLine{Name: name, Value: &value} }

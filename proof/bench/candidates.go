@@ -7,28 +7,30 @@ import (
 	"github.com/dibs-go/dibs/internal/servertest"
 )
 
-// The names of those who are measured on more than one server.
+// The names of what is measured on more than one server.
 const (
+	// ours and floorName are the names of what is measured on every server.
 	ours      = "dibs"
 	floorName = "raw floor"
 )
 
-// contestants are a server and everybody who is measured on it.
-type contestants struct {
+// candidates are a server and all clients that are measured on it.
+type candidates struct {
 	scope   *servertest.Scope
 	lockers map[string][]locker // by name, one for each process that there would be
 	close   []func()
 }
 
-// opener starts a server and everybody who is measured on it.
-type opener func(context.Context) (*contestants, error)
+// opener starts a server and its candidates.
+type opener func(context.Context) (*candidates, error)
 
-func newContestants() *contestants {
-	return &contestants{scope: servertest.NewScope(), lockers: map[string][]locker{}}
+// newCandidates returns an empty set of candidates.
+func newCandidates() *candidates {
+	return &candidates{scope: servertest.NewScope(), lockers: map[string][]locker{}}
 }
 
 // enter adds a dibs client of its own on a store.
-func (b *contestants) enter(store dibs.Store, closeStore func() error) error {
+func (b *candidates) enter(store dibs.Store, closeStore func() error) error {
 	b.close = append(b.close, func() { _ = closeStore() })
 	client, err := dibs.New(store, &dibs.Options{TTL: lockTTL})
 	if err != nil {
@@ -40,7 +42,7 @@ func (b *contestants) enter(store dibs.Store, closeStore func() error) error {
 }
 
 // end closes everything, the last one opened first.
-func (b *contestants) end() {
+func (b *candidates) end() {
 	for i := len(b.close) - 1; i >= 0; i-- {
 		b.close[i]()
 	}

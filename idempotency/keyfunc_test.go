@@ -10,7 +10,7 @@ import (
 	"github.com/dibs-go/dibs/idempotency"
 )
 
-// TestDerivedKeys: what the key of a request is, of whatever kind it is.
+// TestDerivedKeys: each KeyFunc finds the key, none, or refuses the request.
 func TestDerivedKeys(t *testing.T) {
 	form := with("Content-Type", "application/x-www-form-urlencoded")
 	several := idempotency.KeyOf(idempotency.KeyHeader("X-Source"), idempotency.KeyJSON("id"))
@@ -68,7 +68,7 @@ func TestDerivedKeys(t *testing.T) {
 	}
 }
 
-// TestOneEventForTwoEndpoints: an id that the sender made runs once at each path.
+// TestOneEventForTwoEndpoints: an event runs once at each path.
 func TestOneEventForTwoEndpoints(t *testing.T) {
 	for name, o := range map[string]*idempotency.Options{
 		"header": {Key: idempotency.KeyHeader("Webhook-Id")},
@@ -88,8 +88,8 @@ func TestOneEventForTwoEndpoints(t *testing.T) {
 	}
 }
 
-// TestWebhookOptions: a retry of an event may differ, an answer other than 2xx is not the
-// last one, and the signature tells nobody apart.
+// TestWebhookOptions: a retry of an event may differ, an event whose answer was not 2xx runs
+// again, and the signature is not part of the scope.
 func TestWebhookOptions(t *testing.T) {
 	g := newRig(t, idempotency.WebhookOptions(), nil)
 	fail := true
@@ -111,14 +111,14 @@ func TestWebhookOptions(t *testing.T) {
 	g.ran(3)
 }
 
-// TestKeylessRequestsAreLogged: once, and not with what they have.
+// TestKeylessRequestsAreLogged: there is one warning, which quotes nothing of the request.
 func TestKeylessRequestsAreLogged(t *testing.T) {
 	log, logger := newLogger()
 	g := newRig(t, &idempotency.Options{Key: idempotency.KeyJSON("id"), Logger: logger}, nil)
 	for range 3 {
 		g.send(with("Idempotency-Key"), withBody(`{"secret":1}`))
 	}
-	if text := log.String(); strings.Count(text, "without the key that is looked for") != 1 || strings.Contains(text, "secret") {
+	if text := log.String(); strings.Count(text, "without the key that Options.Key looks for") != 1 || strings.Contains(text, "secret") {
 		t.Errorf("the log is\n%s", text)
 	}
 }
