@@ -222,6 +222,19 @@ func TestEveryOptionHasAFlag(t *testing.T) {
 	}
 }
 
+// TestPageHasEverySetting: docs/proxy.md has a row for each setting.
+func TestPageHasEverySetting(t *testing.T) {
+	page, err := os.ReadFile("../../../../docs/proxy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range append(new(Config).settings(), new(Route).settings()...) {
+		if !strings.Contains(string(page), "\n| `"+s.name+"` |") {
+			t.Errorf("docs/proxy.md has no row for %s", s.name)
+		}
+	}
+}
+
 // TestFlagsOfThePageAreRead: the proxy takes the flags as docs/http.md writes them.
 func TestFlagsOfThePageAreRead(t *testing.T) {
 	page, err := os.ReadFile("../../../../docs/http.md")
