@@ -14,7 +14,7 @@ func TestMigrate(t *testing.T) {
 		b.says(t, 0, "dibs.db is up to date; ", "", "migrate")
 		b.says(t, 0, "-- sqlite:", "", "migrate", "--print")
 		b.store = "sqlite:" + b.path("missing/dibs.db")
-		b.says(t, 69, "", "make it first", "migrate")
+		b.says(t, 69, "", "create it first", "migrate")
 	})
 	t.Run("memory", func(t *testing.T) {
 		b := newBench(t)
