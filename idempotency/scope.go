@@ -1,7 +1,6 @@
 package idempotency
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -42,9 +41,9 @@ var ScopeNone = ScopePart{name: "none"}
 // ScopeHeader is the value of a header, such as one that an authenticating gateway sets. A request
 // without the header lacks this part.
 func ScopeHeader(name string) ScopePart {
-	wanted := string(appendFolded(nil, name))
+	wanted := folded(name)
 	return ScopePart{name: "header:" + name, of: func(b []byte, r *http.Request) []byte {
-		return appendFieldsOf(b, r.Header, func(sent []byte) bool { return string(sent) == wanted })
+		return appendFieldsOf(b, r.Header, func(sent string) bool { return sent == wanted })
 	}}
 }
 
@@ -109,12 +108,12 @@ var (
 )
 
 // isCredential reports whether a field with that folded name is a credential.
-func isCredential(name []byte) bool {
-	if credentialNames[string(name)] {
+func isCredential(name string) bool {
+	if credentialNames[name] {
 		return true
 	}
-	for found := true; found; _, name, found = bytes.Cut(name, []byte("-")) {
-		if credentialEnds[string(name)] {
+	for found := true; found; _, name, found = strings.Cut(name, "-") {
+		if credentialEnds[name] {
 			return true
 		}
 	}
@@ -131,11 +130,10 @@ func setOf(names []string) map[string]bool {
 
 // appendFieldsOf appends names and values of the fields that count, so that two requests have the
 // same only if they have the same fields; nothing if there is none.
-func appendFieldsOf(b []byte, h http.Header, counts func(folded []byte) bool) []byte {
-	var space [64]byte
+func appendFieldsOf(b []byte, h http.Header, counts func(folded string) bool) []byte {
 	var names []string
 	for name, lines := range h {
-		if len(lines) > 0 && counts(appendFolded(space[:0], name)) {
+		if len(lines) > 0 && counts(folded(name)) {
 			names = append(names, name)
 		}
 	}
@@ -155,21 +153,8 @@ func appendValues(b []byte, values []string) []byte {
 	return appendLines(b, values)
 }
 
-// appendFolded appends a field's name as the most tolerant server reads it: in any case, with "_"
-// for "-".
-func appendFolded(dst []byte, name string) []byte {
-	for i := range len(name) {
-		c := name[i]
-		switch {
-		case 'A' <= c && c <= 'Z':
-			c += 'a' - 'A'
-		case c == '_':
-			c = '-'
-		}
-		dst = append(dst, c)
-	}
-	return dst
-}
+// folded returns a field's name as the most tolerant server reads it: in any case, with "_" for "-".
+func folded(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
 // principal returns the parts of the scope that a request has; nothing if it has none.
 func (o *Options) principal(r *http.Request) (b []byte) {
@@ -204,7 +189,7 @@ func (o *Options) changingScheme(r *http.Request) string {
 	}
 	for _, line := range r.Header["Authorization"] {
 		scheme, _, _ := strings.Cut(strings.TrimLeft(strings.ReplaceAll(line, "\t", " "), " "), " ")
-		scheme = strings.ReplaceAll(strings.ToLower(scheme), "_", "-")
+		scheme = folded(scheme)
 		family, _, _ := strings.Cut(scheme, "-") // AWS4-HMAC-SHA256, GOOG4-RSA-SHA256
 		if changingSchemes[scheme] || changingSchemes[family] || strings.Contains(scheme, "hmac") {
 			return scheme

@@ -89,14 +89,14 @@ func (s *requestState) mayTryAgain() bool {
 // commit settles the key in the transaction, commits, and sends the answer. again is that of tryIn.
 func (s *requestState) commit() (again bool) {
 	how := s.settlement()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), s.m.options.StoreTimeout, errStoreTimeout)
-	defer cancel()
+	limit := s.m.withStoreLimit(context.Background())
+	defer limit.stop()
 	asked := time.Now()
 	var err error
 	if how.outcome == dibs.Keep {
-		err = s.lease.CompleteIn(ctx, s.tx, how.record, how.retention)
+		err = s.lease.CompleteIn(limit, s.tx, how.record, how.retention)
 	} else {
-		err = s.lease.ReleaseIn(ctx, s.tx)
+		err = s.lease.ReleaseIn(limit, s.tx)
 	}
 	s.event.Settling += time.Since(asked)
 	conflicted := err != nil && s.tx.Conflicted(err)
