@@ -33,7 +33,6 @@ func (l *storeLimit) start() context.Context {
 	return l.timed
 }
 
-// stop stops the timer.
 func (l *storeLimit) stop() {
 	l.once.Do(func() { l.cancel = func() {} })
 	l.cancel()

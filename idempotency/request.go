@@ -48,9 +48,6 @@ type requestState struct {
 	settled  bool // or will be in the background
 }
 
-// errClientGone is the reason why a request was not served.
-var errClientGone = errors.New("idempotency: the client went away")
-
 // guard serves a request of a guarded method.
 func (m *Middleware) guard(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	derived := m.options.Key != nil
@@ -221,6 +218,9 @@ func (s *requestState) claim() (err error) {
 	defer limit.stop()
 	s.lease, err = s.m.client.Acquire(limit, s.key, &options)
 	s.event.Claiming = time.Since(asked)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = errStoreTimeout
+	}
 	left := o.Wait - time.Since(s.event.Start)
 	if left <= 0 || !errors.Is(err, dibs.ErrHeld) {
 		return err
@@ -345,7 +345,7 @@ func (s *requestState) refuseBody(err error) {
 // canceled ends a request whose client has gone away. It sends a problem, because a client that has
 // only stopped sending must not take silence for success.
 func (s *requestState) canceled(p Problem) {
-	s.event.Err = errClientGone
+	s.event.Err = errors.New("idempotency: the client went away")
 	s.refuse(OutcomeCanceled, p)
 }
 

@@ -153,7 +153,8 @@ func appendValues(b []byte, values []string) []byte {
 	return appendLines(b, values)
 }
 
-// folded returns a field's name as the most tolerant server reads it: in any case, with "_" for "-".
+// folded returns a field's name as the most tolerant server reads it: in any case, with "_" for
+// "-".
 func folded(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
 // principal returns the parts of the scope that a request has; nothing if it has none.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/http"
 	"time"
 
 	"github.com/dibs-go/dibs"
@@ -48,7 +47,8 @@ func (s *requestState) tryIn() (again bool) {
 		return false
 	}
 	s.tx = tx
-	s.next.ServeHTTP(s.answer, s.requestIn(tx))
+	ctx := dibs.WithTransaction(s.ctx, tx)
+	s.next.ServeHTTP(s.answer, withoutDeadlines(s.withBody(ctx).Clone(ctx))) // nothing is shared with other tries
 	whole := s.answer.finish()
 	s.event.Handler = time.Since(s.run.began)
 	answered := whole && s.ctx.failure.Load() == uint32(noFailure)
@@ -73,12 +73,6 @@ func (s *requestState) tryIn() (again bool) {
 		s.conclude(whole)
 	}
 	return false
-}
-
-// requestIn returns the request for one try, which shares nothing with the others.
-func (s *requestState) requestIn(tx dibs.Transaction) *http.Request {
-	ctx := dibs.WithTransaction(s.ctx, tx)
-	return withoutDeadlines(s.withBody(ctx).Clone(ctx))
 }
 
 // mayTryAgain reports whether the handler may run once more.
